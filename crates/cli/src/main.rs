@@ -1,0 +1,2 @@
+//! The `syncline` binary.
+fn main() {}

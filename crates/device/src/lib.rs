@@ -1,0 +1,148 @@
+//! Block devices: the one seam through which every byte of the stack reaches storage.
+//!
+//! ```text
+//!   fs / jbd2 / buffer                who asks: Request + Origin
+//!        |  Plug: merge, sort         one plug of requests, as the Linux block layer forms them
+//!        v
+//!   BlockDevice::submit(batch)        <- every layer below `fs` is a BlockDevice over a BlockDevice
+//!        |
+//!   Recording / Failing / Crash / Nand / File / Memory
+//! ```
+//!
+//! Promises
+//! - The requests of one batch are unordered against each other; `submit` returns when all are done.
+//! - A completed write without `fua` may be lost by a power cut until a later `Flush` completes.
+//!   A completed `fua` write is durable. Sectors (512 B) are atomic, nothing larger is.
+//! - A `Flush` covers the writes that completed before it was submitted. It stands alone in a batch.
+//! - Nothing in here reads a clock or starts a thread, except the wall [`Clock`] and the file device.
+//!
+//! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
+
+mod clock;
+mod request;
+
+pub use clock::{Clock, VirtualClock, WallClock};
+pub use request::{Durability, Kind, Op, Origin, Request};
+
+use std::sync::Arc;
+
+/// The unit of atomicity and addressing, in bytes.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// Largest request that a plug forms, in bytes (`max_sectors_kb` of the papers' devices).
+pub const MAX_REQUEST_BYTES: u64 = 512 * 1024;
+
+/// What a device is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Usable size in bytes.
+    pub size_bytes: u64,
+    /// Largest request it takes, in bytes; a multiple of [`SECTOR_BYTES`].
+    pub max_request_bytes: u64,
+    /// Whether completed writes may be lost until a flush.
+    pub volatile_cache: bool,
+    /// Whether `fua` writes are durable on completion without a flush of everything else. Where it
+    /// is false a `fua` write must be sent as write + flush by the caller.
+    pub fua: bool,
+    /// Whether discard does anything.
+    pub discard: bool,
+    /// Whether the device refuses writes.
+    pub read_only: bool,
+}
+
+/// Why a device did not do what it was asked.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum DeviceError {
+    /// The medium or the layer below failed; `errno` is Linux's number where one is known.
+    #[error("{op} of {len_bytes} bytes at byte {offset_bytes} failed: {reason}")]
+    Io {
+        /// `read`, `write`, `flush` or `discard`.
+        op: &'static str,
+        /// First byte of the request.
+        offset_bytes: u64,
+        /// Length of the request in bytes.
+        len_bytes: u64,
+        /// What the layer below said.
+        reason: String,
+        /// Linux errno, 5 (EIO) where the layer below gave none.
+        errno: i32,
+    },
+    /// The request lies outside of the device or is not sector aligned.
+    #[error(
+        "{op} of {len_bytes} bytes at byte {offset_bytes} is outside of the device or unaligned"
+    )]
+    OutOfRange {
+        /// `read`, `write` or `discard`.
+        op: &'static str,
+        /// First byte of the request.
+        offset_bytes: u64,
+        /// Length of the request in bytes.
+        len_bytes: u64,
+    },
+    /// A write to a device that only reads.
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// The power of a simulated device was cut; nothing more will be done.
+    #[error("the simulated power is off")]
+    PowerCut,
+}
+
+/// A device, real or simulated. Object safe; shared between threads.
+pub trait BlockDevice: Send + Sync {
+    /// Size and abilities. Constant for the life of the device.
+    fn geometry(&self) -> Geometry;
+
+    /// Does every request of `batch`, in any order, and returns when all are done. Requests that
+    /// were already merged are taken as they are: one element is one device command.
+    ///
+    /// # Errors
+    /// The first failure. Which other requests of the batch were done is then unknown.
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError>;
+
+    /// Reads `into.len()` bytes at `offset_bytes` as one request.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn read(&self, offset_bytes: u64, into: &mut [u8], origin: Origin) -> Result<(), DeviceError> {
+        self.submit(&mut [Request { offset_bytes, op: Op::Read { into: vec![into] }, origin }])
+    }
+
+    /// Writes `from` at `offset_bytes` as one request.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn write(&self, offset_bytes: u64, from: &[u8], origin: Origin) -> Result<(), DeviceError> {
+        let op = Op::Write { from: vec![from], fua: false };
+        self.submit(&mut [Request { offset_bytes, op, origin }])
+    }
+
+    /// Makes every completed write durable.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn flush(&self, origin: Origin) -> Result<(), DeviceError> {
+        self.submit(&mut [Request { offset_bytes: 0, op: Op::Flush, origin }])
+    }
+
+    /// Tells the device that `len_bytes` at `offset_bytes` are not needed any more.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn discard(
+        &self,
+        offset_bytes: u64,
+        len_bytes: u64,
+        origin: Origin,
+    ) -> Result<(), DeviceError> {
+        self.submit(&mut [Request { offset_bytes, op: Op::Discard { len_bytes }, origin }])
+    }
+}
+
+impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
+    fn geometry(&self) -> Geometry {
+        (**self).geometry()
+    }
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        (**self).submit(batch)
+    }
+}

@@ -1,0 +1,102 @@
+//! One device command and who caused it.
+
+/// What a request carries. "Informed storage": what a layer knows travels down with the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The jbd2 log, its superblock included.
+    Journal,
+    /// File system metadata in its place: superblock, descriptors, bitmaps, inode tables, directory,
+    /// extent and xattr blocks.
+    Metadata,
+    /// Contents of the file with this inode number.
+    Data {
+        /// Inode number.
+        inode: u64,
+    },
+    /// Anything above that is not a file system.
+    Other,
+}
+
+/// How long a completed, flushed write must last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Durability {
+    /// A flush makes it durable.
+    Strict,
+    /// May stay volatile across flushes (chosen files only).
+    Relaxed,
+}
+
+/// Who caused a request, whether somebody waits for it, and how durable it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// What the bytes are.
+    pub kind: Kind,
+    /// Whether a caller waits for it (fsync, read miss), as `REQ_SYNC` has it.
+    pub sync: bool,
+    /// What a flush must do for it.
+    pub durability: Durability,
+}
+
+impl Origin {
+    /// A strict origin.
+    pub const fn new(kind: Kind, sync: bool) -> Self {
+        Origin { kind, sync, durability: Durability::Strict }
+    }
+}
+
+/// What is to be done. Buffers are scattered so that pages need no copy to form one command.
+#[derive(Debug)]
+pub enum Op<'a> {
+    /// Fill the buffers, one after the other, from consecutive sectors.
+    Read {
+        /// Total length is the length of the request.
+        into: Vec<&'a mut [u8]>,
+    },
+    /// Write the buffers, one after the other, to consecutive sectors.
+    Write {
+        /// Total length is the length of the request.
+        from: Vec<&'a [u8]>,
+        /// Durable on completion.
+        fua: bool,
+    },
+    /// Make all completed writes durable.
+    Flush,
+    /// The sectors are not needed any more.
+    Discard {
+        /// Length in bytes.
+        len_bytes: u64,
+    },
+}
+
+/// One device command.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// First byte; a multiple of 512. Zero for a flush.
+    pub offset_bytes: u64,
+    /// What to do.
+    pub op: Op<'a>,
+    /// Who asks.
+    pub origin: Origin,
+}
+
+impl Request<'_> {
+    /// Length in bytes; zero for a flush.
+    pub fn len_bytes(&self) -> u64 {
+        match &self.op {
+            Op::Read { into } => into.iter().map(|b| b.len() as u64).sum(),
+            Op::Write { from, .. } => from.iter().map(|b| b.len() as u64).sum(),
+            Op::Flush => 0,
+            Op::Discard { len_bytes } => *len_bytes,
+        }
+    }
+
+    /// `read`, `write`, `flush` or `discard`, for messages.
+    pub fn name(&self) -> &'static str {
+        match self.op {
+            Op::Read { .. } => "read",
+            Op::Write { .. } => "write",
+            Op::Flush => "flush",
+            Op::Discard { .. } => "discard",
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! Developer tasks of the workspace: `cargo run -p xtask -- tidy`.
+fn main() {}
