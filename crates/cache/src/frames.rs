@@ -1,0 +1,249 @@
+//! The frame table: slot numbers with a key and flags each, readable without a lock.
+//!
+//! ```text
+//!   tops: [ OnceLock<chunk> | OnceLock<chunk> | ... ]     fixed length, chunks made on first use
+//!             chunk: FRAMES_PER_CHUNK x { flags, key.file, key.index }
+//! ```
+//!
+//! Promises: a frame's state stays at one address, so hits are single atomic operations; released
+//! slots are reused last-in first-out, which makes the order of [`crate::clock::Clock`] the textbook
+//! one (a new page takes the place of the victim).
+//!
+//! Assumptions: the owner serialises insert and release of one frame, see the crate documentation.
+
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Frames in one allocation of the table.
+const FRAMES_PER_CHUNK: usize = 4096;
+
+const IN_USE: u32 = 1;
+const DIRTY: u32 = 2;
+const PINNED: u32 = 4;
+const REFERENCED: u32 = 8;
+
+/// Slot number of a page in [`Frames`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId(pub u32);
+
+/// Which page a frame holds. Traces of a whole device use file 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PageKey {
+    /// Inode number, or 0.
+    pub file: u64,
+    /// Page index within the file, in pages.
+    pub index: u64,
+}
+
+#[derive(Default)]
+struct Frame {
+    flags: AtomicU32,
+    file: AtomicU64,
+    index: AtomicU64,
+}
+
+/// The table of frames.
+pub struct Frames {
+    tops: Vec<OnceLock<Box<[Frame]>>>,
+    free: Mutex<Free>,
+    in_use: AtomicUsize,
+    high_water: AtomicUsize,
+}
+
+struct Free {
+    released: Vec<u32>,
+    never_used: u32,
+}
+
+impl Frames {
+    /// A table that can grow to `frames_max` frames (rounded up to a whole chunk). Memory is taken
+    /// as frames are used: 24 bytes each.
+    pub fn new(frames_max: usize) -> Self {
+        let frames_max = frames_max.clamp(1, u32::MAX as usize - FRAMES_PER_CHUNK);
+        let chunks = frames_max.div_ceil(FRAMES_PER_CHUNK);
+        Frames {
+            tops: (0..chunks).map(|_| OnceLock::new()).collect(),
+            free: Mutex::new(Free { released: Vec::new(), never_used: 0 }),
+            in_use: AtomicUsize::new(0),
+            high_water: AtomicUsize::new(0),
+        }
+    }
+
+    /// Takes a free slot for `key`; `None` when the table is full.
+    pub fn insert(&self, key: PageKey, dirty: bool) -> Option<FrameId> {
+        let slot = {
+            let mut free = self.free.lock();
+            match free.released.pop() {
+                Some(slot) => slot,
+                None => {
+                    let slot = free.never_used;
+                    let chunk = self.tops.get(slot as usize / FRAMES_PER_CHUNK)?;
+                    chunk.get_or_init(|| (0..FRAMES_PER_CHUNK).map(|_| Frame::default()).collect());
+                    free.never_used = slot + 1;
+                    self.high_water.store(slot as usize + 1, Ordering::Release);
+                    slot
+                }
+            }
+        };
+        let frame = self.frame(FrameId(slot))?;
+        frame.file.store(key.file, Ordering::Relaxed);
+        frame.index.store(key.index, Ordering::Relaxed);
+        let flags = if dirty { IN_USE | DIRTY } else { IN_USE };
+        frame.flags.store(flags, Ordering::Release);
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        Some(FrameId(slot))
+    }
+
+    /// Gives the slot back. A frame that is not in use is left alone.
+    pub fn release(&self, id: FrameId) {
+        let Some(frame) = self.frame(id) else { return };
+        if frame.flags.swap(0, Ordering::AcqRel) & IN_USE != 0 {
+            self.in_use.fetch_sub(1, Ordering::Relaxed);
+            self.free.lock().released.push(id.0);
+        }
+    }
+
+    /// Frames in use.
+    pub fn len(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// Whether no frame is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One more than the largest slot ever used.
+    pub fn high_water(&self) -> usize {
+        self.high_water.load(Ordering::Acquire)
+    }
+
+    /// The page in the frame; `None` when it is not in use.
+    pub fn key(&self, id: FrameId) -> Option<PageKey> {
+        let frame = self.frame(id)?;
+        if frame.flags.load(Ordering::Acquire) & IN_USE == 0 {
+            return None;
+        }
+        let file = frame.file.load(Ordering::Relaxed);
+        Some(PageKey { file, index: frame.index.load(Ordering::Relaxed) })
+    }
+
+    /// Whether the page was modified since it was last written back.
+    pub fn is_dirty(&self, id: FrameId) -> bool {
+        self.has(id, DIRTY)
+    }
+
+    /// Says that the page is dirty or clean.
+    pub fn set_dirty(&self, id: FrameId, dirty: bool) {
+        self.set(id, DIRTY, dirty);
+    }
+
+    /// Whether the page must stay, for example because its write-back is under way.
+    pub fn is_pinned(&self, id: FrameId) -> bool {
+        self.has(id, PINNED)
+    }
+
+    /// Pins or unpins.
+    pub fn set_pinned(&self, id: FrameId, pinned: bool) {
+        self.set(id, PINNED, pinned);
+    }
+
+    /// Sets the reference bit; a store only if it was clear, so that hot pages stay shared between
+    /// processor caches.
+    #[inline]
+    pub fn reference(&self, id: FrameId) {
+        if let Some(frame) = self.frame(id)
+            && frame.flags.load(Ordering::Relaxed) & (REFERENCED | IN_USE) == IN_USE
+        {
+            frame.flags.fetch_or(REFERENCED, Ordering::Relaxed);
+        }
+    }
+
+    /// Clears the reference bit and returns what it was.
+    pub fn take_reference(&self, id: FrameId) -> bool {
+        match self.frame(id) {
+            Some(frame) => frame.flags.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0,
+            None => false,
+        }
+    }
+
+    /// Whether a victim search may return the frame.
+    pub fn evictable(&self, id: FrameId, accept: crate::Accept) -> bool {
+        let Some(frame) = self.frame(id) else { return false };
+        let flags = frame.flags.load(Ordering::Acquire);
+        flags & (IN_USE | PINNED) == IN_USE && (accept == crate::Accept::Any || flags & DIRTY == 0)
+    }
+
+    fn has(&self, id: FrameId, flag: u32) -> bool {
+        self.frame(id).is_some_and(|frame| frame.flags.load(Ordering::Acquire) & flag != 0)
+    }
+
+    fn set(&self, id: FrameId, flag: u32, on: bool) {
+        if let Some(frame) = self.frame(id) {
+            if on {
+                frame.flags.fetch_or(flag, Ordering::AcqRel);
+            } else {
+                frame.flags.fetch_and(!flag, Ordering::AcqRel);
+            }
+        }
+    }
+
+    #[inline]
+    fn frame(&self, id: FrameId) -> Option<&Frame> {
+        let slot = id.0 as usize;
+        self.tops.get(slot / FRAMES_PER_CHUNK)?.get()?.get(slot % FRAMES_PER_CHUNK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accept;
+
+    fn key(index: u64) -> PageKey {
+        PageKey { file: 7, index }
+    }
+
+    #[test]
+    fn slots_are_reused_last_in_first_out_and_keep_their_keys() {
+        let frames = Frames::new(10);
+        let ids: Vec<FrameId> = (0..3).map(|i| frames.insert(key(i), false).unwrap()).collect();
+        assert_eq!(frames.key(ids[1]), Some(key(1)));
+        frames.release(ids[0]);
+        frames.release(ids[1]);
+        assert_eq!(frames.key(ids[1]), None);
+        assert_eq!(frames.insert(key(9), false), Some(ids[1]));
+        assert_eq!(frames.len(), 2);
+        assert_eq!(frames.high_water(), 3);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let frames = Frames::new(1);
+        for i in 0..FRAMES_PER_CHUNK as u64 {
+            assert!(frames.insert(key(i), false).is_some());
+        }
+        assert_eq!(frames.insert(key(0), false), None);
+        frames.release(FrameId(5));
+        assert_eq!(frames.insert(key(0), false), Some(FrameId(5)));
+    }
+
+    #[test]
+    fn flags_decide_what_may_go() {
+        let frames = Frames::new(10);
+        let id = frames.insert(key(0), true).unwrap();
+        assert!(!frames.evictable(id, Accept::Clean));
+        assert!(frames.evictable(id, Accept::Any));
+        frames.set_dirty(id, false);
+        assert!(frames.evictable(id, Accept::Clean));
+        frames.set_pinned(id, true);
+        assert!(!frames.evictable(id, Accept::Any));
+        frames.reference(id);
+        assert!(frames.take_reference(id));
+        assert!(!frames.take_reference(id));
+        frames.release(id);
+        frames.release(id);
+        assert!(frames.is_empty());
+    }
+}
