@@ -18,10 +18,30 @@
 //!
 //! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
 
+#![deny(unsafe_code)]
+
 mod clock;
+mod counts;
+mod failing;
+mod file;
+mod latency;
+mod memory;
+mod mirror;
+mod offset;
+mod plug;
+mod recording;
 mod request;
 
 pub use clock::{Clock, VirtualClock, WallClock};
+pub use counts::{BURST_SECTORS, Counts, KindCounts};
+pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
+pub use file::{FileDevice, FileOptions};
+pub use latency::{Latencies, LatencyDevice};
+pub use memory::MemoryDevice;
+pub use mirror::FileMirror;
+pub use offset::OffsetDevice;
+pub use plug::Plug;
+pub use recording::{RecordingDevice, TraceEvent, TraceOp};
 pub use request::{Durability, Kind, Op, Origin, Request};
 
 use std::sync::Arc;
@@ -48,6 +68,30 @@ pub struct Geometry {
     pub discard: bool,
     /// Whether the device refuses writes.
     pub read_only: bool,
+}
+
+impl Geometry {
+    /// Whether `request` lies inside of the device, is sector aligned and is allowed. Every device
+    /// of this crate calls it first, so that a bad request never reaches a medium.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], or [`DeviceError::ReadOnly`] for a write or discard.
+    pub fn check(&self, request: &Request<'_>) -> Result<(), DeviceError> {
+        if matches!(request.op, Op::Flush) {
+            return Ok(());
+        }
+        let (offset_bytes, len_bytes) = (request.offset_bytes, request.len_bytes());
+        let inside = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= self.size_bytes);
+        let aligned = (offset_bytes | len_bytes).is_multiple_of(SECTOR_BYTES);
+        if !inside || !aligned {
+            let op = request.name();
+            return Err(DeviceError::OutOfRange { op, offset_bytes, len_bytes });
+        }
+        if self.read_only && !matches!(request.op, Op::Read { .. }) {
+            return Err(DeviceError::ReadOnly);
+        }
+        Ok(())
+    }
 }
 
 /// Why a device did not do what it was asked.
@@ -78,6 +122,16 @@ pub enum DeviceError {
         offset_bytes: u64,
         /// Length of the request in bytes.
         len_bytes: u64,
+    },
+    /// A file or device could not be opened, or an image could not be loaded or stored.
+    #[error("{path}: {reason}")]
+    Open {
+        /// The path as given.
+        path: String,
+        /// What went wrong and what to do next.
+        reason: String,
+        /// Linux errno.
+        errno: i32,
     },
     /// A write to a device that only reads.
     #[error("the device is read-only")]
@@ -114,6 +168,23 @@ pub trait BlockDevice: Send + Sync {
     fn write(&self, offset_bytes: u64, from: &[u8], origin: Origin) -> Result<(), DeviceError> {
         let op = Op::Write { from: vec![from], fua: false };
         self.submit(&mut [Request { offset_bytes, op, origin }])
+    }
+
+    /// Writes `from` and returns when it is durable: one `fua` write where the device has it,
+    /// otherwise a write and, over a volatile cache, a flush.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::submit`].
+    fn write_durable(
+        &self,
+        offset_bytes: u64,
+        from: &[u8],
+        origin: Origin,
+    ) -> Result<(), DeviceError> {
+        let geometry = self.geometry();
+        let op = Op::Write { from: vec![from], fua: geometry.fua };
+        self.submit(&mut [Request { offset_bytes, op, origin }])?;
+        if !geometry.fua && geometry.volatile_cache { self.flush(origin) } else { Ok(()) }
     }
 
     /// Makes every completed write durable.

@@ -1,0 +1,25 @@
+//! The two block device ioctls that rustix has no safe wrapper for.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+
+use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
+
+/// `BLKGETSIZE64`, `linux/fs.h`: `_IOR(0x12, 114, size_t)`.
+const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+/// `BLKDISCARD`, `linux/fs.h`: `_IO(0x12, 119)`, takes a pointer to offset and length.
+const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+
+/// Size of a block device in bytes.
+pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
+    // SAFETY: BLKGETSIZE64 stores one u64 through its argument (despite the size_t in its number),
+    // which is what this getter provides.
+    unsafe { Ok(ioctl(file, Getter::<BLKGETSIZE64, u64>::new())?) }
+}
+
+/// Discards a sector-aligned range of a block device.
+pub(super) fn block_device_discard(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    // SAFETY: BLKDISCARD reads two u64 through its argument, which is what this setter provides.
+    unsafe { Ok(ioctl(file, Setter::<BLKDISCARD, [u64; 2]>::new([offset, len]))?) }
+}

@@ -1,0 +1,150 @@
+//! Tests of the file device on temporary files and, where root allows, on a loop device.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::{Kind, MemoryDevice, Origin, Plug};
+
+const OTHER: Origin = Origin::new(Kind::Other, true);
+
+fn image(size: u64) -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    MemoryDevice::new(size).to_file(&path).unwrap();
+    (dir, path)
+}
+
+fn every_mode() -> impl Iterator<Item = FileOptions> {
+    let options = |mode: u8| FileOptions {
+        direct: mode & 1 != 0,
+        io_uring: mode & 2 != 0,
+        ..FileOptions::default()
+    };
+    (0..4).map(options)
+}
+
+/// The same unaligned, scattered, overlapping plugs to the file and to memory.
+fn exercise(device: &FileDevice) {
+    let memory = MemoryDevice::new(device.geometry().size_bytes);
+    let bytes: Vec<u8> = (0..600_000u32).map(|i| (i * 7 % 253) as u8).collect();
+    let at = |sector: u64| sector * 512;
+    for target in [device as &dyn BlockDevice, &memory] {
+        let mut plug = Plug::new();
+        plug.write(at(1), &bytes[3..3 + 512], OTHER);
+        plug.write_run(at(8), bytes[1..1 + 80 * 512].chunks(1536), OTHER);
+        plug.write(at(200), &bytes[..1024 * 512], OTHER);
+        plug.write_fua(at(2), &bytes[100..100 + 1024], OTHER);
+        for i in 0..70 {
+            plug.write(at(2000 + i * 16), &bytes[i as usize..i as usize + 4096], OTHER);
+        }
+        plug.submit(target).unwrap();
+        target.flush(OTHER).unwrap();
+        target.discard(at(256), 65536, OTHER).unwrap();
+    }
+    let (mut a, mut b) = (vec![1; 2 << 20], vec![2; 2 << 20]);
+    device.read(0, &mut a, OTHER).unwrap();
+    memory.read(0, &mut b, OTHER).unwrap();
+    assert!(a == b, "one large read");
+    let (mut a, mut b) = (vec![1; 1 << 20], vec![2; 1 << 20]);
+    for (target, buffer) in [(device as &dyn BlockDevice, &mut a), (&memory, &mut b)] {
+        let mut plug = Plug::new();
+        for (i, part) in buffer.chunks_mut(5 * 512).enumerate() {
+            plug.read(i as u64 * 6 * 512, part, OTHER);
+        }
+        plug.submit(target).unwrap();
+    }
+    assert!(a == b, "many small reads");
+}
+
+#[test]
+fn a_file_behaves_as_memory_in_every_mode() {
+    for options in every_mode() {
+        let (_dir, path) = image(4 << 20);
+        let device = FileDevice::open(&path, options).unwrap();
+        println!("{options:?}: direct {}, ring {}", device.is_direct(), device.has_io_uring());
+        assert!(!device.is_direct() || options.direct);
+        exercise(&device);
+    }
+}
+
+#[test]
+fn a_second_writer_is_refused_and_readers_share() {
+    let (_dir, path) = image(8192);
+    let options = FileOptions::default();
+    let read_only = FileOptions { read_only: true, ..options };
+    let first = FileDevice::open(&path, options).unwrap();
+    for refused in [options, read_only] {
+        let Err(DeviceError::Open { reason, .. }) = FileDevice::open(&path, refused) else {
+            panic!("opened twice");
+        };
+        assert!(reason.contains("another program"), "{reason}");
+    }
+    FileDevice::open(&path, FileOptions { lock: false, ..options }).unwrap();
+    drop(first);
+    let reader = FileDevice::open(&path, read_only).unwrap();
+    FileDevice::open(&path, read_only).unwrap();
+    assert_eq!(reader.write(0, &[0; 512], OTHER), Err(DeviceError::ReadOnly));
+}
+
+#[test]
+fn wrong_paths_and_shrunken_files_are_errors() {
+    let (dir, path) = image(8192);
+    let options = FileOptions::default();
+    assert!(FileDevice::open(dir.path(), options).is_err());
+    assert!(FileDevice::open(&dir.path().join("missing"), options).is_err());
+    assert!(FileDevice::create(&path, 512, options).is_err(), "must not replace");
+    let made = FileDevice::create(&dir.path().join("new"), 5000, options).unwrap();
+    assert_eq!(made.geometry().size_bytes, 4608);
+    for options in every_mode() {
+        let (_dir, path) = image(8192);
+        let device = FileDevice::open(&path, options).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let result = device.read(4096, &mut [0; 4096], OTHER);
+        assert!(matches!(result, Err(DeviceError::Io { op: "read", .. })), "{options:?}");
+        let (mut a, mut b) = ([0; 512], [0; 512]);
+        let mut plug = Plug::new();
+        plug.read(0, &mut a, OTHER);
+        plug.read(7680, &mut b, OTHER);
+        assert!(plug.submit(&device).is_err(), "{options:?}");
+    }
+}
+
+#[test]
+fn a_loop_device_works_and_a_mounted_one_is_refused() {
+    let run = |program: &str, arguments: &[&str]| {
+        let output = Command::new(program).args(arguments).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
+        output.status.success().then_some(text)
+    };
+    let (dir, path) = image(16 << 20);
+    let Some(node) = run("losetup", &["--find", "--show", path.to_str().unwrap()]) else {
+        println!("skipped: no loop device can be set up here (root is needed)");
+        return;
+    };
+    for options in every_mode() {
+        match FileDevice::open(Path::new(&node), options) {
+            Ok(device) => {
+                assert_eq!(device.geometry().size_bytes, 16 << 20);
+                exercise(&device);
+                device.write(0, &[0; 4096], OTHER).unwrap();
+            }
+            Err(error) => println!("skipped {options:?}: {error}"),
+        }
+    }
+    let mount_point = dir.path().join("mnt");
+    std::fs::create_dir(&mount_point).unwrap();
+    let made = run("mke2fs", &["-q", "-F", "-t", "ext4", &node]);
+    let mounted = made.and_then(|_| run("mount", &[&node, mount_point.to_str().unwrap()]));
+    let refused = FileDevice::open(Path::new(&node), FileOptions::default()).err();
+    if mounted.is_some() {
+        run("umount", &[mount_point.to_str().unwrap()]).unwrap();
+    }
+    run("losetup", &["--detach", &node]).unwrap();
+    match mounted {
+        Some(_) => assert!(matches!(refused, Some(DeviceError::Open { errno: 16, .. }))),
+        None => println!("skipped: no mount here"),
+    }
+}

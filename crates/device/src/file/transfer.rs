@@ -1,0 +1,96 @@
+//! One read or write of scattered buffers with `preadv2`/`pwritev2`, continued until complete.
+
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+
+/// `IOV_MAX`: buffers per system call.
+pub(super) const BUFFERS_MAX: usize = 1024;
+
+/// A prepared read or write.
+pub(super) struct Transfer<'a> {
+    pub(super) file: &'a File,
+    pub(super) offset: u64,
+    pub(super) parts: Parts<'a>,
+}
+
+/// Its buffers.
+pub(super) enum Parts<'a> {
+    /// Fill these.
+    Read(Vec<IoSliceMut<'a>>),
+    /// Store these, durably on completion where `dsync`.
+    Write { from: Vec<IoSlice<'a>>, dsync: bool },
+}
+
+impl<'a> Transfer<'a> {
+    /// A write.
+    pub(super) fn write(file: &'a File, offset: u64, from: Vec<&'a [u8]>, dsync: bool) -> Self {
+        let from = from.into_iter().map(IoSlice::new).collect();
+        Transfer { file, offset, parts: Parts::Write { from, dsync } }
+    }
+
+    /// A read.
+    pub(super) fn read(file: &'a File, offset: u64, into: Vec<&'a mut [u8]>) -> Self {
+        let into = into.into_iter().map(IoSliceMut::new).collect();
+        Transfer { file, offset, parts: Parts::Read(into) }
+    }
+
+    /// Length in bytes.
+    pub(super) fn len(&self) -> usize {
+        match &self.parts {
+            Parts::Read(into) => into.iter().map(|b| b.len()).sum(),
+            Parts::Write { from, .. } => from.iter().map(|b| b.len()).sum(),
+        }
+    }
+
+    /// Number of buffers.
+    pub(super) fn buffers(&self) -> usize {
+        match &self.parts {
+            Parts::Read(into) => into.len(),
+            Parts::Write { from, .. } => from.len(),
+        }
+    }
+
+    /// Does it all with system calls, through interruptions and short transfers.
+    pub(super) fn run(self) -> io::Result<()> {
+        let Transfer { file, mut offset, parts } = self;
+        match parts {
+            Parts::Write { mut from, dsync } => {
+                let flags = if dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+                let mut rest = &mut from[..];
+                IoSlice::advance_slices(&mut rest, 0);
+                while !rest.is_empty() {
+                    let part = &rest[..rest.len().min(BUFFERS_MAX)];
+                    let done = match pwritev2(file, part, offset, flags) {
+                        Err(Errno::INTR) => continue,
+                        done => done?,
+                    };
+                    if done == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    offset += done as u64;
+                    IoSlice::advance_slices(&mut rest, done);
+                }
+            }
+            Parts::Read(mut into) => {
+                let mut rest = &mut into[..];
+                IoSliceMut::advance_slices(&mut rest, 0);
+                while !rest.is_empty() {
+                    let len = rest.len().min(BUFFERS_MAX);
+                    let flags = ReadWriteFlags::empty();
+                    let done = match preadv2(file, &mut rest[..len], offset, flags) {
+                        Err(Errno::INTR) => continue,
+                        done => done?,
+                    };
+                    if done == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    offset += done as u64;
+                    IoSliceMut::advance_slices(&mut rest, done);
+                }
+            }
+        }
+        Ok(())
+    }
+}
