@@ -1,2 +1,35 @@
-//! Developer tasks of the workspace: `cargo run -p xtask -- tidy`.
-fn main() {}
+//! Developer tasks of the workspace.
+//!
+//! - `cargo run -p xtask -- tidy` checks the house rules, see [`tidy`].
+//! - `cargo run -p xtask -- ci` is `make test`: every check and every test, with a summary, see
+//!   [`ci`].
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod summary;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The workspace: the parent of this package.
+fn root() -> PathBuf {
+    let mut dir = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    dir.pop();
+    dir
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["tidy"] => tidy::run(&root()),
+        ["ci", filter @ ..] => ci::run(&root(), filter),
+        _ => {
+            eprintln!("usage: cargo run -p xtask -- tidy | ci [STEP...]");
+            eprintln!("steps of ci: {}", ci::STEP_NAMES.join(", "));
+            ExitCode::from(2)
+        }
+    }
+}

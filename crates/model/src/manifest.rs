@@ -4,8 +4,8 @@
 //! ([`crate::DirTree`]) or a volume of ours. Two manifests of the same tree must be equal; where
 //! they are not, [`TreeManifest::diff`] says what differs, one line per difference.
 //!
-//! Paths are bytes relative to the root, without a leading slash; the root itself is the empty path.
-//! Inode numbers are not compared, but which names share one inode is (`linked_to`).
+//! Paths are bytes relative to the root, without a leading slash; the root is the empty path. Inode
+//! numbers are not compared, but which names share one inode is (`linked_to`).
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
@@ -194,7 +194,7 @@ impl TreeManifest {
         Self::from_source(&mut crate::DirTree::new(dir))
     }
 
-    /// The differences from `self` (left) to `other` (right), one line each; none if there are none.
+    /// The differences from `self` (left) to `other` (right), one line each.
     #[must_use]
     pub fn diff(&self, other: &Self, compare: Compare) -> Vec<String> {
         let mut lines = Vec::new();

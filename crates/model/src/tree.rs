@@ -1,9 +1,9 @@
 //! Trees for interoperability tests: seeded operations that build a tree and that change one.
 //!
 //! [`gen_tree`] makes deep and wide directories, names up to 255 bytes in several encodings, sparse
-//! files, extended attributes in the inode and in a block, hard links, fast and slow symbolic links,
-//! fifos, device files, odd modes and owners, and times before 1970 and past 2038. [`gen_changes`]
-//! continues on a tree that was read back, whoever wrote it. [`apply`] runs operations on a
+//! files, extended attributes in the inode and in a block, hard links, fast and slow symbolic
+//! links, fifos, device files, odd modes and owners, and times before 1970 and past 2038.
+//! [`gen_changes`] continues on a tree that was read back, whoever wrote it. [`apply`] runs operations on a
 //! [`TreeSink`]: a kernel directory ([`crate::DirTree`]) or a volume of ours.
 //!
 //! Promises: same seed and options, same operations; every operation succeeds on a volume with

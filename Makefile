@@ -1,0 +1,45 @@
+# make demo    a real SQLite on a user-space ext4 over a simulated eMMC: one table, no privileges
+# make test    every check and every test; the last line is "N passed, N failed, N skipped"
+# make lint    the checks alone
+# make fuzz    every fuzz test, SECONDS each (default 60)
+# make bench   every workload on the simulated device
+# make deps    what the tests need from the system: installs it as root on Debian, else says it
+# make clean   removes what was built
+
+# The journal modes of the demo: `ordered`, or a list.
+DEMO_SYNC ?= ordered
+DEVICE ?= nexus7-emmc
+SECONDS ?= 60
+
+# rustup's default place is often not on the path of a non-login shell.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
+XTASK := cargo run --quiet -p xtask --
+
+.PHONY: demo test lint fuzz bench deps clean cargo
+
+demo: cargo
+	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
+
+test: cargo
+	@$(XTASK) ci
+
+lint: cargo
+	@$(XTASK) ci fmt tidy deny clippy
+
+# One at a time, so that each has a core to itself. A name with "fuzz" in it makes a fuzz test.
+fuzz: cargo
+	SYNCLINE_FUZZ_SECONDS=$(SECONDS) cargo test --workspace --no-fail-fast fuzz -- \
+		--test-threads=1 --nocapture
+
+bench: cargo
+	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
+
+deps:
+	@sh scripts/deps.sh
+
+clean: cargo
+	cargo clean
+
+cargo:
+	@sh scripts/need-cargo.sh

@@ -1,0 +1,178 @@
+//! Which crate may use which: arrows point down only.
+//!
+//! ```text
+//!   cli  fuse  export            adapters: no logic
+//!   workload  recorder  flashlite  trace
+//!   fs -> jbd2 -> cache, ondisk
+//!   buffer  nand  crash -> device
+//! ```
+
+use super::{Finding, Tree};
+
+/// For each crate the crates of ours below it. A name that is not here is not a crate yet.
+const BELOW: [(&str, &[&str]); 17] = [
+    ("device", &[]),
+    ("ondisk", &[]),
+    ("crash", &["device"]),
+    ("nand", &["device"]),
+    ("buffer", &["device"]),
+    ("cache", &["device"]),
+    ("jbd2", &["device", "ondisk", "cache"]),
+    ("fs", &["device", "ondisk", "cache", "jbd2"]),
+    ("flashlite", &["device"]),
+    ("trace", &["device", "cache"]),
+    ("recorder", &["device", "fs"]),
+    (
+        "workload",
+        &[
+            "device",
+            "ondisk",
+            "cache",
+            "jbd2",
+            "fs",
+            "crash",
+            "nand",
+            "buffer",
+            "trace",
+            "flashlite",
+            "recorder",
+        ],
+    ),
+    ("fuse", &["device", "fs"]),
+    ("export", &["device"]),
+    (
+        "cli",
+        &[
+            "device",
+            "ondisk",
+            "cache",
+            "jbd2",
+            "fs",
+            "crash",
+            "nand",
+            "buffer",
+            "trace",
+            "flashlite",
+            "recorder",
+            "workload",
+            "fuse",
+            "export",
+        ],
+    ),
+    // For tests only: nothing depends on it but through dev-dependencies.
+    (
+        "model",
+        &[
+            "device",
+            "ondisk",
+            "cache",
+            "jbd2",
+            "fs",
+            "crash",
+            "nand",
+            "buffer",
+            "trace",
+            "flashlite",
+            "recorder",
+            "workload",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+const OURS: &str = "syncline-";
+
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, text) in &tree.files {
+        let Some(dir) = path.strip_suffix("/Cargo.toml") else { continue };
+        let Ok(manifest) = text.parse::<toml::Table>() else {
+            findings.push(Finding::new(path, 0, "not TOML: correct it"));
+            continue;
+        };
+        if manifest.contains_key("package") {
+            package(path, dir, &manifest, &mut findings);
+        }
+    }
+    findings
+}
+
+fn package(path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Finding>) {
+    let name = dir.rsplit('/').next().unwrap_or(dir);
+    let mut say = |message: String| findings.push(Finding::new(path, 0, message));
+    let Some((_, below)) = BELOW.iter().find(|(known, _)| *known == name) else {
+        say(format!("crate {name} has no place in the layers: add it to the table in arrows.rs"));
+        return;
+    };
+    for dependency in dependencies(manifest, "dependencies") {
+        if !below.contains(&dependency.as_str()) {
+            say(format!(
+                "{name} must not use {dependency}, arrows point down only: move the shared part \
+                 down, or pass it in as a parameter"
+            ));
+        }
+    }
+    for dependency in dependencies(manifest, "dev-dependencies") {
+        if matches!(dependency.as_str(), "cli" | "fuse" | "export") {
+            say(format!("tests of {name} must not use {dependency}: put them into {dependency}"));
+        }
+    }
+    let lints = manifest.get("lints").and_then(|l| l.get("workspace"));
+    if lints.and_then(toml::Value::as_bool) != Some(true) {
+        say("does not inherit the lints: add [lints] workspace = true".to_owned());
+    }
+}
+
+/// Our crates in a dependency table, also in those for one target.
+fn dependencies(manifest: &toml::Table, kind: &str) -> Vec<String> {
+    let mut tables = vec![manifest.get(kind)];
+    if let Some(targets) = manifest.get("target").and_then(toml::Value::as_table) {
+        tables.extend(targets.values().map(|target| target.get(kind)));
+    }
+    tables
+        .into_iter()
+        .flatten()
+        .filter_map(toml::Value::as_table)
+        .flat_map(toml::Table::keys)
+        .filter_map(|key| key.strip_prefix(OURS).map(str::to_owned))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(dir: &str, rest: &str) -> Vec<String> {
+        let text = format!("[package]\nname = \"x\"\n[lints]\nworkspace = true\n{rest}");
+        let tree = Tree::of(&[(&format!("crates/{dir}/Cargo.toml"), &text)]);
+        check(&tree).into_iter().map(|f| f.message).collect()
+    }
+
+    #[test]
+    fn arrows_up_are_found() {
+        let on = |kind: &str, name: &str| format!("[{kind}]\nsyncline-{name}.workspace = true\n");
+        assert!(found("jbd2", &on("dependencies", "ondisk")).is_empty());
+        assert!(found("jbd2", &on("dependencies", "fs"))[0].contains("jbd2 must not use fs"));
+        assert!(found("fs", &on("dependencies", "model"))[0].contains("must not use model"));
+        assert!(found("fs", &on("dev-dependencies", "model")).is_empty());
+        assert!(found("fs", &on("dev-dependencies", "cli"))[0].contains("put them into cli"));
+        assert_eq!(found("device", &on("target.'cfg(unix)'.dependencies", "nand")).len(), 1);
+    }
+
+    #[test]
+    fn strangers_and_missing_lints_are_found() {
+        assert!(found("novel", "")[0].contains("no place in the layers"));
+        let tree = Tree::of(&[("crates/fs/Cargo.toml", "[package]\nname = \"x\"\n")]);
+        assert!(check(&tree)[0].message.contains("[lints]"));
+    }
+
+    #[test]
+    fn the_table_has_no_circle() {
+        for (index, (name, below)) in BELOW.iter().enumerate() {
+            for one in *below {
+                let at = BELOW.iter().position(|(known, _)| known == one);
+                assert!(at.is_some_and(|at| at < index || *name == "model"), "{name} -> {one}");
+            }
+        }
+    }
+}

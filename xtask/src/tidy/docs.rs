@@ -1,0 +1,147 @@
+//! Documents do not promise what is not there.
+
+use std::collections::BTreeSet;
+
+use super::modules::normal;
+use super::{Finding, Tree};
+
+const GUARANTEES: &str = "docs/GUARANTEES.md";
+
+pub fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(text) = tree.files.get(GUARANTEES) {
+        guarantees(tree, text, &mut findings);
+    }
+    for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
+        links(tree, path, text, &mut findings);
+    }
+    findings
+}
+
+/// In every table whose last column is headed "test", each row names functions that exist.
+fn guarantees(tree: &Tree, text: &str, findings: &mut Vec<Finding>) {
+    let functions = functions(tree);
+    let mut in_table = false;
+    let mut rows = 0;
+    for (number, line) in text.lines().enumerate() {
+        let Some(cell) = last_cell(line) else {
+            in_table = false;
+            continue;
+        };
+        if !in_table {
+            in_table = cell.to_lowercase().contains("test");
+            continue;
+        }
+        if cell.chars().all(|c| "-: ".contains(c)) {
+            continue;
+        }
+        rows += 1;
+        let names: Vec<&str> = cell.split('`').skip(1).step_by(2).collect();
+        if names.is_empty() {
+            let message = "this guarantee names no test: put its function name in backquotes";
+            findings.push(Finding::new(GUARANTEES, number + 1, message));
+        }
+        for name in names {
+            let function = name.rsplit("::").next().unwrap_or(name);
+            if !functions.contains(function) {
+                let message = format!("there is no test `{function}`: write it or correct the row");
+                findings.push(Finding::new(GUARANTEES, number + 1, message));
+            }
+        }
+    }
+    if rows == 0 {
+        let message = "no table with a last column \"test\": guarantees without tests are claims";
+        findings.push(Finding::new(GUARANTEES, 0, message));
+    }
+}
+
+fn last_cell(line: &str) -> Option<&str> {
+    let line = line.trim().strip_prefix('|')?;
+    line.trim_end_matches('|').rsplit('|').next().map(str::trim)
+}
+
+fn functions(tree: &Tree) -> BTreeSet<&str> {
+    let word_end = |c: char| !(c.is_alphanumeric() || c == '_');
+    tree.rust_files()
+        .flat_map(|(_, text)| text.split("fn ").skip(1))
+        .filter_map(|rest| rest.split(word_end).next())
+        .collect()
+}
+
+fn links(tree: &Tree, path: &str, text: &str, findings: &mut Vec<Finding>) {
+    let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
+    let mut fenced = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        // Code spans are not links.
+        let plain: String = line.split('`').step_by(2).collect::<Vec<_>>().join("``");
+        for target in targets(&plain) {
+            let file = target.split('#').next().unwrap_or_default();
+            if file.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            if !exists(tree, &normal(&format!("{dir}/{file}"))) {
+                let message = format!("the link to {target} leads nowhere: correct or remove it");
+                findings.push(Finding::new(path, number + 1, message));
+            }
+        }
+    }
+}
+
+/// The targets of `[text](target)` and `[name]: target`.
+fn targets(line: &str) -> Vec<&str> {
+    let mut found: Vec<&str> =
+        line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next()).collect();
+    if line.starts_with('[')
+        && let Some((_, target)) = line.split_once("]: ")
+    {
+        found.extend(target.split_whitespace().next());
+    }
+    found
+}
+
+/// Whether a tracked file has this path, or some file is below it.
+fn exists(tree: &Tree, path: &str) -> bool {
+    let below = format!("{path}/");
+    path.is_empty()
+        || tree.files.contains_key(path)
+        || tree.files.keys().any(|file| file.starts_with(&below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(tree: &Tree) -> Vec<(String, usize)> {
+        check(tree).into_iter().map(|f| (f.path, f.line)).collect()
+    }
+
+    #[test]
+    fn guarantees_name_tests_that_exist() {
+        let source = ("crates/a/tests/t.rs", "#[test]\nfn survives_a_cut() {}\n");
+        let table = |row: &str| format!("# G\n\n| operation | test |\n| --- | --- |\n{row}\n");
+        let tree = |row: &str| Tree::of(&[source, (GUARANTEES, &table(row))]);
+        assert!(check(&tree("| fsync | `crash::survives_a_cut` |")).is_empty());
+        assert_eq!(lines(&tree("| fsync | `survives_two` |")), [(GUARANTEES.to_owned(), 5)]);
+        assert_eq!(lines(&tree("| fsync | surely |")), [(GUARANTEES.to_owned(), 5)]);
+        assert_eq!(lines(&tree("")), [(GUARANTEES.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn links_lead_somewhere() {
+        let text = "[a](b.md) [c](../README.md#x) [d](#here) [e](https://x.y/z) `[f](gone)`\n\
+                    [g](gone.md)\n```\n[h](gone.md)\n```\n[i]: gone.md\n[j](sub)\n";
+        let tree = Tree::of(&[
+            ("docs/a.md", text),
+            ("docs/b.md", ""),
+            ("README.md", ""),
+            ("docs/sub/x", ""),
+        ]);
+        assert_eq!(lines(&tree), [("docs/a.md".to_owned(), 2), ("docs/a.md".to_owned(), 6)]);
+    }
+}

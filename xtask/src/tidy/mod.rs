@@ -1,0 +1,138 @@
+//! The house rules as checks. Each message names the remedy.
+//!
+//! Every rule is a function from a [`Tree`] (the repository's text files in memory) to findings, so
+//! that its tests, which stand below each rule, are small fixtures: for each rule one that must be
+//! found (the canary) and one that must not.
+//!
+//! | file | rules |
+//! |---|---|
+//! | `text` | file length, line length, words that do not belong into the repository |
+//! | `code` | function length, unfinished code, `unwrap`, clock/thread/file use, `unsafe` |
+//! | `arrows` | which crate may use which; inherited lints |
+//! | `modules` | source files that no `mod` reaches |
+//! | `docs` | GUARANTEES.md names existing tests; links resolve |
+//! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
+
+mod arrows;
+mod code;
+mod docs;
+mod licences;
+mod modules;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// The text files of the repository by path relative to its root, with `/` between parts.
+#[derive(Default)]
+pub struct Tree {
+    files: BTreeMap<String, String>,
+}
+
+/// One broken rule.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    path: String,
+    /// From 1; 0 where the finding is about the whole file.
+    line: usize,
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), line, message: message.into() }
+    }
+}
+
+impl Tree {
+    /// Every file that git knows or would add.
+    fn read(root: &Path) -> Result<Self, String> {
+        let output = Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+            .current_dir(root)
+            .output()
+            .map_err(|error| format!("git cannot be run: {error}; install git"))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(format!("git ls-files failed: {said}; run this in a git checkout"));
+        }
+        let mut tree = Self::default();
+        for name in output.stdout.split(|byte| *byte == 0) {
+            let Ok(name) = std::str::from_utf8(name) else { continue };
+            // Not there any more, or not text: neither is tidied.
+            if let Ok(text) = std::fs::read_to_string(root.join(name)) {
+                tree.files.insert(name.to_owned(), text);
+            }
+        }
+        Ok(tree)
+    }
+
+    fn rust_files(&self) -> impl Iterator<Item = (&str, &str)> {
+        let files = self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()));
+        files.filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    #[cfg(test)]
+    fn of(files: &[(&str, &str)]) -> Self {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        Self { files: files.collect() }
+    }
+}
+
+/// Whether a Rust file is test code as a whole.
+fn is_test_file(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let in_dir = |name: &str| parts[..parts.len().saturating_sub(1)].contains(&name);
+    let file = parts.last().copied().unwrap_or_default();
+    in_dir("tests")
+        || in_dir("benches")
+        || file == "tests.rs"
+        || file.ends_with("_tests.rs")
+        || path.starts_with("crates/model/")
+}
+
+fn check(tree: &Tree) -> Vec<Finding> {
+    let rules = [text::check, code::check, arrows::check, modules::check, docs::check];
+    let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
+    findings.sort();
+    findings
+}
+
+/// Runs every rule on the repository at `root`, prints findings; fails if there are any.
+pub fn run(root: &Path) -> ExitCode {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut findings = check(&tree);
+    findings.extend(licences::check(root));
+    for finding in &findings {
+        match finding.line {
+            0 => println!("{}: {}", finding.path, finding.message),
+            line => println!("{}:{line}: {}", finding.path, finding.message),
+        }
+    }
+    if findings.is_empty() {
+        println!("tidy: {} files, nothing found", tree.files.len());
+        return ExitCode::SUCCESS;
+    }
+    println!("tidy: {} findings", findings.len());
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_files_are_known() {
+        assert!(is_test_file("crates/fs/tests/a.rs"));
+        assert!(is_test_file("crates/fs/src/dir/tests.rs"));
+        assert!(is_test_file("crates/model/src/tree.rs"));
+        assert!(!is_test_file("crates/fs/src/dir.rs"));
+    }
+}
