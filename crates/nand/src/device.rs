@@ -1,0 +1,268 @@
+//! The simulated device: a model in front of a backing that holds the contents.
+//!
+//! ```text
+//!   submit(batch) --> range check --> backing (bytes, by logical address) --> Simulator (time)
+//!                                                                             |
+//!                                      clock.sleep_until(last completion) <---+
+//! ```
+//!
+//! Promises: contents are exactly what the backing would hold; time passes only in the clock;
+//! every command of the batch is given to the model in the order of the batch, and the flush goes to
+//! the backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy was
+//! still in the write buffer fall back to what they held at the last flush. Discarded sectors read
+//! what the backing's discard leaves. Tested in `tests/device.rs` and `tests/nexus7.rs`.
+
+use crate::counters::{Counters, Report};
+use crate::profile::Profile;
+use crate::sim::Simulator;
+use crate::{NandError, geometry::Layout};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, Geometry, Kind, MAX_REQUEST_BYTES, Op, Origin, Request,
+    SECTOR_BYTES,
+};
+
+/// Units remembered for a power cut before those that became durable are forgotten.
+const UNDO_UNITS_MAX: usize = 16 * 1024;
+
+/// Who reads and restores contents around a power cut.
+const CUT: Origin = Origin::new(Kind::Other, true);
+
+/// A NAND device with an FTL, contents in a backing device, time in a clock.
+pub struct NandDevice {
+    backing: Arc<dyn BlockDevice>,
+    clock: Arc<dyn Clock>,
+    geometry: Geometry,
+    profile: Profile,
+    state: Mutex<State>,
+}
+
+struct State {
+    simulator: Simulator,
+    power: bool,
+    /// What each unit held when it was last durable, for units written since; `None`: cuts are not
+    /// wanted and nothing is remembered.
+    undo: Option<BTreeMap<u32, Vec<u8>>>,
+}
+
+impl NandDevice {
+    /// A fresh device of the size of `backing`. A power cut of it loses nothing.
+    ///
+    /// # Errors
+    /// A profile or a size that cannot be built.
+    pub fn new(
+        profile: &Profile,
+        backing: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, NandError> {
+        let below = backing.geometry();
+        let simulator = Simulator::new(profile, below.size_bytes)?;
+        let geometry = Geometry {
+            size_bytes: below.size_bytes,
+            max_request_bytes: below.max_request_bytes.min(MAX_REQUEST_BYTES),
+            volatile_cache: profile.buffer.buffer_kib > 0,
+            fua: profile.buffer.fua || profile.buffer.buffer_kib == 0,
+            discard: true,
+            read_only: below.read_only,
+        };
+        let state = Mutex::new(State { simulator, power: true, undo: None });
+        Ok(NandDevice { backing, clock, geometry, profile: profile.clone(), state })
+    }
+
+    /// As [`NandDevice::new`], and remembers what a power cut would lose. Each first write of a unit
+    /// after a flush then reads the backing.
+    ///
+    /// # Errors
+    /// As [`NandDevice::new`].
+    pub fn with_power_cuts(
+        profile: &Profile,
+        backing: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, NandError> {
+        let device = NandDevice::new(profile, backing, clock)?;
+        device.state.lock().undo = Some(BTreeMap::new());
+        Ok(device)
+    }
+
+    /// The profile it was made from.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Derived sizes.
+    pub fn layout(&self) -> Layout {
+        *self.state.lock().simulator.layout()
+    }
+
+    /// Totals so far. Subtract two of them for a phase.
+    pub fn counters(&self) -> Counters {
+        self.state.lock().simulator.counters()
+    }
+
+    /// Totals, wear and latency percentiles so far.
+    pub fn report(&self) -> Report {
+        self.state.lock().simulator.report()
+    }
+
+    /// Starts the latency percentiles anew.
+    pub fn reset_latencies(&self) {
+        self.state.lock().simulator.reset_latencies();
+    }
+
+    /// Ages the mapping as [`Simulator::precondition`] does; contents and clock stay. For a device
+    /// that was not used yet.
+    pub fn precondition(&self, fill_percent: u32, seed: u64) {
+        self.state.lock().simulator.precondition(fill_percent, seed);
+    }
+
+    /// Checks the mapping by a full scan.
+    ///
+    /// # Errors
+    /// The first violation, in words: a bug of the simulator.
+    pub fn check(&self) -> Result<(), String> {
+        self.state.lock().simulator.check()
+    }
+
+    /// Cuts the power now. What the write buffer still held is lost: those units read again what they
+    /// held at the last flush (or FUA write). Every command fails until
+    /// [`NandDevice::power_on`]. Returns how many units fell back.
+    ///
+    /// # Errors
+    /// The backing failed while contents were restored.
+    pub fn cut(&self) -> Result<u64, DeviceError> {
+        let now_ns = self.clock.now_ns();
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.power = false;
+        let unit_bytes = state.simulator.layout().unit_bytes;
+        let mut lost = 0;
+        if let Some(undo) = &mut state.undo {
+            for (unit, old) in std::mem::take(undo) {
+                if !state.simulator.durable(unit, now_ns) {
+                    self.backing.write(u64::from(unit) * unit_bytes, &old, CUT)?;
+                    lost += 1;
+                }
+            }
+        }
+        state.simulator.power_cycle();
+        Ok(lost)
+    }
+
+    /// Switches the power on again after a cut.
+    pub fn power_on(&self) {
+        self.state.lock().power = true;
+    }
+
+    /// Refuses requests outside of the device before anything is done.
+    fn check_range(&self, batch: &[Request<'_>]) -> Result<(), DeviceError> {
+        for r in batch {
+            let (op, offset_bytes, len_bytes) = (r.name(), r.offset_bytes, r.len_bytes());
+            let end = offset_bytes.checked_add(len_bytes);
+            let aligned = (offset_bytes | len_bytes).is_multiple_of(SECTOR_BYTES);
+            if !aligned || end.is_none_or(|e| e > self.geometry.size_bytes) {
+                return Err(DeviceError::OutOfRange { op, offset_bytes, len_bytes });
+            }
+            if self.geometry.read_only && matches!(r.op, Op::Write { .. } | Op::Discard { .. }) {
+                return Err(DeviceError::ReadOnly);
+            }
+        }
+        Ok(())
+    }
+
+    /// Remembers what the units of a range hold, unless a durable version is remembered already.
+    fn remember(&self, state: &mut State, r: &Request<'_>) -> Result<(), DeviceError> {
+        let touched = state.simulator.touched_units(r.offset_bytes, r.len_bytes());
+        let (Some(undo), Some((first, units))) = (&mut state.undo, touched) else {
+            return Ok(());
+        };
+        let unit_bytes = state.simulator.layout().unit_bytes;
+        for unit in first..first + units {
+            if let std::collections::btree_map::Entry::Vacant(entry) = undo.entry(unit) {
+                let offset = u64::from(unit) * unit_bytes;
+                let len = unit_bytes.min(self.geometry.size_bytes - offset);
+                let mut old = vec![0; len as usize];
+                self.backing.read(offset, &mut old, CUT)?;
+                entry.insert(old);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the batch to the model; returns when its last command is done.
+    fn model(&self, state: &mut State, batch: &[Request<'_>], now_ns: u64) -> u64 {
+        let mut done_ns = now_ns;
+        for r in batch {
+            let (offset, len) = (r.offset_bytes, r.len_bytes());
+            let simulator = &mut state.simulator;
+            let done = match &r.op {
+                Op::Read { .. } => simulator.read(now_ns, offset, len),
+                Op::Write { fua, .. } => {
+                    simulator.write(now_ns, offset, len, *fua && self.geometry.fua)
+                }
+                Op::Flush => simulator.flush(now_ns),
+                Op::Discard { .. } => simulator.discard(now_ns, offset, len),
+            };
+            done_ns = done_ns.max(done);
+            state.forget(r, self.geometry.fua, done);
+        }
+        done_ns
+    }
+}
+
+impl State {
+    /// Drops what a command made durable from the undo list.
+    fn forget(&mut self, r: &Request<'_>, device_has_fua: bool, done_ns: u64) {
+        let Some(undo) = &mut self.undo else { return };
+        let simulator = &self.simulator;
+        let units = match &r.op {
+            Op::Flush => {
+                undo.clear();
+                return;
+            }
+            Op::Write { fua, .. } if *fua && device_has_fua => {
+                simulator.touched_units(r.offset_bytes, r.len_bytes())
+            }
+            Op::Discard { .. } => simulator.whole_units(r.offset_bytes, r.len_bytes()),
+            _ => None,
+        };
+        if let Some((first, units)) = units {
+            for unit in first..first + units {
+                undo.remove(&unit);
+            }
+        }
+        if undo.len() > UNDO_UNITS_MAX {
+            undo.retain(|unit, _| !simulator.durable(*unit, done_ns));
+        }
+    }
+}
+
+impl BlockDevice for NandDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        self.check_range(batch)?;
+        let now_ns = self.clock.now_ns();
+        let mut state = self.state.lock();
+        if !state.power {
+            return Err(DeviceError::PowerCut);
+        }
+        let done_ns = if state.undo.is_some() {
+            for r in batch.iter().filter(|r| matches!(r.op, Op::Write { .. })) {
+                self.remember(&mut state, r)?;
+            }
+            self.backing.submit(batch)?;
+            self.model(&mut state, batch, now_ns)
+        } else {
+            // The backing works outside of the lock, so that threads copy in parallel.
+            drop(state);
+            self.backing.submit(batch)?;
+            self.model(&mut self.state.lock(), batch, now_ns)
+        };
+        self.clock.sleep_until(done_ns);
+        Ok(())
+    }
+}

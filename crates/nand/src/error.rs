@@ -1,0 +1,63 @@
+//! What can go wrong before the first request: profiles and sizes. Requests themselves fail with
+//! [`syncline_device::DeviceError`].
+
+/// Why a profile, a specification or a device could not be made.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NandError {
+    /// No built-in profile has this name.
+    #[error(
+        "no device profile is called '{name}'; nearest: {nearest}; `syncline devices` lists all"
+    )]
+    UnknownProfile {
+        /// What was asked for.
+        name: String,
+        /// Up to three names, nearest first.
+        nearest: String,
+    },
+    /// The TOML text is not a profile: syntax, a missing key, an unknown key, a wrong type.
+    #[error("profile '{name}' cannot be read: {reason}; compare it with profiles/nexus7-emmc.toml")]
+    Parse {
+        /// Name or path of the profile.
+        name: String,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The file of a profile could not be read.
+    #[error("profile file {path} cannot be read: {reason}; give a readable TOML file or a name")]
+    File {
+        /// Path as given.
+        path: String,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// An override `key=value` names no parameter.
+    #[error("device profiles have no parameter '{key}'; the parameters are {known}")]
+    UnknownKey {
+        /// The key as given.
+        key: String,
+        /// All keys, sorted.
+        known: String,
+    },
+    /// An override is not `key=integer`.
+    #[error("'{text}' is not an override; write key=number, as in nexus7-emmc:streams=4")]
+    BadOverride {
+        /// The piece of text.
+        text: String,
+    },
+    /// A parameter has a value that no device can have.
+    #[error("profile parameter {key}: {reason}; change it in the profile or by {key}=NUMBER")]
+    BadValue {
+        /// The parameter.
+        key: &'static str,
+        /// What is wrong with the value.
+        reason: String,
+    },
+    /// The contents device has a size that cannot be mapped.
+    #[error("a simulated flash device of {size_bytes} bytes is not possible: {reason}")]
+    BadSize {
+        /// Size of the backing in bytes.
+        size_bytes: u64,
+        /// What would be.
+        reason: &'static str,
+    },
+}

@@ -1,0 +1,157 @@
+//! The bounded cache of map segments that controllers without much RAM have.
+//!
+//! ```text
+//!   unit space   | segment 0 | segment 1 | segment 2 | ...     one map page for each segment
+//!   in RAM       most recent <-> ... <-> least recent          `capacity` of them
+//! ```
+//!
+//! A miss reads the map page from flash; the evicted segment is programmed if it was changed. Least
+//! recently used, a doubly linked list in flat arrays: 9 bytes a segment. Tested here.
+
+use crate::flash::Flash;
+
+const NONE: u32 = u32::MAX;
+
+/// Which map segments are in RAM.
+#[derive(Clone, Debug)]
+pub struct MapCache {
+    /// Units that a segment covers; 0: the whole map is in RAM.
+    segment_units: u32,
+    capacity: u32,
+    used: u32,
+    newest: u32,
+    oldest: u32,
+    newer: Vec<u32>,
+    older: Vec<u32>,
+    state: Vec<State>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Out,
+    Clean,
+    Dirty,
+}
+
+impl MapCache {
+    /// For `units` units in segments of `segment_units`, `capacity` of them in RAM. A capacity of 0
+    /// means that the whole map is.
+    pub fn new(units: u32, segment_units: u32, capacity: u32) -> Self {
+        let all = capacity == 0 || segment_units == 0;
+        let segments = if all { 0 } else { units.div_ceil(segment_units) as usize };
+        MapCache {
+            segment_units: if all { 0 } else { segment_units },
+            capacity,
+            used: 0,
+            newest: NONE,
+            oldest: NONE,
+            newer: vec![NONE; segments],
+            older: vec![NONE; segments],
+            state: vec![State::Out; segments],
+        }
+    }
+
+    /// Makes the segment of `unit` present, changed if `dirty`; returns when it is.
+    pub fn touch(&mut self, unit: u32, dirty: bool, at_ns: u64, flash: &mut Flash) -> u64 {
+        if self.segment_units == 0 {
+            return at_ns;
+        }
+        let segment = unit / self.segment_units;
+        let mut at_ns = at_ns;
+        let s = segment as usize;
+        if self.state[s] == State::Out {
+            if self.used == self.capacity {
+                at_ns = self.evict(at_ns, flash);
+            }
+            at_ns = flash.map_read(segment, at_ns);
+            self.used += 1;
+            self.state[s] = State::Clean;
+            self.push(segment);
+        } else if self.newest != segment {
+            self.unlink(segment);
+            self.push(segment);
+        }
+        if dirty {
+            self.state[s] = State::Dirty;
+        }
+        at_ns
+    }
+
+    /// The units after `unit` that are in its segment, so that a run is touched once a segment.
+    pub fn units_to_next(&self, unit: u32) -> u32 {
+        match self.segment_units {
+            0 => u32::MAX,
+            n => n - unit % n,
+        }
+    }
+
+    fn evict(&mut self, at_ns: u64, flash: &mut Flash) -> u64 {
+        let victim = self.oldest;
+        if victim == NONE {
+            return at_ns;
+        }
+        self.unlink(victim);
+        self.used -= 1;
+        let was = std::mem::replace(&mut self.state[victim as usize], State::Out);
+        if was == State::Dirty { flash.map_program(at_ns) } else { at_ns }
+    }
+
+    fn push(&mut self, segment: u32) {
+        self.older[segment as usize] = self.newest;
+        self.newer[segment as usize] = NONE;
+        match self.newest {
+            NONE => self.oldest = segment,
+            n => self.newer[n as usize] = segment,
+        }
+        self.newest = segment;
+    }
+
+    fn unlink(&mut self, segment: u32) {
+        let (newer, older) = (self.newer[segment as usize], self.older[segment as usize]);
+        match newer {
+            NONE => self.newest = older,
+            n => self.older[n as usize] = older,
+        }
+        match older {
+            NONE => self.oldest = newer,
+            o => self.newer[o as usize] = newer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    fn flash() -> Flash {
+        let p = Profile::by_name("nexus7-emmc").unwrap();
+        Flash::new(&p.timing, p.layout(64 << 20).unwrap())
+    }
+
+    #[test]
+    fn misses_and_dirty_evictions() {
+        let mut f = flash();
+        let mut c = MapCache::new(100, 10, 2);
+        c.touch(0, true, 0, &mut f); // miss
+        c.touch(15, false, 0, &mut f); // miss
+        c.touch(9, false, 0, &mut f); // hit: segment 0 is now newest
+        c.touch(20, false, 0, &mut f); // miss, evicts clean segment 1
+        assert_eq!((f.counters.map_reads, f.counters.map_programs), (3, 0));
+        c.touch(99, false, 0, &mut f); // miss, evicts dirty segment 0
+        assert_eq!((f.counters.map_reads, f.counters.map_programs), (4, 1));
+        c.touch(0, false, 0, &mut f); // miss, evicts clean segment 2; clean since it was written
+        c.touch(10, false, 0, &mut f);
+        assert_eq!((f.counters.map_reads, f.counters.map_programs), (6, 1));
+    }
+
+    #[test]
+    fn capacity_zero_is_all_in_ram() {
+        let mut f = flash();
+        let mut c = MapCache::new(100, 10, 0);
+        assert_eq!(c.touch(50, true, 77, &mut f), 77);
+        assert_eq!(f.counters.map_reads, 0);
+        assert_eq!(c.units_to_next(3), u32::MAX);
+        assert_eq!(MapCache::new(100, 10, 1).units_to_next(3), 7);
+    }
+}

@@ -1,0 +1,89 @@
+//! Mapping schemes. One file each behind [`Ftl`]; which one a device has is a line of its profile.
+//!
+//! A scheme decides where units go, when pages are programmed and what is collected. It has no contents
+//! and no clock: times come in with the call, and every flash operation goes through [`Flash`]. All
+//! state is integers, so that equal requests give equal results everywhere.
+
+mod map_cache;
+mod page_map;
+
+pub use map_cache::MapCache;
+pub use page_map::{CloseCost, PageMap};
+
+use crate::flash::Flash;
+
+/// Sectors of one write or read, with the numbers of the units they touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First sector (512 bytes).
+    pub sector: u64,
+    /// Sectors.
+    pub sectors: u64,
+    /// First unit touched.
+    pub unit: u32,
+    /// Units touched.
+    pub units: u32,
+    /// Whether the first unit is covered in part only.
+    pub head_partial: bool,
+    /// Whether the last unit is covered in part only.
+    pub tail_partial: bool,
+}
+
+impl Span {
+    /// Of `len_bytes` (sector aligned, not empty) at `offset_bytes` on units of `unit_bytes`.
+    pub fn new(offset_bytes: u64, len_bytes: u64, unit_bytes: u64) -> Span {
+        let end = offset_bytes + len_bytes;
+        let first = offset_bytes / unit_bytes;
+        let after = end.div_ceil(unit_bytes);
+        Span {
+            sector: offset_bytes / 512,
+            sectors: len_bytes / 512,
+            unit: first as u32,
+            units: (after - first) as u32,
+            head_partial: !offset_bytes.is_multiple_of(unit_bytes),
+            tail_partial: !end.is_multiple_of(unit_bytes),
+        }
+    }
+
+    /// Whether the `i`-th unit of the span is covered in part only.
+    pub fn partial(&self, i: u32) -> bool {
+        (i == 0 && self.head_partial) || (i + 1 == self.units && self.tail_partial)
+    }
+}
+
+/// A mapping scheme: maps units, drives the flash, accounts for the write buffer.
+pub trait Ftl: Send {
+    /// Reads a span from `at_ns` on; `bus_ns` is the host bus time of a unit. Returns when the
+    /// host has everything.
+    fn read(&mut self, span: &Span, at_ns: u64, bus_ns: u64, flash: &mut Flash) -> u64;
+
+    /// Writes a span from `at_ns` on; `bus_ns` is the host bus time of a unit. Returns when the
+    /// buffer has everything, or with `through` when the cells have.
+    fn write(
+        &mut self,
+        span: &Span,
+        through: bool,
+        at_ns: u64,
+        bus_ns: u64,
+        flash: &mut Flash,
+    ) -> u64;
+
+    /// Programs everything that the buffer holds. Returns when it is in the cells, and whether
+    /// there was anything since the last flush.
+    fn flush(&mut self, at_ns: u64, flash: &mut Flash) -> (u64, bool);
+
+    /// Unmaps `units` whole units from `unit` on.
+    fn discard(&mut self, unit: u32, units: u32, flash: &mut Flash);
+
+    /// Whether the newest copy of a unit survives a power cut at `at_ns`. Unmapped units do.
+    fn durable(&self, unit: u32, at_ns: u64) -> bool;
+
+    /// A power cut and restart: streams are closed, open pages are lost, the buffer is empty.
+    fn power_cycle(&mut self);
+
+    /// Checks every invariant by a full scan: no lost unit, counts agree.
+    ///
+    /// # Errors
+    /// The first violation, in words. It is a bug of the scheme.
+    fn check(&self, flash: &Flash) -> Result<(), String>;
+}

@@ -1,0 +1,451 @@
+//! Page mapping: any unit can be anywhere; every stream has a write frontier of its own.
+//!
+//! ```text
+//!   l2p[unit] -> flash unit + 1, 0: unmapped          p2l[flash unit] -> unit + 1, 0: padding
+//!
+//!   stream 0  -> superblock 12  [#### #### ##.. .... ]     # written, . free; the page in the middle is
+//!   stream 1  -> superblock 40  [#### #... .... .... ]     open: its units are held in the buffer
+//!   collector -> superblock  7  [###. .... .... .... ]
+//!   closed superblocks -> VictimPolicy;  free superblocks -> least worn first
+//! ```
+//!
+//! A flash unit is valid when `l2p[p2l[p]-1] == p+1`: nothing has to be cleared by an erase, and each
+//! superblock needs only a count of valid units. 8 bytes a flash unit and 24 a superblock.
+//!
+//! Costs
+//! - A write that continues a stream pays the bus and its share of a page program.
+//! - A write that opens a stream in a used slot first closes that one: units of the run's first and
+//!   last cluster (`merge_kib`) that the run did not write are read and programmed behind it, the open
+//!   page is padded and programmed, `close_map_programs` map pages are programmed, and
+//!   `close_us` passes. The host waits for that.
+//! - Taking a superblock when only the reserve is free collects victims first; the host waits. A
+//!   victim is collected in one go, as simple controllers do: that is the latency spike.
+//! - A victim's units in the collector's open page count as safe (the erase would wait for that page in
+//!   a real controller; its cost is the same).
+//! - Discard costs nothing but its command.
+//!
+//! Bound: free superblocks never run out, because closed superblocks hold at least the
+//! usable size plus over-provisioning when only the reserve is free, so some victim has an invalid unit.
+//! Tested by `tests/ftl.rs` and `tests/device.rs`.
+
+use super::{Ftl, MapCache, Span};
+use crate::buffer::WriteCache;
+use crate::flash::Flash;
+use crate::gc::VictimPolicy;
+use crate::geometry::{FREE_BLOCKS_MIN, Layout};
+use crate::streams::{Run, StreamTable};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const NONE: u32 = u32::MAX;
+
+/// What closing a stream costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CloseCost {
+    /// Units of a cluster that must be complete; 1: nothing is copied.
+    pub cluster_units: u32,
+    /// Map pages programmed.
+    pub map_programs: u32,
+    /// Work of the controller, nanoseconds.
+    pub close_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Frontier {
+    block: u32,
+    /// Units written in `block`, the open page included.
+    next: u32,
+    /// Host units of the open page that count in the write buffer.
+    held: u32,
+    /// When the last unit of the open page arrived.
+    ready_ns: u64,
+}
+
+const NO_BLOCK: Frontier = Frontier { block: NONE, next: 0, held: 0, ready_ns: 0 };
+
+/// The page map. See the module's text.
+pub struct PageMap {
+    layout: Layout,
+    l2p: Vec<u32>,
+    p2l: Vec<u32>,
+    valid: Vec<u32>,
+    /// One for each stream, the collector's last.
+    open: Vec<Frontier>,
+    free: BinaryHeap<Reverse<(u32, u32)>>,
+    victims: Box<dyn VictimPolicy>,
+    map: MapCache,
+    streams: StreamTable,
+    cache: Box<dyn WriteCache>,
+    close_cost: CloseCost,
+    dirty: bool,
+}
+
+impl PageMap {
+    /// An empty map over erased flash.
+    pub fn new(
+        layout: Layout,
+        streams: StreamTable,
+        map: MapCache,
+        victims: Box<dyn VictimPolicy>,
+        cache: Box<dyn WriteCache>,
+        close_cost: CloseCost,
+    ) -> Self {
+        let flash_units = layout.blocks as usize * layout.units_per_block as usize;
+        PageMap {
+            layout,
+            l2p: vec![0; layout.host_units as usize],
+            p2l: vec![0; flash_units],
+            valid: vec![0; layout.blocks as usize],
+            open: vec![NO_BLOCK; streams.len() + 1],
+            free: (0..layout.blocks).map(|b| Reverse((0, b))).collect(),
+            victims,
+            map,
+            streams,
+            cache,
+            close_cost,
+            dirty: false,
+        }
+    }
+
+    fn collector(&self) -> usize {
+        self.open.len() - 1
+    }
+
+    /// Whether flash unit `p` is in the open page of a stream.
+    fn held(&self, p: u32) -> bool {
+        let block = p / self.layout.units_per_block;
+        let streams = &self.open[..self.open.len() - 1];
+        streams.iter().any(|f| {
+            let page_start = f.next - f.next % self.layout.units_per_page;
+            f.block == block && p % self.layout.units_per_block >= page_start
+        })
+    }
+
+    /// Unmaps `unit` and accounts for the lost copy.
+    fn invalidate(&mut self, unit: u32) {
+        let old = std::mem::replace(&mut self.l2p[unit as usize], 0);
+        if old == 0 {
+            return;
+        }
+        let block = (old - 1) / self.layout.units_per_block;
+        self.valid[block as usize] -= 1;
+        self.victims.invalidated(block, self.valid[block as usize]);
+    }
+
+    /// Puts an unmapped unit at the end of a frontier; returns when its page is programmed, 0 if the
+    /// page is still open.
+    fn append(
+        &mut self,
+        slot: usize,
+        unit: u32,
+        ready_ns: u64,
+        host: bool,
+        flash: &mut Flash,
+    ) -> u64 {
+        if self.open[slot].block == NONE {
+            let (block, at_ns) = self.allocate(slot, ready_ns, flash);
+            self.open[slot] = Frontier { block, next: 0, held: 0, ready_ns: at_ns };
+        }
+        let f = &mut self.open[slot];
+        let p = f.block * self.layout.units_per_block + f.next;
+        f.next += 1;
+        f.held += u32::from(host);
+        f.ready_ns = f.ready_ns.max(ready_ns);
+        self.l2p[unit as usize] = p + 1;
+        self.p2l[p as usize] = unit + 1;
+        self.valid[f.block as usize] += 1;
+        if f.next.is_multiple_of(self.layout.units_per_page) {
+            self.program(slot, flash)
+        } else {
+            0
+        }
+    }
+
+    /// Programs the open page of a frontier, which is full or padded.
+    fn program(&mut self, slot: usize, flash: &mut Flash) -> u64 {
+        let collector = self.collector();
+        let f = &mut self.open[slot];
+        let last = f.block * self.layout.units_per_block + f.next - 1;
+        let page = last / self.layout.units_per_page;
+        let done_ns = flash.program(page, f.ready_ns);
+        if slot != collector {
+            self.cache.programmed(page, f.held, done_ns);
+        }
+        f.held = 0;
+        if f.next == self.layout.units_per_block {
+            let block = f.block;
+            *f = NO_BLOCK;
+            self.victims.closed(block, self.valid[block as usize]);
+        }
+        done_ns
+    }
+
+    /// Pads and programs the open page of a stream if it has one; returns when it is done, 0 if there
+    /// is none.
+    fn pad(&mut self, slot: usize, at_ns: u64, flash: &mut Flash) -> u64 {
+        let per_page = self.layout.units_per_page;
+        let f = &mut self.open[slot];
+        if f.block == NONE || f.next.is_multiple_of(per_page) {
+            return 0;
+        }
+        f.ready_ns = f.ready_ns.max(at_ns);
+        flash.counters.padded_units += u64::from(self.skip_to_page_end(slot));
+        self.program(slot, flash)
+    }
+
+    /// Marks the rest of the open page as padding; returns how many units that is.
+    fn skip_to_page_end(&mut self, slot: usize) -> u32 {
+        let f = &mut self.open[slot];
+        let end = f.next.next_multiple_of(self.layout.units_per_page);
+        let base = f.block * self.layout.units_per_block;
+        for p in base + f.next..base + end {
+            self.p2l[p as usize] = 0;
+        }
+        let skipped = end - f.next;
+        f.next = end;
+        skipped
+    }
+
+    /// Takes a free superblock, collecting first when a stream asks and only the reserve is left.
+    fn allocate(&mut self, slot: usize, at_ns: u64, flash: &mut Flash) -> (u32, u64) {
+        let mut at_ns = at_ns;
+        if slot != self.collector() {
+            while self.free.len() <= FREE_BLOCKS_MIN as usize {
+                match self.collect(at_ns, flash) {
+                    Some(done_ns) => at_ns = done_ns,
+                    None => break,
+                }
+            }
+        }
+        let Reverse((_, block)) = self
+            .free
+            .pop()
+            .expect("the reserve is never used up: each collection frees what it takes");
+        (block, at_ns)
+    }
+
+    /// Copies what is valid in one victim and erases it; returns when that is done.
+    fn collect(&mut self, at_ns: u64, flash: &mut Flash) -> Option<u64> {
+        let victim = self.victims.pick()?;
+        flash.counters.gc_runs += 1;
+        let (per_page, collector) = (self.layout.units_per_page, self.collector());
+        let first = victim * self.layout.units_per_block;
+        let mut left = self.valid[victim as usize];
+        let mut done_ns = at_ns;
+        let mut p = first;
+        while left > 0 && p < first + self.layout.units_per_block {
+            let mut read_ns = None;
+            for q in p..p + per_page {
+                let unit = self.p2l[q as usize];
+                if unit == 0 || self.l2p[unit as usize - 1] != q + 1 {
+                    continue;
+                }
+                let ready_ns = match read_ns {
+                    Some(ns) => ns,
+                    None => flash.read(q / per_page, self.layout.page_bytes(), at_ns),
+                };
+                read_ns = Some(ready_ns);
+                done_ns = done_ns.max(self.append(collector, unit - 1, ready_ns, false, flash));
+                left -= 1;
+                flash.counters.gc_copies += 1;
+            }
+            p += per_page;
+        }
+        self.valid[victim as usize] = 0;
+        done_ns = flash.erase(victim, done_ns);
+        self.free.push(Reverse((flash.erases()[victim as usize], victim)));
+        Some(done_ns)
+    }
+
+    /// Completes the clusters of a run, pads its open page, writes its map; returns when done.
+    fn close(&mut self, slot: usize, run: Run, at_ns: u64, flash: &mut Flash) -> u64 {
+        flash.counters.stream_closes += 1;
+        let sectors_per_unit = self.layout.unit_bytes / 512;
+        let cluster = u64::from(self.close_cost.cluster_units);
+        let start = run.start / sectors_per_unit;
+        let end = run.end.div_ceil(sectors_per_unit);
+        let tail_end = end.next_multiple_of(cluster).min(u64::from(self.layout.host_units));
+        let mut at_ns = self.copy(slot, start - start % cluster, start, at_ns, flash);
+        at_ns = self.copy(slot, end, tail_end, at_ns, flash);
+        at_ns = at_ns.max(self.pad(slot, at_ns, flash));
+        for _ in 0..self.close_cost.map_programs {
+            at_ns = flash.map_program(at_ns);
+        }
+        at_ns + self.close_cost.close_ns
+    }
+
+    /// Copies the mapped units of `from..to` behind a frontier; returns when all are in the cells or
+    /// in the open page.
+    fn copy(&mut self, slot: usize, from: u64, to: u64, at_ns: u64, flash: &mut Flash) -> u64 {
+        let (mut page_read, mut ready_ns, mut done_ns) = (NONE, at_ns, at_ns);
+        for unit in from as u32..to as u32 {
+            let old = self.l2p[unit as usize];
+            if old == 0 || self.held(old - 1) {
+                continue;
+            }
+            let page = (old - 1) / self.layout.units_per_page;
+            if page != page_read {
+                ready_ns = flash.read(page, self.layout.page_bytes(), at_ns);
+                page_read = page;
+            }
+            flash.counters.merge_copies += 1;
+            self.invalidate(unit);
+            let programmed = self.append(slot, unit, ready_ns, false, flash);
+            done_ns = done_ns.max(ready_ns).max(programmed);
+        }
+        done_ns
+    }
+
+    /// Waits for room in the buffer.
+    fn admit(&mut self, at_ns: u64, flash: &mut Flash) -> u64 {
+        if let Some(ns) = self.cache.admit(at_ns) {
+            return ns;
+        }
+        for slot in 0..self.collector() {
+            self.pad(slot, at_ns, flash);
+        }
+        self.cache.admit(at_ns).unwrap_or(at_ns)
+    }
+}
+
+impl Ftl for PageMap {
+    fn read(&mut self, span: &Span, at_ns: u64, bus_ns: u64, flash: &mut Flash) -> u64 {
+        let (mut ready_ns, mut bus_free_ns) = (at_ns, at_ns);
+        let (mut page_read, mut touch_at) = (NONE, 0);
+        let page_bytes = self.layout.page_bytes();
+        let bytes = page_bytes.min(u64::from(span.units) * self.layout.unit_bytes);
+        let mut map_ns = at_ns;
+        for i in 0..span.units {
+            let unit = span.unit + i;
+            if i >= touch_at {
+                map_ns = self.map.touch(unit, false, map_ns, flash);
+                touch_at = i.saturating_add(self.map.units_to_next(unit));
+            }
+            let p = self.l2p[unit as usize];
+            let page = p.wrapping_sub(1) / self.layout.units_per_page;
+            if p != 0 && page != page_read && !self.held(p - 1) {
+                ready_ns = flash.read(page, bytes, map_ns);
+                page_read = page;
+            }
+            bus_free_ns = bus_free_ns.max(ready_ns).max(map_ns) + bus_ns;
+        }
+        bus_free_ns
+    }
+
+    fn write(
+        &mut self,
+        span: &Span,
+        through: bool,
+        at_ns: u64,
+        bus_ns: u64,
+        flash: &mut Flash,
+    ) -> u64 {
+        let placement = self.streams.place(span.sector, span.sectors);
+        let slot = placement.slot;
+        let mut at_ns = at_ns;
+        flash.counters.stream_opens += u64::from(placement.opened);
+        if let Some(run) = placement.closed {
+            at_ns = self.close(slot, run, at_ns, flash);
+        }
+        self.dirty = true;
+        flash.counters.host_units += u64::from(span.units);
+        let mut touch_at = 0;
+        for i in 0..span.units {
+            let unit = span.unit + i;
+            if i >= touch_at {
+                at_ns = self.map.touch(unit, true, at_ns, flash);
+                touch_at = i.saturating_add(self.map.units_to_next(unit));
+            }
+            at_ns += bus_ns;
+            let old = self.l2p[unit as usize];
+            if old != 0 {
+                if self.held(old - 1) {
+                    flash.counters.coalesced_units += 1;
+                    continue;
+                }
+                if span.partial(i) {
+                    let page = (old - 1) / self.layout.units_per_page;
+                    flash.counters.rmw_reads += 1;
+                    at_ns = flash.read(page, self.layout.unit_bytes, at_ns);
+                }
+            }
+            at_ns = self.admit(at_ns, flash);
+            self.invalidate(unit);
+            self.append(slot, unit, at_ns, true, flash);
+        }
+        if through {
+            // A unit that was already held may be in the open page of another stream.
+            for s in 0..self.collector() {
+                self.pad(s, at_ns, flash);
+            }
+            at_ns = self.cache.drained(at_ns);
+        }
+        at_ns
+    }
+
+    fn flush(&mut self, at_ns: u64, flash: &mut Flash) -> (u64, bool) {
+        for slot in 0..self.collector() {
+            self.pad(slot, at_ns, flash);
+        }
+        let done_ns = self.cache.drained(at_ns);
+        (done_ns, std::mem::replace(&mut self.dirty, false))
+    }
+
+    fn discard(&mut self, unit: u32, units: u32, flash: &mut Flash) {
+        for u in unit..unit + units {
+            flash.counters.discarded_units += u64::from(self.l2p[u as usize] != 0);
+            self.invalidate(u);
+        }
+    }
+
+    fn durable(&self, unit: u32, at_ns: u64) -> bool {
+        match self.l2p[unit as usize] {
+            0 => true,
+            p => {
+                let page = (p - 1) / self.layout.units_per_page;
+                !self.held(p - 1) && !self.cache.in_flight(page, at_ns)
+            }
+        }
+    }
+
+    fn power_cycle(&mut self) {
+        self.streams.clear();
+        self.cache.clear();
+        self.dirty = false;
+        for slot in 0..self.open.len() {
+            if self.open[slot].block == NONE {
+                continue;
+            }
+            self.skip_to_page_end(slot);
+            let f = &mut self.open[slot];
+            (f.held, f.ready_ns) = (0, 0);
+            if f.next == self.layout.units_per_block {
+                let block = f.block;
+                *f = NO_BLOCK;
+                self.victims.closed(block, self.valid[block as usize]);
+            }
+        }
+    }
+
+    fn check(&self, flash: &Flash) -> Result<(), String> {
+        let mut valid = vec![0u32; self.valid.len()];
+        for (unit, &p) in self.l2p.iter().enumerate().filter(|(_, p)| **p != 0) {
+            let back = self.p2l[p as usize - 1];
+            if back as usize != unit + 1 {
+                return Err(format!("unit {unit} is at {}, which holds {back}-1", p - 1));
+            }
+            valid[((p - 1) / self.layout.units_per_block) as usize] += 1;
+        }
+        if let Some(b) = (0..valid.len()).find(|&b| valid[b] != self.valid[b]) {
+            let (real, kept) = (valid[b], self.valid[b]);
+            return Err(format!("superblock {b} has {real} valid units, {kept} counted"));
+        }
+        for Reverse((erases, b)) in &self.free {
+            let (valid, worn) = (valid[*b as usize], flash.erases()[*b as usize]);
+            if valid != 0 || worn != *erases {
+                return Err(format!("free superblock {b}: {valid} valid units, {worn} erases"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! Device profiles: TOML in `profiles/`, embedded, overridable key by key.
+//!
+//! ```text
+//!   nexus7-emmc                         a built-in profile
+//!   nexus7-emmc:streams=4,flush_us=100  the same with two parameters changed
+//!   ./my-card.toml:streams=1            a file
+//! ```
+//!
+//! Every key is mandatory in a file and unique across its tables, so that an override needs no table
+//! name and a profile hides no default. Unknown keys are errors. Each profile says in `[source]`
+//! where its figures come from. Tested in `tests/profiles.rs`.
+
+use crate::NandError;
+use crate::geometry::{Layout, NandGeometry, check};
+use crate::timing::Timing;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Name and text of every built-in profile, in the order they are listed.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("nexus7-emmc", include_str!("../../../profiles/nexus7-emmc.toml")),
+    ("generic-emmc", include_str!("../../../profiles/generic-emmc.toml")),
+];
+
+/// How logical addresses are mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mapping {
+    /// Any unit anywhere: [`crate::ftl::PageMap`].
+    Page,
+}
+
+/// How victims are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Victims {
+    /// Fewest valid units: [`crate::gc::Greedy`].
+    Greedy,
+}
+
+/// The translation layer: the `[ftl]` table of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FtlParameters {
+    /// Mapping scheme.
+    pub mapping: Mapping,
+    /// Victim policy.
+    pub victims: Victims,
+    /// Sequential runs kept going at once, 1 to 1024.
+    pub streams: u32,
+    /// A write this far behind the end of a run still continues it, KiB.
+    pub stream_window_kib: u32,
+    /// Cluster that a closed run must fill, KiB; a multiple of the map unit. Equal to the map unit:
+    /// nothing is copied.
+    pub merge_kib: u32,
+    /// Map pages programmed when a run is closed, 0 to 64.
+    pub close_map_programs: u32,
+    /// Further work of the controller when a run is closed, microseconds.
+    pub close_us: u32,
+    /// Address space that one map page covers, KiB; a multiple of the map unit.
+    pub map_segment_kib: u32,
+    /// Map pages kept in RAM; 0: all.
+    pub map_cache_segments: u32,
+}
+
+/// The volatile write buffer: the `[buffer]` table of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BufferParameters {
+    /// Size, KiB. 0: no volatile cache, a write is done when it is in the cells.
+    pub buffer_kib: u32,
+    /// Whether a write may be made durable by itself (FUA, reliable write).
+    pub fua: bool,
+}
+
+/// The path to the device: the `[host]` table of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostParameters {
+    /// Commands in the device at once, 1 to 1024.
+    pub queue_depth: u32,
+    /// Time of the host's block layer, driver and interrupt for each command, microseconds. The
+    /// device charges it before the command starts.
+    pub request_us: u32,
+    /// Time of the host's system call and application for each call, microseconds. The device does
+    /// not charge it: whoever runs a workload in virtual time does.
+    pub syscall_us: u32,
+}
+
+/// Where the figures come from: the `[source]` table of a profile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// One line: which device.
+    pub summary: String,
+    /// Publications and which figure each gives.
+    pub published: Vec<String>,
+    /// Which parameters were fitted, to what, and how near the result is.
+    pub fitted: Vec<String>,
+}
+
+/// A device profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Name of a built-in profile or path of a file, with the overrides as given.
+    pub name: String,
+    /// Where the figures come from.
+    pub source: Source,
+    /// Shape of the flash.
+    pub geometry: NandGeometry,
+    /// Times.
+    pub timing: Timing,
+    /// Translation layer.
+    pub ftl: FtlParameters,
+    /// Write buffer.
+    pub buffer: BufferParameters,
+    /// Host side.
+    pub host: HostParameters,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    source: Source,
+    geometry: NandGeometry,
+    timing: Timing,
+    ftl: FtlParameters,
+    buffer: BufferParameters,
+    host: HostParameters,
+}
+
+/// Names and texts of the built-in profiles.
+pub fn profiles() -> impl Iterator<Item = (&'static str, &'static str)> {
+    BUILT_IN.iter().copied()
+}
+
+impl Profile {
+    /// A built-in profile.
+    ///
+    /// # Errors
+    /// [`NandError::UnknownProfile`] with the nearest names.
+    pub fn by_name(name: &str) -> Result<Profile, NandError> {
+        Profile::from_toml(name, built_in(name)?)
+    }
+
+    /// Reads a profile from its text; `name` is for messages and reports.
+    ///
+    /// # Errors
+    /// [`NandError::Parse`] for text that is no profile, [`NandError::BadValue`] for figures that no
+    /// device has.
+    pub fn from_toml(name: &str, text: &str) -> Result<Profile, NandError> {
+        Profile::from_table(name, parse(name, text)?)
+    }
+
+    /// Reads a specification: a built-in name, or a path (it has a `/` or ends in `.toml`), and
+    /// `:key=value,...`. `read_file` gets the path; this crate touches no file by itself.
+    ///
+    /// # Errors
+    /// As [`Profile::from_toml`]; unknown names and keys are named with what exists.
+    pub fn parse_spec(
+        spec: &str,
+        read_file: &dyn Fn(&Path) -> std::io::Result<String>,
+    ) -> Result<Profile, NandError> {
+        let (name, overrides) = match spec.rsplit_once(':') {
+            Some((name, rest)) if !rest.contains('/') => (name, rest),
+            _ => (spec, ""),
+        };
+        let mut table = if name.contains('/') || name.ends_with(".toml") {
+            let text = read_file(Path::new(name))
+                .map_err(|e| NandError::File { path: name.to_owned(), reason: e.to_string() })?;
+            parse(name, &text)?
+        } else {
+            parse(name, built_in(name)?)?
+        };
+        for text in overrides.split(',').map(str::trim).filter(|t| !t.is_empty()) {
+            set(&mut table, text)?;
+        }
+        Profile::from_table(spec, table)
+    }
+
+    /// [`Profile::parse_spec`] for built-in names only.
+    ///
+    /// # Errors
+    /// As [`Profile::parse_spec`]; a path is an unreadable file.
+    pub fn parse_built_in(spec: &str) -> Result<Profile, NandError> {
+        Profile::parse_spec(spec, &|_| {
+            Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "only names are taken here"))
+        })
+    }
+
+    fn from_table(name: &str, table: toml::Table) -> Result<Profile, NandError> {
+        let file: File = table.try_into().map_err(|e: toml::de::Error| NandError::Parse {
+            name: name.to_owned(),
+            reason: e.message().to_owned(),
+        })?;
+        let File { source, geometry, timing, ftl, buffer, host } = file;
+        let profile =
+            Profile { name: name.to_owned(), source, geometry, timing, ftl, buffer, host };
+        profile.validate()?;
+        Ok(profile)
+    }
+
+    /// Refuses figures that no device has. Call it after changing fields in code.
+    ///
+    /// # Errors
+    /// [`NandError::BadValue`] names the first parameter.
+    pub fn validate(&self) -> Result<(), NandError> {
+        self.geometry.validate()?;
+        self.timing.validate()?;
+        check("streams", self.ftl.streams, 1, 1024)?;
+        check("stream_window_kib", self.ftl.stream_window_kib, 0, 1 << 20)?;
+        check("close_map_programs", self.ftl.close_map_programs, 0, 64)?;
+        check("close_us", self.ftl.close_us, 0, 10_000_000)?;
+        check("merge_kib", self.ftl.merge_kib, 1, 1 << 16)?;
+        check("map_segment_kib", self.ftl.map_segment_kib, 1, 1 << 24)?;
+        check("map_cache_segments", self.ftl.map_cache_segments, 0, 1 << 24)?;
+        check("buffer_kib", self.buffer.buffer_kib, 0, 1 << 20)?;
+        check("queue_depth", self.host.queue_depth, 1, 1024)?;
+        check("request_us", self.host.request_us, 0, 1_000_000)?;
+        check("syscall_us", self.host.syscall_us, 0, 1_000_000)?;
+        let unit = self.geometry.map_unit_kib;
+        for (key, value) in
+            [("merge_kib", self.ftl.merge_kib), ("map_segment_kib", self.ftl.map_segment_kib)]
+        {
+            if !value.is_multiple_of(unit) {
+                let reason = format!("{value} is no multiple of map_unit_kib={unit}");
+                return Err(NandError::BadValue { key, reason });
+            }
+        }
+        Ok(())
+    }
+
+    /// The layout of a volume of `size_bytes` on this device.
+    ///
+    /// # Errors
+    /// As [`Layout::new`].
+    pub fn layout(&self, size_bytes: u64) -> Result<Layout, NandError> {
+        Layout::new(&self.geometry, size_bytes, self.ftl.streams + 1)
+    }
+}
+
+fn built_in(name: &str) -> Result<&'static str, NandError> {
+    if let Some((_, text)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
+        return Ok(text);
+    }
+    let mut names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
+    names.sort_by_key(|n| edit_distance(name, n));
+    names.truncate(3);
+    Err(NandError::UnknownProfile { name: name.to_owned(), nearest: names.join(", ") })
+}
+
+fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
+    text.parse().map_err(|e: toml::de::Error| NandError::Parse {
+        name: name.to_owned(),
+        reason: e.to_string().trim_end().to_owned(),
+    })
+}
+
+/// Tables whose keys may be overridden.
+const TABLES: [&str; 5] = ["geometry", "timing", "ftl", "buffer", "host"];
+
+/// Applies one `key=value`, whose type is that of the value it replaces.
+fn set(table: &mut toml::Table, text: &str) -> Result<(), NandError> {
+    let bad = || NandError::BadOverride { text: text.to_owned() };
+    let (key, value) = text.split_once('=').ok_or_else(bad)?;
+    let (key, value) = (key.trim(), value.trim());
+    let mut known = Vec::new();
+    for name in TABLES {
+        let Some(section) = table.get_mut(name).and_then(toml::Value::as_table_mut) else {
+            continue;
+        };
+        if let Some(old) = section.get_mut(key) {
+            *old = match old {
+                toml::Value::Integer(_) => toml::Value::Integer(value.parse().map_err(|_| bad())?),
+                toml::Value::Boolean(_) => toml::Value::Boolean(value.parse().map_err(|_| bad())?),
+                _ => toml::Value::String(value.to_owned()),
+            };
+            return Ok(());
+        }
+        known.extend(section.keys().cloned());
+    }
+    known.sort();
+    Err(NandError::UnknownKey { key: key.to_owned(), known: known.join(", ") })
+}
+
+/// Levenshtein distance, for "nearest" in messages. Quadratic; both are names.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().take(256).enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

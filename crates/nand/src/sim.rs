@@ -1,0 +1,257 @@
+//! The model without contents: commands in, completion times out.
+//!
+//! ```text
+//!   submitted at now --(wait for one of queue_depth places)--> + request_us + command_us --> Ftl --> done
+//! ```
+//!
+//! For replays and lifetime estimates that need no bytes; [`crate::NandDevice`] adds contents and a clock.
+//! Single-threaded, deterministic, integer. Offsets are clamped to the device, never
+//! out of bounds. Tested in `tests/ftl.rs`.
+
+use crate::NandError;
+use crate::buffer::FifoBuffer;
+use crate::counters::{Counters, Latencies, Report, Wear};
+use crate::flash::Flash;
+use crate::ftl::{CloseCost, Ftl, MapCache, PageMap, Span};
+use crate::gc::{Greedy, VictimPolicy};
+use crate::geometry::Layout;
+use crate::profile::{Mapping, Profile, Victims};
+use crate::rng::SplitMix64;
+use crate::streams::StreamTable;
+
+/// Bytes of the writes that fill the device before it is aged.
+const FILL_BYTES: u64 = 512 * 1024;
+
+/// A flash device without contents.
+pub struct Simulator {
+    ftl: Box<dyn Ftl>,
+    flash: Flash,
+    size_bytes: u64,
+    request_ns: u64,
+    command_ns: u64,
+    flush_ns: u64,
+    unit_bus_ns: u64,
+    write_through: bool,
+    /// When each place of the queue is free.
+    queue_ns: Vec<u64>,
+    latencies: [Latencies; 4],
+}
+
+/// Index of each kind of command in the latencies.
+const READ: usize = 0;
+const WRITE: usize = 1;
+const FLUSH: usize = 2;
+const DISCARD: usize = 3;
+
+impl Simulator {
+    /// A fresh device of `size_bytes`: nothing mapped, no wear.
+    ///
+    /// # Errors
+    /// A profile or a size that cannot be built.
+    pub fn new(profile: &Profile, size_bytes: u64) -> Result<Self, NandError> {
+        profile.validate()?;
+        let layout = profile.layout(size_bytes)?;
+        Ok(Simulator {
+            ftl: build(profile, layout),
+            flash: Flash::new(&profile.timing, layout),
+            size_bytes,
+            request_ns: u64::from(profile.host.request_us) * 1000,
+            command_ns: u64::from(profile.timing.command_us) * 1000,
+            flush_ns: u64::from(profile.timing.flush_us) * 1000,
+            unit_bus_ns: profile.timing.bus_ns(layout.unit_bytes),
+            write_through: profile.buffer.buffer_kib == 0,
+            queue_ns: vec![0; profile.host.queue_depth as usize],
+            latencies: Default::default(),
+        })
+    }
+
+    /// Usable size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Derived sizes.
+    pub fn layout(&self) -> &Layout {
+        &self.flash.layout
+    }
+
+    /// A read command at `now_ns`; returns when the host has the data.
+    pub fn read(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
+        let (place, at_ns) = self.start(now_ns);
+        self.flash.counters.reads += 1;
+        let mut done_ns = at_ns;
+        if let Some(span) = self.span(offset_bytes, len_bytes) {
+            self.flash.counters.read_bytes += span.sectors * 512;
+            done_ns = self.ftl.read(&span, at_ns, self.unit_bus_ns, &mut self.flash);
+        }
+        self.finish(place, READ, now_ns, done_ns)
+    }
+
+    /// A write command at `now_ns`; returns when the buffer has the data, with `fua` when the cells have.
+    pub fn write(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64, fua: bool) -> u64 {
+        let (place, at_ns) = self.start(now_ns);
+        self.flash.counters.writes += 1;
+        let mut done_ns = at_ns;
+        if let Some(span) = self.span(offset_bytes, len_bytes) {
+            self.flash.counters.written_bytes += span.sectors * 512;
+            let through = fua || self.write_through;
+            let bus_ns = self.unit_bus_ns;
+            done_ns = self.ftl.write(&span, through, at_ns, bus_ns, &mut self.flash);
+        }
+        self.finish(place, WRITE, now_ns, done_ns)
+    }
+
+    /// A flush command at `now_ns`; returns when everything completed before is in the cells.
+    pub fn flush(&mut self, now_ns: u64) -> u64 {
+        let (place, at_ns) = self.start(now_ns);
+        self.flash.counters.flushes += 1;
+        let (drained_ns, was_dirty) = self.ftl.flush(at_ns, &mut self.flash);
+        let done_ns = drained_ns + if was_dirty { self.flush_ns } else { 0 };
+        self.finish(place, FLUSH, now_ns, done_ns)
+    }
+
+    /// A discard command at `now_ns`. Unmaps the units that lie wholly in the range.
+    pub fn discard(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64) -> u64 {
+        let (place, at_ns) = self.start(now_ns);
+        self.flash.counters.discards += 1;
+        if let Some((unit, units)) = self.whole_units(offset_bytes, len_bytes) {
+            self.ftl.discard(unit, units, &mut self.flash);
+        }
+        self.finish(place, DISCARD, now_ns, at_ns)
+    }
+
+    /// Units (first, count) that lie wholly in a range; a last unit cut off by the end of the device
+    /// counts as whole.
+    pub fn whole_units(&self, offset_bytes: u64, len_bytes: u64) -> Option<(u32, u32)> {
+        let unit_bytes = self.flash.layout.unit_bytes;
+        let end = offset_bytes.saturating_add(len_bytes).min(self.size_bytes);
+        let first = offset_bytes.div_ceil(unit_bytes);
+        let after = if end == self.size_bytes {
+            u64::from(self.flash.layout.host_units)
+        } else {
+            end / unit_bytes
+        };
+        (first < after).then(|| (first as u32, (after - first) as u32))
+    }
+
+    /// Units (first, count) touched by a range.
+    pub fn touched_units(&self, offset_bytes: u64, len_bytes: u64) -> Option<(u32, u32)> {
+        self.span(offset_bytes, len_bytes).map(|s| (s.unit, s.units))
+    }
+
+    /// Whether the newest copy of a unit would survive a power cut at `now_ns`.
+    pub fn durable(&self, unit: u32, now_ns: u64) -> bool {
+        unit >= self.flash.layout.host_units || self.ftl.durable(unit, now_ns)
+    }
+
+    /// Power off and on: the buffer and the open streams are lost. What of the contents is lost is
+    /// told by [`Simulator::durable`] before.
+    pub fn power_cycle(&mut self) {
+        self.ftl.power_cycle();
+        self.queue_ns.fill(0);
+    }
+
+    /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
+    /// units at seeded random places in that part. Wear stays; time and counters do not.
+    pub fn precondition(&mut self, fill_percent: u32, seed: u64) {
+        let fill_bytes = self.size_bytes / 100 * u64::from(fill_percent.min(100));
+        let unit_bytes = self.flash.layout.unit_bytes;
+        let units = fill_bytes / unit_bytes;
+        let mut offset = 0;
+        while offset < units * unit_bytes {
+            let len = FILL_BYTES.min(units * unit_bytes - offset);
+            self.write(0, offset, len, false);
+            offset += len;
+        }
+        let mut rng = SplitMix64::new(seed);
+        for _ in 0..units {
+            self.write(0, rng.below(units) * unit_bytes, unit_bytes, false);
+        }
+        self.flush(0);
+        self.flash.reset_accounting();
+        self.queue_ns.fill(0);
+        self.reset_latencies();
+    }
+
+    /// Totals so far.
+    pub fn counters(&self) -> Counters {
+        self.flash.counters
+    }
+
+    /// Erases of each superblock.
+    pub fn erases(&self) -> &[u32] {
+        self.flash.erases()
+    }
+
+    /// Totals, wear and latencies so far.
+    pub fn report(&self) -> Report {
+        let [read, write, flush, discard] = &self.latencies;
+        Report {
+            counters: self.flash.counters,
+            wear: Wear::of(self.flash.erases()),
+            read: read.report(),
+            write: write.report(),
+            flush: flush.report(),
+            discard: discard.report(),
+        }
+    }
+
+    /// Starts the latency percentiles anew, as at the begin of a phase.
+    pub fn reset_latencies(&mut self) {
+        self.latencies.iter_mut().for_each(Latencies::reset);
+    }
+
+    /// Checks every invariant of the mapping by a full scan.
+    ///
+    /// # Errors
+    /// The first violation, in words: a bug of the simulator.
+    pub fn check(&self) -> Result<(), String> {
+        self.ftl.check(&self.flash)
+    }
+
+    /// The place of the queue that is free first, and when the device starts on the command.
+    fn start(&mut self, now_ns: u64) -> (usize, u64) {
+        let first = self.queue_ns.iter().enumerate().min_by_key(|(_, ns)| **ns);
+        let (place, free_ns) = first.map_or((0, now_ns), |(i, ns)| (i, *ns));
+        (place, now_ns.max(free_ns) + self.request_ns + self.command_ns)
+    }
+
+    fn finish(&mut self, place: usize, kind: usize, now_ns: u64, done_ns: u64) -> u64 {
+        if let Some(ns) = self.queue_ns.get_mut(place) {
+            *ns = done_ns;
+        }
+        self.latencies[kind].record(done_ns - now_ns);
+        done_ns
+    }
+
+    fn span(&self, offset_bytes: u64, len_bytes: u64) -> Option<Span> {
+        let end = offset_bytes.saturating_add(len_bytes).min(self.size_bytes);
+        let len = end.checked_sub(offset_bytes).filter(|l| *l > 0)?;
+        let mut span = Span::new(offset_bytes, len, self.flash.layout.unit_bytes);
+        // Nothing lies behind the end of the device, so its last unit needs no read-modify-write.
+        span.tail_partial &= end != self.size_bytes;
+        Some(span)
+    }
+}
+
+fn build(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
+    let (f, unit_kib) = (&profile.ftl, profile.geometry.map_unit_kib);
+    let victims: Box<dyn VictimPolicy> = match f.victims {
+        Victims::Greedy => Box::new(Greedy::new(layout.blocks, layout.units_per_block)),
+    };
+    let streams = StreamTable::new(f.streams, u64::from(f.stream_window_kib) * 2);
+    let segment_units = f.map_segment_kib / unit_kib;
+    let map = MapCache::new(layout.host_units, segment_units, f.map_cache_segments);
+    // Without a volatile cache there is still the page register of each frontier.
+    let registers = (f.streams + 1) * layout.units_per_page;
+    let capacity = (profile.buffer.buffer_kib / unit_kib).max(registers);
+    let cache = Box::new(FifoBuffer::new(capacity));
+    let close = CloseCost {
+        cluster_units: f.merge_kib / unit_kib,
+        map_programs: f.close_map_programs,
+        close_ns: u64::from(f.close_us) * 1000,
+    };
+    match f.mapping {
+        Mapping::Page => Box::new(PageMap::new(layout, streams, map, victims, cache, close)),
+    }
+}

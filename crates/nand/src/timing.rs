@@ -1,0 +1,191 @@
+//! When the dies and channels are free: parallelism in integer nanoseconds.
+//!
+//! ```text
+//!   program   channel: [transfer]            die: [transfer][ program ......... ]
+//!   read      die: [ read ... ]              channel:       [transfer]
+//!   erase     all dies of the superblock: [ erase ............ ]
+//! ```
+//!
+//! A die does one thing at a time (no cache program, no suspend); a channel carries one transfer at a
+//! time. An operation starts when its data and its resources are free. Nothing is re-ordered. Tested
+//! here by hand-computed schedules.
+
+use crate::NandError;
+use crate::geometry::{Layout, check};
+use serde::{Deserialize, Serialize};
+
+/// Times of the flash and of the path to it: the `[timing]` table of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timing {
+    /// Cell array to page register (tR), microseconds.
+    pub read_us: u32,
+    /// Page register to cell array (tPROG), microseconds.
+    pub program_us: u32,
+    /// Erase of a block (tBERS), microseconds.
+    pub erase_us: u32,
+    /// Channel between controller and die, 10^6 bytes a second.
+    pub channel_mb_per_s: u32,
+    /// Bus between host and controller, 10^6 bytes a second.
+    pub bus_mb_per_s: u32,
+    /// Controller's work for each command, microseconds.
+    pub command_us: u32,
+    /// Controller's work for a flush that finds dirty data, after the buffer is drained,
+    /// microseconds.
+    pub flush_us: u32,
+}
+
+impl Timing {
+    /// Refuses times that would make a device without limits or one that never answers.
+    ///
+    /// # Errors
+    /// [`NandError::BadValue`] names the first key out of range.
+    pub fn validate(&self) -> Result<(), NandError> {
+        check("read_us", self.read_us, 0, 100_000)?;
+        check("program_us", self.program_us, 0, 1_000_000)?;
+        check("erase_us", self.erase_us, 0, 10_000_000)?;
+        check("channel_mb_per_s", self.channel_mb_per_s, 1, 100_000)?;
+        check("bus_mb_per_s", self.bus_mb_per_s, 1, 100_000)?;
+        check("command_us", self.command_us, 0, 1_000_000)?;
+        check("flush_us", self.flush_us, 0, 10_000_000)
+    }
+
+    /// Time of `bytes` on the host bus.
+    pub fn bus_ns(&self, bytes: u64) -> u64 {
+        bytes * 1000 / u64::from(self.bus_mb_per_s)
+    }
+}
+
+/// Availability of every die and channel. All times are nanoseconds of the device's clock.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    read_ns: u64,
+    program_ns: u64,
+    erase_ns: u64,
+    page_transfer_ns: u64,
+    channel_mb_per_s: u64,
+    die_free_ns: Vec<u64>,
+    channel_free_ns: Vec<u64>,
+    /// Whether dies and channels are powers of two: then `&` replaces the division.
+    die_mask: Option<u32>,
+}
+
+impl Schedule {
+    /// Everything free at time 0.
+    pub fn new(t: &Timing, l: &Layout) -> Self {
+        Schedule {
+            read_ns: u64::from(t.read_us) * 1000,
+            program_ns: u64::from(t.program_us) * 1000,
+            erase_ns: u64::from(t.erase_us) * 1000,
+            page_transfer_ns: l.page_bytes() * 1000 / u64::from(t.channel_mb_per_s),
+            channel_mb_per_s: u64::from(t.channel_mb_per_s),
+            die_free_ns: vec![0; l.dies as usize],
+            channel_free_ns: vec![0; l.channels as usize],
+            die_mask: l.dies.is_power_of_two().then(|| l.dies - 1),
+        }
+    }
+
+    fn die(&self, page: u32) -> usize {
+        (match self.die_mask {
+            Some(mask) => page & mask,
+            None => page % self.die_free_ns.len() as u32,
+        }) as usize
+    }
+
+    /// Reads `bytes` of the page with this number; returns when the controller has them.
+    pub fn read(&mut self, page: u32, bytes: u64, at_ns: u64) -> u64 {
+        let die = self.die(page);
+        let channel = die % self.channel_free_ns.len();
+        let sensed = at_ns.max(self.die_free_ns[die]) + self.read_ns;
+        let done = sensed.max(self.channel_free_ns[channel]) + bytes * 1000 / self.channel_mb_per_s;
+        self.die_free_ns[die] = done;
+        self.channel_free_ns[channel] = done;
+        done
+    }
+
+    /// Programs the page with this number, data in the controller at `ready_ns`; returns when it is
+    /// in the cells.
+    pub fn program(&mut self, page: u32, ready_ns: u64) -> u64 {
+        let die = self.die(page);
+        let channel = die % self.channel_free_ns.len();
+        let start = ready_ns.max(self.die_free_ns[die]).max(self.channel_free_ns[channel]);
+        let transferred = start + self.page_transfer_ns;
+        self.channel_free_ns[channel] = transferred;
+        self.die_free_ns[die] = transferred + self.program_ns;
+        self.die_free_ns[die]
+    }
+
+    /// Erases a superblock on all dies; returns when all are done.
+    pub fn erase(&mut self, at_ns: u64) -> u64 {
+        let mut done = at_ns;
+        for die in &mut self.die_free_ns {
+            *die = at_ns.max(*die) + self.erase_ns;
+            done = done.max(*die);
+        }
+        done
+    }
+
+    /// Forgets all work: used when a state was built without charging its time.
+    pub fn reset(&mut self) {
+        self.die_free_ns.fill(0);
+        self.channel_free_ns.fill(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::NandGeometry;
+
+    fn schedule(channels: u32, dies_per_channel: u32) -> Schedule {
+        let g = NandGeometry {
+            channels,
+            dies_per_channel,
+            planes: 1,
+            page_kib: 4,
+            pages_per_block: 8,
+            map_unit_kib: 4,
+            over_provisioning_percent: 10,
+        };
+        let t = Timing {
+            read_us: 50,
+            program_us: 900,
+            erase_us: 3000,
+            channel_mb_per_s: 40, // 102.4 us a page
+            bus_mb_per_s: 40,
+            command_us: 0,
+            flush_us: 0,
+        };
+        Schedule::new(&t, &Layout::new(&g, 1 << 20, 2).unwrap())
+    }
+
+    #[test]
+    fn programs_on_two_dies_share_the_channel_only_for_the_transfer() {
+        let mut s = schedule(1, 2);
+        assert_eq!(s.program(0, 0), 1_002_400);
+        assert_eq!(s.program(1, 0), 1_104_800, "the transfer waits for the channel");
+        assert_eq!(s.program(2, 0), 2_004_800, "die 0 again: after its first program");
+    }
+
+    #[test]
+    fn two_channels_do_not_wait_for_each_other() {
+        let mut s = schedule(2, 1);
+        assert_eq!(s.program(0, 0), s.program(1, 0));
+    }
+
+    #[test]
+    fn a_read_waits_for_the_program_of_its_die_only() {
+        let mut s = schedule(1, 2);
+        let programmed = s.program(0, 0);
+        assert_eq!(s.read(1, 4096, 200_000), 200_000 + 50_000 + 102_400);
+        assert_eq!(s.read(2, 4096, 200_000), programmed + 50_000 + 102_400);
+    }
+
+    #[test]
+    fn an_erase_takes_all_dies() {
+        let mut s = schedule(1, 3);
+        s.program(1, 0);
+        assert_eq!(s.erase(0), 1_002_400 + 3_000_000);
+        assert_eq!(s.read(0, 0, 0), 3_050_000);
+    }
+}
