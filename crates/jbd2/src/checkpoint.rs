@@ -1,0 +1,256 @@
+//! Checkpoint and write-back: newest committed images go to their places, in bounded steps.
+//!
+//! A step writes at most [`crate::JournalOptions::checkpoint_step_blocks`] blocks (512 by default: 2 MiB
+//! of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail. Nobody waits
+//! for more than one step and one tail update at a time. Only committed images are written: what the
+//! running transaction did to a block since stays in memory.
+//! Tested in `tests/transactions.rs` and `tests/crash.rs`.
+
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+use syncline_device::{Kind, Origin, Plug};
+
+use crate::commit::LOG;
+use crate::journal::{Committing, Journal, State};
+use crate::{JournalError, tid_geq};
+
+const IN_PLACE: Origin = Origin::new(Kind::Metadata, false);
+
+impl Journal {
+    /// Commits a running transaction that is older than the commit interval, and writes committed
+    /// blocks in place once the oldest is older than `dirty_expire`: all of them, as the kernel's
+    /// flusher treats the block device's inode, except blocks in the running transaction.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn tick(&self, now_ns: u64) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        state.check()?;
+        let interval_ns = self.options.commit_interval_ns;
+        let mut due = None;
+        if let Some(running) = &mut state.running
+            && now_ns >= running.started_ns.saturating_add(interval_ns)
+        {
+            if running.transaction.is_idle() {
+                running.started_ns = now_ns;
+            } else {
+                due = Some(running.transaction.tid);
+            }
+        }
+        let expire_ns = self.options.dirty_expire_ns;
+        let expired = |d: u64| now_ns >= d.saturating_add(expire_ns);
+        let write_back = state.dirtied_ns.is_some_and(expired);
+        drop(state);
+        if let Some(tid) = due {
+            self.commit(tid)?;
+        }
+        if write_back {
+            self.write_back()?;
+        }
+        Ok(())
+    }
+
+    /// When [`Journal::tick`] has something to do next, in nanoseconds of the clock.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        let state = self.state.lock();
+        if state.check().is_err() {
+            return None;
+        }
+        let running = state.running.as_ref().filter(|r| !r.transaction.is_idle());
+        let commit_ns =
+            running.map(|r| r.started_ns.saturating_add(self.options.commit_interval_ns));
+        let expire_ns = state.dirtied_ns.map(|d| d.saturating_add(self.options.dirty_expire_ns));
+        match (commit_ns, expire_ns) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Writes every committed block in place that is not part of the running transaction, without a
+    /// flush: what the flusher or `sync` does to the block device.
+    ///
+    /// # Errors
+    /// `Aborted`, or the device's error, which latches the journal.
+    pub fn write_back(&self) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        state.dirtied_ns = None;
+        let committing = state.committing.as_ref().and_then(|c| c.sequence);
+        let cold = |(block, p): &(&u64, &crate::journal::Pending)| {
+            let frozen_again = committing.is_some() && state.live.get(block) == committing.as_ref();
+            !frozen_again && p.buffer.lock().running.is_none()
+        };
+        let blocks: Vec<u64> = state.pending.iter().filter(cold).map(|(b, _)| *b).collect();
+        for step in blocks.chunks(self.step_blocks()) {
+            self.write_in_place(&mut state, step)?;
+        }
+        Ok(())
+    }
+
+    /// Writes every committed block in place and moves the tail behind them. Does not commit.
+    ///
+    /// # Errors
+    /// As [`Journal::write_back`].
+    pub fn checkpoint_all(&self) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        // Transactions that commit meanwhile are the next caller's.
+        let last = state.next_sequence;
+        loop {
+            state.check()?;
+            let old = |p: &crate::journal::Pending| !tid_geq(p.sequence, last);
+            let blocks: Vec<u64> = (state.pending.iter())
+                .filter(|(_, p)| old(p))
+                .map(|(b, _)| *b)
+                .take(self.step_blocks())
+                .collect();
+            if blocks.is_empty() {
+                break;
+            }
+            self.write_in_place(&mut state, &blocks)?;
+        }
+        if state.pending.is_empty() {
+            state.dirtied_ns = None;
+        }
+        MutexGuard::unlocked(&mut state, || self.advance_tail())
+    }
+
+    /// Commits, writes everything in place and marks the log empty (`s_start` = 0), durably. Handles
+    /// that start meanwhile are not part of it. As `jbd2_journal_flush`.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn flush_all(&self) -> Result<(), JournalError> {
+        loop {
+            if let Some(tid) = self.running_tid() {
+                self.commit(tid)?;
+            }
+            self.checkpoint_all()?;
+            let mut state = self.state.lock();
+            state.check()?;
+            if state.committing.is_some() {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            if !state.pending.is_empty() {
+                continue;
+            }
+            if !state.started {
+                return Ok(());
+            }
+            // Holds the commit token, so that the log stays empty until the superblock says so.
+            state.committing = Some(Committing {
+                tid: state.committed_tid,
+                unplaced: 0,
+                sequence: None,
+                first_block: None,
+                flush_started: true,
+            });
+            let next_sequence = state.next_sequence;
+            let result = MutexGuard::unlocked(&mut state, || {
+                self.mark_empty(next_sequence).map_err(|error| self.latch(error))
+            });
+            state.committing = None;
+            if result.is_ok() {
+                state.log.clear();
+                state.live.clear();
+                state.used = 0;
+                state.started = false;
+            }
+            self.changed.notify_all();
+            return result;
+        }
+    }
+
+    fn mark_empty(&self, next_sequence: u32) -> Result<(), JournalError> {
+        let mut superblock = self.superblock.lock();
+        self.dev.flush(LOG)?;
+        superblock.set_start(next_sequence, 0);
+        self.write_superblock(&mut superblock)
+    }
+
+    /// [`Journal::flush_all`], and no handle starts any more. Open handles must have ended. Afterwards
+    /// the file system may clear `needs_recovery`.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn shutdown(&self) -> Result<(), JournalError> {
+        if self.state.lock().closed {
+            return Ok(());
+        }
+        self.flush_all()?;
+        let mut state = self.state.lock();
+        let busy = state.running.as_ref().is_some_and(|r| !r.transaction.is_idle());
+        if busy || state.started {
+            return Err(JournalError::Usage("handles were started during the shutdown"));
+        }
+        state.closed = true;
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn step_blocks(&self) -> usize {
+        self.options.checkpoint_step_blocks.max(1)
+    }
+
+    /// One step on the oldest transactions, as far as `goal` log blocks can be freed by it.
+    pub(crate) fn checkpoint_oldest(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        goal: u32,
+    ) -> Result<(), JournalError> {
+        let mut blocks: Vec<u64> = Vec::new();
+        let mut freed = 0u32;
+        for transaction in &state.log {
+            let room = self.step_blocks() - blocks.len();
+            blocks.extend(transaction.pending.iter().take(room));
+            freed = freed.saturating_add(transaction.len);
+            if blocks.len() >= self.step_blocks() || freed >= goal && !blocks.is_empty() {
+                break;
+            }
+        }
+        self.write_in_place(state, &blocks)
+    }
+
+    /// Writes the newest committed images of `blocks` in place as one plug. If another step is running,
+    /// waits for its end instead.
+    fn write_in_place(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        blocks: &[u64],
+    ) -> Result<(), JournalError> {
+        while state.checkpointing {
+            self.changed.wait(state);
+        }
+        state.check()?;
+        let images: Vec<(u64, u32, Arc<[u8]>)> = (blocks.iter())
+            .filter_map(|b| state.pending.get(b).map(|p| (*b, p.sequence, Arc::clone(&p.image))))
+            .collect();
+        if images.is_empty() {
+            return Ok(());
+        }
+        state.checkpointing = true;
+        state.in_flight = images.iter().map(|(b, ..)| *b).collect();
+        let result = MutexGuard::unlocked(state, || {
+            let started_ns = self.clock.now_ns();
+            let mut plug = Plug::new();
+            for (block, _, image) in &images {
+                plug.write(block * u64::from(self.log.block_size), image, IN_PLACE);
+            }
+            let result = plug.submit(&*self.dev).map_err(JournalError::from);
+            let result = result.map_err(|error| self.latch(error));
+            result.map(|()| self.clock.now_ns().saturating_sub(started_ns))
+        });
+        state.checkpointing = false;
+        state.in_flight.clear();
+        self.changed.notify_all();
+        let step_ns = result?;
+        state.stats.checkpoint_steps += 1;
+        state.stats.blocks_checkpointed += images.len() as u64;
+        state.stats.checkpoint_step_ns_max = state.stats.checkpoint_step_ns_max.max(step_ns);
+        for (block, sequence, _) in images {
+            if state.pending.get(&block).is_some_and(|p| p.sequence == sequence) {
+                state.drop_pending(block);
+            }
+        }
+        Ok(())
+    }
+}

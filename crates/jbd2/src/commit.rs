@@ -1,0 +1,336 @@
+//! Commit: freeze the running transaction, write it to the log, publish its images.
+//!
+//! ```text
+//!  lock state | wait for handles | clone images | unlock      new handles run from here on
+//!  [revoke blocks][descriptor + copies]...   one plug of large sequential writes
+//!  flush                                     covers the copies, and data written in place before
+//!  [commit block]  FUA, or write + flush     the transaction is durable
+//!  lock state | images become checkpoint obligations | freed blocks drop theirs | callbacks | wake
+//! ```
+//!
+//! One transaction is in flight at a time (`committing` in the state is the token). Counted exactly in
+//! `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
+
+use parking_lot::MutexGuard;
+use syncline_device::{Kind, Origin};
+
+use crate::journal::{Committed, Committing, Journal, LogTransaction, Pending, State};
+use crate::log_superblock::LogSuperblock;
+use crate::record::Record;
+use crate::transaction::Frozen;
+use crate::{JournalError, Tid, tid_geq};
+
+pub(crate) const LOG: Origin = Origin::new(Kind::Journal, true);
+
+impl Journal {
+    /// Waits until `tid` is durable, committing it if nobody else is. Concurrent callers share one
+    /// commit. A transaction that holds nothing is left running and costs nothing.
+    ///
+    /// # Errors
+    /// `Aborted` once the journal is latched, which includes a failure of this very commit; `Usage`
+    /// for a transaction that never started.
+    pub fn commit(&self, tid: Tid) -> Result<Committed, JournalError> {
+        self.commit_inner(tid, false)
+    }
+
+    /// As [`Journal::commit`], but ends the transaction even if its handles have done nothing yet:
+    /// their credits are what fills it.
+    pub(crate) fn commit_full(&self, tid: Tid) -> Result<Committed, JournalError> {
+        self.commit_inner(tid, true)
+    }
+
+    fn commit_inner(&self, tid: Tid, even_idle: bool) -> Result<Committed, JournalError> {
+        let mut state = self.state.lock();
+        let mut flushed = false;
+        loop {
+            state.check()?;
+            if tid_geq(state.committed_tid, tid) {
+                return Ok(Committed { tid, flushed });
+            }
+            if let Some(committing) = &state.committing {
+                // Its flush covers what was written before this call only if it is still to come.
+                flushed |= committing.tid == tid && !committing.flush_started;
+                // Re-evaluated only after that commit is over: `flushed` must not see a later flush.
+                let waited_for = committing.tid;
+                while state.committing.as_ref().is_some_and(|c| c.tid == waited_for) {
+                    self.changed.wait(&mut state);
+                }
+                continue;
+            }
+            let Some(running) = &state.running else {
+                return Err(JournalError::Usage("commit of a transaction that never started"));
+            };
+            let running_tid = running.transaction.tid;
+            if !tid_geq(running_tid, tid) {
+                return Err(JournalError::Usage("commit of a transaction that never started"));
+            }
+            if !even_idle && running.transaction.is_idle() {
+                return Ok(Committed { tid, flushed: false });
+            }
+            flushed = self.commit_running(&mut state)?;
+        }
+    }
+
+    /// Commits the running transaction. Returns whether the device was flushed for it.
+    fn commit_running(&self, state: &mut MutexGuard<'_, State>) -> Result<bool, JournalError> {
+        let Some(frozen) = self.freeze_running(state)? else { return Ok(false) };
+        let tid = state.committing.as_ref().map_or(state.committed_tid, |c| c.tid);
+        let has_record = !frozen.copies.is_empty() || !frozen.revokes.is_empty();
+        let mut placed = None;
+        if has_record {
+            match self.write_frozen(state, &frozen) {
+                Ok(place) => placed = Some(place),
+                Err(error) => return Err(self.fail_commit(state, frozen, error)),
+            }
+        }
+        let callbacks = self.publish(state, frozen, placed);
+        MutexGuard::unlocked(state, || callbacks.into_iter().for_each(|f| f()));
+        state.committing = None;
+        state.committed_tid = tid;
+        self.changed.notify_all();
+        if has_record {
+            self.lazy_tail(state)?;
+        }
+        Ok(has_record)
+    }
+
+    /// Locks the running transaction, waits for its handles and takes its images. New handles run from
+    /// then on. `None` if the transaction went away.
+    fn freeze_running(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+    ) -> Result<Option<Frozen>, JournalError> {
+        let Some(running) = &mut state.running else { return Ok(None) };
+        running.locked = true;
+        let tid = running.transaction.tid;
+        state.committing = Some(Committing {
+            tid,
+            unplaced: 0,
+            sequence: None,
+            first_block: None,
+            flush_started: false,
+        });
+        while state.running.as_ref().is_some_and(|r| r.open_handles > 0) {
+            self.changed.wait(state);
+        }
+        if let Err(error) = state.check() {
+            state.committing = None;
+            if let Some(running) = &mut state.running {
+                running.locked = false;
+            }
+            self.changed.notify_all();
+            return Err(error);
+        }
+        let Some(running) = state.running.take() else { return Ok(None) };
+        let frozen = running.transaction.freeze();
+        if !frozen.copies.is_empty() || !frozen.revokes.is_empty() {
+            let sequence = state.next_sequence;
+            state.next_sequence = sequence.wrapping_add(1);
+            // Before new handles run: what they free has a live copy from now on.
+            for (buffer, _) in &frozen.copies {
+                state.live.insert(buffer.block, sequence);
+            }
+            let unplaced = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
+            if let Some(committing) = &mut state.committing {
+                committing.sequence = Some(sequence);
+                committing.unplaced = unplaced;
+            }
+        }
+        self.changed.notify_all();
+        Ok(Some(frozen))
+    }
+
+    /// Takes log space and writes the transaction durably. Returns sequence, first block and length.
+    fn write_frozen(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        frozen: &Frozen,
+    ) -> Result<(u32, u32, u32), JournalError> {
+        let len = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
+        loop {
+            state.check()?;
+            let short = len.saturating_sub(self.free(state));
+            if short == 0 {
+                break;
+            }
+            self.make_space(state, short, true)?;
+        }
+        let first_block = state.head;
+        state.head = self.ring_advance(first_block, len);
+        state.used = state.used.saturating_add(len);
+        let starts_log = !state.started;
+        let Some(committing) = &mut state.committing else {
+            return Err(JournalError::Usage("the commit token was lost"));
+        };
+        committing.unplaced = 0;
+        committing.first_block = Some(first_block);
+        let Some(sequence) = committing.sequence else {
+            return Err(JournalError::Usage("a record without a sequence"));
+        };
+        MutexGuard::unlocked(state, || {
+            self.write_record(frozen, sequence, first_block, starts_log)
+        })?;
+        state.started = true;
+        Ok((sequence, first_block, len))
+    }
+
+    fn write_record(
+        &self,
+        frozen: &Frozen,
+        sequence: u32,
+        first_block: u32,
+        starts_log: bool,
+    ) -> Result<(), JournalError> {
+        let format = self.superblock.lock().format();
+        let record = Record {
+            format,
+            sequence,
+            commit_ns: self.clock.now_ns(),
+            copies: &frozen.copies,
+            revokes: &frozen.revokes,
+        };
+        let body = record.body()?;
+        if starts_log {
+            // In one epoch with the body: until the flush below nothing can make the log look longer
+            // than it is, because its first block does not carry `sequence` yet.
+            let mut superblock = self.superblock.lock();
+            superblock.set_start(sequence, first_block);
+            superblock.write(&*self.dev, &self.log)?;
+            self.count_superblock_write();
+        }
+        self.write_log(first_block, body.iter().map(|b| b.bytes()))?;
+        if let Some(committing) = &mut self.state.lock().committing {
+            committing.flush_started = true;
+        }
+        self.dev.flush(LOG)?;
+        let at = self.ring_advance(first_block, body.len() as u32);
+        self.write_durable(self.log.offset(at)?, &record.commit_block(&body))
+    }
+
+    /// A failed commit latches the journal. Its images stay in memory, so that reads still see them.
+    fn fail_commit(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        frozen: Frozen,
+        error: JournalError,
+    ) -> JournalError {
+        MutexGuard::unlocked(state, || self.abort(error.clone()));
+        state.lost.push(frozen);
+        state.committing = None;
+        self.changed.notify_all();
+        state.aborted.clone().unwrap_or(error)
+    }
+
+    /// The transaction is durable: its images replace older checkpoint obligations, freed blocks lose
+    /// theirs. Returns the callbacks.
+    fn publish(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        frozen: Frozen,
+        placed: Option<(u32, u32, u32)>,
+    ) -> Vec<crate::transaction::Callback> {
+        // A freed block may carry file data as soon as the callbacks ran; an in-place write of its
+        // old contents must not arrive after that.
+        while frozen.forgotten.iter().any(|b| state.in_flight.contains(b)) {
+            self.changed.wait(state);
+        }
+        for &block in &frozen.forgotten {
+            state.drop_pending(block);
+        }
+        if let Some((sequence, first_block, len)) = placed {
+            for block in &frozen.revokes {
+                // Dead from now on: the log is a queue, so the copy leaves it before the revoke does.
+                state.live.remove(block);
+            }
+            let blocks: Vec<u64> = frozen.copies.iter().map(|(b, _)| b.block).collect();
+            state.log.push_back(LogTransaction {
+                sequence,
+                first_block,
+                len,
+                pending: blocks.iter().copied().collect(),
+                blocks,
+            });
+            state.stats.commits += 1;
+            state.stats.blocks_logged += frozen.copies.len() as u64;
+            state.stats.revokes_logged += frozen.revokes.len() as u64;
+            state.stats.log_blocks_written += u64::from(len);
+            if !frozen.copies.is_empty() {
+                let now_ns = self.clock.now_ns();
+                state.dirtied_ns.get_or_insert(now_ns);
+            }
+            for (buffer, image) in frozen.copies {
+                let block = buffer.block;
+                state.drop_pending(block);
+                state.pending.insert(block, Pending { sequence, image, buffer });
+            }
+        }
+        for &block in &frozen.forgotten {
+            self.buffers.drop_forgotten(block);
+        }
+        frozen.callbacks
+    }
+
+    /// Writes blocks to the log from `first_block` on, as one plug.
+    fn write_log<'a>(
+        &self,
+        first_block: u32,
+        blocks: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), JournalError> {
+        let mut plug = syncline_device::Plug::new();
+        let mut at = first_block;
+        for bytes in blocks {
+            plug.write(self.log.offset(at)?, bytes, LOG);
+            at = self.ring_advance(at, 1);
+        }
+        Ok(plug.submit(&*self.dev)?)
+    }
+
+    /// Writes so that the bytes are durable on return: FUA, or write and flush.
+    pub(crate) fn write_durable(
+        &self,
+        offset_bytes: u64,
+        bytes: &[u8],
+    ) -> Result<(), JournalError> {
+        let mut plug = syncline_device::Plug::new();
+        if self.dev.geometry().fua {
+            plug.write_fua(offset_bytes, bytes, LOG);
+        } else {
+            plug.write(offset_bytes, bytes, LOG);
+            plug.flush(LOG);
+        }
+        Ok(plug.submit(&*self.dev)?)
+    }
+
+    pub(crate) fn count_superblock_write(&self) {
+        self.state.lock().stats.superblock_writes += 1;
+    }
+
+    /// Writes the superblock durably.
+    pub(crate) fn write_superblock(
+        &self,
+        superblock: &mut LogSuperblock,
+    ) -> Result<(), JournalError> {
+        let offset = self.log.offset(0)?;
+        self.write_durable(offset, superblock.encoded())?;
+        self.count_superblock_write();
+        Ok(())
+    }
+}
+
+impl State {
+    /// Ends the obligation to write an older image of `block` in place.
+    pub(crate) fn drop_pending(&mut self, block: u64) {
+        if let Some(old) = self.pending.remove(&block) {
+            self.settle(block, old.sequence);
+        }
+    }
+
+    /// `block` of transaction `sequence` needs no in-place write any more.
+    pub(crate) fn settle(&mut self, block: u64, sequence: u32) {
+        let Some(front) = self.log.front() else { return };
+        let index = sequence.wrapping_sub(front.sequence) as usize;
+        if let Some(transaction) = self.log.get_mut(index) {
+            transaction.pending.remove(&block);
+        }
+    }
+}

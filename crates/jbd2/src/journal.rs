@@ -1,0 +1,423 @@
+//! The journal: state, handles, latch. Commit, space, checkpoint and recovery have their own files.
+//!
+//! ```text
+//!            start/drop handles            commit(tid)                      step / flusher
+//!  running ----------------------> frozen -------------> in the log (pending) ----------> in place
+//!  (one)      modify, forget       (one, images only)    newest image a block             tail moves on
+//!
+//!  log ring     s_first ... tail |== live transactions ==| head ... free ... s_maxlen
+//! ```
+//!
+//! Locks, in the order they are taken: journal superblock (I/O) -> state -> block -> transaction.
+//! `state` is held for memory work only; no device I/O happens under it, so `start`, `modify` and
+//! `get` never wait for a commit's I/O - except `start` when the log is full.
+//!
+//! A transaction's number ([`Tid`]) is given when it starts to run; its sequence in the log when it is
+//! frozen. They are apart so that a transaction that logs a subset of blocks can be written between.
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use syncline_device::{BlockDevice, Clock};
+
+use crate::buffer::{Buffer, BufferCache};
+use crate::handle::Handle;
+use crate::log_superblock::LogSuperblock;
+use crate::transaction::Transaction;
+use crate::{JournalError, JournalStats, LogMap, Tid, tid_geq};
+
+/// Checksums of the log that this journal writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checksums {
+    /// None, as the kernel does for file systems without `metadata_csum`.
+    None,
+    /// `JBD2_FEATURE_INCOMPAT_CSUM_V3`, as the kernel does for file systems with `metadata_csum`.
+    V3,
+}
+
+/// How a journal is opened. [`Default`] has Linux's figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// Checksums of new transactions.
+    pub checksums: Checksums,
+    /// Whether the file system has the `64bit` feature, which makes block numbers in tags 64 bits.
+    pub is_64bit: bool,
+    /// `commit=`: a running transaction is committed at this age, in nanoseconds.
+    pub commit_interval_ns: u64,
+    /// `dirty_expire_centisecs`: committed blocks are written in place at this age, in nanoseconds.
+    pub dirty_expire_ns: u64,
+    /// Most blocks written in place in one step, which bounds how long a step takes.
+    pub checkpoint_step_blocks: usize,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        JournalOptions {
+            checksums: Checksums::V3,
+            is_64bit: true,
+            commit_interval_ns: 5_000_000_000,
+            dirty_expire_ns: 30_000_000_000,
+            checkpoint_step_blocks: 512,
+        }
+    }
+}
+
+/// Told when the journal latches.
+pub trait Host: Send + Sync {
+    /// The journal will not write any more because of `err`. Called once, without journal locks; must
+    /// not start handles.
+    fn aborted(&self, err: &JournalError);
+}
+
+/// What a commit did for its caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The transaction asked for.
+    pub tid: Tid,
+    /// Whether a device flush that started after the call began was part of it, so that data written
+    /// before the call is durable as well. Otherwise the caller flushes itself.
+    pub flushed: bool,
+}
+
+/// A jbd2 journal open for writing.
+pub struct Journal {
+    pub(crate) dev: Arc<dyn BlockDevice>,
+    pub(crate) log: LogMap,
+    pub(crate) buffers: Arc<BufferCache>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: JournalOptions,
+    pub(crate) limits: Limits,
+    pub(crate) superblock: Mutex<LogSuperblock>,
+    pub(crate) state: Mutex<State>,
+    pub(crate) changed: Condvar,
+    host: Mutex<Option<Arc<dyn Host>>>,
+}
+
+/// Sizes derived from the log once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// First log block of the ring (`s_first`).
+    pub(crate) first: u32,
+    /// One past the last log block of the ring (`s_maxlen`).
+    pub(crate) end: u32,
+    /// Tags of a descriptor block.
+    pub(crate) tags_per_block: u32,
+    /// Records of a revoke block.
+    pub(crate) revokes_per_block: u32,
+    /// Blocks of a transaction at which a commit is due (`log / 4`, as jbd2).
+    pub(crate) soft: u32,
+    /// Blocks that fit at all.
+    pub(crate) hard: u32,
+}
+
+/// The running transaction and its handles.
+pub(crate) struct Running {
+    pub(crate) transaction: Arc<Transaction>,
+    pub(crate) open_handles: u32,
+    /// Credits of the open handles.
+    pub(crate) reserved: u32,
+    /// Being frozen: no handle joins any more.
+    pub(crate) locked: bool,
+    pub(crate) started_ns: u64,
+}
+
+/// The transaction on its way into the log.
+pub(crate) struct Committing {
+    pub(crate) tid: Tid,
+    /// Log blocks it needs, until they are taken from the ring.
+    pub(crate) unplaced: u32,
+    /// Its sequence in the log, if it writes anything.
+    pub(crate) sequence: Option<u32>,
+    /// Its first log block, once it has its place.
+    pub(crate) first_block: Option<u32>,
+    pub(crate) flush_started: bool,
+}
+
+/// One transaction in the log.
+pub(crate) struct LogTransaction {
+    pub(crate) sequence: u32,
+    pub(crate) first_block: u32,
+    pub(crate) len: u32,
+    /// Blocks whose newest committed image is the one in here and not in place yet.
+    pub(crate) pending: BTreeSet<u64>,
+    /// Every block that has a copy in here.
+    pub(crate) blocks: Vec<u64>,
+}
+
+/// The newest committed image of a block that is not in its place yet.
+pub(crate) struct Pending {
+    pub(crate) sequence: u32,
+    pub(crate) image: Arc<[u8]>,
+    /// Held so that the buffer is not evicted while the device has older contents.
+    pub(crate) buffer: Arc<Buffer>,
+}
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) running: Option<Running>,
+    pub(crate) committing: Option<Committing>,
+    pub(crate) committed_tid: Tid,
+    pub(crate) next_tid: Tid,
+    pub(crate) next_sequence: u32,
+    /// Next log block to be written.
+    pub(crate) head: u32,
+    /// Ring blocks between the durable tail and the head.
+    pub(crate) used: u32,
+    /// Whether the superblock on the device has `s_start` != 0.
+    pub(crate) started: bool,
+    /// Transactions from the durable tail on, sequences without gaps.
+    pub(crate) log: VecDeque<LogTransaction>,
+    /// Block -> newest sequence whose copy recovery would replay.
+    pub(crate) live: BTreeMap<u64, u32>,
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    /// When the oldest of `pending` was committed, as `dirtied_when` of the block device's inode.
+    pub(crate) dirtied_ns: Option<u64>,
+    /// A step of in-place writes is running, of these blocks.
+    pub(crate) checkpointing: bool,
+    pub(crate) in_flight: BTreeSet<u64>,
+    pub(crate) aborted: Option<JournalError>,
+    pub(crate) closed: bool,
+    /// What failed commits held; kept, so that reads still see it.
+    pub(crate) lost: Vec<crate::transaction::Frozen>,
+    pub(crate) stats: JournalStats,
+}
+
+impl State {
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        match &self.aborted {
+            Some(error) => Err(error.clone()),
+            None if self.closed => Err(JournalError::Usage("the journal was shut down")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Journal {
+    /// Opens a clean log for writing. Nothing is written before the first commit.
+    ///
+    /// # Errors
+    /// [`JournalError::NeedsRecovery`] if the log holds transactions, `Corrupt` or `Unsupported` for
+    /// its superblock, `Io`.
+    pub fn open(
+        dev: Arc<dyn BlockDevice>,
+        log: LogMap,
+        buffers: Arc<BufferCache>,
+        clock: Arc<dyn Clock>,
+        options: JournalOptions,
+        host: Option<Arc<dyn Host>>,
+    ) -> Result<Arc<Journal>, JournalError> {
+        let mut superblock = LogSuperblock::read(&*dev, &log)?;
+        if superblock.start() != 0 {
+            return Err(JournalError::NeedsRecovery);
+        }
+        let limits = superblock.prepare(&log, &options)?;
+        let sequence = superblock.sequence();
+        let state = State {
+            committed_tid: sequence.wrapping_sub(1),
+            next_tid: sequence,
+            next_sequence: sequence,
+            head: limits.first,
+            ..State::default()
+        };
+        Ok(Arc::new(Journal {
+            dev,
+            log,
+            buffers,
+            clock,
+            options,
+            limits,
+            superblock: Mutex::new(superblock),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            host: Mutex::new(host),
+        }))
+    }
+
+    /// Sets who is told of an abort.
+    pub fn set_host(&self, host: Arc<dyn Host>) {
+        *self.host.lock() = Some(host);
+    }
+
+    /// The blocks this journal works on.
+    pub fn buffers(&self) -> &Arc<BufferCache> {
+        &self.buffers
+    }
+
+    /// Most credits that one handle can ask for.
+    pub fn max_credits(&self) -> u32 {
+        self.limits.soft
+    }
+
+    /// Joins the running transaction with room for `credits` blocks. Waits while that transaction is
+    /// being frozen; commits it when it is full; makes log space when there is too little, in steps
+    /// of [`JournalOptions::checkpoint_step_blocks`].
+    ///
+    /// # Errors
+    /// `TooLarge` above [`Journal::max_credits`], `Aborted`, or the I/O error that aborted it.
+    pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle, JournalError> {
+        if credits > self.limits.soft {
+            return Err(JournalError::TooLarge { credits, limit: self.limits.soft });
+        }
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            if state.running.as_ref().is_some_and(|r| r.locked) {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            let running = self.running(&mut state);
+            let total = (running.transaction.len_blocks())
+                .saturating_add(running.reserved)
+                .saturating_add(credits);
+            if total > self.limits.soft && total > credits {
+                let tid = running.transaction.tid;
+                MutexGuard::unlocked(&mut state, || self.commit_full(tid))?;
+                continue;
+            }
+            let needed = self.log_blocks_reserved(total).saturating_add(self.unplaced(&state));
+            let short = needed.saturating_sub(self.free(&state));
+            if short > 0 {
+                state.stats.space_waits += 1;
+                self.make_space(&mut state, short, false)?;
+                continue;
+            }
+            let running = self.running(&mut state);
+            running.open_handles += 1;
+            running.reserved = running.reserved.saturating_add(credits);
+            let transaction = Arc::clone(&running.transaction);
+            return Ok(Handle { journal: Arc::clone(self), transaction, credits });
+        }
+    }
+
+    /// The running transaction, started if there is none.
+    fn running<'a>(&self, state: &'a mut State) -> &'a mut Running {
+        let next_tid = &mut state.next_tid;
+        state.running.get_or_insert_with(|| {
+            let tid = *next_tid;
+            *next_tid = tid.wrapping_add(1);
+            Running {
+                transaction: Transaction::new(tid, self.limits.hard),
+                open_handles: 0,
+                reserved: 0,
+                locked: false,
+                started_ns: self.clock.now_ns(),
+            }
+        })
+    }
+
+    pub(crate) fn end_handle(&self, credits: u32) {
+        let mut state = self.state.lock();
+        // The handle's transaction cannot have been frozen: freezing waits for this handle.
+        if let Some(running) = &mut state.running {
+            running.open_handles = running.open_handles.saturating_sub(1);
+            running.reserved = running.reserved.saturating_sub(credits);
+            if running.open_handles == 0 && running.locked {
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    pub(crate) fn extend(&self, credits: u32) -> bool {
+        let mut state = self.state.lock();
+        let free = self.free(&state);
+        let unplaced = self.unplaced(&state);
+        let Some(running) = state.running.as_mut().filter(|r| !r.locked) else { return false };
+        let joined = running.transaction.len_blocks();
+        let total = joined.saturating_add(running.reserved).saturating_add(credits);
+        let needed = self.log_blocks_reserved(total).saturating_add(unplaced);
+        if total > self.limits.soft || needed > free {
+            return false;
+        }
+        running.reserved = running.reserved.saturating_add(credits);
+        true
+    }
+
+    /// Number of the running transaction, if there is one.
+    pub fn running_tid(&self) -> Option<Tid> {
+        self.state.lock().running.as_ref().map(|r| r.transaction.tid)
+    }
+
+    /// Newest transaction that is durable.
+    pub fn committed_tid(&self) -> Tid {
+        self.state.lock().committed_tid
+    }
+
+    /// Whether `tid` holds something that is not durable yet.
+    pub fn needs_commit(&self, tid: Tid) -> bool {
+        let state = self.state.lock();
+        if tid_geq(state.committed_tid, tid) {
+            return false;
+        }
+        match &state.running {
+            Some(r) if r.transaction.tid == tid => !r.transaction.is_idle(),
+            _ => state.committing.as_ref().is_some_and(|c| c.tid == tid),
+        }
+    }
+
+    /// Whether recovery would replay a copy of `block` that is in the log now.
+    pub fn is_live(&self, block: u64) -> bool {
+        self.state.lock().live.contains_key(&block)
+    }
+
+    pub(crate) fn live_in(&self, first: u64, count: u64) -> Vec<u64> {
+        let end = first.saturating_add(count);
+        if first >= end {
+            return Vec::new();
+        }
+        self.state.lock().live.range(first..end).map(|(b, _)| *b).collect()
+    }
+
+    /// Latches the journal: no start and no commit succeeds any more, nothing is written in place. The
+    /// error is noted in the journal superblock (`s_errno`) as far as the device allows.
+    pub fn abort(&self, cause: JournalError) {
+        let mut state = self.state.lock();
+        if state.aborted.is_some() {
+            return;
+        }
+        let tid = match (&state.committing, &state.running) {
+            (Some(c), _) => c.tid,
+            (None, Some(r)) => r.transaction.tid,
+            (None, None) => state.committed_tid,
+        };
+        let error = JournalError::Aborted { tid, cause: Box::new(cause) };
+        state.aborted = Some(error.clone());
+        self.changed.notify_all();
+        drop(state);
+        // Best effort: the device may be gone. Not durable by itself, and need not be.
+        let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
+        let host = self.host.lock().clone();
+        if let Some(host) = host {
+            host.aborted(&error);
+        }
+    }
+
+    /// The error that latched the journal, if one did.
+    pub fn aborted(&self) -> Option<JournalError> {
+        self.state.lock().aborted.clone()
+    }
+
+    /// Forgets `s_errno` once the file system has noted the error in its own superblock. Durable.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn clear_errno(&self) -> Result<(), JournalError> {
+        let mut superblock = self.superblock.lock();
+        if superblock.errno() == 0 {
+            return Ok(());
+        }
+        superblock.clear_errno();
+        self.write_superblock(&mut superblock)
+    }
+
+    /// Counters and fill level.
+    pub fn stats(&self) -> JournalStats {
+        let state = self.state.lock();
+        JournalStats {
+            log_blocks: self.limits.end - self.limits.first,
+            log_blocks_free: self.free(&state),
+            running_blocks: state.running.as_ref().map_or(0, |r| r.transaction.len_blocks()),
+            dirty_blocks: state.pending.len(),
+            ..state.stats
+        }
+    }
+}
