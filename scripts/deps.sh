@@ -22,7 +22,8 @@ if [ -n "$missing" ]; then
         export DEBIAN_FRONTEND=noninteractive
         apt-get update -qq
         # shellcheck disable=SC2086 # a list of words
-        apt-get install -y -qq --no-install-recommends $missing
+        apt-get install -y -qq --no-install-recommends $missing >/dev/null
+        echo "installed:$missing"
     else
         echo "missing:$missing; as root on Debian: apt-get install$missing" >&2
     fi

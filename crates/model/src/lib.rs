@@ -6,7 +6,8 @@
 //!   judge      e2fsck: clean, preen
 //!   kernel     loop device and kernel mount as guards
 //!   manifest   TreeManifest: everything a user can see of a tree, from any TreeSource; diff
-//!   tree       gen_tree(): seeded operations that build a tree, on any TreeSink
+//!   tree       operations on a tree, applied to any TreeSink
+//!   generate   gen_tree(), gen_changes(): seeded lists of operations
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
 //! ```
 //!
@@ -23,6 +24,7 @@
 
 mod dir;
 mod env;
+mod generate;
 mod image;
 mod judge;
 mod kernel;
@@ -32,9 +34,10 @@ mod tree;
 
 pub use dir::DirTree;
 pub use env::{Need, fuzz_seconds, require, scratch_dir, skip};
+pub use generate::{TreeOptions, gen_changes, gen_tree};
 pub use image::{ImageSpec, TempImage, debugfs, mkfs};
 pub use judge::{e2fsck_clean, e2fsck_preen};
 pub use kernel::{KernelMount, LoopDevice};
 pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
 pub use rng::{Random, fill};
-pub use tree::{TreeOp, TreeOptions, TreeSink, apply, gen_changes, gen_tree};
+pub use tree::{TreeOp, TreeSink, apply};

@@ -236,7 +236,7 @@ impl Scan<'_> {
             }
             if is(&[".", "unwrap", "("]) {
                 say("unwrap() outside of tests: return the error, or expect(\"why it cannot \
-                     fail\")"
+                     fail\"); a file of tests is called tests.rs or ends in _tests.rs"
                     .to_owned());
             }
             if is(&[".", "expect", "("]) {
