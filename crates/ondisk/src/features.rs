@@ -109,6 +109,8 @@ macro_rules! feature_set {
     };
 }
 
+pub(crate) use feature_set;
+
 feature_set! {
     /// `s_feature_compat`.
     CompatFeatures {

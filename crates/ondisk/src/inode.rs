@@ -214,7 +214,8 @@ impl Inode {
         }
         let i_extra_isize = le16(raw, 0x80);
         let end = GOOD_OLD_INODE_SIZE + usize::from(i_extra_isize);
-        if raw.len() > GOOD_OLD_INODE_SIZE && (end > raw.len() || i_extra_isize % 4 != 0) {
+        if raw.len() > GOOD_OLD_INODE_SIZE && (end > raw.len() || !i_extra_isize.is_multiple_of(4))
+        {
             let detail = format!("i_extra_isize {i_extra_isize} is not a multiple of 4 in range");
             return Err(OndiskError::corrupt_at(WHAT, 0x80, detail));
         }

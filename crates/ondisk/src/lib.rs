@@ -34,7 +34,11 @@ mod geometry;
 pub mod group;
 pub mod htree;
 pub mod inode;
+pub mod jbd2;
+pub mod mmp;
+pub mod orphan_file;
 pub mod superblock;
+pub mod xattr;
 
 pub use error::{Location, OndiskError, Result};
 pub use features::{CompatFeatures, FeatureCheck, IncompatFeatures, RoCompatFeatures};

@@ -440,7 +440,7 @@ impl Superblock {
 }
 
 fn is_power_of(mut n: u32, base: u32) -> bool {
-    while n > base && n % base == 0 {
+    while n > base && n.is_multiple_of(base) {
         n /= base;
     }
     n == base
