@@ -78,10 +78,14 @@ fn cuts(log: &CrashLog, options: &ExploreOptions) -> Vec<(Point, u64)> {
         let shape = Shape { units, new };
         cuts.push((Point { entries, in_flight }, choices(shape, options).len() as u64));
     };
+    if matches!(log.entries.first(), None | Some(Entry::Flush)) {
+        count(0, false, &[], 0);
+    }
     for (index, entry) in log.entries.iter().enumerate() {
         let next_is_mark = matches!(log.entries.get(index + 1), Some(Entry::Mark(_)));
         // What a completed entry leaves is new if it made something durable or acknowledged it;
-        // otherwise the cut within the batch has covered it. Marks in a row are one cut.
+        // otherwise the cut within the batch has covered it. Marks in a row are one cut, the last:
+        // the content is the same and the most is acknowledged.
         let changed = match entry {
             Entry::Batch(writes) => {
                 let mut units = sizes.optional();
@@ -100,9 +104,6 @@ fn cuts(log: &CrashLog, options: &ExploreOptions) -> Vec<(Point, u64)> {
             let units = sizes.optional();
             count(index + 1, false, &units, units.len());
         }
-    }
-    if log.entries.is_empty() {
-        count(0, false, &[], 0);
     }
     cuts
 }
