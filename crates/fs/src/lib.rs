@@ -1,1 +1,36 @@
-//! To be described.
+//! ext4 volume: inodes, directories, allocation, page cache and sync on any block device.
+//!
+//! Promises
+//! - On disk it is ext4: stock e2fsck and a stock kernel recover the image at every instant.
+//! - fsync never lies: after a failed write the volume latches ([`FsError::Latched`]).
+//! - No panic on any image, argument or device answer.
+//! - Deterministic: time and devices are parameters, no thread is started here.
+//!
+//! See [`volume`](crate::Volume) for the parts and the lock order.
+
+#![forbid(unsafe_code)]
+
+mod attr;
+mod balloc;
+mod error;
+mod evict;
+mod extents;
+mod group;
+mod ialloc;
+mod icache;
+mod inode;
+mod mount;
+mod options;
+mod orphan;
+mod pagecache;
+mod seam;
+mod time;
+mod volume;
+
+pub use attr::{Attr, SetAttr, SetTime, StatFs, type_letter};
+pub use error::{FsError, Result};
+pub use inode::{Inode, InodeRef};
+pub use mount::MountReport;
+pub use options::{Atime, MountOptions, OnError, SyncMode};
+pub use time::Timestamp;
+pub use volume::Volume;

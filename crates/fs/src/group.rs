@@ -1,0 +1,101 @@
+//! Group descriptors and bitmaps through the journal: the one place that changes them.
+//!
+//! Every change of a descriptor goes through [`Inner::update_desc`] and every bitmap change through
+//! the allocators' `set bits` functions, so that checksums are always renewed together with what
+//! they cover. Readers get decoded copies from the buffer cache's snapshots.
+
+use std::sync::Arc;
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, init_block_bitmap, init_inode_bitmap};
+use syncline_ondisk::{GroupDesc, OndiskError};
+
+use crate::error::{FsError, Result};
+use crate::volume::Inner;
+
+impl Inner {
+    /// Block that holds the descriptor of `group`, and its byte range inside it.
+    fn desc_place(&self, group: u32) -> (u64, std::ops::Range<usize>) {
+        let (nr, offset) = self.geo.desc_slot(group);
+        let block = self.desc_blocks.get(nr as usize).copied().unwrap_or(0);
+        (block, offset..offset + self.geo.desc_size)
+    }
+
+    /// The descriptor of `group`, checksum and ranges verified when its block is first read.
+    pub(crate) fn group_desc(&self, group: u32) -> Result<GroupDesc> {
+        let (block, range) = self.desc_place(group);
+        let bytes = self
+            .buffers
+            .get(block, |bytes| self.verify_desc_block(group, block, bytes))
+            .map_err(|err| self.found_corrupt(err))?;
+        let slot = bytes.get(range).ok_or_else(|| {
+            self.corrupt(None, Some(block), None, "group descriptor outside of its block")
+        })?;
+        Ok(GroupDesc::decode(slot)?)
+    }
+
+    fn verify_desc_block(&self, group: u32, block: u64, bytes: &[u8]) -> Result<()> {
+        let first = group - group % self.geo.desc_per_block;
+        let count = self.geo.desc_per_block.min(self.geo.group_count - first);
+        for (index, slot) in bytes.chunks_exact(self.geo.desc_size).take(count as usize).enumerate()
+        {
+            let group = first + index as u32;
+            let desc = GroupDesc::decode(slot)?;
+            let check = |result: std::result::Result<(), OndiskError>| {
+                result.map_err(|err| FsError::from(err.in_block(block)))
+            };
+            check(desc.verify_checksum(slot, group, &self.csum))?;
+            check(desc.validate(group, &self.geo))?;
+        }
+        Ok(())
+    }
+
+    /// Changes the descriptor of `group` in the handle's transaction and renews its checksum.
+    ///
+    /// # Errors
+    /// Whatever reading the block or joining the transaction gives.
+    pub(crate) fn update_desc<R>(
+        &self,
+        h: &mut Handle,
+        group: u32,
+        change: impl FnOnce(&mut GroupDesc) -> R,
+    ) -> Result<R> {
+        self.group_desc(group)?;
+        let (block, range) = self.desc_place(group);
+        h.try_modify(block, |bytes| {
+            let slot = bytes.get_mut(range).ok_or(FsError::Stale)?;
+            let mut desc = GroupDesc::decode(slot)?;
+            let result = change(&mut desc);
+            desc.encode_into(slot, group, &self.csum);
+            Ok(result)
+        })
+    }
+
+    /// The inode bitmap of `group`; synthesised while the group is `INODE_UNINIT`.
+    pub(crate) fn inode_bitmap(&self, group: u32, desc: &GroupDesc) -> Result<Arc<[u8]>> {
+        if self.csum.is_on() && desc.has_flag(INODE_UNINIT) {
+            let mut bytes = vec![0; self.block_size()];
+            init_inode_bitmap(&mut bytes, &self.geo);
+            return Ok(bytes.into());
+        }
+        self.buffers
+            .get(desc.bg_inode_bitmap, |bytes| {
+                Ok(desc.verify_inode_bitmap(group, bytes, &self.geo, &self.csum)?)
+            })
+            .map_err(|err| self.found_corrupt(err))
+    }
+
+    /// The block bitmap of `group`; synthesised while the group is `BLOCK_UNINIT`.
+    pub(crate) fn block_bitmap(&self, group: u32, desc: &GroupDesc) -> Result<Arc<[u8]>> {
+        if self.csum.is_on() && desc.has_flag(BLOCK_UNINIT) {
+            let mut bytes = vec![0; self.block_size()];
+            init_block_bitmap(&mut bytes, &self.sb.lock(), &self.geo, group, desc);
+            return Ok(bytes.into());
+        }
+        self.buffers
+            .get(desc.bg_block_bitmap, |bytes| {
+                Ok(desc.verify_block_bitmap(group, bytes, &self.geo, &self.csum)?)
+            })
+            .map_err(|err| self.found_corrupt(err))
+    }
+}

@@ -1,0 +1,279 @@
+//! Inode allocation: Orlov for directories, near the parent for everything else.
+//!
+//! A new directory below the root goes to a group with above-average room and few directories;
+//! other directories and files stay in their parent's flexible group, then its neighbours
+//! (`find_group_orlov`, `find_group_other` in the kernel's `fs/ext4/ialloc.c`). Groups are locked
+//! one at a time, so creations in different groups do not wait for each other.
+//!
+//! A number freed by a transaction that has not committed is not handed out again: a crash could
+//! otherwise bring the old file back with the new one's inode (`ext4_recently_deleted`).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use syncline_jbd2::Handle;
+use syncline_ondisk::group::{INODE_UNINIT, init_inode_bitmap};
+use syncline_ondisk::inode::{self as disk, flags};
+use syncline_ondisk::{GroupDesc, IncompatFeatures, RoCompatFeatures, bitmap, extent};
+
+use crate::error::{FsError, Result};
+use crate::inode::{Inode, InodeRef};
+use crate::volume::Inner;
+
+pub(crate) struct Ialloc {
+    groups: Vec<Mutex<GroupHint>>,
+    free_inodes: AtomicU64,
+    used_dirs: AtomicU64,
+    generation: AtomicU32,
+    /// Numbers freed by a transaction that has not committed.
+    freed: Arc<Mutex<HashSet<u32>>>,
+}
+
+#[derive(Default)]
+struct GroupHint {
+    /// No inode below this index is free.
+    first_free: u32,
+}
+
+/// What a new inode is made of.
+pub(crate) struct NewInode {
+    pub(crate) mode: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl Ialloc {
+    pub(crate) fn new(group_count: u32, free_inodes: u64, used_dirs: u64, seed: u32) -> Ialloc {
+        Ialloc {
+            groups: (0..group_count).map(|_| Mutex::default()).collect(),
+            free_inodes: AtomicU64::new(free_inodes),
+            used_dirs: AtomicU64::new(used_dirs),
+            generation: AtomicU32::new(seed),
+            freed: Arc::default(),
+        }
+    }
+
+    pub(crate) fn free_inodes(&self) -> u64 {
+        self.free_inodes.load(Ordering::Relaxed)
+    }
+
+    /// A different number for every inode of this mount; spread by a multiplicative hash.
+    fn next_generation(&self) -> u32 {
+        self.generation.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b1)
+    }
+}
+
+impl Inner {
+    /// Takes a free inode number near `parent` and makes an in-core inode for it: mode, owner,
+    /// times, generation, inherited flags and an empty extent tree are set, links are 1 (2 for a
+    /// directory). The caller fills in the rest and calls `write_inode`. Joins three blocks: the
+    /// inode bitmap, the group descriptor, and with `write_inode` the inode table.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] if no inode is free.
+    pub(crate) fn new_inode(
+        self: &Arc<Self>,
+        h: &mut Handle,
+        parent: &Inode,
+        new: &NewInode,
+    ) -> Result<InodeRef> {
+        let is_dir = new.mode & disk::S_IFMT == disk::S_IFDIR;
+        for group in self.group_order(parent, is_dir)? {
+            if let Some(ino) = self.take_inode(h, group, is_dir)? {
+                let raw = self.blank_inode(parent, new);
+                let mut inode = Inode::new(ino, raw, h.tid());
+                inode.state.get_mut().fresh = true;
+                self.forget_inode(ino);
+                return Ok(self.insert_inode(Arc::new(inode)));
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    fn blank_inode(&self, parent: &Inode, new: &NewInode) -> disk::Inode {
+        let sb = self.sb.lock();
+        let room = self.geo.inode_size.saturating_sub(disk::GOOD_OLD_INODE_SIZE);
+        let want = sb.s_want_extra_isize.max(disk::EXTRA_ISIZE_FULL);
+        let mut raw = disk::Inode::new(new.mode, want.min(room as u16) & !3);
+        let extents = sb.s_feature_incompat.contains(IncompatFeatures::EXTENTS);
+        drop(sb);
+        let now = self.now();
+        (raw.i_uid, raw.i_gid) = (new.uid, new.gid);
+        (raw.i_atime, raw.i_ctime, raw.i_mtime, raw.i_crtime) = (now, now, now, now);
+        raw.i_generation = self.ialloc.next_generation();
+        raw.i_links_count = if raw.is_dir() { 2 } else { 1 };
+        let mut inherited = parent.state.read().raw.i_flags & flags::INHERITED;
+        match raw.i_mode & disk::S_IFMT {
+            disk::S_IFDIR => {}
+            disk::S_IFREG => inherited &= !(flags::DIRSYNC | flags::PROJINHERIT | flags::CASEFOLD),
+            _ => inherited &= flags::NODUMP | flags::NOATIME,
+        }
+        raw.i_flags = inherited;
+        if extents && (raw.is_dir() || raw.is_file() || raw.is_symlink()) {
+            raw.i_flags |= flags::EXTENTS;
+            extent::NodeMut::init(&mut raw.i_block, 0);
+        }
+        raw
+    }
+
+    /// Groups in the order in which they are tried.
+    fn group_order(&self, parent: &Inode, is_dir: bool) -> Result<impl Iterator<Item = u32>> {
+        let count = self.geo.group_count;
+        let (parent_group, _) = self.geo.inode_group(parent.ino).ok_or(FsError::Stale)?;
+        let flex = self.geo.groups_per_flex.max(1);
+        let top = parent.ino == syncline_ondisk::superblock::ROOT_INO
+            || parent.state.read().raw.has_flag(flags::TOPDIR);
+        let start = if is_dir && top {
+            self.spread_group(parent_group)?
+        } else {
+            parent_group - parent_group % flex
+        };
+        Ok((0..count).map(move |step| (start + step) % count))
+    }
+
+    /// For a top-level directory: the flexible group with above-average free inodes and blocks and
+    /// the fewest directories, searched from a start that the number of directories chooses.
+    fn spread_group(&self, fallback: u32) -> Result<u32> {
+        let flex = self.geo.groups_per_flex.max(1);
+        let flex_count = self.geo.group_count.div_ceil(flex);
+        let average_inodes = self.ialloc.free_inodes() / u64::from(flex_count);
+        let average_blocks = self.balloc.free_blocks() / u64::from(flex_count);
+        let used = self.ialloc.used_dirs.load(Ordering::Relaxed);
+        let first = (used.wrapping_mul(0x9e37_79b9) >> 7) % u64::from(flex_count);
+        let mut best: Option<(u64, u32)> = None;
+        for step in 0..flex_count {
+            let index = (first as u32 + step) % flex_count;
+            let groups = index * flex..((index + 1) * flex).min(self.geo.group_count);
+            let (mut inodes, mut blocks, mut dirs) = (0u64, 0u64, 0u64);
+            for group in groups.clone() {
+                let desc = self.group_desc(group)?;
+                inodes += u64::from(desc.bg_free_inodes_count);
+                blocks += u64::from(desc.bg_free_blocks_count);
+                dirs += u64::from(desc.bg_used_dirs_count);
+            }
+            let roomy = inodes > 0 && inodes >= average_inodes && blocks >= average_blocks;
+            if roomy && best.is_none_or(|(fewest, _)| dirs < fewest) {
+                best = Some((dirs, groups.start));
+            }
+        }
+        Ok(best.map_or(fallback - fallback % flex, |(_, group)| group))
+    }
+
+    /// Takes the first free inode of `group`, if there is one.
+    fn take_inode(&self, h: &mut Handle, group: u32, is_dir: bool) -> Result<Option<u32>> {
+        let Some(lock) = self.ialloc.groups.get(group as usize) else { return Ok(None) };
+        let mut hint = lock.lock();
+        let desc = self.group_desc(group)?;
+        if desc.bg_free_inodes_count == 0 {
+            return Ok(None);
+        }
+        let map = self.inode_bitmap(group, &desc)?;
+        let first_number = group * self.geo.inodes_per_group + 1;
+        let mut from = hint.first_free.max(self.reserved_inodes(group));
+        let mut lowest = None;
+        let index = loop {
+            let Some(index) = bitmap::find_zero(&map, from, self.geo.inodes_per_group) else {
+                return Ok(None);
+            };
+            lowest.get_or_insert(index);
+            if !self.ialloc.freed.lock().contains(&(first_number + index)) {
+                break index;
+            }
+            from = index + 1;
+        };
+        self.mark_inode_used(h, group, index, &desc, is_dir)?;
+        hint.first_free = lowest.filter(|low| *low < index).unwrap_or(index + 1);
+        self.ialloc.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        if is_dir {
+            self.ialloc.used_dirs.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Some(first_number + index))
+    }
+
+    fn reserved_inodes(&self, group: u32) -> u32 {
+        if group == 0 { self.geo.first_ino.saturating_sub(1) } else { 0 }
+    }
+
+    /// Sets the bit and the counters of one inode, bringing the group to life if it was
+    /// `INODE_UNINIT`.
+    fn mark_inode_used(
+        &self,
+        h: &mut Handle,
+        group: u32,
+        index: u32,
+        desc: &GroupDesc,
+        is_dir: bool,
+    ) -> Result<()> {
+        let uninit = self.csum.is_on() && desc.has_flag(INODE_UNINIT);
+        if uninit {
+            h.create(desc.bg_inode_bitmap, |bytes| init_inode_bitmap(bytes, &self.geo))?;
+        }
+        let crc = h.try_modify(desc.bg_inode_bitmap, |bytes| {
+            if bitmap::set(bytes, index) {
+                let block = Some(desc.bg_inode_bitmap);
+                return Err(self.corrupt(None, block, None, "free inode is marked used"));
+            }
+            let mut renewed = *desc;
+            renewed.set_inode_bitmap_csum(bytes, &self.geo, &self.csum);
+            Ok(renewed.bg_inode_bitmap_csum)
+        })?;
+        let (per_group, csum_on) = (self.geo.inodes_per_group, self.csum.is_on());
+        self.update_desc(h, group, |desc| {
+            desc.bg_flags &= !INODE_UNINIT;
+            desc.bg_free_inodes_count = desc.bg_free_inodes_count.saturating_sub(1);
+            desc.bg_used_dirs_count += u32::from(is_dir);
+            desc.bg_inode_bitmap_csum = crc;
+            let unused = if uninit { per_group } else { desc.bg_itable_unused };
+            if csum_on {
+                desc.bg_itable_unused = unused.min(per_group - index - 1);
+            }
+        })
+    }
+
+    /// Gives an inode number back in the handle's transaction; it can be used again once that has
+    /// committed.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] if the number was free already.
+    pub(crate) fn free_inode(&self, h: &mut Handle, ino: u32, is_dir: bool) -> Result<()> {
+        let (group, index) = self.geo.inode_group(ino).ok_or(FsError::Stale)?;
+        let Some(lock) = self.ialloc.groups.get(group as usize) else {
+            return Err(FsError::Stale);
+        };
+        let mut hint = lock.lock();
+        let desc = self.group_desc(group)?;
+        self.inode_bitmap(group, &desc)?;
+        let crc = h.try_modify(desc.bg_inode_bitmap, |bytes| {
+            if !bitmap::clear(bytes, index) {
+                let block = Some(desc.bg_inode_bitmap);
+                return Err(self.corrupt(Some(ino), block, None, "inode freed twice"));
+            }
+            let mut renewed = desc;
+            renewed.set_inode_bitmap_csum(bytes, &self.geo, &self.csum);
+            Ok(renewed.bg_inode_bitmap_csum)
+        })?;
+        self.update_desc(h, group, |desc| {
+            desc.bg_free_inodes_count += 1;
+            desc.bg_used_dirs_count = desc.bg_used_dirs_count.saturating_sub(u32::from(is_dir));
+            desc.bg_inode_bitmap_csum = crc;
+        })?;
+        hint.first_free = hint.first_free.min(index);
+        self.ialloc.freed.lock().insert(ino);
+        let freed = Arc::clone(&self.ialloc.freed);
+        h.on_commit(Box::new(move || {
+            freed.lock().remove(&ino);
+        }));
+        self.ialloc.free_inodes.fetch_add(1, Ordering::Relaxed);
+        if is_dir {
+            self.ialloc.used_dirs.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether the format counts links of large directories as 1 (`dir_nlink`).
+    pub(crate) fn has_dir_nlink(&self) -> bool {
+        self.sb.lock().s_feature_ro_compat.contains(RoCompatFeatures::DIR_NLINK)
+    }
+}

@@ -1,0 +1,253 @@
+//! Mount options, by Linux's names, and their `-o` syntax.
+//!
+//! Unknown options are refused with the nearest known name. Defaults are Linux's.
+
+use crate::error::{FsError, Result};
+
+/// When a read moves the access time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atime {
+    /// Never.
+    Noatime,
+    /// When it is older than mtime or ctime, or older than a day (Linux's default).
+    Relatime,
+    /// At every read.
+    Strictatime,
+}
+
+/// What is done when the image is found corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnError {
+    /// The volume latches read-only (the default here).
+    RemountRo,
+    /// The operation fails, others go on.
+    Continue,
+}
+
+/// How fsync makes a file durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SyncMode {
+    /// As the kernel's ext4 does with data=ordered: data in place, then a full journal commit.
+    Ordered,
+}
+
+/// Options of one mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// No write of any kind reaches the device; the journal must be clean.
+    pub read_only: bool,
+    /// How fsync works.
+    pub sync: SyncMode,
+    /// Access time policy.
+    pub atime: Atime,
+    /// Timestamps alone do not dirty the inode on disk until fsync, eviction or a day.
+    pub lazytime: bool,
+    /// Journal commit interval in seconds (`commit=`).
+    pub commit_s: u32,
+    /// Page cache limit in bytes (`cache=`), metadata included.
+    pub cache_bytes: u64,
+    /// Age in hundredths of a second after which dirty data is written (`dirty_expire_centisecs`).
+    pub dirty_expire_centisecs: u32,
+    /// Interval of the periodic write-back (`dirty_writeback_centisecs`).
+    pub dirty_writeback_centisecs: u32,
+    /// Share of the cache, in per cent, above which write-back starts in the background.
+    pub dirty_background_ratio: u32,
+    /// Share of the cache, in per cent, above which a writer writes back itself.
+    pub dirty_ratio: u32,
+    /// Granularity of timestamps in milliseconds: the kernel's tick (4 at HZ=250).
+    pub timer_tick_ms: u32,
+    /// What corruption does to the mount.
+    pub errors: OnError,
+    /// Whether the caller may use the root-reserved blocks.
+    pub privileged: bool,
+    /// Freed blocks are discarded after the commit that frees them.
+    pub discard: bool,
+    /// Replacement policy of the page cache (`policy=`).
+    pub policy: String,
+}
+
+impl Default for MountOptions {
+    fn default() -> Self {
+        MountOptions {
+            read_only: false,
+            sync: SyncMode::Ordered,
+            atime: Atime::Relatime,
+            lazytime: false,
+            commit_s: 5,
+            cache_bytes: 256 << 20,
+            dirty_expire_centisecs: 3000,
+            dirty_writeback_centisecs: 500,
+            dirty_background_ratio: 10,
+            dirty_ratio: 20,
+            timer_tick_ms: 4,
+            errors: OnError::RemountRo,
+            privileged: true,
+            discard: false,
+            policy: "clock".into(),
+        }
+    }
+}
+
+/// Every option name, for the nearest-match message.
+const NAMES: &[&str] = &[
+    "ro",
+    "rw",
+    "sync",
+    "noatime",
+    "relatime",
+    "strictatime",
+    "lazytime",
+    "nolazytime",
+    "commit",
+    "cache",
+    "dirty_expire_centisecs",
+    "dirty_writeback_centisecs",
+    "dirty_background_ratio",
+    "dirty_ratio",
+    "timer_tick_ms",
+    "errors",
+    "discard",
+    "nodiscard",
+    "policy",
+    "data",
+    "writeback_preset",
+];
+
+impl MountOptions {
+    /// Parses a comma-separated `-o` list on top of the defaults.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an unknown name (with the nearest known one) or a bad value.
+    pub fn parse(list: &str) -> Result<Self> {
+        let mut options = MountOptions::default();
+        for item in list.split(',').filter(|item| !item.is_empty()) {
+            options.apply(item)?;
+        }
+        Ok(options)
+    }
+
+    /// Applies one `name` or `name=value`.
+    ///
+    /// # Errors
+    /// As [`MountOptions::parse`].
+    pub fn apply(&mut self, item: &str) -> Result<()> {
+        let (name, value) = match item.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (item, None),
+        };
+        match (name, value) {
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("noatime", None) => self.atime = Atime::Noatime,
+            ("relatime", None) => self.atime = Atime::Relatime,
+            ("strictatime", None) => self.atime = Atime::Strictatime,
+            ("lazytime", None) => self.lazytime = true,
+            ("nolazytime", None) => self.lazytime = false,
+            ("discard", None) => self.discard = true,
+            ("nodiscard", None) => self.discard = false,
+            ("sync", Some("ordered")) | ("data", Some("ordered")) => self.sync = SyncMode::Ordered,
+            ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
+            ("errors", Some("continue")) => self.errors = OnError::Continue,
+            ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
+            ("writeback_preset", Some("android")) => self.set_writeback(200, 5),
+            ("policy", Some(value)) => self.policy = value.to_owned(),
+            ("cache", Some(value)) => self.cache_bytes = size(item, value)?,
+            ("commit", Some(value)) => self.commit_s = number(item, value, 1, 900)?,
+            (name, Some(value)) => return self.apply_tunable(item, name, value),
+            _ => return Err(unknown(item, name)),
+        }
+        Ok(())
+    }
+
+    fn apply_tunable(&mut self, item: &str, name: &str, value: &str) -> Result<()> {
+        let (field, low, high) = match name {
+            "dirty_expire_centisecs" => (&mut self.dirty_expire_centisecs, 1, 360_000),
+            "dirty_writeback_centisecs" => (&mut self.dirty_writeback_centisecs, 1, 360_000),
+            "dirty_background_ratio" => (&mut self.dirty_background_ratio, 0, 100),
+            "dirty_ratio" => (&mut self.dirty_ratio, 1, 100),
+            "timer_tick_ms" => (&mut self.timer_tick_ms, 1, 1000),
+            _ => return Err(unknown(item, name)),
+        };
+        *field = number(item, value, low, high)?;
+        Ok(())
+    }
+
+    fn set_writeback(&mut self, expire_centisecs: u32, background_ratio: u32) {
+        self.dirty_expire_centisecs = expire_centisecs;
+        self.dirty_background_ratio = background_ratio;
+    }
+}
+
+fn unknown(item: &str, name: &str) -> FsError {
+    if NAMES.contains(&name) {
+        return FsError::invalid(format!("mount option `{item}`: bad or missing value"));
+    }
+    let near = NAMES.iter().min_by_key(|known| distance(name, known)).unwrap_or(&"ro");
+    FsError::invalid(format!("unknown mount option `{item}`; the nearest is `{near}`"))
+}
+
+fn number(item: &str, value: &str, low: u32, high: u32) -> Result<u32> {
+    match value.parse::<u32>() {
+        Ok(n) if (low..=high).contains(&n) => Ok(n),
+        _ => Err(FsError::invalid(format!("mount option `{item}`: give {low} to {high}"))),
+    }
+}
+
+fn size(item: &str, value: &str) -> Result<u64> {
+    let (digits, shift) = match value.char_indices().last() {
+        Some((at, 'k' | 'K')) => (&value[..at], 10),
+        Some((at, 'm' | 'M')) => (&value[..at], 20),
+        Some((at, 'g' | 'G')) => (&value[..at], 30),
+        _ => (value, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1u64 << shift));
+    match bytes {
+        Some(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err(FsError::invalid(format!("mount option `{item}`: give a size from 1M, as 256M"))),
+    }
+}
+
+/// Levenshtein distance, for "did you mean".
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parses_linux_names() {
+        let o = MountOptions::parse("ro,noatime,commit=30,cache=64M,dirty_ratio=40").unwrap();
+        assert!(o.read_only);
+        assert_eq!((o.atime, o.commit_s, o.cache_bytes), (Atime::Noatime, 30, 64 << 20));
+        assert_eq!(o.dirty_ratio, 40);
+        assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
+    }
+
+    #[test]
+    fn refuses_with_the_nearest_name() {
+        let err = MountOptions::parse("noatmie").unwrap_err().to_string();
+        assert!(err.contains("`noatime`"), "{err}");
+        assert!(MountOptions::parse("commit=0").is_err());
+        assert!(MountOptions::parse("commit").is_err());
+        assert!(MountOptions::parse("cache=4").is_err());
+    }
+
+    #[test]
+    fn presets_set_both_values() {
+        let o = MountOptions::parse("writeback_preset=android").unwrap();
+        assert_eq!((o.dirty_expire_centisecs, o.dirty_background_ratio), (200, 5));
+    }
+}
