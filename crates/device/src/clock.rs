@@ -1,4 +1,6 @@
 //! Time as a parameter: the same code runs in virtual time (exact, single-threaded) or wall time.
+//!
+//! Promises: a clock never goes back, and after `sleep_until(t)` it shows at least `t`. Tested below.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -77,5 +79,28 @@ impl Clock for WallClock {
     }
     fn is_virtual(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_time_passes_only_by_sleeping_and_never_goes_back() {
+        let clock = VirtualClock::new(10);
+        clock.sleep_until(25);
+        clock.sleep_until(20);
+        assert_eq!((clock.now_ns(), clock.is_virtual()), (25, true));
+    }
+
+    #[test]
+    fn wall_time_reaches_the_deadline() {
+        let clock = WallClock::new();
+        let deadline_ns = clock.now_ns() + 2_000_000;
+        clock.sleep_until(deadline_ns);
+        assert!(clock.now_ns() >= deadline_ns);
+        clock.sleep_until(0);
+        assert!(!clock.is_virtual());
     }
 }

@@ -17,6 +17,11 @@
 //! - Nothing in here reads a clock or starts a thread, except the wall [`Clock`] and the file device.
 //!
 //! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
+//!
+//! Which device for what: [`MemoryDevice`] for tests, judges and simulations, [`FileDevice`] for
+//! images and real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and
+//! [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for a partition. They stack; tests
+//! stand beside each.
 
 #![deny(unsafe_code)]
 
@@ -209,11 +214,17 @@ pub trait BlockDevice: Send + Sync {
     }
 }
 
-impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    fn geometry(&self) -> Geometry {
-        (**self).geometry()
-    }
-    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
-        (**self).submit(batch)
-    }
+macro_rules! pass_on {
+    ($($pointer:ty),*) => {
+        $(impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
+            fn geometry(&self) -> Geometry {
+                (**self).geometry()
+            }
+            fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+                (**self).submit(batch)
+            }
+        })*
+    };
 }
+
+pass_on!(&D, Box<D>, Arc<D>);

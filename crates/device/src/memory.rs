@@ -125,11 +125,8 @@ impl MemoryDevice {
     pub fn first_difference(&self, other: &MemoryDevice) -> Option<u64> {
         let (a_size, b_size) = (self.geometry.size_bytes, other.geometry.size_bytes);
         let common = a_size.min(b_size);
-        for index in 0..common.div_ceil(CHUNK_BYTES as u64) {
+        for index in self.unshared_chunks(other) {
             let (a, b) = (self.chunk(index), other.chunk(index));
-            if same(&a, &b) {
-                continue;
-            }
             let (a, b) = (bytes_of(&a), bytes_of(&b));
             let sectors = a.chunks(SECTOR_BYTES as usize).zip(b.chunks(SECTOR_BYTES as usize));
             for (sector, _) in sectors.enumerate().filter(|(_, (x, y))| x != y) {
@@ -146,6 +143,29 @@ impl MemoryDevice {
     pub(crate) fn chunk(&self, index: u64) -> Option<Chunk> {
         let segment = self.segments.get((index / SEGMENT_CHUNKS as u64) as usize)?;
         segment.read().as_ref()?[(index % SEGMENT_CHUNKS as u64) as usize].clone()
+    }
+
+    /// Numbers of the chunks, in order, that are not the same allocation in both devices and so may
+    /// differ. Costs one comparison per MiB that is shared as a whole.
+    pub(crate) fn unshared_chunks(&self, other: &MemoryDevice) -> Vec<u64> {
+        let mut unshared = Vec::new();
+        let pairs = self.segments.iter().zip(other.segments.iter());
+        for (first, (a, b)) in (0..).step_by(SEGMENT_CHUNKS).zip(pairs) {
+            // A copy, so that no two locks are held at once.
+            let (a, b) = (a.read().clone(), b.read().clone());
+            let shared = match (&a, &b) {
+                (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+                (a, b) => a.is_none() && b.is_none(),
+            };
+            if !shared {
+                let of = |segment: &Option<Arc<Segment>>, i: usize| {
+                    segment.as_ref().and_then(|s| s[i].as_ref().map(Arc::as_ptr))
+                };
+                let differ = |&i: &usize| of(&a, i) != of(&b, i);
+                unshared.extend((0..SEGMENT_CHUNKS).filter(differ).map(|i| first + i as u64));
+            }
+        }
+        unshared
     }
 
     fn inside(&self, op: &'static str, offset: u64, len: u64) -> Result<(), DeviceError> {
@@ -204,15 +224,6 @@ impl MemoryDevice {
             offset += step;
             len -= step;
         }
-    }
-}
-
-/// Whether two chunks are one allocation (or both zeroes).
-pub(crate) fn same(a: &Option<Chunk>, b: &Option<Chunk>) -> bool {
-    match (a, b) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (None, None) => true,
-        _ => false,
     }
 }
 
@@ -355,6 +366,22 @@ mod tests {
         let device = device.with_geometry(|g| g.read_only = true);
         assert_eq!(device.write(0, &two, OTHER), Err(DeviceError::ReadOnly));
         assert_eq!(device.read(0, &mut two, OTHER), Ok(()));
+    }
+
+    /// `cargo test -p syncline-device --release -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed() {
+        let device = MemoryDevice::new(1 << 30);
+        let buffer = vec![1; 512 * 1024];
+        for round in ["first", "second"] {
+            let start = std::time::Instant::now();
+            for i in 0..2048 {
+                device.write(i * buffer.len() as u64, &buffer, OTHER).unwrap();
+            }
+            let gb_per_s = (1u64 << 30) as f64 / start.elapsed().as_secs_f64() / 1e9;
+            println!("{round} write of 1 GiB in 512 KiB requests: {gb_per_s:.1} GB/s");
+        }
     }
 
     #[test]

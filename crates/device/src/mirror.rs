@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::memory::{CHUNK_BYTES, bytes_of, same};
+use crate::memory::{CHUNK_BYTES, bytes_of};
 use crate::{BlockDevice, DeviceError, MemoryDevice};
 
 const CHUNK: u64 = CHUNK_BYTES as u64;
@@ -129,9 +129,9 @@ impl FileMirror {
         self.same_size(image)?;
         let mut written = 0;
         let size = image.geometry().size_bytes;
-        for index in 0..size.div_ceil(CHUNK) {
+        for index in image.unshared_chunks(&self.last) {
             let (new, old) = (image.chunk(index), self.last.chunk(index));
-            if !same(&new, &old) && bytes_of(&new) != bytes_of(&old) {
+            if bytes_of(&new) != bytes_of(&old) {
                 written += self.write_chunk(index, bytes_of(&new), size)?;
             }
         }

@@ -1,4 +1,8 @@
 //! One device command and who caused it.
+//!
+//! A request borrows its buffers, so that pages of a cache form one command without a copy. It
+//! promises nothing about its range: [`crate::Geometry::check`] decides, in every device. Exercised
+//! by the tests of all devices.
 
 /// What a request carries. "Informed storage": what a layer knows travels down with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

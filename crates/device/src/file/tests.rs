@@ -112,18 +112,33 @@ fn wrong_paths_and_shrunken_files_are_errors() {
     }
 }
 
+/// Runs a program; its output if it succeeded.
+fn run(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    output.status.success().then_some(text)
+}
+
+/// Undone on drop, also when the test fails.
+struct Undo(&'static str, Vec<String>);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let arguments: Vec<&str> = self.1.iter().map(String::as_str).collect();
+        if run(self.0, &arguments).is_none() {
+            println!("{} {arguments:?} failed", self.0);
+        }
+    }
+}
+
 #[test]
 fn a_loop_device_works_and_a_mounted_one_is_refused() {
-    let run = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output().ok()?;
-        let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
-        output.status.success().then_some(text)
-    };
     let (dir, path) = image(16 << 20);
     let Some(node) = run("losetup", &["--find", "--show", path.to_str().unwrap()]) else {
         println!("skipped: no loop device can be set up here (root is needed)");
         return;
     };
+    let _loop_device = Undo("losetup", vec!["--detach".to_string(), node.clone()]);
     for options in every_mode() {
         match FileDevice::open(Path::new(&node), options) {
             Ok(device) => {
@@ -136,15 +151,13 @@ fn a_loop_device_works_and_a_mounted_one_is_refused() {
     }
     let mount_point = dir.path().join("mnt");
     std::fs::create_dir(&mount_point).unwrap();
+    let mount_point = mount_point.to_str().unwrap().to_string();
     let made = run("mke2fs", &["-q", "-F", "-t", "ext4", &node]);
-    let mounted = made.and_then(|_| run("mount", &[&node, mount_point.to_str().unwrap()]));
+    if made.and_then(|_| run("mount", &[&node, &mount_point])).is_none() {
+        println!("skipped: no ext4 can be made and mounted here");
+        return;
+    }
+    let _mounted = Undo("umount", vec![mount_point]);
     let refused = FileDevice::open(Path::new(&node), FileOptions::default()).err();
-    if mounted.is_some() {
-        run("umount", &[mount_point.to_str().unwrap()]).unwrap();
-    }
-    run("losetup", &["--detach", &node]).unwrap();
-    match mounted {
-        Some(_) => assert!(matches!(refused, Some(DeviceError::Open { errno: 16, .. }))),
-        None => println!("skipped: no mount here"),
-    }
+    assert!(matches!(refused, Some(DeviceError::Open { errno: 16, .. })), "{refused:?}");
 }
