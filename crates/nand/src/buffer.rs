@@ -1,21 +1,21 @@
 //! The volatile write buffer: admission, what is in flight, and when all of it is in the cells.
 //!
 //! ```text
-//!   host -> [ held: units of open pages, not yet programmed | in flight: pages being programmed ] -> cells
-//!            <-------------------------- capacity -------------------------------------------->
+//!   host -> [ held: units of open pages | in flight: pages being programmed ] -> cells
+//!            <--------------------------- capacity ------------------------->
 //! ```
 //!
-//! A write command is done when its data is in the buffer. When the buffer is full the bus waits for the
-//! page in flight that was sent first. What is held or in flight at a power cut is lost. The
-//! scheme decides when an open page is programmed (full, flushed, or closed); the buffer only accounts.
-//! Tested here and through `tests/device.rs`.
+//! A write command is done when its data is in the buffer. When the buffer is full the bus waits
+//! for the page in flight that was sent first. What is held or in flight at a power cut is lost.
+//! The scheme decides when an open page is programmed (full, flushed, or closed); the buffer only
+//! accounts. Tested here and through `tests/device.rs`.
 
 use std::collections::VecDeque;
 
 /// Accounts for data between the host and the cells.
 pub trait WriteCache: Send {
-    /// One unit wants to enter at `at_ns`. Returns when there is room, or `None` when all room is taken
-    /// by held units: the caller must program an open page first.
+    /// One unit wants to enter at `at_ns`. Returns when there is room, or `None` when all room is
+    /// taken by held units: the caller must program an open page first.
     fn admit(&mut self, at_ns: u64) -> Option<u64>;
     /// `units` held units are being programmed into `page` until `done_ns`.
     fn programmed(&mut self, page: u32, units: u32, done_ns: u64);

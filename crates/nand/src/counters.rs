@@ -1,7 +1,7 @@
 //! What the device counted: exact numbers first, ratios and percentiles for reports.
 //!
-//! Counts are of events, not of time; they are equal on every machine for equal requests. Wear is per
-//! superblock. Latencies are of single commands, from submission to completion. Tested in
+//! Counts are of events, not of time; they are equal on every machine for equal requests. Wear is
+//! per superblock. Latencies are of single commands, from submission to completion. Tested in
 //! `tests/ftl.rs` (they add up) and here.
 
 use hdrhistogram::Histogram;

@@ -6,11 +6,11 @@
 //!                                      clock.sleep_until(last completion) <---+
 //! ```
 //!
-//! Promises: contents are exactly what the backing would hold; time passes only in the clock;
-//! every command of the batch is given to the model in the order of the batch, and the flush goes to
-//! the backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy was
-//! still in the write buffer fall back to what they held at the last flush. Discarded sectors read
-//! what the backing's discard leaves. Tested in `tests/device.rs` and `tests/nexus7.rs`.
+//! Promises: contents are exactly what the backing would hold; time passes only in the clock; every
+//! command of the batch is given to the model in the order of the batch, and the flush goes to the
+//! backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy
+//! was still in the write buffer fall back to what they held at the last flush. Discarded sectors
+//! read what the backing's discard leaves. Tested in `tests/device.rs` and `tests/nexus7.rs`.
 
 use crate::counters::{Counters, Report};
 use crate::profile::Profile;
@@ -71,8 +71,8 @@ impl NandDevice {
         Ok(NandDevice { backing, clock, geometry, profile: profile.clone(), state })
     }
 
-    /// As [`NandDevice::new`], and remembers what a power cut would lose. Each first write of a unit
-    /// after a flush then reads the backing.
+    /// As [`NandDevice::new`], and remembers what a power cut would lose. Each first write of a
+    /// unit after a flush then reads the backing.
     ///
     /// # Errors
     /// As [`NandDevice::new`].
@@ -125,8 +125,8 @@ impl NandDevice {
         self.state.lock().simulator.check()
     }
 
-    /// Cuts the power now. What the write buffer still held is lost: those units read again what they
-    /// held at the last flush (or FUA write). Every command fails until
+    /// Cuts the power now. What the write buffer still held is lost: those units read again what
+    /// they held at the last flush (or FUA write). Every command fails until
     /// [`NandDevice::power_on`]. Returns how many units fell back.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! The flash itself, without contents: what an operation takes, what it wears, what it counts.
 //!
-//! Promises: every program and erase of every mapping scheme passes through here, so that counters, wear
-//! and time cannot disagree. Pages are numbered through all superblocks; page `p` belongs to
-//! superblock `p / pages_per_block`. Map pages live in an area of their own that is not addressed, only
-//! counted. Contents live in the backing of the device.
+//! Promises: every program and erase of every mapping scheme passes through here, so that counters,
+//! wear and time cannot disagree. Pages are numbered through all superblocks; page `p` belongs to
+//! superblock `p / pages_per_block`. Map pages live in an area of their own that is not addressed,
+//! only counted. Contents live in the backing of the device.
 
 use crate::counters::Counters;
 use crate::geometry::Layout;

@@ -8,11 +8,12 @@
 //!   pick       first of the first non-empty bucket: greedy, O(1) amortised
 //! ```
 //!
-//! The scheme that copies is in [`crate::ftl`]; a policy only orders candidates. Flat arrays: 12 bytes a
-//! superblock and 8 bytes a bucket. Deterministic: ties go to the block that came into its bucket
-//! first. Tested here against a scan.
+//! The scheme that copies is in [`crate::ftl`]; a policy only orders candidates. Flat arrays: 12
+//! bytes a superblock and 8 bytes a bucket. Deterministic: ties go to the block that came into its
+//! bucket first. Tested here against a scan.
 
-/// Orders closed superblocks for collection. A block is a candidate from `closed` until it is picked.
+/// Orders closed superblocks for collection. A block is a candidate from `closed` until it is
+/// picked.
 pub trait VictimPolicy: Send {
     /// A superblock is full and may be collected; it holds `valid` units.
     fn closed(&mut self, block: u32, valid: u32);

@@ -11,8 +11,8 @@
 //!   ...                                              row pages_per_block-1 is the last
 //! ```
 //!
-//! The volume's size comes from the backing; the profile gives the shape and the over-provisioning, so
-//! that small images can be used with every profile. Tested here and by `tests/ftl.rs`.
+//! The volume's size comes from the backing; the profile gives the shape and the over-provisioning,
+//! so that small images can be used with every profile. Tested here and by `tests/ftl.rs`.
 
 use crate::NandError;
 use serde::{Deserialize, Serialize};
@@ -105,8 +105,8 @@ pub struct Layout {
 pub(crate) const FREE_BLOCKS_MIN: u32 = 2;
 
 impl Layout {
-    /// Lays `size_bytes` over the shape: usable size, over-provisioning, and one superblock for each of
-    /// `frontiers` write frontiers plus the collector's reserve.
+    /// Lays `size_bytes` over the shape: usable size, over-provisioning, and one superblock for
+    /// each of `frontiers` write frontiers plus the collector's reserve.
     ///
     /// # Errors
     /// Parameters out of range, or more units than a map entry can name.
@@ -146,10 +146,6 @@ impl Layout {
     pub fn page_bytes(&self) -> u64 {
         self.unit_bytes * u64::from(self.units_per_page)
     }
-
-    /// Bytes of memory that the flat tables of a page map take for one flash unit: logical to
-    /// physical and back.
-    pub const MAP_BYTES_PER_UNIT: usize = 8;
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //!   ./my-card.toml:streams=1            a file
 //! ```
 //!
-//! Every key is mandatory in a file and unique across its tables, so that an override needs no table
-//! name and a profile hides no default. Unknown keys are errors. Each profile says in `[source]`
-//! where its figures come from. Tested in `tests/profiles.rs`.
+//! Every key is mandatory in a file and unique across its tables, so that an override needs no
+//! table name and a profile hides no default. Unknown keys are errors. Each profile says in
+//! `[source]` where its figures come from. Tested in `tests/profiles.rs`.
 
 use crate::NandError;
 use crate::geometry::{Layout, NandGeometry, check};
@@ -146,8 +146,8 @@ impl Profile {
     /// Reads a profile from its text; `name` is for messages and reports.
     ///
     /// # Errors
-    /// [`NandError::Parse`] for text that is no profile, [`NandError::BadValue`] for figures that no
-    /// device has.
+    /// [`NandError::Parse`] for text that is no profile, [`NandError::BadValue`] for figures that
+    /// no device has.
     pub fn from_toml(name: &str, text: &str) -> Result<Profile, NandError> {
         Profile::from_table(name, parse(name, text)?)
     }

@@ -1,7 +1,7 @@
 //! A seeded generator that gives the same numbers on every machine and in every version.
 //!
-//! Preconditioning must not change when a dependency does, so this is SplitMix64 (Steele, Lea, Flood,
-//! OOPSLA 2014) and not a crate's "small" generator.
+//! Preconditioning must not change when a dependency does, so this is SplitMix64 (Steele, Lea,
+//! Flood, OOPSLA 2014) and not a crate's "small" generator.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]

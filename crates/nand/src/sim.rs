@@ -1,12 +1,12 @@
 //! The model without contents: commands in, completion times out.
 //!
 //! ```text
-//!   submitted at now --(wait for one of queue_depth places)--> + request_us + command_us --> Ftl --> done
+//!   submitted at now -> one of queue_depth places free -> + request_us + command_us -> Ftl -> done
 //! ```
 //!
-//! For replays and lifetime estimates that need no bytes; [`crate::NandDevice`] adds contents and a clock.
-//! Single-threaded, deterministic, integer. Offsets are clamped to the device, never
-//! out of bounds. Tested in `tests/ftl.rs`.
+//! For replays and lifetime estimates that need no bytes; [`crate::NandDevice`] adds contents and a
+//! clock. Single-threaded, deterministic, integer. Offsets are clamped to the device, never out of
+//! bounds. Tested in `tests/ftl.rs`.
 
 use crate::NandError;
 use crate::buffer::FifoBuffer;
@@ -87,7 +87,8 @@ impl Simulator {
         self.finish(place, READ, now_ns, done_ns)
     }
 
-    /// A write command at `now_ns`; returns when the buffer has the data, with `fua` when the cells have.
+    /// A write command at `now_ns`; returns when the buffer has the data, with `fua` when the cells
+    /// have.
     pub fn write(&mut self, now_ns: u64, offset_bytes: u64, len_bytes: u64, fua: bool) -> u64 {
         let (place, at_ns) = self.start(now_ns);
         self.flash.counters.writes += 1;
@@ -120,8 +121,8 @@ impl Simulator {
         self.finish(place, DISCARD, now_ns, at_ns)
     }
 
-    /// Units (first, count) that lie wholly in a range; a last unit cut off by the end of the device
-    /// counts as whole.
+    /// Units (first, count) that lie wholly in a range; a last unit cut off by the end of the
+    /// device counts as whole.
     pub fn whole_units(&self, offset_bytes: u64, len_bytes: u64) -> Option<(u32, u32)> {
         let unit_bytes = self.flash.layout.unit_bytes;
         let end = offset_bytes.saturating_add(len_bytes).min(self.size_bytes);

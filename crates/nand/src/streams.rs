@@ -46,8 +46,8 @@ pub struct StreamTable {
 }
 
 impl StreamTable {
-    /// `streams` slots (at least one). A write that starts up to `window_sectors` after the end of a
-    /// run still continues it.
+    /// `streams` slots (at least one). A write that starts up to `window_sectors` after the end of
+    /// a run still continues it.
     pub fn new(streams: u32, window_sectors: u64) -> Self {
         StreamTable { slots: vec![None; streams.max(1) as usize], window_sectors, uses: 0 }
     }

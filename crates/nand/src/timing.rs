@@ -6,9 +6,9 @@
 //!   erase     all dies of the superblock: [ erase ............ ]
 //! ```
 //!
-//! A die does one thing at a time (no cache program, no suspend); a channel carries one transfer at a
-//! time. An operation starts when its data and its resources are free. Nothing is re-ordered. Tested
-//! here by hand-computed schedules.
+//! A die does one thing at a time (no cache program, no suspend); a channel carries one transfer at
+//! a time. An operation starts when its data and its resources are free. Nothing is re-ordered.
+//! Tested here by hand-computed schedules.
 
 use crate::NandError;
 use crate::geometry::{Layout, check};

@@ -1,8 +1,8 @@
 //! Mapping schemes. One file each behind [`Ftl`]; which one a device has is a line of its profile.
 //!
-//! A scheme decides where units go, when pages are programmed and what is collected. It has no contents
-//! and no clock: times come in with the call, and every flash operation goes through [`Flash`]. All
-//! state is integers, so that equal requests give equal results everywhere.
+//! A scheme decides where units go, when pages are programmed and what is collected. It has no
+//! contents and no clock: times come in with the call, and every flash operation goes through
+//! [`Flash`]. All state is integers, so that equal requests give equal results everywhere.
 
 mod map_cache;
 mod page_map;

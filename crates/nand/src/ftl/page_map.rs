@@ -1,32 +1,32 @@
 //! Page mapping: any unit can be anywhere; every stream has a write frontier of its own.
 //!
 //! ```text
-//!   l2p[unit] -> flash unit + 1, 0: unmapped          p2l[flash unit] -> unit + 1, 0: padding
+//!   l2p[unit] -> flash unit + 1, 0: unmapped       p2l[flash unit] -> unit + 1, 0: padding
 //!
-//!   stream 0  -> superblock 12  [#### #### ##.. .... ]     # written, . free; the page in the middle is
-//!   stream 1  -> superblock 40  [#### #... .... .... ]     open: its units are held in the buffer
-//!   collector -> superblock  7  [###. .... .... .... ]
+//!   stream 0  -> superblock 12  [#### #### ##.. ....]   # written, . free; the page in the
+//!   stream 1  -> superblock 40  [#### #... .... ....]   middle is open: the buffer holds it
+//!   collector -> superblock  7  [###. .... .... ....]
 //!   closed superblocks -> VictimPolicy;  free superblocks -> least worn first
 //! ```
 //!
-//! A flash unit is valid when `l2p[p2l[p]-1] == p+1`: nothing has to be cleared by an erase, and each
-//! superblock needs only a count of valid units. 8 bytes a flash unit and 24 a superblock.
+//! A flash unit is valid when `l2p[p2l[p]-1] == p+1`: nothing has to be cleared by an erase, and
+//! each superblock needs only a count of valid units. 8 bytes a flash unit and 24 a superblock.
 //!
 //! Costs
 //! - A write that continues a stream pays the bus and its share of a page program.
 //! - A write that opens a stream in a used slot first closes that one: units of the run's first and
-//!   last cluster (`merge_kib`) that the run did not write are read and programmed behind it, the open
-//!   page is padded and programmed, `close_map_programs` map pages are programmed, and
+//!   last cluster (`merge_kib`) that the run did not write are read and programmed behind it, the
+//!   open page is padded and programmed, `close_map_programs` map pages are programmed, and
 //!   `close_us` passes. The host waits for that.
 //! - Taking a superblock when only the reserve is free collects victims first; the host waits. A
 //!   victim is collected in one go, as simple controllers do: that is the latency spike.
-//! - A victim's units in the collector's open page count as safe (the erase would wait for that page in
-//!   a real controller; its cost is the same).
+//! - A victim's units in the collector's open page count as safe (the erase would wait for that
+//!   page in a real controller; its cost is the same).
 //! - Discard costs nothing but its command.
 //!
-//! Bound: free superblocks never run out, because closed superblocks hold at least the
-//! usable size plus over-provisioning when only the reserve is free, so some victim has an invalid unit.
-//! Tested by `tests/ftl.rs` and `tests/device.rs`.
+//! Bound: free superblocks never run out, because closed superblocks hold at least the usable size
+//! plus over-provisioning when only the reserve is free, so some victim has an invalid unit. Tested
+//! by `tests/ftl.rs` and `tests/device.rs`.
 
 use super::{Ftl, MapCache, Span};
 use crate::buffer::WriteCache;
@@ -132,8 +132,8 @@ impl PageMap {
         self.victims.invalidated(block, self.valid[block as usize]);
     }
 
-    /// Puts an unmapped unit at the end of a frontier; returns when its page is programmed, 0 if the
-    /// page is still open.
+    /// Puts an unmapped unit at the end of a frontier; returns when its page is programmed, 0 if
+    /// the page is still open.
     fn append(
         &mut self,
         slot: usize,
@@ -180,8 +180,8 @@ impl PageMap {
         done_ns
     }
 
-    /// Pads and programs the open page of a stream if it has one; returns when it is done, 0 if there
-    /// is none.
+    /// Pads and programs the open page of a stream if it has one; returns when it is done, 0 if
+    /// there is none.
     fn pad(&mut self, slot: usize, at_ns: u64, flash: &mut Flash) -> u64 {
         let per_page = self.layout.units_per_page;
         let f = &mut self.open[slot];
@@ -274,8 +274,8 @@ impl PageMap {
         at_ns + self.close_cost.close_ns
     }
 
-    /// Copies the mapped units of `from..to` behind a frontier; returns when all are in the cells or
-    /// in the open page.
+    /// Copies the mapped units of `from..to` behind a frontier; returns when all are in the cells
+    /// or in the open page.
     fn copy(&mut self, slot: usize, from: u64, to: u64, at_ns: u64, flash: &mut Flash) -> u64 {
         let (mut page_read, mut ready_ns, mut done_ns) = (NONE, at_ns, at_ns);
         for unit in from as u32..to as u32 {
