@@ -12,6 +12,7 @@
 
 mod attr;
 mod balloc;
+mod blockmap;
 mod error;
 mod evict;
 mod extents;

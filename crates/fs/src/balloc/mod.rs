@@ -1,18 +1,135 @@
-//! stub
+//! Block allocation.
+//!
+//! ```text
+//!   goal.rs     where to look first (policy)        reserve.rs  who may have how many (accounts)
+//!        \                                          /
+//!         core.rs     runs out of group maps, in memory; window.rs keeps files contiguous
+//!              \
+//!               install.rs   bitmap bits, descriptors, checksums: in a journal handle
+//!
+//!   delayed data:  reserve at write -> allocate -> data written in place -> install -> commit
+//!   freed blocks:  bits cleared in the handle; in memory they stay taken until it has committed
+//! ```
+//!
+//! `allocate` changes nothing that a transaction could carry: a crash before `install` leaves the
+//! blocks free, and no committed metadata points to data that is not written.
+//! Tested in `balloc/tests.rs` (model) and `tests/space.rs` (images).
+
+mod bitmap;
+mod core;
+mod goal;
+mod install;
+mod reserve;
+#[cfg(test)]
+mod tests;
+mod window;
+mod zone;
+
+pub(crate) use self::core::{Range, Request};
+pub(crate) use self::goal::Wish;
+pub(crate) use self::reserve::Source;
+pub use self::reserve::SpaceCounts;
+
+use self::core::{Core, GroupSource};
+use self::goal::{LinuxPolicy, Shape};
+use self::zone::Zone;
+use crate::error::Result;
 use crate::options::MountOptions;
-use syncline_ondisk::{Geometry, superblock::Superblock};
-pub(crate) struct SpaceCounts {
-    pub(crate) free: u64,
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use syncline_jbd2::Tid;
+use syncline_ondisk::{Geometry, Superblock};
+
+/// The block allocator of a volume.
+pub(crate) struct Balloc {
+    core: Arc<Core>,
+    /// One lock per group: bits, counter and checksums of a group change together.
+    install_locks: Vec<Mutex<()>>,
+    /// Blocks freed by transactions that have not committed.
+    freed: Arc<Mutex<BTreeMap<Tid, Vec<Range>>>>,
+    zone: OnceLock<Zone>,
+    privileged: bool,
+    discard: bool,
 }
-pub(crate) struct Balloc;
+
 impl Balloc {
-    pub(crate) fn new(_: &Geometry, _: &Superblock, _: &[u32], _: &MountOptions) -> Balloc {
-        Balloc
+    /// An allocator that expects `free` (`bg_free_blocks_count`) blocks in each group.
+    pub(crate) fn new(
+        geo: &Geometry,
+        sb: &Superblock,
+        free: &[u32],
+        options: &MountOptions,
+    ) -> Balloc {
+        let shape = Shape {
+            first_data_block: geo.first_data_block.into(),
+            blocks_per_group: geo.blocks_per_group,
+            blocks_count: geo.blocks_count,
+            groups: geo.group_count,
+            flex_log: geo.groups_per_flex.max(1).ilog2(),
+            block_bits: geo.block_bits,
+        };
+        Balloc {
+            core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, Box::new(LinuxPolicy))),
+            install_locks: (0..geo.group_count).map(|_| Mutex::new(())).collect(),
+            freed: Arc::default(),
+            zone: OnceLock::new(),
+            privileged: options.privileged,
+            discard: options.discard,
+        }
     }
+
+    /// Promises `blocks` to delayed data; every block of it can be allocated later.
+    ///
+    /// # Errors
+    /// [`crate::FsError::NoSpace`]. Blocks may be waiting for a commit: see
+    /// [`crate::volume::Inner::wait_for_freed_blocks`].
+    pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
+        self.core.reserve.reserve(blocks, self.privileged)
+    }
+
+    /// Takes back a promise of [`Balloc::reserve`].
+    pub(crate) fn release(&self, blocks: u64) {
+        self.core.reserve.release(blocks);
+    }
+
+    /// Blocks taken without an earlier promise (fallocate, directories).
+    pub(crate) fn unreserved(&self) -> Source {
+        Source::Free { privileged: self.privileged }
+    }
+
+    /// Takes blocks in memory; at most `request.want`, consecutive, inside one group.
+    ///
+    /// # Errors
+    /// [`crate::FsError::NoSpace`] (never for [`Source::Reserved`] within its promise); I/O and
+    /// corruption from loading a bitmap.
+    pub(crate) fn allocate(&self, groups: &dyn GroupSource, request: &Request) -> Result<Range> {
+        self.core.allocate(groups, request)
+    }
+
+    /// Undoes an allocation that was not installed. [`Source::Reserved`] is promised again.
+    pub(crate) fn cancel(&self, range: Range, source: Source) {
+        self.core.cancel(range, source);
+    }
+
+    /// Where the policy wants a block.
+    pub(crate) fn goal(&self, wish: &Wish) -> u64 {
+        self.core.policy().goal(&self.core.shape, wish)
+    }
+
+    /// Gives up the window kept for a file, when it is truncated, closed or evicted.
+    pub(crate) fn drop_window(&self, ino: u32) {
+        self.core.drop_window(ino);
+    }
+
+    /// Free blocks for the superblock's counter: those on disk, with delayed data still free.
     pub(crate) fn free_blocks(&self) -> u64 {
-        0
+        let counts = self.core.reserve.counts();
+        counts.free + counts.delayed
     }
+
+    /// Numbers for `statfs`.
     pub(crate) fn counts(&self) -> SpaceCounts {
-        SpaceCounts { free: 0 }
+        self.core.reserve.counts()
     }
 }

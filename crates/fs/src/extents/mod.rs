@@ -1,14 +1,23 @@
-//! stub
-use crate::{error::*, inode::*, volume::Inner};
-#[derive(Default)]
-pub(crate) struct ExtentCache;
-#[allow(dead_code)]
-pub(crate) enum Mapping {
-    Hole { len: u32 },
-    Mapped { pblk: u64, len: u32, unwritten: bool },
-}
-impl Inner {
-    pub(crate) fn map_blocks(&self, _: &Inode, _: &InodeState, _: u32, _: u32) -> Result<Mapping> {
-        Err(FsError::Stale)
-    }
-}
+//! Which blocks a file has: extent trees, and old block maps behind the same functions.
+//!
+//! ```text
+//!   search.rs   map_blocks, goals, the per-inode cache     insert.rs  add, merged with neighbours
+//!   tree.rs     nodes: ways, room, splits, pruning         remove.rs  unmap, from the end, in steps
+//!   volume.rs   nodes as journaled metadata blocks         convert.rs unwritten <-> written
+//!   ../blockmap.rs   ext2/ext3 indirect blocks
+//! ```
+//!
+//! All changes happen in a handle, under the inode's `state` lock; `i_blocks` follows. The caller
+//! writes the inode (`write_inode` with `Dirty::Data`) before the handle ends.
+//! Tested in `extents/tests.rs` (trees against a map) and `tests/space.rs` (images).
+
+mod convert;
+mod insert;
+mod remove;
+mod search;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod volume;
+
+pub(crate) use search::{ExtentCache, Mapping};

@@ -1,0 +1,355 @@
+//! The allocator proper: runs of blocks out of per-group maps, windows that keep files contiguous.
+//!
+//! ```text
+//!   allocate ---> owner's window? ----yes---------------------------------> range
+//!                   | no
+//!                   small file ----> packed window of its flex group -----> range
+//!                   | no (or no room)
+//!                   search: at the goal, then the goal's group, then the other groups;
+//!                   take the normalised length, hand out what was asked, keep the rest as window
+//! ```
+//!
+//! Everything here is memory. Group maps come through [`GroupSource`]; what reaches the disk is
+//! `balloc/install.rs`.
+//!
+//! Promises: a reserved block is found (windows are given up before an allocation fails, the last
+//! try excludes everybody else); groups are locked one at a time, so allocations in different
+//! groups do not wait for each other; same calls, same places.
+//! Locks: `gate` (shared by all, alone for the last try) -> `windows` or one group; never both.
+//! Tested in `balloc/tests.rs` against a model.
+
+use super::bitmap::{GroupMap, RunMap};
+use super::goal::{AllocPolicy, Shape};
+use super::reserve::{Reserve, Source};
+use super::window::Windows;
+use crate::error::{FsError, Result};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Longest range that is handed out: one extent (`EXT_INIT_MAX_LEN`), in blocks.
+pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
+
+/// Consecutive physical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// First block.
+    pub start: u64,
+    /// Number of blocks, at least one.
+    pub len: u32,
+}
+
+/// What is asked of the allocator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    /// Inode number of the file; windows belong to it.
+    pub owner: u32,
+    /// Block to try first.
+    pub goal: u64,
+    /// Blocks wanted; fewer may be given.
+    pub want: u32,
+    /// Who pays.
+    pub source: Source,
+    /// Size of the file with these blocks, in blocks; 0 for blocks that need no window
+    /// (directories, index blocks).
+    pub file_blocks: u64,
+}
+
+/// Where group maps come from.
+pub(crate) trait GroupSource {
+    /// The block bitmap of a group as it stands now, metadata blocks set.
+    fn load_group(&self, group: u32) -> Result<RunMap>;
+}
+
+struct GroupSlot {
+    map: Mutex<Option<GroupMap>>,
+    /// Copies of the map's numbers, so that hopeless groups are skipped without their lock.
+    free: AtomicU32,
+    longest_max: AtomicU32,
+}
+
+/// The allocator of one volume.
+pub(crate) struct Core {
+    pub(super) shape: Shape,
+    slots: Vec<GroupSlot>,
+    windows: Mutex<Windows>,
+    gate: RwLock<()>,
+    pub(super) reserve: Reserve,
+    policy: Box<dyn AllocPolicy>,
+}
+
+/// A group's map under its lock; publishes the numbers when it goes.
+struct Locked<'a> {
+    guard: MutexGuard<'a, Option<GroupMap>>,
+    slot: &'a GroupSlot,
+}
+
+impl Locked<'_> {
+    fn map(&mut self) -> Option<&mut GroupMap> {
+        self.guard.as_mut()
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(map) = self.guard.as_ref() {
+            self.slot.free.store(map.free(), Ordering::Relaxed);
+            self.slot.longest_max.store(map.longest_max(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Core {
+    /// `free` holds `bg_free_blocks_count` of each group, `root` is `s_r_blocks_count`.
+    pub(crate) fn new(shape: Shape, free: &[u32], root: u64, policy: Box<dyn AllocPolicy>) -> Core {
+        let slot = |group: u32| {
+            let count = free.get(group as usize).copied().unwrap_or(0);
+            let bound = count.min(shape.group_len(group));
+            GroupSlot {
+                map: Mutex::new(None),
+                free: AtomicU32::new(bound),
+                longest_max: AtomicU32::new(bound),
+            }
+        };
+        let slots: Vec<GroupSlot> = (0..shape.groups).map(slot).collect();
+        let total = slots.iter().map(|s| u64::from(s.free.load(Ordering::Relaxed))).sum();
+        Core {
+            shape,
+            slots,
+            windows: Mutex::new(Windows::default()),
+            gate: RwLock::new(()),
+            reserve: Reserve::new(shape.blocks_count, total, root),
+            policy,
+        }
+    }
+
+    /// The policy in force.
+    pub(crate) fn policy(&self) -> &dyn AllocPolicy {
+        &*self.policy
+    }
+
+    fn lock(&self, group: u32, source: &dyn GroupSource) -> Result<Locked<'_>> {
+        let slot = self.slots.get(group as usize).ok_or(FsError::NoSpace)?;
+        let mut guard = slot.map.lock();
+        if guard.is_none() {
+            *guard = Some(GroupMap::new(source.load_group(group)?));
+        }
+        Ok(Locked { guard, slot })
+    }
+
+    /// Makes sure that a group's map is in memory, before its on-disk bitmap is changed.
+    pub(crate) fn ensure_loaded(&self, group: u32, source: &dyn GroupSource) -> Result<()> {
+        self.lock(group, source).map(|_| ())
+    }
+
+    /// Takes blocks in memory: at most `want`, consecutive, as near to the goal as can be had.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] when the account is empty; I/O and corruption from loading a bitmap.
+    pub(crate) fn allocate(&self, source: &dyn GroupSource, request: &Request) -> Result<Range> {
+        let want = request.want.clamp(1, RANGE_BLOCKS_MAX);
+        let granted = self.reserve.draw(request.source, want)?;
+        let found = match self.find(source, request, granted) {
+            Ok(found) => found,
+            Err(error) => {
+                self.reserve.undraw(request.source, granted);
+                return Err(error);
+            }
+        };
+        if found.len < granted {
+            self.reserve.undraw(request.source, granted - found.len);
+        }
+        Ok(found)
+    }
+
+    fn find(&self, source: &dyn GroupSource, request: &Request, granted: u32) -> Result<Range> {
+        {
+            let _shared = self.gate.read();
+            if let Some(range) = self.from_window(request, granted) {
+                return Ok(range);
+            }
+            let kept = self.window_to_keep(request, granted);
+            let found = match kept {
+                Keep::Packed(len) => self.search(source, request.goal, len, granted)?,
+                Keep::Owner(len) => self.search(source, request.goal, len, granted)?,
+                Keep::Nothing => self.search(source, request.goal, granted, granted)?,
+            };
+            if let Some(found) = found {
+                return Ok(self.keep_rest(request, kept, found, granted));
+            }
+        }
+        // Only windows hold free blocks back now. Alone, so that no run is on its way into one.
+        let _alone = self.gate.write();
+        let dropped = self.windows.lock().remove_all();
+        for range in dropped {
+            self.give(range);
+        }
+        let found = self.search(source, request.goal, granted, granted)?;
+        found.map(|r| Range { len: r.len.min(granted), ..r }).ok_or(FsError::NoSpace)
+    }
+
+    fn from_window(&self, request: &Request, granted: u32) -> Option<Range> {
+        if request.file_blocks == 0 {
+            return None;
+        }
+        let flex = self.flex_of(request.goal);
+        let packed = self.policy.window_blocks(&self.shape, request.file_blocks).is_none();
+        let flex = packed.then_some(flex);
+        self.windows.lock().take(request.owner, request.goal, granted, flex)
+    }
+
+    fn flex_of(&self, block: u64) -> u32 {
+        let group = self.shape.locate(block).map_or(0, |(group, _)| group);
+        group.checked_shr(self.shape.flex_log).unwrap_or(0)
+    }
+
+    fn window_to_keep(&self, request: &Request, granted: u32) -> Keep {
+        // Near the end there is nothing to keep apart, and what is held back would only be missed.
+        let plenty = self.reserve.counts().available
+            > u64::from(RANGE_BLOCKS_MAX).min(self.shape.blocks_count / 16);
+        if request.file_blocks == 0 || !plenty {
+            return Keep::Nothing;
+        }
+        match self.policy.window_blocks(&self.shape, request.file_blocks) {
+            None => Keep::Packed(self.policy.packed_window_blocks(&self.shape).max(granted)),
+            Some(len) if len > granted => Keep::Owner(len),
+            Some(_) => Keep::Nothing,
+        }
+    }
+
+    /// Hands out the front of what was found and files the rest as a window.
+    fn keep_rest(&self, request: &Request, kept: Keep, found: Range, granted: u32) -> Range {
+        let given = Range { start: found.start, len: found.len.min(granted) };
+        let rest = Range { start: given.start + u64::from(given.len), len: found.len - given.len };
+        if rest.len == 0 {
+            return given;
+        }
+        let dropped = match kept {
+            Keep::Packed(_) => {
+                let flex = self.flex_of(request.goal);
+                self.windows.lock().put_packed(flex, request.owner, rest)
+            }
+            Keep::Owner(_) | Keep::Nothing => self.windows.lock().put(request.owner, rest),
+        };
+        if let Some(range) = dropped {
+            self.give(range);
+        }
+        given
+    }
+
+    /// Takes a run of `long` blocks, or else of `least`, or else the longest there is.
+    fn search(
+        &self,
+        source: &dyn GroupSource,
+        goal: u64,
+        long: u32,
+        least: u32,
+    ) -> Result<Option<Range>> {
+        let (home, bit) = self.shape.locate(goal).unwrap_or((0, 0));
+        if let Some(range) = self.take_at(source, home, bit, long, least)? {
+            return Ok(Some(range));
+        }
+        let mut want = long.min(self.shape.blocks_per_group);
+        loop {
+            if let Some(range) = self.scan(source, home, bit, want)? {
+                return Ok(Some(range));
+            }
+            if want <= 1 {
+                return Ok(None);
+            }
+            // Steps: the window, the request, then halves. Each failed scan tightens the bounds, so
+            // that the next one looks only into groups that can serve it.
+            want = if want > least { least.min(self.shape.blocks_per_group) } else { want / 2 };
+        }
+    }
+
+    /// Takes at the goal itself if that serves the request.
+    fn take_at(
+        &self,
+        source: &dyn GroupSource,
+        group: u32,
+        bit: u32,
+        long: u32,
+        least: u32,
+    ) -> Result<Option<Range>> {
+        let mut locked = self.lock(group, source)?;
+        let Some(map) = locked.map() else { return Ok(None) };
+        let run = map.run_at(bit, long);
+        if run < least {
+            return Ok(None);
+        }
+        map.take(bit, run);
+        Ok(Some(Range { start: self.shape.group_start(group) + u64::from(bit), len: run }))
+    }
+
+    fn scan(
+        &self,
+        source: &dyn GroupSource,
+        home: u32,
+        bit: u32,
+        want: u32,
+    ) -> Result<Option<Range>> {
+        let groups = self.shape.groups;
+        for group in (home..groups).chain(0..home) {
+            let Some(slot) = self.slots.get(group as usize) else { continue };
+            let bound = slot.longest_max.load(Ordering::Relaxed);
+            if bound.min(slot.free.load(Ordering::Relaxed)) < want {
+                continue;
+            }
+            let mut locked = self.lock(group, source)?;
+            let Some(map) = locked.map() else { continue };
+            let from = if group == home { bit } else { 0 };
+            if let Some(start) = map.find(from, want) {
+                map.take(start, want);
+                let start = self.shape.group_start(group) + u64::from(start);
+                return Ok(Some(Range { start, len: want }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes blocks of a loaded group free in memory.
+    pub(super) fn give(&self, range: Range) {
+        let mut start = range.start;
+        let mut left = range.len;
+        while left > 0 {
+            let Some((group, bit)) = self.shape.locate(start) else { return };
+            let n = left.min(self.shape.group_len(group) - bit);
+            if let Some(slot) = self.slots.get(group as usize) {
+                let mut locked = Locked { guard: slot.map.lock(), slot };
+                if let Some(map) = locked.map() {
+                    map.give(bit, n);
+                }
+            }
+            start += u64::from(n);
+            left -= n;
+        }
+    }
+
+    /// Whether all blocks of a range inside one loaded group are taken in memory.
+    pub(super) fn all_taken(&self, group: u32, bit: u32, len: u32) -> bool {
+        let Some(slot) = self.slots.get(group as usize) else { return false };
+        slot.map.lock().as_ref().is_some_and(|map| map.all_taken(bit, len))
+    }
+
+    /// Undoes an allocation that was never installed.
+    pub(crate) fn cancel(&self, range: Range, source: Source) {
+        self.give(range);
+        self.reserve.undraw(source, range.len);
+    }
+
+    /// Gives a file's window up: it was truncated, or nobody has it open any more.
+    pub(crate) fn drop_window(&self, owner: u32) {
+        let _shared = self.gate.read();
+        let dropped = self.windows.lock().remove(owner);
+        if let Some(range) = dropped {
+            self.give(range);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Keep {
+    Nothing,
+    Owner(u32),
+    Packed(u32),
+}

@@ -1,0 +1,242 @@
+//! What the allocator does on disk: bitmap bits, free counters, checksums, all in a journal handle.
+//!
+//! [`Inner::set_bits`] is the only function that changes a block bitmap. It checks before it
+//! changes: a bit that already is what it should become means that the image lies (two owners, a
+//! double free), and nothing is changed then.
+//!
+//! Linux: `ext4_mb_mark_diskspace_used`, `ext4_mb_clear_bb`, `ext4_free_data_in_buddy`.
+//! Tested in `tests/space.rs`, judged by e2fsck.
+
+use super::Range;
+use super::bitmap::RunMap;
+use super::core::GroupSource;
+use super::zone::Zone;
+use crate::error::{FsError, Result};
+use crate::volume::Inner;
+use std::sync::Arc;
+use syncline_device::{Kind, Origin};
+use syncline_jbd2::Handle;
+use syncline_ondisk::GroupDesc;
+use syncline_ondisk::bitmap;
+use syncline_ondisk::group::BLOCK_UNINIT;
+
+/// Journal credits for one group: its bitmap and its descriptor block.
+pub(crate) const CREDITS_PER_GROUP: u32 = 2;
+
+impl GroupSource for Inner {
+    fn load_group(&self, group: u32) -> Result<RunMap> {
+        let desc = self.group_desc(group)?;
+        let bytes = self.block_bitmap(group, &desc)?;
+        let map = RunMap::from_bytes(&bytes, self.geo.group_blocks(group));
+        let (free, said) = (map.count_zeros(), desc.bg_free_blocks_count);
+        if free != said {
+            let text = format!("group {group} has {free} free blocks, its descriptor says {said}");
+            return Err(self.corrupt(None, Some(desc.bg_block_bitmap), None, text));
+        }
+        for block in [desc.bg_block_bitmap, desc.bg_inode_bitmap, desc.bg_inode_table] {
+            if let Some((owner, bit)) = self.geo.block_group(block)
+                && owner == group
+                && !bitmap::test(&bytes, bit)
+            {
+                let text = format!("group {group}: its own metadata is marked free");
+                return Err(self.corrupt(None, Some(block), None, text));
+            }
+        }
+        Ok(map)
+    }
+}
+
+impl Inner {
+    /// Where metadata lies, from all descriptors.
+    fn zone(&self) -> Result<&Zone> {
+        if let Some(zone) = self.balloc.zone.get() {
+            return Ok(zone);
+        }
+        let mut runs = Vec::new();
+        for group in 0..self.geo.group_count {
+            let desc = self.group_desc(group)?;
+            let base = self.geo.group_base_meta_blocks(&self.sb.lock(), group);
+            runs.push((self.geo.group_first_block(group), base.into()));
+            runs.push((desc.bg_block_bitmap, 1));
+            runs.push((desc.bg_inode_bitmap, 1));
+            runs.push((desc.bg_inode_table, self.geo.itable_blocks.into()));
+        }
+        Ok(self.balloc.zone.get_or_init(|| Zone::new(runs)))
+    }
+
+    /// Checks that file blocks lie inside the volume and not on metadata.
+    ///
+    /// # Errors
+    /// Corrupt, with the block.
+    pub(crate) fn check_file_blocks(&self, ino: u32, start: u64, len: u64) -> Result<()> {
+        if !self.geo.is_valid_range(start, len) {
+            let text = format!("{len} blocks reach outside of the volume");
+            return Err(self.corrupt(Some(ino), Some(start), None, text));
+        }
+        match self.zone()?.first_in(start, len) {
+            Some(block) => {
+                let text = "a file block lies on file system metadata";
+                Err(self.corrupt(Some(ino), Some(block), None, text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Marks blocks of one group as used or free: bitmap, counter, checksums. The one place where
+    /// block bitmaps change.
+    ///
+    /// # Errors
+    /// Corrupt if a bit is already as asked or the counter does not allow it; nothing is changed.
+    pub(crate) fn set_bits(
+        &self,
+        h: &mut Handle,
+        group: u32,
+        bit: u32,
+        len: u32,
+        used: bool,
+    ) -> Result<()> {
+        let lock = self.balloc.install_locks.get(group as usize);
+        let _lock = lock.ok_or(FsError::NoSpace)?.lock();
+        let desc = self.group_desc(group)?;
+        let before = self.block_bitmap(group, &desc)?;
+        let end = bit.saturating_add(len);
+        let clash = if used {
+            bitmap::find_set(&before, bit, end)
+        } else {
+            bitmap::find_zero(&before, bit, end)
+        };
+        let free = if used {
+            desc.bg_free_blocks_count.checked_sub(len)
+        } else {
+            desc.bg_free_blocks_count.checked_add(len)
+        };
+        let free = free.filter(|free| *free <= self.geo.group_blocks(group));
+        let (None, Some(free)) = (clash, free) else {
+            let block = self.geo.group_first_block(group) + u64::from(clash.unwrap_or(bit));
+            let text = if used { "a free block is in use" } else { "a free block is freed again" };
+            return Err(self.corrupt(None, Some(block), None, text));
+        };
+        if self.csum.is_on() && desc.has_flag(BLOCK_UNINIT) {
+            h.create(desc.bg_block_bitmap, |bytes| bytes.copy_from_slice(&before))?;
+        }
+        let mut sums = desc;
+        h.modify(desc.bg_block_bitmap, |bytes| {
+            // Checked above, under the group's lock: there is no clash.
+            let _ = if used {
+                bitmap::set_range(bytes, bit, len)
+            } else {
+                bitmap::clear_range(bytes, bit, len)
+            };
+            sums.set_block_bitmap_csum(bytes, &self.geo, &self.csum);
+        })?;
+        self.update_desc(h, group, |desc: &mut GroupDesc| {
+            desc.bg_free_blocks_count = free;
+            desc.bg_flags &= !BLOCK_UNINIT;
+            desc.bg_block_bitmap_csum = sums.bg_block_bitmap_csum;
+        })
+    }
+
+    /// Calls `each` with the group, bit and length of each part of a range.
+    fn by_group(
+        &self,
+        range: Range,
+        mut each: impl FnMut(u32, u32, u32) -> Result<()>,
+    ) -> Result<()> {
+        let (mut start, mut left) = (range.start, range.len);
+        while left > 0 {
+            let Some((group, bit)) = self.geo.block_group(start) else {
+                let text = "a block lies outside of the groups";
+                return Err(self.corrupt(None, Some(start), None, text));
+            };
+            let part = left.min(self.geo.group_blocks(group).saturating_sub(bit)).max(1);
+            each(group, bit, part)?;
+            start += u64::from(part);
+            left -= part;
+        }
+        Ok(())
+    }
+
+    /// Makes allocated blocks used on disk. Credits: [`CREDITS_PER_GROUP`].
+    ///
+    /// # Errors
+    /// Corrupt if one is already in use; journal errors.
+    pub(crate) fn install_blocks(&self, h: &mut Handle, range: Range) -> Result<()> {
+        self.by_group(range, |group, bit, len| self.set_bits(h, group, bit, len, true))
+    }
+
+    /// Frees blocks of inode `ino`: on disk in this transaction, in memory once it has committed.
+    /// Credits: [`CREDITS_PER_GROUP`] for each group touched.
+    ///
+    /// # Errors
+    /// Corrupt for blocks that are free already, metadata, or outside of the volume.
+    pub(crate) fn free_blocks(&self, h: &mut Handle, ino: u32, range: Range) -> Result<()> {
+        self.check_file_blocks(ino, range.start, range.len.into())?;
+        self.by_group(range, |group, bit, len| {
+            // The map in memory must know the blocks as taken before the bitmap says free.
+            self.balloc.core.ensure_loaded(group, self)?;
+            self.set_bits(h, group, bit, len, false)
+        })?;
+        self.balloc.core.reserve.freed(range.len.into());
+        self.hold_until_commit(h, range);
+        Ok(())
+    }
+
+    /// Files freed blocks under the handle's transaction; its commit makes them allocatable.
+    fn hold_until_commit(&self, h: &mut Handle, range: Range) {
+        let tid = h.tid();
+        let mut freed = self.balloc.freed.lock();
+        if let Some(ranges) = freed.get_mut(&tid) {
+            match ranges.last_mut() {
+                Some(last)
+                    if last.start + u64::from(last.len) == range.start
+                        && last.len.checked_add(range.len).is_some() =>
+                {
+                    last.len += range.len;
+                }
+                Some(last)
+                    if range.start + u64::from(range.len) == last.start
+                        && last.len.checked_add(range.len).is_some() =>
+                {
+                    last.start = range.start;
+                    last.len += range.len;
+                }
+                _ => ranges.push(range),
+            }
+            return;
+        }
+        freed.insert(tid, vec![range]);
+        drop(freed);
+        let (freed, core) = (Arc::clone(&self.balloc.freed), Arc::clone(&self.balloc.core));
+        let discard = self.balloc.discard && self.dev.geometry().discard;
+        let dev = discard.then(|| Arc::clone(&self.dev));
+        let block_bits = self.geo.block_bits;
+        h.on_commit(Box::new(move || {
+            let ranges = freed.lock().remove(&tid).unwrap_or_default();
+            for range in ranges {
+                if let Some(dev) = &dev {
+                    let origin = Origin::new(Kind::Metadata, false);
+                    let bytes = u64::from(range.len) << block_bits;
+                    // Only advice: a device that cannot do it keeps working.
+                    let _ = dev.discard(range.start << block_bits, bytes, origin);
+                }
+                core.give(range);
+                core.reserve.committed(range.len.into());
+            }
+        }));
+    }
+
+    /// Waits for the commit that makes freed blocks allocatable; false if none are waiting. Call it
+    /// without a handle or inode locks below `rwsem`, then try again (`ext4_should_retry_alloc`).
+    ///
+    /// # Errors
+    /// The journal's.
+    pub(crate) fn wait_for_freed_blocks(&self) -> Result<bool> {
+        // Transactions commit in order: the newest one that freed something is enough. Numbers wrap,
+        // but two live ones are never far apart, so the map's order only matters for which is last.
+        let tids: Vec<_> = self.balloc.freed.lock().keys().copied().collect();
+        for tid in &tids {
+            self.journal()?.commit(*tid)?;
+        }
+        Ok(!tids.is_empty())
+    }
+}

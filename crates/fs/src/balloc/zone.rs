@@ -1,0 +1,47 @@
+//! Where file system metadata lies: no file block may be there (`fs/ext4/block_validity.c`).
+//!
+//! Superblock and descriptor copies, bitmaps and inode tables of all groups, as sorted runs. Built
+//! once, from the verified descriptors. Tested here.
+
+/// Sorted, disjoint runs of metadata blocks: start, end (exclusive).
+#[derive(Debug, Default)]
+pub(super) struct Zone(Vec<(u64, u64)>);
+
+impl Zone {
+    /// Takes (start, length) runs in any order.
+    pub(super) fn new(mut runs: Vec<(u64, u64)>) -> Zone {
+        runs.retain(|run| run.1 > 0);
+        runs.sort_unstable();
+        let mut merged: Vec<(u64, u64)> = Vec::new();
+        for (start, len) in runs {
+            let end = start.saturating_add(len);
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        Zone(merged)
+    }
+
+    /// First block of `start..start + len` that is metadata.
+    pub(super) fn first_in(&self, start: u64, len: u64) -> Option<u64> {
+        let at = self.0.partition_point(|run| run.1 <= start);
+        let run = self.0.get(at)?;
+        (run.0 < start.saturating_add(len)).then(|| run.0.max(start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_merge_and_overlaps_are_found() {
+        let zone = Zone::new(vec![(100, 10), (0, 5), (110, 2), (50, 0), (3, 4)]);
+        assert_eq!(zone.0, [(0, 7), (100, 112)]);
+        assert_eq!(zone.first_in(7, 93), None);
+        assert_eq!(zone.first_in(7, 94), Some(100));
+        assert_eq!(zone.first_in(111, 50), Some(111));
+        assert_eq!(zone.first_in(112, u64::MAX), None);
+    }
+}
