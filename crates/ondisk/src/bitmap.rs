@@ -1,8 +1,8 @@
 //! Block and inode bitmaps: bit n is bit `n % 8` of byte `n / 8`; set means used.
 //!
-//! All functions work on plain byte slices and treat bits past the end of the slice as used, so a search
-//! ends and no index panics. Searches and range updates go 64 bits at a time. Tested here against
-//! bit-by-bit versions (proptest).
+//! All functions work on plain byte slices and treat bits past the end of the slice as used, so a
+//! search ends and no index panics. Searches and range updates go 64 bits at a time. Tested here
+//! against bit-by-bit versions (proptest).
 
 /// Whether bit `bit` is set; true past the end.
 #[inline]
@@ -138,8 +138,8 @@ pub fn count_zero(map: &[u8], from: u32, end: u32) -> u32 {
     end.saturating_sub(from) - count_set(map, from, end)
 }
 
-/// Sets `len` bits from `start`. Returns the first bit that was set already, if any, or that lies past
-/// the end of the slice; the others are set all the same.
+/// Sets `len` bits from `start`. Returns the first bit that was set already, if any, or that lies
+/// past the end of the slice; the others are set all the same.
 #[must_use]
 pub fn set_range(map: &mut [u8], start: u32, len: u32) -> Option<u32> {
     let end = start.saturating_add(len);
@@ -148,8 +148,8 @@ pub fn set_range(map: &mut [u8], start: u32, len: u32) -> Option<u32> {
     clash.or_else(|| past_end(map, start, end))
 }
 
-/// Clears `len` bits from `start`. Returns the first bit that was clear already, if any, or that lies
-/// past the end of the slice; the others are cleared all the same.
+/// Clears `len` bits from `start`. Returns the first bit that was clear already, if any, or that
+/// lies past the end of the slice; the others are cleared all the same.
 #[must_use]
 pub fn clear_range(map: &mut [u8], start: u32, len: u32) -> Option<u32> {
     let end = start.saturating_add(len);

@@ -1,7 +1,8 @@
 //! ext2/ext3 block maps: where in `i_block` and the indirect blocks the pointer of a block is.
 //!
 //! ```text
-//!  i_block[0..12] direct   [12] -> single   [13] -> double -> single   [14] -> triple -> double -> single
+//!  i_block[0..12] direct   [12] -> single   [13] -> double -> single
+//!  [14] -> triple -> double -> single
 //! ```
 //!
 //! Pure arithmetic; pointers are 32 bits, zero is a hole. Tested here.

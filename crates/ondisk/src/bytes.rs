@@ -1,9 +1,9 @@
 //! Little- and big-endian fields at byte offsets, total over every slice.
 //!
-//! A read past the end of the slice gives zero and a write past the end does nothing. That is what the
-//! format itself says of short structures (a 32-byte group descriptor, a 128-byte inode), and it means
-//! that no decoder can panic on a length it did not expect: length rules are checked by the decoders
-//! where they matter. Tested through every structure that uses it.
+//! A read past the end of the slice gives zero and a write past the end does nothing. That is what
+//! the format itself says of short structures (a 32-byte group descriptor, a 128-byte inode), and
+//! it means that no decoder can panic on a length it did not expect: length rules are checked by
+//! the decoders where they matter. Tested through every structure that uses it.
 
 macro_rules! accessors {
     ($get:ident, $put:ident, $int:ty, $from:ident, $to:ident, $doc:literal) => {

@@ -2,12 +2,12 @@
 //!
 //! | what | polynomial | used by |
 //! | --- | --- | --- |
-//! | crc32c, raw (no final inversion) | 0x1EDC6F41 reflected | `metadata_csum`, journal checksums v2 and v3 |
+//! | crc32c, raw (no final inversion) | 0x1EDC6F41 reflected | `metadata_csum`, journal v2 and v3 |
 //! | CRC-16 (ANSI, reflected) | 0x8005 | group descriptors with `uninit_bg` (`gdt_csum`) |
 //! | CRC-32/MPEG-2 | 0x04C11DB7 | journal checksum v1 (`COMPAT_CHECKSUM`) |
 //!
-//! Linux calls crc32c with a running value that is neither inverted before nor after, so values chain:
-//! `crc32c(crc32c(seed, a), b) == crc32c(seed, a ++ b)`.
+//! Linux calls crc32c with a running value that is neither inverted before nor after, so values
+//! chain: `crc32c(crc32c(seed, a), b) == crc32c(seed, a ++ b)`.
 
 use crate::bytes;
 

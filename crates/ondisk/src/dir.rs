@@ -3,12 +3,12 @@
 //! ```text
 //!  entry: inode u32, rec_len u16, name_len u8, file_type u8, name, padding to 4
 //!  block: [entry][entry]...[entry whose rec_len reaches the end or the tail]
-//!  tail (metadata_csum), 12 bytes: inode 0, rec_len 12, name_len 0, type 0xDE, crc32c of what is before
+//!  tail (metadata_csum), 12 bytes: inode 0, rec_len 12, name_len 0, type 0xDE, crc32c of the rest
 //! ```
 //!
-//! An entry with inode 0 is free space. Iteration validates as `ext4_check_dir_entry` does and never
-//! leaves the block; it ends at the first bad entry. Names are bytes. Tested here (also against a
-//! simple model, proptest) and in `tests/images.rs`.
+//! An entry with inode 0 is free space. Iteration validates as `ext4_check_dir_entry` does and
+//! never leaves the block; it ends at the first bad entry. Names are bytes. Tested here (also
+//! against a simple model, proptest) and in `tests/images.rs`.
 
 use crate::bytes::{le16, le32, put_bytes, put_le16, put_le32, put_u8, u8_at};
 use crate::checksum;
@@ -279,9 +279,9 @@ fn put_entry(
     put_bytes(block, offset + HEADER_BYTES, name);
 }
 
-/// Adds an entry in the first place with room, splitting an entry's `rec_len` (`add_dirent_to_buf`).
-/// Returns its offset. Full: no place has room. Usage: a name that no entry can have. Whether the
-/// name exists already is not checked.
+/// Adds an entry in the first place with room, splitting an entry's `rec_len`
+/// (`add_dirent_to_buf`). Returns its offset. Full: no place has room. Usage: a name that no entry
+/// can have. Whether the name exists already is not checked.
 pub fn insert(
     block: &mut [u8],
     format: &DirFormat,

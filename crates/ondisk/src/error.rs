@@ -1,8 +1,9 @@
 //! The error type of this crate: what is wrong with some bytes, and where.
 //!
-//! Decoders know the offset inside the structure they look at; the caller knows which inode or block
-//! the bytes came from and adds it with [`OndiskError::in_inode`] and [`OndiskError::in_block`]. The
-//! types are cheap to make on the error path only: nothing is allocated when bytes are fine.
+//! Decoders know the offset inside the structure they look at; the caller knows which inode or
+//! block the bytes came from and adds it with [`OndiskError::in_inode`] and
+//! [`OndiskError::in_block`]. The types are cheap to make on the error path only: nothing is
+//! allocated when bytes are fine.
 
 use std::borrow::Cow;
 use std::fmt;

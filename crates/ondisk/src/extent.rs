@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  header 12 B: magic 0xF30A, entries, max, depth (0 = leaf), generation
-//!  entry  12 B: leaf  { first logical block, len (above 32768: unwritten), physical start 48 bits }
+//!  entry  12 B: leaf  { first logical block, len (above 32768: unwritten), start 48 bits }
 //!               index { first logical block, child block 48 bits }
 //!  tail    4 B: crc32c, after `max` entries, in blocks only
 //! ```
 //!
 //! [`Node`] is a checked view: it exists only over bytes whose header, order and block ranges are
-//! right, so searches need no further checks. [`NodeMut`] edits the raw bytes of one node; keeping a
-//! whole tree in shape (splitting, growing, freeing) is the file system's work, with these as the steps.
-//! Tested here and in `tests/images.rs`.
+//! right, so searches need no further checks. [`NodeMut`] edits the raw bytes of one node; keeping
+//! a whole tree in shape (splitting, growing, freeing) is the file system's work, with these as the
+//! steps. Tested here and in `tests/images.rs`.
 
 use crate::bytes::{hi32, join32, le16, le32, lo16, lo32, put_le16, put_le32};
 use crate::checksum;
@@ -191,7 +191,8 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Checks the header only: for bytes that passed [`Node::parse`] before and are still in a cache.
+    /// Checks the header only: for bytes that passed [`Node::parse`] before and are still in a
+    /// cache.
     pub fn parse_header(raw: &'a [u8]) -> Result<Self> {
         let fail = |at, detail: String| Err(OndiskError::corrupt_at(WHAT, at, detail));
         let magic = le16(raw, 0);
@@ -430,7 +431,8 @@ impl<'a> NodeMut<'a> {
         Ok(())
     }
 
-    /// Removes entries `range`; the freed places are zeroed. Nothing outside the entries is touched.
+    /// Removes entries `range`; the freed places are zeroed. Nothing outside the entries is
+    /// touched.
     pub fn remove(&mut self, range: std::ops::Range<usize>) {
         let entries = self.as_node().len();
         let end = range.end.min(entries);

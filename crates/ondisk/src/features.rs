@@ -1,21 +1,21 @@
 //! Feature words of the ext4 superblock, as typed bit sets with the names mke2fs uses.
 //!
-//! Every bit has one of three classes. An unknown or unhandled *compat* bit is harmless, a *ro_compat*
-//! bit allows read-only mounts, an *incompat* bit forbids any. [`check`] answers what may be done with a
-//! file system; it refuses by name. A few features are refused outright although their class would
-//! allow reading (verity, bigalloc), and a few incompat ones are read correctly but not written.
-//! Tested here, one case per refusal.
+//! Every bit has one of three classes. An unknown or unhandled *compat* bit is harmless, a
+//! *ro_compat* bit allows read-only mounts, an *incompat* bit forbids any. [`check`] answers what
+//! may be done with a file system; it refuses by name. A few features are refused outright although
+//! their class would allow reading (verity, bigalloc), and a few incompat ones are read correctly
+//! but not written. Tested here, one case per refusal.
 
 use crate::error::{OndiskError, Result};
 
 macro_rules! feature_set {
-    ($(#[$meta:meta])* $name:ident { $($(#[$fmeta:meta])* $flag:ident = $bit:expr, $text:expr;)* }) => {
+    ($(#[$meta:meta])* $name:ident { $($flag:ident = $bit:expr, $text:expr;)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
         pub struct $name(u32);
 
         impl $name {
-            $($(#[$fmeta])* #[doc = concat!("`", $text, "`")] pub const $flag: Self = Self($bit);)*
+            $(#[doc = concat!("`", $text, "`")] pub const $flag: Self = Self($bit);)*
             /// Every bit with a name, in bit order.
             pub const NAMES: &'static [(u32, &'static str)] = &[$(($bit, $text),)*];
 
@@ -239,8 +239,8 @@ impl FeatureCheck {
     }
 }
 
-/// Judges the three words. Whether the journal needs recovery is the caller's business, and so is the
-/// external journal (`Superblock::check_features` does both).
+/// Judges the three words. Whether the journal needs recovery is the caller's business, and so is
+/// the external journal (`Superblock::check_features` does both).
 pub fn check(incompat: IncompatFeatures, ro_compat: RoCompatFeatures) -> Result<FeatureCheck> {
     let readable = IncompatFeatures::WRITABLE.union(IncompatFeatures::READABLE);
     let mut refused: Vec<String> = incompat.without(readable).names().collect();

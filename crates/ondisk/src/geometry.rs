@@ -1,15 +1,17 @@
 //! What the superblock's sizes imply, validated once so that later arithmetic cannot go wrong.
 //!
 //! ```text
-//!  group g, without meta_bg                                   group g, with meta_bg
-//!  [sb][descriptors][reserved gdt][bitmaps, table*][data]     [sb?][1 descriptor block?][bitmaps...][data]
-//!   \_____ only in groups with a backup ______/                  in the 1st, 2nd and last group of each
-//!  * anywhere with flex_bg                                       desc_per_block groups
+//!  without meta_bg   [sb][descriptors][reserved gdt][bitmaps, table*][data]
+//!                     \_____ only in groups with a backup ______/
+//!  with meta_bg      [sb?][1 descriptor block, in the 1st, 2nd and last group of each
+//!                          desc_per_block groups][bitmaps, table*][data]
+//!  * anywhere with flex_bg
 //! ```
 //!
 //! Promises: after [`Geometry::new`] no divisor is zero, `group_count` and every block number up to
-//! `blocks_count` fit their types, and every group has a positive number of blocks. The rules are those
-//! of `ext4_fill_super` in Linux. Tested in `tests/rejections.rs` and on images in `tests/images.rs`.
+//! `blocks_count` fit their types, and every group has a positive number of blocks. The rules are
+//! those of `ext4_fill_super` in Linux. Tested in `tests/rejections.rs` and on images in
+//! `tests/images.rs`.
 
 use crate::error::{OndiskError, Result};
 use crate::features::IncompatFeatures;
@@ -215,7 +217,8 @@ impl Geometry {
         Some((index / self.inodes_per_group, index % self.inodes_per_group))
     }
 
-    /// Block (relative to the inode table) and byte offset in it of the inode with `index` in a group.
+    /// Block (relative to the inode table) and byte offset in it of the inode with `index` in a
+    /// group.
     #[inline]
     #[must_use]
     pub fn inode_slot(&self, index: u32) -> (u32, usize) {

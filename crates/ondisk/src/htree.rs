@@ -6,13 +6,13 @@
 //!  0x0C entry ".."  rec_len = rest              0x08 entries
 //!  0x18 reserved u32, hash_version, info_length 8, indirect_levels, unused_flags
 //!  0x20 entries
-//!  entries: [limit u16, count u16, block u32] then [hash u32, block u32]..., count including the first
+//!  entries: [limit u16, count u16, block u32] then [hash u32, block u32]...; count is of all
 //!  tail (metadata_csum): reserved u32, crc32c, after `limit` entries
 //! ```
 //!
-//! To a reader that ignores the index both look like directory blocks with no entries. Entry 0 has no
-//! hash: it covers everything below entry 1. Bit 0 of a hash says that the leaf before continues into
-//! this one. Leaves are linear blocks ([`crate::dir`]). Tested here and in `tests/images.rs`.
+//! To a reader that ignores the index both look like directory blocks with no entries. Entry 0 has
+//! no hash: it covers everything below entry 1. Bit 0 of a hash says that the leaf before continues
+//! into this one. Leaves are linear blocks ([`crate::dir`]). Tested here and in `tests/images.rs`.
 
 use crate::bytes::{le16, le32, put_le16, put_le32, put_u8, u8_at};
 use crate::checksum;
@@ -137,7 +137,8 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// Checks limit and count only: for blocks that passed [`Node::parse`] and are still in a cache.
+    /// Checks limit and count only: for blocks that passed [`Node::parse`] and are still in a
+    /// cache.
     pub fn parse_header(block: &'a [u8], kind: NodeKind, metadata_csum: bool) -> Result<Self> {
         let at = kind.entries_at();
         let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  device bytes ── superblock ── geometry ── group descriptors ── bitmaps
-//!                                        \── inodes ── extent nodes / block maps ── file blocks
-//!                                                  ├── dir, htree, orphan_file      directory blocks
-//!                                                  └── xattr                        in the inode or a block
+//!                                \── inodes ── extent nodes / block maps ── file blocks
+//!                                          ├── dir, htree, orphan_file   blocks of files
+//!                                          └── xattr                     in the inode or a block
 //!  journal inode ── jbd2: superblock, descriptor, revoke, commit
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! The multiple mount protection block (feature `mmp`).
 //!
 //! ```text
-//!  0x00 magic 004D4D50  seq u32  time u64 | 0x10 nodename[64] | 0x50 bdevname[32] | 0x70 interval u16
+//!  0x00 magic 004D4D50  seq u32  time u64 | 0x10 nodename[64]  0x50 bdevname[32]  0x70 interval
 //!  0x3FC crc32c of what is before
 //! ```
 //!

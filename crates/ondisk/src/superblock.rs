@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!  0x000 counts, sizes, times      0x0C8 journal, orphans, hash      0x194 error report
-//!  0x05C feature words             0x150 high halves (64bit)         0x270 checksum seed, times' high bytes
-//!  0x068 uuid, label               0x178 kbytes_written, snapshots   0x3FC crc32c of bytes 0..0x3FC
+//!  0x05C feature words             0x150 high halves (64bit)         0x270 seed, times' high bytes
+//!  0x068 uuid, label               0x178 kbytes_written, snapshots   0x3FC crc32c
 //! ```
 //!
 //! [`Superblock`] holds the fields this project reads or writes, under Linux's names (struct
-//! ext4_super_block in fs/ext4/ext4.h). [`Superblock::encode_into`] writes them over the bytes they came
-//! from, so fields that are not modelled keep their content. Nothing is validated by decode except the
-//! magic; [`crate::Geometry`] validates sizes against each other and the device. Tested here, and in
-//! `tests/images.rs` on images of stock mke2fs.
+//! ext4_super_block in fs/ext4/ext4.h). [`Superblock::encode_into`] writes them over the bytes they
+//! came from, so fields that are not modelled keep their content. Nothing is validated by decode
+//! except the magic; [`crate::Geometry`] validates sizes against each other and the device. Tested
+//! here, and in `tests/images.rs` on images of stock mke2fs.
 
 use crate::bytes::{Field, hi32, join32, le16, lo32, put_le32, put_u8, u8_at};
 use crate::checksum;
@@ -241,7 +241,8 @@ superblock! {
     s_last_error_errcode: u8 = 0x27b;
     /// Inode of the orphan file.
     s_orphan_file_inum: u32 = 0x280;
-    /// crc32c of the bytes before it; set by [`Superblock::encode_into`] when `metadata_csum` is on.
+    /// crc32c of the bytes before it; set by [`Superblock::encode_into`] when `metadata_csum` is
+    /// on.
     s_checksum: u32 = 0x3fc;
 }
 
@@ -323,7 +324,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// What the features allow. Unsupported: a feature that forbids opening, or an external journal.
+    /// What the features allow. Unsupported: a feature that forbids opening, or an external
+    /// journal.
     pub fn check_features(&self) -> Result<FeatureCheck> {
         if self.s_rev_level > 1 {
             let detail = "only revisions 0 and 1 exist; use a newer program";

@@ -1,17 +1,17 @@
 //! Extended attributes: in the inode after the extra fields, and in one block for each inode.
 //!
 //! ```text
-//!  inode: magic EA020000 | entries -> ... 4 zero bytes ... <- values        offsets from the first entry
-//!  block: magic, h_refcount, h_blocks = 1, h_hash, h_checksum, 12 B zero |   offsets from the block
+//!  inode: magic EA020000 | entries -> ... 4 zero bytes ... <- values  offsets from the 1st entry
+//!  block: magic, h_refcount, h_blocks = 1, h_hash, h_checksum, 12 B zero  offsets from the block
 //!         entries -> ... 4 zero bytes ... <- values
-//!  entry: name_len u8, name_index u8, value_offs u16, value_inum u32, value_size u32, e_hash u32, name
+//!  entry: name_len u8, index u8, value_offs u16, value_inum, value_size, e_hash u32, name
 //! ```
 //!
-//! Entries and values are padded to 4 bytes; entries of a block are sorted by (index, name length, name)
-//! and hashed, those of an inode have `e_hash` 0. Values in inodes of their own (`ea_inode`) are refused
-//! by name when read. [`get`] and [`Entries`] work in place; [`XattrSet`] edits by rebuilding the area,
-//! which also packs it. ACL bytes and the other contents are not interpreted. Tested here (also against
-//! a map, proptest) and in `tests/images.rs`.
+//! Entries and values are padded to 4 bytes; entries of a block are sorted by (index, name length,
+//! name) and hashed, those of an inode have `e_hash` 0. Values in inodes of their own (`ea_inode`)
+//! are refused by name when read. [`get`] and [`Entries`] work in place; [`XattrSet`] edits by
+//! rebuilding the area, which also packs it. ACL bytes and the other contents are not interpreted.
+//! Tested here (also against a map, proptest) and in `tests/images.rs`.
 
 use std::ops::Range;
 
@@ -43,8 +43,8 @@ const PREFIXES: [(u8, &[u8]); 8] = [
     (5, b"lustre."),
 ];
 
-/// Splits a full name into its index and the rest. `None`: no prefix that ext4 knows, or nothing after
-/// a prefix that needs a name.
+/// Splits a full name into its index and the rest. `None`: no prefix that ext4 knows, or nothing
+/// after a prefix that needs a name.
 #[must_use]
 pub fn split_name(name: &[u8]) -> Option<(u8, &[u8])> {
     for (index, prefix) in PREFIXES {

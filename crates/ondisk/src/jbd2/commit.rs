@@ -1,13 +1,13 @@
 //! Commit blocks, and the checksum of a whole transaction that version 1 keeps in them.
 //!
 //! ```text
-//!  header 12 B | chksum_type u8, chksum_size u8, 2 B | h_chksum [u32; 8] | 0x30 sec u64 | 0x38 nsec u32
+//!  header 12 B | chksum_type u8, size u8, 2 B | h_chksum [u32; 8] | 0x30 sec u64 | 0x38 nsec u32
 //! ```
 //!
 //! v1: type 1, size 4, `h_chksum[0]` is the CRC-32/MPEG-2 of every descriptor block and copy of the
-//! transaction in log order; revoke blocks and the commit block are not covered. v2 and v3: type and size
-//! 0, `h_chksum[0]` is the crc32c of the commit block itself. In a v1 journal, type, size and checksum
-//! all zero means "not checked", so a v1 writer must always store the CRC.
+//! transaction in log order; revoke blocks and the commit block are not covered. v2 and v3: type
+//! and size 0, `h_chksum[0]` is the crc32c of the commit block itself. In a v1 journal, type, size
+//! and checksum all zero means "not checked", so a v1 writer must always store the CRC.
 
 use crate::bytes::{be32, be64, put_be32, put_be64, put_u8, u8_at};
 use crate::checksum;
@@ -20,8 +20,8 @@ const CHKSUM: usize = 16;
 const CRC32_TYPE: u8 = 1;
 const CRC32_SIZE: u8 = 4;
 
-/// Running v1 checksum of a transaction. Feed each descriptor block, then its copies (escaped), in log
-/// order.
+/// Running v1 checksum of a transaction. Feed each descriptor block, then its copies (escaped), in
+/// log order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct V1Checksum(u32);
 
@@ -82,8 +82,8 @@ impl CommitBlock {
         })
     }
 
-    /// Fills `block` with a commit block in the journal's layout. `v1` is the transaction's checksum
-    /// and is used in a v1 journal only. Usage error: `block` is not one journal block.
+    /// Fills `block` with a commit block in the journal's layout. `v1` is the transaction's
+    /// checksum and is used in a v1 journal only. Usage error: `block` is not one journal block.
     pub fn build(
         block: &mut [u8],
         layout: &Layout,
@@ -121,8 +121,8 @@ impl CommitBlock {
                 && checksum::crc32c_skipping(layout.seed, block, CHKSUM) == self.chksum)
     }
 
-    /// Whether the transaction matches its v1 checksum. As Linux, a commit block with type, size and
-    /// checksum all zero is taken as unchecked. True in other layouts.
+    /// Whether the transaction matches its v1 checksum. As Linux, a commit block with type, size
+    /// and checksum all zero is taken as unchecked. True in other layouts.
     #[must_use]
     pub fn v1_matches(&self, layout: &Layout, v1: V1Checksum) -> bool {
         if layout.checksum != JournalChecksum::V1 {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  tag v3        blocknr u32 | flags u32 | blocknr_high u32 | crc32c u32
-//!  tag v1, v2    blocknr u32 | crc u16 | flags u16 | [blocknr_high u32 with 64bit] | [2 unused bytes, v2]
+//!  tag v1, v2    blocknr u32 | crc u16 | flags u16 | 64bit: blocknr_high u32 | v2: 2 unused B
 //!  each tag without SAME_UUID is followed by the journal's 16-byte UUID; the last tag has LAST
 //! ```
 
@@ -46,8 +46,8 @@ pub struct Tags<'a> {
 }
 
 impl<'a> Tags<'a> {
-    /// The tags of `block`, whose header the caller has seen. The tail checksum is not checked here:
-    /// [`Layout::verify_tail_csum`].
+    /// The tags of `block`, whose header the caller has seen. The tail checksum is not checked
+    /// here: [`Layout::verify_tail_csum`].
     #[must_use]
     pub fn new(block: &'a [u8], layout: &Layout) -> Self {
         Self { block, layout: *layout, at: HEADER_BYTES, done: false }

@@ -2,7 +2,7 @@
 //! replayed.
 //!
 //! ```text
-//!  header 12 B | r_count u32: bytes used, these 16 included | entries u32, or u64 with 64bit | tail
+//!  header 12 B | r_count u32: bytes used, these 16 too | entries u32, 64bit: u64 | tail
 //! ```
 
 use crate::bytes::{be32, be64, hi32, lo32, put_be32, put_be64};
@@ -21,8 +21,8 @@ pub struct Revokes<'a> {
 }
 
 impl<'a> Revokes<'a> {
-    /// The entries of `block`, whose header the caller has seen. Corrupt: `r_count` is out of range.
-    /// The tail checksum is not checked here: [`Layout::verify_tail_csum`].
+    /// The entries of `block`, whose header the caller has seen. Corrupt: `r_count` is out of
+    /// range. The tail checksum is not checked here: [`Layout::verify_tail_csum`].
     pub fn new(block: &'a [u8], layout: &Layout) -> Result<Self> {
         let count = be32(block, 12);
         let entries = usize::try_from(count)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0x00 header  0x0C blocksize maxlen first | 0x18 sequence start errno | 0x24 features
-//!  0x30 uuid  0x40 nr_users ...  0x50 checksum_type  0x54 num_fc_blks head  0xFC crc32c  0x100 users
+//!  0x30 uuid  0x40 nr_users ...  0x50 checksum_type  0x54 num_fc_blks head  0xFC crc32c
 //! ```
 //!
 //! Version 1 ends after `errno`: it has no features. Fields that are not modelled keep their bytes.
@@ -204,8 +204,9 @@ impl JournalSuperblock {
         })
     }
 
-    /// Sets features, checksum type and clears the others' bits for checksum version `kind`. v1 gets
-    /// `journal_async_commit`: without it a torn last transaction is an error, not the log's end.
+    /// Sets features, checksum type and clears the others' bits for checksum version `kind`. v1
+    /// gets `journal_async_commit`: without it a torn last transaction is an error, not the log's
+    /// end.
     pub fn set_checksum_kind(&mut self, kind: JournalChecksum) {
         let all = JournalIncompat::CSUM_V2
             .union(JournalIncompat::CSUM_V3)
