@@ -1,6 +1,7 @@
 # make demo    a real SQLite on a user-space ext4 over a simulated eMMC: one table, no privileges
 # make test    every check and every test; the last line is "N passed, N failed, N skipped"
 # make lint    the checks alone
+# make fmt     formats code and breaks long comment lines
 # make fuzz    every fuzz test, SECONDS each (default 60)
 # make bench   every workload on the simulated device
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
@@ -16,7 +17,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fuzz bench deps clean cargo
+.PHONY: demo test lint fmt fuzz bench deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -26,6 +27,10 @@ test: cargo
 
 lint: cargo
 	@$(XTASK) ci fmt tidy deny clippy
+
+fmt: cargo
+	cargo fmt --all
+	@$(XTASK) tidy --fix
 
 # One at a time, so that each has a core to itself. A name with "fuzz" in it makes a fuzz test.
 fuzz: cargo

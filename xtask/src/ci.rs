@@ -50,7 +50,7 @@ fn cargo(root: &Path) -> Command {
 
 /// With the profile of the tests, so that build scripts (SQLite) run once for both.
 fn clippy(cargo: &mut Command) -> &mut Command {
-    cargo.args(["clippy", "--workspace", "--all-targets", "--profile", "test"]);
+    cargo.args(["clippy", "--workspace", "--all-targets", "--profile", "test", "--keep-going"]);
     cargo.args(["--", "-D", "warnings"])
 }
 

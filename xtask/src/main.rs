@@ -1,6 +1,7 @@
 //! Developer tasks of the workspace.
 //!
-//! - `cargo run -p xtask -- tidy` checks the house rules, see [`tidy`].
+//! - `cargo run -p xtask -- tidy` checks the house rules, see [`tidy`]; `--fix` breaks long comment
+//!   lines.
 //! - `cargo run -p xtask -- ci` is `make test`: every check and every test, with a summary, see
 //!   [`ci`].
 
@@ -25,9 +26,10 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments.as_slice() {
         ["tidy"] => tidy::run(&root()),
+        ["tidy", "--fix"] => tidy::fix(&root()),
         ["ci", filter @ ..] => ci::run(&root(), filter),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy | ci [STEP...]");
+            eprintln!("usage: cargo run -p xtask -- tidy [--fix] | ci [STEP...]");
             eprintln!("steps of ci: {}", ci::STEP_NAMES.join(", "));
             ExitCode::from(2)
         }

@@ -1,8 +1,8 @@
 //! Operations on trees: what interoperability tests write, on a kernel or on a volume of ours.
 //!
 //! A [`TreeOp`] is one system call with its arguments; [`apply`] runs a list of them on a
-//! [`TreeSink`]: a kernel directory ([`crate::DirTree`]) or a volume of ours. `generate` makes lists.
-//! Tested by `tests/roundtrip.rs`.
+//! [`TreeSink`]: a kernel directory ([`crate::DirTree`]) or a volume of ours. `generate` makes
+//! lists. Tested by `tests/roundtrip.rs`.
 
 use std::fmt::Display;
 

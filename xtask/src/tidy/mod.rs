@@ -11,6 +11,7 @@
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `modules` | source files that no `mod` reaches |
 //! | `docs` | GUARANTEES.md names existing tests; links resolve |
+//! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
 
 mod arrows;
@@ -19,6 +20,7 @@ mod docs;
 mod licences;
 mod modules;
 mod text;
+mod wrap;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -97,6 +99,26 @@ fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();
     findings
+}
+
+/// Repairs what can be repaired without a decision: comment lines that are too long.
+pub fn fix(root: &Path) -> ExitCode {
+    let tree = match Tree::read(root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    for (path, text) in tree.rust_files() {
+        let Some(fixed) = wrap::fixed(text) else { continue };
+        if let Err(error) = std::fs::write(root.join(path), fixed) {
+            eprintln!("{path} cannot be written: {error}");
+            return ExitCode::FAILURE;
+        }
+        println!("{path}: long comment lines broken");
+    }
+    ExitCode::SUCCESS
 }
 
 /// Runs every rule on the repository at `root`, prints findings; fails if there are any.

@@ -10,7 +10,8 @@ const TEST_FILE_LINES_MAX: usize = 1500;
 /// [`LONG_BECAUSE`].
 const FILE_LINES_EXPLAINED: usize = 500;
 const LONG_BECAUSE: &str = "This file is long because";
-const LINE_COLUMNS_MAX: usize = 100;
+/// Columns of a line of Rust.
+pub(super) const LINE_COLUMNS_MAX: usize = 100;
 
 /// What must not be in the repository, and why. Spelled in two parts, so that this file passes.
 const WORDS: [(&str, &str); 9] = [
