@@ -24,9 +24,6 @@ use syncline_device::{
     SECTOR_BYTES,
 };
 
-/// Units remembered for a power cut before those that became durable are forgotten.
-const UNDO_UNITS_MAX: usize = 16 * 1024;
-
 /// Who reads and restores contents around a power cut.
 const CUT: Origin = Origin::new(Kind::Other, true);
 
@@ -45,6 +42,9 @@ struct State {
     /// What each unit held when it was last durable, for units written since; `None`: cuts are not
     /// wanted and nothing is remembered.
     undo: Option<BTreeMap<u32, Vec<u8>>>,
+    /// Units remembered before those that became durable are forgotten. Twice what can be
+    /// volatile, so that the scan is rare and the memory bounded.
+    undo_units_max: usize,
 }
 
 impl NandDevice {
@@ -64,10 +64,13 @@ impl NandDevice {
             max_request_bytes: below.max_request_bytes.min(MAX_REQUEST_BYTES),
             volatile_cache: profile.buffer.buffer_kib > 0,
             fua: profile.buffer.fua || profile.buffer.buffer_kib == 0,
-            discard: true,
+            discard: below.discard,
             read_only: below.read_only,
         };
-        let state = Mutex::new(State { simulator, power: true, undo: None });
+        let volatile_kib = profile.buffer.buffer_kib.max(64);
+        let undo_units_max = (volatile_kib / profile.geometry.map_unit_kib).max(16) as usize * 2;
+        let state = State { simulator, power: true, undo: None, undo_units_max };
+        let state = Mutex::new(state);
         Ok(NandDevice { backing, clock, geometry, profile: profile.clone(), state })
     }
 
@@ -232,7 +235,7 @@ impl State {
                 undo.remove(&unit);
             }
         }
-        if undo.len() > UNDO_UNITS_MAX {
+        if undo.len() > self.undo_units_max {
             undo.retain(|unit, _| !simulator.durable(*unit, done_ns));
         }
     }
@@ -255,7 +258,9 @@ impl BlockDevice for NandDevice {
                 self.remember(&mut state, r)?;
             }
             self.backing.submit(batch)?;
-            self.model(&mut state, batch, now_ns)
+            let done_ns = self.model(&mut state, batch, now_ns);
+            drop(state);
+            done_ns
         } else {
             // The backing works outside of the lock, so that threads copy in parallel.
             drop(state);

@@ -153,7 +153,8 @@ impl Simulator {
     }
 
     /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
-    /// units at seeded random places in that part. Wear stays; time and counters do not.
+    /// units at seeded random places in that part. Wear stays; open streams, time and
+    /// counters do not.
     pub fn precondition(&mut self, fill_percent: u32, seed: u64) {
         let fill_bytes = self.size_bytes / 100 * u64::from(fill_percent.min(100));
         let unit_bytes = self.flash.layout.unit_bytes;
@@ -169,8 +170,8 @@ impl Simulator {
             self.write(0, rng.below(units) * unit_bytes, unit_bytes, false);
         }
         self.flush(0);
+        self.power_cycle();
         self.flash.reset_accounting();
-        self.queue_ns.fill(0);
         self.reset_latencies();
     }
 

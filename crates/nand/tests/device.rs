@@ -145,6 +145,20 @@ proptest! {
     }
 }
 
+/// The canary: an oracle that believes a flush which was never sent must complain.
+#[test]
+#[should_panic(expected = "sector 0 holds 0")]
+fn the_oracle_notices_a_dropped_flush() {
+    let (d, _) = device("nexus7-emmc", SECTORS);
+    let mut m = Model { now: vec![0; SECTORS], versions: vec![vec![0]; SECTORS] };
+    write(&d, 0, &[9; 4096], false).unwrap();
+    m.set(0, 8, 9, false);
+    m.flushed();
+    d.cut().unwrap();
+    d.power_on();
+    m.after_cut(&d);
+}
+
 #[test]
 fn a_cut_loses_the_buffer_and_a_flush_keeps_it() {
     let (d, _) = device("nexus7-emmc", SECTORS);

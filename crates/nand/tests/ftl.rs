@@ -132,6 +132,8 @@ fn greedy_write_amplification_is_the_published_one() {
         let n = f64::from(l.units_per_block);
         let want = analytic_write_amplification(units as f64, total, n);
         println!("over-provisioning {op} %: {got:.3}, analysis {want:.3}");
+        let wear = s.report().wear;
+        assert!(f64::from(wear.erases_max) < 1.5 * wear.erases_mean + 2.0, "uneven: {wear:?}");
         assert!((got / want - 1.0).abs() < 0.02, "{op} %: {got:.3}, analysis {want:.3}");
     }
 }
