@@ -25,6 +25,7 @@ pub(crate) const FLAG_LAST: u32 = 8;
 
 const HEADER_BYTES: usize = 12;
 const UUID_BYTES: usize = 16;
+const COMMIT_HEADER_BYTES: usize = 60;
 const REVOKE_HEADER_BYTES: usize = 16;
 /// `h_chksum_type` and `h_chksum_size` of a v1 commit block.
 const CRC32_TYPE: u8 = 1;
@@ -256,10 +257,17 @@ impl LogFormat {
                     || (kind == (Some(0), Some(0)) && found == 0)
             }
             LogChecksums::V2 | LogChecksums::V3 => {
-                let (before, after) = block.split_at(16);
-                let sum = crc32c_raw(self.seed, before);
-                let sum = crc32c_raw(sum, &[0; 4]);
-                crc32c_raw(sum, &after[4..]) == found
+                let sum = |rest: &[u8]| {
+                    let sum = crc32c_raw(self.seed, &block[..16]);
+                    crc32c_raw(crc32c_raw(sum, &[0; 4]), rest)
+                };
+                if sum(&block[20..]) == found {
+                    return true;
+                }
+                // Only its first sector arrived, the rest is what the log held before.
+                let mut rest = vec![0; block.len() - 20];
+                rest[..COMMIT_HEADER_BYTES - 20].copy_from_slice(&block[20..COMMIT_HEADER_BYTES]);
+                sum(&rest) == found
             }
         }
     }

@@ -1,0 +1,99 @@
+//! Later passes: which copies count, whether they are whole, and writing them in place.
+
+use std::collections::BTreeMap;
+use syncline_device::{Kind, Origin, Plug};
+
+use super::LogReader;
+use super::scan::{LogCopy, Scan};
+use crate::format::MAGIC;
+use crate::{JournalError, tid_geq};
+
+const IN_PLACE: Origin = Origin::new(Kind::Metadata, true);
+/// Copies written as one plug: bounds the memory of a replay.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+/// What is to be replayed.
+pub(super) struct Plan {
+    /// The newest copy of each block that no revoke covers, in log order.
+    pub(super) copies: Vec<LogCopy>,
+    pub(super) revoked: u32,
+    pub(super) revoke_records: u64,
+}
+
+/// Decides which copies count.
+pub(super) fn plan(reader: &mut LogReader<'_>, scan: &Scan) -> Result<Plan, JournalError> {
+    let device_blocks = reader.dev.geometry().size_bytes / reader.format.block_size as u64;
+    let mut newest: BTreeMap<u64, LogCopy> = BTreeMap::new();
+    for copy in &scan.copies {
+        if copy.block >= device_blocks || reader.log.contains(copy.block) {
+            let where_ = if copy.block >= device_blocks { "off the device" } else { "in the log" };
+            let detail =
+                format!("transaction {} has block {}, {where_}", copy.sequence, copy.block);
+            return Err(JournalError::corrupt(copy.log_block, detail));
+        }
+        newest.insert(copy.block, *copy);
+    }
+    let mut revokes: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut revoke_records = 0u64;
+    for &(log_block, sequence) in &scan.revoke_blocks {
+        let format = reader.format;
+        let block = reader.read(log_block)?;
+        let records = format
+            .revoked(block)
+            .ok_or_else(|| JournalError::corrupt(log_block, "revoke block of a wrong length"))?;
+        for revoked in records {
+            revoke_records += 1;
+            // Others have no copy to revoke; leaving them out bounds the table by the log's length.
+            if newest.contains_key(&revoked) {
+                // In log order, so the last one is the newest.
+                revokes.insert(revoked, sequence);
+            }
+        }
+    }
+    let covered =
+        |c: &LogCopy| revokes.get(&c.block).is_some_and(|revoke| tid_geq(*revoke, c.sequence));
+    let revoked = scan.copies.iter().filter(|c| covered(c)).count() as u32;
+    let mut copies: Vec<LogCopy> = newest.into_values().filter(|c| !covered(c)).collect();
+    copies.sort_unstable_by_key(|c| (c.sequence.wrapping_sub(scan.end), c.log_block));
+    Ok(Plan { copies, revoked, revoke_records })
+}
+
+/// Checks every copy that will be replayed. The inner error is the first that does not match its tag.
+pub(super) fn verify(
+    reader: &mut LogReader<'_>,
+    plan: &Plan,
+) -> Result<Result<(), LogCopy>, JournalError> {
+    let format = reader.format;
+    if !format.has_crc32c() {
+        return Ok(Ok(()));
+    }
+    for copy in &plan.copies {
+        let bytes = reader.read(copy.log_block)?;
+        if !format.copy_holds(copy.sequence, copy.checksum, bytes) {
+            return Ok(Err(*copy));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Writes the copies to their places. Not durable until the caller flushes.
+pub(super) fn replay(reader: &mut LogReader<'_>, plan: &Plan) -> Result<(), JournalError> {
+    let size = reader.format.block_size;
+    for batch in plan.copies.chunks((BATCH_BYTES / size).max(1)) {
+        let mut images = Vec::with_capacity(batch.len());
+        for copy in batch {
+            let mut image = reader.read(copy.log_block)?.to_vec();
+            if copy.escaped {
+                image[..4].copy_from_slice(&MAGIC.to_be_bytes());
+            }
+            images.push(image);
+        }
+        let mut plug = Plug::new();
+        for (copy, image) in batch.iter().zip(&images) {
+            // In range: the plan compared the block with the device's size.
+            plug.write(copy.block * size as u64, image, IN_PLACE);
+        }
+        plug.submit(reader.dev)?;
+    }
+    Ok(())
+}

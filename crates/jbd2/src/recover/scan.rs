@@ -1,0 +1,219 @@
+//! First pass: where the log ends, and what its complete transactions hold.
+
+use super::LogReader;
+use crate::{JournalError, tid_geq};
+use crate::format::{
+    COMMIT, DESCRIPTOR, FLAG_ESCAPE, LogChecksums, LogFormat, REVOKE, TransactionCrc, header,
+};
+use crate::log_superblock::LogSuperblock;
+
+/// A copy of a block in the log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogCopy {
+    pub(super) block: u64,
+    pub(super) sequence: u32,
+    pub(super) log_block: u32,
+    pub(super) checksum: u32,
+    pub(super) escaped: bool,
+}
+
+/// What the complete transactions hold. Lengths are bounded by the ring's: each entry stands for a
+/// log block of its own.
+#[derive(Default)]
+pub(super) struct Scan {
+    /// First sequence that is not complete.
+    pub(super) end: u32,
+    pub(super) transactions: u32,
+    pub(super) dropped_torn: bool,
+    /// In log order.
+    pub(super) copies: Vec<LogCopy>,
+    /// Log block and sequence of each revoke block.
+    pub(super) revoke_blocks: Vec<(u32, u32)>,
+}
+
+impl Scan {
+    /// Drops the last transaction, if it is `sequence`.
+    pub(super) fn drop_last(&mut self, sequence: u32) -> bool {
+        if self.transactions == 0 || self.end.wrapping_sub(1) != sequence {
+            return false;
+        }
+        self.end = sequence;
+        self.transactions -= 1;
+        self.dropped_torn = true;
+        self.cut();
+        true
+    }
+
+    /// Drops what belongs to transactions from `end` on.
+    fn cut(&mut self) {
+        let end = self.end;
+        while self.copies.last().is_some_and(|c| tid_geq(c.sequence, end)) {
+            self.copies.pop();
+        }
+        while self.revoke_blocks.last().is_some_and(|r| tid_geq(r.1, end)) {
+            self.revoke_blocks.pop();
+        }
+    }
+}
+
+/// How a transaction ended.
+enum Outcome {
+    Complete,
+    /// Async commit only: the commit block is there, what it covers is not.
+    Torn,
+    /// A stale commit block of an earlier use of the log.
+    Stale,
+}
+
+/// Where the scan is.
+struct Scanner<'r, 'd> {
+    reader: &'r mut LogReader<'d>,
+    scan: Scan,
+    at: u32,
+    /// Ring blocks passed; the log ends at the latest where it began.
+    passed: u32,
+    sequence: u32,
+    last_commit_seconds: u64,
+    /// A control block of the current transaction failed its checksum: it may be stale, torn or
+    /// corrupt, which the commit block decides.
+    suspicious: bool,
+    crc: TransactionCrc,
+}
+
+/// Follows the log from `s_start`.
+pub(super) fn scan(
+    reader: &mut LogReader<'_>,
+    superblock: &LogSuperblock,
+) -> Result<Scan, JournalError> {
+    let sequence = superblock.sequence();
+    let mut scanner = Scanner {
+        reader,
+        scan: Scan { end: sequence, ..Scan::default() },
+        at: superblock.start(),
+        passed: 0,
+        sequence,
+        last_commit_seconds: 0,
+        suspicious: false,
+        crc: TransactionCrc::new(),
+    };
+    while scanner.step()? {}
+    let mut scan = scanner.scan;
+    scan.cut();
+    Ok(scan)
+}
+
+impl Scanner<'_, '_> {
+    /// Takes one control block with what belongs to it. False at the end of the log.
+    fn step(&mut self) -> Result<bool, JournalError> {
+        if self.passed >= self.reader.ring() {
+            return Ok(false);
+        }
+        let format = self.reader.format;
+        let log_block = self.at;
+        let block = self.reader.read(log_block)?;
+        let Some((kind, sequence)) = header(block) else { return Ok(false) };
+        if sequence != self.sequence {
+            return Ok(false);
+        }
+        match kind {
+            DESCRIPTOR => {
+                let holds = format.tail_holds(block);
+                let block = block.to_vec();
+                self.suspicious |= !holds;
+                self.advance();
+                self.descriptor(&block)
+            }
+            REVOKE => {
+                self.suspicious |= !format.tail_holds(block);
+                self.scan.dropped_torn = true;
+                self.scan.revoke_blocks.push((log_block, sequence));
+                self.advance();
+                Ok(true)
+            }
+            COMMIT => {
+                let block = block.to_vec();
+                self.advance();
+                self.commit(log_block, &block)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn advance(&mut self) {
+        self.at = self.reader.next(self.at);
+        self.passed += 1;
+    }
+
+    fn descriptor(&mut self, block: &[u8]) -> Result<bool, JournalError> {
+        self.scan.dropped_torn = true;
+        let v1 = self.reader.format.checksums == LogChecksums::V1;
+        if v1 {
+            self.crc.add(block);
+        }
+        for tag in self.reader.format.tags(block) {
+            if self.passed >= self.reader.ring() {
+                return Ok(false);
+            }
+            if v1 {
+                let copy = self.reader.read(self.at)?;
+                self.crc.add(copy);
+            }
+            self.scan.copies.push(LogCopy {
+                block: tag.block,
+                sequence: self.sequence,
+                log_block: self.at,
+                checksum: tag.checksum,
+                escaped: tag.flags & FLAG_ESCAPE != 0,
+            });
+            self.advance();
+        }
+        Ok(true)
+    }
+
+    fn commit(&mut self, log_block: u32, block: &[u8]) -> Result<bool, JournalError> {
+        let seconds = LogFormat::commit_seconds(block);
+        if self.scan.end != self.sequence {
+            // A torn transaction that is not the last: it was acknowledged, its successor relies on it.
+            return Err(self.corrupt(log_block, self.scan.end));
+        }
+        match self.judge(log_block, block, seconds)? {
+            Outcome::Stale => {
+                self.scan.dropped_torn = false;
+                return Ok(false);
+            }
+            Outcome::Torn => {
+                // Whether anything follows decides between torn and corrupt.
+                self.scan.dropped_torn = true;
+                self.scan.cut();
+            }
+            Outcome::Complete => {
+                self.scan.end = self.sequence.wrapping_add(1);
+                self.scan.transactions = self.scan.transactions.saturating_add(1);
+                self.scan.dropped_torn = false;
+                self.last_commit_seconds = seconds;
+            }
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.suspicious = false;
+        self.crc = TransactionCrc::new();
+        Ok(true)
+    }
+
+    fn judge(&self, log_block: u32, block: &[u8], seconds: u64) -> Result<Outcome, JournalError> {
+        let format = &self.reader.format;
+        if !self.suspicious && format.commit_holds(block, self.crc.value()) {
+            return Ok(Outcome::Complete);
+        }
+        if seconds < self.last_commit_seconds {
+            return Ok(Outcome::Stale);
+        }
+        if format.is_async {
+            return Ok(Outcome::Torn);
+        }
+        Err(self.corrupt(log_block, self.sequence))
+    }
+
+    fn corrupt(&self, log_block: u32, sequence: u32) -> JournalError {
+        JournalError::corrupt(log_block, format!("transaction {sequence} is corrupt"))
+    }
+}
