@@ -1,11 +1,11 @@
 //! First pass: where the log ends, and what its complete transactions hold.
 
 use super::LogReader;
-use crate::{JournalError, tid_geq};
 use crate::format::{
     COMMIT, DESCRIPTOR, FLAG_ESCAPE, LogChecksums, LogFormat, REVOKE, TransactionCrc, header,
 };
 use crate::log_superblock::LogSuperblock;
+use crate::{JournalError, tid_geq};
 
 /// A copy of a block in the log.
 #[derive(Clone, Copy, Debug)]
