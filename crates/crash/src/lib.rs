@@ -17,8 +17,8 @@
 //!
 //! Use: run a workload over a [`CrashDevice`] and [`CrashDevice::mark`] each acknowledged fsync;
 //! make an [`Explorer`] of its log; [`run`] a judge over the states of a [`Budget`]. Each state has
-//! a [`StateId`], from which [`Explorer::state`] rebuilds it after the same workload. [`run_nested`]
-//! cuts recovery as well.
+//! a [`StateId`], from which [`Explorer::state`] rebuilds it after the same workload.
+//! [`run_nested`] cuts recovery as well.
 //!
 //! Promises: deterministic for a log and a seed, no clock, no threads. Tested in `tests/`.
 

@@ -101,7 +101,8 @@ pub fn run(
 /// the states of that log within the inner budget (the last one is the recovered image) are
 /// judged. Marks are those of the outer cut, followed by any that `recover` sets.
 ///
-/// With [`Budget::only`] of the outer budget just that state, and with its inner part just that cut.
+/// With [`Budget::only`] of the outer budget just that state, and with its inner part just that
+/// cut.
 pub fn run_nested(
     explorer: &Explorer,
     budget: &Budget,

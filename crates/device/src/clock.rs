@@ -1,6 +1,7 @@
 //! Time as a parameter: the same code runs in virtual time (exact, single-threaded) or wall time.
 //!
-//! Promises: a clock never goes back, and after `sleep_until(t)` it shows at least `t`. Tested below.
+//! Promises: a clock never goes back, and after `sleep_until(t)` it shows at least `t`.
+//! Tested below.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

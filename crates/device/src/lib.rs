@@ -4,24 +4,27 @@
 //!   fs / jbd2 / buffer                who asks: Request + Origin
 //!        |  Plug: merge, sort         one plug of requests, as the Linux block layer forms them
 //!        v
-//!   BlockDevice::submit(batch)        <- every layer below `fs` is a BlockDevice over a BlockDevice
+//!   BlockDevice::submit(batch)        <- every layer below `fs` is a device over a device
 //!        |
 //!   Recording / Failing / Crash / Nand / File / Memory
 //! ```
 //!
 //! Promises
-//! - The requests of one batch are unordered against each other; `submit` returns when all are done.
+//! - The requests of one batch are unordered against each other; `submit` returns when all are
+//!   done.
 //! - A completed write without `fua` may be lost by a power cut until a later `Flush` completes.
 //!   A completed `fua` write is durable. Sectors (512 B) are atomic, nothing larger is.
-//! - A `Flush` covers the writes that completed before it was submitted. It stands alone in a batch.
-//! - Nothing in here reads a clock or starts a thread, except the wall [`Clock`] and the file device.
+//! - A `Flush` covers the writes that completed before it was submitted. It stands alone in a
+//!   batch.
+//! - Nothing in here reads a clock or starts a thread, except the wall [`Clock`] and the file
+//!   device.
 //!
 //! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
 //!
 //! Which device for what: [`MemoryDevice`] for tests, judges and simulations, [`FileDevice`] for
 //! images and real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and
-//! [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for a partition. They stack; tests
-//! stand beside each.
+//! [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for a partition. They stack;
+//! tests stand beside each.
 
 #![deny(unsafe_code)]
 

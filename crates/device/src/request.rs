@@ -9,8 +9,8 @@
 pub enum Kind {
     /// The jbd2 log, its superblock included.
     Journal,
-    /// File system metadata in its place: superblock, descriptors, bitmaps, inode tables, directory,
-    /// extent and xattr blocks.
+    /// File system metadata in its place: superblock, descriptors, bitmaps, inode tables,
+    /// directory, extent and xattr blocks.
     Metadata,
     /// Contents of the file with this inode number.
     Data {
