@@ -22,7 +22,7 @@ impl Inner {
     /// leaves it an orphan, for recovery to finish.
     pub(crate) fn evict_unlinked(self: &Arc<Self>, inode: &Arc<Inode>) {
         if self.check_writable().is_err() {
-            self.pages.forget_inode(inode);
+            self.forget_pages(inode);
             return;
         }
         if let Err(err) = self.try_evict(inode) {
@@ -33,7 +33,7 @@ impl Inner {
     fn try_evict(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<()> {
         let _io = inode.io.lock();
         self.free_all_blocks(inode)?;
-        self.pages.forget_inode(inode);
+        self.forget_pages(inode);
         let mut h = self.start(EVICT_CREDITS)?;
         let mut st = inode.state.write();
         self.release_xattrs(&mut h, inode, &mut st)?;

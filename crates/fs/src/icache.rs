@@ -80,7 +80,7 @@ impl Inner {
         let dropped = if map.inodes.len() > CACHED_INODES { sweep(&mut map) } else { Vec::new() };
         drop(map);
         for inode in dropped {
-            self.pages.forget_inode(&inode);
+            self.forget_pages(&inode);
         }
         held
     }
@@ -131,6 +131,11 @@ impl Inner {
     /// Removes an inode that never came to life (its creation failed).
     pub(crate) fn forget_inode(&self, ino: u32) {
         self.icache.map.lock().inodes.remove(&ino);
+    }
+
+    /// The inode if it is cached; not counted as a reference.
+    pub(crate) fn cached_inode(&self, ino: u32) -> Option<Arc<Inode>> {
+        self.icache.map.lock().inodes.get(&ino).cloned()
     }
 
     /// Every cached inode, ascending.

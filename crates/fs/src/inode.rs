@@ -88,7 +88,7 @@ impl Inode {
             rwsem: RwLock::new(()),
             io: Mutex::new(()),
             state: RwLock::new(state),
-            pages: Mutex::new(PageTree::default()),
+            pages: Mutex::new(PageTree::new(ino)),
             refs: AtomicU32::new(0),
             dir_hint: AtomicU64::new(0),
         }

@@ -20,9 +20,6 @@ impl Inner {
 }
 #[allow(missing_docs)]
 impl Volume {
-    pub fn syncfs(&self) -> Result<()> {
-        Ok(())
-    }
     pub fn truncate(&self, _: &InodeRef, _: u64) -> Result<()> {
         Ok(())
     }

@@ -1,16 +1,238 @@
-//! stub
-use crate::{error::*, inode::*, options::*};
-#[derive(Default)]
-pub(crate) struct PageTree;
-impl PageTree {
-    pub(crate) fn has_dirty(&self) -> bool {
-        false
+//! The page cache: every cached block of every file, counted together, bounded by `cache=`.
+//!
+//! ```text
+//!   Inode::pages: PageTree  (contents, masks)          one per file, under the inode's lock
+//!        |  frame number, +-dirty, hit
+//!        v
+//!   PageCache: Frames + Policy   which clean page goes       evict.rs
+//!              dirty count       who must write back         ../throttle.rs
+//!              dirty files       by (dirtied, inode)         ../sync.rs
+//! ```
+//!
+//! Promises
+//! - No more than the limit of pages stay once their write-back is done; dirty pages are at most
+//!   `dirty_ratio` per cent of it plus what one call of each writer adds.
+//! - Deterministic: the list of dirty files is ordered by time, then by inode number.
+//!
+//! Assumptions: everything in here is below `Inode::pages` in the lock order; nothing in this file
+//! does I/O. Tested in `tree.rs` and `tests/file_io.rs`.
+
+mod evict;
+mod tree;
+
+pub(crate) use tree::{Outgoing, PageTree};
+
+use crate::error::{FsError, Result};
+use crate::inode::{Inode, InodeState};
+use crate::options::MountOptions;
+use crate::volume::Inner;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use syncline_cache::{Frames, Policy};
+
+/// One part in this many of `cache=` is for metadata blocks.
+pub(crate) const METADATA_SHARE: u64 = 4;
+
+/// Frames beyond the limit that the table can hold: dirty pages of many writers at once.
+const FRAMES_SLACK: usize = 64 * 1024;
+
+/// Smallest limit, in pages: one write and one readahead window at once.
+const PAGES_MIN: usize = 64;
+
+/// Figures of the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Cached pages (one file system block each).
+    pub pages: usize,
+    /// Of these, dirty or being written.
+    pub dirty_pages: usize,
+    /// The limit, in pages.
+    pub pages_max: usize,
+    /// Pages read from the device so far.
+    pub pages_read: u64,
+    /// Pages written to the device so far.
+    pub pages_written: u64,
+    /// Pages given up for others so far.
+    pub pages_evicted: u64,
+}
+
+/// Accounting and replacement of all cached file pages of one volume.
+pub(crate) struct PageCache {
+    pub(crate) frames: Frames,
+    pub(crate) policy: Box<dyn Policy>,
+    pages_max: usize,
+    background_pages: usize,
+    throttle_pages: usize,
+    dirty: AtomicUsize,
+    files: Mutex<BTreeSet<(u64, u32)>>,
+    /// Start of the last periodic write-back, in nanoseconds of the volume's clock; 0: none yet.
+    pub(crate) last_writeback_ns: AtomicU64,
+    /// When lazily kept timestamps were last written; 0: never looked.
+    pub(crate) lazy_since_ns: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+}
+
+impl PageCache {
+    /// The file pages' share of `cache=` in pages of `block_size` bytes; the dirty limits are per
+    /// cent of it.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an unknown policy; the message lists the known ones.
+    pub(crate) fn new(options: &MountOptions, block_size: usize) -> Result<PageCache> {
+        let bytes = options.cache_bytes - options.cache_bytes / METADATA_SHARE;
+        let pages = bytes / (block_size.max(512) as u64);
+        let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
+        let share = |ratio: u32| {
+            let ratio = ratio.min(100) as usize;
+            pages_max / 100 * ratio + pages_max % 100 * ratio / 100
+        };
+        // As `domain_dirty_limits`: the background limit is below the other one.
+        let throttle_pages = share(options.dirty_ratio).max(1);
+        let background_pages = match share(options.dirty_background_ratio) {
+            pages if pages >= throttle_pages => throttle_pages / 2,
+            pages => pages,
+        };
+        let policy = syncline_cache::policy(&options.policy, pages_max)
+            .map_err(|err| FsError::invalid(err.to_string()))?;
+        Ok(PageCache {
+            frames: Frames::new(pages_max + FRAMES_SLACK),
+            policy,
+            pages_max,
+            background_pages,
+            throttle_pages,
+            dirty: AtomicUsize::new(0),
+            files: Mutex::new(BTreeSet::new()),
+            last_writeback_ns: AtomicU64::new(0),
+            lazy_since_ns: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        })
+    }
+
+    /// The limit, in pages.
+    pub(crate) fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    /// Pages that are dirty or being written.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Whether a writer has to write back before it dirties more.
+    #[inline]
+    pub(crate) fn above_throttle(&self) -> bool {
+        self.dirty_pages() > self.throttle_pages
+    }
+
+    /// Whether the periodic write-back has to go on whatever the age of the pages.
+    pub(crate) fn above_background(&self) -> bool {
+        self.dirty_pages() > self.background_pages
+    }
+
+    fn dirtied(&self, pages: usize) {
+        self.dirty.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    fn cleaned(&self, pages: usize) {
+        self.dirty.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    fn list(&self, since_ns: u64, ino: u32) {
+        self.files.lock().insert((since_ns, ino));
+    }
+
+    fn unlist(&self, since_ns: u64, ino: u32) {
+        self.files.lock().remove(&(since_ns, ino));
+    }
+
+    /// The file that has been dirty longest, after `after` in the order of (dirtied, inode).
+    pub(crate) fn next_dirty_file(&self, after: Option<(u64, u32)>) -> Option<(u64, u32)> {
+        let files = self.files.lock();
+        match after {
+            None => files.first().copied(),
+            Some(after) => files
+                .range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded))
+                .next()
+                .copied(),
+        }
+    }
+
+    /// Figures for `info` and tests.
+    pub(crate) fn stats(&self) -> CacheStats {
+        CacheStats {
+            pages: self.frames.len(),
+            dirty_pages: self.dirty_pages(),
+            pages_max: self.pages_max,
+            pages_read: self.read.load(Ordering::Relaxed),
+            pages_written: self.written.load(Ordering::Relaxed),
+            pages_evicted: self.evicted.load(Ordering::Relaxed),
+        }
     }
 }
-pub(crate) struct PageCache;
-impl PageCache {
-    pub(crate) fn new(_: &MountOptions, _: usize) -> Result<PageCache> {
-        Ok(PageCache)
+
+impl Inner {
+    /// Forgets the cached blocks `from..to` of a file, dirty ones too, and gives back what they had
+    /// reserved. For truncate and hole punching: the caller holds `Inode::io`, so that nothing of
+    /// it is on its way to the device.
+    pub(crate) fn drop_pages(&self, inode: &Inode, st: &mut InodeState, from: u64, to: u64) {
+        let reserved = inode.pages.lock().remove_range(&self.pages, from, to) as u64;
+        if reserved > 0 {
+            st.reserved_blocks = st.reserved_blocks.saturating_sub(reserved);
+            self.balloc.release(reserved);
+        }
     }
-    pub(crate) fn forget_inode(&self, _: &Inode) {}
+
+    /// Gives up every page of an inode that leaves the inode cache. It has nothing dirty, or what is
+    /// dirty is lost on purpose: it is being freed, or the volume is latched.
+    pub(crate) fn forget_pages(&self, inode: &Inode) {
+        self.drop_pages(inode, &mut inode.state.write(), 0, u64::MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(policy: &str, background: u32, ratio: u32) -> MountOptions {
+        MountOptions {
+            cache_bytes: 4_000 << 10,
+            policy: policy.into(),
+            dirty_background_ratio: background,
+            dirty_ratio: ratio,
+            ..MountOptions::default()
+        }
+    }
+
+    #[test]
+    fn limits_follow_the_ratios() {
+        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let limits = (cache.pages_max, cache.background_pages, cache.throttle_pages);
+        assert_eq!(limits, (3000, 300, 600));
+        let cache = PageCache::new(&options("lru", 50, 20), 1024).expect("lru is known");
+        assert_eq!((cache.background_pages, cache.throttle_pages), (300, 600));
+    }
+
+    #[test]
+    fn an_unknown_policy_is_a_usage_error() {
+        let error = PageCache::new(&options("random", 10, 20), 4096).err().expect("refused");
+        assert!(matches!(error, FsError::Invalid(ref text) if text.contains("clock")), "{error}");
+    }
+
+    #[test]
+    fn dirty_files_come_by_age_then_number() {
+        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        for (since, ino) in [(20, 3), (10, 9), (10, 2)] {
+            cache.list(since, ino);
+        }
+        assert_eq!(cache.next_dirty_file(None), Some((10, 2)));
+        assert_eq!(cache.next_dirty_file(Some((10, 2))), Some((10, 9)));
+        cache.unlist(10, 9);
+        assert_eq!(cache.next_dirty_file(Some((10, 2))), Some((20, 3)));
+        assert_eq!(cache.next_dirty_file(Some((20, 3))), None);
+    }
 }

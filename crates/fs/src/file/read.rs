@@ -1,0 +1,148 @@
+//! Reads: cached pages in parallel, misses in one batch with readahead, then the access time.
+//!
+//! Readahead is Linux's ("on-demand", `mm/readahead.c`) without the asynchronous part, since nothing
+//! here runs in the background: a miss of a reader that continues where the last one ended reads a
+//! window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads what was asked for.
+
+use super::Loaded;
+use crate::error::Result;
+use crate::inode::{Dirty, Inode, InodeRef};
+use crate::options::Atime;
+use crate::time::Timestamp;
+use crate::volume::{Inner, Volume};
+use syncline_ondisk::inode::flags;
+
+/// Largest window, in bytes (Linux: `read_ahead_kb`, 128 KiB, which large reads exceed too).
+const READAHEAD_BYTES_MAX: u64 = 512 * 1024;
+
+/// Blocks looked up under one hold of the page lock.
+const CHUNK_BLOCKS: usize = 64;
+
+/// Access times older than this are moved by a read whatever the other times are (relatime).
+const RELATIME_S: i64 = 24 * 60 * 60;
+
+impl Volume {
+    /// Reads at `offset` into `into`. Returns how many bytes there were: fewer than asked only at
+    /// the end of the file.
+    ///
+    /// # Errors
+    /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
+    pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.0.check_regular(inode)?;
+        let done = {
+            let _shared = inode.rwsem.read();
+            self.0.read_shared(inode, offset, into)?
+        };
+        if !into.is_empty() {
+            self.0.touch_atime(inode);
+        }
+        Ok(done)
+    }
+}
+
+impl Inner {
+    /// [`Volume::read`] without checks and access time, under `rwsem`.
+    fn read_shared(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let size = inode.state.read().size;
+        let len = size.saturating_sub(offset).min(into.len() as u64) as usize;
+        let block_size = self.block_size() as u64;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let first = at / block_size;
+            let last = (offset + len as u64 - 1) / block_size;
+            let want = (last - first + 1).min(CHUNK_BLOCKS as u64);
+            let blocks = self.fetch(inode, first, first + want, size.div_ceil(block_size))?;
+            for block in blocks {
+                let skip = (offset + done as u64 - block.lblk * block_size) as usize;
+                let n = (block_size as usize - skip).min(len - done);
+                match block.data {
+                    Some(page) => into[done..done + n].copy_from_slice(&page[skip..skip + n]),
+                    None => into[done..done + n].fill(0),
+                }
+                done += n;
+            }
+        }
+        Ok(len)
+    }
+
+    /// Snapshots of the blocks `from..to`, or of a shorter run from `from` on if some had to be
+    /// read. `end` is the first block past the end of the file.
+    fn fetch(&self, inode: &Inode, from: u64, to: u64, end: u64) -> Result<Vec<Loaded>> {
+        let mut found = Vec::with_capacity((to - from) as usize);
+        let window = {
+            let mut tree = inode.pages.lock();
+            for lblk in from..to {
+                let Some(data) = tree.read(&self.pages, lblk) else { break };
+                found.push(Loaded { lblk, data: Some(data) });
+            }
+            let missing = from + found.len() as u64;
+            if missing == to {
+                tree.readahead.next_lblk = to;
+                return Ok(found);
+            }
+            if !found.is_empty() {
+                // Hand out what is there; the rest comes with the next call.
+                return Ok(found);
+            }
+            let sequential = tree.readahead.next_lblk == from;
+            let window = self.window(sequential, tree.readahead.window, to - from);
+            let mut stop = from + 1;
+            while stop < end.min(from + window) && !tree.contains(stop) {
+                stop += 1;
+            }
+            tree.readahead.window = window;
+            tree.readahead.next_lblk = stop.min(to);
+            from..stop
+        };
+        self.make_room((window.end - window.start) as usize);
+        let mut loaded = self.load_blocks(inode, window.start, window.end)?;
+        loaded.truncate((to - from) as usize);
+        Ok(loaded)
+    }
+
+    /// Blocks to read for a miss of `want` blocks, after a window of `last`.
+    fn window(&self, sequential: bool, last: u64, want: u64) -> u64 {
+        let max = (READAHEAD_BYTES_MAX >> self.geo.block_bits).max(1);
+        if !sequential {
+            return want;
+        }
+        let next = if last == 0 { want.saturating_mul(4) } else { last.saturating_mul(2) };
+        next.min(max).max(want)
+    }
+
+    /// Moves the access time if the mount options and Linux's relatime rule say so. Failures are
+    /// kept to itself: a read that worked has worked.
+    fn touch_atime(&self, inode: &Inode) {
+        if self.options.atime == Atime::Noatime || self.check_writable().is_err() {
+            return;
+        }
+        let now = self.now();
+        if !self.atime_due(inode, now) {
+            return;
+        }
+        if self.options.lazytime {
+            let mut st = inode.state.write();
+            st.raw.i_atime = now;
+            st.times_dirty = true;
+            return;
+        }
+        if let Ok(mut h) = self.start(1) {
+            let mut st = inode.state.write();
+            st.raw.i_atime = now;
+            let _ = self.write_inode(&mut h, inode, &mut st, Dirty::Times);
+        }
+    }
+
+    fn atime_due(&self, inode: &Inode, now: Timestamp) -> bool {
+        let st = inode.state.read();
+        let atime = st.raw.i_atime;
+        if st.raw.i_flags & flags::NOATIME != 0 || atime == now {
+            return false;
+        }
+        self.options.atime == Atime::Strictatime
+            || st.raw.i_mtime >= atime
+            || st.raw.i_ctime >= atime
+            || now.seconds.saturating_sub(atime.seconds) >= RELATIME_S
+    }
+}

@@ -1,0 +1,552 @@
+//! The cached blocks of one file.
+//!
+//! ```text
+//!   chunks: block / 64 -> Chunk { slots[64], present, dirty, delalloc, writeback : u64 masks }
+//!
+//!   absent --load--> clean --write--> dirty --collect--> writeback --done--> clean --evict--> absent
+//!                                       ^                  | written to meanwhile: dirty again
+//!                                       +------ failed ----+
+//! ```
+//!
+//! Promises
+//! - A page's bytes are an `Arc<[u8]>`: readers and write-back hold a snapshot, a writer copies only
+//!   when one is out, so what write-back sends cannot change under it (stable pages).
+//! - A page is only present if its block is allocated on disk or reserved (`delalloc`): holes and
+//!   unwritten blocks that nobody wrote to are never cached.
+//! - `delalloc` pages are dirty or in write-back; each holds one reserved block, which the caller
+//!   of [`PageTree::remove_range`] gives back and the caller of [`PageTree::end_writeback`] uses up.
+//! - Pages in write-back are pinned: eviction passes them over.
+//!
+//! Assumptions: the tree is under the inode's `pages` lock, which is a leaf but for the policy's.
+//! Tested below and by `tests/file_io.rs`.
+
+use super::PageCache;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use syncline_cache::{Access, FrameId, PageKey};
+use syncline_device::Clock;
+
+/// Blocks in one chunk.
+const CHUNK: u64 = 64;
+
+/// A frame number that names no frame: the table was full. Such a page goes when it is clean.
+const UNTRACKED: FrameId = FrameId(u32::MAX);
+
+#[derive(Clone)]
+struct Page {
+    data: Arc<[u8]>,
+    frame: FrameId,
+}
+
+struct Chunk {
+    slots: [Option<Page>; CHUNK as usize],
+    present: u64,
+    dirty: u64,
+    delalloc: u64,
+    writeback: u64,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        let slots = [const { None }; CHUNK as usize];
+        Chunk { slots, present: 0, dirty: 0, delalloc: 0, writeback: 0 }
+    }
+}
+
+/// A page on its way to the device.
+pub(crate) struct Outgoing {
+    /// Logical block.
+    pub lblk: u64,
+    /// What is written; the page may move on meanwhile.
+    pub data: Arc<[u8]>,
+    /// Whether it holds a reserved block.
+    pub delalloc: bool,
+}
+
+/// Sequential read detection, as Linux's `file_ra_state`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Readahead {
+    /// Block after the last one read.
+    pub next_lblk: u64,
+    /// Blocks of the last window.
+    pub window: u64,
+}
+
+/// The cached blocks of one file.
+#[derive(Default)]
+pub(crate) struct PageTree {
+    ino: u32,
+    chunks: BTreeMap<u64, Box<Chunk>>,
+    pages: usize,
+    dirty: usize,
+    writeback: usize,
+    delalloc: usize,
+    /// When the first page that is still waiting became dirty; the key in the list of dirty files.
+    dirtied_ns: Option<u64>,
+    /// Where a sequential reader is.
+    pub readahead: Readahead,
+}
+
+/// The slots of `chunk` that lie in `from..to`.
+fn mask(chunk: u64, from: u64, to: u64) -> u64 {
+    let base = chunk * CHUNK;
+    let low = from.saturating_sub(base).min(CHUNK);
+    let high = to.saturating_sub(base).min(CHUNK);
+    let below = |n: u64| if n >= CHUNK { u64::MAX } else { (1u64 << n) - 1 };
+    below(high) & !below(low)
+}
+
+/// The numbers of the set bits, lowest first.
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let bit = mask.trailing_zeros() as usize;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+impl PageTree {
+    /// An empty tree of inode `ino`.
+    pub fn new(ino: u32) -> Self {
+        PageTree { ino, ..PageTree::default() }
+    }
+
+    /// Cached pages.
+    pub fn len(&self) -> usize {
+        self.pages
+    }
+
+    /// Pages that write-back has still to send or is sending.
+    pub fn dirty_or_writeback(&self) -> usize {
+        self.dirty + self.writeback
+    }
+
+    /// Pages that were written to since they were last sent.
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// Whether write-back has anything to send or is sending.
+    pub fn has_dirty(&self) -> bool {
+        self.dirty + self.writeback > 0
+    }
+
+    /// Files the inode under the present time in the list of dirty files, unless it is there already
+    /// or has nothing dirty.
+    #[inline]
+    pub fn note_dirty(&mut self, cache: &PageCache, clock: &dyn Clock) {
+        if self.dirtied_ns.is_none() && self.has_dirty() {
+            let now_ns = clock.now_ns();
+            self.dirtied_ns = Some(now_ns);
+            cache.list(now_ns, self.ino);
+        }
+    }
+
+    /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written to
+    /// meanwhile counts as dirty from now on (`redirty_tail`).
+    pub fn settle(&mut self, cache: &PageCache, clock: &dyn Clock) {
+        self.unlist(cache);
+        self.note_dirty(cache, clock);
+    }
+
+    fn unlist(&mut self, cache: &PageCache) {
+        if let Some(since) = self.dirtied_ns.take() {
+            cache.unlist(since, self.ino);
+        }
+    }
+
+    /// Pages that hold a reserved block.
+    pub fn delalloc(&self) -> usize {
+        self.delalloc
+    }
+
+    fn slot(&self, lblk: u64) -> Option<(&Chunk, &Page)> {
+        let chunk = self.chunks.get(&(lblk / CHUNK))?;
+        let page = chunk.slots[(lblk % CHUNK) as usize].as_ref()?;
+        Some((chunk, page))
+    }
+
+    /// Whether the block is cached.
+    pub fn contains(&self, lblk: u64) -> bool {
+        self.slot(lblk).is_some()
+    }
+
+    /// A snapshot of the block for a reader; counts as a use.
+    #[inline]
+    pub fn read(&self, cache: &PageCache, lblk: u64) -> Option<Arc<[u8]>> {
+        let (_, page) = self.slot(lblk)?;
+        cache.policy.on_hit(&cache.frames, page.frame, Access::Read);
+        Some(Arc::clone(&page.data))
+    }
+
+    /// A snapshot that does not count as a use.
+    pub fn peek(&self, lblk: u64) -> Option<Arc<[u8]>> {
+        self.slot(lblk).map(|(_, page)| Arc::clone(&page.data))
+    }
+
+    /// Adds a page that is what the device has. One that is there already stays.
+    pub fn insert_clean(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>) {
+        if self.contains(lblk) {
+            return;
+        }
+        let key = PageKey { file: u64::from(self.ino), index: lblk };
+        let Some(frame) = cache.frames.insert(key, false) else { return };
+        cache.policy.on_insert(&cache.frames, frame, Access::Read);
+        self.place(lblk, Page { data, frame });
+    }
+
+    /// Adds a modified page in place of whatever is there. `delalloc`: it comes with a reserved
+    /// block (the caller found no page there).
+    pub fn insert_dirty(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>, delalloc: bool) {
+        if self.contains(lblk) {
+            self.modify(cache, lblk, |page| *page = data);
+            return;
+        }
+        let key = PageKey { file: u64::from(self.ino), index: lblk };
+        let frame = cache.frames.insert(key, true).unwrap_or(UNTRACKED);
+        if frame != UNTRACKED {
+            cache.policy.on_insert(&cache.frames, frame, Access::Write);
+        }
+        let chunk = self.place(lblk, Page { data, frame });
+        let bit = 1u64 << (lblk % CHUNK);
+        chunk.dirty |= bit;
+        if delalloc {
+            chunk.delalloc |= bit;
+            self.delalloc += 1;
+        }
+        self.dirty += 1;
+        cache.dirtied(1);
+    }
+
+    fn place(&mut self, lblk: u64, page: Page) -> &mut Chunk {
+        let chunk = self.chunks.entry(lblk / CHUNK).or_default();
+        let at = (lblk % CHUNK) as usize;
+        if chunk.slots[at].replace(page).is_none() {
+            self.pages += 1;
+        }
+        chunk.present |= 1 << at;
+        chunk
+    }
+
+    /// Copies `bytes` over a cached page from byte `at` on and marks it dirty. False: not cached.
+    /// `at + bytes.len()` is at most the block size.
+    #[inline]
+    pub fn overwrite(&mut self, cache: &PageCache, lblk: u64, at: usize, bytes: &[u8]) -> bool {
+        self.modify(cache, lblk, |data| {
+            let full = bytes.len() == data.len();
+            if full && Arc::get_mut(data).is_none() {
+                *data = Arc::from(bytes);
+                return;
+            }
+            Arc::make_mut(data)[at..at + bytes.len()].copy_from_slice(bytes);
+        })
+    }
+
+    /// Zeroes bytes `from..to` of a cached page; dirty only if that changed something. False: not
+    /// cached.
+    pub fn zero(&mut self, cache: &PageCache, lblk: u64, from: usize, to: usize) -> bool {
+        match self.slot(lblk) {
+            None => false,
+            Some((_, page)) if page.data[from..to].iter().all(|byte| *byte == 0) => true,
+            Some(_) => self.modify(cache, lblk, |data| Arc::make_mut(data)[from..to].fill(0)),
+        }
+    }
+
+    fn modify(
+        &mut self,
+        cache: &PageCache,
+        lblk: u64,
+        change: impl FnOnce(&mut Arc<[u8]>),
+    ) -> bool {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return false };
+        let at = (lblk % CHUNK) as usize;
+        let Some(page) = chunk.slots[at].as_mut() else { return false };
+        change(&mut page.data);
+        let frame = page.frame;
+        if chunk.dirty & (1 << at) == 0 {
+            chunk.dirty |= 1 << at;
+            self.dirty += 1;
+            if chunk.writeback & (1 << at) == 0 {
+                cache.dirtied(1);
+            }
+            cache.frames.set_dirty(frame, true);
+            cache.policy.on_dirty(&cache.frames, frame);
+        }
+        cache.policy.on_hit(&cache.frames, frame, Access::Write);
+        true
+    }
+
+    /// Moves up to `max` dirty pages of `from..to`, lowest first, to write-back.
+    pub fn collect(&mut self, cache: &PageCache, from: u64, to: u64, max: usize) -> Vec<Outgoing> {
+        let mut out = Vec::with_capacity(max.min(self.dirty));
+        if self.dirty == 0 {
+            return out;
+        }
+        for (&number, chunk) in self.chunks.range_mut(from / CHUNK..) {
+            if number * CHUNK >= to || out.len() >= max {
+                break;
+            }
+            // A page whose older content is still on its way waits for the next pass.
+            for at in bits(chunk.dirty & !chunk.writeback & mask(number, from, to)) {
+                if out.len() >= max {
+                    break;
+                }
+                let Some(page) = chunk.slots[at].as_ref() else { continue };
+                let bit = 1u64 << at;
+                chunk.dirty &= !bit;
+                chunk.writeback |= bit;
+                cache.frames.set_pinned(page.frame, true);
+                cache.frames.set_dirty(page.frame, false);
+                out.push(Outgoing {
+                    lblk: number * CHUNK + at as u64,
+                    data: Arc::clone(&page.data),
+                    delalloc: chunk.delalloc & bit != 0,
+                });
+            }
+        }
+        self.dirty -= out.len();
+        self.writeback += out.len();
+        out
+    }
+
+    /// Ends the write-back of `lblk`. `written`: it is on the device and its block is installed, so
+    /// a reservation is used up; otherwise the page is dirty again, with its reservation.
+    pub fn end_writeback(&mut self, cache: &PageCache, lblk: u64, written: bool) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let at = (lblk % CHUNK) as usize;
+        let bit = 1u64 << at;
+        if chunk.writeback & bit == 0 {
+            return;
+        }
+        chunk.writeback &= !bit;
+        self.writeback -= 1;
+        let Some(page) = chunk.slots[at].as_ref() else { return };
+        let frame = page.frame;
+        cache.frames.set_pinned(frame, false);
+        if written && chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
+        }
+        if chunk.dirty & bit != 0 {
+            return;
+        }
+        if written {
+            cache.cleaned(1);
+            cache.policy.on_dirty(&cache.frames, frame);
+            if frame == UNTRACKED {
+                self.take(cache, lblk);
+            }
+        } else {
+            chunk.dirty |= bit;
+            self.dirty += 1;
+            cache.frames.set_dirty(frame, true);
+        }
+    }
+
+    /// Gives up a clean page. False: `frame` is not this page's, or it is dirty or on its way.
+    pub fn evict(&mut self, cache: &PageCache, lblk: u64, frame: FrameId) -> bool {
+        let bit = 1u64 << (lblk % CHUNK);
+        match self.slot(lblk) {
+            Some((chunk, page))
+                if page.frame == frame && (chunk.dirty | chunk.writeback) & bit == 0 =>
+            {
+                self.take(cache, lblk);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets every page of `from..to`, dirty ones too, and returns how many reserved blocks they
+    /// held. The caller holds the inode's `io` lock, so that none is in write-back.
+    pub fn remove_range(&mut self, cache: &PageCache, from: u64, to: u64) -> usize {
+        let before = self.delalloc;
+        let mut gone = Vec::new();
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            let slots = bits(chunk.present & mask(number, from, to));
+            gone.extend(slots.map(|at| number * CHUNK + at as u64));
+        }
+        for lblk in gone {
+            self.take(cache, lblk);
+        }
+        if !self.has_dirty() {
+            self.unlist(cache);
+        }
+        before - self.delalloc
+    }
+
+    /// Removes one page with everything that is counted about it.
+    fn take(&mut self, cache: &PageCache, lblk: u64) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let at = (lblk % CHUNK) as usize;
+        let bit = 1u64 << at;
+        let Some(page) = chunk.slots[at].take() else { return };
+        if (chunk.dirty | chunk.writeback) & bit != 0 {
+            cache.cleaned(1);
+        }
+        self.dirty -= usize::from(chunk.dirty & bit != 0);
+        self.writeback -= usize::from(chunk.writeback & bit != 0);
+        self.delalloc -= usize::from(chunk.delalloc & bit != 0);
+        self.pages -= 1;
+        chunk.present &= !bit;
+        chunk.dirty &= !bit;
+        chunk.writeback &= !bit;
+        chunk.delalloc &= !bit;
+        if chunk.present == 0 {
+            self.chunks.remove(&(lblk / CHUNK));
+        }
+        if page.frame != UNTRACKED {
+            cache.policy.on_remove(&cache.frames, page.frame);
+            cache.frames.release(page.frame);
+        }
+    }
+
+    /// The first page at `from` or later that is dirty or in write-back: data that the extents may
+    /// not show yet (`SEEK_DATA`, extent queries).
+    pub fn next_dirty(&self, from: u64) -> Option<u64> {
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            let waiting = (chunk.dirty | chunk.writeback) & mask(number, from, u64::MAX);
+            if let Some(at) = bits(waiting).next() {
+                return Some(number * CHUNK + at as u64);
+            }
+        }
+        None
+    }
+
+    /// Whether the page is dirty or in write-back.
+    pub fn is_dirty(&self, lblk: u64) -> bool {
+        let bit = 1u64 << (lblk % CHUNK);
+        self.chunks.get(&(lblk / CHUNK)).is_some_and(|c| (c.dirty | c.writeback) & bit != 0)
+    }
+
+    /// Whether the page holds a reserved block.
+    pub fn is_delalloc(&self, lblk: u64) -> bool {
+        let bit = 1u64 << (lblk % CHUNK);
+        self.chunks.get(&(lblk / CHUNK)).is_some_and(|c| c.delalloc & bit != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cache() -> PageCache {
+        let options = crate::options::MountOptions::default();
+        PageCache::new(&options, 4096).expect("the default policy is known")
+    }
+
+    fn page(byte: u8) -> Arc<[u8]> {
+        vec![byte; 4096].into()
+    }
+
+    #[test]
+    fn masks_cover_exactly_the_range() {
+        assert_eq!(mask(0, 0, 64), u64::MAX);
+        assert_eq!(mask(0, 3, 5), 0b11000);
+        assert_eq!(mask(1, 3, 66), 0b11);
+        assert_eq!(mask(1, 128, 200), 0);
+        assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
+    }
+
+    #[test]
+    fn a_reader_keeps_what_it_saw() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        tree.insert_clean(&cache, 70, page(1));
+        let seen = tree.read(&cache, 70).unwrap();
+        assert!(tree.overwrite(&cache, 70, 10, &[9; 4]));
+        assert_eq!(seen[10], 1);
+        let now = tree.read(&cache, 70).unwrap();
+        assert_eq!((now[9], now[10], now[13], now[14]), (1, 9, 9, 1));
+        assert!(!tree.overwrite(&cache, 71, 0, &[0]));
+        assert_eq!((tree.dirty(), cache.dirty_pages()), (1, 1));
+    }
+
+    #[test]
+    fn a_page_written_during_write_back_is_dirty_again() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        tree.insert_dirty(&cache, 5, page(1), true);
+        tree.insert_dirty(&cache, 200, page(2), false);
+        let out = tree.collect(&cache, 0, u64::MAX, 100);
+        assert_eq!(
+            out.iter().map(|o| (o.lblk, o.delalloc)).collect::<Vec<_>>(),
+            [(5, true), (200, false)]
+        );
+        assert!(tree.collect(&cache, 0, u64::MAX, 100).is_empty());
+        tree.overwrite(&cache, 5, 0, &[7]);
+        assert_eq!(out[0].data[0], 1, "stable while it is sent");
+        assert!(tree.collect(&cache, 0, u64::MAX, 100).is_empty(), "one version at a time");
+        tree.end_writeback(&cache, 5, true);
+        tree.end_writeback(&cache, 200, true);
+        assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 0, 1));
+        assert_eq!(tree.next_dirty(0), Some(5));
+        assert_eq!(tree.next_dirty(6), None);
+    }
+
+    #[test]
+    fn a_failed_write_back_leaves_pages_dirty_and_reserved() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        tree.insert_dirty(&cache, 5, page(1), true);
+        let out = tree.collect(&cache, 0, u64::MAX, 100);
+        tree.end_writeback(&cache, out[0].lblk, false);
+        assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 1, 1));
+        assert_eq!(tree.collect(&cache, 0, u64::MAX, 100).len(), 1);
+    }
+
+    #[test]
+    fn collecting_respects_range_and_limit() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        for lblk in 0..40 {
+            tree.insert_dirty(&cache, lblk * 4, page(0), true);
+        }
+        let blocks = |out: Vec<Outgoing>| out.iter().map(|o| o.lblk).collect::<Vec<_>>();
+        assert_eq!(blocks(tree.collect(&cache, 60, 72, 100)), [60, 64, 68]);
+        assert_eq!(blocks(tree.collect(&cache, 0, 200, 2)), [0, 4]);
+    }
+
+    #[test]
+    fn only_clean_idle_pages_are_evicted() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        tree.insert_clean(&cache, 1, page(0));
+        let frame = tree.slot(1).unwrap().1.frame;
+        assert!(!tree.evict(&cache, 1, FrameId(frame.0 + 1)));
+        tree.overwrite(&cache, 1, 0, &[1]);
+        assert!(!tree.evict(&cache, 1, frame));
+        tree.collect(&cache, 0, 9, 9);
+        assert!(!tree.evict(&cache, 1, frame));
+        tree.end_writeback(&cache, 1, true);
+        assert!(tree.evict(&cache, 1, frame));
+        assert_eq!((tree.len(), cache.frames.len()), (0, 0));
+    }
+
+    #[test]
+    fn removing_a_range_returns_its_reservations() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        for lblk in 60..70 {
+            tree.insert_dirty(&cache, lblk, page(0), lblk % 2 == 0);
+        }
+        assert_eq!(tree.remove_range(&cache, 62, 67), 3);
+        assert_eq!((tree.len(), tree.dirty(), tree.delalloc()), (5, 5, 2));
+        assert_eq!(tree.remove_range(&cache, 0, u64::MAX), 2);
+        assert_eq!((tree.len(), cache.dirty_pages(), cache.frames.len()), (0, 0, 0));
+        assert!(tree.chunks.is_empty());
+    }
+
+    #[test]
+    fn zeroing_dirties_only_what_it_changes() {
+        let (cache, mut tree) = (cache(), PageTree::new(12));
+        tree.insert_clean(&cache, 0, page(0));
+        tree.insert_clean(&cache, 1, page(3));
+        assert!(tree.zero(&cache, 0, 100, 4096));
+        assert!(tree.zero(&cache, 1, 100, 4096));
+        assert!(!tree.zero(&cache, 2, 100, 4096));
+        assert_eq!(tree.dirty(), 1);
+        let data = tree.peek(1).unwrap();
+        assert_eq!((data[99], data[100], data[4095]), (3, 0, 0));
+    }
+}

@@ -1,0 +1,219 @@
+//! fsync, fdatasync, syncfs and the periodic write-back.
+//!
+//! ```text
+//!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, if no commit
+//!                                                                              just did one
+//! ```
+//!
+//! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
+//! back earlier may still be in its cache. fdatasync waits for [`crate::inode::Dirty::Data`] changes
+//! only: an overwrite is one data write and one flush.
+//!
+//! Promises: after Ok everything the call covers survives a power cut. After a failed write, flush
+//! or commit the volume is latched and no fsync returns Ok again.
+//!
+//! Locks: `io` of one file at a time; neither `rwsem` nor a handle is held while waiting for the device.
+//!
+//! Tested in `tests/file_io_sync.rs`, with exact request counts.
+
+use crate::error::{FsError, Result};
+use crate::inode::{Dirty, Inode, InodeRef};
+use crate::pagecache::CacheStats;
+use crate::volume::{Inner, Volume};
+use std::sync::atomic::Ordering;
+use syncline_device::{Kind, Origin};
+use syncline_jbd2::Tid;
+
+/// Nanoseconds in a hundredth of a second.
+const NS_PER_CENTISECOND: u64 = 10_000_000;
+
+/// Age at which timestamps that lazytime kept in memory are written (`dirtytime_expire_seconds`).
+const LAZY_EXPIRE_NS: u64 = 12 * 60 * 60 * 1_000_000_000;
+
+impl Volume {
+    /// Makes the file durable: its data, and with `datasync` false its inode whatever changed;
+    /// with `datasync` true only what is needed to read the data back. For directories and other
+    /// inodes: their metadata.
+    ///
+    /// # Errors
+    /// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks for
+    /// delayed data cannot be had.
+    pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
+        self.0.fsync_range(inode, 0, u64::MAX, datasync)
+    }
+
+    /// Makes everything on the volume durable.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn syncfs(&self) -> Result<()> {
+        self.0.sync_all()
+    }
+
+    /// Writes dirty data of a byte range to the device, without making it durable
+    /// (`sync_file_range` with WRITE and WAIT_AFTER). Returns the pages sent.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn writeback_range(&self, inode: &InodeRef, offset: u64, len: u64) -> Result<usize> {
+        let (from, to) = self.0.blocks_of(offset, len);
+        self.0.write_back(inode, from, to, true)
+    }
+
+    /// What Linux does in the background: commits the running transaction at its age, writes back
+    /// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
+    /// at any time; with a wall clock by a maintenance thread, with a virtual one by the simulation.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn tick(&self, now_ns: u64) -> Result<()> {
+        let Ok(journal) = self.0.journal() else { return Ok(()) };
+        self.0.latch.check()?;
+        journal.tick(now_ns)?;
+        self.0.periodic_writeback(now_ns)
+    }
+
+    /// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        let journal = self.0.journal().ok()?;
+        let deadlines = [journal.next_deadline_ns(), self.0.writeback_deadline_ns()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// Figures of the page cache.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.0.pages.stats()
+    }
+}
+
+impl Inner {
+    /// First block and block after the last one of a byte range.
+    fn blocks_of(&self, offset: u64, len: u64) -> (u64, u64) {
+        let block_size = self.block_size() as u64;
+        (offset / block_size, offset.saturating_add(len).div_ceil(block_size))
+    }
+
+    /// [`Volume::fsync`] of the bytes `offset..offset + len`, and of the whole inode.
+    pub(crate) fn fsync_range(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: u64,
+        datasync: bool,
+    ) -> Result<()> {
+        self.latch.check()?;
+        if self.journal().is_err() {
+            return Ok(());
+        }
+        let (from, to) = self.blocks_of(offset, len);
+        self.write_back(inode, from, to, true)?;
+        if !datasync {
+            self.write_lazy_times_of(inode)?;
+        }
+        let tid = {
+            let st = inode.state.read();
+            if datasync { st.datasync_tid } else { st.sync_tid }
+        };
+        self.commit_or_flush(tid, Kind::Data { inode: u64::from(inode.ino) })
+    }
+
+    /// Waits until `tid` is on disk and everything written before this call is durable.
+    fn commit_or_flush(&self, tid: Tid, kind: Kind) -> Result<()> {
+        let journal = self.journal()?;
+        if !journal.commit(tid)?.flushed {
+            self.flush_device(kind)?;
+        }
+        // An abort between the two means that something acknowledged by the device was lost.
+        self.latch.check()
+    }
+
+    fn flush_device(&self, kind: Kind) -> Result<()> {
+        if !self.dev.geometry().volatile_cache {
+            return Ok(());
+        }
+        self.dev.flush(Origin::new(kind, true)).map_err(|err| self.fail(FsError::Io(err)))
+    }
+
+    /// Writes timestamps that lazytime kept in memory.
+    fn write_lazy_times_of(&self, inode: &Inode) -> Result<()> {
+        if !inode.state.read().times_dirty {
+            return Ok(());
+        }
+        let mut h = self.start(1)?;
+        let mut st = inode.state.write();
+        self.write_inode(&mut h, inode, &mut st, Dirty::Times)
+    }
+
+    /// Writes back every dirty file, oldest first.
+    pub(crate) fn write_back_all(&self, sync: bool) -> Result<()> {
+        self.write_back_files(sync, |_| true)
+    }
+
+    /// Writes back the dirty files in the order of (dirtied, inode) while `go_on(dirtied_ns)` says
+    /// so. Bounded by the files that are dirty now: those that get dirty meanwhile are younger, and
+    /// the walk ends at the present time.
+    fn write_back_files(&self, sync: bool, go_on: impl Fn(u64) -> bool) -> Result<()> {
+        let now = self.clock.now_ns();
+        let mut after = None;
+        let mut result = Ok(());
+        while let Some(file) = self.pages.next_dirty_file(after) {
+            if file.0 > now || !go_on(file.0) {
+                break;
+            }
+            after = Some(file);
+            let Some(inode) = self.cached_inode(file.1) else { continue };
+            if let Err(err) = self.write_back(&inode, 0, u64::MAX, sync) {
+                self.latch.check()?;
+                result = Err(err);
+            }
+        }
+        result
+    }
+
+    /// [`Volume::syncfs`].
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        self.latch.check()?;
+        let Ok(journal) = self.journal() else { return Ok(()) };
+        self.write_back_all(true)?;
+        self.write_lazy_times()?;
+        let tid = journal.running_tid().unwrap_or_else(|| journal.committed_tid());
+        self.commit_or_flush(tid, Kind::Other)?;
+        // `sync_blockdev`: what is committed goes to its place, without a flush.
+        Ok(journal.write_back()?)
+    }
+
+    /// The periodic part of write-back, to be called at [`Inner::writeback_deadline_ns`] or whenever:
+    /// every `dirty_writeback_centisecs` it writes the files that have been dirty for
+    /// `dirty_expire_centisecs`, and above `dirty_background_ratio` the oldest whatever their age.
+    pub(crate) fn periodic_writeback(&self, now_ns: u64) -> Result<()> {
+        if self.journal().is_err() || now_ns < self.writeback_due_ns() {
+            return Ok(());
+        }
+        self.pages.last_writeback_ns.store(now_ns, Ordering::Relaxed);
+        let lazy_since_ns = self.pages.lazy_since_ns.load(Ordering::Relaxed);
+        if lazy_since_ns == 0 || now_ns >= lazy_since_ns.saturating_add(LAZY_EXPIRE_NS) {
+            self.pages.lazy_since_ns.store(now_ns, Ordering::Relaxed);
+            if lazy_since_ns != 0 {
+                self.write_lazy_times()?;
+            }
+        }
+        let expire_ns = u64::from(self.options.dirty_expire_centisecs) * NS_PER_CENTISECOND;
+        self.write_back_files(false, |dirtied_ns| {
+            dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
+        })
+    }
+
+    fn writeback_due_ns(&self) -> u64 {
+        let interval = u64::from(self.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
+        self.pages.last_writeback_ns.load(Ordering::Relaxed).saturating_add(interval)
+    }
+
+    /// When [`Inner::periodic_writeback`] has something to do next; `None` while nothing is dirty.
+    pub(crate) fn writeback_deadline_ns(&self) -> Option<u64> {
+        self.pages.next_dirty_file(None).map(|(dirtied_ns, _)| {
+            let interval = u64::from(self.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
+            // The timer starts with the first dirty page (`wb_wakeup_delayed`).
+            self.writeback_due_ns().max(dirtied_ns.saturating_add(interval))
+        })
+    }
+}

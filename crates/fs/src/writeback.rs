@@ -1,0 +1,308 @@
+//! Write-back of one file: allocate, write the data in place, then install the blocks.
+//!
+//! ```text
+//!   io locked --> collect dirty pages (snapshots) --> plan: where each run goes
+//!      | allocate: delayed blocks get places in memory only
+//!      v
+//!   write: one plug of data, no handle, no state lock held
+//!      v
+//!   install: handle(s): bitmap bits, extents, unwritten -> written, i_blocks, i_disksize
+//!      v
+//!   pages clean, unless somebody wrote to them meanwhile
+//! ```
+//!
+//! Promises ("install after write", the ordered mode)
+//! - No transaction ever points at a block whose data was not written before the transaction could
+//!   commit; the commit's flush makes that data durable before its commit record. So a crash shows no
+//!   stale data.
+//! - i_disksize covers only what was written; in each handle it grows with the extents.
+//! - An overwrite of written blocks starts no handle at all.
+//! - A failed write latches the volume: the pages stay dirty, every later fsync fails.
+//!
+//! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left for
+//! the next call, so a call ends however fast others write.
+//!
+//! Tested in `tests/file_io.rs`.
+
+use crate::balloc::{Range, Source};
+use crate::error::{FsError, Result};
+use crate::file::Run;
+use crate::inode::{Dirty, Inode, InodeState};
+use crate::pagecache::Outgoing;
+use crate::volume::Inner;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use syncline_device::{Kind, Origin, Plug};
+use syncline_jbd2::Handle;
+
+/// Pages in one pass.
+const PASS_PAGES: usize = 8192;
+
+/// Journal credits of one handle that installs several segments.
+const HANDLE_CREDITS: u32 = 64;
+
+/// What has to be done about a segment once its data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// The blocks were in use already.
+    Nothing,
+    /// Unwritten blocks become written.
+    Convert,
+    /// Blocks taken in memory, from reserved ones or not, go into bitmap and extents.
+    Install(Source),
+}
+
+/// Consecutive logical blocks that go to consecutive physical ones.
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    lblk: u64,
+    pblk: u64,
+    len: u32,
+    after: After,
+    /// Its pages hold reserved blocks.
+    reserved: bool,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.lblk + u64::from(self.len)
+    }
+}
+
+impl Inner {
+    /// Writes back the dirty pages of blocks `from..to` that are dirty now. Returns how many were
+    /// sent. `sync`: somebody waits for it (the requests say so).
+    ///
+    /// Takes `io`; the caller holds nothing below it.
+    ///
+    /// # Errors
+    /// [`FsError::Latched`] and [`FsError::ReadOnly`]; I/O errors, which latch the volume;
+    /// [`FsError::NoSpace`] if index blocks cannot be had, which leaves the pages dirty.
+    pub(crate) fn write_back(
+        &self,
+        inode: &Inode,
+        from: u64,
+        to: u64,
+        sync: bool,
+    ) -> Result<usize> {
+        if !inode.pages.lock().has_dirty() {
+            return Ok(0);
+        }
+        self.check_writable()?;
+        let _io = inode.io.lock();
+        let (mut next, mut sent) = (from, 0);
+        let result = loop {
+            let (size, batch) = {
+                let st = inode.state.read();
+                let batch = inode.pages.lock().collect(&self.pages, next, to, PASS_PAGES);
+                (st.size, batch)
+            };
+            let Some(last) = batch.last() else { break Ok(()) };
+            next = last.lblk + 1;
+            sent += batch.len();
+            if let Err(err) = self.write_batch(inode, size, batch, sync) {
+                break Err(err);
+            }
+        };
+        inode.pages.lock().settle(&self.pages, &*self.clock);
+        result.map(|()| sent)
+    }
+
+    fn write_batch(
+        &self,
+        inode: &Inode,
+        size: u64,
+        mut batch: Vec<Outgoing>,
+        sync: bool,
+    ) -> Result<()> {
+        self.zero_behind_end(&mut batch, size);
+        let (mut segments, mut installed) = (Vec::new(), 0);
+        let result = self
+            .plan(inode, &batch, &mut segments)
+            .and_then(|()| self.send(inode, &batch, &segments, sync))
+            .and_then(|()| self.install(inode, &segments, size, &mut installed));
+        let (done, undone) = segments.split_at(installed);
+        self.cancel(undone);
+        let written_end = match &result {
+            Ok(()) => u64::MAX,
+            Err(_) => done.last().map_or(0, Segment::end),
+        };
+        let mut tree = inode.pages.lock();
+        for page in &batch {
+            tree.end_writeback(&self.pages, page.lblk, page.lblk < written_end);
+        }
+        result
+    }
+
+    /// What is sent of the block that holds the end of the file is zero behind it.
+    fn zero_behind_end(&self, batch: &mut [Outgoing], size: u64) {
+        let block_size = self.block_size() as u64;
+        let Some(last) = batch.last_mut() else { return };
+        let used = size.saturating_sub(last.lblk.saturating_mul(block_size));
+        if used < block_size && last.data[used as usize..].iter().any(|byte| *byte != 0) {
+            Arc::make_mut(&mut last.data)[used as usize..].fill(0);
+        }
+    }
+
+    /// Finds or allocates a place for every page of the batch. What `segments` holds after an error
+    /// has to be cancelled.
+    fn plan(&self, inode: &Inode, batch: &[Outgoing], segments: &mut Vec<Segment>) -> Result<()> {
+        let mut rest = batch;
+        while let Some(first) = rest.first() {
+            // One run: consecutive blocks that are all delayed or all not.
+            let same = |i: u64, page: &Outgoing| {
+                page.lblk == first.lblk + i && page.delalloc == first.delalloc
+            };
+            let len = (0..).zip(rest).take_while(|(i, page)| same(*i, page)).count();
+            for run in self.map_range(inode, first.lblk, first.lblk + len as u64)? {
+                self.plan_mapped(inode, &run, first.delalloc, segments)?;
+            }
+            rest = &rest[len..];
+        }
+        Ok(())
+    }
+
+    fn plan_mapped(
+        &self,
+        inode: &Inode,
+        run: &Run,
+        reserved: bool,
+        segments: &mut Vec<Segment>,
+    ) -> Result<()> {
+        let after = match (run.is_hole(), run.unwritten) {
+            (true, _) => return self.plan_hole(inode, run, reserved, segments),
+            (false, true) => After::Convert,
+            (false, false) => After::Nothing,
+        };
+        // A batch has fewer than 2^32 pages.
+        let len = run.len as u32;
+        segments.push(Segment { lblk: run.lblk, pblk: run.pblk, len, after, reserved });
+        Ok(())
+    }
+
+    /// Allocates, in memory, for a hole.
+    fn plan_hole(
+        &self,
+        inode: &Inode,
+        hole: &Run,
+        reserved: bool,
+        segments: &mut Vec<Segment>,
+    ) -> Result<()> {
+        let source = match reserved {
+            true => Source::Reserved,
+            false => self.balloc.unreserved(),
+        };
+        let (mut lblk, end) = (hole.lblk, hole.lblk + hole.len);
+        while lblk < end {
+            let before = segments.last().filter(|last| last.end() == lblk);
+            let goal = before.map(|last| last.pblk + u64::from(last.len));
+            let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
+            let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
+            let range = {
+                let st = inode.state.read();
+                self.allocate_blocks(inode, &st, (at, want), source, goal)?
+            };
+            let (pblk, len, after) = (range.start, range.len, After::Install(source));
+            segments.push(Segment { lblk, pblk, len, after, reserved });
+            lblk += u64::from(range.len.max(1));
+        }
+        Ok(())
+    }
+
+    /// Gives back what was allocated and will not be installed.
+    fn cancel(&self, segments: &[Segment]) {
+        for segment in segments {
+            if let After::Install(source) = segment.after {
+                let range = Range { start: segment.pblk, len: segment.len };
+                self.balloc.cancel(range, source);
+            }
+        }
+    }
+
+    /// Writes the data in place: one plug, gathered from the pages without a copy.
+    fn send(
+        &self,
+        inode: &Inode,
+        batch: &[Outgoing],
+        segments: &[Segment],
+        sync: bool,
+    ) -> Result<()> {
+        let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, sync);
+        let mut plug = Plug::new();
+        let mut pages = batch;
+        for segment in segments {
+            let (these, rest) = pages.split_at((segment.len as usize).min(pages.len()));
+            let offset = self.block_offset(segment.pblk);
+            plug.write_run(offset, these.iter().map(|page| &*page.data), origin);
+            pages = rest;
+        }
+        plug.submit(&*self.dev).map_err(|err| self.fail(FsError::Io(err)))?;
+        self.pages.written.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes the written segments part of the file. `installed` counts those that are.
+    fn install(
+        &self,
+        inode: &Inode,
+        segments: &[Segment],
+        size: u64,
+        installed: &mut usize,
+    ) -> Result<()> {
+        let credits = self.map_credits(&inode.state.read());
+        let per_handle = (HANDLE_CREDITS / credits.max(1)).max(1);
+        for group in segments.chunks(per_handle as usize) {
+            let end = group.last().map_or(0, Segment::end) * self.block_size() as u64;
+            let grows = end.min(size) > inode.state.read().raw.i_size;
+            let plain = |segment: &Segment| segment.after == After::Nothing && !segment.reserved;
+            if !grows && group.iter().all(plain) {
+                *installed += group.len();
+                continue;
+            }
+            let mut h = self.start(1 + credits * group.len() as u32)?;
+            let mut st = inode.state.write();
+            let mut result = Ok(());
+            for segment in group {
+                result = self.install_one(&mut h, inode, &mut st, segment);
+                if result.is_err() {
+                    break;
+                }
+                *installed += 1;
+                // A truncate cannot run now (`io`), so the size is still at least this.
+                let end = segment.end().saturating_mul(self.block_size() as u64);
+                st.raw.i_size = st.raw.i_size.max(end.min(size));
+            }
+            // What was installed before an error is part of the file.
+            self.write_inode(&mut h, inode, &mut st, Dirty::Data)?;
+            result?;
+        }
+        Ok(())
+    }
+
+    fn install_one(
+        &self,
+        h: &mut Handle,
+        inode: &Inode,
+        st: &mut InodeState,
+        segment: &Segment,
+    ) -> Result<()> {
+        let lblk = u32::try_from(segment.lblk).map_err(|_| FsError::TooBig)?;
+        let range = Range { start: segment.pblk, len: segment.len };
+        match segment.after {
+            After::Nothing => {}
+            After::Convert => {
+                // One extent, so one step; the mapping of this range came from it.
+                self.convert_extent(h, inode, st, (lblk, lblk + segment.len), false)?;
+            }
+            After::Install(_) => self.install_extent(h, inode, st, lblk, range, false)?,
+        }
+        if segment.reserved {
+            st.reserved_blocks = st.reserved_blocks.saturating_sub(u64::from(segment.len));
+            if !matches!(segment.after, After::Install(_)) {
+                // Somebody allocated below a delayed page: its reservation is not needed.
+                self.balloc.release(u64::from(segment.len));
+            }
+        }
+        Ok(())
+    }
+}
