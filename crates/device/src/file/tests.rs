@@ -71,6 +71,37 @@ fn a_file_behaves_as_memory_in_every_mode() {
 }
 
 #[test]
+fn threads_share_a_file_and_its_ring() {
+    for options in every_mode() {
+        let (_dir, path) = image(4 << 20);
+        let device = FileDevice::open(&path, options).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let device = &device;
+                scope.spawn(move || {
+                    let page = [thread as u8 + 1; 4096];
+                    for round in 0..16 {
+                        let mut plug = Plug::new();
+                        for i in 0..8 {
+                            // Every other page, so that nothing merges.
+                            let number = (thread * 128 + round * 8 + i) * 2;
+                            plug.write(number * 4096, &page, OTHER);
+                        }
+                        plug.submit(device).unwrap();
+                    }
+                });
+            }
+        });
+        let mut all = vec![0; 4 << 20];
+        device.read(0, &mut all, OTHER).unwrap();
+        for (number, page) in all.chunks(4096).enumerate() {
+            let expected = if number % 2 == 0 { (number / 256) as u8 + 1 } else { 0 };
+            assert!(page.iter().all(|&b| b == expected), "page {number}, {options:?}");
+        }
+    }
+}
+
+#[test]
 fn a_second_writer_is_refused_and_readers_share() {
     let (_dir, path) = image(8192);
     let options = FileOptions::default();
