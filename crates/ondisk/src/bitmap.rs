@@ -1,8 +1,8 @@
 //! Block and inode bitmaps: bit n is bit `n % 8` of byte `n / 8`; set means used.
 //!
 //! All functions work on plain byte slices and treat bits past the end of the slice as used, so a
-//! search ends and no index panics. Searches and range updates go 64 bits at a time. Tested here
-//! against bit-by-bit versions (proptest).
+//! search ends and no index panics. Searches and range updates go 64 bits at a time. Tested
+//! against bit-by-bit versions in `tests/properties.rs`.
 
 /// Whether bit `bit` is set; true past the end.
 #[inline]

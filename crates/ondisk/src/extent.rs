@@ -10,9 +10,11 @@
 //! [`Node`] is a checked view: it exists only over bytes whose header, order and block ranges are
 //! right, so searches need no further checks. [`NodeMut`] edits the raw bytes of one node; keeping
 //! a whole tree in shape (splitting, growing, freeing) is the file system's work, with these as the
-//! steps. Tested here and in `tests/images.rs`.
+//! steps. Tested in `tests/rejections.rs` and `tests/images.rs`.
+//!
+//! This file is long because the checked view and the editor share the entry layout.
 
-use crate::bytes::{hi32, join32, le16, le32, lo16, lo32, put_le16, put_le32};
+use crate::bytes::{hi32, join32, le16, le32, lo16, lo32, put_bytes, put_le16, put_le32};
 use crate::checksum;
 use crate::error::{OndiskError, Result};
 
@@ -417,9 +419,8 @@ impl<'a> NodeMut<'a> {
     }
 
     fn open_gap(&mut self, i: usize) -> Result<()> {
-        let node = self.as_node();
-        let (entries, full) = (node.len(), node.is_full());
-        if full {
+        let entries = self.as_node().len();
+        if self.as_node().is_full() {
             return Err(OndiskError::Full { what: WHAT });
         }
         if i > entries {
@@ -457,9 +458,7 @@ impl<'a> NodeMut<'a> {
             return Err(OndiskError::Full { what: WHAT });
         }
         let src = self.raw.get(entry_offset(from)..entry_offset(from + count)).unwrap_or(&[]);
-        if let Some(dst) = other.raw.get_mut(entry_offset(have)..entry_offset(have + count)) {
-            dst.copy_from_slice(src);
-        }
+        put_bytes(other.raw, entry_offset(have), src);
         other.set_len(have + count);
         self.remove(from..from + count);
         Ok(())

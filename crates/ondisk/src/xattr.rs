@@ -11,7 +11,7 @@
 //! name) and hashed, those of an inode have `e_hash` 0. Values in inodes of their own (`ea_inode`)
 //! are refused by name when read. [`get`] and [`Entries`] work in place; [`XattrSet`] edits by
 //! rebuilding the area, which also packs it. ACL bytes and the other contents are not interpreted.
-//! Tested here (also against a map, proptest) and in `tests/images.rs`.
+//! Tested in `tests/rejections.rs` (also against a map, proptest) and in `tests/images.rs`.
 
 use std::ops::Range;
 
@@ -177,7 +177,9 @@ impl<'a> Entries<'a> {
         if start < next {
             return None;
         }
-        self.area.get(start..start.checked_add(size)?)
+        // The padding after a value belongs to it and must be inside as well, as Linux asks.
+        let padded = size.checked_add(3)? & !3;
+        self.area.get(start..start.checked_add(padded)?)?.get(..size)
     }
 }
 

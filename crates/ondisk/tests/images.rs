@@ -1,5 +1,5 @@
-//! Every structure of images made by stock mke2fs: it decodes, its checksum matches, and encoding what
-//! was decoded changes no byte.
+//! Every structure of images made by stock mke2fs: it decodes, its checksum matches, and encoding
+//! what was decoded changes no byte.
 
 mod common;
 
@@ -11,8 +11,8 @@ use syncline_ondisk::htree::NodeKind;
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::jbd2::JournalSuperblock;
 use syncline_ondisk::{
-    Geometry, GroupDesc, Inode, Superblock, bitmap, blockmap, checksum, dir, extent, htree, mmp,
-    orphan_file, xattr,
+    Geometry, GroupDesc, Inode, Superblock, Timestamp, bitmap, blockmap, checksum, dir, extent,
+    htree, mmp, orphan_file, xattr,
 };
 
 struct Fs {
@@ -249,10 +249,11 @@ fn journals_orphan_files_and_mmp(name: &str, fs: &Fs) {
     }
 }
 
-/// A directory with an index, a fragmented file with extent blocks, and xattrs, all made by e2fsprogs.
+/// A directory with an index, a fragmented file with extent blocks, and xattrs, all made by
+/// e2fsprogs.
 #[test]
 fn populated_image() {
-    let tree = tempfile::tempdir().unwrap();
+    let tree = common::temp_dir();
     let many = tree.path().join("many");
     std::fs::create_dir(&many).unwrap();
     for i in 0..3000 {
@@ -272,7 +273,7 @@ fn populated_image() {
             return skip("populated_image", "mke2fs -d is not available");
         };
         if unsigned {
-            image.debugfs("set_super_value flags 2");
+            image.debugfs_write("set_super_value flags 2");
         }
         // e2fsck -D makes the index: mke2fs does not.
         let e2fsck = common::program("e2fsck").unwrap();
@@ -284,11 +285,13 @@ fn populated_image() {
             .status;
         assert!(status.code().is_some_and(|code| code < 2));
         for i in 0..3 {
-            image.debugfs(&format!("ea_set sparse user.key{i} value-{i}"));
+            image.debugfs_write(&format!("ea_set sparse user.key{i} value-{i}"));
         }
-        image.debugfs(&format!("ea_set sparse user.large {}", "v".repeat(300)));
-        image.debugfs(&format!("ea_set sparse user.second {}", "w".repeat(200)));
-        check_populated(&Fs::new(image));
+        image.debugfs_write(&format!("ea_set sparse user.large {}", "v".repeat(300)));
+        image.debugfs_write(&format!("ea_set sparse user.second {}", "w".repeat(200)));
+        let fs = Fs::new(image);
+        check_populated(&fs);
+        rewrite_and_fsck(&fs);
     }
 }
 
@@ -335,6 +338,61 @@ fn check_populated(fs: &Fs) {
         assert_eq!(set.get(x.index, x.name), Some(x.value));
     }
     assert_eq!(xattr::XattrSet::decode(&again, xattr::Place::Block).unwrap().len(), set.len());
+}
+
+/// Rebuilds both xattr areas, a linear directory and an index block with our encoders, in the
+/// image: e2fsck must find nothing.
+fn rewrite_and_fsck(fs: &Fs) {
+    use xattr::{Place, XattrSet};
+    let mut bytes = fs.bytes.clone();
+    let mut put = |at: u64, new: &[u8]| {
+        let at = usize::try_from(at).unwrap();
+        bytes[at..at + new.len()].copy_from_slice(new);
+    };
+    let ino = lookup(fs, 2, "sparse");
+    let mut inode = fs.inode(ino);
+    let mut set = XattrSet::decode(fs.block(inode.i_file_acl), Place::Block).unwrap();
+    set.set(1, b"b", b"odd").unwrap();
+    set.set(1, b"aaa", b"").unwrap();
+    set.set(6, b"z", b"four").unwrap();
+    set.remove(1, b"large");
+    let mut raw = fs.block(inode.i_file_acl).to_vec();
+    set.encode_block(&mut raw, 1).unwrap();
+    assert!(xattr::block_hash(&raw) != 0);
+    xattr::set_block_checksum(&mut raw, inode.i_file_acl, fs.sb.csum_seed());
+    put(inode.i_file_acl * fs.geo.block_size as u64, &raw);
+
+    let mut raw = fs.inode_bytes(ino).to_vec();
+    let range = inode.xattr_range(raw.len()).unwrap();
+    let mut set = XattrSet::decode(&raw[range.clone()], Place::Inode).unwrap();
+    assert!(set.remove(1, b"key0"));
+    set.set(1, b"key9", b"12345").unwrap();
+    set.encode_inode(&mut raw[range]).unwrap();
+    inode.i_mtime = Timestamp { seconds: -5, nanoseconds: 7 };
+    inode.encode_into(&mut raw, Some(fs.seed(ino))).unwrap();
+    let (group, index) = fs.geo.inode_group(ino).unwrap();
+    let (nr, at) = fs.geo.inode_slot(index);
+    let table = fs.desc(group).bg_inode_table + u64::from(nr);
+    put(table * fs.geo.block_size as u64 + at as u64, &raw);
+
+    let format = dir::DirFormat::new(&fs.sb);
+    let at = fs.map(2, 0).unwrap();
+    let mut raw = fs.block(at).to_vec();
+    let old = dir::find(&raw, &format, b"link").unwrap().unwrap();
+    let (offset, target, kind) = (old.offset, old.inode, old.file_type);
+    dir::remove(&mut raw, &format, offset).unwrap();
+    dir::insert(&mut raw, &format, b"a new and longer name", target, kind).unwrap();
+    dir::set_checksum(&mut raw, &format, fs.seed(2));
+    put(at * fs.geo.block_size as u64, &raw);
+
+    std::fs::write(fs.image.path(), &bytes).unwrap();
+    let (code, output) = fs.image.e2fsck();
+    assert_eq!(code, 0, "{output}");
+    let listed = fs.image.debugfs("ea_list sparse");
+    for want in ["user.aaa", "user.key9", "security.z"] {
+        assert!(listed.contains(want), "{listed}");
+    }
+    assert!(fs.image.debugfs("ls -l").contains("a new and longer name"));
 }
 
 /// Every name of an indexed directory lies in the leaf that its hash asks for.

@@ -310,7 +310,10 @@ proptest! {
     }
 
     #[test]
-    fn times_round_trip(seconds in -0x8000_0000i64..0x3_8000_0000, nanoseconds in 0u32..1_000_000_000) {
+    fn times_round_trip(
+        seconds in -0x8000_0000i64..0x3_8000_0000,
+        nanoseconds in 0u32..1_000_000_000,
+    ) {
         let mut inode = Inode::new(0x81a4, 32);
         let time = Timestamp { seconds, nanoseconds };
         (inode.i_atime, inode.i_mtime, inode.i_ctime, inode.i_crtime) = (time, time, time, time);

@@ -49,10 +49,19 @@ impl Image {
         std::fs::read(self.path()).unwrap()
     }
 
-    /// Runs one debugfs request, writable, and gives its output.
+    /// Runs one debugfs request that changes the image.
+    pub fn debugfs_write(&self, request: &str) {
+        self.run_debugfs(&["-w", "-R", request]);
+    }
+
+    /// Runs one debugfs request and gives its output. Not writable: with `mmp` that waits 11 s.
     pub fn debugfs(&self, request: &str) -> String {
+        self.run_debugfs(&["-R", request])
+    }
+
+    fn run_debugfs(&self, args: &[&str]) -> String {
         let out = Command::new(program("debugfs").expect("it comes with mke2fs"))
-            .args(["-w", "-R", request])
+            .args(args)
             .arg(self.path())
             .output()
             .unwrap();
@@ -70,11 +79,16 @@ impl Image {
     }
 }
 
+/// A directory in memory where there is such a place: e2fsprogs sync, which costs seconds on a
+/// disk.
+pub fn temp_dir() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap()
+}
+
 /// Makes an image. `None`: mke2fs is missing or refuses the options (an older one).
 pub fn mke2fs(size_mib: u64, args: &[&str], populate: Option<&Path>) -> Option<Image> {
-    // In memory where there is such a place: mke2fs and e2fsck sync, which costs seconds on a disk.
-    let shm = Path::new("/dev/shm");
-    let dir = if shm.is_dir() { tempfile::tempdir_in(shm) } else { tempfile::tempdir() }.unwrap();
+    let dir = temp_dir();
     let image = Image { dir };
     std::fs::File::create(image.path()).unwrap().set_len(size_mib << 20).unwrap();
     let mut command = Command::new(program("mke2fs")?);
