@@ -163,6 +163,19 @@ fn the_last_block_of_a_file_is_reachable() {
 }
 
 #[test]
+fn a_tree_that_was_emptied_is_a_leaf_again() {
+    let mut tree = Memory::new();
+    for i in 0..500_u32 {
+        insert(&mut tree, extent(i * 2, 1, 10_000 + u64::from(i) * 3, false)).unwrap();
+    }
+    remove(&mut tree, 0, 2000, &mut |_, _| Ok(true)).unwrap();
+    assert!(tree.walk().is_empty() && tree.blocks.is_empty());
+    assert_eq!(Node::parse(&tree.root, &tree.limits()).unwrap().depth(), 0);
+    insert(&mut tree, extent(3, 1, 7, false)).unwrap();
+    assert_eq!(tree.walk().len(), 1);
+}
+
+#[test]
 fn mapping_a_block_twice_is_corruption() {
     let mut tree = Memory::new();
     insert(&mut tree, extent(10, 10, 100, false)).unwrap();
@@ -195,7 +208,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (0_u32..600, 1_u32..6, any::<bool>(), 0_u64..2)
             .prop_map(|(block, len, unwritten, gap)| Step::Insert { block, len, unwritten, gap }),
-        2 => (0_u32..600, 1_u32..80, 1_u32..20)
+        2 => (0_u32..600, prop_oneof![6 => 1_u32..80, 1 => Just(700)], 1_u32..20)
             .prop_map(|(from, len, stop)| Step::Remove { from, len, stop }),
         3 => (0_u32..600, 1_u32..30, any::<bool>())
             .prop_map(|(from, len, unwritten)| Step::Convert { from, len, unwritten }),

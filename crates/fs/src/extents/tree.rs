@@ -207,36 +207,33 @@ fn fix_keys<S: NodeStore>(store: &mut S, steps: &[Step], level: usize, key: u32)
     Ok(())
 }
 
-/// The node at `level` has no entries left: frees it and takes it out of its parent.
+/// The node at `level` has no entries left: frees it and takes it out of its parent. A root without
+/// entries becomes a leaf in the same edit, as an index node is never empty.
 fn prune<S: NodeStore>(store: &mut S, steps: &[Step], level: usize) -> Result<()> {
     let mut level = level;
-    loop {
-        let Some(step) = steps.get(level) else { return Ok(()) };
-        let Some(block) = step.block else {
-            return store.edit(None, &mut |node| {
-                node.set_depth(0);
-                Ok(())
-            });
-        };
+    while let Some(block) = steps.get(level).and_then(|step| step.block) {
         store.free(block)?;
         level -= 1;
         let Some(parent) = steps.get(level) else { return Ok(()) };
         let at = parent.at;
         let node = parent.node(store)?;
         let (left, next) = (node.len() - 1, node.first_block(at + 1));
-        store.edit(parent.block, &mut |node| {
-            node.remove(at..at + 1);
-            Ok(())
-        })?;
-        if left > 0 {
-            if at == 0
-                && let Some(key) = next
-            {
-                fix_keys(store, steps, level, key)?;
-            }
-            return Ok(());
+        if left > 0 || parent.block.is_none() {
+            store.edit(parent.block, &mut |node| {
+                node.remove(at..at + 1);
+                if left == 0 {
+                    node.set_depth(0);
+                }
+                Ok(())
+            })?;
+            return match next {
+                Some(key) if at == 0 => fix_keys(store, steps, level, key),
+                _ => Ok(()),
+            };
         }
+        // The parent goes as well: no need to change it first.
     }
+    Ok(())
 }
 
 /// Makes room in the node at `level`, or, if its parent is full, there. One step at a time; the

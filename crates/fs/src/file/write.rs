@@ -117,7 +117,7 @@ impl Inner {
 
     /// Largest size of a file in bytes: 2^32 - 1 blocks with extents, what three levels of indirect
     /// blocks reach without.
-    fn size_limit(&self, extents: bool) -> u64 {
+    pub(crate) fn size_limit(&self, extents: bool) -> u64 {
         let per_block = self.block_size() as u64 / 4;
         let indirect = 12 + per_block + per_block.pow(2) + per_block.pow(3);
         let blocks = if extents { u64::MAX } else { indirect };
