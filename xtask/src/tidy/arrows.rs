@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 17] = [
+const BELOW: [(&str, &[&str]); 18] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -59,7 +59,8 @@ const BELOW: [(&str, &[&str]); 17] = [
             "export",
         ],
     ),
-    // For tests only: nothing depends on it but through dev-dependencies.
+    // For tests only: nothing depends on these two but through dev-dependencies.
+    ("testkit", &[]),
     (
         "model",
         &[
@@ -75,6 +76,7 @@ const BELOW: [(&str, &[&str]); 17] = [
             "flashlite",
             "recorder",
             "workload",
+            "testkit",
         ],
     ),
     ("xtask", &[]),
@@ -154,6 +156,7 @@ mod tests {
         assert!(found("jbd2", &on("dependencies", "ondisk")).is_empty());
         assert!(found("jbd2", &on("dependencies", "fs"))[0].contains("jbd2 must not use fs"));
         assert!(found("fs", &on("dependencies", "model"))[0].contains("must not use model"));
+        assert!(found("cli", &on("dependencies", "testkit"))[0].contains("must not use testkit"));
         assert!(found("fs", &on("dev-dependencies", "model")).is_empty());
         assert!(found("fs", &on("dev-dependencies", "cli"))[0].contains("put them into cli"));
         assert_eq!(found("device", &on("target.'cfg(unix)'.dependencies", "nand")).len(), 1);

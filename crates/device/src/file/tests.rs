@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use syncline_testkit::{Need, require};
 use tempfile::TempDir;
 
 use super::*;
@@ -164,11 +165,12 @@ impl Drop for Undo {
 
 #[test]
 fn a_loop_device_works_and_a_mounted_one_is_refused() {
-    let (dir, path) = image(16 << 20);
-    let Some(node) = run("losetup", &["--find", "--show", path.to_str().unwrap()]) else {
-        println!("skipped: no loop device can be set up here (root is needed)");
+    const NAME: &str = "a_loop_device_works_and_a_mounted_one_is_refused";
+    if !require(NAME, &[Need::Root, Need::Loop, Need::E2fsck]) {
         return;
-    };
+    }
+    let (dir, path) = image(16 << 20);
+    let node = run("losetup", &["--find", "--show", path.to_str().unwrap()]).unwrap();
     let _loop_device = Undo("losetup", vec!["--detach".to_string(), node.clone()]);
     for options in every_mode() {
         match FileDevice::open(Path::new(&node), options) {
@@ -184,10 +186,7 @@ fn a_loop_device_works_and_a_mounted_one_is_refused() {
     std::fs::create_dir(&mount_point).unwrap();
     let mount_point = mount_point.to_str().unwrap().to_string();
     let made = run("mke2fs", &["-q", "-F", "-t", "ext4", &node]);
-    if made.and_then(|_| run("mount", &[&node, &mount_point])).is_none() {
-        println!("skipped: no ext4 can be made and mounted here");
-        return;
-    }
+    made.and_then(|_| run("mount", &[&node, &mount_point])).unwrap();
     let _mounted = Undo("umount", vec![mount_point]);
     let refused = FileDevice::open(Path::new(&node), FileOptions::default()).err();
     assert!(matches!(refused, Some(DeviceError::Open { errno: 16, .. })), "{refused:?}");

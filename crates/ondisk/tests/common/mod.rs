@@ -24,10 +24,7 @@ pub const KINDS: &[(&str, u64, &[&str])] = &[
     ("mmp", 24, &["-t", "ext4", "-b", "4096", "-O", "mmp"]),
 ];
 
-/// Says why a test does nothing.
-pub fn skip(test: &str, reason: &str) {
-    eprintln!("SKIP {test}: {reason}");
-}
+pub use syncline_testkit::skip;
 
 /// Path of an e2fsprogs program, if installed.
 pub fn program(name: &str) -> Option<PathBuf> {

@@ -1,7 +1,7 @@
 //! The test support against itself, on a kernel: a generated tree is written, read back, judged,
 //! changed twice, and written a second time.
 
-use syncline_model::{
+use syncline_testkit::{
     Compare, DirTree, ImageSpec, KernelMount, Need, TreeManifest, TreeOptions, apply, e2fsck_clean,
     gen_changes, gen_tree, mkfs, require,
 };

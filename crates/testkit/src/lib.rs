@@ -1,0 +1,44 @@
+//! Test support: stock images, stock judges, kernel mounts, trees to write and trees to compare.
+//!
+//! ```text
+//!   env        what this machine can do; skip() and require(); where scratch files go
+//!   image      mke2fs with fixed UUID, hash seed and time -> TempImage; debugfs
+//!   judge      e2fsck: clean, preen
+//!   kernel     loop device and kernel mount as guards
+//!   manifest   TreeManifest: everything a user can see of a tree, from any TreeSource; diff
+//!   tree       operations on a tree, applied to any TreeSink
+//!   generate   gen_tree(), gen_changes(): seeded lists of operations
+//!   dir        a directory of the running kernel as TreeSource and TreeSink
+//! ```
+//!
+//! Promises
+//! - Nothing in here is part of the product, and nothing of the product is in here: any crate may
+//!   use it in its tests, and pays no rebuild of the layers above.
+//! - Judges are stock programs and the running kernel, never our own reader.
+//! - Same seed, same tree; same [`ImageSpec`], same image bytes (same e2fsprogs version).
+//! - A test that cannot run here says so through [`skip`], and where `SYNCLINE_REQUIRE` demands the
+//!   ability, it fails.
+//!
+//! Each file's tests stand at its end; `tests/roundtrip.rs` runs all parts together on a kernel.
+
+#![forbid(unsafe_code)]
+
+mod dir;
+mod env;
+mod generate;
+mod image;
+mod judge;
+mod kernel;
+mod manifest;
+mod rng;
+mod tree;
+
+pub use dir::DirTree;
+pub use env::{Need, fuzz_seconds, require, scratch_dir, skip};
+pub use generate::{TreeOptions, gen_changes, gen_tree};
+pub use image::{ImageSpec, TempImage, debugfs, mkfs};
+pub use judge::{e2fsck_clean, e2fsck_preen};
+pub use kernel::{KernelMount, LoopDevice};
+pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
+pub use rng::{Random, fill};
+pub use tree::{TreeOp, TreeSink, apply};
