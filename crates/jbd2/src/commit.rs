@@ -8,11 +8,17 @@
 //!  lock state | images become checkpoint obligations | freed blocks drop theirs | callbacks | wake
 //! ```
 //!
+//! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the journal
+//! corrupt when only the first sector of it arrived over stale log contents. So where the log may hold
+//! such contents (not on the first way round a log that mke2fs zeroed), the body also zeroes the commit
+//! block's place, and only its first sector, which holds everything, is written after the flush. That is
+//! 512 bytes more a commit and no more requests.
+//!
 //! One transaction is in flight at a time (`committing` in the state is the token). Counted exactly in
 //! `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
 
 use parking_lot::MutexGuard;
-use syncline_device::{Kind, Origin};
+use syncline_device::{Kind, Origin, SECTOR_BYTES};
 
 use crate::journal::{Committed, Committing, Journal, LogTransaction, Pending, State};
 use crate::log_superblock::LogSuperblock;
@@ -157,6 +163,8 @@ impl Journal {
         }
         let first_block = state.head;
         state.head = self.ring_advance(first_block, len);
+        state.stale |= state.head <= first_block;
+        let stale = state.stale;
         state.used = state.used.saturating_add(len);
         let starts_log = !state.started;
         let Some(committing) = &mut state.committing else {
@@ -168,7 +176,7 @@ impl Journal {
             return Err(JournalError::Usage("a record without a sequence"));
         };
         MutexGuard::unlocked(state, || {
-            self.write_record(frozen, sequence, first_block, starts_log)
+            self.write_record(frozen, sequence, first_block, starts_log, stale)
         })?;
         state.started = true;
         Ok((sequence, first_block, len))
@@ -180,6 +188,7 @@ impl Journal {
         sequence: u32,
         first_block: u32,
         starts_log: bool,
+        stale: bool,
     ) -> Result<(), JournalError> {
         let format = self.superblock.lock().format();
         let record = Record {
@@ -190,6 +199,9 @@ impl Journal {
             revokes: &frozen.revokes,
         };
         let body = record.body()?;
+        let commit_block = record.commit_block(&body);
+        let guarded = stale && format.has_crc32c();
+        let blank = if guarded { vec![0; format.block_size] } else { Vec::new() };
         if starts_log {
             // In one epoch with the body: until the flush below nothing can make the log look longer
             // than it is, because its first block does not carry `sequence` yet.
@@ -198,13 +210,15 @@ impl Journal {
             superblock.write(&*self.dev, &self.log)?;
             self.count_superblock_write();
         }
-        self.write_log(first_block, body.iter().map(|b| b.bytes()))?;
+        let blocks = body.iter().map(|b| b.bytes()).chain(guarded.then_some(&*blank));
+        self.write_log(first_block, blocks)?;
         if let Some(committing) = &mut self.state.lock().committing {
             committing.flush_started = true;
         }
         self.dev.flush(LOG)?;
         let at = self.ring_advance(first_block, body.len() as u32);
-        self.write_durable(self.log.offset(at)?, &record.commit_block(&body))
+        let bytes = if guarded { &commit_block[..SECTOR_BYTES as usize] } else { &commit_block };
+        self.write_durable(self.log.offset(at)?, bytes)
     }
 
     /// A failed commit latches the journal. Its images stay in memory, so that reads still see them.

@@ -29,12 +29,14 @@ impl Handle {
     /// Changes a block; it is read first if absent. The change is part of the transaction.
     ///
     /// # Errors
-    /// Reading failed, or the transaction cannot hold another block. The block is unchanged then.
+    /// Reading failed, the transaction cannot hold another block, or the block is off the device or
+    /// part of the log (which only a corrupt file system asks for). The block is unchanged then.
     pub fn modify<R>(
         &mut self,
         block: u64,
         f: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, JournalError> {
+        self.journal.check_block(block)?;
         let buffer = self.journal.buffers().buffer(block);
         let mut state = buffer.lock();
         if state.data.is_none() {
@@ -54,6 +56,7 @@ impl Handle {
         block: u64,
         f: impl FnOnce(&mut [u8]) -> Result<R, E>,
     ) -> Result<R, E> {
+        self.journal.check_block(block)?;
         let buffer = self.journal.buffers().buffer(block);
         let mut state = buffer.lock();
         let before = self.journal.buffers().load(block, &mut state);
@@ -67,8 +70,9 @@ impl Handle {
     /// Starts a fresh metadata block: zero-filled, not read from the device.
     ///
     /// # Errors
-    /// The transaction cannot hold another block.
+    /// As [`Handle::modify`], without the read.
     pub fn create(&mut self, block: u64, f: impl FnOnce(&mut [u8])) -> Result<(), JournalError> {
+        self.journal.check_block(block)?;
         let buffer = self.journal.buffers().buffer(block);
         let mut state = buffer.lock();
         let mut data = zeroed(self.journal.buffers().block_size());

@@ -18,7 +18,7 @@
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use syncline_device::{BlockDevice, Clock};
+use syncline_device::{BlockDevice, Clock, DeviceError};
 
 use crate::buffer::{Buffer, BufferCache};
 use crate::handle::Handle;
@@ -108,6 +108,8 @@ pub(crate) struct Limits {
     pub(crate) soft: u32,
     /// Blocks that fit at all.
     pub(crate) hard: u32,
+    /// Blocks of the device.
+    pub(crate) device_blocks: u64,
 }
 
 /// The running transaction and its handles.
@@ -161,6 +163,8 @@ pub(crate) struct State {
     pub(crate) next_sequence: u32,
     /// Next log block to be written.
     pub(crate) head: u32,
+    /// Whether the log block at `head` may hold contents of an earlier use.
+    pub(crate) stale: bool,
     /// Ring blocks between the durable tail and the head.
     pub(crate) used: u32,
     /// Whether the superblock on the device has `s_start` != 0.
@@ -210,9 +214,13 @@ impl Journal {
         if superblock.start() != 0 {
             return Err(JournalError::NeedsRecovery);
         }
-        let limits = superblock.prepare(&log, &options)?;
+        // mke2fs zeroes the log and starts at sequence 1: nothing stale is in it then.
+        let stale = superblock.sequence() != 1;
+        let mut limits = superblock.prepare(&log, &options)?;
+        limits.device_blocks = dev.geometry().size_bytes / u64::from(log.block_size);
         let sequence = superblock.sequence();
         let state = State {
+            stale,
             committed_tid: sequence.wrapping_sub(1),
             next_tid: sequence,
             next_sequence: sequence,
@@ -287,6 +295,20 @@ impl Journal {
             let transaction = Arc::clone(&running.transaction);
             return Ok(Handle { journal: Arc::clone(self), transaction, credits });
         }
+    }
+
+    /// Refuses to journal a block that is not on the device or belongs to the log: its copy would make
+    /// the log unrecoverable, its checkpoint would destroy it.
+    pub(crate) fn check_block(&self, block: u64) -> Result<(), JournalError> {
+        if block >= self.limits.device_blocks {
+            let len_bytes = u64::from(self.log.block_size);
+            let offset_bytes = block.saturating_mul(len_bytes);
+            return Err(DeviceError::OutOfRange { op: "write", offset_bytes, len_bytes }.into());
+        }
+        if self.log.contains(block) {
+            return Err(JournalError::Usage("a metadata block lies inside the journal"));
+        }
+        Ok(())
     }
 
     /// The running transaction, started if there is none.

@@ -234,6 +234,7 @@ impl LogSuperblock {
             revokes_per_block: format.revokes_per_block() as u32,
             soft: ring / 4,
             hard: ring / 16 * 15 - 8,
+            device_blocks: 0,
         })
     }
 
