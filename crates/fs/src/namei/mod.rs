@@ -1,0 +1,252 @@
+//! Operations on names: lookup, readdir here; create, link, unlink, rename in their files.
+//!
+//! ```text
+//!   Volume::op(dir, name, ..)
+//!     dir.rwsem ── probe ── start handle ── dir::insert, remove under dir.state ── write_inode
+//! ```
+//!
+//! Promises
+//! - Each operation is one handle, so it is atomic after a crash. Unlinking the last name makes the
+//!   inode an orphan in the same handle; its blocks are freed when the last reference goes.
+//! - Times, link counts, `dir_nlink`, inherited flags and error numbers are Linux's.
+//! - Names are 1 to 255 bytes without `/` and NUL. `.` and `..` are real entries.
+//!
+//! Not here: permission and sticky-bit checks, and default ACLs, which belong to the caller (the
+//! kernel behind FUSE, or a library's user). Immutable and append-only files are refused here.
+//!
+//! Locks: `rename_lock`, then `rwsem` of directories, parents before children, then the handle,
+//! then one inode's `state` at a time. Tested in `tests/namespace*.rs`.
+
+mod create;
+mod link;
+mod rename;
+mod unlink;
+
+pub use create::Create;
+pub use rename::RenameFlags;
+
+use std::sync::Arc;
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::inode::flags;
+use syncline_ondisk::superblock::ROOT_INO;
+
+use crate::dir::live::{Edit, View};
+use crate::dir::{self, DirEntry, Found, Probe};
+use crate::error::{FsError, Result};
+use crate::inode::{Dirty, Inode, InodeRef, InodeState};
+use crate::time::Timestamp;
+use crate::volume::{Inner, Volume};
+
+/// Longest name in bytes (EXT4_NAME_LEN).
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Most hard links (EXT4_LINK_MAX).
+const LINKS_MAX: u16 = 65000;
+
+/// Blocks that adding a name may change: five new blocks (leaf twice, two levels, a new level) with
+/// bitmap and descriptor each, the leaf and index blocks they touch, the extent tree's path and a
+/// split of it, and the directory's inode.
+pub(crate) const INSERT_CREDITS: u32 = 15 + 6 + 12 + 1;
+
+/// Blocks that removing or changing a name may change: the leaf and the directory's inode.
+pub(crate) const REMOVE_CREDITS: u32 = 2;
+
+/// Blocks that making an inode an orphan may change: superblock or orphan file, and its inode.
+pub(crate) const ORPHAN_CREDITS: u32 = 2;
+
+impl Volume {
+    /// The inode that `name` means in `dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+        check_name(name)?;
+        let _rwsem = dir.rwsem.read();
+        match self.0.probe(dir, name)? {
+            Probe::Found(found) => self.0.iget_entry(dir, &found),
+            Probe::Absent(_) => Err(FsError::NotFound),
+        }
+    }
+
+    /// Calls `sink` for each entry from `cookie` on (0 is the start; then
+    /// [`DirEntry::next_cookie`]), `.` and `..` included, until it returns false or the end. No
+    /// lock is held while `sink` runs, so it may look entries up. Names that exist from the first
+    /// to the last call of a reader that passes cookies on come exactly once.
+    ///
+    /// # Errors
+    /// [`FsError::NotDir`], or what reading the directory gives; entries before the error were
+    /// delivered.
+    pub fn readdir(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let mut cookie = cookie;
+        loop {
+            let batch = {
+                let _rwsem = dir.rwsem.read();
+                let st = dir.state.read();
+                dir::readdir::read_batch(&View::new(&self.0, dir, &st)?, cookie)?
+            };
+            if !batch.deliver(sink) {
+                return Ok(());
+            }
+            match batch.next {
+                Some(next) => cookie = next,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Inode {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.state.read().raw.is_dir()
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.state.read().raw.is_symlink()
+    }
+}
+
+/// Refuses what no entry can be called.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    if name.iter().any(|byte| *byte == b'/' || *byte == 0) {
+        return Err(FsError::invalid("a name cannot contain `/` or NUL"));
+    }
+    Ok(())
+}
+
+/// Whether the name is `.` or `..`.
+pub(crate) fn is_dot(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl Inner {
+    /// Looks a name up in a directory whose `rwsem` the caller holds.
+    pub(crate) fn probe(&self, dir: &Inode, name: &[u8]) -> Result<Probe> {
+        let st = dir.state.read();
+        dir::probe(&View::new(self, dir, &st)?, name)
+    }
+
+    /// As [`Inner::probe`], for a name that must be there.
+    pub(crate) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Found> {
+        match self.probe(dir, name)? {
+            Probe::Found(found) => Ok(found),
+            Probe::Absent(_) => Err(FsError::NotFound),
+        }
+    }
+
+    /// The inode of an entry, the directory's `rwsem` being held.
+    pub(crate) fn iget_entry(self: &Arc<Self>, dir: &Inode, found: &Found) -> Result<InodeRef> {
+        let ino = found.ino;
+        let offset = Some(found.offset as u64);
+        if ino != ROOT_INO && ino < self.geo.first_ino || ino > self.geo.inodes_count {
+            let what = format!("an entry names inode {ino}, which no file can have");
+            return Err(self.corrupt(Some(dir.ino), None, offset, what));
+        }
+        match self.iget(ino) {
+            Err(FsError::Stale) => {
+                let what = format!("an entry names inode {ino}, which is not in use");
+                Err(self.corrupt(Some(dir.ino), None, offset, what))
+            }
+            other => other,
+        }
+    }
+
+    /// Adds a name in the handle's transaction and writes the directory's inode, also when the name
+    /// could not be added: what was done up to then is a valid directory.
+    pub(crate) fn add_name(
+        &self,
+        h: &mut Handle,
+        dir: &Inode,
+        st: &mut InodeState,
+        entry: (&[u8], u32, u8),
+        place: Option<u32>,
+    ) -> Result<()> {
+        let added = dir::insert(&mut Edit::new(self, h, dir, st)?, entry, place);
+        if added.is_ok() {
+            touch_dir(st, self.now());
+        }
+        self.write_inode(h, dir, st, Dirty::Data)?;
+        added
+    }
+
+    /// The number of the directory that `..` of `dir` names. The caller holds the rename lock or
+    /// the directory's `rwsem`.
+    pub(crate) fn parent_of(&self, dir: &Inode) -> Result<u32> {
+        let st = dir.state.read();
+        Ok(dir::dots(&View::new(self, dir, &st)?)?[1].ino)
+    }
+}
+
+/// A directory in which names may be added: it is one, exists, and is not immutable.
+pub(crate) fn check_may_add(dir: &Inode) -> Result<()> {
+    let st = dir.state.read();
+    if !st.raw.is_dir() {
+        return Err(FsError::NotDir);
+    }
+    if st.raw.i_links_count == 0 {
+        return Err(FsError::NotFound);
+    }
+    if st.raw.has_flag(flags::IMMUTABLE) { Err(FsError::Perm) } else { Ok(()) }
+}
+
+/// A directory from which names may be taken: also not append-only.
+pub(crate) fn check_may_remove(dir: &Inode) -> Result<()> {
+    check_may_add(dir)?;
+    if dir.state.read().raw.has_flag(flags::APPEND) { Err(FsError::Perm) } else { Ok(()) }
+}
+
+/// A file whose names may be taken or changed: not immutable, not append-only.
+pub(crate) fn check_may_lose_name(inode: &Inode) -> Result<()> {
+    let fixed = inode.state.read().raw.i_flags & (flags::IMMUTABLE | flags::APPEND);
+    if fixed != 0 { Err(FsError::Perm) } else { Ok(()) }
+}
+
+/// A directory's contents changed.
+pub(crate) fn touch_dir(st: &mut InodeState, now: Timestamp) {
+    (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
+    let (low, carry) = st.raw.i_version_lo.overflowing_add(1);
+    st.raw.i_version_lo = low;
+    st.raw.i_version_hi = st.raw.i_version_hi.wrapping_add(u32::from(carry));
+}
+
+/// One subdirectory more. Above [`LINKS_MAX`] the count of an indexed directory becomes 1, which
+/// means "not known" (`dir_nlink`).
+pub(crate) fn inc_links_of_dir(st: &mut InodeState) {
+    st.raw.i_links_count = st.raw.i_links_count.saturating_add(1);
+    let links = st.raw.i_links_count;
+    if st.raw.has_flag(flags::INDEX) && (links > LINKS_MAX || links == 2) {
+        st.raw.i_links_count = 1;
+    }
+}
+
+/// One subdirectory less; a count of 1 stays.
+pub(crate) fn dec_links_of_dir(st: &mut InodeState) {
+    if st.raw.i_links_count > 2 {
+        st.raw.i_links_count -= 1;
+    }
+}
+
+impl Inner {
+    /// Refuses one more subdirectory where the link count cannot express it.
+    pub(crate) fn check_dir_links(&self, dir: &Inode) -> Result<()> {
+        let st = dir.state.read();
+        let uncounted = st.raw.has_flag(flags::INDEX) && self.has_dir_nlink();
+        if st.raw.i_links_count >= LINKS_MAX && !uncounted {
+            return Err(FsError::TooManyLinks);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block.
+//!
+//! The block is metadata: it is journaled, as ext4 does since Linux 5.19, so the link and its
+//! target appear together. Tested in `tests/namespace.rs`.
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::inode::{I_BLOCK_BYTES, flags};
+
+use crate::error::{FsError, Result};
+use crate::extents::Mapping;
+use crate::inode::{Inode, InodeRef, InodeState};
+use crate::path::PATH_BYTES_MAX;
+use crate::volume::{Inner, Volume};
+
+impl Volume {
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is not one.
+    pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        let vol = &self.0;
+        let st = inode.state.read();
+        if !st.raw.is_symlink() {
+            return Err(FsError::invalid("not a symbolic link"));
+        }
+        if st.raw.has_flag(flags::ENCRYPT) || st.raw.has_flag(flags::INLINE_DATA) {
+            return Err(FsError::NotSupported("encrypted or inline symbolic links".into()));
+        }
+        if let Some(target) = st.raw.fast_symlink_target(vol.block_size()) {
+            return Ok(until_nul(target).to_vec());
+        }
+        let len = usize::try_from(st.size).unwrap_or(usize::MAX);
+        if len == 0 || len > vol.block_size() {
+            let what = format!("a symbolic link of {len} bytes");
+            return Err(vol.corrupt(Some(inode.ino), None, None, what));
+        }
+        match vol.map_blocks(inode, &st, 0, 1)? {
+            Mapping::Mapped { pblk, unwritten: false, .. } => {
+                let block = vol.buffers.read(pblk)?;
+                Ok(until_nul(block.get(..len).unwrap_or(&[])).to_vec())
+            }
+            _ => Err(vol.corrupt(Some(inode.ino), None, None, "a symbolic link without its block")),
+        }
+    }
+}
+
+fn until_nul(target: &[u8]) -> &[u8] {
+    let end = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
+    &target[..end]
+}
+
+impl Inner {
+    /// Refuses targets that cannot be stored.
+    pub(crate) fn check_target(&self, target: &[u8]) -> Result<()> {
+        if target.is_empty() {
+            return Err(FsError::NotFound);
+        }
+        if target.contains(&0) {
+            return Err(FsError::invalid("a symbolic link's target cannot contain NUL"));
+        }
+        // Linux stores the terminating NUL too.
+        let most = (self.block_size() - 1).min(PATH_BYTES_MAX);
+        if target.len() > most { Err(FsError::NameTooLong) } else { Ok(()) }
+    }
+
+    /// Gives a new symbolic link its target.
+    pub(crate) fn fill_symlink(
+        &self,
+        h: &mut Handle,
+        inode: &Inode,
+        st: &mut InodeState,
+        target: &[u8],
+    ) -> Result<()> {
+        st.size = target.len() as u64;
+        st.raw.i_size = st.size;
+        if target.len() < I_BLOCK_BYTES {
+            st.raw.i_flags &= !flags::EXTENTS;
+            st.raw.i_block = [0; I_BLOCK_BYTES];
+            st.raw.i_block[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        let pblk = self.bmap_create(h, inode, st, 0)?;
+        h.create(pblk, |block| block[..target.len()].copy_from_slice(target))?;
+        Ok(())
+    }
+}
