@@ -9,13 +9,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::env::program;
 use crate::image::{TempImage, copy_of};
 
+/// How often, and how far apart, a busy mount is tried again: 2 s in all.
+const UNMOUNT_TRIES_MAX: u32 = 40;
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
+
 /// Runs a program; its output, or what it said when it failed.
 fn run(name: &str, arguments: &[&std::ffi::OsStr]) -> Result<String, String> {
     let output = Command::new(program(name))
+        .env("LC_ALL", "C")
         .args(arguments)
         .output()
         .map_err(|error| format!("{name} cannot be run: {error}"))?;
@@ -118,7 +124,9 @@ impl KernelMount {
     }
 
     /// A copy of the image as it is now on the device, while it is mounted: what a power cut right
-    /// now, with everything so far written reaching the medium, leaves.
+    /// now, with everything so far written reaching the medium, leaves. Nothing may be written
+    /// meanwhile, also not by the kernel's write-back (sync first, or be quicker than 5 s), or the
+    /// copy shows a state that never was.
     #[must_use]
     pub fn copy_live(&self) -> TempImage {
         copy_of(&self.device.image)
@@ -134,7 +142,17 @@ impl KernelMount {
 
     fn leave(&mut self) -> Result<(), String> {
         let Some(dir) = self.dir.take() else { return Ok(()) };
-        if let Err(error) = run("umount", &[dir.path().as_os_str()]) {
+        let mut result = run("umount", &[dir.path().as_os_str()]);
+        // A program that another test starts at this moment has a copy of our open files between
+        // its fork and its exec; the mount is busy for so long.
+        for _ in 0..UNMOUNT_TRIES_MAX {
+            if !result.as_ref().is_err_and(|error| error.contains("busy")) {
+                break;
+            }
+            std::thread::sleep(UNMOUNT_PAUSE);
+            result = run("umount", &[dir.path().as_os_str()]);
+        }
+        if let Err(error) = result {
             // A lazy unmount ends the mount once its last user is gone. The directory is kept:
             // removing it now would remove the tree on the image.
             let kept = dir.keep();
@@ -228,5 +246,22 @@ mod tests {
         );
         e2fsck_preen(copy.path()).unwrap();
         assert!(crate::debugfs(copy.path(), "ls /\n").contains("file"));
+    }
+
+    #[test]
+    fn a_mount_that_is_busy_for_a_moment_is_unmounted() {
+        if !require("a_mount_that_is_busy_for_a_moment_is_unmounted", &NEEDS) {
+            return;
+        }
+        let image = mkfs(&ImageSpec::with_size(8 << 20));
+        let mount = KernelMount::new(image.path(), "").unwrap();
+        let held = std::fs::File::create(mount.path().join("held")).unwrap();
+        let holder = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(held);
+        });
+        mount.unmount().unwrap();
+        holder.join().unwrap();
+        e2fsck_clean(image.path()).unwrap();
     }
 }
