@@ -231,6 +231,15 @@ impl Scan<'_> {
             if token.text == "unsafe" {
                 self.proof(at, &mut say);
             }
+            let lower = token.text.to_lowercase();
+            if self.path.starts_with("crates/")
+                && !self.path.starts_with("crates/testkit/")
+                && (lower.starts_with("\"skip ") || lower.starts_with("\"skipp"))
+            {
+                say("a skip that only prints is not counted: call syncline_testkit::skip or \
+                     require"
+                    .to_owned());
+            }
             if self.tests.iter().any(|(first, last)| (*first..=*last).contains(&line)) {
                 continue;
             }
@@ -393,6 +402,13 @@ mod tests {
         assert_eq!(found("crates/fs/src/lib.rs", "#![forbid(unsafe_code)]"), [""; 0]);
         assert_eq!(found("crates/fs/src/lib.rs", "//! Docs.").len(), 1);
         assert_eq!(found("crates/device/src/lib.rs", "//! Docs."), [""; 0]);
+    }
+
+    #[test]
+    fn skips_are_counted() {
+        one("#[test]\nfn a() { println!(\"skipped: no root\"); }", "2: a skip that only prints");
+        one("#[test]\nfn a() { eprintln!(\"SKIP a: no root\"); }", "2: a skip that only prints");
+        none("#[test]\nfn a() { skip(\"a\", \"needs root\"); let skipped = 1; }");
     }
 
     #[test]

@@ -179,7 +179,7 @@ fn a_loop_device_works_and_a_mounted_one_is_refused() {
                 exercise(&device);
                 device.write(0, &[0; 4096], OTHER).unwrap();
             }
-            Err(error) => println!("skipped {options:?}: {error}"),
+            Err(error) => println!("no mode {options:?} here: {error}"),
         }
     }
     let mount_point = dir.path().join("mnt");
