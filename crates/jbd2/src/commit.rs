@@ -199,9 +199,9 @@ impl Journal {
             revokes: &frozen.revokes,
         };
         let body = record.body()?;
-        let commit_block = record.commit_block(&body);
-        let guarded = stale && format.has_crc32c();
-        let blank = if guarded { vec![0; format.block_size] } else { Vec::new() };
+        let commit_block = record.commit_block(&body)?;
+        let guarded = stale && format.layout.has_block_csum();
+        let blank = if guarded { vec![0; format.layout.block_size] } else { Vec::new() };
         if starts_log {
             // In one epoch with the body: until the flush below nothing can make the log look longer
             // than it is, because its first block does not carry `sequence` yet.
@@ -325,7 +325,7 @@ impl Journal {
         superblock: &mut LogSuperblock,
     ) -> Result<(), JournalError> {
         let offset = self.log.offset(0)?;
-        self.write_durable(offset, superblock.encoded())?;
+        self.write_durable(offset, superblock.encoded()?)?;
         self.count_superblock_write();
         Ok(())
     }

@@ -216,7 +216,7 @@ impl Journal {
         }
         // mke2fs zeroes the log and starts at sequence 1: nothing stale is in it then.
         let stale = superblock.sequence() != 1;
-        let mut limits = superblock.prepare(&log, &options)?;
+        let mut limits = superblock.prepare(&options)?;
         limits.device_blocks = dev.geometry().size_bytes / u64::from(log.block_size);
         let sequence = superblock.sequence();
         let state = State {

@@ -1,10 +1,14 @@
 //! One transaction as log blocks: revoke blocks, descriptors with their copies, commit block.
 
 use std::sync::Arc;
+use syncline_ondisk::jbd2::{
+    CommitBlock, DescriptorBuilder, JournalChecksum, RevokeBuilder, V1Checksum, escape,
+    needs_escape,
+};
 
 use crate::JournalError;
 use crate::buffer::Buffer;
-use crate::format::{FLAG_ESCAPE, LogChecksums, LogFormat, MAGIC, Tag, TransactionCrc};
+use crate::format::{LogFormat, at_log_block};
 
 /// A block on its way into the log.
 pub(crate) enum LogBlock {
@@ -37,48 +41,83 @@ impl Record<'_> {
     /// a pass of its own, and a torn transaction must not have lost them.
     ///
     /// # Errors
-    /// `Usage` if an image has not the block size.
+    /// A block number that the log's tags cannot hold, or an image that is not one block.
     pub(crate) fn body(&self) -> Result<Vec<LogBlock>, JournalError> {
         let mut blocks = Vec::new();
         for revokes in self.revokes.chunks(self.format.revokes_per_block()) {
-            blocks.push(LogBlock::Made(self.format.revoke(self.sequence, revokes)));
+            blocks.push(LogBlock::Made(self.revoke_block(revokes)?));
         }
-        for copies in self.copies.chunks(self.format.tags_per_block()) {
-            let mut tags = Vec::with_capacity(copies.len());
+        for copies in self.copies.chunks(self.format.layout.tags_per_descriptor()) {
             let at = blocks.len();
-            for (buffer, image) in copies {
-                if image.len() != self.format.block_size {
-                    return Err(JournalError::Usage("an image of another size than a block"));
-                }
-                let (copy, flags) = escape(image);
-                let checksum = self.format.copy_checksum(self.sequence, copy.bytes());
-                tags.push(Tag { block: buffer.block, flags, checksum });
-                blocks.push(copy);
-            }
-            let descriptor = self.format.descriptor(self.sequence, &tags);
-            blocks.insert(at, LogBlock::Made(descriptor));
+            blocks.push(LogBlock::Made(Vec::new()));
+            let descriptor = self.descriptor(copies, &mut blocks)?;
+            blocks[at] = LogBlock::Made(descriptor);
         }
         Ok(blocks)
     }
 
-    /// The commit block; `body` is what [`Record::body`] gave.
-    pub(crate) fn commit_block(&self, body: &[LogBlock]) -> Vec<u8> {
-        let mut crc = TransactionCrc::new();
-        if self.format.checksums == LogChecksums::V1 {
-            let revoke_blocks = self.revokes.len().div_ceil(self.format.revokes_per_block());
-            body.iter().skip(revoke_blocks).for_each(|block| crc.add(block.bytes()));
+    fn revoke_block(&self, revokes: &[u64]) -> Result<Vec<u8>, JournalError> {
+        let layout = &self.format.layout;
+        let mut block = vec![0; layout.block_size];
+        let mut builder =
+            RevokeBuilder::new(&mut block, layout, self.sequence).map_err(in_record)?;
+        for revoked in revokes {
+            builder.push(*revoked).map_err(in_record)?;
         }
-        self.format.commit(self.sequence, self.commit_ns, crc.value())
+        builder.finish();
+        Ok(block)
+    }
+
+    /// The descriptor of `copies`, which are added to `blocks`.
+    fn descriptor(
+        &self,
+        copies: &[(Arc<Buffer>, Arc<[u8]>)],
+        blocks: &mut Vec<LogBlock>,
+    ) -> Result<Vec<u8>, JournalError> {
+        let layout = &self.format.layout;
+        let mut block = vec![0; layout.block_size];
+        let mut builder =
+            DescriptorBuilder::new(&mut block, layout, self.sequence).map_err(in_record)?;
+        for (buffer, image) in copies {
+            if image.len() != layout.block_size {
+                return Err(JournalError::Usage("an image of another size than a block"));
+            }
+            // A copy that starts with the log's magic would look like a control block.
+            let escaped = needs_escape(image);
+            let copy = if escaped {
+                let mut copy = image.to_vec();
+                escape(&mut copy);
+                LogBlock::Made(copy)
+            } else {
+                LogBlock::Image(Arc::clone(image))
+            };
+            let checksum = layout.copy_csum(self.sequence, copy.bytes());
+            builder.push(buffer.block, escaped, checksum).map_err(in_record)?;
+            blocks.push(copy);
+        }
+        builder.finish().map_err(in_record)?;
+        Ok(block)
+    }
+
+    /// The commit block; `body` is what [`Record::body`] gave.
+    ///
+    /// # Errors
+    /// None with a layout of the log's block size.
+    pub(crate) fn commit_block(&self, body: &[LogBlock]) -> Result<Vec<u8>, JournalError> {
+        let layout = &self.format.layout;
+        let mut v1 = V1Checksum::new();
+        if layout.checksum == JournalChecksum::V1 {
+            let revoke_blocks = self.revokes.len().div_ceil(self.format.revokes_per_block());
+            body.iter().skip(revoke_blocks).for_each(|block| v1.update(block.bytes()));
+        }
+        let time = (self.commit_ns / 1_000_000_000, (self.commit_ns % 1_000_000_000) as u32);
+        let mut block = vec![0; layout.block_size];
+        CommitBlock::build(&mut block, layout, self.sequence, time, v1).map_err(in_record)?;
+        Ok(block)
     }
 }
 
-/// A copy that starts with the log's magic would look like a control block: its first four bytes are
-/// zeroed and the tag says so.
-fn escape(image: &Arc<[u8]>) -> (LogBlock, u32) {
-    if image.starts_with(&MAGIC.to_be_bytes()) {
-        let mut copy = image.to_vec();
-        copy[..4].fill(0);
-        return (LogBlock::Made(copy), FLAG_ESCAPE);
-    }
-    (LogBlock::Image(Arc::clone(image)), 0)
+/// These cannot come from the disk: block numbers were checked when they joined the transaction.
+fn in_record(error: syncline_ondisk::OndiskError) -> JournalError {
+    at_log_block(0, error)
 }

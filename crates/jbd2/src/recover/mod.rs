@@ -125,7 +125,7 @@ fn refuse_fast_commit(
 ) -> Result<(), JournalError> {
     /// `EXT4_FC_TAG_HEAD`, which starts every fast commit (little-endian, unlike the log).
     const TAG_HEAD: u16 = 9;
-    if superblock.fast_commit_blocks() == 0 {
+    if !superblock.has_fast_commit() {
         return Ok(());
     }
     let first = reader.read(superblock.end())?;
@@ -171,7 +171,7 @@ impl<'a> LogReader<'a> {
     /// One log block.
     fn read(&mut self, log_block: u32) -> Result<&[u8], JournalError> {
         let inside = log_block.wrapping_sub(self.window_first);
-        let size = self.format.block_size;
+        let size = self.format.layout.block_size;
         if inside >= self.window_blocks {
             let (_, run) = (self.log.run(log_block))
                 .ok_or_else(|| JournalError::corrupt(log_block, "outside of the journal inode"))?;

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use syncline_device::{Kind, Origin, Plug};
+use syncline_ondisk::jbd2::{Revokes, unescape};
 
 use super::LogReader;
 use super::scan::{LogCopy, Scan};
-use crate::format::MAGIC;
+use crate::format::at_log_block;
 use crate::{JournalError, tid_geq};
 
 const IN_PLACE: Origin = Origin::new(Kind::Metadata, true);
@@ -22,7 +23,7 @@ pub(super) struct Plan {
 
 /// Decides which copies count.
 pub(super) fn plan(reader: &mut LogReader<'_>, scan: &Scan) -> Result<Plan, JournalError> {
-    let device_blocks = reader.dev.geometry().size_bytes / reader.format.block_size as u64;
+    let device_blocks = reader.dev.geometry().size_bytes / reader.format.layout.block_size as u64;
     let mut newest: BTreeMap<u64, LogCopy> = BTreeMap::new();
     for copy in &scan.copies {
         if copy.block >= device_blocks || reader.log.contains(copy.block) {
@@ -36,11 +37,9 @@ pub(super) fn plan(reader: &mut LogReader<'_>, scan: &Scan) -> Result<Plan, Jour
     let mut revokes: BTreeMap<u64, u32> = BTreeMap::new();
     let mut revoke_records = 0u64;
     for &(log_block, sequence) in &scan.revoke_blocks {
-        let format = reader.format;
-        let block = reader.read(log_block)?;
-        let records = format
-            .revoked(block)
-            .ok_or_else(|| JournalError::corrupt(log_block, "revoke block of a wrong length"))?;
+        let layout = reader.format.layout;
+        let records = Revokes::new(reader.read(log_block)?, &layout)
+            .map_err(|error| at_log_block(log_block, error))?;
         for revoked in records {
             revoke_records += 1;
             // Others have no copy to revoke; leaving them out bounds the table by the log's length.
@@ -63,13 +62,13 @@ pub(super) fn verify(
     reader: &mut LogReader<'_>,
     plan: &Plan,
 ) -> Result<Result<(), LogCopy>, JournalError> {
-    let format = reader.format;
-    if !format.has_crc32c() {
+    let layout = reader.format.layout;
+    if !layout.has_block_csum() {
         return Ok(Ok(()));
     }
     for copy in &plan.copies {
         let bytes = reader.read(copy.log_block)?;
-        if !format.copy_holds(copy.sequence, copy.checksum, bytes) {
+        if layout.copy_csum(copy.sequence, bytes) != copy.checksum {
             return Ok(Err(*copy));
         }
     }
@@ -78,13 +77,13 @@ pub(super) fn verify(
 
 /// Writes the copies to their places. Not durable until the caller flushes.
 pub(super) fn replay(reader: &mut LogReader<'_>, plan: &Plan) -> Result<(), JournalError> {
-    let size = reader.format.block_size;
+    let size = reader.format.layout.block_size;
     for batch in plan.copies.chunks((BATCH_BYTES / size).max(1)) {
         let mut images = Vec::with_capacity(batch.len());
         for copy in batch {
             let mut image = reader.read(copy.log_block)?.to_vec();
             if copy.escaped {
-                image[..4].copy_from_slice(&MAGIC.to_be_bytes());
+                unescape(&mut image);
             }
             images.push(image);
         }

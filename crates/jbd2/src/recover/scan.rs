@@ -1,9 +1,8 @@
 //! First pass: where the log ends, and what its complete transactions hold.
 
+use syncline_ondisk::jbd2::{BlockType, CommitBlock, Header, JournalChecksum, Tags, V1Checksum};
+
 use super::LogReader;
-use crate::format::{
-    COMMIT, DESCRIPTOR, FLAG_ESCAPE, LogChecksums, LogFormat, REVOKE, TransactionCrc, header,
-};
 use crate::log_superblock::LogSuperblock;
 use crate::{JournalError, tid_geq};
 
@@ -77,7 +76,7 @@ struct Scanner<'r, 'd> {
     /// A control block of the current transaction failed its checksum: it may be stale, torn or
     /// corrupt, which the commit block decides.
     suspicious: bool,
-    crc: TransactionCrc,
+    crc: V1Checksum,
 }
 
 /// Follows the log from `s_start`.
@@ -94,7 +93,7 @@ pub(super) fn scan(
         sequence,
         last_commit_seconds: 0,
         suspicious: false,
-        crc: TransactionCrc::new(),
+        crc: V1Checksum::new(),
     };
     while scanner.step()? {}
     let mut scan = scanner.scan;
@@ -111,26 +110,28 @@ impl Scanner<'_, '_> {
         let format = self.reader.format;
         let log_block = self.at;
         let block = self.reader.read(log_block)?;
-        let Some((kind, sequence)) = header(block) else { return Ok(false) };
+        let Some(Header { block_type, sequence }) = Header::decode(block) else {
+            return Ok(false);
+        };
         if sequence != self.sequence {
             return Ok(false);
         }
-        match kind {
-            DESCRIPTOR => {
+        match block_type {
+            BlockType::Descriptor => {
                 let holds = format.tail_holds(block);
                 let block = block.to_vec();
                 self.suspicious |= !holds;
                 self.advance();
                 self.descriptor(&block)
             }
-            REVOKE => {
+            BlockType::Revoke => {
                 self.suspicious |= !format.tail_holds(block);
                 self.scan.dropped_torn = true;
                 self.scan.revoke_blocks.push((log_block, sequence));
                 self.advance();
                 Ok(true)
             }
-            COMMIT => {
+            BlockType::Commit => {
                 let block = block.to_vec();
                 self.advance();
                 self.commit(log_block, &block)
@@ -146,24 +147,24 @@ impl Scanner<'_, '_> {
 
     fn descriptor(&mut self, block: &[u8]) -> Result<bool, JournalError> {
         self.scan.dropped_torn = true;
-        let v1 = self.reader.format.checksums == LogChecksums::V1;
+        let v1 = self.reader.format.layout.checksum == JournalChecksum::V1;
         if v1 {
-            self.crc.add(block);
+            self.crc.update(block);
         }
-        for tag in self.reader.format.tags(block) {
+        for tag in Tags::new(block, &self.reader.format.layout) {
             if self.passed >= self.reader.ring() {
                 return Ok(false);
             }
             if v1 {
                 let copy = self.reader.read(self.at)?;
-                self.crc.add(copy);
+                self.crc.update(copy);
             }
             self.scan.copies.push(LogCopy {
-                block: tag.block,
+                block: tag.blocknr,
                 sequence: self.sequence,
                 log_block: self.at,
                 checksum: tag.checksum,
-                escaped: tag.flags & FLAG_ESCAPE != 0,
+                escaped: tag.escaped,
             });
             self.advance();
         }
@@ -171,7 +172,7 @@ impl Scanner<'_, '_> {
     }
 
     fn commit(&mut self, log_block: u32, block: &[u8]) -> Result<bool, JournalError> {
-        let seconds = LogFormat::commit_seconds(block);
+        let seconds = CommitBlock::decode(block).map_or(0, |c| c.commit_sec);
         if self.scan.end != self.sequence {
             // A torn transaction that is not the last: it was acknowledged, its successor relies on it.
             return Err(self.corrupt(log_block, self.scan.end));
@@ -195,13 +196,13 @@ impl Scanner<'_, '_> {
         }
         self.sequence = self.sequence.wrapping_add(1);
         self.suspicious = false;
-        self.crc = TransactionCrc::new();
+        self.crc = V1Checksum::new();
         Ok(true)
     }
 
     fn judge(&self, log_block: u32, block: &[u8], seconds: u64) -> Result<Outcome, JournalError> {
         let format = &self.reader.format;
-        if !self.suspicious && format.commit_holds(block, self.crc.value()) {
+        if !self.suspicious && format.commit_holds(block, self.crc) {
             return Ok(Outcome::Complete);
         }
         if seconds < self.last_commit_seconds {
