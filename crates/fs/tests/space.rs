@@ -4,7 +4,7 @@ mod space_support;
 
 use space_support::{Bench, contents};
 use syncline_fs::{FallocateMode, FsError};
-use syncline_model::{ImageSpec, Need, require};
+use syncline_testkit::{ImageSpec, Need, require};
 
 const MIB: u64 = 1 << 20;
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
 use syncline_fs::{InodeRef, MountOptions, Volume};
-use syncline_model::{ImageSpec, TempImage, debugfs, e2fsck_clean, mkfs};
+use syncline_testkit::{ImageSpec, TempImage, debugfs, e2fsck_clean, mkfs};
 
 /// A volume that is judged by e2fsck.
 pub struct Bench {

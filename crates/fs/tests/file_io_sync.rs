@@ -1,0 +1,298 @@
+//! What fsync, fdatasync, syncfs and the periodic write-back send to the device, counted exactly.
+//!
+//! The kernel's figures are ext4 data=ordered on a loop device without FUA: writes, KiB and flushes
+//! per operation (Linux 6.18).
+
+mod file_io_support;
+
+use file_io_support::{Bed, bytes, random, spec};
+use std::sync::Arc;
+use syncline_device::{BlockDevice, Clock, MemoryDevice, RecordingDevice};
+use syncline_fs::{InodeRef, Volume};
+use syncline_testkit::ImageSpec;
+
+struct Counted {
+    bed: Bed,
+    dev: Arc<RecordingDevice<Arc<MemoryDevice>>>,
+    volume: Volume,
+}
+
+/// Writes, KiB written, flushes.
+type Sent = (u64, u64, u64);
+
+impl Counted {
+    fn new(files: usize, options: &str) -> Counted {
+        let spec = ImageSpec { size_bytes: 128 << 20, ..spec(4096) };
+        let bed = Bed::new(&spec, files);
+        let dev = Arc::new(RecordingDevice::new(Arc::clone(&bed.dev)));
+        let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, options);
+        Counted { bed, dev, volume }
+    }
+
+    fn sent(&self, work: impl FnOnce()) -> Sent {
+        let before = self.dev.begin_phase();
+        work();
+        let counts = self.dev.counts() - before;
+        (counts.write_requests(), counts.written_bytes() / 1024, counts.flushes())
+    }
+
+    /// A file of `len` bytes that is clean.
+    fn written_file(&self, n: usize, len: usize) -> InodeRef {
+        let file = self.bed.file(&self.volume, n);
+        self.volume.write(&file, 0, &bytes(n as u64, len)).expect("write");
+        self.volume.fsync(&file, false).expect("fsync");
+        file
+    }
+
+    /// Commits until the log head is past its first 25 blocks, which mke2fs puts in pieces between
+    /// the group metadata: a commit that straddles two of them is one more request.
+    fn warm_up(&self, file: &InodeRef) {
+        for _ in 0..12 {
+            self.bed.wait_ms(10);
+            self.volume.write(file, 0, &[1; 4096]).expect("write");
+            self.volume.fsync(file, false).expect("fsync");
+        }
+    }
+
+    /// Data requests that a tick sends now.
+    fn data_of_tick(&self) -> u64 {
+        let before = self.dev.begin_phase();
+        self.tick();
+        (self.dev.counts() - before).data.write_requests
+    }
+
+    fn done(self) {
+        let Counted { bed, volume, .. } = self;
+        volume.unmount().expect("unmount");
+        bed.judge();
+    }
+
+    fn tick(&self) {
+        self.volume.tick(self.bed.clock.now_ns()).expect("tick");
+    }
+}
+
+/// Per operation of `count` overwrites of 4 KiB at random places of a 16 MiB file.
+fn overwrites(count: u64, ms_between: u64, datasync: bool) -> Sent {
+    let counted = Counted::new(1, "");
+    let file = counted.written_file(0, 16 << 20);
+    counted.warm_up(&file);
+    let mut random = random(7);
+    let data = bytes(8, 4096);
+    let sent = counted.sent(|| {
+        for _ in 0..count {
+            counted.bed.wait_ms(ms_between);
+            counted.volume.write(&file, random.below(4096) * 4096, &data).expect("write");
+            counted.volume.fsync(&file, datasync).expect("sync");
+        }
+    });
+    drop(file);
+    counted.done();
+    sent
+}
+
+#[test]
+fn an_overwrite_and_fsync_is_three_writes_and_two_flushes_as_the_kernels() {
+    assert_eq!(overwrites(50, 10, false), (150, 800, 100));
+}
+
+#[test]
+fn an_overwrite_and_fdatasync_is_one_write_and_one_flush_as_the_kernels() {
+    assert_eq!(overwrites(50, 10, true), (50, 200, 50));
+}
+
+#[test]
+fn overwrites_within_one_tick_leave_the_inode_clean() {
+    assert_eq!(overwrites(50, 0, false), (50, 200, 50));
+}
+
+#[test]
+fn appending_256_kib_and_fsync_is_three_writes_and_two_flushes_as_the_kernels() {
+    let counted = Counted::new(2, "");
+    let other = counted.written_file(1, 4096);
+    counted.warm_up(&other);
+    let file = counted.bed.file(&counted.volume, 0);
+    let data = bytes(1, 256 << 10);
+    for _ in 0..4 {
+        counted.bed.wait_ms(10);
+
+        let sent = counted.sent(|| {
+            counted.volume.write_append(&file, &data).expect("append");
+            counted.volume.fsync(&file, false).expect("fsync");
+        });
+
+        // Data | descriptor, inode table, bitmap, group descriptor | commit.
+        assert_eq!(sent, (3, 256 + 16 + 4, 2));
+    }
+    drop((file, other));
+    counted.done();
+}
+
+#[test]
+fn an_append_and_fdatasync_commits_since_the_size_changed() {
+    let counted = Counted::new(1, "");
+    let file = counted.written_file(0, 4096);
+    counted.bed.wait_ms(10);
+    let sent = counted.sent(|| {
+        counted.volume.write_append(&file, &[7; 100]).expect("append");
+        counted.volume.fsync(&file, true).expect("fdatasync");
+    });
+    assert_eq!((sent.0, sent.2), (3, 2));
+    counted.bed.wait_ms(10);
+    let sent = counted.sent(|| {
+        counted.volume.write_append(&file, &[7; 100]).expect("append in the same block");
+        counted.volume.fsync(&file, true).expect("fdatasync");
+    });
+    assert_eq!(sent, (3, 4 + 8 + 4, 2));
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn fsync_of_a_clean_file_only_flushes() {
+    let counted = Counted::new(1, "");
+    let file = counted.written_file(0, 4096);
+    assert_eq!(counted.sent(|| counted.volume.fsync(&file, false).expect("fsync")), (0, 0, 1));
+    assert_eq!(counted.sent(|| counted.volume.fsync(&file, true).expect("fdatasync")), (0, 0, 1));
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn fdatasync_does_not_commit_what_another_files_change_left_running() {
+    let counted = Counted::new(2, "");
+    let file = counted.written_file(0, 4096);
+    let other = counted.written_file(1, 4096);
+    counted.bed.wait_ms(10);
+    counted.volume.write(&other, 0, &[1; 4096]).expect("write");
+    counted.volume.write(&file, 0, &[1; 4096]).expect("write");
+    let sent = counted.sent(|| counted.volume.fsync(&file, true).expect("fdatasync"));
+    assert_eq!(sent, (1, 4, 1), "one file's data, nobody's metadata");
+    drop((file, other));
+    counted.done();
+}
+
+#[test]
+fn write_sync_is_durable_when_it_returns() {
+    let counted = Counted::new(1, "");
+    let file = counted.written_file(0, 16384);
+    counted.bed.wait_ms(10);
+    let write =
+        |datasync| counted.volume.write_sync(&file, 4096, &[5; 4096], datasync).expect("write");
+    assert_eq!(counted.sent(|| assert_eq!(write(true), 4096)), (1, 4, 1));
+    counted.bed.wait_ms(10);
+    assert_eq!(counted.sent(|| assert_eq!(write(false), 4096)), (3, 16, 2));
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn old_dirty_data_is_written_by_the_tick_and_young_data_is_not() {
+    let counted = Counted::new(2, "commit=900");
+    let (old, young) = (counted.written_file(0, 4096), counted.written_file(1, 4096));
+    counted.volume.write(&old, 0, &[1; 4096]).expect("write");
+    counted.bed.wait_ms(20_000);
+    counted.volume.write(&young, 0, &[2; 4096]).expect("write");
+    assert_eq!(counted.data_of_tick(), 0, "nothing is 30 s old");
+    counted.bed.wait_ms(10_000);
+    assert_eq!(counted.data_of_tick(), 1);
+    assert_eq!(counted.volume.cache_stats().dirty_pages, 1);
+    assert!(counted.volume.next_deadline_ns().is_some());
+    counted.bed.wait_ms(20_000);
+    assert_eq!(counted.data_of_tick(), 1);
+    assert_eq!(counted.volume.cache_stats().dirty_pages, 0);
+    drop((old, young));
+    counted.done();
+}
+
+#[test]
+fn the_deadline_leads_a_simulation_to_the_write_back() {
+    let counted = Counted::new(1, "commit=900");
+    let file = counted.written_file(0, 4096);
+    counted.volume.write(&file, 0, &[1; 4096]).expect("write");
+    let start_ns = counted.bed.clock.now_ns();
+    for _ in 0..20 {
+        if counted.volume.cache_stats().dirty_pages == 0 {
+            break;
+        }
+        let deadline_ns = counted.volume.next_deadline_ns().expect("something is dirty");
+        assert!(deadline_ns > counted.bed.clock.now_ns() || deadline_ns == start_ns);
+        counted.bed.clock.sleep_until(deadline_ns);
+        counted.tick();
+    }
+    let age_s = (counted.bed.clock.now_ns() - start_ns) / 1_000_000_000;
+    assert!((30..=35).contains(&age_s), "written after {age_s} s");
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn above_the_background_ratio_the_tick_writes_young_data() {
+    let counted = Counted::new(1, "cache=8M,commit=900");
+    let file = counted.bed.file(&counted.volume, 0);
+    counted.volume.write(&file, 0, &bytes(1, 1 << 20)).expect("write");
+    assert_eq!(counted.volume.cache_stats().dirty_pages, 256);
+    counted.bed.wait_ms(6_000);
+    counted.tick();
+    assert_eq!(counted.volume.cache_stats().dirty_pages, 0);
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn above_the_dirty_ratio_the_writer_writes() {
+    let counted = Counted::new(1, "cache=8M");
+    let file = counted.bed.file(&counted.volume, 0);
+    let sent = counted.sent(|| {
+        counted.volume.write(&file, 0, &bytes(1, 4 << 20)).expect("write");
+    });
+    assert!(sent.1 >= 2 << 10, "only {} KiB were sent", sent.1);
+    let stats = counted.volume.cache_stats();
+    assert!(stats.dirty_pages <= stats.pages_max / 5 + 64, "{stats:?}");
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn a_large_write_back_goes_out_in_large_requests() {
+    let counted = Counted::new(1, "");
+    let file = counted.bed.file(&counted.volume, 0);
+    counted.volume.write(&file, 0, &bytes(1, 8 << 20)).expect("write");
+    let before = counted.dev.begin_phase();
+    counted.volume.writeback_range(&file, 0, u64::MAX).expect("write back");
+    let counts = counted.dev.counts() - before;
+    assert_eq!(counts.data.write_requests, 16, "512 KiB each");
+    drop(file);
+    counted.done();
+}
+
+#[test]
+fn syncfs_makes_all_files_clean() {
+    let counted = Counted::new(3, "");
+    let files: Vec<InodeRef> = (0..3).map(|n| counted.written_file(n, 8192)).collect();
+    counted.bed.wait_ms(10);
+    for file in &files {
+        counted.volume.write(file, 4096, &[9; 4096]).expect("write");
+    }
+    counted.volume.syncfs().expect("syncfs");
+    assert_eq!(counted.volume.cache_stats().dirty_pages, 0);
+    for file in &files {
+        assert_eq!(counted.sent(|| counted.volume.fsync(file, false).expect("fsync")), (0, 0, 1));
+    }
+    drop(files);
+    counted.done();
+}
+
+#[test]
+fn lazytime_leaves_the_inode_alone_until_fsync() {
+    let counted = Counted::new(1, "lazytime");
+    let file = counted.written_file(0, 4096);
+    counted.bed.wait_ms(10);
+    counted.volume.write(&file, 0, &[3; 4096]).expect("write");
+    let sent = counted.sent(|| counted.volume.fsync(&file, true).expect("fdatasync"));
+    assert_eq!(sent, (1, 4, 1));
+    let sent = counted.sent(|| counted.volume.fsync(&file, false).expect("fsync"));
+    assert_eq!(sent, (2, 12, 2), "the timestamps");
+    drop(file);
+    counted.done();
+}
