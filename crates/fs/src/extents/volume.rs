@@ -312,6 +312,9 @@ impl Inner {
             Some(goal) => goal,
             None => self.find_goal(inode, st, lblk)?,
         };
+        // The pointers of one run must share a table, or a handle's credits would not reach.
+        let has_extents = st.raw.i_flags & flags::EXTENTS != 0;
+        let want = if has_extents { want } else { want.min(self.map_run(lblk)?) };
         let file_blocks = if st.raw.is_file() {
             let end = u64::from(lblk) + u64::from(want);
             end.max(st.size.div_ceil(self.geo.block_size as u64))
