@@ -114,6 +114,8 @@ impl Inner {
 
     /// Called when the count of references fell to zero.
     pub(crate) fn last_reference_dropped(self: &Arc<Self>, inode: &Arc<Inode>) {
+        // Nobody appends to it now: what was kept free for that may serve others.
+        self.balloc.drop_window(inode.ino);
         if inode.state.read().raw.i_links_count != 0 {
             return;
         }

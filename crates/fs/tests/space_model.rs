@@ -234,10 +234,7 @@ fn extents_on_a_volume_that_is_too_small() {
 
 #[test]
 fn block_maps_with_1_kib_blocks() {
-    let spec = ImageSpec {
-        block_size_bytes: 1024,
-        fs_type: "ext3",
-        ..ImageSpec::with_size(32 << 20)
-    };
+    let spec =
+        ImageSpec { block_size_bytes: 1024, fs_type: "ext3", ..ImageSpec::with_size(32 << 20) };
     run("block_maps_with_1_kib_blocks", &spec, 600);
 }
