@@ -1,14 +1,14 @@
 //! Files with ext2/ext3 block maps: lookup, mapping, unmapping.
 //!
 //! ```text
-//!   i_block: 12 direct | single | double | triple       slot of a block: ondisk::blockmap::BlockPath
+//!   i_block: 12 direct | single | double | triple     slots of a block: ondisk's BlockPath
 //!                          |        |
-//!                       [slots]  [slots] -> [slots]     indirect blocks: metadata, no checksum
+//!                       [slots]  [slots] -> [slots]   indirect blocks: metadata, no checksum
 //! ```
 //!
 //! Such files read and write like others, except that they have no unwritten blocks, so
 //! `fallocate` refuses them (as ext4 does). Indirect blocks are freed when their last slot is.
-//! Tested in `tests/space_blockmap.rs`, judged by e2fsck.
+//! Tested in `tests/space_model.rs`, judged by e2fsck.
 
 use crate::balloc::Range;
 use crate::error::{FsError, Result};
@@ -206,8 +206,8 @@ impl Inner {
         Ok(to.max(from))
     }
 
-    /// Clears pointers of the last table of `way`, from that of `to - 1` down, freeing at most `runs`
-    /// runs; frees the tables that are empty then. Returns the new `to`.
+    /// Clears pointers of the last table of `way`, from that of `to - 1` down, freeing at most
+    /// `runs` runs; frees the tables that are empty then. Returns the new `to`.
     #[allow(clippy::too_many_arguments)]
     fn clear_slots(
         &self,

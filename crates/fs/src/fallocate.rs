@@ -1,8 +1,8 @@
 //! Allocating ahead, punching holes, zeroing ranges.
 //!
 //! ```text
-//!   default, KEEP_SIZE   holes of the range become unwritten extents (blocks with delayed data have
-//!                        their space reserved already and stay as they are)
+//!   default, KEEP_SIZE   holes of the range become unwritten extents (delayed blocks have their
+//!                        space reserved already and stay as they are)
 //!   PUNCH_HOLE           edges zeroed in the cache, whole blocks: pages dropped, unmapped, freed
 //!   ZERO_RANGE           edges zeroed in the cache, whole blocks: pages dropped, written extents
 //!                        become unwritten, holes as above

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Promises
-//! - Each handle changes a bounded number of blocks, however large the file; in between the inode is
-//!   an orphan, so that a crash is finished by recovery.
-//! - What a file lost never shows again: when it grows over its old last block, that block's rest is
-//!   zero on the device before the new size can commit.
+//! - Each handle changes a bounded number of blocks, however large the file; in between the inode
+//!   is an orphan, so that a crash is finished by recovery.
+//! - What a file lost never shows again: when it grows over its old last block, that block's rest
+//!   is zero on the device before the new size can commit.
 //! - Writers of other files wait for none of it.
 //!
 //! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/space.rs`.
@@ -33,8 +33,9 @@ impl Volume {
     /// Also frees what is allocated behind the end, if the size stays.
     ///
     /// # Errors
-    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable or
-    /// append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable
+    /// or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O
+    /// errors.
     pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let vol = &self.0;
         vol.check_writable()?;
@@ -134,8 +135,8 @@ impl Inner {
         Ok(false)
     }
 
-    /// Unmaps and frees the blocks `from..to`, in as many handles as it takes. The caller holds `io`
-    /// and has dropped the pages.
+    /// Unmaps and frees the blocks `from..to`, in as many handles as it takes. The caller holds
+    /// `io` and has dropped the pages.
     ///
     /// # Errors
     /// Corruption, I/O; [`FsError::NoSpace`] for a hole whose edge needs an index block. What was

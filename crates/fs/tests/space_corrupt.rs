@@ -149,7 +149,8 @@ fn mutated_metadata_neither_panics_nor_hangs() {
         let clean = bench.dev.snapshot();
         let size = clean.geometry().size_bytes;
         for _ in 0..1 + random.below(6) {
-            // Mostly the map in the inode, else an early block (descriptors, bitmaps, tables, nodes).
+            // Mostly the map in the inode, else an early block (descriptors, bitmaps, tables,
+            // nodes).
             let at = match random.below(4) {
                 0 => random.below(size / 8),
                 1 => inode + random.below(128),

@@ -1,7 +1,8 @@
-//! Files against byte arrays: writes, truncation, preallocation, holes, syncs and remounts in random
-//! order, on extents and on block maps; e2fsck judges every image at the end.
+//! Files against byte arrays: writes, truncation, preallocation, holes, syncs and remounts in
+//! random order, on extents and on block maps; e2fsck judges every image at the end.
 //!
-//! A failure prints the seed; `SYNCLINE_SEED=n cargo test -p syncline-fs --test space_model` reruns it.
+//! A failure prints the seed; `SYNCLINE_SEED=n cargo test -p syncline-fs --test space_model` reruns
+//! it.
 
 mod space_support;
 
@@ -141,7 +142,8 @@ impl Run {
                 }
             }
             (FallocateMode::PunchHole, Err(error)) => panic!("{mode:?}: {error}"),
-            // Zeroing may have got as far as it did: what is there now is legal if it is old or zero.
+            // Zeroing may have got as far as it did: what is there now is legal if it is old or
+            // zero.
             (_, Err(FsError::NoSpace)) => {
                 let now = contents(vol, file);
                 assert_eq!(now.len(), model.len());

@@ -1,7 +1,7 @@
 //! The in-memory picture of one block group: which blocks may not be handed out.
 //!
 //! ```text
-//!   taken = on-disk bitmap | allocated, not yet installed | held by a window | freed, not committed
+//!   taken = on-disk bitmap | allocated, not installed | held by a window | freed, not committed
 //! ```
 //!
 //! One bit per block, 64 a word, bit 0 of word 0 is the first block of the group. Bits behind the

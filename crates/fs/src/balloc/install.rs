@@ -231,8 +231,9 @@ impl Inner {
     /// # Errors
     /// The journal's.
     pub(crate) fn wait_for_freed_blocks(&self) -> Result<bool> {
-        // Transactions commit in order: the newest one that freed something is enough. Numbers wrap,
-        // but two live ones are never far apart, so the map's order only matters for which is last.
+        // Transactions commit in order: the newest one that freed something is enough. Numbers
+        // wrap, but two live ones are never far apart, so the map's order only matters for which is
+        // last.
         let tids: Vec<_> = self.balloc.freed.lock().keys().copied().collect();
         for tid in &tids {
             self.journal()?.commit(*tid)?;

@@ -2,11 +2,11 @@
 //! later".
 //!
 //! ```text
-//!   free blocks                                       |<------------- free ------------->|
-//!   promised to delayed data, still unallocated       |<- delayed ->|
-//!   for index blocks at write-back (s_resv_clusters)                |<- pool ->|
-//!   for privileged callers (s_r_blocks_count)                                  |<- root ->|
-//!   freed, but not before the transaction commits                                        |<- pending ->|
+//!   free blocks                                   |<----------- free ---------->|
+//!   promised to delayed data, not allocated       |<- delayed ->|
+//!   index blocks at write-back (s_resv_clusters)                |<- pool ->|
+//!   for privileged callers (s_r_blocks_count)                              |<- root ->|
+//!   freed, when the transaction has committed: pending, not part of free
 //! ```
 //!
 //! Promises: a block promised by [`Reserve::reserve`] is there when it is allocated, because

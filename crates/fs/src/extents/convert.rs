@@ -55,7 +55,8 @@ struct Edit {
     pieces: Vec<Extent>,
 }
 
-/// What to put in the place of `extent` (position `at`) when `changed`, a part of it, changes state.
+/// What to put in the place of `extent` (position `at`) when `changed`, a part of it, changes
+/// state.
 fn plan(leaf: &Node<'_>, at: usize, extent: &Extent, changed: Extent) -> Edit {
     let left = part(extent, extent.block, changed.block);
     let right = part_after(extent, changed.end() as u32);

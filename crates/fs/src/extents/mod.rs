@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   search.rs   map_blocks, goals, the per-inode cache     insert.rs  add, merged with neighbours
-//!   tree.rs     nodes: ways, room, splits, pruning         remove.rs  unmap, from the end, in steps
+//!   tree.rs     nodes: ways, room, splits, pruning         remove.rs  unmap, from the end
 //!   volume.rs   nodes as journaled metadata blocks         convert.rs unwritten <-> written
 //!   ../blockmap.rs   ext2/ext3 indirect blocks
 //! ```

@@ -75,8 +75,8 @@ impl ExtentCache {
 }
 
 impl Inner {
-    /// What is at `lblk` on disk, for at most `max` blocks. Delayed data is not on disk: it is a hole
-    /// here.
+    /// What is at `lblk` on disk, for at most `max` blocks. Delayed data is not on disk: it is a
+    /// hole here.
     ///
     /// # Errors
     /// Corrupt trees and block maps; I/O.

@@ -240,9 +240,9 @@ impl Inner {
         convert(&mut Tree::writer(self, inode, st, h), from, to, unwritten)
     }
 
-    /// Unmaps and frees blocks of `from..to`, from the end, as far as `credits` of the handle reach.
-    /// Returns the new `to`; the range is done when that is `from`. `metadata`: the blocks are
-    /// journaled (directories, long symlinks). `credits` is at least [`Inner::unmap_credits`].
+    /// Unmaps and frees blocks of `from..to`, from the end, as far as `credits` of the handle
+    /// reach. Returns the new `to`; the range is done when that is `from`. `metadata`: the blocks
+    /// are journaled (directories, long symlinks). `credits` is at least [`Inner::unmap_credits`].
     ///
     /// # Errors
     /// As [`Inner::install_extent`] (a hole in the middle may need a node block).
@@ -288,15 +288,15 @@ impl Inner {
         self.free_blocks(h, ino, range)
     }
 
-    /// Credits that unmapping one extent needs at most: the inode, the groups that the longest extent
-    /// can touch, the nodes on the way, and each of them freed or split.
+    /// Credits that unmapping one extent needs at most: the inode, the groups that the longest
+    /// extent can touch, the nodes on the way, and each of them freed or split.
     pub(crate) fn unmap_credits(&self, st: &InodeState) -> u32 {
         let groups = extent::INIT_MAX_LEN.div_ceil(self.geo.blocks_per_group.max(1)) + 1;
         1 + 2 * groups + (self.map_depth(st) + 1) * 4
     }
 
-    /// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look first.
-    /// Install them with [`Inner::install_extent`] or give them back with `Balloc::cancel`.
+    /// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look
+    /// first. Install them with [`Inner::install_extent`] or give them back with `Balloc::cancel`.
     ///
     /// # Errors
     /// As `Balloc::allocate`.
