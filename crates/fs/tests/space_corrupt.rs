@@ -9,7 +9,7 @@ use space_support::Bench;
 use std::time::Instant;
 use syncline_device::{BlockDevice, MemoryDevice};
 use syncline_fs::{FallocateMode, FsError, Volume};
-use syncline_model::{ImageSpec, Need, Random, fuzz_seconds, require};
+use syncline_testkit::{ImageSpec, Need, Random, fuzz_seconds, require};
 
 const MIB: u64 = 1 << 20;
 

@@ -8,7 +8,7 @@ mod space_support;
 
 use space_support::{Bench, contents};
 use syncline_fs::{FallocateMode, FsError, InodeRef, Volume};
-use syncline_model::{ImageSpec, Need, Random, require};
+use syncline_testkit::{ImageSpec, Need, Random, require};
 
 /// Files of at most this many bytes, so that operations overlap often.
 const LIMIT: u64 = 3 << 20;
