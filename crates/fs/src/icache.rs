@@ -1,34 +1,45 @@
 //! Inode cache: one [`Inode`] per number, loaded once, bounded in number.
 //!
-//! Unreferenced inodes stay cached until more than [`CACHED_INODES`] are held; then those without
-//! references, dirty pages or lazy timestamps go, in ascending order from where the last sweep
-//! stopped. An inode that is being freed leaves the cache before its number can be reused.
+//! The cache is sharded by number, so that lookups of different inodes do not meet. Unreferenced
+//! inodes stay cached until a shard holds more than [`CACHED_INODES`] / [`SHARDS`]; then those
+//! without references, dirty pages or lazy timestamps go, oldest first with a second chance. An
+//! inode that is being freed leaves the cache before its number can be reused.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use syncline_ondisk::{OndiskError, inode as disk};
 
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, Inode, InodeRef};
 use crate::volume::{Inner, Volume};
 
-/// Unreferenced inodes kept at most, plus one sweep.
+/// Unreferenced inodes kept at most, over all shards.
 const CACHED_INODES: usize = 16 * 1024;
-/// Inodes that one sweep looks at.
-const SWEEP: usize = 2048;
+/// Independent parts of the cache.
+const SHARDS: usize = 16;
+/// Inodes looked at for eviction per insertion: bounds the work of one miss.
+const EVICTION_STEPS: usize = 8;
 
 #[derive(Default)]
 pub(crate) struct Icache {
-    map: Mutex<Map>,
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 #[derive(Default)]
-struct Map {
-    inodes: BTreeMap<u32, Arc<Inode>>,
-    /// Where the next sweep starts.
-    hand: u32,
+struct Shard {
+    inodes: FxHashMap<u32, Arc<Inode>>,
+    /// Numbers in the order in which they are looked at for eviction; some may have left the map.
+    ring: VecDeque<u32>,
+}
+
+impl Icache {
+    fn shard(&self, ino: u32) -> &Mutex<Shard> {
+        &self.shards[ino as usize % SHARDS]
+    }
 }
 
 impl Volume {
@@ -61,8 +72,8 @@ impl Inner {
     /// As [`Inner::iget`], but also for an inode with no links (orphan processing).
     pub(crate) fn iget_unlinked(self: &Arc<Self>, ino: u32) -> Result<InodeRef> {
         {
-            let map = self.icache.map.lock();
-            if let Some(inode) = map.inodes.get(&ino) {
+            let shard = self.icache.shard(ino).lock();
+            if let Some(inode) = shard.inodes.get(&ino) {
                 return Ok(InodeRef::new(self, Arc::clone(inode)));
             }
         }
@@ -74,11 +85,19 @@ impl Inner {
 
     /// Puts a new inode into the cache, unless another thread was faster.
     pub(crate) fn insert_inode(self: &Arc<Self>, fresh: Arc<Inode>) -> InodeRef {
-        let mut map = self.icache.map.lock();
-        let inode = Arc::clone(map.inodes.entry(fresh.ino).or_insert(fresh));
+        let mut shard = self.icache.shard(fresh.ino).lock();
+        let ino = fresh.ino;
+        let inode = match shard.inodes.entry(ino) {
+            Entry::Occupied(found) => Arc::clone(found.get()),
+            Entry::Vacant(room) => {
+                let inode = Arc::clone(room.insert(fresh));
+                shard.ring.push_back(ino);
+                inode
+            }
+        };
         let held = InodeRef::new(self, inode);
-        let dropped = if map.inodes.len() > CACHED_INODES { sweep(&mut map) } else { Vec::new() };
-        drop(map);
+        let dropped = shard.make_room();
+        drop(shard);
         for inode in dropped {
             self.forget_pages(&inode);
         }
@@ -120,29 +139,34 @@ impl Inner {
             return;
         }
         {
-            let mut map = self.icache.map.lock();
-            let cached = map.inodes.get(&inode.ino).is_some_and(|c| Arc::ptr_eq(c, inode));
+            let mut shard = self.icache.shard(inode.ino).lock();
+            let cached = shard.inodes.get(&inode.ino).is_some_and(|c| Arc::ptr_eq(c, inode));
             if !cached || inode.refs() != 0 {
                 return;
             }
-            map.inodes.remove(&inode.ino);
+            shard.inodes.remove(&inode.ino);
         }
         self.evict_unlinked(inode);
     }
 
     /// Removes an inode that never came to life (its creation failed).
     pub(crate) fn forget_inode(&self, ino: u32) {
-        self.icache.map.lock().inodes.remove(&ino);
+        self.icache.shard(ino).lock().inodes.remove(&ino);
     }
 
     /// The inode if it is cached; not counted as a reference.
     pub(crate) fn cached_inode(&self, ino: u32) -> Option<Arc<Inode>> {
-        self.icache.map.lock().inodes.get(&ino).cloned()
+        self.icache.shard(ino).lock().inodes.get(&ino).cloned()
     }
 
     /// Every cached inode, ascending.
     pub(crate) fn cached_inodes(&self) -> Vec<Arc<Inode>> {
-        self.icache.map.lock().inodes.values().cloned().collect()
+        let mut all: Vec<Arc<Inode>> = Vec::new();
+        for shard in &self.icache.shards {
+            all.extend(shard.lock().inodes.values().cloned());
+        }
+        all.sort_unstable_by_key(|inode| inode.ino);
+        all
     }
 
     /// Writes lazily kept timestamps of all cached inodes into the running transaction
@@ -161,23 +185,28 @@ impl Inner {
     }
 }
 
-/// Takes up to [`SWEEP`] unused inodes out of the map.
-fn sweep(map: &mut Map) -> Vec<Arc<Inode>> {
-    let hand = map.hand;
-    let order: Vec<u32> =
-        map.inodes.range(hand..).chain(map.inodes.range(..hand)).map(|(n, _)| *n).collect();
-    let mut dropped = Vec::new();
-    for ino in order.into_iter().take(SWEEP) {
-        map.hand = ino.wrapping_add(1);
-        let idle = map.inodes.get(&ino).is_some_and(|inode| {
-            Arc::strong_count(inode) == 1
+impl Shard {
+    /// Takes unused inodes out until the shard is within its share, as far as [`EVICTION_STEPS`]
+    /// looks allow.
+    fn make_room(&mut self) -> Vec<Arc<Inode>> {
+        let mut dropped = Vec::new();
+        for _ in 0..EVICTION_STEPS {
+            if self.inodes.len() <= CACHED_INODES / SHARDS {
+                break;
+            }
+            let Some(ino) = self.ring.pop_front() else { break };
+            let Some(inode) = self.inodes.get(&ino) else { continue };
+            // Locks are tried only: their holders may be waiting for this shard.
+            let idle = Arc::strong_count(inode) == 1
                 && inode.refs() == 0
                 && inode.state.try_read().is_some_and(|st| !st.times_dirty)
-                && inode.pages.try_lock().is_some_and(|pages| !pages.has_dirty())
-        });
-        if idle && let Some(inode) = map.inodes.remove(&ino) {
-            dropped.push(inode);
+                && inode.pages.try_lock().is_some_and(|pages| !pages.has_dirty());
+            if !idle {
+                self.ring.push_back(ino);
+            } else if let Some(inode) = self.inodes.remove(&ino) {
+                dropped.push(inode);
+            }
         }
+        dropped
     }
-    dropped
 }

@@ -21,7 +21,8 @@
 //! so runs reproduce. Tested below and in `tests/transactions.rs`.
 
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use syncline_device::{BlockDevice, DeviceError, Kind, MAX_REQUEST_BYTES, Op, Origin, Request};
@@ -72,7 +73,7 @@ impl BufferState {
 
 #[derive(Default)]
 struct Shard {
-    map: HashMap<u64, Arc<Buffer>>,
+    map: FxHashMap<u64, Arc<Buffer>>,
     /// Clock hand order; a block may be listed after it left the map.
     ring: VecDeque<u64>,
 }
