@@ -13,6 +13,7 @@
 mod attr;
 mod balloc;
 mod blockmap;
+mod check;
 mod dir;
 mod error;
 mod evict;
@@ -40,6 +41,7 @@ mod writeback;
 mod xattr;
 
 pub use attr::{Attr, SetAttr, SetTime, StatFs, type_letter};
+pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use dir::{DirEntry, FileKind};
 pub use error::{FsError, Result};
 pub use fallocate::FallocateMode;

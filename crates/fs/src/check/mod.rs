@@ -1,0 +1,228 @@
+//! Our own consistency check of a volume: reads everything, changes nothing.
+//!
+//! ```text
+//!   1 groups   descriptors; the file system's own blocks        -> marks
+//!   2 inodes   every slot: checksum, mode, size, blocks, xattrs -> marks, inodes, directories
+//!   3 dirs     every directory: blocks, index, entries          -> references, parents
+//!   4 links    references and link counts, `..`, reachability, orphans
+//!   5 bitmaps  marks against bitmaps, bitmaps against counters
+//! ```
+//!
+//! Promises
+//! - Every finding names an inode or a block, and is a breach of a rule that e2fsck knows too.
+//! - Memory: one bit a block and 12 bytes an inode for groups in use, some 80 bytes a directory, one
+//!   directory's names as hashes; at most [`FINDINGS_MAX`] findings are kept, the rest counted.
+//! - No image makes it panic or go round: a block is walked into once, levels are bounded.
+//!
+//! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. What
+//! it does not judge: the copies of the superblock and descriptors, file contents, the journal's
+//! inside, directories with inline data (refused). It is a reader of our own and no replacement for
+//! the stock judge: `e2fsck -fn`. Tested in `tests/check.rs`, against images that debugfs broke.
+
+mod bitmaps;
+mod blocks;
+mod dirs;
+mod index;
+mod inodes;
+mod links;
+mod marks;
+mod orphans;
+mod xattrs;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use syncline_ondisk::{IncompatFeatures, OndiskError, Superblock};
+
+use crate::error::{FsError, Result};
+use crate::volume::{Inner, Volume};
+use marks::{BlockMarks, Dir, Inodes};
+use xattrs::XattrUse;
+
+/// Findings that a report keeps.
+pub const FINDINGS_MAX: usize = 1000;
+
+/// One broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Inode number, where one is involved.
+    pub inode: Option<u32>,
+    /// Block number, where one is involved.
+    pub block: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.inode, self.block) {
+            (Some(ino), Some(block)) => write!(f, "inode {ino}, block {block}: {}", self.what),
+            (Some(ino), None) => write!(f, "inode {ino}: {}", self.what),
+            (None, Some(block)) => write!(f, "block {block}: {}", self.what),
+            (None, None) => f.write_str(&self.what),
+        }
+    }
+}
+
+/// How far a check is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckProgress {
+    /// What is looked at: `groups`, `inodes`, `directories`, `links`, `bitmaps`.
+    pub stage: &'static str,
+    /// Steps of the stage that are done.
+    pub done: u64,
+    /// Steps of the stage.
+    pub total: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Broken rules, in the order they were met, at most [`FINDINGS_MAX`].
+    pub findings: Vec<Finding>,
+    /// Findings that were not kept.
+    pub more: u64,
+    /// Whether it was stopped before the end.
+    pub stopped: bool,
+    /// Inodes in use that are not directories.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Blocks that something uses.
+    pub blocks_used: u64,
+    /// Inodes on the orphan list or in the orphan file, to be finished at the next mount.
+    pub orphans: u64,
+}
+
+impl CheckReport {
+    /// Whether the check went to its end and found nothing.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && !self.stopped
+    }
+}
+
+/// Ends a check that its caller has stopped.
+enum Stop {
+    Asked,
+    Error(FsError),
+}
+
+impl<E: Into<FsError>> From<E> for Stop {
+    fn from(err: E) -> Stop {
+        Stop::Error(err.into())
+    }
+}
+
+type Step<T = ()> = std::result::Result<T, Stop>;
+
+/// A check under way.
+struct Checker<'a> {
+    vol: &'a Arc<Inner>,
+    sb: Superblock,
+    report: CheckReport,
+    progress: &'a mut dyn FnMut(CheckProgress) -> bool,
+    blocks: BlockMarks,
+    inodes: Inodes,
+    dirs: BTreeMap<u32, Dir>,
+    xattrs: BTreeMap<u64, XattrUse>,
+    orphans: BTreeSet<u32>,
+}
+
+impl Volume {
+    /// Checks the whole volume; see the module. `progress` is called about once a group and a
+    /// directory and stops the check by returning false.
+    ///
+    /// # Errors
+    /// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
+    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
+        let sb = self.0.sb.lock().clone();
+        let mut checker = Checker {
+            vol: &self.0,
+            sb,
+            report: CheckReport::default(),
+            progress,
+            blocks: BlockMarks::default(),
+            inodes: Inodes::default(),
+            dirs: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+        };
+        match checker.run() {
+            Ok(()) => {}
+            Err(Stop::Asked) => checker.report.stopped = true,
+            Err(Stop::Error(err)) => return Err(err),
+        }
+        Ok(checker.report)
+    }
+}
+
+impl Checker<'_> {
+    fn run(&mut self) -> Step {
+        self.check_superblock();
+        self.mark_groups()?;
+        self.find_orphans()?;
+        self.check_inodes()?;
+        self.check_dirs()?;
+        self.check_links()?;
+        self.check_xattr_users();
+        self.check_bitmaps()
+    }
+
+    fn check_superblock(&mut self) {
+        if self.sb.s_state & syncline_ondisk::superblock::STATE_ERROR != 0 {
+            self.note(None, None, "the superblock says that errors were found before");
+        }
+    }
+
+    /// Notes a broken rule.
+    fn note(&mut self, inode: Option<u32>, block: Option<u64>, what: impl Into<String>) {
+        if self.report.findings.len() < FINDINGS_MAX {
+            self.report.findings.push(Finding { inode, block, what: what.into() });
+        } else {
+            self.report.more += 1;
+        }
+    }
+
+    /// Notes what a decoder refused.
+    fn note_bad(&mut self, err: OndiskError, inode: Option<u32>, block: Option<u64>) -> Step {
+        self.keep::<()>(Err(err.into()), inode, block).map(|_| ())
+    }
+
+    /// Turns corruption into a finding and `None`; other errors end the check.
+    fn keep<T>(
+        &mut self,
+        result: Result<T>,
+        inode: Option<u32>,
+        block: Option<u64>,
+    ) -> Step<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(FsError::Corrupt { inode: ino, block: blk, offset, what }) => {
+                let at = offset.map_or(String::new(), |offset| format!(" (byte {offset})"));
+                self.note(ino.or(inode), blk.or(block), format!("{what}{at}"));
+                Ok(None)
+            }
+            Err(other) => Err(Stop::Error(other)),
+        }
+    }
+
+    fn tick(&mut self, stage: &'static str, done: u64, total: u64) -> Step {
+        let go_on = (self.progress)(CheckProgress { stage, done, total });
+        if go_on { Ok(()) } else { Err(Stop::Asked) }
+    }
+
+    /// Marks blocks as used; `ino` 0 is the file system itself. The range lies in the volume.
+    fn mark(&mut self, ino: u32, start: u64, len: u64) -> bool {
+        self.report.blocks_used = self.report.blocks_used.saturating_add(len);
+        let Some((block, count)) = self.blocks.mark(&self.vol.geo, start, len) else { return true };
+        let inode = (ino != 0).then_some(ino);
+        let what = format!("{count} blocks from here are used twice");
+        self.note(inode, Some(block), what);
+        false
+    }
+
+    fn has_incompat(&self, feature: IncompatFeatures) -> bool {
+        self.sb.s_feature_incompat.contains(feature)
+    }
+}
