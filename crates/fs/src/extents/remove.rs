@@ -8,7 +8,7 @@ use crate::error::{FsError, Result};
 use syncline_ondisk::extent::Extent;
 
 /// Unmaps what it can of `from..to` while `more` agrees; `more` gets each piece that was unmapped
-/// (to free its blocks) and says whether to go on.
+/// (to free its blocks), of at most `piece_max` blocks, and says whether to go on.
 ///
 /// Returns the new `to`: `from` when the range is done, else what is left is `from..` that.
 ///
@@ -18,6 +18,7 @@ pub(crate) fn remove<S: NodeStore>(
     store: &mut S,
     from: u32,
     to: u32,
+    piece_max: u32,
     more: &mut dyn FnMut(&mut S, Extent) -> Result<bool>,
 ) -> Result<u32> {
     let mut to = to;
@@ -36,8 +37,8 @@ pub(crate) fn remove<S: NodeStore>(
             to = step.limits.first;
             continue;
         };
-        let first = extent.block.max(from);
         let end = extent.end().min(to.into()) as u32;
+        let first = extent.block.max(from).max(end.saturating_sub(piece_max.max(1)));
         if end <= from {
             return Ok(from);
         }

@@ -81,8 +81,9 @@ impl Step {
     }
 }
 
-/// Views a node. Its entries were checked when it was loaded; its kind and depth are checked again,
-/// because a corrupt image may use one block twice.
+/// Views a node. Its entries were checked when it was loaded; kind, depth and range are checked
+/// again, because a corrupt image may use one block in two places: so no two of its index entries
+/// lead to the same node, and a walk is bounded by the size of the volume.
 fn parse<'a, R: NodeReader>(
     reader: &R,
     block: Option<u64>,
@@ -96,6 +97,13 @@ fn parse<'a, R: NodeReader>(
     let node = node.map_err(|error| reader.broken(block, error))?;
     if limits.depth.is_some_and(|depth| depth != node.depth()) {
         let error = OndiskError::corrupt_at("extent node", 6, "depth differs from its parent's");
+        return Err(reader.broken(block, error));
+    }
+    let last = node.len().checked_sub(1).and_then(|i| node.first_block(i));
+    if node.first_block(0).is_some_and(|first| first < limits.first)
+        || last.is_some_and(|last| u64::from(last) >= limits.end)
+    {
+        let error = OndiskError::corrupt("extent node", "its blocks are not its parent's");
         return Err(reader.broken(block, error));
     }
     Ok(node)

@@ -262,7 +262,7 @@ impl Inner {
             return self.remove_from_map(h, inode, st, (from, to), credits);
         }
         let mut tree = Tree::writer(self, inode, st, h);
-        remove(&mut tree, from, to, &mut |tree, extent| {
+        remove(&mut tree, from, to, self.piece_max(), &mut |tree, extent| {
             let (vol, ino) = (tree.vol, tree.inode.ino);
             let h = tree.handle()?;
             vol.release_run(h, ino, Range { start: extent.start, len: extent.len }, metadata)?;
@@ -288,10 +288,15 @@ impl Inner {
         self.free_blocks(h, ino, range)
     }
 
-    /// Credits that unmapping one extent needs at most: the inode, the groups that the longest
-    /// extent can touch, the nodes on the way, and each of them freed or split.
+    /// Longest run that is freed at once, so that small groups do not need many credits.
+    fn piece_max(&self) -> u32 {
+        self.geo.blocks_per_group.saturating_mul(4).min(extent::INIT_MAX_LEN)
+    }
+
+    /// Credits that unmapping one piece needs at most: the inode, the groups that the longest
+    /// piece can touch, the nodes on the way, and each of them freed or split.
     pub(crate) fn unmap_credits(&self, st: &InodeState) -> u32 {
-        let groups = extent::INIT_MAX_LEN.div_ceil(self.geo.blocks_per_group.max(1)) + 1;
+        let groups = self.piece_max().div_ceil(self.geo.blocks_per_group.max(1)) + 1;
         1 + 2 * groups + (self.map_depth(st) + 1) * 4
     }
 
