@@ -12,13 +12,14 @@
 //! - A snapshot never changes. A modification copies the block only while a snapshot, a frozen copy
 //!   or a checkpoint image of it is alive.
 //! - A block whose newest contents are not in their place on the device is never dropped: the
-//!   transaction or the checkpoint list holds its buffer, and only buffers held by nobody are evicted.
+//!   transaction or the checkpoint list holds its buffer, and only buffers held by nobody are
+//!   evicted.
 //! - Device reads happen under the lock of the one block only. Nothing else waits for them.
 //!
-//! Assumptions: closures given to this cache and to [`crate::Handle::modify`] do not call back into it.
-//! Memory: the capacity, plus what running, committing and not checkpointed transactions hold, which
-//! is at most the length of the log. Eviction is a clock per shard and does not depend on hash order,
-//! so runs reproduce. Tested below and in `tests/transactions.rs`.
+//! Assumptions: closures given to this cache and to [`crate::Handle::modify`] do not call back into
+//! it. Memory: the capacity, plus what running, committing and not checkpointed transactions hold,
+//! which is at most the length of the log. Eviction is a clock per shard and does not depend on
+//! hash order, so runs reproduce. Tested below and in `tests/transactions.rs`.
 
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
@@ -61,7 +62,7 @@ impl BufferState {
     /// The contents for writing, copied first if a snapshot is alive. `None` when not loaded.
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         self.verified = true;
-        self.data.as_mut().map(|d| Arc::make_mut(d))
+        self.data.as_mut().map(Arc::make_mut)
     }
 
     /// Replaces the contents.
@@ -112,8 +113,8 @@ impl BufferCache {
         self.len() == 0
     }
 
-    /// Snapshot of a block's newest contents, read from the device if absent. `verify` runs once per
-    /// load; its error is returned and the block is not kept.
+    /// Snapshot of a block's newest contents, read from the device if absent. `verify` runs once
+    /// per load; its error is returned and the block is not kept.
     ///
     /// # Errors
     /// The device's, or what `verify` returned.
@@ -152,8 +153,8 @@ impl BufferCache {
         state.data.clone()
     }
 
-    /// Reads the absent ones of `blocks` as one batch, adjacent blocks in one request. Errors are left
-    /// to the later [`BufferCache::get`].
+    /// Reads the absent ones of `blocks` as one batch, adjacent blocks in one request. Errors are
+    /// left to the later [`BufferCache::get`].
     pub fn prefetch(&self, blocks: &[u64]) {
         let mut blocks = blocks.to_vec();
         blocks.sort_unstable();
@@ -204,8 +205,9 @@ impl BufferCache {
         }
     }
 
-    /// Drops a block whose free was committed, unless a newer transaction took it up again. A buffer
-    /// that somebody holds is emptied instead of removed, so that a block never has two buffers.
+    /// Drops a block whose free was committed, unless a newer transaction took it up again. A
+    /// buffer that somebody holds is emptied instead of removed, so that a block never has two
+    /// buffers.
     pub(crate) fn drop_forgotten(&self, block: u64) {
         let mut shard = self.shard(block).lock();
         let Some(buffer) = shard.map.get(&block).cloned() else { return };

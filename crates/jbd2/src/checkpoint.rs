@@ -1,9 +1,9 @@
 //! Checkpoint and write-back: newest committed images go to their places, in bounded steps.
 //!
-//! A step writes at most [`crate::JournalOptions::checkpoint_step_blocks`] blocks (512 by default: 2 MiB
-//! of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail. Nobody waits
-//! for more than one step and one tail update at a time. Only committed images are written: what the
-//! running transaction did to a block since stays in memory.
+//! A step writes at most [`crate::JournalOptions::checkpoint_step_blocks`] blocks (512 by default:
+//! 2 MiB of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail.
+//! Nobody waits for more than one step and one tail update at a time. Only committed images are
+//! written: what the running transaction did to a block since stays in memory.
 //! Tested in `tests/transactions.rs` and `tests/crash.rs`.
 
 use parking_lot::MutexGuard;
@@ -113,8 +113,8 @@ impl Journal {
         MutexGuard::unlocked(&mut state, || self.advance_tail())
     }
 
-    /// Commits, writes everything in place and marks the log empty (`s_start` = 0), durably. Handles
-    /// that start meanwhile are not part of it. As `jbd2_journal_flush`.
+    /// Commits, writes everything in place and marks the log empty (`s_start` = 0), durably.
+    /// Handles that start meanwhile are not part of it. As `jbd2_journal_flush`.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -167,8 +167,8 @@ impl Journal {
         self.write_superblock(&mut superblock)
     }
 
-    /// [`Journal::flush_all`], and no handle starts any more. Open handles must have ended. Afterwards
-    /// the file system may clear `needs_recovery`.
+    /// [`Journal::flush_all`], and no handle starts any more. Open handles must have ended.
+    /// Afterwards the file system may clear `needs_recovery`.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -210,8 +210,8 @@ impl Journal {
         self.write_in_place(state, &blocks)
     }
 
-    /// Writes the newest committed images of `blocks` in place as one plug. If another step is running,
-    /// waits for its end instead.
+    /// Writes the newest committed images of `blocks` in place as one plug. If another step is
+    /// running, waits for its end instead.
     fn write_in_place(
         &self,
         state: &mut MutexGuard<'_, State>,

@@ -8,14 +8,14 @@
 //!  lock state | images become checkpoint obligations | freed blocks drop theirs | callbacks | wake
 //! ```
 //!
-//! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the journal
-//! corrupt when only the first sector of it arrived over stale log contents. So where the log may hold
-//! such contents (not on the first way round a log that mke2fs zeroed), the body also zeroes the commit
-//! block's place, and only its first sector, which holds everything, is written after the flush. That is
-//! 512 bytes more a commit and no more requests.
+//! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the
+//! journal corrupt when only the first sector of it arrived over stale log contents. So where the
+//! log may hold such contents (not on the first way round a log that mke2fs zeroed), the body also
+//! zeroes the commit block's place, and only its first sector, which holds everything, is written
+//! after the flush. That is 512 bytes more a commit and no more requests.
 //!
-//! One transaction is in flight at a time (`committing` in the state is the token). Counted exactly in
-//! `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
+//! One transaction is in flight at a time (`committing` in the state is the token). Counted exactly
+//! in `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
 
 use parking_lot::MutexGuard;
 use syncline_device::{Kind, Origin, SECTOR_BYTES};
@@ -56,7 +56,8 @@ impl Journal {
             if let Some(committing) = &state.committing {
                 // Its flush covers what was written before this call only if it is still to come.
                 flushed |= committing.tid == tid && !committing.flush_started;
-                // Re-evaluated only after that commit is over: `flushed` must not see a later flush.
+                // Re-evaluated only after that commit is over: `flushed` must not see a later
+                // flush.
                 let waited_for = committing.tid;
                 while state.committing.as_ref().is_some_and(|c| c.tid == waited_for) {
                     self.changed.wait(&mut state);
@@ -100,8 +101,8 @@ impl Journal {
         Ok(has_record)
     }
 
-    /// Locks the running transaction, waits for its handles and takes its images. New handles run from
-    /// then on. `None` if the transaction went away.
+    /// Locks the running transaction, waits for its handles and takes its images. New handles run
+    /// from then on. `None` if the transaction went away.
     fn freeze_running(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -146,7 +147,8 @@ impl Journal {
         Ok(Some(frozen))
     }
 
-    /// Takes log space and writes the transaction durably. Returns sequence, first block and length.
+    /// Takes log space and writes the transaction durably. Returns sequence, first block and
+    /// length.
     fn write_frozen(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -203,8 +205,8 @@ impl Journal {
         let guarded = stale && format.layout.has_block_csum();
         let blank = if guarded { vec![0; format.layout.block_size] } else { Vec::new() };
         if starts_log {
-            // In one epoch with the body: until the flush below nothing can make the log look longer
-            // than it is, because its first block does not carry `sequence` yet.
+            // In one epoch with the body: until the flush below nothing can make the log look
+            // longer than it is, because its first block does not carry `sequence` yet.
             let mut superblock = self.superblock.lock();
             superblock.set_start(sequence, first_block);
             superblock.write(&*self.dev, &self.log)?;
@@ -221,7 +223,8 @@ impl Journal {
         self.write_durable(self.log.offset(at)?, bytes)
     }
 
-    /// A failed commit latches the journal. Its images stay in memory, so that reads still see them.
+    /// A failed commit latches the journal. Its images stay in memory, so that reads still see
+    /// them.
     fn fail_commit(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -235,8 +238,8 @@ impl Journal {
         state.aborted.clone().unwrap_or(error)
     }
 
-    /// The transaction is durable: its images replace older checkpoint obligations, freed blocks lose
-    /// theirs. Returns the callbacks.
+    /// The transaction is durable: its images replace older checkpoint obligations, freed blocks
+    /// lose theirs. Returns the callbacks.
     fn publish(
         &self,
         state: &mut MutexGuard<'_, State>,
@@ -253,7 +256,8 @@ impl Journal {
         }
         if let Some((sequence, first_block, len)) = placed {
             for block in &frozen.revokes {
-                // Dead from now on: the log is a queue, so the copy leaves it before the revoke does.
+                // Dead from now on: the log is a queue, so the copy leaves it before the revoke
+                // does.
                 state.live.remove(block);
             }
             let blocks: Vec<u64> = frozen.copies.iter().map(|(b, _)| b.block).collect();

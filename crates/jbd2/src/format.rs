@@ -33,8 +33,9 @@ impl LogFormat {
         self.layout.verify_tail_csum(block).is_ok()
     }
 
-    /// Whether a commit block's checksum holds; `v1` is what the transaction's blocks sum to. A block
-    /// of which only the first sector arrived, over what the log held before, counts as whole.
+    /// Whether a commit block's checksum holds; `v1` is what the transaction's blocks sum to. A
+    /// block of which only the first sector arrived, over what the log held before, counts as
+    /// whole.
     pub(crate) fn commit_holds(&self, block: &[u8], v1: V1Checksum) -> bool {
         let Some(commit) = CommitBlock::decode(block) else { return false };
         if commit.block_csum_matches(block, &self.layout) {

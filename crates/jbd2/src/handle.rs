@@ -1,8 +1,8 @@
 //! A handle: one file operation's share of the running transaction.
 //!
 //! Promises: everything modified through one handle is committed together or not at all; the handle
-//! ends on drop. Assumptions: its holder neither commits, nor starts another handle, nor waits for a
-//! lock under which others start handles - a commit waits for open handles.
+//! ends on drop. Assumptions: its holder neither commits, nor starts another handle, nor waits for
+//! a lock under which others start handles - a commit waits for open handles.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ impl Handle {
         Ok(f(state.bytes_mut().expect("the block was loaded above under this lock")))
     }
 
-    /// As [`Handle::modify`] with a closure that may fail; then the block is as it was before and has
-    /// not joined the transaction.
+    /// As [`Handle::modify`] with a closure that may fail; then the block is as it was before and
+    /// has not joined the transaction.
     ///
     /// # Errors
     /// As [`Handle::modify`], or the closure's.
@@ -87,9 +87,9 @@ impl Handle {
         joined
     }
 
-    /// A metadata block was freed. It leaves the transaction, is revoked if the log holds a copy, and
-    /// its contents are never written in place once the transaction is durable. The block must not
-    /// be used for anything else before that: see [`Handle::on_commit`].
+    /// A metadata block was freed. It leaves the transaction, is revoked if the log holds a copy,
+    /// and its contents are never written in place once the transaction is durable. The block must
+    /// not be used for anything else before that: see [`Handle::on_commit`].
     ///
     /// # Errors
     /// None today; the signature leaves room for a full transaction.
@@ -113,8 +113,8 @@ impl Handle {
         Ok(live.len())
     }
 
-    /// Asks for `credits` more blocks without giving up the atomicity of the handle. Where it says no
-    /// the caller ends the operation at a consistent point and starts another handle.
+    /// Asks for `credits` more blocks without giving up the atomicity of the handle. Where it says
+    /// no the caller ends the operation at a consistent point and starts another handle.
     pub fn extend(&mut self, credits: u32) -> bool {
         let granted = self.journal.extend(credits);
         if granted {
@@ -128,8 +128,8 @@ impl Handle {
         self.credits
     }
 
-    /// Runs `f` once the transaction is durable (never, if it fails), before any waiter of the commit
-    /// returns. `f` must not use the journal.
+    /// Runs `f` once the transaction is durable (never, if it fails), before any waiter of the
+    /// commit returns. `f` must not use the journal.
     pub fn on_commit(&mut self, f: Box<dyn FnOnce() + Send>) {
         self.transaction.on_commit(f);
     }

@@ -3,7 +3,8 @@
 //! ```text
 //!            start/drop handles            commit(tid)                      step / flusher
 //!  running ----------------------> frozen -------------> in the log (pending) ----------> in place
-//!  (one)      modify, forget       (one, images only)    newest image a block             tail moves on
+//!  (one)      modify, forget       (one, images only)    newest image a block             tail
+//!  moves on
 //!
 //!  log ring     s_first ... tail |== live transactions ==| head ... free ... s_maxlen
 //! ```
@@ -12,8 +13,9 @@
 //! `state` is held for memory work only; no device I/O happens under it, so `start`, `modify` and
 //! `get` never wait for a commit's I/O - except `start` when the log is full.
 //!
-//! A transaction's number ([`Tid`]) is given when it starts to run; its sequence in the log when it is
-//! frozen. They are apart so that a transaction that logs a subset of blocks can be written between.
+//! A transaction's number ([`Tid`]) is given when it starts to run; its sequence in the log when it
+//! is frozen. They are apart so that a transaction that logs a subset of blocks can be written
+//! between.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -64,8 +66,8 @@ impl Default for JournalOptions {
 
 /// Told when the journal latches.
 pub trait Host: Send + Sync {
-    /// The journal will not write any more because of `err`. Called once, without journal locks; must
-    /// not start handles.
+    /// The journal will not write any more because of `err`. Called once, without journal locks;
+    /// must not start handles.
     fn aborted(&self, err: &JournalError);
 }
 
@@ -74,8 +76,8 @@ pub trait Host: Send + Sync {
 pub struct Committed {
     /// The transaction asked for.
     pub tid: Tid,
-    /// Whether a device flush that started after the call began was part of it, so that data written
-    /// before the call is durable as well. Otherwise the caller flushes itself.
+    /// Whether a device flush that started after the call began was part of it, so that data
+    /// written before the call is durable as well. Otherwise the caller flushes itself.
     pub flushed: bool,
 }
 
@@ -200,8 +202,8 @@ impl Journal {
     /// Opens a clean log for writing. Nothing is written before the first commit.
     ///
     /// # Errors
-    /// [`JournalError::NeedsRecovery`] if the log holds transactions, `Corrupt` or `Unsupported` for
-    /// its superblock, `Io`.
+    /// [`JournalError::NeedsRecovery`] if the log holds transactions, `Corrupt` or `Unsupported`
+    /// for its superblock, `Io`.
     pub fn open(
         dev: Arc<dyn BlockDevice>,
         log: LogMap,
@@ -256,9 +258,9 @@ impl Journal {
         self.limits.soft
     }
 
-    /// Joins the running transaction with room for `credits` blocks. Waits while that transaction is
-    /// being frozen; commits it when it is full; makes log space when there is too little, in steps
-    /// of [`JournalOptions::checkpoint_step_blocks`].
+    /// Joins the running transaction with room for `credits` blocks. Waits while that transaction
+    /// is being frozen; commits it when it is full; makes log space when there is too little, in
+    /// steps of [`JournalOptions::checkpoint_step_blocks`].
     ///
     /// # Errors
     /// `TooLarge` above [`Journal::max_credits`], `Aborted`, or the I/O error that aborted it.
@@ -297,8 +299,8 @@ impl Journal {
         }
     }
 
-    /// Refuses to journal a block that is not on the device or belongs to the log: its copy would make
-    /// the log unrecoverable, its checkpoint would destroy it.
+    /// Refuses to journal a block that is not on the device or belongs to the log: its copy would
+    /// make the log unrecoverable, its checkpoint would destroy it.
     pub(crate) fn check_block(&self, block: u64) -> Result<(), JournalError> {
         if block >= self.limits.device_blocks {
             let len_bytes = u64::from(self.log.block_size);
@@ -389,8 +391,8 @@ impl Journal {
         self.state.lock().live.range(first..end).map(|(b, _)| *b).collect()
     }
 
-    /// Latches the journal: no start and no commit succeeds any more, nothing is written in place. The
-    /// error is noted in the journal superblock (`s_errno`) as far as the device allows.
+    /// Latches the journal: no start and no commit succeeds any more, nothing is written in place.
+    /// The error is noted in the journal superblock (`s_errno`) as far as the device allows.
     pub fn abort(&self, cause: JournalError) {
         let mut state = self.state.lock();
         if state.aborted.is_some() {

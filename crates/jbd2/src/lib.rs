@@ -1,8 +1,9 @@
 //! A jbd2 journal in user space: handles, compound transactions, commit, checkpoint, recovery.
 //!
 //! This crate is about blocks, not files. The file system above changes metadata blocks through a
-//! [`Handle`]; all handles of a few seconds make one transaction; a commit writes the transaction to the
-//! log, from where stock recovery - the kernel's, e2fsck's or [`Journal::recover`] - replays it.
+//! [`Handle`]; all handles of a few seconds make one transaction; a commit writes the transaction
+//! to the log, from where stock recovery - the kernel's, e2fsck's or [`Journal::recover`] - replays
+//! it.
 //!
 //! ```text
 //!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
@@ -14,13 +15,15 @@
 //! ```
 //!
 //! Promises
-//! - What [`Journal::commit`] acknowledged survives any power cut after it, with any stock recovery.
+//! - What [`Journal::commit`] acknowledged survives any power cut after it, with any stock
+//!   recovery.
 //! - All changes of one handle are recovered together or not at all. Uncommitted contents are never
 //!   written in place.
-//! - No device I/O happens under a lock that `start`, `modify` or `get` need. `start` waits only while
-//!   the running transaction is frozen (memory work), or when the log is out of space.
+//! - No device I/O happens under a lock that `start`, `modify` or `get` need. `start` waits only
+//!   while the running transaction is frozen (memory work), or when the log is out of space.
 //! - After the first failed write or flush nothing succeeds any more ([`JournalError::Aborted`]).
-//! - No panic and no unbounded work on any log: recovery reads each log block a fixed number of times.
+//! - No panic and no unbounded work on any log: recovery reads each log block a fixed number of
+//!   times.
 //!
 //! Assumptions
 //! - Sectors of 512 bytes are atomic. A completed flush is true.
@@ -28,8 +31,8 @@
 //! - Blocks freed in a transaction are not reused before it is durable ([`Handle::on_commit`]).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
-//! The writer produces what the kernel's data=ordered journal produces: checksums v3 (or none), body,
-//! flush, commit block. The reader takes v1, v2 and v3, 32 and 64 bit, async commit.
+//! The writer produces what the kernel's data=ordered journal produces: checksums v3 (or none),
+//! body, flush, commit block. The reader takes v1, v2 and v3, 32 and 64 bit, async commit.
 //! Tested in `tests/`: judged by e2fsck, debugfs and kernel mounts, not by this crate's own reader.
 
 #![forbid(unsafe_code)]

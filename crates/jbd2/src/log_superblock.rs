@@ -92,9 +92,10 @@ impl LogSuperblock {
         LogFormat { layout: self.layout, is_async }
     }
 
-    /// Sets the features of new transactions as the kernel would; the log is empty, so nothing depends
-    /// on the old ones. Reaches the device with the first commit. A fast commit area becomes part of
-    /// the ring: kernel and e2fsck disagree about where a log with such an area wraps.
+    /// Sets the features of new transactions as the kernel would; the log is empty, so nothing
+    /// depends on the old ones. Reaches the device with the first commit. A fast commit area
+    /// becomes part of the ring: kernel and e2fsck disagree about where a log with such an area
+    /// wraps.
     pub(crate) fn prepare(&mut self, options: &JournalOptions) -> Result<Limits, JournalError> {
         if self.fields.version == 1 {
             return Err(JournalError::Unsupported {

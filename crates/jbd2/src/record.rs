@@ -37,8 +37,8 @@ pub(crate) struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Everything before the commit block, in log order. Revokes come first: recovery collects them in
-    /// a pass of its own, and a torn transaction must not have lost them.
+    /// Everything before the commit block, in log order. Revokes come first: recovery collects them
+    /// in a pass of its own, and a torn transaction must not have lost them.
     ///
     /// # Errors
     /// A block number that the log's tags cannot hold, or an image that is not one block.

@@ -7,8 +7,9 @@
 //!                           ^ where the tail may move: flush, superblock, then the space is free
 //! ```
 //!
-//! Blocks are counted as used until the superblock with the new tail is durable: a recovery that starts
-//! at the old tail must still find them. Tested in `tests/transactions.rs` and `tests/crash.rs`.
+//! Blocks are counted as used until the superblock with the new tail is durable: a recovery that
+//! starts at the old tail must still find them. Tested in `tests/transactions.rs` and
+//! `tests/crash.rs`.
 
 use parking_lot::MutexGuard;
 
@@ -74,8 +75,8 @@ impl Journal {
         Some(Tail { sequence, block, freed }).filter(|t| t.freed > 0)
     }
 
-    /// One bounded piece of work towards `short` more free log blocks: moves the tail, or writes a step
-    /// of blocks in place, or waits for whoever is doing so.
+    /// One bounded piece of work towards `short` more free log blocks: moves the tail, or writes a
+    /// step of blocks in place, or waits for whoever is doing so.
     pub(crate) fn make_space(
         &self,
         state: &mut MutexGuard<'_, State>,

@@ -1,10 +1,11 @@
-//! Power cuts at every request, with reordering and tearing, also within recovery. Judged by our own
-//! recovery and by e2fsck, which must agree. A ring of 80 log blocks makes the log wrap every few
-//! transactions.
+//! Power cuts at every request, with reordering and tearing, also within recovery. Judged by our
+//! own recovery and by e2fsck, which must agree. A ring of 80 log blocks makes the log wrap every
+//! few transactions.
 //!
-//! The workload, round r of R: blocks A..A+4 all get the value r (atomicity); block X(r/3) is created,
-//! freed a round later, and then overwritten as file data, which the next commit's flush makes
-//! durable (revokes, no in-place write of a freed block). A mark follows each acknowledged commit.
+//! The workload, round r of R: blocks A..A+4 all get the value r (atomicity); block X(r/3) is
+//! created, freed a round later, and then overwritten as file data, which the next commit's flush
+//! makes durable (revokes, no in-place write of a freed block). A mark follows each acknowledged
+//! commit.
 
 mod common;
 

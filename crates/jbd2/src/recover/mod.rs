@@ -4,21 +4,24 @@
 //!   scan      follow sequences from s_start to the first block that does not continue them;
 //!             collect tags and revoke blocks of complete transactions     -> where the log ends
 //!   revokes   read the revoke blocks; keep those that name a tagged block -> newest copy a block
-//!   verify    read and check every copy that will be replayed             nothing is written so far
-//!   replay    copies go in place | flush | s_start = 0, s_sequence + 1, durable
+//!   verify    read and check every copy that will be replayed             nothing is written so
+//!   far replay    copies go in place | flush | s_start = 0, s_sequence + 1, durable
 //! ```
 //!
 //! Promises
-//! - Nothing is written before the whole log was found good. A cut during the replay leaves the log as
-//!   it was, and the next recovery does the same again.
-//! - A torn last transaction is dropped; a bad one in the middle is an error (the kernel replays up to
-//!   it and then refuses the mount; here nothing is touched).
-//! - A revoke in transaction N covers copies of N and of everything before, wherever the ring wraps.
-//! - Bounds: every log block is read at most four times; memory is some 32 bytes a log block and 1 MiB.
+//! - Nothing is written before the whole log was found good. A cut during the replay leaves the log
+//!   as it was, and the next recovery does the same again.
+//! - A torn last transaction is dropped; a bad one in the middle is an error (the kernel replays up
+//!   to it and then refuses the mount; here nothing is touched).
+//! - A revoke in transaction N covers copies of N and of everything before, wherever the ring
+//!   wraps.
+//! - Bounds: every log block is read at most four times; memory is some 32 bytes a log block and 1
+//!   MiB.
 //!
-//! Where it is kinder than e2fsck 1.47: a commit block of which only the first sector arrived counts, as
-//! in kernels since 6.9; with v3 and async commit a last transaction with bad copies is dropped instead
-//! of half replayed. Tested in `tests/recovery.rs`, `tests/interop.rs` and `tests/fuzz.rs`.
+//! Where it is kinder than e2fsck 1.47: a commit block of which only the first sector arrived
+//! counts, as in kernels since 6.9; with v3 and async commit a last transaction with bad copies is
+//! dropped instead of half replayed. Tested in `tests/recovery.rs`, `tests/interop.rs` and
+//! `tests/fuzz.rs`.
 
 mod replay;
 mod scan;
@@ -88,8 +91,8 @@ impl Journal {
         refuse_fast_commit(&mut reader, &superblock, scan.end)?;
         let mut plan = replay::plan(&mut reader, &scan)?;
         while let Err(bad) = replay::verify(&mut reader, &plan)? {
-            // Async commit: the commit block may have arrived without its copies, but only in the last
-            // transaction, which nobody was told is durable.
+            // Async commit: the commit block may have arrived without its copies, but only in the
+            // last transaction, which nobody was told is durable.
             let may_be_torn = reader.format.is_async && !scan.dropped_torn;
             if !may_be_torn || !scan.drop_last(bad.sequence) {
                 return Err(JournalError::corrupt(

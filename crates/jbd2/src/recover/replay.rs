@@ -57,7 +57,8 @@ pub(super) fn plan(reader: &mut LogReader<'_>, scan: &Scan) -> Result<Plan, Jour
     Ok(Plan { copies, revoked, revoke_records })
 }
 
-/// Checks every copy that will be replayed. The inner error is the first that does not match its tag.
+/// Checks every copy that will be replayed. The inner error is the first that does not match its
+/// tag.
 pub(super) fn verify(
     reader: &mut LogReader<'_>,
     plan: &Plan,

@@ -174,7 +174,8 @@ impl Scanner<'_, '_> {
     fn commit(&mut self, log_block: u32, block: &[u8]) -> Result<bool, JournalError> {
         let seconds = CommitBlock::decode(block).map_or(0, |c| c.commit_sec);
         if self.scan.end != self.sequence {
-            // A torn transaction that is not the last: it was acknowledged, its successor relies on it.
+            // A torn transaction that is not the last: it was acknowledged, its successor relies on
+            // it.
             return Err(self.corrupt(log_block, self.scan.end));
         }
         match self.judge(log_block, block, seconds)? {

@@ -1,6 +1,8 @@
 //! A stock image in memory, its log, and free blocks at its end to play metadata with.
 #![allow(dead_code, reason = "each test file uses another part")]
 
+pub mod craft;
+
 use std::path::Path;
 use std::sync::Arc;
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
