@@ -17,7 +17,7 @@ use syncline_ondisk::orphan_file;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::error::{FsError, Result};
-use crate::inode::{Dirty, Inode, InodeState};
+use crate::inode::{Dirty, Inode, InodeRef, InodeState};
 use crate::volume::Inner;
 
 /// Where an orphan is kept.
@@ -184,7 +184,9 @@ impl Inner {
     /// [`FsError::Corrupt`] for a list with a cycle or impossible numbers.
     pub(crate) fn process_orphans(self: &Arc<Self>) -> Result<u32> {
         let mut found = self.read_orphan_file()?;
-        let list = self.read_orphan_list()?;
+        // The references are kept: dropping one deletes its inode, which must be known as a member
+        // of the list by then.
+        let (list, members) = self.read_orphan_list()?;
         found.extend(list.iter().map(|ino| (*ino, OrphanPlace::List)));
         self.orphans.lock().set_list(list);
         let mut held = Vec::with_capacity(found.len());
@@ -194,7 +196,7 @@ impl Inner {
             held.push(inode);
         }
         let count = held.len() as u32;
-        for inode in held {
+        for inode in &held {
             let (links, size) = {
                 let st = inode.state.read();
                 (st.raw.i_links_count, st.raw.i_size)
@@ -202,14 +204,17 @@ impl Inner {
             if links > 0 {
                 self.truncate_orphan(inode.arc(), size)?;
             }
-            // Without links the drop of this reference deletes it.
         }
+        // Those without links are deleted here, when their last references go.
+        drop(held);
+        drop(members);
         self.latch.check()?;
         Ok(count)
     }
 
-    fn read_orphan_list(self: &Arc<Self>) -> Result<Vec<u32>> {
+    fn read_orphan_list(self: &Arc<Self>) -> Result<(Vec<u32>, Vec<InodeRef>)> {
         let mut list: Vec<u32> = Vec::new();
+        let mut members = Vec::new();
         let mut ino = self.sb.lock().s_last_orphan;
         while ino != 0 {
             let valid = ino >= self.geo.first_ino && ino <= self.geo.inodes_count;
@@ -218,9 +223,11 @@ impl Inner {
                 return Err(self.corrupt(Some(ino), None, None, "broken orphan list"));
             }
             list.push(ino);
-            ino = self.iget_unlinked(ino)?.state.read().raw.i_dtime;
+            let member = self.iget_unlinked(ino)?;
+            ino = member.state.read().raw.i_dtime;
+            members.push(member);
         }
-        Ok(list)
+        Ok((list, members))
     }
 
     fn read_orphan_file(&self) -> Result<Vec<(u32, OrphanPlace)>> {

@@ -115,11 +115,22 @@ impl Volume {
         name: &[u8],
         kind: u16,
         create: &Create,
-        fill: impl FnOnce(&Inner, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
+        fill: impl Fn(&Inner, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
+    ) -> Result<InodeRef> {
+        namei::check_name(name)?;
+        self.0.check_writable()?;
+        self.0.retry_when_full(|| self.make_once(dir, name, kind, create, &fill))
+    }
+
+    fn make_once(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        kind: u16,
+        create: &Create,
+        fill: &impl Fn(&Inner, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
     ) -> Result<InodeRef> {
         let vol = &self.0;
-        namei::check_name(name)?;
-        vol.check_writable()?;
         let _rwsem = dir.rwsem.write();
         let place = match vol.probe(dir, name)? {
             Probe::Found(_) => return Err(FsError::Exists),
@@ -164,7 +175,7 @@ impl Inner {
         h: &mut Handle,
         (dir, name, place): (&Inode, &[u8], Option<u32>),
         inode: &Inode,
-        fill: impl FnOnce(&Inner, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
+        fill: &impl Fn(&Inner, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
     ) -> Result<()> {
         let file_type = {
             let mut st = inode.state.write();

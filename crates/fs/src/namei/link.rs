@@ -15,13 +15,17 @@ impl Volume {
     /// [`FsError::Perm`] for a directory, an immutable or append-only file, [`FsError::Exists`],
     /// [`FsError::TooManyLinks`] above 65,000, [`FsError::NotFound`] for a file without names.
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-        let vol = &self.0;
         namei::check_name(name)?;
-        vol.check_writable()?;
+        self.0.check_writable()?;
         if inode.is_dir() {
             return Err(FsError::Perm);
         }
         namei::check_may_lose_name(inode)?;
+        self.0.retry_when_full(|| self.link_once(inode, dir, name))
+    }
+
+    fn link_once(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        let vol = &self.0;
         let _rwsem = dir.rwsem.write();
         let place = match vol.probe(dir, name)? {
             Probe::Found(_) => return Err(FsError::Exists),

@@ -44,6 +44,9 @@ pub const NAME_BYTES_MAX: usize = 255;
 /// Most hard links (EXT4_LINK_MAX).
 const LINKS_MAX: u16 = 65000;
 
+/// Commits that one operation waits for when the volume is full.
+const NO_SPACE_RETRIES: u32 = 3;
+
 /// Blocks that adding a name may change: five new blocks (leaf twice, two levels, a new level) with
 /// bitmap and descriptor each, the leaf and index blocks they touch, the extent tree's path and a
 /// split of it, and the directory's inode.
@@ -133,6 +136,18 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 }
 
 impl Inner {
+    /// Tries an operation again if it found no space and blocks freed before are only waiting for
+    /// a commit, as Linux does (ext4_should_retry_alloc). The caller holds no lock and no handle.
+    pub(crate) fn retry_when_full<R>(&self, mut op: impl FnMut() -> Result<R>) -> Result<R> {
+        for _ in 0..NO_SPACE_RETRIES {
+            match op() {
+                Err(FsError::NoSpace) if self.wait_for_freed_blocks()? => {}
+                other => return other,
+            }
+        }
+        op()
+    }
+
     /// Looks a name up in a directory whose `rwsem` the caller holds.
     pub(crate) fn probe(&self, dir: &Inode, name: &[u8]) -> Result<Probe> {
         let st = dir.state.read();

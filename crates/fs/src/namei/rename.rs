@@ -95,10 +95,14 @@ impl Volume {
         self.0.check_writable()?;
         let from = End { dir: old_dir, name: old_name };
         let to = End { dir: new_dir, name: new_name };
+        self.0.retry_when_full(|| self.rename_once(from, to, flags))
+    }
+
+    fn rename_once(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
         let parties = {
-            let across = (old_dir.ino != new_dir.ino).then(|| self.0.rename_lock.lock());
+            let across = (from.dir.ino != to.dir.ino).then(|| self.0.rename_lock.lock());
             let lines = match &across {
-                Some(_) => Some((self.0.ancestors(old_dir)?, self.0.ancestors(new_dir)?)),
+                Some(_) => Some((self.0.ancestors(from.dir)?, self.0.ancestors(to.dir)?)),
                 None => None,
             };
             let _locks = lock_both(from, to, lines.as_ref());

@@ -203,6 +203,17 @@ impl Inner {
         mode: Option<u16>,
     ) -> Result<()> {
         self.check_writable()?;
+        self.retry_when_full(|| self.change_xattr_once(inode, (index, name), value, flags, mode))
+    }
+
+    fn change_xattr_once(
+        &self,
+        inode: &InodeRef,
+        (index, name): (u8, &[u8]),
+        value: Option<&[u8]>,
+        flags: XattrFlags,
+        mode: Option<u16>,
+    ) -> Result<()> {
         let _rwsem = inode.rwsem.write();
         {
             let st = inode.state.read();
