@@ -1,0 +1,54 @@
+//! Latencies of the synchronous call: timed in the target's clock, kept in a bounded histogram.
+
+use hdrhistogram::Histogram;
+
+use crate::error::Result;
+use crate::target::Target;
+
+/// Longest latency that is told apart, in nanoseconds: one hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Times calls. Three significant digits, from 1 ns to one hour.
+pub struct Timer {
+    histogram: Histogram<u64>,
+}
+
+impl Default for Timer {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        Timer { histogram: histogram.expect("the bounds and the precision are in range") }
+    }
+}
+
+impl Timer {
+    /// Times `call`. A failed call is not recorded.
+    ///
+    /// # Errors
+    /// What `call` returns.
+    pub fn time<T>(&mut self, target: &dyn Target, call: impl FnOnce() -> Result<T>) -> Result<T> {
+        let start_ns = target.now_ns();
+        let value = call()?;
+        self.histogram.saturating_record(target.now_ns().saturating_sub(start_ns).max(1));
+        Ok(value)
+    }
+
+    /// Calls timed.
+    pub fn count(&self) -> u64 {
+        self.histogram.len()
+    }
+
+    /// Microseconds that `percent` of 100 calls do not exceed; 0 without calls.
+    pub fn percentile_us(&self, percent: f64) -> f64 {
+        self.histogram.value_at_percentile(percent) as f64 / 1e3
+    }
+
+    /// Mean in microseconds; 0 without calls.
+    pub fn mean_us(&self) -> f64 {
+        if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1e3 }
+    }
+
+    /// Slowest call in microseconds; 0 without calls.
+    pub fn max_us(&self) -> f64 {
+        self.histogram.max() as f64 / 1e3
+    }
+}
