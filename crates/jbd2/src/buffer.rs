@@ -294,3 +294,42 @@ impl Shard {
 pub(crate) fn zeroed(len: usize) -> Arc<[u8]> {
     std::iter::repeat_n(0u8, len).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_device::{MemoryDevice, RecordingDevice};
+
+    #[test]
+    fn memory_stays_bounded_and_held_buffers_stay() {
+        let dev = Arc::new(RecordingDevice::new(MemoryDevice::new(4 << 20)));
+        let cache = BufferCache::new(dev.clone(), 1024, 64);
+        let held = cache.buffer(5);
+        cache.load(5, &mut held.lock()).unwrap();
+        for round in 0..3 {
+            for block in 0..1000 {
+                cache.read(block).unwrap();
+            }
+            assert!(cache.len() <= 64 + SHARDS, "round {round}: {}", cache.len());
+        }
+        assert!(Arc::ptr_eq(&held, &cache.buffer(5)));
+        cache.invalidate(5);
+        assert!(cache.peek(5).is_some(), "somebody holds it");
+        drop(held);
+        cache.invalidate(5);
+        assert!(cache.peek(5).is_none());
+    }
+
+    #[test]
+    fn prefetch_reads_adjacent_blocks_as_one_request() {
+        let dev = Arc::new(RecordingDevice::new(MemoryDevice::new(4 << 20)));
+        let cache = BufferCache::new(dev.clone(), 1024, 64);
+        cache.read(11).unwrap();
+        let before = dev.counts();
+        cache.prefetch(&[13, 10, 12, 11, 40, 12]);
+        assert_eq!((dev.counts() - before).read_requests(), 3);
+        assert!([10, 12, 13, 40].iter().all(|b| cache.peek(*b).is_some()));
+        cache.prefetch(&[1 << 40]);
+        assert!(cache.read(1 << 40).is_err() && cache.read(u64::MAX).is_err());
+    }
+}
