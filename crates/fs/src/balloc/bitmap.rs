@@ -150,11 +150,6 @@ impl GroupMap {
         self.map.run_at(start).min(max)
     }
 
-    /// Whether all of `start..start + len` is taken.
-    pub(crate) fn all_taken(&self, start: u32, len: u32) -> bool {
-        self.map.all_set(start, len)
-    }
-
     /// First free run of at least `want` blocks, looking from `goal` upwards and then from the
     /// start of the group. A failed search leaves the exact longest run in `longest_max`.
     pub(crate) fn find(&mut self, goal: u32, want: u32) -> Option<u32> {

@@ -164,7 +164,7 @@ impl Core {
     fn find(&self, source: &dyn GroupSource, request: &Request, granted: u32) -> Result<Range> {
         {
             let _shared = self.gate.read();
-            if let Some(range) = self.from_window(request, granted) {
+            if let Some(range) = self.take_from_window(request, granted) {
                 return Ok(range);
             }
             let kept = self.window_to_keep(request, granted);
@@ -187,7 +187,7 @@ impl Core {
         found.map(|r| Range { len: r.len.min(granted), ..r }).ok_or(FsError::NoSpace)
     }
 
-    fn from_window(&self, request: &Request, granted: u32) -> Option<Range> {
+    fn take_from_window(&self, request: &Request, granted: u32) -> Option<Range> {
         if request.file_blocks == 0 {
             return None;
         }
@@ -323,12 +323,6 @@ impl Core {
             start += u64::from(n);
             left -= n;
         }
-    }
-
-    /// Whether all blocks of a range inside one loaded group are taken in memory.
-    pub(super) fn all_taken(&self, group: u32, bit: u32, len: u32) -> bool {
-        let Some(slot) = self.slots.get(group as usize) else { return false };
-        slot.map.lock().as_ref().is_some_and(|map| map.all_taken(bit, len))
     }
 
     /// Undoes an allocation that was never installed.

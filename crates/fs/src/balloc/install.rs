@@ -20,9 +20,6 @@ use syncline_ondisk::GroupDesc;
 use syncline_ondisk::bitmap;
 use syncline_ondisk::group::BLOCK_UNINIT;
 
-/// Journal credits for one group: its bitmap and its descriptor block.
-pub(crate) const CREDITS_PER_GROUP: u32 = 2;
-
 impl GroupSource for Inner {
     fn load_group(&self, group: u32) -> Result<RunMap> {
         let desc = self.group_desc(group)?;
@@ -156,7 +153,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes allocated blocks used on disk. Credits: [`CREDITS_PER_GROUP`].
+    /// Makes allocated blocks used on disk. Credits: two, for
+    /// bitmap and descriptor.
     ///
     /// # Errors
     /// Corrupt if one is already in use; journal errors.
@@ -165,7 +163,7 @@ impl Inner {
     }
 
     /// Frees blocks of inode `ino`: on disk in this transaction, in memory once it has committed.
-    /// Credits: [`CREDITS_PER_GROUP`] for each group touched.
+    /// Credits: two for each group touched.
     ///
     /// # Errors
     /// Corrupt for blocks that are free already, metadata, or outside of the volume.

@@ -6,6 +6,7 @@
 
 use super::core::Range;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Files with a window at most; the one with the lowest inode number goes first. Bounds memory.
 const WINDOWS_MAX: usize = 4096;
@@ -71,10 +72,13 @@ impl Windows {
                 let taken = cut(&mut range, want);
                 if range.len > 0 {
                     // An older window of this file elsewhere would be lost; keep that one.
-                    if self.owned.contains_key(&owner) {
-                        self.packed.insert(flex, Packed { range, last: owner });
-                    } else {
-                        self.owned.insert(owner, range);
+                    match self.owned.entry(owner) {
+                        Entry::Vacant(slot) => {
+                            slot.insert(range);
+                        }
+                        Entry::Occupied(_) => {
+                            self.packed.insert(flex, Packed { range, last: owner });
+                        }
                     }
                 }
                 Some(taken)
