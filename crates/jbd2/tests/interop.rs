@@ -43,7 +43,7 @@ fn specs() -> Vec<(&'static str, ImageSpec)> {
 /// What a block holds; every eleventh value starts like a log block.
 fn contents(block_size: usize, value: u32) -> Vec<u8> {
     let mut bytes: Vec<u8> = value.to_le_bytes().iter().copied().cycle().take(block_size).collect();
-    if value % 11 == 0 {
+    if value.is_multiple_of(11) {
         bytes[..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
     }
     bytes
