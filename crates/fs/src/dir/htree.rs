@@ -299,13 +299,17 @@ fn split_leaf<D: DirWrite>(dir: &mut D, path: &Path, bytes: &[u8]) -> Result<()>
     }
     let hash = items[at].hash;
     let continues = if hash == items[at - 1].hash { HASH_CONTINUES } else { 0 };
-    let broken = |dir: &D, err| dir.broken(leaf, err);
     let mut packed = vec![0; bytes.len()];
-    block::pack(bytes, &mut packed, &format, items[at..].iter().map(|item| item.offset))
-        .map_err(|err| broken(dir, err))?;
+    let pack = |dir: &D, items: &[Item], packed: &mut [u8]| {
+        block::pack(bytes, packed, &format, items.iter().map(|item| item.offset))
+            .map_err(|err| dir.broken(leaf, err))
+    };
+    pack(dir, &items[at..], &mut packed)?;
     let new = dir.append(BlockKind::Leaf, &packed)?;
+    pack(dir, &items[..at], &mut packed)?;
     dir.edit(leaf, BlockKind::Leaf, |block| {
-        block::pack(bytes, block, &format, items[..at].iter().map(|item| item.offset))
+        block.copy_from_slice(&packed);
+        Ok(())
     })?;
     let Some(parent) = path.frames.last() else { return Err(FsError::NoSpace) };
     link(dir, parent, Entry { hash: hash | continues, block: new }, &format)

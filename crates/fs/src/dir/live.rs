@@ -177,11 +177,11 @@ impl DirWrite for Edit<'_> {
             self.vol.dir_block((self.inode, self.st), &self.params, lblk, loaded)?;
         drop(bytes);
         let (ino, params) = (self.inode.ino, &self.params);
-        let result = self.h.try_modify(pblk, |bytes| {
+        let result = self.h.modify(pblk, |bytes| {
             f(bytes).map_err(|err| FsError::from(err.in_inode(ino).in_block(pblk)))?;
             store::seal(bytes, kind, params);
             Ok::<(), FsError>(())
-        });
+        })?;
         result.map_err(|err| self.vol.found_corrupt(err))
     }
 

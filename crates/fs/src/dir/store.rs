@@ -74,7 +74,8 @@ pub(crate) trait DirRead {
 
 /// Changing one directory.
 pub(crate) trait DirWrite: DirRead {
-    /// Changes block `lblk` and sets its checksum.
+    /// Changes block `lblk` in place and sets its checksum. `f` fails before it changes anything,
+    /// or not at all.
     fn edit(
         &mut self,
         lblk: u32,

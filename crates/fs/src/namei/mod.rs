@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Volume::op(dir, name, ..)
-//!     dir.rwsem ── probe ── start handle ── dir::insert, remove under dir.state ── write_inode
+//!     dir.rwsem - probe - start handle - dir::insert, remove under dir.state - write_inode
 //! ```
 //!
 //! Promises
