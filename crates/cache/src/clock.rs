@@ -10,8 +10,8 @@
 //! When not to use it: a scan larger than the cache still pushes out everything used less than once
 //! per turn, and it does not tell clean from dirty.
 //!
-//! Promises: a hit is one atomic load and at most one atomic or, no lock. A pick looks at no more than
-//! two turns of the slots ever used. Tested below and in `tests/golden.rs`.
+//! Promises: a hit is one atomic load and at most one atomic or, no lock. A pick looks at no more
+//! than two turns of the slots ever used. Tested below and in `tests/golden.rs`.
 
 use crate::{Accept, Access, FrameId, Frames, Policy};
 use parking_lot::Mutex;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Promises: a frame's state stays at one address, so hits are single atomic operations; released
-//! slots are reused last-in first-out, which makes the order of [`crate::clock::Clock`] the textbook
-//! one (a new page takes the place of the victim).
+//! slots are reused last-in first-out, which makes the order of [`crate::clock::Clock`] the
+//! textbook one (a new page takes the place of the victim).
 //!
 //! Assumptions: the owner serialises insert and release of one frame, see the crate documentation.
 

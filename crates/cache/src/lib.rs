@@ -18,7 +18,8 @@
 //! - Deterministic: the same calls in the same order give the same victims.
 //!
 //! Assumptions: each frame's insert and remove are serialised by the owner; hits, flags and picks
-//! may come from any thread at any time. A pick is advice: the owner checks again under its own lock.
+//! may come from any thread at any time. A pick is advice: the owner checks again under its own
+//! lock.
 //!
 //! Tested in each policy's file and, with exact golden counts, in `tests/golden.rs`.
 

@@ -4,8 +4,8 @@
 //!    newest <-> ... <-> oldest        doubly linked through one vector, indexed by slot
 //! ```
 //!
-//! When not to use it: under many threads (every hit takes the list's lock), or with scans larger than
-//! the cache. It does not tell clean from dirty.
+//! When not to use it: under many threads (every hit takes the list's lock), or with scans larger
+//! than the cache. It does not tell clean from dirty.
 //!
 //! Promises: a hit is O(1); a pick looks at no more than [`SCAN_MAX`] frames from the oldest on, so
 //! that pinned or dirty pages at the end of the list cannot make it slow. A picked frame that stays

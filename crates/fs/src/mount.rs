@@ -14,7 +14,9 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock, DeviceError, Kind, Origin};
 use syncline_jbd2::{BufferCache, Checksums, Journal, JournalOptions, LogMap, Recovery};
-use syncline_ondisk::superblock::{STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
+use syncline_ondisk::superblock::{
+    STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
+};
 use syncline_ondisk::{CompatFeatures, FeatureCheck, Geometry, RoCompatFeatures, group::GroupCsum};
 
 use crate::balloc::Balloc;
@@ -267,6 +269,12 @@ impl Inner {
             options,
             Some(host),
         )?;
+        if journal.recorded_errno() != 0 {
+            // As `ext4_clear_journal_err`: the error of the last mount is the volume's from now on.
+            self.sb.lock().s_state |= STATE_ERROR;
+            self.put_superblock()?;
+            journal.clear_errno()?;
+        }
         let _ = self.journal.set(journal);
         Ok(())
     }

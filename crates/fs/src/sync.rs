@@ -1,18 +1,19 @@
 //! fsync, fdatasync, syncfs and the periodic write-back.
 //!
 //! ```text
-//!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, if no commit
-//!                                                                              just did one
+//!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
+//!                                                                        commit just did one
 //! ```
 //!
 //! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
-//! back earlier may still be in its cache. fdatasync waits for [`crate::inode::Dirty::Data`] changes
-//! only: an overwrite is one data write and one flush.
+//! back earlier may still be in its cache. fdatasync waits for [`crate::inode::Dirty::Data`]
+//! changes only: an overwrite is one data write and one flush.
 //!
 //! Promises: after Ok everything the call covers survives a power cut. After a failed write, flush
 //! or commit the volume is latched and no fsync returns Ok again.
 //!
-//! Locks: `io` of one file at a time; neither `rwsem` nor a handle is held while waiting for the device.
+//! Locks: `io` of one file at a time; neither `rwsem` nor a handle is held while waiting for the
+//! device.
 //!
 //! Tested in `tests/file_io_sync.rs`, with exact request counts.
 
@@ -36,8 +37,8 @@ impl Volume {
     /// inodes: their metadata.
     ///
     /// # Errors
-    /// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks for
-    /// delayed data cannot be had.
+    /// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks
+    /// for delayed data cannot be had.
     pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
         self.0.fsync_range(inode, 0, u64::MAX, datasync)
     }
@@ -62,7 +63,8 @@ impl Volume {
 
     /// What Linux does in the background: commits the running transaction at its age, writes back
     /// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
-    /// at any time; with a wall clock by a maintenance thread, with a virtual one by the simulation.
+    /// at any time; with a wall clock by a maintenance thread, with a virtual one by the
+    /// simulation.
     ///
     /// # Errors
     /// As [`Volume::fsync`].
@@ -182,8 +184,8 @@ impl Inner {
         Ok(journal.write_back()?)
     }
 
-    /// The periodic part of write-back, to be called at [`Inner::writeback_deadline_ns`] or whenever:
-    /// every `dirty_writeback_centisecs` it writes the files that have been dirty for
+    /// The periodic part of write-back, to be called at [`Inner::writeback_deadline_ns`] or
+    /// whenever: every `dirty_writeback_centisecs` it writes the files that have been dirty for
     /// `dirty_expire_centisecs`, and above `dirty_background_ratio` the oldest whatever their age.
     pub(crate) fn periodic_writeback(&self, now_ns: u64) -> Result<()> {
         if self.journal().is_err() || now_ns < self.writeback_due_ns() {

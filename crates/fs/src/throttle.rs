@@ -1,9 +1,9 @@
 //! Dirty throttling: whoever dirties too much writes back before it goes on.
 //!
 //! Names and meaning are Linux's `vm.dirty_ratio`, as a share of `cache=`. Linux lets the flusher
-//! threads write and the writer sleep; here the writer writes itself, its own file first, since nothing
-//! runs in the background. Above `dirty_background_ratio` the periodic [`crate::Volume::tick`]
-//! writes whatever the age of the pages (`sync.rs`).
+//! threads write and the writer sleep; here the writer writes itself, its own file first, since
+//! nothing runs in the background. Above `dirty_background_ratio` the periodic
+//! [`crate::Volume::tick`] writes whatever the age of the pages (`sync.rs`).
 //!
 //! Called with `rwsem` of the writer's file at most; takes `io` of one file at a time.
 

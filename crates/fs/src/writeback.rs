@@ -13,14 +13,14 @@
 //!
 //! Promises ("install after write", the ordered mode)
 //! - No transaction ever points at a block whose data was not written before the transaction could
-//!   commit; the commit's flush makes that data durable before its commit record. So a crash shows no
-//!   stale data.
+//!   commit; the commit's flush makes that data durable before its commit record. So a crash shows
+//!   no stale data.
 //! - i_disksize covers only what was written; in each handle it grows with the extents.
 //! - An overwrite of written blocks starts no handle at all.
 //! - A failed write latches the volume: the pages stay dirty, every later fsync fails.
 //!
-//! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left for
-//! the next call, so a call ends however fast others write.
+//! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left
+//! for the next call, so a call ends however fast others write.
 //!
 //! Tested in `tests/file_io.rs`.
 

@@ -420,6 +420,12 @@ impl Journal {
         self.state.lock().aborted.clone()
     }
 
+    /// The error that an earlier mount left in the journal superblock (`s_errno`, negative), or
+    /// 0. The file system notes it in its own superblock, then [`Journal::clear_errno`].
+    pub fn recorded_errno(&self) -> i32 {
+        self.superblock.lock().errno()
+    }
+
     /// Forgets `s_errno` once the file system has noted the error in its own superblock. Durable.
     ///
     /// # Errors

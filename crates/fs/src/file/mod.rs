@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Promises
-//! - A write waits for the device only for a block it changes in part and that is not cached, for the
-//!   extent blocks that say where that is, or because too much is dirty (`throttle.rs`). It never
-//!   waits for another file's fsync.
+//! - A write waits for the device only for a block it changes in part and that is not cached, for
+//!   the extent blocks that say where that is, or because too much is dirty (`throttle.rs`). It
+//!   never waits for another file's fsync.
 //! - Space is reserved when a block is first written to; ENOSPC comes from `write`, never later.
 //! - Bytes past the end of a file are zero in every page that write-back sends.
 //!
@@ -136,9 +136,9 @@ impl Inner {
     }
 
     /// Zeroes `len` bytes from `offset` on, all inside one block, through the page cache: nothing
-    /// happens where the block is a hole or unwritten and nobody has written to it. For truncate and
-    /// fallocate, which hold `rwsem` exclusively and no `state` or handle (the block may have to be
-    /// read).
+    /// happens where the block is a hole or unwritten and nobody has written to it. For truncate
+    /// and fallocate, which hold `rwsem` exclusively and no `state` or handle (the block may have
+    /// to be read).
     ///
     /// # Errors
     /// As reading the block.

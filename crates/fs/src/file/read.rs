@@ -1,8 +1,9 @@
 //! Reads: cached pages in parallel, misses in one batch with readahead, then the access time.
 //!
-//! Readahead is Linux's ("on-demand", `mm/readahead.c`) without the asynchronous part, since nothing
-//! here runs in the background: a miss of a reader that continues where the last one ended reads a
-//! window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads what was asked for.
+//! Readahead is Linux's ("on-demand", `mm/readahead.c`) without the asynchronous part, since
+//! nothing here runs in the background: a miss of a reader that continues where the last one ended
+//! reads a window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads what was asked
+//! for.
 
 use super::Loaded;
 use crate::error::Result;

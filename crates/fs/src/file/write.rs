@@ -5,7 +5,7 @@
 //!     cached          copy over the page (a new page if a reader or write-back holds the old one)
 //!     not cached      hole -> reserve | written and only partly covered -> read it first
 //!                     then one new page per block: a full one costs one copy and no zeroing
-//!   i_size moves in the same step as the pages, so that write-back never sees one without the other
+//!   i_size moves in the same step as the pages: write-back never sees one without the other
 //! ```
 //!
 //! The inode on disk changes here only if the coarse clock moved since the last change (mtime and
@@ -70,6 +70,9 @@ impl Volume {
         Ok(done)
     }
 }
+
+/// Block, content, and whether it comes with a reserved block.
+type NewPage = (u64, Arc<[u8]>, bool);
 
 impl Inner {
     fn before_write(&self, inode: &Inode) -> Result<()> {
@@ -255,7 +258,7 @@ impl Inner {
         runs: &[Run],
         offset: u64,
         data: &[u8],
-    ) -> Result<Vec<(u64, Arc<[u8]>, bool)>> {
+    ) -> Result<Vec<NewPage>> {
         let block_size = self.block_size();
         let mut pages = Vec::with_capacity(CHUNK_BLOCKS as usize);
         let mut done = 0;

@@ -4,8 +4,8 @@
 //! victim is written back only if the policy finds no clean one, which takes a cache full of dirty
 //! pages: `dirty_ratio` keeps writers far from that.
 //!
-//! Bound: at most [`TRIES_PER_PAGE`] picks for each page of room, then the cache grows over its limit
-//! rather than refuse; the next call tries again.
+//! Bound: at most [`TRIES_PER_PAGE`] picks for each page of room, then the cache grows over its
+//! limit rather than refuse; the next call tries again.
 
 use crate::volume::Inner;
 use std::sync::atomic::Ordering;

@@ -187,8 +187,8 @@ impl Inner {
         }
     }
 
-    /// Gives up every page of an inode that leaves the inode cache. It has nothing dirty, or what is
-    /// dirty is lost on purpose: it is being freed, or the volume is latched.
+    /// Gives up every page of an inode that leaves the inode cache. It has nothing dirty, or what
+    /// is dirty is lost on purpose: it is being freed, or the volume is latched.
     pub(crate) fn forget_pages(&self, inode: &Inode) {
         self.drop_pages(inode, &mut inode.state.write(), 0, u64::MAX);
     }

@@ -3,22 +3,23 @@
 //! ```text
 //!   chunks: block / 64 -> Chunk { slots[64], present, dirty, delalloc, writeback : u64 masks }
 //!
-//!   absent --load--> clean --write--> dirty --collect--> writeback --done--> clean --evict--> absent
+//!   absent --load--> clean --write--> dirty --collect--> writeback --done--> clean --evict-->
 //!                                       ^                  | written to meanwhile: dirty again
 //!                                       +------ failed ----+
 //! ```
 //!
 //! Promises
-//! - A page's bytes are an `Arc<[u8]>`: readers and write-back hold a snapshot, a writer copies only
-//!   when one is out, so what write-back sends cannot change under it (stable pages).
+//! - A page's bytes are an `Arc<[u8]>`: readers and write-back hold a snapshot, a writer copies
+//!   only when one is out, so what write-back sends cannot change under it (stable pages).
 //! - A page is only present if its block is allocated on disk or reserved (`delalloc`): holes and
 //!   unwritten blocks that nobody wrote to are never cached.
 //! - `delalloc` pages are dirty or in write-back; each holds one reserved block, which the caller
-//!   of [`PageTree::remove_range`] gives back and the caller of [`PageTree::end_writeback`] uses up.
+//!   of [`PageTree::remove_range`] gives back and the caller of [`PageTree::end_writeback`] uses
+//!   up.
 //! - Pages in write-back are pinned: eviction passes them over.
 //!
 //! Assumptions: the tree is under the inode's `pages` lock, which is a leaf but for the policy's.
-//! Tested below and by `tests/file_io.rs`.
+//! Tested in `tree_tests.rs` and by `tests/file_io.rs`.
 
 use super::PageCache;
 use std::collections::BTreeMap;
@@ -115,16 +116,13 @@ impl PageTree {
     }
 
     /// Cached pages.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.pages
     }
 
-    /// Pages that write-back has still to send or is sending.
-    pub fn dirty_or_writeback(&self) -> usize {
-        self.dirty + self.writeback
-    }
-
     /// Pages that were written to since they were last sent.
+    #[cfg(test)]
     pub fn dirty(&self) -> usize {
         self.dirty
     }
@@ -134,8 +132,8 @@ impl PageTree {
         self.dirty + self.writeback > 0
     }
 
-    /// Files the inode under the present time in the list of dirty files, unless it is there already
-    /// or has nothing dirty.
+    /// Files the inode under the present time in the list of dirty files, unless it is there
+    /// already or has nothing dirty.
     #[inline]
     pub fn note_dirty(&mut self, cache: &PageCache, clock: &dyn Clock) {
         if self.dirtied_ns.is_none() && self.has_dirty() {
@@ -145,8 +143,8 @@ impl PageTree {
         }
     }
 
-    /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written to
-    /// meanwhile counts as dirty from now on (`redirty_tail`).
+    /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written
+    /// to meanwhile counts as dirty from now on (`redirty_tail`).
     pub fn settle(&mut self, cache: &PageCache, clock: &dyn Clock) {
         self.unlist(cache);
         self.note_dirty(cache, clock);
@@ -183,6 +181,7 @@ impl PageTree {
     }
 
     /// A snapshot that does not count as a use.
+    #[cfg(test)]
     pub fn peek(&self, lblk: u64) -> Option<Arc<[u8]>> {
         self.slot(lblk).map(|(_, page)| Arc::clone(&page.data))
     }
@@ -433,120 +432,5 @@ impl PageTree {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn cache() -> PageCache {
-        let options = crate::options::MountOptions::default();
-        PageCache::new(&options, 4096).expect("the default policy is known")
-    }
-
-    fn page(byte: u8) -> Arc<[u8]> {
-        vec![byte; 4096].into()
-    }
-
-    #[test]
-    fn masks_cover_exactly_the_range() {
-        assert_eq!(mask(0, 0, 64), u64::MAX);
-        assert_eq!(mask(0, 3, 5), 0b11000);
-        assert_eq!(mask(1, 3, 66), 0b11);
-        assert_eq!(mask(1, 128, 200), 0);
-        assert_eq!(bits(0b1010_0001).collect::<Vec<_>>(), [0, 5, 7]);
-    }
-
-    #[test]
-    fn a_reader_keeps_what_it_saw() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        tree.insert_clean(&cache, 70, page(1));
-        let seen = tree.read(&cache, 70).unwrap();
-        assert!(tree.overwrite(&cache, 70, 10, &[9; 4]));
-        assert_eq!(seen[10], 1);
-        let now = tree.read(&cache, 70).unwrap();
-        assert_eq!((now[9], now[10], now[13], now[14]), (1, 9, 9, 1));
-        assert!(!tree.overwrite(&cache, 71, 0, &[0]));
-        assert_eq!((tree.dirty(), cache.dirty_pages()), (1, 1));
-    }
-
-    #[test]
-    fn a_page_written_during_write_back_is_dirty_again() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        tree.insert_dirty(&cache, 5, page(1), true);
-        tree.insert_dirty(&cache, 200, page(2), false);
-        let out = tree.collect(&cache, 0, u64::MAX, 100);
-        assert_eq!(
-            out.iter().map(|o| (o.lblk, o.delalloc)).collect::<Vec<_>>(),
-            [(5, true), (200, false)]
-        );
-        assert!(tree.collect(&cache, 0, u64::MAX, 100).is_empty());
-        tree.overwrite(&cache, 5, 0, &[7]);
-        assert_eq!(out[0].data[0], 1, "stable while it is sent");
-        assert!(tree.collect(&cache, 0, u64::MAX, 100).is_empty(), "one version at a time");
-        tree.end_writeback(&cache, 5, true);
-        tree.end_writeback(&cache, 200, true);
-        assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 0, 1));
-        assert_eq!(tree.next_dirty(0), Some(5));
-        assert_eq!(tree.next_dirty(6), None);
-    }
-
-    #[test]
-    fn a_failed_write_back_leaves_pages_dirty_and_reserved() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        tree.insert_dirty(&cache, 5, page(1), true);
-        let out = tree.collect(&cache, 0, u64::MAX, 100);
-        tree.end_writeback(&cache, out[0].lblk, false);
-        assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 1, 1));
-        assert_eq!(tree.collect(&cache, 0, u64::MAX, 100).len(), 1);
-    }
-
-    #[test]
-    fn collecting_respects_range_and_limit() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        for lblk in 0..40 {
-            tree.insert_dirty(&cache, lblk * 4, page(0), true);
-        }
-        let blocks = |out: Vec<Outgoing>| out.iter().map(|o| o.lblk).collect::<Vec<_>>();
-        assert_eq!(blocks(tree.collect(&cache, 60, 72, 100)), [60, 64, 68]);
-        assert_eq!(blocks(tree.collect(&cache, 0, 200, 2)), [0, 4]);
-    }
-
-    #[test]
-    fn only_clean_idle_pages_are_evicted() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        tree.insert_clean(&cache, 1, page(0));
-        let frame = tree.slot(1).unwrap().1.frame;
-        assert!(!tree.evict(&cache, 1, FrameId(frame.0 + 1)));
-        tree.overwrite(&cache, 1, 0, &[1]);
-        assert!(!tree.evict(&cache, 1, frame));
-        tree.collect(&cache, 0, 9, 9);
-        assert!(!tree.evict(&cache, 1, frame));
-        tree.end_writeback(&cache, 1, true);
-        assert!(tree.evict(&cache, 1, frame));
-        assert_eq!((tree.len(), cache.frames.len()), (0, 0));
-    }
-
-    #[test]
-    fn removing_a_range_returns_its_reservations() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        for lblk in 60..70 {
-            tree.insert_dirty(&cache, lblk, page(0), lblk % 2 == 0);
-        }
-        assert_eq!(tree.remove_range(&cache, 62, 67), 3);
-        assert_eq!((tree.len(), tree.dirty(), tree.delalloc()), (5, 5, 2));
-        assert_eq!(tree.remove_range(&cache, 0, u64::MAX), 2);
-        assert_eq!((tree.len(), cache.dirty_pages(), cache.frames.len()), (0, 0, 0));
-        assert!(tree.chunks.is_empty());
-    }
-
-    #[test]
-    fn zeroing_dirties_only_what_it_changes() {
-        let (cache, mut tree) = (cache(), PageTree::new(12));
-        tree.insert_clean(&cache, 0, page(0));
-        tree.insert_clean(&cache, 1, page(3));
-        assert!(tree.zero(&cache, 0, 100, 4096));
-        assert!(tree.zero(&cache, 1, 100, 4096));
-        assert!(!tree.zero(&cache, 2, 100, 4096));
-        assert_eq!(tree.dirty(), 1);
-        let data = tree.peek(1).unwrap();
-        assert_eq!((data[99], data[100], data[4095]), (3, 0, 0));
-    }
-}
+#[path = "tree_tests.rs"]
+mod tests;
