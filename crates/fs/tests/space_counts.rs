@@ -8,7 +8,7 @@ use syncline_device::{BlockDevice, Kind, RecordingDevice, TraceOp, VirtualClock}
 use syncline_fs::{FallocateMode, MountOptions, Volume};
 use syncline_testkit::{ImageSpec, Need, require};
 
-/// Blocks that `work` and the commit after it write to the log, descriptor and commit block included.
+/// Blocks that `work` and the commit after it write to the log, descriptor and commit included.
 fn journal_blocks(
     vol: &Volume,
     dev: &RecordingDevice<Arc<dyn BlockDevice>>,

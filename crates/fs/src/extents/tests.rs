@@ -206,7 +206,7 @@ fn a_node_in_two_places_is_refused() {
     for i in 0..12_u32 {
         insert(&mut tree, extent(i * 2, 1, 10_000 + u64::from(i) * 3, false)).unwrap();
     }
-    // Cached nodes are not checked entry by entry again; the second place is found out all the same.
+    // Cached nodes are not checked entry by entry again; the second place is found all the same.
     let root = Node::parse_header(&tree.root).unwrap();
     let (first, second) = (root.index(0).unwrap(), root.index(1).unwrap());
     let bytes = tree.blocks[&first.leaf].clone();
