@@ -4,6 +4,7 @@
 # make fmt     formats code and breaks long comment lines
 # make fuzz    every fuzz test, SECONDS each (default 60)
 # make bench   every workload on the simulated device
+# make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
 
@@ -17,7 +18,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz bench deps clean cargo
+.PHONY: demo test lint fmt fuzz bench bench-speed deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -39,6 +40,9 @@ fuzz: cargo
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
+
+bench-speed: cargo
+	@cargo bench --quiet -p syncline-fs --bench speed
 
 deps:
 	@sh scripts/deps.sh
