@@ -7,7 +7,8 @@
 //!
 //! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
 //! back earlier may still be in its cache. fdatasync waits for [`crate::inode::Dirty::Data`]
-//! changes only: an overwrite is one data write and one flush.
+//! changes only: an overwrite is one data write and one flush. For a directory and other inodes
+//! without data both commit whatever runs, and flush nothing else.
 //!
 //! Promises: after Ok everything the call covers survives a power cut. After a failed write, flush
 //! or commit the volume is latched and no fsync returns Ok again.
@@ -24,6 +25,7 @@ use crate::volume::{Inner, Volume};
 use std::sync::atomic::Ordering;
 use syncline_device::{Kind, Origin};
 use syncline_jbd2::Tid;
+use syncline_ondisk::inode::{S_IFMT, S_IFREG};
 
 /// Nanoseconds in a hundredth of a second.
 const NS_PER_CENTISECOND: u64 = 10_000_000;
@@ -107,10 +109,19 @@ impl Inner {
         if self.journal().is_err() {
             return Ok(());
         }
+        let regular = inode.state.read().raw.i_mode & S_IFMT == S_IFREG;
         let (from, to) = self.blocks_of(offset, len);
-        self.write_back(inode, from, to, true)?;
-        if !datasync {
+        if regular {
+            self.write_back(inode, from, to, true)?;
+        }
+        if !datasync || !regular {
             self.write_lazy_times_of(inode)?;
+        }
+        if !regular {
+            // `ext4_force_commit`: whatever runs is committed, with datasync as well. A directory
+            // has no data outside of the journal, so without a commit there is nothing to flush.
+            self.journal()?.commit(self.journal()?.newest_tid())?;
+            return self.latch.check();
         }
         let tid = {
             let st = inode.state.read();
@@ -178,8 +189,7 @@ impl Inner {
         let Ok(journal) = self.journal() else { return Ok(()) };
         self.write_back_all(true)?;
         self.write_lazy_times()?;
-        let tid = journal.running_tid().unwrap_or_else(|| journal.committed_tid());
-        self.commit_or_flush(tid, Kind::Other)?;
+        self.commit_or_flush(journal.newest_tid(), Kind::Other)?;
         // `sync_blockdev`: what is committed goes to its place, without a flush.
         Ok(journal.write_back()?)
     }

@@ -10,9 +10,9 @@
 //!
 //! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the
 //! journal corrupt when only the first sector of it arrived over stale log contents. So where the
-//! log may hold such contents (not on the first way round a log that mke2fs zeroed), the body also
-//! zeroes the commit block's place, and only its first sector, which holds everything, is written
-//! after the flush. That is 512 bytes more a commit and no more requests.
+//! commit block's place is not known to be zero (`blank.rs`) the body also zeroes it, and only its
+//! first sector, which holds everything, is written after the flush. That is 512 bytes more a
+//! commit and no more requests.
 //!
 //! One transaction is in flight at a time (`committing` in the state is the token). Counted exactly
 //! in `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
@@ -20,6 +20,7 @@
 use parking_lot::MutexGuard;
 use syncline_device::{Kind, Origin, SECTOR_BYTES};
 
+use crate::blank::{LOOK_BYTES, is_blank};
 use crate::journal::{Committed, Committing, Journal, LogTransaction, Pending, State};
 use crate::log_superblock::LogSuperblock;
 use crate::record::Record;
@@ -165,8 +166,6 @@ impl Journal {
         }
         let first_block = state.head;
         state.head = self.ring_advance(first_block, len);
-        state.stale |= state.head <= first_block;
-        let stale = state.stale;
         state.used = state.used.saturating_add(len);
         let starts_log = !state.started;
         let Some(committing) = &mut state.committing else {
@@ -177,21 +176,65 @@ impl Journal {
         let Some(sequence) = committing.sequence else {
             return Err(JournalError::Usage("a record without a sequence"));
         };
-        MutexGuard::unlocked(state, || {
-            self.write_record(frozen, sequence, first_block, starts_log, stale)
+        let guarded = self.needs_guard(state, first_block, len)?;
+        let written = MutexGuard::unlocked(state, || {
+            self.write_record(frozen, sequence, first_block, starts_log, guarded)
         })?;
+        for (index, blank) in (0..).zip(written) {
+            state.blanks.set(self.ring_advance(first_block, index), blank);
+        }
         state.started = true;
         Ok((sequence, first_block, len))
     }
 
+    /// Whether the commit block of a record must not be written over what its place may hold.
+    fn needs_guard(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        first_block: u32,
+        len: u32,
+    ) -> Result<bool, JournalError> {
+        if !self.superblock.lock().format().layout.has_block_csum() {
+            return Ok(false);
+        }
+        let place = self.ring_advance(first_block, len.saturating_sub(1));
+        if !state.blanks.is_known(place) {
+            let blanks = MutexGuard::unlocked(state, || self.look_ahead(place))?;
+            for (block, blank) in (place..).zip(blanks) {
+                // What was written meanwhile is known better.
+                if !state.blanks.is_known(block) {
+                    state.blanks.set(block, blank);
+                }
+            }
+        }
+        Ok(!state.blanks.is_blank(place))
+    }
+
+    /// Reads log blocks from `place` on, as far as they lie together: for each whether it is blank.
+    fn look_ahead(&self, place: u32) -> Result<Vec<bool>, JournalError> {
+        let block_size = self.log.block_size;
+        let most = (LOOK_BYTES / block_size).max(1).min(self.limits.end - place);
+        let start = self.log.offset(place)?;
+        let mut count = 1;
+        while count < most
+            && self.log.offset(place + count)? == start + u64::from(count * block_size)
+        {
+            count += 1;
+        }
+        let mut bytes = vec![0; (count * block_size) as usize];
+        self.dev.read(start, &mut bytes, LOG)?;
+        Ok(bytes.chunks(block_size as usize).map(is_blank).collect())
+    }
+
+    /// Writes body, flush, commit block. Returns for each block of the record whether it is blank.
     fn write_record(
         &self,
         frozen: &Frozen,
         sequence: u32,
         first_block: u32,
         starts_log: bool,
-        stale: bool,
-    ) -> Result<(), JournalError> {
+        guarded: bool,
+    ) -> Result<Vec<bool>, JournalError> {
         let format = self.superblock.lock().format();
         let record = Record {
             format,
@@ -202,7 +245,6 @@ impl Journal {
         };
         let body = record.body()?;
         let commit_block = record.commit_block(&body)?;
-        let guarded = stale && format.layout.has_block_csum();
         let blank = if guarded { vec![0; format.layout.block_size] } else { Vec::new() };
         if starts_log {
             // In one epoch with the body: until the flush below nothing can make the log look
@@ -220,7 +262,8 @@ impl Journal {
         self.dev.flush(LOG)?;
         let at = self.ring_advance(first_block, body.len() as u32);
         let bytes = if guarded { &commit_block[..SECTOR_BYTES as usize] } else { &commit_block };
-        self.write_durable(self.log.offset(at)?, bytes)
+        self.write_durable(self.log.offset(at)?, bytes)?;
+        Ok(body.iter().map(|b| is_blank(b.bytes())).chain([is_blank(&commit_block)]).collect())
     }
 
     /// A failed commit latches the journal. Its images stay in memory, so that reads still see

@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use syncline_device::{BlockDevice, Clock, DeviceError};
 
+use crate::blank::Blanks;
 use crate::buffer::{Buffer, BufferCache};
 use crate::handle::Handle;
 use crate::log_superblock::LogSuperblock;
@@ -165,8 +166,8 @@ pub(crate) struct State {
     pub(crate) next_sequence: u32,
     /// Next log block to be written.
     pub(crate) head: u32,
-    /// Whether the log block at `head` may hold contents of an earlier use.
-    pub(crate) stale: bool,
+    /// Which log blocks need no zeroing before they take a commit block.
+    pub(crate) blanks: Blanks,
     /// Ring blocks between the durable tail and the head.
     pub(crate) used: u32,
     /// Whether the superblock on the device has `s_start` != 0.
@@ -216,13 +217,10 @@ impl Journal {
         if superblock.start() != 0 {
             return Err(JournalError::NeedsRecovery);
         }
-        // mke2fs zeroes the log and starts at sequence 1: nothing stale is in it then.
-        let stale = superblock.sequence() != 1;
         let mut limits = superblock.prepare(&options)?;
         limits.device_blocks = dev.geometry().size_bytes / u64::from(log.block_size);
         let sequence = superblock.sequence();
         let state = State {
-            stale,
             committed_tid: sequence.wrapping_sub(1),
             next_tid: sequence,
             next_sequence: sequence,
@@ -359,6 +357,14 @@ impl Journal {
     /// Number of the running transaction, if there is one.
     pub fn running_tid(&self) -> Option<Tid> {
         self.state.lock().running.as_ref().map(|r| r.transaction.tid)
+    }
+
+    /// Number of the newest transaction: running, else on its way into the log, else durable.
+    pub fn newest_tid(&self) -> Tid {
+        let state = self.state.lock();
+        let running = state.running.as_ref().map(|r| r.transaction.tid);
+        let committing = state.committing.as_ref().map(|c| c.tid);
+        running.or(committing).unwrap_or(state.committed_tid)
     }
 
     /// Newest transaction that is durable.

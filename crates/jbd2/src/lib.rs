@@ -37,6 +37,7 @@
 
 #![forbid(unsafe_code)]
 
+mod blank;
 mod buffer;
 mod checkpoint;
 mod commit;
