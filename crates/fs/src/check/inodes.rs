@@ -82,7 +82,7 @@ impl Checker<'_> {
 
     fn table_block(&mut self, desc: &GroupDesc, nr: u32, scanned: u32) -> Step<Arc<[u8]>> {
         let geo = &self.vol.geo;
-        if nr % READ_AHEAD == 0 {
+        if nr.is_multiple_of(READ_AHEAD) {
             let last = scanned.div_ceil(geo.inodes_per_block).min(geo.itable_blocks);
             let ahead = nr..nr.saturating_add(READ_AHEAD).min(last);
             let blocks: Vec<u64> = ahead.map(|nr| desc.bg_inode_table + u64::from(nr)).collect();

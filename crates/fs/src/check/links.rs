@@ -12,6 +12,7 @@ impl Checker<'_> {
     /// Pass 4.
     pub(super) fn check_links(&mut self) -> Step {
         self.tick("links", 0, 1)?;
+        self.check_orphans();
         self.check_parents();
         self.check_reachable();
         let geo = &self.vol.geo;
@@ -41,6 +42,18 @@ impl Checker<'_> {
             self.note(Some(ino), None, what);
         }
         self.tick("links", 1, 1)
+    }
+
+    fn check_orphans(&mut self) {
+        let free: Vec<u32> = self
+            .orphans
+            .iter()
+            .filter(|ino| !self.inodes.get(&self.vol.geo, **ino).used)
+            .copied()
+            .collect();
+        for ino in free {
+            self.note(Some(ino), None, "an orphan that is not in use");
+        }
     }
 
     fn check_parents(&mut self) {

@@ -1,0 +1,258 @@
+//! The command line: what `--help`, the man pages and the completions are made of.
+//!
+//! Nothing in here depends on the rest of the program, because the build script uses it too.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// ext4 images and flash devices in user space, without root.
+///
+/// IMAGE is a file or block device that holds an ext4. IMAGE:/path is a file in it. The path of an
+/// image may contain colons: the shortest part before `:/` that names a file is the image.
+///
+/// Commands that only read never write to an image. If its journal has to be replayed first, they
+/// replay it in memory.
+///
+/// Exit codes: 0 done, 1 failed, 2 usage, 3 the image is corrupt, 4 unsupported feature.
+#[derive(Debug, Parser)]
+#[command(name = "syncline", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Bench(Box<Bench>),
+    Ls(Ls),
+    Cat(Cat),
+    Cp(Cp),
+    Mkdir(Mkdir),
+    Mv(Mv),
+    Rm(Rm),
+    Stat(Stat),
+    Info(Info),
+    Check(Check),
+    Recover(Recover),
+    Devices(Devices),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Run workloads on a simulated device, or on a mounted directory.
+///
+/// On a simulated device everything runs in this process, in virtual time: the figures are the same
+/// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
+/// mixed.
+///
+/// Ctrl-C ends the run after the operation under way and reports what was done.
+#[derive(Debug, Args)]
+pub struct Bench {
+    /// Workloads or groups of workloads.
+    #[arg(required = true, value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
+    #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
+    pub device: String,
+    /// How fsync works; a list runs each.
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered")]
+    pub sync: Vec<String>,
+    /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
+    pub journal_mode: Vec<String>,
+    /// SQLite's synchronous: off, normal, full, extra.
+    #[arg(long, value_name = "LEVEL", default_value = "full")]
+    pub synchronous: String,
+    /// Operations of each run [default: the workload's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub operations: Option<u64>,
+    /// Replacement policy of the page cache.
+    #[arg(long, value_name = "NAME", default_value = "clock")]
+    pub policy: String,
+    /// Mount options, as for mount(8): commit=1,noatime,writeback_preset=android.
+    #[arg(short = 'o', value_name = "OPTIONS", default_value = "")]
+    pub options: String,
+    /// Seed of everything random.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Size of the volume in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 2048,
+        value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
+    pub size: u64,
+    /// Use a copy of this image instead of a fresh volume.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "size")]
+    pub image: Option<PathBuf>,
+    /// Run in this directory, in real time, on whatever is mounted there.
+    #[arg(long, value_name = "DIR",
+        conflicts_with_all = ["device", "sync", "policy", "options", "size", "image"])]
+    pub dir: Option<PathBuf>,
+    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// List directories of an image.
+#[derive(Debug, Args)]
+pub struct Ls {
+    /// IMAGE:/path.
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub paths: Vec<OsString>,
+    /// Long format: mode, links, owner, size, time (UTC).
+    #[arg(short)]
+    pub long: bool,
+    /// Directories below, too.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// Names that begin with a dot, too.
+    #[arg(short, long)]
+    pub all: bool,
+    /// Inode numbers.
+    #[arg(short, long)]
+    pub inode: bool,
+    /// A directory itself, not what is in it.
+    #[arg(short, long)]
+    pub directory: bool,
+}
+
+/// Print files of an image.
+#[derive(Debug, Args)]
+pub struct Cat {
+    /// IMAGE:/path.
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub paths: Vec<OsString>,
+}
+
+/// Copy files into, out of and between images.
+///
+/// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
+/// -r symbolic links, hard links, pipes and device files are copied as such.
+#[derive(Debug, Args)]
+pub struct Cp {
+    /// Directories with what is in them.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Keep mode, owner, times and extended attributes.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// -r and -p.
+    #[arg(short, long)]
+    pub archive: bool,
+    /// What to copy: paths of this system or IMAGE:/path.
+    #[arg(required = true, value_name = "SOURCE")]
+    pub sources: Vec<OsString>,
+    /// A directory, or the new name.
+    #[arg(value_name = "TARGET")]
+    pub target: OsString,
+}
+
+/// Make directories in an image.
+#[derive(Debug, Args)]
+pub struct Mkdir {
+    /// Directories above it, too; no error if it exists.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// Permissions, octal.
+    #[arg(short, long, value_name = "MODE", default_value = "755")]
+    pub mode: String,
+    /// IMAGE:/path.
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub paths: Vec<OsString>,
+}
+
+/// Rename or move a file within an image.
+#[derive(Debug, Args)]
+pub struct Mv {
+    /// Fail if the new name exists.
+    #[arg(short, long)]
+    pub no_clobber: bool,
+    /// IMAGE:/path.
+    #[arg(value_name = "IMAGE:/FROM")]
+    pub from: OsString,
+    /// IMAGE:/path in the same image.
+    #[arg(value_name = "IMAGE:/TO")]
+    pub to: OsString,
+}
+
+/// Remove files from an image.
+#[derive(Debug, Args)]
+pub struct Rm {
+    /// Directories with what is in them.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// No error if a file does not exist.
+    #[arg(short, long)]
+    pub force: bool,
+    /// IMAGE:/path.
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub paths: Vec<OsString>,
+}
+
+/// Show everything about a file of an image.
+#[derive(Debug, Args)]
+pub struct Stat {
+    /// Where its blocks are, too.
+    #[arg(long)]
+    pub extents: bool,
+    /// IMAGE:/path.
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
+    pub paths: Vec<OsString>,
+}
+
+/// Show features, journal and free space of an image.
+#[derive(Debug, Args)]
+pub struct Info {
+    /// As one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// File or block device.
+    pub image: PathBuf,
+}
+
+/// Check an image, and have e2fsck check it too. Nothing is written.
+///
+/// Exit code 3: something is wrong. Repair with `e2fsck -f IMAGE`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// Do not run e2fsck.
+    #[arg(long)]
+    pub no_e2fsck: bool,
+    /// File or block device.
+    pub image: PathBuf,
+}
+
+/// Replay the journal of an image, and finish what was deleted or truncated in the crash.
+#[derive(Debug, Args)]
+pub struct Recover {
+    /// File or block device.
+    pub image: PathBuf,
+}
+
+/// List the simulated devices, or show the profile of one.
+#[derive(Debug, Args)]
+pub struct Devices {
+    /// Print this profile; a copy of it in a file can be changed and used as --device ./FILE.toml.
+    pub name: Option<String>,
+    /// As one JSON document.
+    #[arg(long, conflicts_with = "name")]
+    pub json: bool,
+}
+
+/// Print a shell's completion script.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// Shell.
+    #[arg(value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+    pub shell: String,
+}
+
+/// Print a man page (roff): `syncline man cp | man -l -`.
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Command; none: the page of the program.
+    pub command: Option<String>,
+    /// Write all pages into this directory instead.
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    pub all: Option<PathBuf>,
+}

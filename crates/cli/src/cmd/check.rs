@@ -1,0 +1,118 @@
+//! `check`: our own check of an image, then the stock one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use syncline_fs::CheckReport;
+
+use crate::args::Check;
+use crate::error::{Failure, Result};
+use crate::format::Out;
+use crate::image::{self, Image};
+use crate::progress;
+
+/// What e2fsck's exit code adds up to.
+const E2FSCK_ERRORS_LEFT: i32 = 4;
+
+/// Checks, prints the findings.
+pub(crate) fn run(args: &Check) -> Result<()> {
+    let mut out = Out::new();
+    let own = own(&args.image, &mut out)?;
+    let stock = if args.no_e2fsck { true } else { stock(&args.image, &mut out)? };
+    out.flush()?;
+    if own && stock {
+        return Ok(());
+    }
+    let text = "the image is corrupt; run `e2fsck -f` on it, or save what can be read first";
+    Err(Failure::Corrupt(text.into()).at(args.image.display()))
+}
+
+/// Our own check; whether nothing was found.
+fn own(path: &Path, out: &mut Out) -> Result<bool> {
+    let image = match Image::read(path) {
+        Ok(image) => image,
+        Err(Failure::Corrupt(text)) => {
+            // What keeps it from being mounted is a finding; e2fsck may say more.
+            out.text(format!("{text}\n"))?;
+            return Ok(false);
+        }
+        Err(other) => return Err(other),
+    };
+    let bar = progress::bar("checking", 0);
+    let report = image.vol.check(&mut |at| {
+        bar.set_prefix(at.stage);
+        bar.set_length(at.total);
+        bar.set_position(at.done);
+        !crate::interrupt::asked()
+    });
+    bar.finish_and_clear();
+    let report = report.map_err(|err| Failure::from(err).at(path.display()))?;
+    crate::interrupt::check()?;
+    print(path, &report, out)?;
+    Ok(report.is_clean())
+}
+
+fn print(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
+    for finding in &report.findings {
+        out.text(format!("{finding}\n"))?;
+    }
+    if report.more > 0 {
+        out.text(format!("and {} more\n", report.more))?;
+    }
+    let verdict = match report.findings.len() as u64 + report.more {
+        0 => "clean".to_owned(),
+        1 => "1 error".to_owned(),
+        errors => format!("{errors} errors"),
+    };
+    let orphans = match report.orphans {
+        0 => String::new(),
+        count => format!(", {count} orphans to be finished by the next mount"),
+    };
+    out.text(format!(
+        "{}: {verdict}: {} directories, {} other files, {} blocks in use{orphans}\n",
+        path.display(),
+        report.directories,
+        report.files,
+        report.blocks_used
+    ))
+}
+
+/// e2fsck's check; whether it found nothing, or is not there.
+fn stock(path: &Path, out: &mut Out) -> Result<bool> {
+    let Some(program) = find("e2fsck") else {
+        out.text("e2fsck: not installed, not run\n")?;
+        return Ok(true);
+    };
+    let dev = image::device(path, true)?;
+    if image::superblock(&*dev, path).is_ok_and(|sb| sb.needs_recovery()) {
+        out.text("e2fsck: not run, the journal must be replayed first (`syncline recover`)\n")?;
+        return Ok(true);
+    }
+    drop(dev);
+    let ran = Command::new(program).arg("-fn").arg(path).output();
+    let ran = ran.map_err(|err| Failure::host(Path::new("e2fsck"), &err))?;
+    match ran.status.code() {
+        Some(0) => {
+            out.text("e2fsck -fn: clean\n")?;
+            Ok(true)
+        }
+        Some(code) if code & E2FSCK_ERRORS_LEFT != 0 => {
+            out.text("e2fsck -fn:\n")?;
+            out.bytes(&ran.stdout)?;
+            Ok(false)
+        }
+        _ => {
+            let said = String::from_utf8_lossy(&ran.stderr);
+            let said = said.lines().last().unwrap_or("no reason given").to_owned();
+            let text = format!("e2fsck could not check: {said}; run it yourself");
+            Err(Failure::Failed(text))
+        }
+    }
+}
+
+/// A system program, which may be outside of a plain user's path.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|file| file.is_file())
+}

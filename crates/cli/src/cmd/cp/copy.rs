@@ -1,0 +1,247 @@
+//! The copy itself: a tree from one side to the other.
+//!
+//! Promises
+//! - A file appears under its name when it is complete, or not at all: it is written under a
+//!   temporary name, gets its attributes there and is renamed.
+//! - Names come from images that nobody vouches for: one with a slash is refused, and nothing is
+//!   written through a symbolic link that the copy itself could have made.
+//! - Holes stay holes; hard links within one copy stay hard links.
+//! - One file's failure does not end a recursive copy, a full or failed target does.
+
+use std::collections::BTreeMap;
+
+use indicatif::ProgressBar;
+
+use super::side::{Kind, Meta, Side};
+use crate::cmd::ls::join;
+use crate::error::{Failure, Result};
+
+/// Bytes moved at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Depth of directories that are copied: far more than any path can name.
+const DEPTH_MAX: usize = 4096;
+
+/// A copy under way.
+pub(super) struct Copy<'a> {
+    pub(super) from: &'a dyn Side,
+    pub(super) to: &'a dyn Side,
+    pub(super) recursive: bool,
+    pub(super) preserve: bool,
+    /// Files that must not be copied: the images themselves.
+    pub(super) skip: &'a [(u64, u64)],
+    pub(super) progress: &'a ProgressBar,
+    /// Where inodes with several links have gone.
+    pub(super) links: BTreeMap<(u64, u64), Vec<u8>>,
+    /// Directories that this copy made or entered on the target's side.
+    pub(super) targets: std::collections::BTreeSet<(u64, u64)>,
+    /// Distinguishes temporary names.
+    pub(super) serial: u64,
+    /// Files that could not be copied.
+    pub(super) failures: u64,
+    /// The first reason, for the exit code.
+    pub(super) first: Option<Failure>,
+}
+
+impl Copy<'_> {
+    /// Copies `source` to exactly `target`.
+    pub(super) fn run(&mut self, source: &[u8], target: &[u8]) -> Result<()> {
+        // `cp link x` copies the file behind it, `cp -r link x` the link.
+        let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| {
+            let shown = String::from_utf8_lossy(source);
+            Failure::Failed(format!("{shown}: no such file; check the path"))
+        })?;
+        if meta.kind() == Kind::Dir && !self.recursive {
+            let shown = String::from_utf8_lossy(source);
+            return Err(Failure::Usage(format!("{shown} is a directory; give -r to copy it")));
+        }
+        self.one(source, target, &meta, 0)
+    }
+
+    fn one(&mut self, source: &[u8], target: &[u8], meta: &Meta, depth: usize) -> Result<()> {
+        crate::interrupt::check()?;
+        if self.skip.contains(&meta.id) {
+            let shown = String::from_utf8_lossy(source);
+            let text = format!("{shown} is the image itself; copy it with cp(1)");
+            return Err(Failure::Failed(text));
+        }
+        if meta.kind() == Kind::Dir {
+            return self.dir(source, target, meta, depth);
+        }
+        if let Some(made) = self.links.get(&meta.id) {
+            let made = made.clone();
+            return self.replace(target, |to, temporary| to.link(&made, temporary));
+        }
+        match meta.kind() {
+            Kind::File => self.file(source, target, meta)?,
+            Kind::Symlink => {
+                let link = self.from.read_link(source)?;
+                self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
+            }
+            _ => self.made(source, target, meta, |to, temporary| to.mknod(temporary, meta))?,
+        }
+        if meta.nlink > 1 && self.recursive {
+            self.links.insert(meta.id, target.to_vec());
+        }
+        self.progress.inc(1);
+        Ok(())
+    }
+
+    fn dir(&mut self, source: &[u8], target: &[u8], meta: &Meta, depth: usize) -> Result<()> {
+        if depth >= DEPTH_MAX {
+            let shown = String::from_utf8_lossy(source);
+            return Err(Failure::Failed(format!("{shown}: too deep; copy a part of the tree")));
+        }
+        if self.targets.contains(&meta.id) {
+            let shown = String::from_utf8_lossy(source);
+            let text = format!("{shown} is part of the target; choose a target outside of it");
+            return Err(Failure::Failed(text));
+        }
+        // Only the directory that the user named may be reached through a symbolic link.
+        match self.to.stat(target, depth == 0)? {
+            Some(there) if there.kind() == Kind::Dir => {}
+            Some(_) => {
+                let shown = String::from_utf8_lossy(target);
+                let text = format!("{shown} is there and no directory; remove it first");
+                return Err(Failure::Failed(text));
+            }
+            None => self.to.mkdir(target)?,
+        }
+        if let Some(there) = self.to.stat(target, depth == 0)? {
+            self.targets.insert(there.id);
+        }
+        for name in self.from.list(source)? {
+            let path = join(source, &name);
+            let done = self.child(&path, &join(target, &name), &name, depth);
+            if let Err(failure) = done {
+                self.keep(failure)?;
+            }
+        }
+        self.set_meta(source, target, meta)
+    }
+
+    fn child(&mut self, source: &[u8], target: &[u8], name: &[u8], depth: usize) -> Result<()> {
+        let bad = name.is_empty() || name == b"." || name == b"..";
+        if bad || name.contains(&b'/') || name.contains(&0) {
+            let text = format!(
+                "{}: a name that no file can have; run `syncline check` on the image",
+                source.escape_ascii()
+            );
+            return Err(Failure::Corrupt(text));
+        }
+        let meta = self.from.stat(source, false)?.ok_or_else(|| {
+            let shown = String::from_utf8_lossy(source);
+            Failure::Failed(format!("{shown}: is gone; copy it again"))
+        })?;
+        self.one(source, target, &meta, depth + 1)
+    }
+
+    /// Goes on after the failure of one file, if that makes sense.
+    fn keep(&mut self, failure: Failure) -> Result<()> {
+        if matches!(failure, Failure::Interrupted | Failure::PipeClosed | Failure::Said(_)) {
+            return Err(failure);
+        }
+        let end = failure.message().is_some_and(|text| {
+            ["no space left", "latched", "failed: ", "read-only"].iter().any(|w| text.contains(w))
+        });
+        if end {
+            return Err(failure);
+        }
+        self.failures += 1;
+        if let Some(text) = failure.message() {
+            self.progress.suspend(|| crate::complain(text));
+        }
+        self.first.get_or_insert(failure);
+        Ok(())
+    }
+
+    fn file(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
+        let mut reader = self.from.open(source)?;
+        let progress = self.progress.clone();
+        self.made(source, target, meta, |to, temporary| {
+            let mut writer = to.create(temporary)?;
+            let mut chunk = vec![0; CHUNK_BYTES];
+            let (mut at, mut end) = (0, 0);
+            while let Some((start, stop)) = reader.data(at)? {
+                at = start;
+                while at < stop {
+                    crate::interrupt::check()?;
+                    let want = usize::try_from(stop - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+                    let len = reader.read(at, chunk.get_mut(..want).unwrap_or(&mut []))?;
+                    let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else {
+                        break;
+                    };
+                    writer.write(at, read)?;
+                    progress.tick();
+                    at += len as u64;
+                    end = at;
+                }
+                if at < stop {
+                    // It shrank while it was read.
+                    break;
+                }
+            }
+            writer.set_len(meta.size.max(end))
+        })
+    }
+
+    /// Makes something under a temporary name, gives it its attributes, and puts it in its place.
+    fn made(
+        &mut self,
+        source: &[u8],
+        target: &[u8],
+        meta: &Meta,
+        make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
+        let mut remark = None;
+        self.replace(target, |to, temporary| {
+            make(to, temporary)?;
+            remark = to.set_meta(temporary, meta, xattrs.as_deref())?;
+            Ok(())
+        })?;
+        self.remark(remark);
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        target: &[u8],
+        make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
+            let shown = String::from_utf8_lossy(target);
+            return Err(Failure::Failed(format!("{shown} is a directory; remove it first")));
+        }
+        self.serial += 1;
+        let temporary = temporary(target, self.serial);
+        let done = make(self.to, &temporary).and_then(|()| self.to.rename(&temporary, target));
+        if done.is_err() && matches!(self.to.stat(&temporary, false), Ok(Some(_))) {
+            // The first failure counts, not that of tidying up.
+            let _ = self.to.unlink(&temporary);
+        }
+        done
+    }
+
+    fn set_meta(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
+        let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
+        let remark = self.to.set_meta(target, meta, xattrs.as_deref())?;
+        self.remark(remark);
+        Ok(())
+    }
+
+    fn remark(&self, remark: Option<String>) {
+        if let Some(text) = remark {
+            self.progress.suspend(|| crate::complain(&text));
+        }
+    }
+}
+
+/// A name beside `target` that nobody else uses.
+fn temporary(target: &[u8], serial: u64) -> Vec<u8> {
+    let slash = target.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let mut path = target.get(..slash).unwrap_or(&[]).to_vec();
+    let process = rustix::process::getpid();
+    path.extend_from_slice(format!(".syncline-{process}-{serial}.tmp").as_bytes());
+    path
+}

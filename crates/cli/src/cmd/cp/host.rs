@@ -1,0 +1,227 @@
+//! The host's files as a side of a copy. No call follows a symbolic link in the last component,
+//! except `stat` when asked.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
+use crate::error::{Failure, Result, plain};
+
+/// The host.
+pub(super) struct Host {
+    /// Permissions that new files do not get.
+    umask: u32,
+}
+
+impl Host {
+    pub(super) fn new() -> Host {
+        // There is no call that only reads it.
+        let umask = rustix::process::umask(Mode::empty());
+        rustix::process::umask(umask);
+        Host { umask: umask.as_raw_mode() }
+    }
+}
+
+fn path_of(path: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(path))
+}
+
+fn failed(path: &[u8]) -> impl Fn(std::io::Error) -> Failure + '_ {
+    move |err| Failure::host(path_of(path), &err)
+}
+
+fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> Failure + '_ {
+    move |err| Failure::host(path_of(path), &err.into())
+}
+
+struct HostFile {
+    file: File,
+    path: Vec<u8>,
+    size: u64,
+}
+
+impl Reader for HostFile {
+    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
+        let start = match sys::seek(&self.file, SeekFrom::Data(from)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // A file system that does not know holes.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) if from < self.size => {
+                return Ok(Some((from, self.size)));
+            }
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+            Err(err) => return Err(sys_failed(&self.path)(err)),
+        };
+        let end = sys::seek(&self.file, SeekFrom::Hole(start)).map_err(sys_failed(&self.path))?;
+        Ok(Some((start, end)))
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.read_at(rest, at + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {
+                    crate::interrupt::check()?;
+                }
+                Err(err) => return Err(failed(&self.path)(err)),
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Writer for HostFile {
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<()> {
+        self.file.write_all_at(from, at).map_err(failed(&self.path))
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<()> {
+        self.file.set_len(len).map_err(failed(&self.path))
+    }
+}
+
+impl Side for Host {
+    fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
+        let host = path_of(path);
+        let found = if follow { std::fs::metadata(host) } else { std::fs::symlink_metadata(host) };
+        let meta = match found {
+            Ok(meta) => meta,
+            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(err) => return Err(failed(path)(err)),
+        };
+        let nanos = |value: i64| u32::try_from(value).unwrap_or(0);
+        let kind = meta.file_type();
+        let device = kind.is_block_device() || kind.is_char_device();
+        Ok(Some(Meta {
+            mode: meta.mode(),
+            uid: meta.uid(),
+            gid: meta.gid(),
+            size: meta.size(),
+            nlink: meta.nlink(),
+            id: (meta.dev(), meta.ino()),
+            rdev: if device { meta.rdev() } else { 0 },
+            atime: (meta.atime(), nanos(meta.atime_nsec())),
+            mtime: (meta.mtime(), nanos(meta.mtime_nsec())),
+        }))
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let entries = std::fs::read_dir(path_of(path)).map_err(failed(path))?;
+        let names: std::io::Result<Vec<Vec<u8>>> =
+            entries.map(|entry| Ok(entry?.file_name().into_vec())).collect();
+        let mut names = names.map_err(failed(path))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
+        let file = File::open(path_of(path)).map_err(failed(path))?;
+        let size = file.metadata().map_err(failed(path))?.len();
+        Ok(Box::new(HostFile { file, path: path.to_vec(), size }))
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let target = std::fs::read_link(path_of(path)).map_err(failed(path))?;
+        Ok(target.into_os_string().into_vec())
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
+        // The largest list and value that Linux knows.
+        let mut buffer = vec![0_u8; 64 << 10];
+        let len = match sys::llistxattr(path_of(path), &mut buffer[..]) {
+            Ok(len) => len,
+            Err(Errno::NOTSUP) => return Ok(Vec::new()),
+            Err(err) => return Err(sys_failed(path)(err)),
+        };
+        let list = buffer.get(..len).unwrap_or(&[]).to_vec();
+        let mut found = Vec::new();
+        for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            match sys::lgetxattr(path_of(path), OsStr::from_bytes(name), &mut buffer[..]) {
+                Ok(len) => found.push((name.to_vec(), buffer.get(..len).unwrap_or(&[]).to_vec())),
+                // Gone since, or not for us to read.
+                Err(Errno::NODATA | Errno::PERM | Errno::NOTSUP) => {}
+                Err(err) => return Err(sys_failed(path)(err)),
+            }
+        }
+        Ok(found)
+    }
+
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>> {
+        let file = File::options().write(true).create_new(true).mode(0o600).open(path_of(path));
+        let file = file.map_err(failed(path))?;
+        Ok(Box::new(HostFile { file, path: path.to_vec(), size: 0 }))
+    }
+
+    fn mkdir(&self, path: &[u8]) -> Result<()> {
+        sys::mkdirat(CWD, path_of(path), Mode::RWXU).map_err(sys_failed(path))
+    }
+
+    fn symlink(&self, path: &[u8], target: &[u8]) -> Result<()> {
+        let target = OsStr::from_bytes(target);
+        std::os::unix::fs::symlink(target, path_of(path)).map_err(failed(path))
+    }
+
+    fn link(&self, existing: &[u8], path: &[u8]) -> Result<()> {
+        std::fs::hard_link(path_of(existing), path_of(path)).map_err(failed(path))
+    }
+
+    fn mknod(&self, path: &[u8], meta: &Meta) -> Result<()> {
+        let kind = FileType::from_raw_mode(meta.mode);
+        sys::mknodat(CWD, path_of(path), kind, Mode::RUSR | Mode::WUSR, meta.rdev)
+            .map_err(sys_failed(path))
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        std::fs::rename(path_of(from), path_of(to)).map_err(failed(to))
+    }
+
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        std::fs::remove_file(path_of(path)).map_err(failed(path))
+    }
+
+    fn set_meta(
+        &self,
+        path: &[u8],
+        meta: &Meta,
+        preserve: Option<&[Xattr]>,
+    ) -> Result<Option<String>> {
+        let host = path_of(path);
+        let mut remark = None;
+        let mut bits = meta.mode & 0o7777;
+        if preserve.is_none() {
+            bits = bits & 0o777 & !self.umask;
+        } else if let Err(err) = std::os::unix::fs::lchown(host, Some(meta.uid), Some(meta.gid)) {
+            // A file that runs as its owner must not run as another.
+            bits &= !0o6000;
+            remark = Some(format!("{}: owner not kept: {}", host.display(), plain(&err)));
+        }
+        for (name, value) in preserve.unwrap_or(&[]) {
+            let name = OsStr::from_bytes(name);
+            if let Err(err) = sys::lsetxattr(host, name, value, sys::XattrFlags::empty()) {
+                let (shown, why) = (name.to_string_lossy(), plain(&err.into()));
+                remark = Some(format!("{}: attribute {shown} not kept: {why}", host.display()));
+            }
+        }
+        if meta.kind() != Kind::Symlink {
+            let permissions = Mode::from_raw_mode(bits);
+            sys::chmodat(CWD, host, permissions, AtFlags::empty()).map_err(sys_failed(path))?;
+        }
+        if preserve.is_some() {
+            let time =
+                |(seconds, nanos): (i64, u32)| Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
+            let times =
+                Timestamps { last_access: time(meta.atime), last_modification: time(meta.mtime) };
+            sys::utimensat(CWD, host, &times, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(sys_failed(path))?;
+        }
+        Ok(remark)
+    }
+}

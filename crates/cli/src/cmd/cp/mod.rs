@@ -1,0 +1,176 @@
+//! `cp`: into, out of and between images.
+//!
+//! `side` is what a copy needs of the host (`host`) or of a volume (`volume`), `copy` does it, this
+//! file finds out what is meant by the arguments.
+
+mod copy;
+mod host;
+mod side;
+mod volume;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use indicatif::ProgressBar;
+
+use crate::args::Cp;
+use crate::cmd::ls::join;
+use crate::error::{Failure, Result};
+use crate::image::{Image, Place};
+use copy::Copy;
+use host::Host;
+use side::{Kind, Side};
+use volume::VolumeSide;
+
+/// What an argument names.
+enum End {
+    Host(Vec<u8>),
+    Image(Place),
+}
+
+impl End {
+    fn parse(argument: &OsStr) -> End {
+        match Place::split(argument) {
+            Some(place) => End::Image(place),
+            None => End::Host(argument.as_bytes().to_vec()),
+        }
+    }
+
+    fn image(&self) -> Option<&Path> {
+        match self {
+            End::Image(place) => Some(&place.image),
+            End::Host(_) => None,
+        }
+    }
+
+    fn path(&self) -> &[u8] {
+        match self {
+            End::Image(place) => &place.path,
+            End::Host(path) => path,
+        }
+    }
+}
+
+/// Copies.
+pub(crate) fn run(args: &Cp) -> Result<()> {
+    let sources: Vec<End> = args.sources.iter().map(|source| End::parse(source)).collect();
+    let target = End::parse(&args.target);
+    if target.image().is_none() && sources.iter().all(|source| source.image().is_none()) {
+        let text = "neither side is in an image; write IMAGE:/path, or use cp(1)";
+        return Err(Failure::Usage(text.into()));
+    }
+    let mut images: BTreeMap<PathBuf, Image> = BTreeMap::new();
+    // The target first: what is written to is opened for writing, whatever else it is.
+    if let Some(path) = target.image() {
+        images.insert(path.to_owned(), Image::write(path)?);
+    }
+    let mut done = Ok(());
+    for path in sources.iter().filter_map(End::image) {
+        if done.is_ok() && !images.contains_key(path) {
+            done = Image::read(path).map(|image| drop(images.insert(path.to_owned(), image)));
+        }
+    }
+    let progress = ProgressBar::new_spinner().with_prefix("files");
+    let done = done.and_then(|()| copy_all(args, &sources, &target, &images, &progress));
+    progress.finish_and_clear();
+    images.into_values().fold(done, |done, image| image.close(done))
+}
+
+fn copy_all(
+    args: &Cp,
+    sources: &[End],
+    target: &End,
+    images: &BTreeMap<PathBuf, Image>,
+    progress: &ProgressBar,
+) -> Result<()> {
+    let host = Host::new();
+    // Numbers of devices on the host are small; these are not.
+    let volumes: BTreeMap<&PathBuf, VolumeSide> = (0..)
+        .zip(images)
+        .map(|(nr, (path, image))| {
+            let name = path.display().to_string();
+            (path, VolumeSide::new(image.vol.clone(), u64::MAX - nr, name))
+        })
+        .collect();
+    let side = |end: &End| -> &dyn Side {
+        match end.image().and_then(|path| volumes.iter().find(|(p, _)| p.as_path() == path)) {
+            Some((_, volume)) => volume,
+            None => &host,
+        }
+    };
+    let skip: Vec<(u64, u64)> = images
+        .keys()
+        .filter_map(|path| std::fs::metadata(path).ok())
+        .map(|meta| (meta.dev(), meta.ino()))
+        .collect();
+    let to = side(target);
+    let into = to.stat(target.path(), true)?.is_some_and(|meta| meta.kind() == Kind::Dir);
+    if !into && sources.len() > 1 {
+        let shown = String::from_utf8_lossy(target.path());
+        let text = format!("{shown} is no directory; several files can only go into one");
+        return Err(Failure::Usage(text));
+    }
+    let mut failures = (0, None);
+    for source in sources {
+        let mut copy = Copy {
+            from: side(source),
+            to,
+            recursive: args.recursive || args.archive,
+            preserve: args.preserve || args.archive,
+            skip: &skip,
+            progress,
+            links: BTreeMap::new(),
+            targets: BTreeSet::new(),
+            serial: 0,
+            failures: 0,
+            first: None,
+        };
+        let path = trimmed(source.path());
+        let place = match (into, last_name(path)) {
+            (true, Some(name)) => join(target.path(), name),
+            _ => trimmed(target.path()).to_vec(),
+        };
+        let done = copy.run(path, &place);
+        failures.0 += copy.failures;
+        if let Some(first) = copy.first {
+            failures.1.get_or_insert(first);
+        }
+        done?;
+    }
+    match failures {
+        (_, None) => Ok(()),
+        (count, Some(first)) => {
+            crate::complain(&format!("{count} files were not copied, see above; copy them again"));
+            Err(Failure::Said(first.code()))
+        }
+    }
+}
+
+/// Without slashes at the end, except where that is all there is.
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
+    path.get(..end).unwrap_or(path)
+}
+
+/// The name that a copy gets in a directory. `None` for `/`, `.` and `..`: what is in there is
+/// copied.
+fn last_name(path: &[u8]) -> Option<&[u8]> {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    (!name.is_empty() && name != b"." && name != b"..").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_copies() {
+        assert_eq!(last_name(trimmed(b"a/b//")), Some(&b"b"[..]));
+        assert_eq!(last_name(trimmed(b"/")), None);
+        assert_eq!(last_name(trimmed(b"a/.")), None);
+        assert_eq!((trimmed(b"///"), trimmed(b"")), (&b"/"[..], &b""[..]));
+    }
+}

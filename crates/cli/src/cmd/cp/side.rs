@@ -1,0 +1,97 @@
+//! What a copy needs of either side: the host's files, or a volume.
+//!
+//! Paths are bytes, on a volume with a leading slash. Errors name the path where they are raised.
+
+use crate::error::Result;
+
+/// What is copied of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// Type and permissions.
+    pub(super) mode: u32,
+    /// Owner.
+    pub(super) uid: u32,
+    /// Group.
+    pub(super) gid: u32,
+    /// Size in bytes.
+    pub(super) size: u64,
+    /// Hard links.
+    pub(super) nlink: u64,
+    /// Device (0: the volume) and inode number.
+    pub(super) id: (u64, u64),
+    /// Device number of a device file, Linux's 64-bit encoding.
+    pub(super) rdev: u64,
+    /// Seconds and nanoseconds of the last access.
+    pub(super) atime: (i64, u32),
+    /// Seconds and nanoseconds of the last change.
+    pub(super) mtime: (i64, u32),
+}
+
+/// Kinds of files, as far as copying them differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    Dir,
+    Symlink,
+    /// Pipe, socket or device.
+    Special,
+}
+
+impl Meta {
+    pub(super) fn kind(&self) -> Kind {
+        match self.mode & 0o170_000 {
+            0o100_000 => Kind::File,
+            0o040_000 => Kind::Dir,
+            0o120_000 => Kind::Symlink,
+            _ => Kind::Special,
+        }
+    }
+}
+
+/// An extended attribute: name and value.
+pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+
+/// A file that is read.
+pub(super) trait Reader {
+    /// The next run of data at or behind `from`: start and end.
+    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>>;
+    /// Reads; less than asked only at the end.
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize>;
+}
+
+/// A new file that is written.
+pub(super) trait Writer {
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<()>;
+    fn set_len(&mut self, len: u64) -> Result<()>;
+}
+
+/// One side of a copy.
+pub(super) trait Side {
+    /// Follows symbolic links if `follow`. `None`: there is no such file.
+    fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
+    /// Names in a directory, sorted, without `.` and `..`.
+    fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>>;
+    fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>>;
+    fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>>;
+
+    /// A file that must not exist, for its owner only until [`Side::set_meta`].
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>>;
+    /// A directory, for its owner only until [`Side::set_meta`].
+    fn mkdir(&self, path: &[u8]) -> Result<()>;
+    fn symlink(&self, path: &[u8], target: &[u8]) -> Result<()>;
+    fn link(&self, existing: &[u8], path: &[u8]) -> Result<()>;
+    /// A pipe, socket or device.
+    fn mknod(&self, path: &[u8], meta: &Meta) -> Result<()>;
+    /// Replaces what is at `to`.
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<()>;
+    fn unlink(&self, path: &[u8]) -> Result<()>;
+    /// Sets permissions and, if `preserve`, owner, times and attributes. What the side cannot keep
+    /// (owner and attributes without privileges) is returned as a remark.
+    fn set_meta(
+        &self,
+        path: &[u8],
+        meta: &Meta,
+        preserve: Option<&[Xattr]>,
+    ) -> Result<Option<String>>;
+}

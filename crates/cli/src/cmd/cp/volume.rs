@@ -1,0 +1,233 @@
+//! A mounted volume as a side of a copy.
+
+use syncline_fs::{Attr, FsError, InodeRef, SetAttr, SetTime, Timestamp, Volume, XattrFlags};
+
+use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
+use crate::cmd::mkdir::owned;
+use crate::error::{Failure, Result};
+
+/// A volume.
+pub(super) struct VolumeSide {
+    vol: Volume,
+    /// Distinguishes inode numbers of different volumes.
+    id: u64,
+    /// How messages name it.
+    name: String,
+    umask: u32,
+}
+
+impl VolumeSide {
+    pub(super) fn new(vol: Volume, id: u64, name: String) -> VolumeSide {
+        let umask = rustix::process::umask(rustix::fs::Mode::empty());
+        rustix::process::umask(umask);
+        VolumeSide { vol, id, name, umask: umask.as_raw_mode() }
+    }
+
+    fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> Failure {
+        let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
+        move |err| Failure::from(err).at(&shown)
+    }
+
+    fn find(&self, path: &[u8]) -> Result<InodeRef> {
+        self.vol.resolve_nofollow(path).map_err(self.failed(path))
+    }
+
+    /// Calls `op` with the directory and the name in it.
+    fn place<T>(
+        &self,
+        path: &[u8],
+        op: impl FnOnce(&InodeRef, &[u8]) -> syncline_fs::Result<T>,
+    ) -> Result<T> {
+        let done = self.vol.resolve_parent(path).and_then(|(dir, name)| op(&dir, name));
+        done.map_err(self.failed(path))
+    }
+}
+
+struct VolumeFile {
+    vol: Volume,
+    inode: InodeRef,
+    shown: String,
+}
+
+impl VolumeFile {
+    fn failed(&self) -> impl Fn(FsError) -> Failure + '_ {
+        |err| Failure::from(err).at(&self.shown)
+    }
+}
+
+impl Reader for VolumeFile {
+    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
+        let start = match self.vol.seek_data(&self.inode, from) {
+            Ok(start) => start,
+            Err(FsError::NoSuchOffset) => return Ok(None),
+            Err(err) => return Err(self.failed()(err)),
+        };
+        let end = self.vol.seek_hole(&self.inode, start).map_err(self.failed())?;
+        Ok(Some((start, end)))
+    }
+
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.vol.read(&self.inode, at + done as u64, rest).map_err(self.failed())? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Writer for VolumeFile {
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<()> {
+        let mut done = 0;
+        while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
+            done += self.vol.write(&self.inode, at + done as u64, rest).map_err(self.failed())?;
+        }
+        // Write-back goes on as it would on a running system.
+        let now_ns = crate::image::now_ns();
+        self.vol.tick(now_ns).map_err(self.failed())
+    }
+
+    fn set_len(&mut self, len: u64) -> Result<()> {
+        self.vol.truncate(&self.inode, len).map_err(self.failed())
+    }
+}
+
+fn meta_of(attr: &Attr, id: u64) -> Meta {
+    let time = |time: Timestamp| (time.seconds, time.nanoseconds);
+    Meta {
+        mode: attr.mode.into(),
+        uid: attr.uid,
+        gid: attr.gid,
+        size: attr.size,
+        nlink: attr.nlink.into(),
+        id: (id, attr.ino.into()),
+        rdev: attr.rdev,
+        atime: time(attr.atime),
+        mtime: time(attr.mtime),
+    }
+}
+
+impl Side for VolumeSide {
+    fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
+        let found = if follow { self.vol.resolve(path) } else { self.vol.resolve_nofollow(path) };
+        match found {
+            Ok(inode) => Ok(Some(meta_of(&self.vol.getattr(&inode), self.id))),
+            Err(FsError::NotFound) => Ok(None),
+            Err(err) => Err(self.failed(path)(err)),
+        }
+    }
+
+    fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let dir = self.vol.resolve(path).map_err(self.failed(path))?;
+        let mut names = Vec::new();
+        let read = self.vol.readdir(&dir, 0, &mut |entry| {
+            if entry.name != b"." && entry.name != b".." {
+                names.push(entry.name.to_vec());
+            }
+            true
+        });
+        read.map_err(self.failed(path))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
+        let inode = self.vol.resolve(path).map_err(self.failed(path))?;
+        let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
+        Ok(Box::new(VolumeFile { vol: self.vol.clone(), inode, shown }))
+    }
+
+    fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let inode = self.find(path)?;
+        self.vol.readlink(&inode).map_err(self.failed(path))
+    }
+
+    fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
+        let inode = self.find(path)?;
+        let names = self.vol.listxattr(&inode).map_err(self.failed(path))?;
+        let mut found = Vec::new();
+        for name in names {
+            let value = self.vol.getxattr(&inode, &name).map_err(self.failed(path))?;
+            found.push((name, value));
+        }
+        Ok(found)
+    }
+
+    fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>> {
+        let made = self.place(path, |dir, name| self.vol.create(dir, name, &owned(0o600)))?;
+        let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
+        Ok(Box::new(VolumeFile { vol: self.vol.clone(), inode: made, shown }))
+    }
+
+    fn mkdir(&self, path: &[u8]) -> Result<()> {
+        self.place(path, |dir, name| self.vol.mkdir(dir, name, &owned(0o700)).map(drop))
+    }
+
+    fn symlink(&self, path: &[u8], target: &[u8]) -> Result<()> {
+        let create = owned(0o777);
+        self.place(path, |dir, name| self.vol.symlink(dir, name, target, &create).map(drop))
+    }
+
+    fn link(&self, existing: &[u8], path: &[u8]) -> Result<()> {
+        let inode = self.find(existing)?;
+        self.place(path, |dir, name| self.vol.link(&inode, dir, name))
+    }
+
+    fn mknod(&self, path: &[u8], meta: &Meta) -> Result<()> {
+        let kind = u16::try_from(meta.mode & 0o170_000).unwrap_or(0);
+        let create = owned(kind | 0o600);
+        self.place(path, |dir, name| self.vol.mknod(dir, name, &create, meta.rdev).map(drop))
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        self.place(from, |old_dir, old_name| {
+            let (new_dir, new_name) = self.vol.resolve_parent(to)?;
+            let flags = syncline_fs::RenameFlags::NONE;
+            self.vol.rename(old_dir, old_name, &new_dir, new_name, flags)
+        })
+    }
+
+    fn unlink(&self, path: &[u8]) -> Result<()> {
+        self.place(path, |dir, name| self.vol.unlink(dir, name))
+    }
+
+    fn set_meta(
+        &self,
+        path: &[u8],
+        meta: &Meta,
+        preserve: Option<&[Xattr]>,
+    ) -> Result<Option<String>> {
+        let inode = self.find(path)?;
+        let bits = meta.mode & 0o7777;
+        let mut set = SetAttr::default();
+        let bits = if preserve.is_some() { bits } else { bits & 0o777 & !self.umask };
+        if meta.kind() != Kind::Symlink {
+            set.mode = u16::try_from(bits).ok();
+        }
+        if preserve.is_some() {
+            let time = |(seconds, nanoseconds): (i64, u32)| {
+                Some(SetTime::At(Timestamp { seconds, nanoseconds }))
+            };
+            (set.uid, set.gid) = (Some(meta.uid), Some(meta.gid));
+            (set.atime, set.mtime) = (time(meta.atime), time(meta.mtime));
+        }
+        let mut remark = None;
+        for (name, value) in preserve.unwrap_or(&[]) {
+            match self.vol.setxattr(&inode, name, value, XattrFlags::Any) {
+                Ok(()) => {}
+                Err(err @ (FsError::NotSupported(_) | FsError::Perm)) => {
+                    let (shown, name) =
+                        (String::from_utf8_lossy(path), String::from_utf8_lossy(name));
+                    remark = Some(format!("{shown}: attribute {name} not kept: {err}"));
+                }
+                Err(err) => return Err(self.failed(path)(err)),
+            }
+        }
+        if set != SetAttr::default() {
+            self.vol.setattr(&inode, &set).map_err(self.failed(path))?;
+        }
+        Ok(remark)
+    }
+}

@@ -1,0 +1,42 @@
+//! `completions` and `man`: what the build script made.
+
+use std::path::Path;
+
+use crate::args::{Completions, Man};
+use crate::error::{Failure, Result};
+use crate::format::{self, Out};
+
+include!(concat!(env!("OUT_DIR"), "/generated.rs"));
+
+/// Prints a completion script.
+pub(crate) fn completions(args: &Completions) -> Result<()> {
+    let found = COMPLETIONS.iter().find(|(shell, _)| *shell == args.shell);
+    let (_, script) = found.ok_or_else(|| {
+        Failure::Usage(format!("no completions for `{}`; see --help", args.shell))
+    })?;
+    print(script)
+}
+
+/// Prints a man page, or writes all of them.
+pub(crate) fn man(args: &Man) -> Result<()> {
+    if let Some(dir) = &args.all {
+        return PAGES.iter().try_for_each(|(name, page)| write(dir, name, page));
+    }
+    let name = args.command.as_deref().unwrap_or("");
+    let found = PAGES.iter().find(|(page, _)| *page == name);
+    let (_, page) = found
+        .ok_or_else(|| Failure::Usage(format!("no command `{name}`; see `syncline --help`")))?;
+    print(page)
+}
+
+fn print(text: &[u8]) -> Result<()> {
+    let mut out = Out::new();
+    out.bytes(text)?;
+    out.flush()
+}
+
+fn write(dir: &Path, name: &str, page: &[u8]) -> Result<()> {
+    let file = if name.is_empty() { "syncline.1".into() } else { format!("syncline-{name}.1") };
+    let path = dir.join(file);
+    format::write_file(&path, page)
+}

@@ -1,0 +1,172 @@
+//! `ls`: directories of an image.
+
+use syncline_fs::{Attr, InodeRef, Volume};
+
+use crate::args::Ls;
+use crate::error::Result;
+use crate::format::{self, Out};
+use crate::image::{self, Place};
+
+/// Lists each path.
+pub(crate) fn run(args: &Ls) -> Result<()> {
+    let mut out = Out::new();
+    let headings = args.recursive || args.paths.len() > 1;
+    let mut first = true;
+    let done = image::for_each(&args.paths, false, &mut |vol, place| {
+        let mut listing = Listing { args, vol, out: &mut out, headings, first: &mut first };
+        listing.list(place)
+    });
+    out.flush().and(done)
+}
+
+struct Listing<'a> {
+    args: &'a Ls,
+    vol: &'a Volume,
+    out: &'a mut Out,
+    headings: bool,
+    first: &'a mut bool,
+}
+
+/// One line.
+struct Line {
+    name: Vec<u8>,
+    ino: u32,
+    /// With `-l`.
+    attr: Option<(Attr, Option<Vec<u8>>)>,
+}
+
+/// Names and numbers of directories in a directory.
+type Below = Vec<(Vec<u8>, u32)>;
+
+impl Listing<'_> {
+    fn list(&mut self, place: &Place) -> Result<()> {
+        let named = self.vol.resolve_nofollow(&place.path)?;
+        if self.args.directory || !named.is_dir() {
+            // `ls link` lists the directory behind it, `ls -l link` the link.
+            let behind = if self.args.long { None } else { self.vol.resolve(&place.path).ok() };
+            match behind.filter(|inode| inode.is_dir() && !self.args.directory) {
+                Some(dir) => return self.tree(dir, place.path.clone()),
+                None => {
+                    let line = self.line(&named, place.path.clone())?;
+                    return self.print(vec![line]);
+                }
+            }
+        }
+        self.tree(named, place.path.clone())
+    }
+
+    /// A directory and, with `-R`, what is below it. Depth first, without recursion.
+    fn tree(&mut self, dir: InodeRef, path: Vec<u8>) -> Result<()> {
+        let mut left = vec![(dir.ino, path)];
+        // Directories have one parent; an image that says otherwise must not make this go round.
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some((ino, path)) = left.pop() {
+            crate::interrupt::check()?;
+            if !seen.insert(ino) {
+                continue;
+            }
+            let dir = self.vol.iget(ino)?;
+            if self.headings {
+                if !std::mem::take(self.first) {
+                    self.out.text("\n")?;
+                }
+                self.out.bytes(&format::name(&path))?;
+                self.out.text(":\n")?;
+            }
+            let (lines, below) = self.read(&dir)?;
+            self.print(lines)?;
+            if self.args.recursive {
+                left.extend(below.into_iter().rev().map(|(name, ino)| (ino, join(&path, &name))));
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, dir: &InodeRef) -> Result<(Vec<Line>, Below)> {
+        let mut names = Vec::new();
+        self.vol.readdir(dir, 0, &mut |entry| {
+            names.push((entry.name.to_vec(), entry.ino, entry.kind));
+            true
+        })?;
+        names.retain(|(name, _, _)| self.args.all || !name.starts_with(b"."));
+        names.sort();
+        let (mut lines, mut below) = (Vec::with_capacity(names.len()), Vec::new());
+        for (name, ino, kind) in names {
+            use syncline_fs::FileKind::{Directory, Unknown};
+            let dot = name == b"." || name == b"..";
+            if self.args.long || self.args.recursive && kind == Unknown {
+                let inode = self.vol.iget(ino)?;
+                if inode.is_dir() && !dot {
+                    below.push((name.clone(), ino));
+                }
+                lines.push(self.line(&inode, name)?);
+                continue;
+            }
+            if kind == Directory && !dot {
+                below.push((name.clone(), ino));
+            }
+            lines.push(Line { name, ino, attr: None });
+        }
+        Ok((lines, below))
+    }
+
+    fn line(&self, inode: &InodeRef, name: Vec<u8>) -> Result<Line> {
+        if !self.args.long {
+            return Ok(Line { name, ino: inode.ino, attr: None });
+        }
+        let target = if inode.is_symlink() { Some(self.vol.readlink(inode)?) } else { None };
+        Ok(Line { name, ino: inode.ino, attr: Some((self.vol.getattr(inode), target)) })
+    }
+
+    fn print(&mut self, lines: Vec<Line>) -> Result<()> {
+        let columns: Vec<Vec<String>> = lines.iter().map(|line| self.columns(line)).collect();
+        let count = columns.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..count)
+            .map(|nr| columns.iter().filter_map(|row| row.get(nr)).map(String::len).max())
+            .map(|width| width.unwrap_or(0))
+            .collect();
+        for (line, row) in lines.iter().zip(&columns) {
+            for (cell, width) in row.iter().zip(&widths) {
+                self.out.text(format!("{cell:>width$} "))?;
+            }
+            self.out.bytes(&format::name(&line.name))?;
+            if let Some((_, Some(target))) = &line.attr {
+                self.out.text(" -> ")?;
+                self.out.bytes(&format::name(target))?;
+            }
+            self.out.text("\n")?;
+        }
+        Ok(())
+    }
+
+    fn columns(&self, line: &Line) -> Vec<String> {
+        let mut row = Vec::new();
+        if self.args.inode {
+            row.push(line.ino.to_string());
+        }
+        let Some((attr, _)) = &line.attr else { return row };
+        row.push(format::mode(attr.mode));
+        row.push(attr.nlink.to_string());
+        row.push(attr.uid.to_string());
+        row.push(attr.gid.to_string());
+        row.push(match attr.mode & 0o170_000 {
+            0o020_000 | 0o060_000 => {
+                let (major, minor) = (rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev));
+                format!("{major},{minor}")
+            }
+            _ => attr.size.to_string(),
+        });
+        row.push(format::seconds(attr.mtime.seconds));
+        row
+    }
+}
+
+/// `dir/name`.
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = dir.to_vec();
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}

@@ -1,0 +1,15 @@
+//! The commands, one a file. Each has `run`, which gets its arguments and prints.
+
+pub(crate) mod bench;
+pub(crate) mod cat;
+pub(crate) mod check;
+pub(crate) mod cp;
+pub(crate) mod devices;
+pub(crate) mod generated;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
+pub(crate) mod recover;
+pub(crate) mod rm;
+pub(crate) mod stat;

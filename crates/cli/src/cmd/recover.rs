@@ -1,0 +1,34 @@
+//! `recover`: replays the journal and finishes orphans, which is what a mount does first.
+
+use syncline_ondisk::CompatFeatures;
+
+use crate::args::Recover;
+use crate::error::Result;
+use crate::format::Out;
+use crate::image::{self, Image};
+
+/// Recovers and says what was done. An image that needs nothing is not written to.
+pub(crate) fn run(args: &Recover) -> Result<()> {
+    let path = &args.image;
+    let sb = image::superblock(&*image::device(path, true)?, path)?;
+    // Only a mount that was not ended leaves either.
+    let orphans = sb.s_last_orphan != 0
+        || sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)
+            && sb.s_feature_ro_compat.contains(syncline_ondisk::RoCompatFeatures::ORPHAN_PRESENT);
+    let mut out = Out::new();
+    if !sb.needs_recovery() && !orphans {
+        out.text(format!("{}: clean, nothing to recover\n", path.display()))?;
+        return out.flush();
+    }
+    let image = Image::write(path)?;
+    let report = image.report.clone();
+    image.close(Ok(()))?;
+    out.text(format!(
+        "{}: {} transactions replayed ({} blocks), {} orphans finished; clean now\n",
+        path.display(),
+        report.transactions_replayed,
+        report.blocks_replayed,
+        report.orphans
+    ))?;
+    out.flush()
+}

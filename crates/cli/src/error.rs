@@ -1,0 +1,171 @@
+//! What a command fails with: a sentence that ends with the next step, and an exit code.
+//!
+//! ```text
+//!   0 done   1 failed   2 usage   3 corrupt   4 unsupported feature   130 interrupted
+//! ```
+
+use std::fmt::Display;
+use std::path::Path;
+
+use syncline_device::DeviceError;
+use syncline_fs::FsError;
+use syncline_nand::NandError;
+use syncline_ondisk::OndiskError;
+use syncline_workload::WorkloadError;
+
+/// Result of a command.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+pub enum Failure {
+    /// The operation failed.
+    Failed(String),
+    /// Arguments that make no sense.
+    Usage(String),
+    /// The image is corrupt.
+    Corrupt(String),
+    /// An unsupported feature.
+    Unsupported(String),
+    /// Ctrl-C; what had to be said has been said.
+    Interrupted,
+    /// The reader of standard output has gone: no failure, but no use to go on.
+    PipeClosed,
+    /// Everything was said already.
+    Said(u8),
+}
+
+impl Failure {
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        match self {
+            Failure::PipeClosed => 0,
+            Failure::Failed(_) => 1,
+            Failure::Usage(_) => 2,
+            Failure::Corrupt(_) => 3,
+            Failure::Unsupported(_) => 4,
+            Failure::Interrupted => 130,
+            Failure::Said(code) => *code,
+        }
+    }
+
+    /// The sentence for standard error.
+    pub fn message(&self) -> Option<&str> {
+        match self {
+            Failure::Failed(text)
+            | Failure::Usage(text)
+            | Failure::Corrupt(text)
+            | Failure::Unsupported(text) => Some(text),
+            Failure::Interrupted => Some("interrupted; run the command again"),
+            Failure::PipeClosed | Failure::Said(_) => None,
+        }
+    }
+
+    /// Puts `what: ` before the sentence.
+    pub fn at(self, what: impl Display) -> Failure {
+        let with = |text: String| format!("{what}: {text}");
+        match self {
+            Failure::Failed(text) => Failure::Failed(with(text)),
+            Failure::Usage(text) => Failure::Usage(with(text)),
+            Failure::Corrupt(text) => Failure::Corrupt(with(text)),
+            Failure::Unsupported(text) => Failure::Unsupported(with(text)),
+            other => other,
+        }
+    }
+
+    /// A failed call of this system.
+    pub fn host(path: &Path, err: &std::io::Error) -> Failure {
+        let next = match err.kind() {
+            std::io::ErrorKind::NotFound => "check the path",
+            std::io::ErrorKind::PermissionDenied => "check its permissions",
+            std::io::ErrorKind::StorageFull => "make room and run the command again",
+            std::io::ErrorKind::AlreadyExists => "choose another name or remove it",
+            _ => "check the path, its permissions and the free space",
+        };
+        Failure::Failed(format!("{}: {}; {next}", path.display(), plain(err)))
+    }
+}
+
+/// Without Rust's "(os error 2)".
+pub fn plain(err: &std::io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+/// The next step for errors whose text does not name one.
+fn next_step(err: &FsError) -> &'static str {
+    match err {
+        FsError::NotFound => "; list its directory with `syncline ls`",
+        FsError::Exists => "; choose another name or remove it first",
+        FsError::NotDir => "; a part of the path is a file, check it with `syncline ls`",
+        FsError::IsDir => "; give -r for directories, or the path of a file",
+        FsError::NotEmpty => "; remove what is in it first, or give -r",
+        FsError::NameTooLong => "; choose a shorter name",
+        FsError::TooManyLinks => "; put it into another directory",
+        FsError::Loop => "; look at the links with `syncline stat`",
+        FsError::TooBig => "; use a volume with larger blocks",
+        FsError::Perm => "; clear the attribute first (chattr on a mounted volume)",
+        FsError::CrossDevice => "; copy it with `syncline cp` instead",
+        FsError::NotSupported(_) => "; use the kernel's ext4 for this",
+        FsError::Invalid(_) => "; check the arguments with --help",
+        FsError::Busy => "; close what uses it",
+        FsError::Stale => "; run `syncline check` on the image",
+        FsError::NoData | FsError::Range | FsError::ArgumentTooBig | FsError::NoSuchOffset => {
+            "; run `syncline check` on the image"
+        }
+        // These say it themselves.
+        FsError::Io(_)
+        | FsError::Corrupt { .. }
+        | FsError::Unsupported(_)
+        | FsError::Latched(_)
+        | FsError::ReadOnly
+        | FsError::NoSpace => "",
+    }
+}
+
+impl From<FsError> for Failure {
+    fn from(err: FsError) -> Failure {
+        let text = format!("{err}{}", next_step(&err));
+        match err {
+            FsError::Corrupt { .. } => Failure::Corrupt(text),
+            FsError::Unsupported(_) if text.contains("; ") => Failure::Unsupported(text),
+            FsError::Unsupported(_) => {
+                Failure::Unsupported(format!("{text}; use the kernel's ext4 for this image"))
+            }
+            FsError::NotSupported(_) => Failure::Unsupported(text),
+            _ => Failure::Failed(text),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(err: DeviceError) -> Failure {
+        match &err {
+            DeviceError::Open { .. } => Failure::Failed(err.to_string()),
+            _ => FsError::Io(err).into(),
+        }
+    }
+}
+
+impl From<OndiskError> for Failure {
+    fn from(err: OndiskError) -> Failure {
+        FsError::from(err).into()
+    }
+}
+
+impl From<NandError> for Failure {
+    fn from(err: NandError) -> Failure {
+        Failure::Usage(format!("{err}; list the profiles with `syncline devices`"))
+    }
+}
+
+impl From<WorkloadError> for Failure {
+    fn from(err: WorkloadError) -> Failure {
+        match err {
+            WorkloadError::Fs(err) => err.into(),
+            WorkloadError::Nand(err) => err.into(),
+            WorkloadError::Usage(text) => Failure::Usage(text),
+            other => Failure::Failed(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! How things are shown: modes, times, names, sizes, tables, and standard output itself.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+
+use syncline_fs::{Timestamp, type_letter};
+
+use crate::error::{Failure, Result};
+
+/// Standard output. A closed pipe ends the command without a complaint.
+pub(crate) struct Out(io::BufWriter<io::StdoutLock<'static>>);
+
+impl Out {
+    pub(crate) fn new() -> Out {
+        Out(io::BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+    }
+
+    /// Writes text.
+    pub(crate) fn text(&mut self, text: impl AsRef<str>) -> Result<()> {
+        self.bytes(text.as_ref().as_bytes())
+    }
+
+    /// Writes bytes.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.write_all(bytes).map_err(stdout_failed)
+    }
+
+    /// Passes everything on.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.0.flush().map_err(stdout_failed)
+    }
+}
+
+fn stdout_failed(err: io::Error) -> Failure {
+    match err.kind() {
+        io::ErrorKind::BrokenPipe => Failure::PipeClosed,
+        _ => Failure::host(Path::new("standard output"), &err),
+    }
+}
+
+/// `drwxr-xr-x`.
+pub(crate) fn mode(mode: u16) -> String {
+    let mut text = String::from(type_letter(mode));
+    for (shift, special, set, clear) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = mode >> shift & 7;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => set,
+            (false, true) => clear,
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// `2024-01-31 23:59:58`, UTC. Any year that ext4 can hold.
+pub(crate) fn seconds(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// As [`seconds`], with nanoseconds and zone.
+pub(crate) fn time(time: Timestamp) -> String {
+    format!("{}.{:09} +0000", seconds(time.seconds), time.nanoseconds)
+}
+
+/// Year, month and day of a number of days since 1970-01-01 in the Gregorian calendar (H. Hinnant,
+/// "chrono-compatible low-level date algorithms").
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// A name as bytes for standard output: as it is, but on a terminal without control characters.
+pub(crate) fn name(name: &[u8]) -> Vec<u8> {
+    if !io::stdout().is_terminal() {
+        return name.to_vec();
+    }
+    let text = String::from_utf8_lossy(name);
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
+}
+
+/// `12.3 MiB`.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = UNITS[0];
+    for next in &UNITS[1..] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// Writes a file under a temporary name and renames it, so that it is complete or not there. What is
+/// no regular file (a pipe, a terminal) is written to directly.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = |err: io::Error| Failure::host(path, &err);
+    if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return std::fs::write(path, bytes).map_err(failed);
+    }
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let written =
+        std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // The first failure counts, not that of tidying up.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written.map_err(failed)
+}
+
+/// Rows with aligned columns; those for which `right` says so to the right.
+pub(crate) fn table(rows: &[Vec<String>], right: &[bool]) -> String {
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
+    };
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = width(column).unwrap_or(0);
+            if right.get(column) == Some(&true) {
+                line += &format!("{cell:>width$}  ");
+            } else {
+                line += &format!("{cell:<width$}  ");
+            }
+        }
+        text += line.trim_end();
+        text += "\n";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_utc_in_any_year() {
+        assert_eq!(seconds(0), "1970-01-01 00:00:00");
+        assert_eq!(seconds(-1), "1969-12-31 23:59:59");
+        assert_eq!(seconds(951_827_696), "2000-02-29 12:34:56");
+        assert_eq!(seconds(4_107_542_400), "2100-03-01 00:00:00");
+        let time = Timestamp { seconds: 15_032_385_535, nanoseconds: 7 };
+        assert_eq!(super::time(time), "2446-05-10 22:38:55.000000007 +0000");
+    }
+
+    #[test]
+    fn modes_show_special_bits() {
+        assert_eq!(mode(0o100_644), "-rw-r--r--");
+        assert_eq!(mode(0o041_777), "drwxrwxrwt");
+        assert_eq!(mode(0o104_611), "-rwS--x--x");
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!((size(1023), size(1536)), ("1023 B".to_owned(), "1.5 KiB".to_owned()));
+        assert_eq!(size(u64::MAX), "16777216.0 TiB");
+    }
+}

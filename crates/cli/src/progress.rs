@@ -1,0 +1,13 @@
+//! Progress on standard error, where that is a terminal; nothing otherwise.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A bar for `total` steps.
+pub(crate) fn bar(what: &str, total: u64) -> ProgressBar {
+    // Hidden by itself when standard error is no terminal.
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_prefix(what.to_owned());
+    bar
+}
