@@ -59,6 +59,11 @@ impl Ialloc {
         self.free_inodes.load(Ordering::Relaxed)
     }
 
+    /// Whether numbers wait for the commit that frees them.
+    pub(crate) fn has_freed(&self) -> bool {
+        !self.freed.lock().is_empty()
+    }
+
     /// A different number for every inode of this mount; spread by a multiplicative hash.
     fn next_generation(&self) -> u32 {
         self.generation.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b1)

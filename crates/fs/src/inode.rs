@@ -15,7 +15,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use syncline_jbd2::{Handle, Tid};
@@ -46,8 +46,6 @@ pub struct Inode {
     pub(crate) pages: Mutex<PageTree>,
     /// References held by callers; the cache itself does not count.
     refs: AtomicU32,
-    /// Where the last directory operation found room: a hint of the directory code.
-    pub(crate) dir_hint: AtomicU64,
 }
 
 /// The changeable part of an inode.
@@ -90,7 +88,6 @@ impl Inode {
             state: RwLock::new(state),
             pages: Mutex::new(PageTree::new(ino)),
             refs: AtomicU32::new(0),
-            dir_hint: AtomicU64::new(0),
         }
     }
 

@@ -52,10 +52,6 @@ impl Orphans {
         (self.file_ino, self.file_generation, self.file) = (ino, generation, blocks);
     }
 
-    pub(crate) fn has_file(&self) -> bool {
-        !self.file.is_empty()
-    }
-
     /// Takes over the list found at mount, head first.
     pub(crate) fn set_list(&mut self, list: Vec<u32>) {
         self.list = list;

@@ -90,7 +90,7 @@ impl Inner {
         }
         self.check_writable()?;
         let _io = inode.io.lock();
-        let (mut next, mut sent) = (from, 0);
+        let (mut next, mut sent) = (from.min(self.first_unreached_block(inode)), 0);
         let result = loop {
             let (size, batch) = {
                 let st = inode.state.read();
@@ -106,6 +106,14 @@ impl Inner {
         };
         inode.pages.lock().settle(&self.pages, &*self.clock);
         result.map(|()| sent)
+    }
+
+    /// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
+    /// block may hold zeros over old bytes that a shrinking truncate left, and a size beyond it would
+    /// show those bytes after a crash.
+    fn first_unreached_block(&self, inode: &Inode) -> u64 {
+        let st = inode.state.read();
+        if st.size > st.raw.i_size { st.raw.i_size >> self.geo.block_bits } else { u64::MAX }
     }
 
     fn write_batch(

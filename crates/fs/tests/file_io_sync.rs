@@ -5,7 +5,7 @@
 
 mod file_io_support;
 
-use file_io_support::{Bed, bytes, random, spec};
+use file_io_support::{Bed, assert_same, bytes, contents, random, spec};
 use std::sync::Arc;
 use syncline_device::{BlockDevice, Clock, MemoryDevice, RecordingDevice};
 use syncline_fs::{InodeRef, Volume};
@@ -295,4 +295,30 @@ fn lazytime_leaves_the_inode_alone_until_fsync() {
     assert_eq!(sent, (2, 12, 2), "the timestamps");
     drop(file);
     counted.done();
+}
+
+/// A shrinking truncate zeroes the tail of the last block in the cache only; a synchronous write
+/// further out raises the size on disk over it. What a power cut then shows between the two must be
+/// zeros, not the old bytes.
+#[test]
+fn a_range_sync_beyond_a_shrunk_end_shows_no_old_bytes() {
+    let bed = Bed::new(&spec(4096), 1);
+    let volume = bed.mount("");
+    let file = bed.file(&volume, 0);
+    volume.write(&file, 0, &[0xAA; 8192]).expect("write");
+    volume.fsync(&file, false).expect("fsync");
+    volume.truncate(&file, 100).expect("truncate");
+    bed.wait_ms(10);
+    volume.write_sync(&file, 40_960, &[0xBB; 4096], true).expect("write_sync");
+
+    let cut = Arc::new(bed.dev.snapshot());
+    let again = bed.mount_on(cut, "");
+    let file = bed.file(&again, 0);
+    let found = contents(&again, &file);
+    assert_eq!(found.len(), 45_056);
+    assert_same(&found[..100], &[0xAA; 100], "kept bytes");
+    assert_same(&found[100..40_960], &vec![0; 40_860], "the gap");
+    assert_same(&found[40_960..], &[0xBB; 4096], "the synced bytes");
+    drop(file);
+    again.unmount().expect("unmount");
 }

@@ -223,8 +223,8 @@ impl Inner {
         }));
     }
 
-    /// Waits for the commit that makes freed blocks allocatable; false if none are waiting. Call it
-    /// without a handle or inode locks below `rwsem`, then try again (`ext4_should_retry_alloc`).
+    /// Waits for the commit that makes freed blocks and inodes allocatable; false if none are waiting.
+    /// Call it without a handle or inode locks below `rwsem`, then try again (`ext4_should_retry_alloc`).
     ///
     /// # Errors
     /// The journal's.
@@ -236,6 +236,10 @@ impl Inner {
         for tid in &tids {
             self.journal()?.commit(*tid)?;
         }
-        Ok(!tids.is_empty())
+        let inodes = self.ialloc.has_freed();
+        if inodes && let Some(tid) = self.journal()?.running_tid() {
+            self.journal()?.commit(tid)?;
+        }
+        Ok(inodes || !tids.is_empty())
     }
 }
