@@ -56,6 +56,9 @@ pub struct MountOptions {
     pub dirty_ratio: u32,
     /// Granularity of timestamps in milliseconds: the kernel's tick (4 at HZ=250).
     pub timer_tick_ms: u32,
+    /// Interval in milliseconds, 1 to 1000, at whose multiples a write moves mtime and ctime
+    /// (`mtime_update`, coarse-mtime paper section 4); `None` is every tick.
+    pub mtime_update_ms: Option<u32>,
     /// What corruption does to the mount.
     pub errors: OnError,
     /// Whether the caller may use the root-reserved blocks.
@@ -80,6 +83,7 @@ impl Default for MountOptions {
             dirty_background_ratio: 10,
             dirty_ratio: 20,
             timer_tick_ms: 4,
+            mtime_update_ms: None,
             errors: OnError::RemountRo,
             privileged: true,
             discard: false,
@@ -105,6 +109,8 @@ const NAMES: &[&str] = &[
     "dirty_background_ratio",
     "dirty_ratio",
     "timer_tick_ms",
+    "mtime_update",
+    "un_mtime_update",
     "errors",
     "discard",
     "nodiscard",
@@ -143,6 +149,11 @@ impl MountOptions {
             ("strictatime", None) => self.atime = Atime::Strictatime,
             ("lazytime", None) => self.lazytime = true,
             ("nolazytime", None) => self.lazytime = false,
+            ("mtime_update", None) => self.mtime_update_ms = Some(100),
+            ("mtime_update", Some(value)) => {
+                self.mtime_update_ms = Some(number(item, value, 1, 1000)?);
+            }
+            ("un_mtime_update", None) => self.mtime_update_ms = None,
             ("discard", None) => self.discard = true,
             ("nodiscard", None) => self.discard = false,
             ("sync", Some("ordered")) | ("data", Some("ordered")) => self.sync = SyncMode::Ordered,
@@ -243,6 +254,17 @@ mod tests {
         assert!(MountOptions::parse("commit=0").is_err());
         assert!(MountOptions::parse("commit").is_err());
         assert!(MountOptions::parse("cache=4").is_err());
+    }
+
+    #[test]
+    fn the_mtime_interval_is_1_to_1000_ms() {
+        let parse = |list: &str| MountOptions::parse(list).map(|o| o.mtime_update_ms);
+        assert_eq!(parse("mtime_update"), Ok(Some(100)));
+        assert_eq!(parse("mtime_update=1"), Ok(Some(1)));
+        assert_eq!(parse("mtime_update=1000,un_mtime_update"), Ok(None));
+        for bad in ["mtime_update=0", "mtime_update=1001", "mtime_update=", "un_mtime_update=1"] {
+            assert!(matches!(parse(bad), Err(FsError::Invalid(_))), "{bad}");
+        }
     }
 
     #[test]

@@ -23,10 +23,37 @@ pub(crate) fn coarse(clock: &dyn Clock, timer_tick_ms: u32) -> Timestamp {
     from_ns(now - now % tick_ns)
 }
 
+/// Algorithm 1 of the coarse-mtime paper: what a write makes of a timestamp that is `held`, at
+/// `now` (itself floored to the tick), with an update interval of `interval_ms` milliseconds. It
+/// moves only to multiples of the interval, so that an overwrite inside one leaves the inode clean.
+///
+/// Two cases the paper leaves open: a file created or touched inside the interval holds a time
+/// later than its multiple, and keeps it, because time does not go back; a time in the future, set
+/// by utimensat, gives way to the clock as it does in Linux.
+pub(crate) fn coarse_update(held: Timestamp, now: Timestamp, interval_ms: u32) -> Timestamp {
+    let interval_ns = u64::from(interval_ms.max(1)) * 1_000_000;
+    let now_ns = u64::try_from(now.seconds).unwrap_or(0) * NS_PER_S + u64::from(now.nanoseconds);
+    let floored = from_ns(now_ns - now_ns % interval_ns);
+    if floored <= held && held <= now { held } else { floored }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use syncline_device::VirtualClock;
+
+    fn at_ms(ms: u64) -> Timestamp {
+        from_ns(1_000 * NS_PER_S + ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_coarse_time_moves_at_multiples_only() {
+        assert_eq!(coarse_update(at_ms(100), at_ms(196), 100), at_ms(100));
+        assert_eq!(coarse_update(at_ms(100), at_ms(200), 100), at_ms(200));
+        assert_eq!(coarse_update(at_ms(100), at_ms(996), 100), at_ms(900));
+        assert_eq!(coarse_update(at_ms(148), at_ms(152), 100), at_ms(148), "never back");
+        assert_eq!(coarse_update(at_ms(9_000), at_ms(152), 100), at_ms(100), "future times go");
+    }
 
     #[test]
     fn moves_once_per_tick() {

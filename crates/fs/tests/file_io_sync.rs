@@ -322,3 +322,45 @@ fn a_range_sync_beyond_a_shrunk_end_shows_no_old_bytes() {
     drop(file);
     again.unmount().expect("unmount");
 }
+
+/// With `mtime_update=100` only the first overwrite of an interval costs a commit; the others are
+/// what fdatasync costs (coarse-mtime paper, Figure 3(c)).
+#[test]
+fn coarse_mtime_leaves_the_inode_clean_within_an_interval() {
+    let journal_kib = |options: &str| {
+        let counted = Counted::new(1, options);
+        let file = counted.written_file(0, 1 << 20);
+        counted.warm_up(&file);
+        let before = counted.dev.begin_phase();
+        for n in 0..500u64 {
+            counted.bed.wait_ms(4);
+            counted.volume.write(&file, n % 256 * 4096, &[n as u8; 4096]).expect("write");
+            counted.volume.fsync(&file, false).expect("fsync");
+        }
+        let journal = (counted.dev.counts() - before).journal.written_bytes / 1024;
+        let mtime = counted.volume.getattr(&file).mtime;
+        drop(file);
+        counted.done();
+        (journal, mtime.nanoseconds)
+    };
+    let (every_tick, _) = journal_kib("timer_tick_ms=4");
+    let (coarse, mtime_ns) = journal_kib("timer_tick_ms=4,mtime_update=100");
+    // 500 overwrites 4 ms apart: a commit of 12 KiB each, against one in each 100 ms.
+    assert_eq!(every_tick, 500 * 12);
+    assert_eq!(coarse, 20 * 12);
+    assert_eq!(mtime_ns % 100_000_000, 0, "mtime is at a multiple of the interval");
+}
+
+/// An interval below the tick is the tick (paper, section 4.1).
+#[test]
+fn coarse_mtime_is_never_finer_than_the_tick() {
+    let counted = Counted::new(1, "timer_tick_ms=10,mtime_update=7");
+    let file = counted.written_file(0, 8192);
+    counted.bed.wait_ms(10);
+    let (from, clock) = (counted.bed.clock.now_ns(), &counted.bed.clock);
+    clock.sleep_until(from - from % 10_000_000 + 7_000_000);
+    counted.volume.write(&file, 0, &[1; 4096]).expect("write");
+    assert_eq!(counted.volume.getattr(&file).mtime.nanoseconds % 10_000_000, 0);
+    drop(file);
+    counted.done();
+}

@@ -15,6 +15,7 @@
 use super::{Loaded, Run};
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, Inode, InodeRef};
+use crate::time::{self, Timestamp};
 use crate::volume::{Inner, Volume};
 use std::sync::Arc;
 use syncline_ondisk::inode::flags;
@@ -130,26 +131,39 @@ impl Inner {
     /// Sets mtime and ctime if the coarse clock moved, and takes set-id bits away from files that
     /// an unprivileged caller writes to (`file_modified`).
     fn touch_mtime(&self, inode: &Inode) -> Result<()> {
-        let now = self.now();
-        let strip = {
+        let (strip, mtime, ctime) = {
             let st = inode.state.read();
             let strip = if self.options.privileged { 0 } else { set_id_bits(st.raw.i_mode) };
-            if strip == 0 && now == st.raw.i_mtime && now == st.raw.i_ctime {
+            let (mtime, ctime) =
+                (self.update_time(st.raw.i_mtime), self.update_time(st.raw.i_ctime));
+            if strip == 0 && mtime == st.raw.i_mtime && ctime == st.raw.i_ctime {
                 return Ok(());
             }
-            strip
+            (strip, mtime, ctime)
         };
         if self.options.lazytime && strip == 0 {
             let mut st = inode.state.write();
-            (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
+            (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
             st.times_dirty = true;
             return Ok(());
         }
         let mut h = self.start(1)?;
         let mut st = inode.state.write();
-        (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
+        (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
         st.raw.i_mode &= !strip;
         self.write_inode(&mut h, inode, &mut st, Dirty::Times)
+    }
+
+    /// What a write makes of a timestamp: the clock, or with `mtime_update` the last multiple of its
+    /// interval.
+    fn update_time(&self, held: Timestamp) -> Timestamp {
+        match self.options.mtime_update_ms {
+            Some(interval_ms) => {
+                let interval_ms = interval_ms.max(self.options.timer_tick_ms);
+                time::coarse_update(held, self.now(), interval_ms)
+            }
+            None => self.now(),
+        }
     }
 
     /// Zeroes what the last block holds behind the old end of the file, before the file grows over
