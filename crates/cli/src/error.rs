@@ -86,10 +86,20 @@ impl Failure {
     }
 }
 
-/// Without Rust's "(os error 2)".
+/// What the system said, as part of a sentence.
 pub fn plain(err: &std::io::Error) -> String {
-    let text = err.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    without_number(&err.to_string())
+}
+
+/// Without Rust's "(os error 2)" and its capital letter.
+fn without_number(text: &str) -> String {
+    let (before, after) = match text.split_once(" (os error ") {
+        Some((before, rest)) => (before, rest.split_once(')').map_or("", |(_, after)| after)),
+        None => (text, ""),
+    };
+    let mut letters = before.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
+    first.into_iter().chain(letters).chain(after.chars()).collect()
 }
 
 /// The next step for errors whose text does not name one.
@@ -141,7 +151,9 @@ impl From<FsError> for Failure {
 impl From<DeviceError> for Failure {
     fn from(err: DeviceError) -> Failure {
         match &err {
-            DeviceError::Open { .. } => Failure::Failed(err.to_string()),
+            DeviceError::Open { path, reason, .. } => {
+                Failure::Failed(format!("{path}: {}", without_number(reason)))
+            }
             _ => FsError::Io(err).into(),
         }
     }
@@ -162,10 +174,27 @@ impl From<NandError> for Failure {
 impl From<WorkloadError> for Failure {
     fn from(err: WorkloadError) -> Failure {
         match err {
+            // Mount options whose values only a mount can judge.
+            WorkloadError::Fs(err @ FsError::Invalid(_)) => {
+                Failure::Usage(format!("{err}; check the arguments with --help"))
+            }
             WorkloadError::Fs(err) => err.into(),
             WorkloadError::Nand(err) => err.into(),
             WorkloadError::Usage(text) => Failure::Usage(text),
             other => Failure::Failed(other.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_system_read_as_sentences() {
+        let text = without_number("No such file (os error 2); check the path");
+        assert_eq!(text, "no such file; check the path");
+        assert_eq!(without_number("Broken"), "broken");
+        assert_eq!(without_number(""), "");
     }
 }

@@ -1,0 +1,74 @@
+//! Completions and man pages fit the binary; profiles are listed with their sources.
+
+mod support;
+
+use support::{done, scratch};
+
+const COMMANDS: [&str; 14] = [
+    "bench",
+    "cat",
+    "check",
+    "completions",
+    "cp",
+    "devices",
+    "info",
+    "ls",
+    "man",
+    "mkdir",
+    "mv",
+    "recover",
+    "rm",
+    "stat",
+];
+
+#[test]
+fn every_shell_completes_every_command() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = done(&["completions", shell]);
+        for command in COMMANDS {
+            assert!(script.contains(command), "{shell} does not know {command}");
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_page() {
+    let dir = scratch();
+    done(&["man".as_ref(), "--all".as_ref(), dir.path().as_os_str()]);
+    let mut files: Vec<String> = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    files.sort();
+    let mut expected: Vec<String> = COMMANDS.map(|name| format!("syncline-{name}.1")).to_vec();
+    expected.push("syncline.1".into());
+    expected.sort();
+    assert_eq!(files, expected);
+    for (file, command) in [("syncline.1", ""), ("syncline-cp.1", "cp")] {
+        let page = std::fs::read_to_string(dir.path().join(file)).unwrap();
+        assert!(page.contains(".SH NAME") && page.contains("syncline"), "{page}");
+        let printed = if command.is_empty() { done(&["man"]) } else { done(&["man", command]) };
+        assert_eq!(printed, page);
+    }
+}
+
+#[test]
+fn devices_say_where_their_figures_come_from() {
+    let list = done(&["devices"]);
+    assert!(list.contains("nexus7-emmc: ") && list.contains("source: "), "{list}");
+    let profile = done(&["devices", "nexus7-emmc"]);
+    assert!(profile.contains("[timing]"), "{profile}");
+    let dir = scratch();
+    let copy = support::file(dir.path(), "copy.toml", &profile);
+    let table = done(&[
+        "bench".as_ref(),
+        "create".as_ref(),
+        "--operations=3".as_ref(),
+        "--device".as_ref(),
+        copy.as_os_str(),
+    ]);
+    assert!(table.contains("create/4k-fsync"), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&done(&["devices", "--json"])).unwrap();
+    assert_eq!(json["schema"], "syncline.devices/1");
+    assert_eq!(json["devices"][0]["name"], "nexus7-emmc");
+}

@@ -1,0 +1,69 @@
+//! Runs the binary.
+
+#![allow(dead_code, missing_docs)]
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the binary did.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: i32,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+impl Ran {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+}
+
+pub fn binary() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_syncline"))
+}
+
+/// Runs it with these arguments.
+pub fn run<A: AsRef<OsStr>>(arguments: &[A]) -> Ran {
+    let output = binary().args(arguments).output().expect("the binary runs");
+    let code = output.status.code().expect("it was not killed");
+    Ran { code, out: output.stdout, err: String::from_utf8_lossy(&output.stderr).into_owned() }
+}
+
+/// Runs it and expects success and silence on standard error.
+pub fn done<A: AsRef<OsStr>>(arguments: &[A]) -> String {
+    let ran = run(arguments);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.text());
+    ran.text()
+}
+
+/// Runs it and expects this exit code, nothing on standard output and one sentence with a next step
+/// on standard error.
+pub fn refused<A: AsRef<OsStr>>(code: i32, arguments: &[A]) -> String {
+    let ran = run(arguments);
+    assert_eq!(ran.code, code, "{}", ran.err);
+    assert_eq!(ran.text(), "");
+    assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    assert!(ran.err.starts_with("syncline: "), "{}", ran.err);
+    let next_step = ran.err.contains("; ") || ran.err.contains("unmount it");
+    assert!(next_step, "no next step: {}", ran.err);
+    ran.err
+}
+
+/// `IMAGE:/path`.
+pub fn at(image: &Path, path: &str) -> String {
+    format!("{}:{path}", image.display())
+}
+
+/// A directory for one test.
+pub fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(syncline_testkit::scratch_dir()).expect("scratch space")
+}
+
+/// A text file.
+pub fn file(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).expect("scratch space");
+    path
+}
