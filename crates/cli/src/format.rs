@@ -109,8 +109,8 @@ pub(crate) fn size(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Writes a file under a temporary name and renames it, so that it is complete or not there. What is
-/// no regular file (a pipe, a terminal) is written to directly.
+/// Writes a file under a temporary name and renames it, so that it is complete or not there. What
+/// is no regular file (a pipe, a terminal) is written to directly.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |err: io::Error| Failure::host(path, &err);
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {

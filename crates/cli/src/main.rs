@@ -1,9 +1,9 @@
 //! The `syncline` binary: parse, call, print.
 //!
-//! One file a command in `cmd`; `image` opens images, `error` knows the exit codes. Promises: errors
-//! go to standard error in one sentence with the next step; a reader that closes the pipe early is
-//! no error; Ctrl-C leaves images consistent and no half-written file. Tested in `tests/`, through
-//! the binary.
+//! One file a command in `cmd`; `image` opens images, `error` knows the exit codes. Promises:
+//! errors go to standard error in one sentence with the next step; a reader that closes the pipe
+//! early is no error; Ctrl-C leaves images consistent and no half-written file. Tested in `tests/`,
+//! through the binary.
 
 #![forbid(unsafe_code)]
 

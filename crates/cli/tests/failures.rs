@@ -1,5 +1,5 @@
-//! Whatever is given, the exit code says what kind of failure it is, one sentence says why and what to
-//! do next, and nothing is changed or half written.
+//! Whatever is given, the exit code says what kind of failure it is, one sentence says why and what
+//! to do next, and nothing is changed or half written.
 
 mod support;
 

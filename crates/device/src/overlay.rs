@@ -1,8 +1,8 @@
 //! A device whose writes stay in memory: what is below it is only read.
 //!
 //! For looking at an image that wants its journal replayed without changing it. Promises: reads see
-//! the overlay's writes; the device below gets no write, flush or discard. Memory: what was written,
-//! in pieces of 4 KiB. Tested below.
+//! the overlay's writes; the device below gets no write, flush or discard. Memory: what was
+//! written, in pieces of 4 KiB. Tested below.
 
 use std::collections::BTreeMap;
 

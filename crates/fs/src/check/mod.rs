@@ -10,8 +10,8 @@
 //!
 //! Promises
 //! - Every finding names an inode or a block, and is a breach of a rule that e2fsck knows too.
-//! - Memory: one bit a block and 12 bytes an inode for groups in use, some 80 bytes a directory, one
-//!   directory's names as hashes; at most [`FINDINGS_MAX`] findings are kept, the rest counted.
+//! - Memory: one bit a block and 12 bytes an inode for groups in use, some 80 bytes a directory,
+//!   one directory's names as hashes; at most [`FINDINGS_MAX`] findings are kept, the rest counted.
 //! - No image makes it panic or go round: a block is walked into once, levels are bounded.
 //!
 //! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. What
