@@ -2,7 +2,8 @@
 //!
 //! A new image is made by stock mke2fs in a sparse temporary file, with its default features, and
 //! with UUID, hash seed and time fixed, so that the same e2fsprogs gives the same bytes and a run
-//! repeats exactly. It is loaded once; each run gets a snapshot that shares what it does not change.
+//! repeats exactly. It is loaded once; each run gets a snapshot that shares what it does not
+//! change.
 
 use std::path::PathBuf;
 use std::process::Command;

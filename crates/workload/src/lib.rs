@@ -9,9 +9,9 @@
 //!   Simulation: image, simulated flash, recording; virtual time   ──>   Run: metrics ──> JSON, table
 //! ```
 //!
-//! Promises: simulated runs repeat exactly from their seed; figures have the published names and are
-//! taken from the block trace and the flash model, never estimated. The ordered mode is held to the
-//! stored figures of a kernel (`tests/baseline.rs`, `baselines/`).
+//! Promises: simulated runs repeat exactly from their seed; figures have the published names and
+//! are taken from the block trace and the flash model, never estimated. The ordered mode is held to
+//! the stored figures of a kernel (`tests/baseline.rs`, `baselines/`).
 //!
 //! ```no_run
 //! use syncline_fs::MountOptions;

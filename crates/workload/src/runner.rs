@@ -176,7 +176,7 @@ impl Simulation<'_> {
         Config {
             sync: Some(sync.to_owned()),
             journal_mode: journal_mode(entry, self.parameters),
-            mtime_update_ms: None,
+            mtime_update_ms: self.mount.mtime_update_ms,
             policy: Some(self.mount.policy.clone()),
             seed: self.parameters.seed,
         }

@@ -6,10 +6,10 @@
 //!                                      └──> Volume (the call itself, device time inside)
 //! ```
 //!
-//! Promises: every call is charged [`VolumeFs::syscall_us`] of a virtual clock and nothing of a wall
-//! clock; what the background has to do by then is done before the call, in the caller's time, since
-//! a virtual run has one thread and one device. Bytes that the application reads and writes are
-//! counted. Paths are relative to the root of the volume. Tested through everything above it.
+//! Promises: every call is charged [`VolumeFs::syscall_us`] of a virtual clock and nothing of a
+//! wall clock; what the background has to do by then is done before the call, in the caller's time,
+//! since a virtual run has one thread and one device. Bytes that the application reads and writes
+//! are counted. Paths are relative to the root of the volume. Tested through everything above it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

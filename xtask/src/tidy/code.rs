@@ -19,7 +19,7 @@ const UNSAFE_CRATES: [(&str, &str); 2] = [
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
 /// the files that are the one place for it.
-const SYSTEM_USERS: [(&str, &str); 8] = [
+const SYSTEM_USERS: [(&str, &str); 10] = [
     ("xtask/", "a developer's tool"),
     ("crates/cli/", "adapter"),
     ("crates/fuse/", "adapter"),
@@ -27,7 +27,9 @@ const SYSTEM_USERS: [(&str, &str); 8] = [
     ("crates/device/src/clock.rs", "the wall clock"),
     ("crates/device/src/file", "the file device"),
     ("crates/device/src/mirror.rs", "image files of crash states for stock judges"),
-    ("crates/workload/src/dir", "workloads on a mounted directory, in real time"),
+    ("crates/workload/src/target/directory.rs", "workloads on a mounted directory, in real time"),
+    ("crates/workload/src/image.rs", "runs mke2fs"),
+    ("crates/workload/examples/", "programs"),
 ];
 
 /// Names of the system, their last parts as they are imported, and what to use in their place.

@@ -18,7 +18,7 @@
 //!   repeats exactly.
 //! - Locks hold among the connections of this process; a volume has one process.
 //!
-//! A registration may be dropped while connections are open: their files stay usable, new ones are
+//! A registration may be dropped while connections are open: they stay usable, new ones are
 //! refused. Each registration leaves some 300 bytes behind, since SQLite may keep its pointer.
 //!
 //! Tested in `tests/vfs.rs` (every journal mode, remount, power cuts with hot journals).

@@ -1,7 +1,7 @@
 //! What a registered VFS knows: its volume, locks, random numbers. Safe Rust; `ffi.rs` calls it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rand::{RngCore, SeedableRng};
@@ -21,8 +21,9 @@ const JOURNALS: i32 =
     ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
 
 pub(super) struct State {
-    /// `None` after the registration was dropped.
-    fs: Mutex<Option<Arc<VolumeFs>>>,
+    /// Holds the volume until the registration is dropped; from then on open files do.
+    registered: Mutex<Option<Arc<VolumeFs>>>,
+    fs: Weak<VolumeFs>,
     locks: Arc<LockTable>,
     random: Mutex<ChaCha8Rng>,
     /// Numbers open files (lock owners) and temporary names.
@@ -32,7 +33,8 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(fs: Arc<VolumeFs>, seed: u64) -> State {
         State {
-            fs: Mutex::new(Some(fs)),
+            fs: Arc::downgrade(&fs),
+            registered: Mutex::new(Some(fs)),
             locks: Arc::default(),
             random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
             serial: AtomicU64::new(1),
@@ -40,11 +42,11 @@ impl State {
     }
 
     pub(super) fn detach(&self) {
-        *self.fs.lock() = None;
+        *self.registered.lock() = None;
     }
 
     fn fs(&self) -> Result<Arc<VolumeFs>, Code> {
-        self.fs.lock().clone().ok_or(ffi::SQLITE_CANTOPEN)
+        self.fs.upgrade().ok_or(ffi::SQLITE_CANTOPEN)
     }
 
     /// Opens `path`, or an unnamed temporary file. Returns the file and the flags it has.

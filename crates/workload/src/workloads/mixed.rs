@@ -1,8 +1,8 @@
 //! Several applications at once: at each synchronous call there is dirty data of others.
 //!
-//! Each step appends 8 KiB to a log and makes a 4 KiB file that nobody syncs, then, in turn, commits
-//! a SQLite transaction or overwrites 4 KiB of a file and calls fsync. What the fsync drags along is
-//! the figure of interest.
+//! Each step appends 8 KiB to a log and makes a 4 KiB file that nobody syncs, then, in turn,
+//! commits a SQLite transaction or overwrites 4 KiB of a file and calls fsync. What the fsync drags
+//! along is the figure of interest.
 
 use rand_chacha::ChaCha8Rng;
 use rusqlite::Connection;
@@ -58,7 +58,7 @@ impl Workload for Mixed {
         opened.log.write_at(step * LOG_BYTES, &self.bytes)?;
         let mut new = target.open(&format!("/unsynced/f{step:05}"), Open::New)?;
         new.write_at(0, &self.bytes[..4096])?;
-        if step % 2 == 0 {
+        if step.is_multiple_of(2) {
             let (db, rng) = (&opened.db, &mut self.rng);
             return timer.time(target, || sqlite::insert_row(db, rng, step as i64 + 1));
         }

@@ -4,8 +4,8 @@
 //! begins with an empty cache and a clean journal. One step is one operation; inside of it the
 //! synchronous call is timed. Everything random comes from the seed.
 //!
-//! Adding one is a file here and a line in [`WORKLOADS`]. The shapes and default counts are those of
-//! the stored kernel figures (`baselines/`), so that both can be compared.
+//! Adding one is a file here and a line in [`WORKLOADS`]. The shapes and default counts are those
+//! of the stored kernel figures (`baselines/`), so that both can be compared.
 
 mod create;
 mod fileio;

@@ -1,0 +1,35 @@
+//! What the tests of this crate share: one image, made once, and runs on it.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::sync::OnceLock;
+
+use syncline_fs::MountOptions;
+use syncline_nand::Profile;
+use syncline_testkit::{Need, require};
+use syncline_workload::{
+    Image, ImageSource, JournalMode, Parameters, Run, Simulation, Unwatched, find,
+};
+
+/// The image of the stored figures (2 GiB), or nothing after a skip was recorded.
+pub fn image(test: &str) -> Option<&'static Image> {
+    static IMAGE: OnceLock<Image> = OnceLock::new();
+    if !require(test, &[Need::E2fsck]) {
+        return None;
+    }
+    Some(IMAGE.get_or_init(|| Image::load(&ImageSource::default()).unwrap()))
+}
+
+/// Parameters for a journal mode and a number of operations.
+pub fn parameters(journal_mode: JournalMode, operations: Option<u64>) -> Parameters {
+    Parameters { journal_mode, operations, ..Parameters::default() }
+}
+
+/// Runs one workload on a profile.
+pub fn run(image: &Image, device: &str, workload: &str, parameters: &Parameters) -> Run {
+    let profile = Profile::parse_built_in(device).unwrap();
+    let mount = MountOptions::default();
+    let simulation = Simulation { profile: &profile, image, mount: &mount, parameters };
+    let entry = find(workload).unwrap()[0];
+    simulation.run(entry, &mut Unwatched).unwrap()
+}

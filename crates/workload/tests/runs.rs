@@ -1,0 +1,113 @@
+//! Runs: they repeat exactly, stop when told to, leave a clean image, and their figures add up.
+
+mod common;
+
+use std::sync::Arc;
+
+use syncline_fs::MountOptions;
+use syncline_nand::Profile;
+use syncline_testkit::e2fsck_clean;
+use syncline_workload::{
+    Image, JournalMode, Parameters, Simulation, Stack, Unwatched, WORKLOADS, Watch, find,
+};
+
+/// A run, and whether e2fsck finds the image it leaves clean.
+fn on_stack(
+    image: &Image,
+    workload: &str,
+    parameters: &Parameters,
+    watch: &mut dyn Watch,
+) -> syncline_workload::Run {
+    let profile = Profile::by_name("nexus7-emmc").unwrap();
+    let mount = MountOptions::default();
+    let stack = Stack::new(&profile, image.snapshot(), 0).unwrap();
+    let simulation = Simulation { profile: &profile, image, mount: &mount, parameters };
+    let run = simulation.run_on(&stack, find(workload).unwrap()[0], watch).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    Arc::clone(&stack.memory).to_file(file.path()).unwrap();
+    e2fsck_clean(file.path()).unwrap_or_else(|said| panic!("{workload}: {said}"));
+    run
+}
+
+#[test]
+fn every_workload_runs_twice_alike_and_leaves_a_clean_image() {
+    let Some(image) = common::image("every_workload_runs_twice_alike") else { return };
+    for entry in WORKLOADS {
+        let parameters = common::parameters(JournalMode::Delete, Some(20));
+        let first = on_stack(image, entry.name, &parameters, &mut Unwatched);
+        let second = common::run(image, "nexus7-emmc", entry.name, &parameters);
+        assert_eq!(first, second, "{}", entry.name);
+        assert_eq!((first.metrics.operations, first.interrupted), (20, false));
+        let (all, fore) = (first.metrics.device.unwrap(), first.foreground.device.unwrap());
+        assert!(all.write_requests >= fore.write_requests, "{}", entry.name);
+        let kinds = all.journal_bytes + all.data_bytes + all.metadata_bytes;
+        assert_eq!(kinds, all.written_bytes, "{}: every byte has a kind", entry.name);
+        assert!(first.metrics.duration_s >= first.foreground.duration_s, "{}", entry.name);
+        assert!(first.foreground.duration_s > 0.0, "{}: calls take time", entry.name);
+    }
+}
+
+#[test]
+fn every_journal_mode_repeats() {
+    let Some(image) = common::image("every_journal_mode_repeats") else { return };
+    for mode in JournalMode::ALL {
+        let parameters = common::parameters(mode, Some(30));
+        let first = on_stack(image, "sqlite/update", &parameters, &mut Unwatched);
+        let second = common::run(image, "nexus7-emmc", "sqlite/update", &parameters);
+        assert_eq!(first, second, "{mode:?}");
+        assert_eq!(first.config.journal_mode.as_deref(), Some(mode.name()));
+    }
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let Some(image) = common::image("another_seed_is_another_run") else { return };
+    let workload = "fileio/random-overwrite-fsync";
+    let one = common::parameters(JournalMode::Delete, Some(50));
+    let two = Parameters { seed: 2, ..one.clone() };
+    let (one, two) = (
+        common::run(image, "nexus7-emmc", workload, &one),
+        common::run(image, "nexus7-emmc", workload, &two),
+    );
+    assert_ne!(one.metrics.duration_s, two.metrics.duration_s);
+}
+
+struct StopAfter {
+    limit: u64,
+    done: u64,
+}
+
+impl Watch for StopAfter {
+    fn progress(&mut self, done: u64, total: u64) {
+        assert_eq!((done, total), (self.done + 1, 100));
+        self.done = done;
+    }
+
+    fn cancelled(&self) -> bool {
+        self.done >= self.limit
+    }
+}
+
+#[test]
+fn an_interrupted_run_reports_what_it_did_and_leaves_a_clean_image() {
+    let Some(image) = common::image("an_interrupted_run") else { return };
+    for workload in ["sqlite/insert", "create/4k-fsync", "mixed"] {
+        let parameters = common::parameters(JournalMode::Delete, Some(100));
+        let mut watch = StopAfter { limit: 7, done: 0 };
+        let run = on_stack(image, workload, &parameters, &mut watch);
+        assert!(run.interrupted);
+        assert_eq!((run.metrics.operations, run.foreground.operations), (7, 7));
+        assert!(run.metrics.transactions_per_s > 0.0);
+    }
+}
+
+#[test]
+fn more_dirty_data_of_others_makes_fsync_dearer() {
+    let Some(image) = common::image("more_dirty_data_of_others") else { return };
+    let parameters = common::parameters(JournalMode::Delete, Some(100));
+    let mixed = common::run(image, "nexus7-emmc", "mixed", &parameters).foreground;
+    let alone =
+        common::run(image, "nexus7-emmc", "fileio/random-overwrite-fsync", &parameters).foreground;
+    let journal = |m: syncline_workload::Metrics| m.device.unwrap().journal_bytes;
+    assert!(journal(mixed) > 2 * journal(alone), "ordered commits drag strangers along");
+}
