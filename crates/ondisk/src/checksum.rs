@@ -69,9 +69,65 @@ pub fn put_crc(data: &mut [u8], field: usize, crc: u32) {
     bytes::put_le32(data, field, crc);
 }
 
+/// Sets the four bytes at `field` so that the crc32c of `data` becomes `target`. A CRC is linear,
+/// and any four adjacent bytes reach every value, so there is exactly one answer. False, and
+/// nothing changed, if the field is outside of `data`.
+pub fn steer_crc32c(seed: u32, data: &mut [u8], field: usize, target: u32) -> bool {
+    let Some(after) = field.checked_add(4).and_then(|end| data.len().checked_sub(end)) else {
+        return false;
+    };
+    const ZEROS: [u8; 1024] = [0; 1024];
+    // What each bit of the field does to the result, brought to echelon form on the way.
+    let mut basis = [(0u32, 0u32); 32];
+    for bit in 0..32 {
+        let mut effect = crc32c(0, &(1u32 << bit).to_le_bytes());
+        let mut left = after;
+        while left > 0 {
+            let n = left.min(ZEROS.len());
+            effect = crc32c(effect, &ZEROS[..n]);
+            left -= n;
+        }
+        let mut bits = 1u32 << bit;
+        while effect != 0 {
+            let slot = &mut basis[effect.leading_zeros() as usize];
+            if slot.0 == 0 {
+                *slot = (effect, bits);
+                break;
+            }
+            effect ^= slot.0;
+            bits ^= slot.1;
+        }
+    }
+    let mut wanted = crc32c(seed, data) ^ target;
+    let mut bits = 0;
+    while wanted != 0 {
+        let (effect, own) = basis[wanted.leading_zeros() as usize];
+        if effect == 0 {
+            return false;
+        }
+        wanted ^= effect;
+        bits ^= own;
+    }
+    bytes::put_le32(data, field, bytes::le32(data, field) ^ bits);
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn four_bytes_steer_a_crc_anywhere() {
+        let mut data = [0x5a_u8; 300];
+        for (field, target) in [(0, 0), (7, 0xdead_beef), (296, 1), (100, u32::MAX)] {
+            assert!(steer_crc32c(!0, &mut data, field, target));
+            assert_eq!(crc32c(!0, &data), target);
+        }
+        let before = data;
+        assert!(steer_crc32c(!0, &mut data, 100, u32::MAX));
+        assert_eq!(data, before, "what fits stays");
+        assert!(!steer_crc32c(!0, &mut data, 297, 0));
+    }
 
     #[test]
     fn check_values_match_the_catalogue() {

@@ -6,6 +6,11 @@
 //!  0x068 uuid, label               0x178 kbytes_written, snapshots   0x3FC crc32c
 //! ```
 //!
+//! A superblock is two sectors: what changes lies in the first, the checksum in the second. A power
+//! cut between them would leave a superblock that no tool opens. So an encoding that changes only
+//! the first sector keeps the checksum: it balances the change in `s_snapshot_id`, a word of a
+//! feature that never came and that nobody reads. Either mix of sectors is then the old or the new.
+//!
 //! [`Superblock`] holds the fields this project reads or writes, under Linux's names (struct
 //! ext4_super_block in fs/ext4/ext4.h). [`Superblock::encode_into`] writes them over the bytes they
 //! came from, so fields that are not modelled keep their content. Nothing is validated by decode
@@ -48,6 +53,10 @@ pub const FLAG_UNSIGNED_HASH: u32 = 2;
 const WHAT: &str = "superblock";
 const CHECKSUM_OFFSET: usize = 0x3fc;
 const CHECKSUM_TYPE_CRC32C: u8 = 1;
+/// `s_snapshot_id`: free for balancing the checksum.
+const BALANCE_OFFSET: usize = 0x184;
+/// The part that holds the checksum, a sector of its own.
+const SECOND_SECTOR: core::ops::Range<usize> = 512..SUPERBLOCK_BYTES;
 
 macro_rules! superblock {
     ($($(#[$doc:meta])* $name:ident: $ty:ty = $off:expr;)*) => {
@@ -266,13 +275,21 @@ impl Superblock {
         Ok(sb)
     }
 
-    /// Writes the fields over `buf` and, with `metadata_csum`, the checksum of the result.
+    /// Writes the fields over `buf` and, with `metadata_csum`, makes bytes and checksum agree; the
+    /// second sector stays as it is where only the first changes (see the module's description).
     /// Usage error: `buf` is shorter than 1024 bytes.
     pub fn encode_into(&self, buf: &mut [u8]) -> Result<()> {
         let Some(buf) = buf.get_mut(..SUPERBLOCK_BYTES) else {
             return Err(OndiskError::usage(WHAT, "the buffer is shorter than 1024 bytes"));
         };
+        let mut second = [0; SUPERBLOCK_BYTES - SECOND_SECTOR.start];
+        second.copy_from_slice(&buf[SECOND_SECTOR]);
+        let old = u32::get(buf, CHECKSUM_OFFSET);
+        let was_valid = old == Self::checksum_of(buf);
         self.encode_fields(buf);
+        if self.has_metadata_csum() {
+            put_le32(buf, CHECKSUM_OFFSET, old);
+        }
         let counts = [self.s_blocks_count, self.s_r_blocks_count, self.s_free_blocks_count];
         for (i, count) in counts.into_iter().enumerate() {
             put_le32(buf, 0x04 + 4 * i, lo32(count));
@@ -296,7 +313,12 @@ impl Superblock {
             put_u8(buf, hi, hi32(time).to_le_bytes()[0]);
         }
         if self.has_metadata_csum() {
-            checksum::put_crc(buf, CHECKSUM_OFFSET, Self::checksum_of(buf));
+            let balanced = was_valid
+                && buf[SECOND_SECTOR] == second
+                && checksum::steer_crc32c(!0, &mut buf[..CHECKSUM_OFFSET], BALANCE_OFFSET, old);
+            if !balanced {
+                checksum::put_crc(buf, CHECKSUM_OFFSET, Self::checksum_of(buf));
+            }
         }
         Ok(())
     }
@@ -446,4 +468,33 @@ fn is_power_of(mut n: u32, base: u32) -> bool {
         n /= base;
     }
     n == base
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A superblock that is torn between its sectors is the old one or the new one.
+    #[test]
+    fn every_mix_of_old_and_new_sectors_is_whole() {
+        let mut old = [0; SUPERBLOCK_BYTES];
+        put_le32(&mut old, 0x38, u32::from(EXT4_SUPER_MAGIC));
+        let mut sb = Superblock::decode(&old).unwrap();
+        sb.s_feature_ro_compat.insert(RoCompatFeatures::METADATA_CSUM);
+        sb.s_checksum_type = CHECKSUM_TYPE_CRC32C;
+        sb.encode_into(&mut old).unwrap();
+        let mut sb = Superblock::decode(&old).unwrap();
+        sb.verify_checksum(&old).unwrap();
+        sb.set_needs_recovery(true);
+        sb.s_free_blocks_count += 77;
+        sb.s_wtime = 1_700_000_000;
+        let mut new = old;
+        sb.encode_into(&mut new).unwrap();
+        assert_ne!(old[..512], new[..512]);
+        assert_eq!(old[512..], new[512..]);
+        Superblock::decode(&new).unwrap().verify_checksum(&new).unwrap();
+        sb.s_orphan_file_inum = 12; // In the second sector: a new checksum.
+        sb.encode_into(&mut new).unwrap();
+        Superblock::decode(&new).unwrap().verify_checksum(&new).unwrap();
+    }
 }
