@@ -8,12 +8,12 @@
 //! A number freed by a transaction that has not committed is not handed out again: a crash could
 //! otherwise bring the old file back with the new one's inode (`ext4_recently_deleted`).
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use syncline_jbd2::Handle;
+use syncline_jbd2::{Handle, Tid};
 use syncline_ondisk::group::{INODE_UNINIT, init_inode_bitmap};
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{GroupDesc, IncompatFeatures, RoCompatFeatures, bitmap, extent};
@@ -27,8 +27,8 @@ pub(crate) struct Ialloc {
     free_inodes: AtomicU64,
     used_dirs: AtomicU64,
     generation: AtomicU32,
-    /// Numbers freed by a transaction that has not committed.
-    freed: Arc<Mutex<HashSet<u32>>>,
+    /// Numbers freed by a transaction that has not committed, with it.
+    freed: Arc<Mutex<BTreeMap<u32, Tid>>>,
 }
 
 #[derive(Default)]
@@ -183,7 +183,7 @@ impl Inner {
                 return Ok(None);
             };
             lowest.get_or_insert(index);
-            if !self.ialloc.freed.lock().contains(&(first_number + index)) {
+            if !self.ialloc.freed.lock().contains_key(&(first_number + index)) {
                 break index;
             }
             from = index + 1;
@@ -265,7 +265,7 @@ impl Inner {
             desc.bg_inode_bitmap_csum = crc;
         })?;
         hint.first_free = hint.first_free.min(index);
-        self.ialloc.freed.lock().insert(ino);
+        self.ialloc.freed.lock().insert(ino, h.tid());
         let freed = Arc::clone(&self.ialloc.freed);
         h.on_commit(Box::new(move || {
             freed.lock().remove(&ino);
@@ -275,6 +275,20 @@ impl Inner {
             self.ialloc.used_dirs.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Waits for the commits that make freed inode numbers usable; false if none are waiting. Call
+    /// it without a handle or inode locks below `rwsem`, then try again.
+    ///
+    /// # Errors
+    /// The journal's.
+    pub(crate) fn wait_for_freed_inodes(&self) -> Result<bool> {
+        let mut tids: Vec<Tid> = self.ialloc.freed.lock().values().copied().collect();
+        tids.dedup();
+        for tid in &tids {
+            self.journal()?.commit(*tid)?;
+        }
+        Ok(!tids.is_empty())
     }
 
     /// Whether the format counts links of large directories as 1 (`dir_nlink`).

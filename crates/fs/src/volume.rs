@@ -17,8 +17,8 @@
 //! `Inode::state`, `Inode::pages`, allocator groups, `sb`, buffer internals.
 //!
 //! - No handle is started while `state` or `pages` is held.
-//! - Neither `rwsem` nor `io` is taken, no commit is waited for and no last [`crate::InodeRef`] of an
-//!   unlinked inode is dropped while a handle is held.
+//! - Neither `rwsem` nor `io` is taken, no commit is waited for and no last [`crate::InodeRef`] of
+//!   an unlinked inode is dropped while a handle is held.
 //! - No device write happens under `state`, `pages` or a handle.
 //!
 //! So an fsync of one file never makes a write to another wait for the device: the writer needs
@@ -78,6 +78,8 @@ impl Latch {
 
     pub(crate) fn check(&self) -> Result<()> {
         match self.0.get() {
+            // What was reported as latched names its cause once.
+            Some(FsError::Latched(cause)) => Err(FsError::Latched(cause.clone())),
             Some(err) => Err(FsError::Latched(err.to_string())),
             None => Ok(()),
         }

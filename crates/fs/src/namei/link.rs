@@ -17,10 +17,6 @@ impl Volume {
     pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
         namei::check_name(name)?;
         self.0.check_writable()?;
-        if inode.is_dir() {
-            return Err(FsError::Perm);
-        }
-        namei::check_may_lose_name(inode)?;
         self.0.retry_when_full(|| self.link_once(inode, dir, name))
     }
 
@@ -31,6 +27,11 @@ impl Volume {
             Probe::Found(_) => return Err(FsError::Exists),
             Probe::Absent(place) => place,
         };
+        // As Linux: a name that exists comes before what may not be linked.
+        if inode.is_dir() {
+            return Err(FsError::Perm);
+        }
+        namei::check_may_lose_name(inode)?;
         namei::check_may_add(dir)?;
         let mut h = vol.start(INSERT_CREDITS + 1)?;
         let file_type = {

@@ -136,12 +136,14 @@ pub(crate) fn is_dot(name: &[u8]) -> bool {
 }
 
 impl Inner {
-    /// Tries an operation again if it found no space and blocks freed before are only waiting for
-    /// a commit, as Linux does (ext4_should_retry_alloc). The caller holds no lock and no handle.
+    /// Tries an operation again if it found no space and blocks or inodes freed before are only
+    /// waiting for a commit, as Linux does (ext4_should_retry_alloc). The caller holds no lock and
+    /// no handle.
     pub(crate) fn retry_when_full<R>(&self, mut op: impl FnMut() -> Result<R>) -> Result<R> {
         for _ in 0..NO_SPACE_RETRIES {
             match op() {
-                Err(FsError::NoSpace) if self.wait_for_freed_blocks()? => {}
+                Err(FsError::NoSpace)
+                    if self.wait_for_freed_blocks()? | self.wait_for_freed_inodes()? => {}
                 other => return other,
             }
         }
