@@ -3,6 +3,8 @@
 # make lint    the checks alone
 # make fmt     formats code and breaks long comment lines
 # make fuzz    every fuzz test, SECONDS each (default 60)
+# make model-long  random operations against the reference model, OPS of them (default 200,000)
+# make crash-long  power cuts over all workloads, STATES of them (default 32,000)
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
@@ -12,13 +14,15 @@
 DEMO_SYNC ?= ordered
 DEVICE ?= nexus7-emmc
 SECONDS ?= 60
+OPS ?= 200000
+STATES ?= 32000
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz bench bench-speed deps clean cargo
+.PHONY: demo test lint fmt fuzz model-long crash-long bench bench-speed deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -37,6 +41,13 @@ fmt: cargo
 fuzz: cargo
 	SYNCLINE_FUZZ_SECONDS=$(SECONDS) cargo test --workspace --no-fail-fast fuzz -- \
 		--test-threads=1 --nocapture
+
+model-long: cargo
+	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test model -- \
+		--ignored long_run --nocapture
+
+crash-long: cargo
+	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test crash -- --nocapture
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

@@ -1,0 +1,383 @@
+//! What a workload did and what was acknowledged, and whether a recovered tree is a legal outcome.
+//!
+//! ```text
+//!   sector of data   "SYNCSECT" | file id | sector number | sequence | filler of these three
+//! ```
+//!
+//! Every sector that a workload writes says whose it is, where it belongs and when it was written.
+//! So a recovered file shows by itself whether it has another file's bytes, bytes of another place,
+//! or bytes from before the last acknowledged sync.
+//!
+//! Rules (ordered mode)
+//! - Names: the tree is the tree after some prefix of the name operations, and the prefix is not
+//!   shorter than what was acknowledged. That includes that renames are atomic.
+//! - A sector is what it was at the file's last acknowledged sync, or anything written after that.
+//! - A size lies between the sizes that the file had since then.
+
+use std::collections::BTreeMap;
+
+use syncline_model::{TreeSource, fill};
+
+pub const SECTOR: u64 = 512;
+const MAGIC: &[u8; 8] = b"SYNCSECT";
+
+/// What a sector holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    Zero,
+    /// Written at this point of the workload.
+    Written(u64),
+}
+
+/// What a recovered sector holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    Signed {
+        file: u32,
+        sector: u64,
+        seq: u64,
+    },
+    /// No sector that anybody ever wrote.
+    Garbage,
+}
+
+pub fn signed_sector(file: u32, sector: u64, seq: u64) -> [u8; SECTOR as usize] {
+    let mut bytes = [0; SECTOR as usize];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&file.to_le_bytes());
+    bytes[16..24].copy_from_slice(&sector.to_le_bytes());
+    bytes[24..32].copy_from_slice(&seq.to_le_bytes());
+    fill(u64::from(file) << 40 ^ sector << 20 ^ seq, 0, &mut bytes[32..]);
+    bytes
+}
+
+/// `None` for zeros.
+fn decode(bytes: &[u8]) -> Option<Found> {
+    if bytes.iter().all(|b| *b == 0) {
+        return None;
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let (file, sector, seq) = (word(8) as u32, word(16), word(24));
+    let signed = signed_sector(file, sector, seq) == bytes;
+    Some(if signed { Found::Signed { file, sector, seq } } else { Found::Garbage })
+}
+
+/// One name of a recovered tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub ino: u32,
+    pub mode: u32,
+    pub nlink: u64,
+    pub size: u64,
+    /// Sectors that are not zero.
+    pub sectors: BTreeMap<u64, Found>,
+    pub target: Vec<u8>,
+}
+
+impl Seen {
+    fn is_dir(&self) -> bool {
+        self.mode & 0o170_000 == 0o040_000
+    }
+}
+
+/// A recovered tree: every path but `lost+found`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered(pub BTreeMap<String, Seen>);
+
+impl Recovered {
+    pub fn read<S: TreeSource>(source: &mut S) -> Result<Recovered, String> {
+        let mut tree = BTreeMap::new();
+        let mut todo = vec![String::new()];
+        while let Some(dir) = todo.pop() {
+            for name in source.list(dir.as_bytes()).map_err(|e| format!("list /{dir}: {e}"))? {
+                let name = String::from_utf8_lossy(&name).into_owned();
+                let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+                if path == "lost+found" {
+                    continue;
+                }
+                let seen = read_one(source, &path).map_err(|e| format!("/{path}: {e}"))?;
+                if seen.is_dir() {
+                    todo.push(path.clone());
+                }
+                if tree.insert(path.clone(), seen).is_some() {
+                    return Err(format!("/{path} is listed twice"));
+                }
+            }
+        }
+        Ok(Recovered(tree))
+    }
+
+    /// The first difference to another reading of the same image.
+    pub fn difference(&self, other: &Recovered) -> Option<String> {
+        for (path, seen) in &self.0 {
+            match other.0.get(path) {
+                None => return Some(format!("/{path}: only in the first")),
+                Some(found) if found != seen => {
+                    return Some(format!("/{path}: {seen:?} and {found:?}"));
+                }
+                Some(_) => {}
+            }
+        }
+        let more = other.0.keys().find(|path| !self.0.contains_key(*path));
+        more.map(|path| format!("/{path}: only in the second"))
+    }
+}
+
+fn read_one<S: TreeSource>(source: &mut S, path: &str) -> Result<Seen, String> {
+    let stat = source.stat(path.as_bytes()).map_err(|e| e.to_string())?;
+    let mut seen = Seen {
+        ino: stat.ino as u32,
+        mode: stat.mode,
+        nlink: stat.nlink,
+        size: stat.size,
+        sectors: BTreeMap::new(),
+        target: Vec::new(),
+    };
+    match stat.mode & 0o170_000 {
+        0o040_000 => seen.size = 0,
+        0o120_000 => seen.target = source.read_link(path.as_bytes()).map_err(|e| e.to_string())?,
+        0o100_000 => {
+            let mut bytes = vec![0; stat.size.next_multiple_of(SECTOR) as usize];
+            let mut at = 0;
+            while at < stat.size as usize {
+                let end = stat.size as usize;
+                let n = source
+                    .read(path.as_bytes(), at as u64, &mut bytes[at..end])
+                    .map_err(|e| e.to_string())?;
+                if n == 0 {
+                    return Err(format!("ends at {at} of {}", stat.size));
+                }
+                at += n;
+            }
+            for (sector, bytes) in bytes.chunks(SECTOR as usize).enumerate() {
+                if let Some(found) = decode(bytes) {
+                    seen.sectors.insert(sector as u64, found);
+                }
+            }
+        }
+        _ => {}
+    }
+    Ok(seen)
+}
+
+/// A name while the workload ran.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    pub ino: u32,
+    /// `None` for a directory or link.
+    pub file: Option<u32>,
+    pub is_dir: bool,
+}
+
+pub type Names = BTreeMap<String, Name>;
+
+#[derive(Default)]
+struct FileHistory {
+    /// When and what.
+    sizes: Vec<(u64, u64)>,
+    sectors: BTreeMap<u64, Vec<(u64, Content)>>,
+}
+
+/// What one acknowledgement covers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ack {
+    /// A file up to a point.
+    file: Option<(u32, u64)>,
+    /// All files up to a point.
+    all: Option<u64>,
+    /// So many name operations.
+    names: usize,
+}
+
+/// Everything a workload did.
+#[derive(Default)]
+pub struct History {
+    files: Vec<FileHistory>,
+    /// The tree before the first name operation and after each.
+    names: Vec<Names>,
+    acks: BTreeMap<u64, Ack>,
+    seq: u64,
+}
+
+impl History {
+    pub fn new() -> Self {
+        History { names: vec![Names::new()], ..History::default() }
+    }
+
+    pub fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    pub fn new_file(&mut self) -> u32 {
+        let seq = self.next_seq();
+        self.files.push(FileHistory { sizes: vec![(seq, 0)], ..FileHistory::default() });
+        (self.files.len() - 1) as u32
+    }
+
+    pub fn size(&self, file: u32) -> u64 {
+        self.files[file as usize].sizes.last().unwrap().1
+    }
+
+    pub fn names(&self) -> &Names {
+        self.names.last().unwrap()
+    }
+
+    /// Name operations so far.
+    pub fn name_ops(&self) -> usize {
+        self.names.len() - 1
+    }
+
+    pub fn push_names(&mut self, change: impl FnOnce(&mut Names)) {
+        let mut names = self.names().clone();
+        change(&mut names);
+        self.names.push(names);
+    }
+
+    /// Sectors `from..to` get this content; the size moves if given.
+    pub fn record(&mut self, file: u32, seq: u64, from: u64, to: u64, content: Content) {
+        let history = &mut self.files[file as usize];
+        for sector in from..to {
+            history.sectors.entry(sector).or_default().push((seq, content));
+        }
+    }
+
+    pub fn record_size(&mut self, file: u32, seq: u64, size: u64) {
+        let history = &mut self.files[file as usize];
+        let cut = size.div_ceil(SECTOR);
+        for (_, events) in history.sectors.range_mut(cut..) {
+            events.push((seq, Content::Zero));
+        }
+        history.sizes.push((seq, size));
+    }
+
+    fn ack(&mut self, ack: Ack) -> u64 {
+        let mark = self.acks.len() as u64 + 1;
+        self.acks.insert(mark, ack);
+        mark
+    }
+
+    pub fn ack_file(&mut self, file: u32, names: usize) -> u64 {
+        let file = Some((file, self.seq));
+        self.ack(Ack { file, all: None, names })
+    }
+
+    pub fn ack_names(&mut self, names: usize) -> u64 {
+        self.ack(Ack { names, ..Ack::default() })
+    }
+
+    pub fn ack_all(&mut self) -> u64 {
+        let (all, names) = (Some(self.seq), self.name_ops());
+        self.ack(Ack { file: None, all, names })
+    }
+
+    /// Whether the tree is a legal outcome after these acknowledgements.
+    pub fn check(&self, tree: &Recovered, marks: &[u64]) -> Result<(), String> {
+        let mut acked: BTreeMap<u32, u64> = BTreeMap::new();
+        let (mut acked_all, mut acked_names) = (0, 0);
+        for mark in marks {
+            let ack = self.acks[mark];
+            acked_names = acked_names.max(ack.names);
+            acked_all = acked_all.max(ack.all.unwrap_or(0));
+            if let Some((file, seq)) = ack.file {
+                let old = acked.entry(file).or_default();
+                *old = (*old).max(seq);
+            }
+        }
+        let mut told = None;
+        for names in self.names[acked_names..].iter().rev() {
+            if !same_names(names, tree) {
+                continue;
+            }
+            let seq = |file| acked.get(&file).copied().unwrap_or(0).max(acked_all);
+            match self.check_files(names, tree, seq) {
+                Ok(()) => return Ok(()),
+                Err(error) => told = Some(error),
+            }
+        }
+        Err(told.unwrap_or_else(|| self.explain_names(tree, acked_names)))
+    }
+
+    fn explain_names(&self, tree: &Recovered, acked: usize) -> String {
+        let earlier = self.names[..acked].iter().rposition(|names| same_names(names, tree));
+        if let Some(at) = earlier {
+            return format!(
+                "the names are those after {at} of {} name operations, {acked} are acknowledged",
+                self.name_ops()
+            );
+        }
+        let describe = |names: &Names| -> Vec<String> {
+            let lost = names.iter().filter(|(path, name)| {
+                tree.0.get(*path).is_none_or(|s| s.ino != name.ino || s.is_dir() != name.is_dir)
+            });
+            let extra = tree.0.keys().filter(|path| !names.contains_key(*path));
+            let lost = lost.map(|(path, name)| format!("-{path}({})", name.ino));
+            lost.chain(extra.map(|path| format!("+{path}({})", tree.0[path].ino))).collect()
+        };
+        let nearest = (acked..self.names.len()).min_by_key(|n| describe(&self.names[*n]).len());
+        let at = nearest.unwrap_or(0);
+        format!(
+            "the names are no prefix of the operations ({acked} acknowledged); nearest after {at} \
+             of {}: {:?}",
+            self.name_ops(),
+            describe(&self.names[at])
+        )
+    }
+
+    fn check_files(
+        &self,
+        names: &Names,
+        tree: &Recovered,
+        acked: impl Fn(u32) -> u64,
+    ) -> Result<(), String> {
+        for (path, name) in names {
+            let Some(file) = name.file else { continue };
+            self.check_file(file, &tree.0[path], acked(file)).map_err(|e| {
+                format!("/{path} (file {file}, acknowledged up to {}): {e}", acked(file))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn check_file(&self, file: u32, seen: &Seen, acked: u64) -> Result<(), String> {
+        let history = &self.files[file as usize];
+        let from = history.sizes.iter().rposition(|(seq, _)| *seq <= acked).unwrap_or(0);
+        let sizes = history.sizes[from..].iter().map(|(_, size)| *size);
+        let (low, high) = (sizes.clone().min().unwrap_or(0), sizes.max().unwrap_or(0));
+        if !(low..=high).contains(&seen.size) {
+            return Err(format!("size {}, legal are {low} to {high}", seen.size));
+        }
+        for (sector, found) in &seen.sectors {
+            match found {
+                Found::Garbage => return Err(format!("sector {sector} has foreign bytes")),
+                Found::Signed { file: f, sector: s, .. } if (*f, *s) != (file, *sector) => {
+                    return Err(format!("sector {sector} has sector {s} of file {f}"));
+                }
+                Found::Signed { .. } => {}
+            }
+            if !history.sectors.contains_key(sector) {
+                return Err(format!("sector {sector} was never written"));
+            }
+        }
+        for (sector, events) in history.sectors.range(..seen.size / SECTOR) {
+            let found = match seen.sectors.get(sector) {
+                Some(Found::Signed { seq, .. }) => Content::Written(*seq),
+                _ => Content::Zero,
+            };
+            let from = events.iter().rposition(|(seq, _)| *seq <= acked);
+            let legal = events[from.unwrap_or(0)..].iter().any(|(_, content)| *content == found)
+                || from.is_none() && found == Content::Zero;
+            if !legal {
+                return Err(format!("sector {sector} is {found:?}, its history is {events:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn same_names(names: &Names, tree: &Recovered) -> bool {
+    names.len() == tree.0.len()
+        && names.iter().zip(&tree.0).all(|((path, name), (found, seen))| {
+            path == found && name.ino == seen.ino && name.is_dir == seen.is_dir()
+        })
+}

@@ -1,0 +1,124 @@
+//! A large tree goes back and forth between us and the running kernel: what one writes the other
+//! reads back identically, changes, and gives back, twice around; e2fsck finds nothing in between.
+//!
+//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 20,000.
+
+use std::sync::Arc;
+
+use syncline_device::{MemoryDevice, VirtualClock};
+use syncline_fs::{MountOptions, Volume};
+use syncline_model::{
+    Compare, DirTree, ImageSpec, KernelMount, Need, TempImage, TreeManifest, TreeOp, TreeOptions,
+    VolumeTree, apply, e2fsck_clean, gen_changes, gen_tree, mkfs, require,
+};
+
+const NEEDS: [Need; 3] = [Need::E2fsck, Need::Root, Need::Loop];
+
+fn names() -> usize {
+    let text = std::env::var("SYNCLINE_INTEROP_NAMES").unwrap_or_default();
+    text.trim().parse().unwrap_or(20_000)
+}
+
+fn options(names: usize) -> TreeOptions {
+    TreeOptions { names, root: true, file_bytes_max: 8 * 1024, ..TreeOptions::default() }
+}
+
+/// Mounts the image with us, does something, unmounts, stores it; e2fsck must be content.
+fn with_us<R>(image: &TempImage, work: impl FnOnce(&mut VolumeTree) -> R) -> R {
+    let device = Arc::new(MemoryDevice::load(image.path()).unwrap());
+    let clock = Arc::new(VirtualClock::default());
+    let volume = Volume::mount(device.clone(), clock, MountOptions::default()).unwrap();
+    let done = work(&mut VolumeTree::new(volume.clone()));
+    volume.unmount().unwrap();
+    device.to_file(image.path()).unwrap();
+    e2fsck_clean(image.path()).unwrap();
+    done
+}
+
+/// The same with the kernel.
+fn with_kernel<R>(image: &TempImage, work: impl FnOnce(&mut DirTree) -> R) -> R {
+    let mount = KernelMount::new(image.path(), "").unwrap();
+    let done = work(&mut DirTree::new(mount.path()));
+    mount.unmount().unwrap();
+    e2fsck_clean(image.path()).unwrap();
+    done
+}
+
+fn we_read(image: &TempImage) -> TreeManifest {
+    with_us(image, |tree| TreeManifest::from_source(tree).unwrap())
+}
+
+fn kernel_reads(image: &TempImage) -> TreeManifest {
+    with_kernel(image, |tree| TreeManifest::from_source(tree).unwrap())
+}
+
+fn same_for_both(image: &TempImage, what: &str) -> TreeManifest {
+    let (kernel, us) = (kernel_reads(image), we_read(image));
+    kernel.assert_same(&us, Compare::SAME_IMAGE, what);
+    us
+}
+
+fn we_write(image: &TempImage, ops: &[TreeOp]) {
+    let written = with_us(image, |tree| {
+        apply(ops, tree).unwrap();
+        TreeManifest::from_source(tree).unwrap()
+    });
+    let kernel = kernel_reads(image);
+    // Before write-back a hole beside delayed data may be another one.
+    let compare = Compare { sparse_maps: false, ..Compare::SAME_IMAGE };
+    written.assert_same(&kernel, compare, "as we wrote it and as the kernel reads it");
+}
+
+fn back_and_forth(seed: u64, spec: &ImageSpec, names: usize) {
+    println!("seed {seed}, {names} names, {} B blocks", spec.block_size_bytes);
+    let ops = gen_tree(seed, options(names));
+    let (ours, theirs) = (mkfs(spec), mkfs(spec));
+    we_write(&ours, &ops);
+    with_kernel(&theirs, |tree| apply(&ops, tree).unwrap());
+    let (mut ours_now, mut theirs_now) =
+        (same_for_both(&ours, "written by us"), same_for_both(&theirs, "written by the kernel"));
+    assert!(ours_now.entries.len() >= names);
+    let compare = Compare { mtimes: false, ..Compare::SAME_TREE };
+    theirs_now.assert_same(&ours_now, compare, "the same tree by two writers");
+    for round in 0..4_u64 {
+        let change = |seed, tree: &TreeManifest| gen_changes(seed, tree, names / 10, options(0));
+        let ours_ops = change(seed + 100 + round, &ours_now);
+        let theirs_ops = change(seed + 200 + round, &theirs_now);
+        if round % 2 == 0 {
+            with_kernel(&ours, |tree| apply(&ours_ops, tree).unwrap());
+            we_write(&theirs, &theirs_ops);
+        } else {
+            we_write(&ours, &ours_ops);
+            with_kernel(&theirs, |tree| apply(&theirs_ops, tree).unwrap());
+        }
+        ours_now = same_for_both(&ours, &format!("ours, round {round}"));
+        theirs_now = same_for_both(&theirs, &format!("theirs, round {round}"));
+    }
+}
+
+#[test]
+fn a_large_tree_goes_back_and_forth() {
+    if !require("a_large_tree_goes_back_and_forth", &NEEDS) {
+        return;
+    }
+    let names = names();
+    let spec = ImageSpec {
+        inode_count: Some(names as u32 * 2),
+        ..ImageSpec::with_size(((64 + names / 25) as u64) << 20)
+    };
+    back_and_forth(1, &spec, names);
+}
+
+#[test]
+fn a_small_tree_in_small_blocks_goes_back_and_forth() {
+    if !require("a_small_tree_in_small_blocks_goes_back_and_forth", &NEEDS) {
+        return;
+    }
+    let spec = ImageSpec {
+        block_size_bytes: 1024,
+        features: "orphan_file".to_owned(),
+        inode_count: Some(8192),
+        ..ImageSpec::with_size(128 << 20)
+    };
+    back_and_forth(2, &spec, 2000);
+}
