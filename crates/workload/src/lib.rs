@@ -6,7 +6,7 @@
 //!        v
 //!   VolumeTarget ── SqliteVfs, VolumeFs ── Volume        DirectoryTarget ── std::fs, SQLite's VFS
 //!        |
-//!   Simulation: image, simulated flash, recording; virtual time   ──>   Run: metrics ──> JSON, table
+//!   Simulation: image, simulated flash, recording; virtual time  ──>  Run: metrics ──> JSON, table
 //! ```
 //!
 //! Promises: simulated runs repeat exactly from their seed; figures have the published names and

@@ -1,7 +1,7 @@
 //! A volume as an application sees it: system calls, each at its price in time.
 //!
 //! ```text
-//!   SQLite VFS, VolumeTarget ──> VolumeFs::enter ──> clock += syscall_us; Volume::tick if it is due
+//!   SQLite VFS, VolumeTarget ──> VolumeFs::enter ──> clock += syscall_us; Volume::tick if due
 //!                                      |
 //!                                      └──> Volume (the call itself, device time inside)
 //! ```
