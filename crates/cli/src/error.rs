@@ -21,6 +21,8 @@ pub type Result<T> = std::result::Result<T, Failure>;
 pub enum Failure {
     /// The operation failed.
     Failed(String),
+    /// As that, and what was written to is at its end: full, latched, read-only.
+    Final(String),
     /// Arguments that make no sense.
     Usage(String),
     /// The image is corrupt.
@@ -40,7 +42,7 @@ impl Failure {
     pub fn code(&self) -> u8 {
         match self {
             Failure::PipeClosed => 0,
-            Failure::Failed(_) => 1,
+            Failure::Failed(_) | Failure::Final(_) => 1,
             Failure::Usage(_) => 2,
             Failure::Corrupt(_) => 3,
             Failure::Unsupported(_) => 4,
@@ -53,6 +55,7 @@ impl Failure {
     pub fn message(&self) -> Option<&str> {
         match self {
             Failure::Failed(text)
+            | Failure::Final(text)
             | Failure::Usage(text)
             | Failure::Corrupt(text)
             | Failure::Unsupported(text) => Some(text),
@@ -66,6 +69,7 @@ impl Failure {
         let with = |text: String| format!("{what}: {text}");
         match self {
             Failure::Failed(text) => Failure::Failed(with(text)),
+            Failure::Final(text) => Failure::Final(with(text)),
             Failure::Usage(text) => Failure::Usage(with(text)),
             Failure::Corrupt(text) => Failure::Corrupt(with(text)),
             Failure::Unsupported(text) => Failure::Unsupported(with(text)),
@@ -82,7 +86,13 @@ impl Failure {
             std::io::ErrorKind::AlreadyExists => "choose another name or remove it",
             _ => "check the path, its permissions and the free space",
         };
-        Failure::Failed(format!("{}: {}; {next}", path.display(), plain(err)))
+        let text = format!("{}: {}; {next}", path.display(), plain(err));
+        match err.kind() {
+            std::io::ErrorKind::StorageFull
+            | std::io::ErrorKind::QuotaExceeded
+            | std::io::ErrorKind::ReadOnlyFilesystem => Failure::Final(text),
+            _ => Failure::Failed(text),
+        }
     }
 }
 
@@ -143,6 +153,7 @@ impl From<FsError> for Failure {
                 Failure::Unsupported(format!("{text}; use the kernel's ext4 for this image"))
             }
             FsError::NotSupported(_) => Failure::Unsupported(text),
+            FsError::Latched(_) | FsError::NoSpace | FsError::ReadOnly => Failure::Final(text),
             _ => Failure::Failed(text),
         }
     }

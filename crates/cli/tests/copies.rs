@@ -185,3 +185,34 @@ fn a_copy_does_not_swallow_itself() {
     e2fsck_clean(&inside).unwrap();
     std::fs::rename(&inside, image.path()).unwrap();
 }
+
+#[test]
+fn depth_and_circles_do_no_harm() {
+    if !require("depth_and_circles_do_no_harm", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec::default());
+    let at = |path: &str| at(image.path(), path);
+    let deep = "/d".repeat(1900);
+    done(&["mkdir", "-p", &at(&deep)]);
+    done(&["cp", "-r", &at("/d"), &at("/copy")]);
+    assert_eq!(done(&["ls", "-R", &at("/copy")]).matches("/d:\n").count(), 1899);
+    // The host takes no path that long: what fits is copied, the rest is a failure.
+    let long = dir.path().join("n".repeat(200));
+    std::fs::create_dir(&long).unwrap();
+    let _ = run(&words(&[&"cp", &"-r", &at("/d"), &long]));
+    assert!(long.join("d/d/d/d").is_dir());
+    done(&["rm", "-r", &at("/d"), &at("/copy")]);
+    e2fsck_clean(image.path()).unwrap();
+
+    done(&["mkdir", "-p", &at("/x/y")]);
+    let said = debugfs(image.path(), "ln /x /x/y/up\nln /x /x/too\n");
+    assert!(!said.contains("not found"), "{said}");
+    let ran = run(&words(&[&"cp", &"-r", &at("/x"), &dir.path().join("x")]));
+    assert!(ran.code == 3 && ran.err.contains("a directory with two names"), "{ran:?}");
+    assert!(dir.path().join("x/y").is_dir());
+    let listed = done(&["ls", "-R", &at("/x")]);
+    assert!(listed.len() < 1000, "{listed}");
+    refused(3, &["rm", "-r", &at("/x")]);
+}

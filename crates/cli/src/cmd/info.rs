@@ -29,10 +29,8 @@ pub(crate) fn run(args: &Info) -> Result<()> {
         let document = json!({ "schema": "syncline.info/1", "image": path, "info": object });
         out.text(format!("{document:#}\n"))?;
     } else {
-        let rows: Vec<Vec<String>> = facts
-            .iter()
-            .map(|fact| vec![format!("{}:", fact.key.replace('_', " ")), fact.text()])
-            .collect();
+        let rows: Vec<Vec<String>> =
+            facts.iter().map(|fact| vec![label(fact.key), fact.text()]).collect();
         out.text(format::table(&rows, &[]))?;
     }
     out.flush()?;
@@ -158,6 +156,12 @@ fn journal_facts(
         Fact::new("journal_blocks_to_replay", replay.blocks_replayed),
         Fact::new("orphans", replay.orphans),
     ])
+}
+
+/// `last_mount_s` is shown as `last mount:`, because its value shows the unit.
+fn label(key: &str) -> String {
+    let key = key.strip_suffix("_bytes").or(key.strip_suffix("_s")).unwrap_or(key);
+    format!("{}:", key.replace('_', " "))
 }
 
 /// Bytes up to the first NUL.

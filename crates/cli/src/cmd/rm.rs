@@ -3,7 +3,7 @@
 use syncline_fs::{FsError, InodeRef, Volume};
 
 use crate::args::Rm;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::image::{self, Place};
 
 /// Removes each path.
@@ -49,6 +49,8 @@ fn remove_tree(vol: &Volume, parent: &InodeRef, name: &[u8], dir: InodeRef) -> R
         })?;
         Ok(Open { parent, name, dir, names })
     };
+    // A directory has one name, except in images that nobody vouches for.
+    let mut entered = std::collections::BTreeSet::from([dir.ino]);
     let mut stack = vec![open(parent.clone(), name.to_vec(), dir)?];
     while let Some(top) = stack.last_mut() {
         crate::interrupt::check()?;
@@ -60,6 +62,10 @@ fn remove_tree(vol: &Volume, parent: &InodeRef, name: &[u8], dir: InodeRef) -> R
         };
         let inode = vol.lookup(&top.dir, &name)?;
         if inode.is_dir() {
+            if !entered.insert(inode.ino) {
+                let text = "a directory with two names; run `syncline check` on the image";
+                return Err(Failure::Corrupt(text.into()));
+            }
             let parent = top.dir.clone();
             stack.push(open(parent, name, inode)?);
         } else {

@@ -8,7 +8,7 @@
 //! - Holes stay holes; hard links within one copy stay hard links.
 //! - One file's failure does not end a recursive copy, a full or failed target does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indicatif::ProgressBar;
 
@@ -19,8 +19,14 @@ use crate::error::{Failure, Result};
 /// Bytes moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Depth of directories that are copied: far more than any path can name.
-const DEPTH_MAX: usize = 4096;
+/// A directory whose contents are being copied.
+struct Level {
+    source: Vec<u8>,
+    target: Vec<u8>,
+    meta: Meta,
+    /// What is left, the next one last.
+    names: Vec<Vec<u8>>,
+}
 
 /// A copy under way.
 pub(super) struct Copy<'a> {
@@ -33,8 +39,12 @@ pub(super) struct Copy<'a> {
     pub(super) progress: &'a ProgressBar,
     /// Where inodes with several links have gone.
     pub(super) links: BTreeMap<(u64, u64), Vec<u8>>,
+    /// Whether the source is an image, which may have directories with several names, or in circles.
+    pub(super) from_image: bool,
+    /// Directories of the source that were entered.
+    pub(super) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
-    pub(super) targets: std::collections::BTreeSet<(u64, u64)>,
+    pub(super) targets: BTreeSet<(u64, u64)>,
     /// Distinguishes temporary names.
     pub(super) serial: u64,
     /// Files that could not be copied.
@@ -55,18 +65,58 @@ impl Copy<'_> {
             let shown = String::from_utf8_lossy(source);
             return Err(Failure::Usage(format!("{shown} is a directory; give -r to copy it")));
         }
-        self.one(source, target, &meta, 0)
+        if meta.kind() == Kind::Dir {
+            return self.tree(source, target, meta);
+        }
+        self.leaf(source, target, &meta)
     }
 
-    fn one(&mut self, source: &[u8], target: &[u8], meta: &Meta, depth: usize) -> Result<()> {
+    /// A directory with what is below it. Without recursion: depth is the source's choice.
+    fn tree(&mut self, source: &[u8], target: &[u8], meta: Meta) -> Result<()> {
+        let mut levels = vec![self.enter(source, target, meta, true)?];
+        while let Some(top) = levels.last_mut() {
+            let Some(name) = top.names.pop() else {
+                let Some(done) = levels.pop() else { break };
+                if let Err(failure) = self.set_meta(&done.source, &done.target, &done.meta) {
+                    self.keep(failure)?;
+                }
+                continue;
+            };
+            let (source, target) = (join(&top.source, &name), join(&top.target, &name));
+            match self.child(&source, &target, &name) {
+                Ok(below) => levels.extend(below),
+                Err(failure) => self.keep(failure)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies something in a directory; of a directory only itself, the rest is returned.
+    fn child(&mut self, source: &[u8], target: &[u8], name: &[u8]) -> Result<Option<Level>> {
+        let bad = name.is_empty() || name == b"." || name == b"..";
+        if bad || name.contains(&b'/') || name.contains(&0) {
+            let text = format!(
+                "{}: a name that no file can have; run `syncline check` on the image",
+                source.escape_ascii()
+            );
+            return Err(Failure::Corrupt(text));
+        }
+        let meta = self.from.stat(source, false)?.ok_or_else(|| {
+            let shown = String::from_utf8_lossy(source);
+            Failure::Failed(format!("{shown}: is gone; copy it again"))
+        })?;
+        if meta.kind() == Kind::Dir {
+            return self.enter(source, target, meta, false).map(Some);
+        }
+        self.leaf(source, target, &meta).map(|()| None)
+    }
+
+    fn leaf(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
         crate::interrupt::check()?;
         if self.skip.contains(&meta.id) {
             let shown = String::from_utf8_lossy(source);
             let text = format!("{shown} is the image itself; copy it with cp(1)");
             return Err(Failure::Failed(text));
-        }
-        if meta.kind() == Kind::Dir {
-            return self.dir(source, target, meta, depth);
         }
         if let Some(made) = self.links.get(&meta.id) {
             let made = made.clone();
@@ -87,18 +137,21 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn dir(&mut self, source: &[u8], target: &[u8], meta: &Meta, depth: usize) -> Result<()> {
-        if depth >= DEPTH_MAX {
-            let shown = String::from_utf8_lossy(source);
-            return Err(Failure::Failed(format!("{shown}: too deep; copy a part of the tree")));
-        }
+    /// Makes a directory and lists what goes into it.
+    fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta, named: bool) -> Result<Level> {
+        crate::interrupt::check()?;
+        let shown = String::from_utf8_lossy(source);
         if self.targets.contains(&meta.id) {
-            let shown = String::from_utf8_lossy(source);
             let text = format!("{shown} is part of the target; choose a target outside of it");
             return Err(Failure::Failed(text));
         }
+        if self.from_image && !self.entered.insert(meta.id) {
+            let text =
+                format!("{shown}: a directory with two names; run `syncline check` on the image");
+            return Err(Failure::Corrupt(text));
+        }
         // Only the directory that the user named may be reached through a symbolic link.
-        match self.to.stat(target, depth == 0)? {
+        match self.to.stat(target, named)? {
             Some(there) if there.kind() == Kind::Dir => {}
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
@@ -107,43 +160,20 @@ impl Copy<'_> {
             }
             None => self.to.mkdir(target)?,
         }
-        if let Some(there) = self.to.stat(target, depth == 0)? {
+        if let Some(there) = self.to.stat(target, named)? {
             self.targets.insert(there.id);
         }
-        for name in self.from.list(source)? {
-            let path = join(source, &name);
-            let done = self.child(&path, &join(target, &name), &name, depth);
-            if let Err(failure) = done {
-                self.keep(failure)?;
-            }
-        }
-        self.set_meta(source, target, meta)
-    }
-
-    fn child(&mut self, source: &[u8], target: &[u8], name: &[u8], depth: usize) -> Result<()> {
-        let bad = name.is_empty() || name == b"." || name == b"..";
-        if bad || name.contains(&b'/') || name.contains(&0) {
-            let text = format!(
-                "{}: a name that no file can have; run `syncline check` on the image",
-                source.escape_ascii()
-            );
-            return Err(Failure::Corrupt(text));
-        }
-        let meta = self.from.stat(source, false)?.ok_or_else(|| {
-            let shown = String::from_utf8_lossy(source);
-            Failure::Failed(format!("{shown}: is gone; copy it again"))
-        })?;
-        self.one(source, target, &meta, depth + 1)
+        let mut names = self.from.list(source)?;
+        names.reverse();
+        Ok(Level { source: source.to_vec(), target: target.to_vec(), meta, names })
     }
 
     /// Goes on after the failure of one file, if that makes sense.
     fn keep(&mut self, failure: Failure) -> Result<()> {
-        if matches!(failure, Failure::Interrupted | Failure::PipeClosed | Failure::Said(_)) {
-            return Err(failure);
-        }
-        let end = failure.message().is_some_and(|text| {
-            ["no space left", "latched", "failed: ", "read-only"].iter().any(|w| text.contains(w))
-        });
+        let end = matches!(
+            failure,
+            Failure::Interrupted | Failure::PipeClosed | Failure::Said(_) | Failure::Final(_)
+        );
         if end {
             return Err(failure);
         }

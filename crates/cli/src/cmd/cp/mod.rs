@@ -123,6 +123,8 @@ fn copy_all(
             skip: &skip,
             progress,
             links: BTreeMap::new(),
+            from_image: source.image().is_some(),
+            entered: BTreeSet::new(),
             targets: BTreeSet::new(),
             serial: 0,
             failures: 0,
