@@ -62,8 +62,7 @@ impl Inner {
     ) -> Result<R> {
         self.group_desc(group)?;
         let (block, range) = self.desc_place(group);
-        h.try_modify(block, |bytes| {
-            let slot = bytes.get_mut(range).ok_or(FsError::Stale)?;
+        h.try_modify_range(block, range, |slot| {
             let mut desc = GroupDesc::decode(slot)?;
             let result = change(&mut desc);
             desc.encode_into(slot, group, &self.csum);

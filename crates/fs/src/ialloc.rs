@@ -188,6 +188,8 @@ impl Inner {
             }
             from = index + 1;
         };
+        // Held on to, it would have to be copied for the change.
+        drop(map);
         self.mark_inode_used(h, group, index, &desc, is_dir)?;
         hint.first_free = lowest.filter(|low| *low < index).unwrap_or(index + 1);
         self.ialloc.free_inodes.fetch_sub(1, Ordering::Relaxed);

@@ -1,13 +1,14 @@
 //! Inode cache: one [`Inode`] per number, loaded once, bounded in number.
 //!
 //! The cache is sharded by number, so that lookups of different inodes do not meet. Unreferenced
-//! inodes stay cached until a shard holds more than [`CACHED_INODES`] / [`SHARDS`]; then those
+//! inodes stay cached until a shard holds more than its part of the bytes for inodes; then those
 //! without references, dirty pages or lazy timestamps go, oldest first with a second chance. An
 //! inode that is being freed leaves the cache before its number can be reused.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -17,16 +18,19 @@ use crate::error::{FsError, Result};
 use crate::inode::{Dirty, Inode, InodeRef};
 use crate::volume::{Inner, Volume};
 
-/// Unreferenced inodes kept at most, over all shards.
-const CACHED_INODES: usize = 16 * 1024;
+/// What an inode costs here beside itself: its counters, its number in map and ring.
+const OVERHEAD_BYTES: usize = 48;
+/// Inodes kept however small the cache is.
+const INODES_MIN: usize = 1024;
 /// Independent parts of the cache.
 const SHARDS: usize = 16;
 /// Inodes looked at for eviction per insertion: bounds the work of one miss.
 const EVICTION_STEPS: usize = 8;
 
-#[derive(Default)]
 pub(crate) struct Icache {
     shards: [Mutex<Shard>; SHARDS],
+    /// Unreferenced inodes kept at most in each shard.
+    shard_max: usize,
 }
 
 #[derive(Default)]
@@ -37,6 +41,13 @@ struct Shard {
 }
 
 impl Icache {
+    /// A cache of about `bytes_max` bytes.
+    pub(crate) fn new(bytes_max: u64) -> Icache {
+        let inodes = bytes_max / (size_of::<Inode>() + OVERHEAD_BYTES) as u64;
+        let inodes = usize::try_from(inodes).unwrap_or(usize::MAX).max(INODES_MIN);
+        Icache { shards: Default::default(), shard_max: inodes / SHARDS }
+    }
+
     fn shard(&self, ino: u32) -> &Mutex<Shard> {
         &self.shards[ino as usize % SHARDS]
     }
@@ -96,7 +107,7 @@ impl Inner {
             }
         };
         let held = InodeRef::new(self, inode);
-        let dropped = shard.make_room();
+        let dropped = shard.make_room(self.icache.shard_max);
         drop(shard);
         for inode in dropped {
             self.forget_pages(&inode);
@@ -134,7 +145,9 @@ impl Inner {
     /// Called when the count of references fell to zero.
     pub(crate) fn last_reference_dropped(self: &Arc<Self>, inode: &Arc<Inode>) {
         // Nobody appends to it now: what was kept free for that may serve others.
-        self.balloc.drop_window(inode.ino);
+        if inode.may_have_window.swap(false, Ordering::AcqRel) {
+            self.balloc.drop_window(inode.ino);
+        }
         if inode.state.read().raw.i_links_count != 0 {
             return;
         }
@@ -188,10 +201,10 @@ impl Inner {
 impl Shard {
     /// Takes unused inodes out until the shard is within its share, as far as [`EVICTION_STEPS`]
     /// looks allow.
-    fn make_room(&mut self) -> Vec<Arc<Inode>> {
+    fn make_room(&mut self, inodes_max: usize) -> Vec<Arc<Inode>> {
         let mut dropped = Vec::new();
         for _ in 0..EVICTION_STEPS {
-            if self.inodes.len() <= CACHED_INODES / SHARDS {
+            if self.inodes.len() <= inodes_max {
                 break;
             }
             let Some(ino) = self.ring.pop_front() else { break };

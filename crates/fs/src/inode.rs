@@ -15,7 +15,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use syncline_jbd2::{Handle, Tid};
@@ -46,6 +46,8 @@ pub struct Inode {
     pub(crate) pages: Mutex<PageTree>,
     /// References held by callers; the cache itself does not count.
     refs: AtomicU32,
+    /// Blocks were allocated for it, so the allocator may keep more for it.
+    pub(crate) may_have_window: AtomicBool,
 }
 
 /// The changeable part of an inode.
@@ -88,6 +90,7 @@ impl Inode {
             state: RwLock::new(state),
             pages: Mutex::new(PageTree::new(ino)),
             refs: AtomicU32::new(0),
+            may_have_window: AtomicBool::new(false),
         }
     }
 
@@ -178,8 +181,7 @@ impl Inner {
             st.raw.i_dtime = orphans.next(inode.ino);
         }
         let (raw, fresh) = (&st.raw, st.fresh);
-        h.try_modify(block, |bytes| {
-            let slot = bytes.get_mut(offset..offset + size).ok_or(FsError::Stale)?;
+        h.try_modify_range(block, offset..offset + size, |slot| {
             if fresh {
                 slot.fill(0);
             }

@@ -14,6 +14,7 @@ mod attr;
 mod balloc;
 mod blockmap;
 mod check;
+mod dcache;
 mod dir;
 mod error;
 mod evict;

@@ -20,6 +20,8 @@ use syncline_ondisk::superblock::{
 use syncline_ondisk::{CompatFeatures, FeatureCheck, Geometry, RoCompatFeatures, group::GroupCsum};
 
 use crate::balloc::Balloc;
+use crate::dcache::Dcache;
+use crate::dir::live::DirConstants;
 use crate::error::{FsError, Result};
 use crate::extents::Mapping;
 use crate::ialloc::Ialloc;
@@ -27,13 +29,11 @@ use crate::icache::Icache;
 use crate::inode::InodeRef;
 use crate::options::MountOptions;
 use crate::orphan::Orphans;
-use crate::pagecache::PageCache;
+use crate::pagecache::{BUFFER_SHARE, INODE_SHARE, NAME_SHARE, PageCache};
 use crate::volume::{AbortHost, Inner, Latch, Volume};
 
 /// Runs of blocks that a journal inode may consist of, at most.
 const MAX_LOG_EXTENTS: usize = 4096;
-/// Share of the cache that metadata blocks may fill.
-const METADATA_SHARE: u64 = 4;
 
 /// What a mount found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,7 +159,7 @@ fn build(
     sb: Superblock,
 ) -> Result<Arc<Inner>> {
     let geo = Geometry::new(&sb, dev.geometry().size_bytes)?;
-    let capacity = (options.cache_bytes / METADATA_SHARE) as usize / geo.block_size;
+    let capacity = (options.cache_bytes / BUFFER_SHARE) as usize / geo.block_size;
     let buffers = BufferCache::new(Arc::clone(&dev), geo.block_size, capacity.max(1024));
     let desc_blocks: Vec<u64> = (0..geo.gdt_blocks).map(|nr| geo.desc_block(&sb, nr)).collect();
     let seed = sb.s_hash_seed[0] ^ (sb.s_mnt_count as u32) << 16;
@@ -169,7 +169,9 @@ fn build(
         balloc: Balloc::new(&geo, &sb, &[], &options),
         ialloc: Ialloc::new(geo.group_count, 0, 0, seed),
         pages: PageCache::new(&options, geo.block_size)?,
-        icache: Icache::default(),
+        icache: Icache::new(options.cache_bytes / INODE_SHARE),
+        dcache: Dcache::new(options.cache_bytes / NAME_SHARE),
+        dir_format: DirConstants::new(&sb),
         orphans: Mutex::new(Orphans::default()),
         rename_lock: Mutex::new(()),
         latch: Latch::default(),

@@ -9,6 +9,7 @@
 //!                         ├─ ialloc        inode allocator           ├ per-group locks
 //!                         ├─ pages         page cache accounting    ─┘
 //!                         ├─ icache        inode number -> Arc<Inode>
+//!                         ├─ dcache        (directory, name) -> inode number
 //!                         └─ latch         first fatal error; nothing is written after it
 //! ```
 //!
@@ -32,6 +33,8 @@ use syncline_jbd2::{BufferCache, Handle, Host, Journal, JournalError};
 use syncline_ondisk::{Geometry, Superblock, group::GroupCsum};
 
 use crate::balloc::Balloc;
+use crate::dcache::Dcache;
+use crate::dir::live::DirConstants;
 use crate::error::{FsError, Result};
 use crate::ialloc::Ialloc;
 use crate::icache::Icache;
@@ -61,6 +64,9 @@ pub(crate) struct Inner {
     pub(crate) ialloc: Ialloc,
     pub(crate) pages: PageCache,
     pub(crate) icache: Icache,
+    pub(crate) dcache: Dcache,
+    /// What the superblock says about every directory.
+    pub(crate) dir_format: DirConstants,
     pub(crate) orphans: Mutex<Orphans>,
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) latch: Latch,

@@ -65,6 +65,17 @@ impl BufferState {
         self.data.as_mut().map(Arc::make_mut)
     }
 
+    /// As [`BufferState::bytes_mut`] for a change that may be taken back: says nothing about the
+    /// caller's check.
+    pub(crate) fn unchecked_mut(&mut self) -> Option<&mut [u8]> {
+        self.data.as_mut().map(Arc::make_mut)
+    }
+
+    /// The contents are as a handle left them.
+    pub(crate) fn set_verified(&mut self) {
+        self.verified = true;
+    }
+
     /// Replaces the contents.
     pub(crate) fn replace(&mut self, data: Arc<[u8]>) {
         self.verified = true;

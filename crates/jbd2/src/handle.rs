@@ -4,6 +4,7 @@
 //! ends on drop. Assumptions: its holder neither commits, nor starts another handle, nor waits for
 //! a lock under which others start handles - a commit waits for open handles.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::buffer::zeroed;
@@ -56,15 +57,41 @@ impl Handle {
         block: u64,
         f: impl FnOnce(&mut [u8]) -> Result<R, E>,
     ) -> Result<R, E> {
+        let whole = 0..self.journal.buffers().block_size();
+        self.try_modify_range(block, whole, f)
+    }
+
+    /// As [`Handle::try_modify`] for a part of the block, which is all that `f` sees. What a failure
+    /// undoes is kept aside meanwhile: the smaller, the cheaper.
+    ///
+    /// # Errors
+    /// As [`Handle::try_modify`]; [`JournalError::Usage`] for a range outside of the block.
+    pub fn try_modify_range<R, E: From<JournalError>>(
+        &mut self,
+        block: u64,
+        range: Range<usize>,
+        f: impl FnOnce(&mut [u8]) -> Result<R, E>,
+    ) -> Result<R, E> {
         self.journal.check_block(block)?;
         let buffer = self.journal.buffers().buffer(block);
         let mut state = buffer.lock();
-        let before = self.journal.buffers().load(block, &mut state);
-        let mut copy: Arc<[u8]> = Arc::from(&*before.map_err(JournalError::from)?);
-        let result = f(Arc::get_mut(&mut copy).expect("the copy was made on the line above"))?;
-        self.transaction.join(&buffer, &mut state)?;
-        state.replace(copy);
-        Ok(result)
+        if state.data.is_none() {
+            self.journal.buffers().load(block, &mut state).map_err(JournalError::from)?;
+        }
+        let bytes = state.unchecked_mut().expect("the block was loaded above under this lock");
+        let part = bytes.get_mut(range.clone());
+        let part = part.ok_or(JournalError::Usage("a range outside of the block"))?;
+        let before = part.to_vec();
+        let result = f(part).and_then(|result| {
+            self.transaction.join(&buffer, &mut state)?;
+            Ok(result)
+        });
+        if result.is_ok() {
+            state.set_verified();
+        } else if let Some(part) = state.unchecked_mut().and_then(|bytes| bytes.get_mut(range)) {
+            part.copy_from_slice(&before);
+        }
+        result
     }
 
     /// Starts a fresh metadata block: zero-filled, not read from the device.

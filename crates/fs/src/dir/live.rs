@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir::DirFormat;
+use syncline_ondisk::htree::HashKind;
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::superblock::FLAG_UNSIGNED_HASH;
-use syncline_ondisk::{CompatFeatures, IncompatFeatures, OndiskError, checksum};
+use syncline_ondisk::{CompatFeatures, IncompatFeatures, OndiskError, Superblock, checksum};
 
 use crate::dir::store::{self, BlockKind, DirParams, DirRead, DirWrite};
 use crate::error::{FsError, Result};
@@ -19,6 +20,29 @@ use crate::volume::Inner;
 
 /// Blocks of a directory at most: an index entry has 28 bits for a block number.
 const BLOCKS_MAX: u32 = 1 << 28;
+
+/// What the superblock says about every directory; constant while mounted.
+pub(crate) struct DirConstants {
+    format: DirFormat,
+    /// An unknown hash version is an error only for those who use directories.
+    hash: std::result::Result<HashKind, OndiskError>,
+    hash_unsigned: bool,
+    dir_index: bool,
+    large_dir: bool,
+}
+
+impl DirConstants {
+    /// From the superblock.
+    pub(crate) fn new(sb: &Superblock) -> DirConstants {
+        DirConstants {
+            format: DirFormat::new(sb),
+            hash: sb.hash_kind(),
+            hash_unsigned: sb.s_flags & FLAG_UNSIGNED_HASH != 0,
+            dir_index: sb.s_feature_compat.contains(CompatFeatures::DIR_INDEX),
+            large_dir: sb.s_feature_incompat.contains(IncompatFeatures::LARGEDIR),
+        }
+    }
+}
 
 /// A directory that is only read.
 pub(crate) struct View<'a> {
@@ -70,15 +94,15 @@ impl Inner {
             let what = "directories with inline data, encryption or casefolding";
             return Err(FsError::NotSupported(what.into()));
         }
-        let sb = self.sb.lock();
+        let all = &self.dir_format;
         Ok(DirParams {
             ino: inode.ino,
-            format: DirFormat::new(&sb),
+            format: all.format,
             csum_seed: checksum::inode_seed(self.csum_seed, inode.ino, st.raw.i_generation),
-            hash: sb.hash_kind()?,
-            hash_unsigned: sb.s_flags & FLAG_UNSIGNED_HASH != 0,
-            dir_index: sb.s_feature_compat.contains(CompatFeatures::DIR_INDEX),
-            large_dir: sb.s_feature_incompat.contains(IncompatFeatures::LARGEDIR),
+            hash: all.hash.clone()?,
+            hash_unsigned: all.hash_unsigned,
+            dir_index: all.dir_index,
+            large_dir: all.large_dir,
         })
     }
 

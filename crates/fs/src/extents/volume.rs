@@ -14,6 +14,7 @@ use crate::error::{FsError, Result};
 use crate::inode::{Inode, InodeState};
 use crate::volume::Inner;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use syncline_jbd2::Handle;
 use syncline_ondisk::checksum;
 use syncline_ondisk::extent::{
@@ -327,6 +328,7 @@ impl Inner {
             0
         };
         let request = Request { owner: inode.ino, goal, want, source, file_blocks };
+        inode.may_have_window.store(true, Ordering::Release);
         self.balloc.allocate(self, &request)
     }
 

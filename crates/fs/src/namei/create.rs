@@ -11,6 +11,7 @@ use syncline_ondisk::inode::{
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, flags,
 };
 
+use crate::dcache::Known;
 use crate::dir::Probe;
 use crate::dir::store::{self, BlockKind};
 use crate::error::{FsError, Result};
@@ -141,6 +142,7 @@ impl Volume {
             vol.check_dir_links(dir)?;
         }
         let new = new_inode(&dir.state.read(), kind, create);
+        vol.dcache.forget(dir.ino, name);
         let (inode, done) = {
             let mut h = vol.start(INSERT_CREDITS + NEW_INODE_CREDITS + ORPHAN_CREDITS)?;
             let inode = vol.new_inode(&mut h, dir, &new)?;
@@ -152,7 +154,10 @@ impl Volume {
             (inode, done)
         };
         // The handle is closed: only now may the failed inode's last reference go.
-        done.map(|()| inode)
+        done.map(|()| {
+            vol.dcache.put(dir.ino, name, Known::Inode(inode.ino));
+            inode
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use syncline_ondisk::dir::file_type;
 
+use crate::dcache::Known;
 use crate::dir::Probe;
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, InodeRef};
@@ -33,6 +34,7 @@ impl Volume {
         }
         namei::check_may_lose_name(inode)?;
         namei::check_may_add(dir)?;
+        vol.dcache.forget(dir.ino, name);
         let mut h = vol.start(INSERT_CREDITS + 1)?;
         let file_type = {
             let mut st = inode.state.write();
@@ -56,6 +58,8 @@ impl Volume {
             let mut st = inode.state.write();
             st.raw.i_links_count -= 1;
             vol.write_inode(&mut h, inode, &mut st, Dirty::Times)?;
+        } else {
+            vol.dcache.put(dir.ino, name, Known::Inode(inode.ino));
         }
         added
     }

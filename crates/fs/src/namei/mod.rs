@@ -31,6 +31,7 @@ use syncline_jbd2::Handle;
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::superblock::ROOT_INO;
 
+use crate::dcache::Known;
 use crate::dir::live::{Edit, View};
 use crate::dir::{self, DirEntry, Found, Probe};
 use crate::error::{FsError, Result};
@@ -65,10 +66,33 @@ impl Volume {
     /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
     pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
         check_name(name)?;
+        let vol = &self.0;
         let _rwsem = dir.rwsem.read();
-        match self.0.probe(dir, name)? {
-            Probe::Found(found) => self.0.iget_entry(dir, &found),
-            Probe::Absent(_) => Err(FsError::NotFound),
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        match vol.dcache.get(dir.ino, name) {
+            Some(Known::Absent) => return Err(FsError::NotFound),
+            Some(Known::Inode(ino)) => {
+                // Should that fail, the entry on disk says what is wrong.
+                if let Ok(inode) = vol.iget(ino) {
+                    return Ok(inode);
+                }
+            }
+            None => {}
+        }
+        match vol.probe(dir, name)? {
+            Probe::Found(found) => {
+                let inode = vol.iget_entry(dir, &found)?;
+                if !is_dot(name) {
+                    vol.dcache.put(dir.ino, name, Known::Inode(found.ino));
+                }
+                Ok(inode)
+            }
+            Probe::Absent(_) => {
+                vol.dcache.put(dir.ino, name, Known::Absent);
+                Err(FsError::NotFound)
+            }
         }
     }
 

@@ -107,6 +107,9 @@ impl Volume {
             };
             let _locks = lock_both(from, to, lines.as_ref());
             let parties = self.0.parties(from, to)?;
+            // Both names mean something else afterwards, or the same as before.
+            self.0.dcache.forget(from.dir.ino, from.name);
+            self.0.dcache.forget(to.dir.ino, to.name);
             self.0.rename_locked(from, to, &parties, lines.as_ref(), flags)?;
             parties
         };

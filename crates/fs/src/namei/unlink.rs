@@ -6,6 +6,7 @@
 use syncline_jbd2::Handle;
 use syncline_ondisk::superblock::ROOT_INO;
 
+use crate::dcache::Known;
 use crate::dir::live::{Edit, View};
 use crate::dir::{self, Found};
 use crate::error::{FsError, Result};
@@ -32,9 +33,11 @@ impl Volume {
                 return Err(FsError::IsDir);
             }
             namei::check_may_lose_name(&victim)?;
+            vol.dcache.forget(dir.ino, name);
             let mut h = vol.start(REMOVE_CREDITS + ORPHAN_CREDITS + 1)?;
             vol.remove_name(&mut h, dir, &mut dir.state.write(), &found)?;
             vol.drop_link(&mut h, &victim)?;
+            vol.dcache.put(dir.ino, name, Known::Absent);
             victim
         };
         // Handle and locks are released: this may free the file.
@@ -62,6 +65,7 @@ impl Volume {
             let found = vol.find(dir, name)?;
             namei::check_may_remove(dir)?;
             let victim = vol.iget_entry(dir, &found)?;
+            vol.dcache.forget(dir.ino, name);
             vol.rmdir_locked(dir, &found, &victim)?;
             victim
         };

@@ -31,8 +31,14 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use syncline_cache::{Frames, Policy};
 
-/// One part in this many of `cache=` is for metadata blocks.
+/// One part in this many of `cache=` is for everything that is not a file page: the three below.
 pub(crate) const METADATA_SHARE: u64 = 4;
+/// One part in this many is for metadata blocks.
+pub(crate) const BUFFER_SHARE: u64 = 8;
+/// One part in this many is for inodes.
+pub(crate) const INODE_SHARE: u64 = 12;
+/// One part in this many is for names.
+pub(crate) const NAME_SHARE: u64 = 24;
 
 /// Frames beyond the limit that the table can hold: dirty pages of many writers at once.
 const FRAMES_SLACK: usize = 64 * 1024;
