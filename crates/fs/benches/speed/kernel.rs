@@ -88,13 +88,21 @@ fn data_round(root: &Path, sizes: &Sizes, figures: &mut Figures) -> io::Result<(
         (0..sizes.overwrites)
             .try_for_each(|i| small.write_all_at(&buffer[..4096], i * 37 % 4096 * 4096))
     })?;
-    let large = open(&root.join("seq"))?;
-    measure(figures, Work::Write, gb(sizes.file_mib << 20), || {
-        for mib in 0..sizes.file_mib {
-            large.write_all_at(&buffer, mib << 20)?;
+    for work in [Work::Write, Work::WriteAgain] {
+        let large = open(&root.join("seq"))?;
+        measure(figures, work, gb(sizes.file_mib << 20), || {
+            for mib in 0..sizes.file_mib {
+                large.write_all_at(&buffer, mib << 20)?;
+            }
+            large.sync_all()
+        })?;
+        if work == Work::Write {
+            drop(large);
+            fs::remove_file(root.join("seq"))?;
+            rustix::fs::syncfs(File::open(root)?)?;
         }
-        large.sync_all()
-    })
+    }
+    Ok(())
 }
 
 fn read_round(root: &Path, sizes: &Sizes, figures: &mut Figures) -> io::Result<()> {

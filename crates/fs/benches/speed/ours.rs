@@ -87,13 +87,21 @@ fn data_round(
         (0..sizes.overwrites)
             .try_for_each(|i| volume.write(&small, i * 37 % 4096 * 4096, &buffer[..4096]).map(drop))
     })?;
-    let large = volume.create(&root, b"seq", &OWNER)?;
-    measure(figures, Work::Write, gb(sizes.file_mib << 20), || {
-        for mib in 0..sizes.file_mib {
-            volume.write(&large, mib << 20, &buffer)?;
+    for work in [Work::Write, Work::WriteAgain] {
+        let large = volume.create(&root, b"seq", &OWNER)?;
+        measure(figures, work, gb(sizes.file_mib << 20), || {
+            for mib in 0..sizes.file_mib {
+                volume.write(&large, mib << 20, &buffer)?;
+            }
+            volume.fsync(&large, false)
+        })?;
+        if work == Work::Write {
+            drop(large);
+            volume.unlink(&root, b"seq")?;
+            volume.syncfs()?;
         }
-        volume.fsync(&large, false)
-    })
+    }
+    Ok(())
 }
 
 fn read_round(

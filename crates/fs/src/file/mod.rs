@@ -103,12 +103,10 @@ impl Inner {
     /// I/O errors, and corruption found in the extent tree.
     pub(crate) fn load_blocks(&self, inode: &Inode, from: u64, to: u64) -> Result<Vec<Loaded>> {
         let runs = self.map_range(inode, from, to)?;
-        let block_size = self.block_size();
         let mut pages: Vec<(u64, u64, Arc<[u8]>)> = Vec::new();
         for run in runs.iter().filter(|run| run.holds_data()) {
             for i in 0..run.len {
-                let page = std::iter::repeat_n(0u8, block_size).collect();
-                pages.push((run.lblk + i, run.pblk + i, page));
+                pages.push((run.lblk + i, run.pblk + i, self.pages.page_to_fill()));
             }
         }
         if !pages.is_empty() {

@@ -281,7 +281,7 @@ impl Inner {
                 let (_, skip, n) = cut(offset + done as u64, data.len() - done, block_size);
                 let bytes = &data[done..done + n];
                 let page = if n == block_size {
-                    Arc::from(bytes)
+                    self.pages.page(bytes)
                 } else {
                     let mut page = match self.old_block(inode, run, lblk)? {
                         Some(old) => old.to_vec(),

@@ -28,6 +28,7 @@ use crate::options::MountOptions;
 use crate::volume::Inner;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use syncline_cache::{Frames, Policy};
 
@@ -72,6 +73,10 @@ pub(crate) struct PageCache {
     throttle_pages: usize,
     dirty: AtomicUsize,
     files: Mutex<BTreeSet<(u64, u32)>>,
+    /// Memory of pages that went, for those that come: what the allocator would give back to the
+    /// system and fault in again. Together with the frames in use at most the limit.
+    spare: Mutex<Vec<Arc<[u8]>>>,
+    block_size: usize,
     /// Start of the last periodic write-back, in nanoseconds of the volume's clock; 0: none yet.
     pub(crate) last_writeback_ns: AtomicU64,
     /// When lazily kept timestamps were last written; 0: never looked.
@@ -111,6 +116,8 @@ impl PageCache {
             throttle_pages,
             dirty: AtomicUsize::new(0),
             files: Mutex::new(BTreeSet::new()),
+            spare: Mutex::default(),
+            block_size,
             last_writeback_ns: AtomicU64::new(0),
             lazy_since_ns: AtomicU64::new(0),
             read: AtomicU64::new(0),
@@ -146,6 +153,35 @@ impl PageCache {
 
     fn cleaned(&self, pages: usize) {
         self.dirty.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// A page with these bytes, which are a whole block.
+    pub(crate) fn page(&self, bytes: &[u8]) -> Arc<[u8]> {
+        if bytes.len() == self.block_size
+            && let Some(mut page) = self.spare.lock().pop()
+            && let Some(own) = Arc::get_mut(&mut page)
+        {
+            own.copy_from_slice(bytes);
+            return page;
+        }
+        Arc::from(bytes)
+    }
+
+    /// A page that nobody else has, with any bytes in it: to be filled before it is cached.
+    pub(crate) fn page_to_fill(&self) -> Arc<[u8]> {
+        let spare = self.spare.lock().pop();
+        spare.unwrap_or_else(|| std::iter::repeat_n(0, self.block_size).collect())
+    }
+
+    /// Takes the memory of a page that left the cache, if no snapshot of it is out.
+    fn recycle(&self, mut page: Arc<[u8]>) {
+        if page.len() != self.block_size || Arc::get_mut(&mut page).is_none() {
+            return;
+        }
+        let mut spare = self.spare.lock();
+        if spare.len() + self.frames.len() < self.pages_max {
+            spare.push(page);
+        }
     }
 
     fn list(&self, since_ns: u64, ino: u32) {
@@ -221,6 +257,22 @@ mod tests {
         assert_eq!(limits, (3000, 300, 600));
         let cache = PageCache::new(&options("lru", 50, 20), 1024).expect("lru is known");
         assert_eq!((cache.background_pages, cache.throttle_pages), (300, 600));
+    }
+
+    #[test]
+    fn memory_of_pages_that_went_is_used_again_and_bounded() {
+        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let page = cache.page(&[7; 1024]);
+        let address = page.as_ptr();
+        cache.recycle(Arc::clone(&page));
+        assert_ne!(cache.page(&[8; 1024]).as_ptr(), address, "a snapshot was out");
+        cache.recycle(page);
+        let again = cache.page(&[9; 1024]);
+        assert_eq!((again.as_ptr(), again[1023]), (address, 9));
+        for _ in 0..4000 {
+            cache.recycle(vec![0; 1024].into());
+        }
+        assert_eq!(cache.spare.lock().len(), cache.pages_max);
     }
 
     #[test]

@@ -237,7 +237,7 @@ impl PageTree {
         self.modify(cache, lblk, |data| {
             let full = bytes.len() == data.len();
             if full && Arc::get_mut(data).is_none() {
-                *data = Arc::from(bytes);
+                *data = cache.page(bytes);
                 return;
             }
             Arc::make_mut(data)[at..at + bytes.len()].copy_from_slice(bytes);
@@ -404,6 +404,7 @@ impl PageTree {
             cache.policy.on_remove(&cache.frames, page.frame);
             cache.frames.release(page.frame);
         }
+        cache.recycle(page.data);
     }
 
     /// The first page at `from` or later that is dirty or in write-back: data that the extents may
