@@ -167,6 +167,48 @@ fn mixed_in_small_blocks() {
     crash_test("mixed_in_small_blocks", &small(1024), |r| workloads::mixed(r, 42));
 }
 
+/// Many seeds of the mixed workload, over block sizes and features. Two tests, for two processors;
+/// `SYNCLINE_CRASH_SEED` runs one seed alone.
+fn mixed_seeds(name: &str, first: u64) {
+    if !require(name, &NEEDS) {
+        return;
+    }
+    let only_seed: Option<u64> =
+        std::env::var("SYNCLINE_CRASH_SEED").ok().and_then(|text| text.parse().ok());
+    let (wanted, budget) = long_run().map_or((60, 30), |all| (all * 2 / 5, 1500));
+    let (mut judged, mut seed) = (0, only_seed.unwrap_or(first));
+    while judged < wanted {
+        let block_size = [1024, 4096, 2048, 1024][(seed / 2 % 4) as usize];
+        let features = ["", "orphan_file", "^metadata_csum"][(seed / 8 % 3) as usize];
+        let base = image(&ImageSpec { features: features.to_owned(), ..small(block_size) });
+        let options = CrashOptions::default();
+        let (explorer, history) = explore(&base, |r| workloads::mixed(r, seed), options);
+        let command =
+            format!("SYNCLINE_CRASH_SEED={seed} cargo test -p syncline-model --test crash {name}");
+        let budget = Budget::new(budget, seed).with_only(only());
+        let found = summary(&base, &explorer, &history, &budget, &command);
+        judged += found.judged;
+        if let Err(text) = found.into_result() {
+            panic!("{text}");
+        }
+        if only_seed.is_some() {
+            return;
+        }
+        seed += 2;
+    }
+    println!("{name}: {judged} states, seeds {first} to {}", seed - 2);
+}
+
+#[test]
+fn mixed_even_seeds() {
+    mixed_seeds("mixed_even_seeds", 100);
+}
+
+#[test]
+fn mixed_odd_seeds() {
+    mixed_seeds("mixed_odd_seeds", 101);
+}
+
 /// Cuts within our own recovery: what they leave is recovered by e2fsck and by us again.
 #[test]
 fn cuts_within_recovery() {

@@ -99,7 +99,9 @@ impl Recorder {
         let inode = self.volume.create(&self.dir(dir), name.as_bytes(), &PLAIN).unwrap();
         let file = self.history.new_file();
         let entry = Name { ino: inode.ino, file: Some(file), is_dir: false };
-        self.history.push_names(|names| drop(names.insert(path.to_owned(), entry)));
+        self.history.push_names(|names| {
+            names.insert(path.to_owned(), entry);
+        });
         self.name_op(&[Some(file)], &[dir]);
         self.created.insert(file, self.history.name_ops());
     }
@@ -108,7 +110,9 @@ impl Recorder {
         let (dir, name) = parent_of(path);
         let inode = self.volume.mkdir(&self.dir(dir), name.as_bytes(), &PLAIN).unwrap();
         let entry = Name { ino: inode.ino, file: None, is_dir: true };
-        self.history.push_names(|names| drop(names.insert(path.to_owned(), entry)));
+        self.history.push_names(|names| {
+            names.insert(path.to_owned(), entry);
+        });
         self.name_op(&[], &[dir, path]);
     }
 
@@ -117,7 +121,9 @@ impl Recorder {
         let at = self.dir(dir);
         let inode = self.volume.symlink(&at, name.as_bytes(), target.as_bytes(), &PLAIN).unwrap();
         let entry = Name { ino: inode.ino, file: None, is_dir: false };
-        self.history.push_names(|names| drop(names.insert(path.to_owned(), entry)));
+        self.history.push_names(|names| {
+            names.insert(path.to_owned(), entry);
+        });
         self.name_op(&[], &[dir]);
     }
 
@@ -127,7 +133,9 @@ impl Recorder {
         self.volume.link(&inode, &self.dir(dir), name.as_bytes()).unwrap();
         let entry = self.history.names()[existing].clone();
         let file = entry.file;
-        self.history.push_names(|names| drop(names.insert(path.to_owned(), entry)));
+        self.history.push_names(|names| {
+            names.insert(path.to_owned(), entry);
+        });
         self.name_op(&[file], &[dir]);
     }
 
@@ -135,14 +143,18 @@ impl Recorder {
         let (dir, name) = parent_of(path);
         let file = self.history.names()[path].file;
         self.volume.unlink(&self.dir(dir), name.as_bytes()).unwrap();
-        self.history.push_names(|names| drop(names.remove(path)));
+        self.history.push_names(|names| {
+            names.remove(path);
+        });
         self.name_op(&[file], &[dir]);
     }
 
     pub fn rmdir(&mut self, path: &str) {
         let (dir, name) = parent_of(path);
         self.volume.rmdir(&self.dir(dir), name.as_bytes()).unwrap();
-        self.history.push_names(|names| drop(names.remove(path)));
+        self.history.push_names(|names| {
+            names.remove(path);
+        });
         self.name_op(&[], &[dir]);
     }
 
