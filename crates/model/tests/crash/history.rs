@@ -381,3 +381,79 @@ fn same_names(names: &Names, tree: &Recovered) -> bool {
             path == found && name.ino == seen.ino && name.is_dir == seen.is_dir()
         })
 }
+
+/// The canaries of the oracle: each kind of damage is refused.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One file of four sectors, synced; then its second sector written again.
+    fn workload() -> (History, u64) {
+        let mut history = History::new();
+        let file = history.new_file();
+        let name = Name { ino: 12, file: Some(file), is_dir: false };
+        history.push_names(|names| {
+            names.insert("f".to_owned(), name);
+        });
+        let seq = history.next_seq();
+        history.record(file, seq, 0, 4, Content::Written(seq));
+        history.record_size(file, seq, 4 * SECTOR);
+        let mark = history.ack_file(file, 1);
+        let seq = history.next_seq();
+        history.record(file, seq, 1, 2, Content::Written(seq));
+        (history, mark)
+    }
+
+    fn tree(ino: u32, size: u64, sectors: &[(u64, Found)]) -> Recovered {
+        let (mode, nlink, target) = (0o100_644, 1, Vec::new());
+        let sectors = sectors.iter().copied().collect();
+        let seen = Seen { ino, mode, nlink, size, sectors, target };
+        Recovered(BTreeMap::from([("f".to_owned(), seen)]))
+    }
+
+    fn signed(sectors: [u64; 4]) -> Vec<(u64, Found)> {
+        let found = |(sector, seq): (u64, u64)| (sector, Found::Signed { file: 0, sector, seq });
+        (0..4).zip(sectors).map(found).collect()
+    }
+
+    #[test]
+    fn old_and_new_contents_are_legal() {
+        let (history, mark) = workload();
+        for second in [2, 3] {
+            let tree = tree(12, 4 * SECTOR, &signed([2, second, 2, 2]));
+            history.check(&tree, &[mark]).unwrap();
+        }
+        history.check(&Recovered::default(), &[]).unwrap();
+    }
+
+    #[test]
+    fn every_kind_of_damage_is_refused() {
+        let (history, mark) = workload();
+        let refuse = |tree: &Recovered, what: &str| {
+            let said = history.check(tree, &[mark]).unwrap_err();
+            assert!(said.contains(what), "{said}");
+        };
+        let good = signed([2, 3, 2, 2]);
+        refuse(&Recovered::default(), "acknowledged");
+        refuse(&tree(13, 4 * SECTOR, &good), "no prefix");
+        refuse(&tree(12, 3 * SECTOR, &good[..3]), "size");
+        refuse(&tree(12, 4 * SECTOR, &good[..3]), "sector 3 is Zero");
+        refuse(&tree(12, 4 * SECTOR, &signed([2, 1, 2, 2])), "sector 1 is Written(1)");
+        let mut other = good.clone();
+        other[2].1 = Found::Signed { file: 1, sector: 2, seq: 2 };
+        refuse(&tree(12, 4 * SECTOR, &other), "of file 1");
+        other[2].1 = Found::Signed { file: 0, sector: 3, seq: 2 };
+        refuse(&tree(12, 4 * SECTOR, &other), "has sector 3");
+        other[2].1 = Found::Garbage;
+        refuse(&tree(12, 4 * SECTOR, &other), "foreign");
+    }
+
+    #[test]
+    fn signatures_are_read_back() {
+        let mut bytes = signed_sector(3, 9, 77);
+        assert_eq!(decode(&bytes), Some(Found::Signed { file: 3, sector: 9, seq: 77 }));
+        bytes[300] ^= 1;
+        assert_eq!(decode(&bytes), Some(Found::Garbage));
+        assert_eq!(decode(&[0; 512]), None);
+    }
+}
