@@ -1,8 +1,8 @@
 //! `make test`: every check and every test, streamed, timed and added up.
 //!
 //! Each step other than the tests counts as one. A step whose program is not installed is skipped.
-//! Tests that cannot run on this machine write to the skip log (see `syncline_testkit::skip`); where
-//! `CI=true`, root, loop devices and e2fsprogs must be there, and such a test fails instead.
+//! Tests that cannot run on this machine write to the skip log (see `syncline_testkit::skip`);
+//! where `CI=true`, root, loop devices and e2fsprogs must be there, and such a test fails instead.
 //! The last line is exactly `N passed, N failed, N skipped`.
 
 use std::io::{BufRead, BufReader, Write};

@@ -18,7 +18,10 @@ pub enum FsError {
     Io(#[from] DeviceError),
     /// The image breaks a rule of ext4 (EUCLEAN). The volume is read-only from then on, unless
     /// mounted with `errors=continue`.
-    #[error("corrupt image: {what}{}; run `e2fsck -f` on the unmounted image", place(*inode, *block, *offset))]
+    #[error(
+        "corrupt image: {what}{}; run `e2fsck -f` on the unmounted image",
+        place(*inode, *block, *offset)
+    )]
     Corrupt {
         /// Inode number, where one is involved.
         inode: Option<u32>,

@@ -18,8 +18,8 @@ use crate::volume::Inner;
 const EVICT_CREDITS: u32 = 10;
 
 impl Inner {
-    /// Frees an inode that has neither links nor references. The inode has left the cache. A failure
-    /// leaves it an orphan, for recovery to finish.
+    /// Frees an inode that has neither links nor references. The inode has left the cache. A
+    /// failure leaves it an orphan, for recovery to finish.
     pub(crate) fn evict_unlinked(self: &Arc<Self>, inode: &Arc<Inode>) {
         if self.check_writable().is_err() {
             self.forget_pages(inode);

@@ -7,8 +7,8 @@
 //!
 //! Promises: an inode is on it exactly from the transaction that took its last name (or started its
 //! truncation) to the one that freed it (or finished). In core the list is a vector, newest first;
-//! `i_dtime` of its members is taken from there whenever one is written, under the lock of the list,
-//! so that unlinking a neighbour and writing an inode cannot lose a link.
+//! `i_dtime` of its members is taken from there whenever one is written, under the lock of the
+//! list, so that unlinking a neighbour and writing an inode cannot lose a link.
 
 use std::sync::Arc;
 

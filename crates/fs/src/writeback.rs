@@ -109,8 +109,8 @@ impl Inner {
     }
 
     /// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
-    /// block may hold zeros over old bytes that a shrinking truncate left, and a size beyond it would
-    /// show those bytes after a crash.
+    /// block may hold zeros over old bytes that a shrinking truncate left, and a size beyond it
+    /// would show those bytes after a crash.
     fn first_unreached_block(&self, inode: &Inode) -> u64 {
         let st = inode.state.read();
         if st.size > st.raw.i_size { st.raw.i_size >> self.geo.block_bits } else { u64::MAX }

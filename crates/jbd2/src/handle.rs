@@ -61,8 +61,8 @@ impl Handle {
         self.try_modify_range(block, whole, f)
     }
 
-    /// As [`Handle::try_modify`] for a part of the block, which is all that `f` sees. What a failure
-    /// undoes is kept aside meanwhile: the smaller, the cheaper.
+    /// As [`Handle::try_modify`] for a part of the block, which is all that `f` sees. What a
+    /// failure undoes is kept aside meanwhile: the smaller, the cheaper.
     ///
     /// # Errors
     /// As [`Handle::try_modify`]; [`JournalError::Usage`] for a range outside of the block.

@@ -223,8 +223,9 @@ impl Inner {
         }));
     }
 
-    /// Waits for the commit that makes freed blocks and inodes allocatable; false if none are waiting.
-    /// Call it without a handle or inode locks below `rwsem`, then try again (`ext4_should_retry_alloc`).
+    /// Waits for the commit that makes freed blocks and inodes allocatable; false if none are
+    /// waiting. Call it without a handle or inode locks below `rwsem`, then try again
+    /// (`ext4_should_retry_alloc`).
     ///
     /// # Errors
     /// The journal's.

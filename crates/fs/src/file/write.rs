@@ -154,8 +154,8 @@ impl Inner {
         self.write_inode(&mut h, inode, &mut st, Dirty::Times)
     }
 
-    /// What a write makes of a timestamp: the clock, or with `mtime_update` the last multiple of its
-    /// interval.
+    /// What a write makes of a timestamp: the clock, or with `mtime_update` the last multiple of
+    /// its interval.
     fn update_time(&self, held: Timestamp) -> Timestamp {
         match self.options.mtime_update_ms {
             Some(interval_ms) => {
