@@ -159,7 +159,6 @@ impl Volume {
 
 impl Checker<'_> {
     fn run(&mut self) -> Step {
-        self.check_superblock();
         self.mark_groups()?;
         self.find_orphans()?;
         self.check_inodes()?;
@@ -167,12 +166,6 @@ impl Checker<'_> {
         self.check_links()?;
         self.check_xattr_users();
         self.check_bitmaps()
-    }
-
-    fn check_superblock(&mut self) {
-        if self.sb.s_state & syncline_ondisk::superblock::STATE_ERROR != 0 {
-            self.note(None, None, "the superblock says that errors were found before");
-        }
     }
 
     /// Notes a broken rule.
