@@ -9,6 +9,8 @@
 //! Linux calls crc32c with a running value that is neither inverted before nor after, so values
 //! chain: `crc32c(crc32c(seed, a), b) == crc32c(seed, a ++ b)`.
 
+use std::sync::OnceLock;
+
 use crate::bytes;
 
 /// Linux's `crc32c(seed, data)`: raw, chains.
@@ -69,15 +71,19 @@ pub fn put_crc(data: &mut [u8], field: usize, crc: u32) {
     bytes::put_le32(data, field, crc);
 }
 
-/// Sets the four bytes at `field` so that the crc32c of `data` becomes `target`. A CRC is linear,
-/// and any four adjacent bytes reach every value, so there is exactly one answer. False, and
-/// nothing changed, if the field is outside of `data`.
-pub fn steer_crc32c(seed: u32, data: &mut [u8], field: usize, target: u32) -> bool {
-    let Some(after) = field.checked_add(4).and_then(|end| data.len().checked_sub(end)) else {
-        return false;
-    };
+/// What each bit of a four-byte field with `after` bytes behind it does to a crc32c, in echelon form.
+type Basis = [(u32, u32); 32];
+
+/// The [`Basis`] for a field. The first one asked for is kept: that is the superblock's, which is
+/// written with every change of the orphan list.
+fn basis(after: usize) -> Basis {
+    static FIRST: OnceLock<(usize, Basis)> = OnceLock::new();
+    let (kept, basis) = FIRST.get_or_init(|| (after, make_basis(after)));
+    if *kept == after { *basis } else { make_basis(after) }
+}
+
+fn make_basis(after: usize) -> Basis {
     const ZEROS: [u8; 1024] = [0; 1024];
-    // What each bit of the field does to the result, brought to echelon form on the way.
     let mut basis = [(0u32, 0u32); 32];
     for bit in 0..32 {
         let mut effect = crc32c(0, &(1u32 << bit).to_le_bytes());
@@ -98,6 +104,17 @@ pub fn steer_crc32c(seed: u32, data: &mut [u8], field: usize, target: u32) -> bo
             bits ^= slot.1;
         }
     }
+    basis
+}
+
+/// Sets the four bytes at `field` so that the crc32c of `data` becomes `target`. A CRC is linear,
+/// and any four adjacent bytes reach every value, so there is exactly one answer. False, and
+/// nothing changed, if the field is outside of `data`.
+pub fn steer_crc32c(seed: u32, data: &mut [u8], field: usize, target: u32) -> bool {
+    let Some(after) = field.checked_add(4).and_then(|end| data.len().checked_sub(end)) else {
+        return false;
+    };
+    let basis = basis(after);
     let mut wanted = crc32c(seed, data) ^ target;
     let mut bits = 0;
     while wanted != 0 {
