@@ -39,8 +39,8 @@ impl Checker<'_> {
         self.keep(desc, None, None)
     }
 
-    /// Compares marks, bitmaps and counters. The totals in the superblock are hints, which e2fsck and
-    /// kernels correct without a word; they are not judged.
+    /// Compares marks, bitmaps and counters. The totals in the superblock are hints, which e2fsck
+    /// and kernels correct without a word; they are not judged.
     pub(super) fn check_bitmaps(&mut self) -> Step {
         let vol = self.vol;
         for group in 0..vol.geo.group_count {

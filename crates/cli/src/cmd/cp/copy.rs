@@ -39,7 +39,7 @@ pub(super) struct Copy<'a> {
     pub(super) progress: &'a ProgressBar,
     /// Where inodes with several links have gone.
     pub(super) links: BTreeMap<(u64, u64), Vec<u8>>,
-    /// Whether the source is an image, which may have directories with several names, or in circles.
+    /// Whether the source is an image: its directories may have several names, or go round.
     pub(super) from_image: bool,
     /// Directories of the source that were entered.
     pub(super) entered: BTreeSet<(u64, u64)>,

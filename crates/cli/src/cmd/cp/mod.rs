@@ -142,13 +142,14 @@ fn copy_all(
         }
         done?;
     }
-    match failures {
-        (_, None) => Ok(()),
-        (count, Some(first)) => {
-            crate::complain(&format!("{count} files were not copied, see above; copy them again"));
-            Err(Failure::Said(first.code()))
-        }
-    }
+    verdict(failures.0, failures.1)
+}
+
+/// How a copy ends that went on after failures.
+fn verdict(count: u64, first: Option<Failure>) -> Result<()> {
+    let Some(first) = first else { return Ok(()) };
+    crate::complain(&format!("{count} files were not copied, see above; copy them again"));
+    Err(Failure::Said(first.code()))
 }
 
 /// Without slashes at the end, except where that is all there is.
