@@ -4,9 +4,10 @@
 //! the allocators' `set bits` functions, so that checksums are always renewed together with what
 //! they cover. Readers get decoded copies from the buffer cache's snapshots.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use syncline_jbd2::Handle;
+use syncline_jbd2::{Counters, Handle};
 use syncline_ondisk::group::{BLOCK_UNINIT, INODE_UNINIT, init_block_bitmap, init_inode_bitmap};
 use syncline_ondisk::{GroupDesc, OndiskError};
 
@@ -51,6 +52,7 @@ impl Inner {
     }
 
     /// Changes the descriptor of `group` in the handle's transaction and renews its checksum.
+    /// `counters` says the same in a form that can be applied to an older descriptor.
     ///
     /// # Errors
     /// Whatever reading the block or joining the transaction gives.
@@ -58,16 +60,53 @@ impl Inner {
         &self,
         h: &mut Handle,
         group: u32,
+        counters: Counters,
         change: impl FnOnce(&mut GroupDesc) -> R,
     ) -> Result<R> {
         self.group_desc(group)?;
         let (block, range) = self.desc_place(group);
-        h.try_modify_range(block, range, |slot| {
+        h.modify_group(block, range, (group, counters), |slot| {
             let mut desc = GroupDesc::decode(slot)?;
             let result = change(&mut desc);
             desc.encode_into(slot, group, &self.csum);
             Ok(result)
         })
+    }
+
+    /// Applies changes of counters to an older image of a descriptor block, whose bitmaps are
+    /// `bitmap` where they change as well. `None` if the block is not what it should be.
+    pub(crate) fn apply_counters(
+        &self,
+        block: u64,
+        image: &mut [u8],
+        groups: &BTreeMap<u32, Counters>,
+        bitmap: &dyn Fn(u64) -> Option<Arc<[u8]>>,
+    ) -> Option<()> {
+        for (&group, counters) in groups {
+            let (place, range) = self.desc_place(group);
+            let slot = image.get_mut(range).filter(|_| place == block)?;
+            let mut desc = GroupDesc::decode(slot).ok()?;
+            let plus = |count: u32, change: i64| {
+                (i64::from(count).saturating_add(change)).clamp(0, u32::MAX.into()) as u32
+            };
+            if let (Some(most), true) = (counters.itable_unused_max, self.csum.is_on()) {
+                let uninit = desc.has_flag(INODE_UNINIT);
+                let unused = if uninit { self.geo.inodes_per_group } else { desc.bg_itable_unused };
+                desc.bg_itable_unused = unused.min(most);
+            }
+            desc.bg_flags &= !counters.flags_cleared;
+            desc.bg_free_blocks_count = plus(desc.bg_free_blocks_count, counters.free_blocks);
+            desc.bg_free_inodes_count = plus(desc.bg_free_inodes_count, counters.free_inodes);
+            desc.bg_used_dirs_count = plus(desc.bg_used_dirs_count, counters.used_dirs);
+            if let Some(bytes) = bitmap(desc.bg_block_bitmap) {
+                desc.set_block_bitmap_csum(&bytes, &self.geo, &self.csum);
+            }
+            if let Some(bytes) = bitmap(desc.bg_inode_bitmap) {
+                desc.set_inode_bitmap_csum(&bytes, &self.geo, &self.csum);
+            }
+            desc.encode_into(slot, group, &self.csum);
+        }
+        Some(())
     }
 
     /// The inode bitmap of `group`; synthesised while the group is `INODE_UNINIT`.

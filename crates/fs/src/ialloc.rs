@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use syncline_jbd2::{Handle, Tid};
+use syncline_jbd2::{Counters, Handle, Tid};
 use syncline_ondisk::group::{INODE_UNINIT, init_inode_bitmap};
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{GroupDesc, IncompatFeatures, RoCompatFeatures, bitmap, extent};
@@ -215,9 +215,9 @@ impl Inner {
     ) -> Result<()> {
         let uninit = self.csum.is_on() && desc.has_flag(INODE_UNINIT);
         if uninit {
-            h.create(desc.bg_inode_bitmap, |bytes| init_inode_bitmap(bytes, &self.geo))?;
+            h.create_shared(desc.bg_inode_bitmap, |bytes| init_inode_bitmap(bytes, &self.geo))?;
         }
-        let crc = h.try_modify(desc.bg_inode_bitmap, |bytes| {
+        let crc = h.modify_bits(desc.bg_inode_bitmap, (index, 1), |bytes| {
             if bitmap::set(bytes, index) {
                 let block = Some(desc.bg_inode_bitmap);
                 return Err(self.corrupt(None, block, None, "free inode is marked used"));
@@ -227,7 +227,14 @@ impl Inner {
             Ok(renewed.bg_inode_bitmap_csum)
         })?;
         let (per_group, csum_on) = (self.geo.inodes_per_group, self.csum.is_on());
-        self.update_desc(h, group, |desc| {
+        let counters = Counters {
+            free_inodes: -1,
+            used_dirs: i64::from(is_dir),
+            flags_cleared: INODE_UNINIT,
+            itable_unused_max: csum_on.then_some(per_group - index - 1),
+            ..Counters::default()
+        };
+        self.update_desc(h, group, counters, |desc| {
             desc.bg_flags &= !INODE_UNINIT;
             desc.bg_free_inodes_count = desc.bg_free_inodes_count.saturating_sub(1);
             desc.bg_used_dirs_count += u32::from(is_dir);
@@ -252,7 +259,7 @@ impl Inner {
         let mut hint = lock.lock();
         let desc = self.group_desc(group)?;
         self.inode_bitmap(group, &desc)?;
-        let crc = h.try_modify(desc.bg_inode_bitmap, |bytes| {
+        let crc = h.modify_bits(desc.bg_inode_bitmap, (index, 1), |bytes| {
             if !bitmap::clear(bytes, index) {
                 let block = Some(desc.bg_inode_bitmap);
                 return Err(self.corrupt(Some(ino), block, None, "inode freed twice"));
@@ -261,7 +268,9 @@ impl Inner {
             renewed.set_inode_bitmap_csum(bytes, &self.geo, &self.csum);
             Ok(renewed.bg_inode_bitmap_csum)
         })?;
-        self.update_desc(h, group, |desc| {
+        let counters =
+            Counters { free_inodes: 1, used_dirs: -i64::from(is_dir), ..Counters::default() };
+        self.update_desc(h, group, counters, |desc| {
             desc.bg_free_inodes_count += 1;
             desc.bg_used_dirs_count = desc.bg_used_dirs_count.saturating_sub(u32::from(is_dir));
             desc.bg_inode_bitmap_csum = crc;

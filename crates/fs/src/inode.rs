@@ -63,6 +63,8 @@ pub(crate) struct InodeState {
     pub(crate) sync_tid: Tid,
     /// Transaction that fdatasync must wait for.
     pub(crate) datasync_tid: Tid,
+    /// Counts what moved `datasync_tid`.
+    pub(crate) data_changes: u64,
     /// Timestamps in `raw` are newer than the inode table (lazytime).
     pub(crate) times_dirty: bool,
     /// On the orphan list or in the orphan file.
@@ -79,6 +81,7 @@ impl Inode {
             reserved_blocks: 0,
             sync_tid: synced,
             datasync_tid: synced,
+            data_changes: 0,
             times_dirty: false,
             orphan: None,
             extent_cache: ExtentCache::default(),
@@ -181,7 +184,7 @@ impl Inner {
             st.raw.i_dtime = orphans.next(inode.ino);
         }
         let (raw, fresh) = (&st.raw, st.fresh);
-        h.try_modify_range(block, offset..offset + size, |slot| {
+        h.modify_slot(block, offset..offset + size, |slot| {
             if fresh {
                 slot.fill(0);
             }
@@ -193,6 +196,7 @@ impl Inner {
         st.sync_tid = h.tid();
         if dirty == Dirty::Data {
             st.datasync_tid = h.tid();
+            st.data_changes += 1;
         }
         Ok(())
     }

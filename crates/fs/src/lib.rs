@@ -16,6 +16,7 @@ mod blockmap;
 mod check;
 mod dcache;
 mod dir;
+mod eager;
 mod error;
 mod evict;
 mod extents;

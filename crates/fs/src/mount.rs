@@ -27,7 +27,7 @@ use crate::extents::Mapping;
 use crate::ialloc::Ialloc;
 use crate::icache::Icache;
 use crate::inode::InodeRef;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, SyncMode};
 use crate::orphan::Orphans;
 use crate::pagecache::{BUFFER_SHARE, INODE_SHARE, NAME_SHARE, PageCache};
 use crate::volume::{AbortHost, Inner, Latch, Volume};
@@ -173,6 +173,7 @@ fn build(
         dcache: Dcache::new(options.cache_bytes / NAME_SHARE),
         dir_format: DirConstants::new(&sb),
         orphans: Mutex::new(Orphans::default()),
+        orphan_file: OnceLock::new(),
         rename_lock: Mutex::new(()),
         latch: Latch::default(),
         journal: OnceLock::new(),
@@ -256,7 +257,11 @@ impl Inner {
         }
         self.put_superblock()?;
         let options = JournalOptions {
-            checksums: if self.geo.metadata_csum { Checksums::V3 } else { Checksums::None },
+            checksums: match (self.options.sync, self.geo.metadata_csum) {
+                (SyncMode::Eager, _) => Checksums::V1Async,
+                (SyncMode::Ordered, true) => Checksums::V3,
+                (SyncMode::Ordered, false) => Checksums::None,
+            },
             is_64bit: self.sb.lock().is_64bit(),
             commit_interval_ns: u64::from(self.options.commit_s) * crate::time::NS_PER_S,
             dirty_expire_ns: u64::from(self.options.dirty_expire_centisecs) * 10_000_000,
@@ -303,6 +308,7 @@ impl Inner {
         self.each_run(&inode, count, |start, len| {
             blocks.extend(start..start + u64::from(len));
         })?;
+        let _ = self.orphan_file.set((blocks.clone(), self.inode_csum_seed(ino, generation)));
         self.orphans.lock().set_file(ino, generation, blocks);
         Ok(())
     }

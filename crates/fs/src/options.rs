@@ -29,6 +29,9 @@ pub enum OnError {
 pub enum SyncMode {
     /// As the kernel's ext4 does with data=ordered: data in place, then a full journal commit.
     Ordered,
+    /// The file's data and its part of the metadata go to the journal as one write, followed by
+    /// one flush.
+    Eager,
 }
 
 /// Options of one mount.
@@ -38,6 +41,9 @@ pub struct MountOptions {
     pub read_only: bool,
     /// How fsync works.
     pub sync: SyncMode,
+    /// Pages of changed data above which an eager fsync writes them in place instead
+    /// (`eager_threshold=`).
+    pub eager_threshold: u32,
     /// Access time policy.
     pub atime: Atime,
     /// Timestamps alone do not dirty the inode on disk until fsync, eviction or a day.
@@ -74,6 +80,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             sync: SyncMode::Ordered,
+            eager_threshold: 100,
             atime: Atime::Relatime,
             lazytime: false,
             commit_s: 5,
@@ -97,6 +104,7 @@ const NAMES: &[&str] = &[
     "ro",
     "rw",
     "sync",
+    "eager_threshold",
     "noatime",
     "relatime",
     "strictatime",
@@ -157,6 +165,7 @@ impl MountOptions {
             ("discard", None) => self.discard = true,
             ("nodiscard", None) => self.discard = false,
             ("sync", Some("ordered")) | ("data", Some("ordered")) => self.sync = SyncMode::Ordered,
+            ("sync", Some("eager")) => self.sync = SyncMode::Eager,
             ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
             ("errors", Some("continue")) => self.errors = OnError::Continue,
             ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
@@ -177,6 +186,7 @@ impl MountOptions {
             "dirty_background_ratio" => (&mut self.dirty_background_ratio, 0, 100),
             "dirty_ratio" => (&mut self.dirty_ratio, 1, 100),
             "timer_tick_ms" => (&mut self.timer_tick_ms, 1, 1000),
+            "eager_threshold" => (&mut self.eager_threshold, 0, 100_000),
             _ => return Err(unknown(item, name)),
         };
         *field = number(item, value, low, high)?;

@@ -121,8 +121,7 @@ impl Inner {
         let before = orphans.list.get(at - 1).copied().unwrap_or(0);
         let (block, offset) = self.inode_place(before)?;
         let size = self.geo.inode_size;
-        h.try_modify(block, |bytes| {
-            let slot = bytes.get_mut(offset..offset + size).ok_or(FsError::Stale)?;
+        h.modify_slot(block, offset..offset + size, |slot| {
             let mut raw = syncline_ondisk::inode::Inode::decode(slot)?;
             raw.i_dtime = next;
             let seed = self.inode_csum_seed(before, raw.i_generation);
@@ -153,7 +152,7 @@ impl Inner {
         let orphans = self.orphans.lock();
         let block = orphans.file.get(index).copied().ok_or(FsError::Stale)?;
         let seed = self.inode_csum_seed(orphans.file_ino, orphans.file_generation);
-        h.try_modify(block, |bytes| {
+        h.modify_summed_slot(block, entry * 4..entry * 4 + 4, |bytes| {
             orphan_file::set(bytes, entry, number);
             if let Some(seed) = seed {
                 orphan_file::set_checksum(bytes, block, seed);

@@ -20,6 +20,7 @@
 
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, Inode, InodeRef};
+use crate::options::SyncMode;
 use crate::pagecache::CacheStats;
 use crate::volume::{Inner, Volume};
 use std::sync::atomic::Ordering;
@@ -111,6 +112,9 @@ impl Inner {
         }
         let regular = inode.state.read().raw.i_mode & S_IFMT == S_IFREG;
         let (from, to) = self.blocks_of(offset, len);
+        if self.options.sync == SyncMode::Eager {
+            return self.fsync_eager(inode, if regular { from..to } else { 0..0 }, datasync);
+        }
         if regular {
             self.write_back(inode, from, to, true)?;
         }
@@ -148,7 +152,7 @@ impl Inner {
     }
 
     /// Writes timestamps that lazytime kept in memory.
-    fn write_lazy_times_of(&self, inode: &Inode) -> Result<()> {
+    pub(crate) fn write_lazy_times_of(&self, inode: &Inode) -> Result<()> {
         if !inode.state.read().times_dirty {
             return Ok(());
         }

@@ -80,6 +80,7 @@ impl Inner {
             }
         }
         let mut h = self.start(1)?;
+        h.require_flush();
         let mut st = inode.state.write();
         (st.size, st.raw.i_size) = (size, size);
         self.touch(&mut st);

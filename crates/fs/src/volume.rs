@@ -25,11 +25,12 @@
 //! So an fsync of one file never makes a write to another wait for the device: the writer needs
 //! only its own `rwsem` and `state`, and the journal admits handles while a commit is in flight.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock};
-use syncline_jbd2::{BufferCache, Handle, Host, Journal, JournalError};
+use syncline_jbd2::{BufferCache, Counters, Handle, Host, Journal, JournalError};
 use syncline_ondisk::{Geometry, Superblock, group::GroupCsum};
 
 use crate::balloc::Balloc;
@@ -68,6 +69,8 @@ pub(crate) struct Inner {
     /// What the superblock says about every directory.
     pub(crate) dir_format: DirConstants,
     pub(crate) orphans: Mutex<Orphans>,
+    /// Blocks of the orphan file and the seed of their checksums.
+    pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) latch: Latch,
 }
@@ -168,6 +171,25 @@ impl Host for AbortHost {
     fn aborted(&self, err: &JournalError) {
         if let Some(inner) = self.0.upgrade() {
             inner.latch.set(&FsError::from(err.clone()));
+        }
+    }
+
+    fn apply_counters(
+        &self,
+        block: u64,
+        image: &mut [u8],
+        groups: &BTreeMap<u32, Counters>,
+        bitmap: &dyn Fn(u64) -> Option<Arc<[u8]>>,
+    ) -> Option<()> {
+        self.0.upgrade()?.apply_counters(block, image, groups, bitmap)
+    }
+
+    fn renew_checksum(&self, block: u64, image: &mut [u8]) {
+        let Some(inner) = self.0.upgrade() else { return };
+        if let Some((blocks, Some(seed))) = inner.orphan_file.get()
+            && blocks.contains(&block)
+        {
+            syncline_ondisk::orphan_file::set_checksum(image, block, *seed);
         }
     }
 }

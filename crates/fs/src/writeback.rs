@@ -33,7 +33,7 @@ use crate::volume::Inner;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use syncline_device::{Kind, Origin, Plug};
-use syncline_jbd2::Handle;
+use syncline_jbd2::{Fate, Handle};
 
 /// Pages in one pass.
 const PASS_PAGES: usize = 8192;
@@ -43,7 +43,7 @@ const HANDLE_CREDITS: u32 = 64;
 
 /// What has to be done about a segment once its data is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum After {
+pub(crate) enum After {
     /// The blocks were in use already.
     Nothing,
     /// Unwritten blocks become written.
@@ -54,18 +54,23 @@ enum After {
 
 /// Consecutive logical blocks that go to consecutive physical ones.
 #[derive(Clone, Copy, Debug)]
-struct Segment {
-    lblk: u64,
-    pblk: u64,
-    len: u32,
-    after: After,
+pub(crate) struct Segment {
+    pub(crate) lblk: u64,
+    pub(crate) pblk: u64,
+    pub(crate) len: u32,
+    pub(crate) after: After,
     /// Its pages hold reserved blocks.
-    reserved: bool,
+    pub(crate) reserved: bool,
 }
 
 impl Segment {
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.lblk + u64::from(self.len)
+    }
+
+    /// Its blocks hold data already: nothing has to be installed.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.after == After::Nothing && !self.reserved
     }
 }
 
@@ -111,7 +116,7 @@ impl Inner {
     /// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
     /// block may hold zeros over old bytes that a shrinking truncate left, and a size beyond it
     /// would show those bytes after a crash.
-    fn first_unreached_block(&self, inode: &Inode) -> u64 {
+    pub(crate) fn first_unreached_block(&self, inode: &Inode) -> u64 {
         let st = inode.state.read();
         if st.size > st.raw.i_size { st.raw.i_size >> self.geo.block_bits } else { u64::MAX }
     }
@@ -125,9 +130,11 @@ impl Inner {
     ) -> Result<()> {
         self.zero_behind_end(&mut batch, size);
         let (mut segments, mut installed) = (Vec::new(), 0);
+        // Eager mode: what became of each page. Empty otherwise: all were written.
+        let mut fates = Vec::new();
         let result = self
             .plan(inode, &batch, &mut segments)
-            .and_then(|()| self.send(inode, &batch, &segments, sync))
+            .and_then(|()| self.place(inode, &batch, &segments, sync, &mut fates))
             .and_then(|()| self.install(inode, &segments, size, &mut installed));
         let (done, undone) = segments.split_at(installed);
         self.cancel(undone);
@@ -136,14 +143,18 @@ impl Inner {
             Err(_) => done.last().map_or(0, Segment::end),
         };
         let mut tree = inode.pages.lock();
-        for page in &batch {
-            tree.end_writeback(&self.pages, page.lblk, page.lblk < written_end);
+        for (index, page) in batch.iter().enumerate() {
+            let placed = page.lblk < written_end;
+            match fates.get(index) {
+                Some(Fate::Busy | Fate::Log) if placed => tree.keep_dirty(&self.pages, page.lblk),
+                _ => tree.end_writeback(&self.pages, page.lblk, placed),
+            }
         }
         result
     }
 
     /// What is sent of the block that holds the end of the file is zero behind it.
-    fn zero_behind_end(&self, batch: &mut [Outgoing], size: u64) {
+    pub(crate) fn zero_behind_end(&self, batch: &mut [Outgoing], size: u64) {
         let block_size = self.block_size() as u64;
         let Some(last) = batch.last_mut() else { return };
         let used = size.saturating_sub(last.lblk.saturating_mul(block_size));
@@ -154,7 +165,12 @@ impl Inner {
 
     /// Finds or allocates a place for every page of the batch. What `segments` holds after an error
     /// has to be cancelled.
-    fn plan(&self, inode: &Inode, batch: &[Outgoing], segments: &mut Vec<Segment>) -> Result<()> {
+    pub(crate) fn plan(
+        &self,
+        inode: &Inode,
+        batch: &[Outgoing],
+        segments: &mut Vec<Segment>,
+    ) -> Result<()> {
         let mut rest = batch;
         while let Some(first) = rest.first() {
             // One run: consecutive blocks that are all delayed or all not.
@@ -218,7 +234,7 @@ impl Inner {
     }
 
     /// Gives back what was allocated and will not be installed.
-    fn cancel(&self, segments: &[Segment]) {
+    pub(crate) fn cancel(&self, segments: &[Segment]) {
         for segment in segments {
             if let After::Install(source) = segment.after {
                 let range = Range { start: segment.pblk, len: segment.len };
@@ -228,24 +244,33 @@ impl Inner {
     }
 
     /// Writes the data in place: one plug, gathered from the pages without a copy.
-    fn send(
+    pub(crate) fn send(
         &self,
         inode: &Inode,
         batch: &[Outgoing],
         segments: &[Segment],
         sync: bool,
+        fates: &[Fate],
     ) -> Result<()> {
         let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, sync);
-        let mut plug = Plug::new();
+        let (mut plug, mut count) = (Plug::new(), 0);
         let mut pages = batch;
         for segment in segments {
             let (these, rest) = pages.split_at((segment.len as usize).min(pages.len()));
-            let offset = self.block_offset(segment.pblk);
-            plug.write_run(offset, these.iter().map(|page| &*page.data), origin);
+            let first = batch.len() - pages.len();
             pages = rest;
+            // Pages of a segment are consecutive blocks.
+            let written = |index: usize| fates.get(index).is_none_or(|f| *f == Fate::Write);
+            let index = |page: &Outgoing| first + (page.lblk - segment.lblk) as usize;
+            for run in these.chunk_by(|a, b| written(index(a)) == written(index(b))) {
+                let Some(at) = run.first().map(index).filter(|at| written(*at)) else { continue };
+                let offset = self.block_offset(segment.pblk + (at - first) as u64);
+                plug.write_run(offset, run.iter().map(|page| &*page.data), origin);
+                count += run.len() as u64;
+            }
         }
         plug.submit(&*self.dev).map_err(|err| self.fail(FsError::Io(err)))?;
-        self.pages.written.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.pages.written.fetch_add(count, Ordering::Relaxed);
         Ok(())
     }
 
@@ -262,12 +287,12 @@ impl Inner {
         for group in segments.chunks(per_handle as usize) {
             let end = group.last().map_or(0, Segment::end) * self.block_size() as u64;
             let grows = end.min(size) > inode.state.read().raw.i_size;
-            let plain = |segment: &Segment| segment.after == After::Nothing && !segment.reserved;
-            if !grows && group.iter().all(plain) {
+            if !grows && group.iter().all(Segment::is_plain) {
                 *installed += group.len();
                 continue;
             }
             let mut h = self.start(1 + credits * group.len() as u32)?;
+            h.require_flush();
             let mut st = inode.state.write();
             let mut result = Ok(());
             for segment in group {
@@ -287,7 +312,7 @@ impl Inner {
         Ok(())
     }
 
-    fn install_one(
+    pub(crate) fn install_one(
         &self,
         h: &mut Handle,
         inode: &Inode,

@@ -10,11 +10,8 @@ use parking_lot::MutexGuard;
 use std::sync::Arc;
 use syncline_device::{Kind, Origin, Plug};
 
-use crate::commit::LOG;
 use crate::journal::{Committing, Journal, State};
 use crate::{JournalError, tid_geq};
-
-const IN_PLACE: Origin = Origin::new(Kind::Metadata, false);
 
 impl Journal {
     /// Commits a running transaction that is older than the commit interval, and writes committed
@@ -77,7 +74,8 @@ impl Journal {
         let committing = state.committing.as_ref().and_then(|c| c.sequence);
         let cold = |(block, p): &(&u64, &crate::journal::Pending)| {
             let frozen_again = committing.is_some() && state.live.get(block) == committing.as_ref();
-            !frozen_again && p.buffer.lock().running.is_none()
+            let busy = p.buffer.as_ref().is_some_and(|b| b.lock().running.is_some());
+            !frozen_again && !busy
         };
         let blocks: Vec<u64> = state.pending.iter().filter(cold).map(|(b, _)| *b).collect();
         for step in blocks.chunks(self.step_blocks()) {
@@ -137,13 +135,9 @@ impl Journal {
                 return Ok(());
             }
             // Holds the commit token, so that the log stays empty until the superblock says so.
-            state.committing = Some(Committing {
-                tid: state.committed_tid,
-                unplaced: 0,
-                sequence: None,
-                first_block: None,
-                flush_started: true,
-            });
+            let tid = state.committed_tid;
+            let token = Committing { flush_started: true, ..state.new_turn(tid) };
+            state.committing = Some(token);
             let next_sequence = state.next_sequence;
             let result = MutexGuard::unlocked(&mut state, || {
                 self.mark_empty(next_sequence).map_err(|error| self.latch(error))
@@ -155,14 +149,20 @@ impl Journal {
                 state.used = 0;
                 state.started = false;
             }
+            let free = match &result {
+                Ok(()) => std::mem::take(&mut state.quarantine),
+                Err(_) => Vec::new(),
+            };
             self.changed.notify_all();
+            drop(state);
+            free.into_iter().for_each(|(_, run)| run());
             return result;
         }
     }
 
     fn mark_empty(&self, next_sequence: u32) -> Result<(), JournalError> {
         let mut superblock = self.superblock.lock();
-        self.dev.flush(LOG)?;
+        self.flush()?;
         superblock.set_start(next_sequence, 0);
         self.write_superblock(&mut superblock)
     }
@@ -221,8 +221,9 @@ impl Journal {
             self.changed.wait(state);
         }
         state.check()?;
-        let images: Vec<(u64, u32, Arc<[u8]>)> = (blocks.iter())
-            .filter_map(|b| state.pending.get(b).map(|p| (*b, p.sequence, Arc::clone(&p.image))))
+        let images: Vec<(u64, u32, Arc<[u8]>, Kind)> = (blocks.iter())
+            .filter_map(|b| state.pending.get(b).map(|p| (*b, p)))
+            .map(|(b, p)| (b, p.sequence, Arc::clone(&p.image), p.kind))
             .collect();
         if images.is_empty() {
             return Ok(());
@@ -232,8 +233,9 @@ impl Journal {
         let result = MutexGuard::unlocked(state, || {
             let started_ns = self.clock.now_ns();
             let mut plug = Plug::new();
-            for (block, _, image) in &images {
-                plug.write(block * u64::from(self.log.block_size), image, IN_PLACE);
+            for (block, _, image, kind) in &images {
+                let origin = Origin::new(*kind, false);
+                plug.write(block * u64::from(self.log.block_size), image, origin);
             }
             let result = plug.submit(&*self.dev).map_err(JournalError::from);
             let result = result.map_err(|error| self.latch(error));
@@ -246,7 +248,7 @@ impl Journal {
         state.stats.checkpoint_steps += 1;
         state.stats.blocks_checkpointed += images.len() as u64;
         state.stats.checkpoint_step_ns_max = state.stats.checkpoint_step_ns_max.max(step_ns);
-        for (block, sequence, _) in images {
+        for (block, sequence, ..) in images {
             if state.pending.get(&block).is_some_and(|p| p.sequence == sequence) {
                 state.drop_pending(block);
             }

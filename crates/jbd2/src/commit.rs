@@ -21,10 +21,11 @@ use parking_lot::MutexGuard;
 use syncline_device::{Kind, Origin, SECTOR_BYTES};
 
 use crate::blank::{LOOK_BYTES, is_blank};
+use crate::isets::Release;
 use crate::journal::{Committed, Committing, Journal, LogTransaction, Pending, State};
 use crate::log_superblock::LogSuperblock;
 use crate::record::Record;
-use crate::transaction::Frozen;
+use crate::transaction::{Callback, Copy, Frozen};
 use crate::{JournalError, Tid, tid_geq};
 
 pub(crate) const LOG: Origin = Origin::new(Kind::Journal, true);
@@ -59,8 +60,8 @@ impl Journal {
                 flushed |= committing.tid == tid && !committing.flush_started;
                 // Re-evaluated only after that commit is over: `flushed` must not see a later
                 // flush.
-                let waited_for = committing.tid;
-                while state.committing.as_ref().is_some_and(|c| c.tid == waited_for) {
+                let waited_for = committing.turn;
+                while state.committing.as_ref().is_some_and(|c| c.turn == waited_for) {
                     self.changed.wait(&mut state);
                 }
                 continue;
@@ -83,7 +84,7 @@ impl Journal {
     fn commit_running(&self, state: &mut MutexGuard<'_, State>) -> Result<bool, JournalError> {
         let Some(frozen) = self.freeze_running(state)? else { return Ok(false) };
         let tid = state.committing.as_ref().map_or(state.committed_tid, |c| c.tid);
-        let has_record = !frozen.copies.is_empty() || !frozen.revokes.is_empty();
+        let has_record = frozen.has_record();
         let mut placed = None;
         if has_record {
             match self.write_frozen(state, &frozen) {
@@ -108,16 +109,28 @@ impl Journal {
         &self,
         state: &mut MutexGuard<'_, State>,
     ) -> Result<Option<Frozen>, JournalError> {
-        let Some(running) = &mut state.running else { return Ok(None) };
-        running.locked = true;
+        let Some(running) = &state.running else { return Ok(None) };
         let tid = running.transaction.tid;
-        state.committing = Some(Committing {
-            tid,
-            unplaced: 0,
-            sequence: None,
-            first_block: None,
-            flush_started: false,
-        });
+        self.lock_running(state, tid)?;
+        let Some(running) = state.running.take() else { return Ok(None) };
+        let frozen = running.transaction.freeze();
+        self.note_frozen(state, &frozen);
+        self.changed.notify_all();
+        Ok(Some(frozen))
+    }
+
+    /// Takes the commit token for `tid`, locks the running transaction, if there is one, and waits
+    /// for its handles.
+    pub(crate) fn lock_running(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        tid: Tid,
+    ) -> Result<(), JournalError> {
+        let token = state.new_turn(tid);
+        state.committing = Some(token);
+        if let Some(running) = &mut state.running {
+            running.locked = true;
+        }
         while state.running.as_ref().is_some_and(|r| r.open_handles > 0) {
             self.changed.wait(state);
         }
@@ -129,28 +142,30 @@ impl Journal {
             self.changed.notify_all();
             return Err(error);
         }
-        let Some(running) = state.running.take() else { return Ok(None) };
-        let frozen = running.transaction.freeze();
-        if !frozen.copies.is_empty() || !frozen.revokes.is_empty() {
-            let sequence = state.next_sequence;
-            state.next_sequence = sequence.wrapping_add(1);
-            // Before new handles run: what they free has a live copy from now on.
-            for (buffer, _) in &frozen.copies {
-                state.live.insert(buffer.block, sequence);
-            }
-            let unplaced = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
-            if let Some(committing) = &mut state.committing {
-                committing.sequence = Some(sequence);
-                committing.unplaced = unplaced;
-            }
+        Ok(())
+    }
+
+    /// Gives what was frozen its sequence, before new handles run: what they free has a live copy
+    /// from now on.
+    pub(crate) fn note_frozen(&self, state: &mut State, frozen: &Frozen) {
+        if !frozen.has_record() {
+            return;
         }
-        self.changed.notify_all();
-        Ok(Some(frozen))
+        let sequence = state.next_sequence;
+        state.next_sequence = sequence.wrapping_add(1);
+        for copy in &frozen.copies {
+            state.live.insert(copy.block, sequence);
+        }
+        let unplaced = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
+        if let Some(committing) = &mut state.committing {
+            committing.sequence = Some(sequence);
+            committing.unplaced = unplaced;
+        }
     }
 
     /// Takes log space and writes the transaction durably. Returns sequence, first block and
     /// length.
-    fn write_frozen(
+    pub(crate) fn write_frozen(
         &self,
         state: &mut MutexGuard<'_, State>,
         frozen: &Frozen,
@@ -236,6 +251,10 @@ impl Journal {
         guarded: bool,
     ) -> Result<Vec<bool>, JournalError> {
         let format = self.superblock.lock().format();
+        if format.is_async && frozen.flush > self.state.lock().flushes_done {
+            // Extents of data that was written in place must not be older than that data.
+            self.flush()?;
+        }
         let record = Record {
             format,
             sequence,
@@ -254,21 +273,44 @@ impl Journal {
             superblock.write(&*self.dev, &self.log)?;
             self.count_superblock_write();
         }
+        if format.is_async {
+            self.write_log(first_block, body.iter().map(|b| b.bytes()).chain([&*commit_block]))?;
+            self.note_flush_started();
+            self.flush()?;
+            return Ok(Vec::new());
+        }
         let blocks = body.iter().map(|b| b.bytes()).chain(guarded.then_some(&*blank));
         self.write_log(first_block, blocks)?;
-        if let Some(committing) = &mut self.state.lock().committing {
-            committing.flush_started = true;
-        }
-        self.dev.flush(LOG)?;
+        self.note_flush_started();
+        self.flush()?;
         let at = self.ring_advance(first_block, body.len() as u32);
         let bytes = if guarded { &commit_block[..SECTOR_BYTES as usize] } else { &commit_block };
         self.write_durable(self.log.offset(at)?, bytes)?;
         Ok(body.iter().map(|b| is_blank(b.bytes())).chain([is_blank(&commit_block)]).collect())
     }
 
+    fn note_flush_started(&self) {
+        if let Some(committing) = &mut self.state.lock().committing {
+            committing.flush_started = true;
+        }
+    }
+
+    /// Flushes the device and remembers that it did.
+    pub(crate) fn flush(&self) -> Result<(), JournalError> {
+        let number = {
+            let mut state = self.state.lock();
+            state.flushes_begun += 1;
+            state.flushes_begun
+        };
+        self.dev.flush(LOG)?;
+        let mut state = self.state.lock();
+        state.flushes_done = state.flushes_done.max(number);
+        Ok(())
+    }
+
     /// A failed commit latches the journal. Its images stay in memory, so that reads still see
     /// them.
-    fn fail_commit(
+    pub(crate) fn fail_commit(
         &self,
         state: &mut MutexGuard<'_, State>,
         frozen: Frozen,
@@ -283,12 +325,12 @@ impl Journal {
 
     /// The transaction is durable: its images replace older checkpoint obligations, freed blocks
     /// lose theirs. Returns the callbacks.
-    fn publish(
+    pub(crate) fn publish(
         &self,
         state: &mut MutexGuard<'_, State>,
         frozen: Frozen,
         placed: Option<(u32, u32, u32)>,
-    ) -> Vec<crate::transaction::Callback> {
+    ) -> Vec<Callback> {
         // A freed block may carry file data as soon as the callbacks ran; an in-place write of its
         // old contents must not arrive after that.
         while frozen.forgotten.iter().any(|b| state.in_flight.contains(b)) {
@@ -303,7 +345,7 @@ impl Journal {
                 // does.
                 state.live.remove(block);
             }
-            let blocks: Vec<u64> = frozen.copies.iter().map(|(b, _)| b.block).collect();
+            let blocks: Vec<u64> = frozen.copies.iter().map(|copy| copy.block).collect();
             state.log.push_back(LogTransaction {
                 sequence,
                 first_block,
@@ -319,16 +361,15 @@ impl Journal {
                 let now_ns = self.clock.now_ns();
                 state.dirtied_ns.get_or_insert(now_ns);
             }
-            for (buffer, image) in frozen.copies {
-                let block = buffer.block;
+            for Copy { block, image, buffer, kind } in frozen.copies {
                 state.drop_pending(block);
-                state.pending.insert(block, Pending { sequence, image, buffer });
+                state.pending.insert(block, Pending { sequence, image, buffer, kind });
             }
         }
         for &block in &frozen.forgotten {
             self.buffers.drop_forgotten(block);
         }
-        frozen.callbacks
+        state.ready(frozen.callbacks)
     }
 
     /// Writes blocks to the log from `first_block` on, as one plug.
@@ -379,6 +420,39 @@ impl Journal {
 }
 
 impl State {
+    /// The commit token for `tid`.
+    pub(crate) fn new_turn(&mut self, tid: Tid) -> Committing {
+        self.turns += 1;
+        Committing {
+            tid,
+            turn: self.turns,
+            unplaced: 0,
+            sequence: None,
+            first_block: None,
+            flush_started: false,
+        }
+    }
+
+    /// Of what waited for a commit: what can run now. Blocks with a live copy in the log stay where
+    /// they are until the tail has passed it, since recovery would write the copy over whatever is
+    /// there.
+    fn ready(&mut self, callbacks: Vec<Release>) -> Vec<Callback> {
+        let mut ready = Vec::with_capacity(callbacks.len());
+        for Release { run, range } in callbacks {
+            let live = range.map(|(first, count)| {
+                let copies = self.live.range(first..first.saturating_add(count.max(1)));
+                copies
+                    .map(|(_, sequence)| *sequence)
+                    .reduce(|a, b| if tid_geq(a, b) { a } else { b })
+            });
+            match live.flatten() {
+                Some(newest) => self.quarantine.push((newest, run)),
+                None => ready.push(run),
+            }
+        }
+        ready
+    }
+
     /// Ends the obligation to write an older image of `block` in place.
     pub(crate) fn drop_pending(&mut self, block: u64) {
         if let Some(old) = self.pending.remove(&block) {

@@ -6,8 +6,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use syncline_device::Kind;
 
 use crate::buffer::zeroed;
+use crate::isets::{Counters, Delta, Iset, Member, Release};
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::{JournalError, Tid};
@@ -18,6 +20,8 @@ pub struct Handle {
     pub(crate) journal: Arc<Journal>,
     pub(crate) transaction: Arc<Transaction>,
     pub(crate) credits: u32,
+    /// What the operation touched; eager mode only.
+    pub(crate) op: Option<Iset>,
 }
 
 impl Handle {
@@ -44,6 +48,7 @@ impl Handle {
             self.journal.buffers().load(block, &mut state)?;
         }
         self.transaction.join(&buffer, &mut state)?;
+        self.touch(block);
         Ok(f(state.bytes_mut().expect("the block was loaded above under this lock")))
     }
 
@@ -88,6 +93,7 @@ impl Handle {
         });
         if result.is_ok() {
             state.set_verified();
+            self.touch(block);
         } else if let Some(part) = state.unchecked_mut().and_then(|bytes| bytes.get_mut(range)) {
             part.copy_from_slice(&before);
         }
@@ -108,8 +114,9 @@ impl Handle {
         let before = state.data.take();
         state.replace(data);
         let joined = self.transaction.join(&buffer, &mut state);
-        if joined.is_err() {
-            state.data = before;
+        match joined {
+            Ok(()) => self.touch(block),
+            Err(_) => state.data = before,
         }
         joined
     }
@@ -125,7 +132,14 @@ impl Handle {
         // could make one.
         let live = self.journal.is_live(block);
         let buffer = self.journal.buffers().buffer(block);
-        self.transaction.forget(&buffer, &mut buffer.lock(), live);
+        let Some(op) = &mut self.op else {
+            self.transaction.forget(&buffer, &mut buffer.lock(), live);
+            return Ok(());
+        };
+        // Not revoked: the block is not used again before the tail has passed its copies.
+        self.transaction.drop_block(&buffer, &mut buffer.lock());
+        op.members.insert(Member::Block(block));
+        op.forgotten.insert(block);
         Ok(())
     }
 
@@ -158,12 +172,228 @@ impl Handle {
     /// Runs `f` once the transaction is durable (never, if it fails), before any waiter of the
     /// commit returns. `f` must not use the journal.
     pub fn on_commit(&mut self, f: Box<dyn FnOnce() + Send>) {
-        self.transaction.on_commit(f);
+        match &mut self.op {
+            Some(op) => op.callbacks.push(Release { run: f, range: None }),
+            None => self.transaction.on_commit(f),
+        }
+    }
+
+    /// As [`Handle::on_commit`], for an `f` that makes the freed blocks `first..first + count`
+    /// usable again: in eager mode it also waits until the log holds no live copy of any of them.
+    pub fn on_free(&mut self, first: u64, count: u64, f: Box<dyn FnOnce() + Send>) {
+        match &mut self.op {
+            Some(op) => {
+                op.callbacks.push(Release { run: f, range: Some((first, count)) });
+                let live = self.journal.live_in(first, count);
+                op.forgotten.extend(live);
+                self.transaction.forget_data(first, count);
+            }
+            None => self.transaction.on_commit(f),
+        }
+    }
+
+    /// Whether indivisible sets are kept.
+    pub fn is_eager(&self) -> bool {
+        self.op.is_some()
+    }
+
+    fn touch(&mut self, block: u64) {
+        if let Some(op) = &mut self.op {
+            op.mixed |= self.transaction.is_shared(block);
+            op.members.insert(Member::Block(block));
+        }
+    }
+
+    /// As [`Handle::try_modify_range`] of bytes that belong to one file, such as an inode.
+    ///
+    /// # Errors
+    /// As [`Handle::try_modify_range`].
+    pub fn modify_slot<R, E: From<JournalError>>(
+        &mut self,
+        block: u64,
+        range: Range<usize>,
+        f: impl FnOnce(&mut [u8]) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let slot = range.clone();
+        let result = self.modify_shared(block, range, f)?;
+        self.note_slot(block, slot);
+        Ok(result)
+    }
+
+    /// As [`Handle::modify_slot`] in a block with a checksum of its own: `f` sees all of the block,
+    /// and changes the bytes `slot` and the checksum.
+    ///
+    /// # Errors
+    /// As [`Handle::try_modify`].
+    pub fn modify_summed_slot<R, E: From<JournalError>>(
+        &mut self,
+        block: u64,
+        slot: Range<usize>,
+        f: impl FnOnce(&mut [u8]) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let whole = 0..self.journal.buffers().block_size();
+        let result = self.modify_shared(block, whole, f)?;
+        self.note_slot(block, slot);
+        Ok(result)
+    }
+
+    fn note_slot(&mut self, block: u64, slot: Range<usize>) {
+        let (offset, len) = (slot.start as u32, slot.len() as u32);
+        if let Some(op) = &mut self.op {
+            op.members.insert(Member::Slot { block, offset });
+            op.change(block, Delta::Slots([(offset, len)].into()));
+        }
+    }
+
+    /// As [`Handle::try_modify`] of a bitmap in which `len` bits from `first` on change, which
+    /// belong to one file.
+    ///
+    /// # Errors
+    /// As [`Handle::try_modify`].
+    pub fn modify_bits<R, E: From<JournalError>>(
+        &mut self,
+        block: u64,
+        (first, len): (u32, u32),
+        f: impl FnOnce(&mut [u8]) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let whole = 0..self.journal.buffers().block_size();
+        let result = self.modify_shared(block, whole, f)?;
+        if let Some(op) = &mut self.op {
+            op.change(block, Delta::Bits(vec![(first, len)]));
+        }
+        Ok(result)
+    }
+
+    /// As [`Handle::try_modify_range`] of a group descriptor whose counters change by `counters`.
+    ///
+    /// # Errors
+    /// As [`Handle::try_modify`].
+    pub fn modify_group<R, E: From<JournalError>>(
+        &mut self,
+        block: u64,
+        range: Range<usize>,
+        (group, counters): (u32, Counters),
+        f: impl FnOnce(&mut [u8]) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let result = self.modify_shared(block, range, f)?;
+        if let Some(op) = &mut self.op {
+            op.change(block, Delta::Groups([(group, counters)].into()));
+        }
+        Ok(result)
+    }
+
+    /// As [`Handle::create`] of a bitmap that was not in use: what `f` makes of it is what every
+    /// recovery may assume of it, and belongs to nobody.
+    ///
+    /// # Errors
+    /// As [`Handle::create`].
+    pub fn create_shared(
+        &mut self,
+        block: u64,
+        f: impl FnOnce(&mut [u8]),
+    ) -> Result<(), JournalError> {
+        if self.op.is_none() {
+            return self.create(block, f);
+        }
+        self.journal.check_block(block)?;
+        let buffer = self.journal.buffers().buffer(block);
+        let mut state = buffer.lock();
+        let mut data = zeroed(self.journal.buffers().block_size());
+        f(Arc::get_mut(&mut data).expect("the Arc was made on the line above"));
+        let before = state.data.take();
+        state.replace(Arc::clone(&data));
+        match self.transaction.join_shared(&buffer, &mut state, Some(data)) {
+            Ok(alone) => {
+                self.note_mixed(!alone);
+                Ok(())
+            }
+            Err(error) => {
+                state.data = before;
+                Err(error)
+            }
+        }
+    }
+
+    fn note_mixed(&mut self, mixed: bool) {
+        if let Some(op) = &mut self.op {
+            op.mixed |= mixed;
+        }
+    }
+
+    fn modify_shared<R, E: From<JournalError>>(
+        &mut self,
+        block: u64,
+        range: Range<usize>,
+        f: impl FnOnce(&mut [u8]) -> Result<R, E>,
+    ) -> Result<R, E> {
+        if self.op.is_none() {
+            return self.try_modify_range(block, range, f);
+        }
+        self.journal.check_block(block)?;
+        let buffer = self.journal.buffers().buffer(block);
+        let mut state = buffer.lock();
+        let base = self.journal.buffers().load(block, &mut state).map_err(JournalError::from)?;
+        // Kept only until the block has joined: afterwards it changes without being copied.
+        let base = (state.running != Some(self.transaction.tid)).then_some(base);
+        let bytes = state.unchecked_mut().expect("the block was loaded above under this lock");
+        let part = bytes.get_mut(range.clone());
+        let part = part.ok_or(JournalError::Usage("a range outside of the block"))?;
+        let before = part.to_vec();
+        let joined = f(part).and_then(|result| {
+            let alone = self.transaction.join_shared(&buffer, &mut state, base)?;
+            Ok((result, alone))
+        });
+        match joined {
+            Ok((result, alone)) => {
+                state.set_verified();
+                drop(state);
+                self.note_mixed(!alone);
+                Ok(result)
+            }
+            Err(error) => {
+                if let Some(part) = state.unchecked_mut().and_then(|bytes| bytes.get_mut(range)) {
+                    part.copy_from_slice(&before);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts file data into the log with this operation: `image` is what `block` is to hold. The
+    /// block is part of the set of the operation, by [`Member::Block`]. Eager mode only.
+    ///
+    /// # Errors
+    /// As [`Handle::modify`]; `Usage` without eager mode.
+    pub fn journal_data(
+        &mut self,
+        block: u64,
+        image: Arc<[u8]>,
+        kind: Kind,
+    ) -> Result<(), JournalError> {
+        self.journal.check_block(block)?;
+        let Some(op) = &mut self.op else {
+            return Err(JournalError::Usage("journaled data needs eager mode"));
+        };
+        self.transaction.join_data(block, image, kind)?;
+        op.members.insert(Member::Block(block));
+        Ok(())
+    }
+
+    /// The operation depends on data that was written in place before this call: it is not
+    /// committed before a flush that starts from now on. Nothing in ordered mode, where every
+    /// commit is preceded by one.
+    pub fn require_flush(&mut self) {
+        if let Some(op) = &mut self.op {
+            op.flush = self.journal.next_flush();
+        }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if let Some(op) = self.op.take() {
+            self.transaction.close(op);
+        }
         self.journal.end_handle(self.credits);
     }
 }

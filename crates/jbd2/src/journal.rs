@@ -16,17 +16,20 @@
 //! A transaction's number ([`Tid`]) is given when it starts to run; its sequence in the log when it
 //! is frozen. They are apart so that a transaction that logs a subset of blocks can be written
 //! between.
+//!
+//! This file is long because everything here works on the fields of one state under one lock.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use syncline_device::{BlockDevice, Clock, DeviceError};
+use syncline_device::{BlockDevice, Clock, DeviceError, Kind};
 
 use crate::blank::Blanks;
 use crate::buffer::{Buffer, BufferCache};
 use crate::handle::Handle;
+use crate::isets::{Counters, Iset, Member};
 use crate::log_superblock::LogSuperblock;
-use crate::transaction::Transaction;
+use crate::transaction::{Callback, Transaction};
 use crate::{JournalError, JournalStats, LogMap, Tid, tid_geq};
 
 /// Checksums of the log that this journal writes.
@@ -36,6 +39,10 @@ pub enum Checksums {
     None,
     /// `JBD2_FEATURE_INCOMPAT_CSUM_V3`, as the kernel does for file systems with `metadata_csum`.
     V3,
+    /// `JBD2_FEATURE_COMPAT_CHECKSUM` with `INCOMPAT_ASYNC_COMMIT`: one CRC in the commit block
+    /// covers the whole transaction, which leaves as one write followed by one flush. Turns on
+    /// indivisible sets and [`Journal::sync`].
+    V1Async,
 }
 
 /// How a journal is opened. [`Default`] has Linux's figures.
@@ -70,6 +77,24 @@ pub trait Host: Send + Sync {
     /// The journal will not write any more because of `err`. Called once, without journal locks;
     /// must not start handles.
     fn aborted(&self, err: &JournalError);
+
+    /// Applies changes of group descriptors to `image`, the logged image of the descriptor block
+    /// `block`, and renews the checksums in it. `bitmap` gives the next logged image of a bitmap
+    /// block, if its bits change with the same commit. Called with locks of the journal held; must
+    /// not call back. `None`: not possible, everything will be committed instead.
+    fn apply_counters(
+        &self,
+        _block: u64,
+        _image: &mut [u8],
+        _groups: &BTreeMap<u32, Counters>,
+        _bitmap: &dyn Fn(u64) -> Option<Arc<[u8]>>,
+    ) -> Option<()> {
+        None
+    }
+
+    /// Renews the checksum of a whole block of slots, where it has one. As
+    /// [`Host::apply_counters`].
+    fn renew_checksum(&self, _block: u64, _image: &mut [u8]) {}
 }
 
 /// What a commit did for its caller.
@@ -93,7 +118,7 @@ pub struct Journal {
     pub(crate) superblock: Mutex<LogSuperblock>,
     pub(crate) state: Mutex<State>,
     pub(crate) changed: Condvar,
-    host: Mutex<Option<Arc<dyn Host>>>,
+    pub(crate) host: Mutex<Option<Arc<dyn Host>>>,
 }
 
 /// Sizes derived from the log once.
@@ -129,6 +154,8 @@ pub(crate) struct Running {
 /// The transaction on its way into the log.
 pub(crate) struct Committing {
     pub(crate) tid: Tid,
+    /// Different for every holder of the token.
+    pub(crate) turn: u64,
     /// Log blocks it needs, until they are taken from the ring.
     pub(crate) unplaced: u32,
     /// Its sequence in the log, if it writes anything.
@@ -153,8 +180,10 @@ pub(crate) struct LogTransaction {
 pub(crate) struct Pending {
     pub(crate) sequence: u32,
     pub(crate) image: Arc<[u8]>,
-    /// Held so that the buffer is not evicted while the device has older contents.
-    pub(crate) buffer: Arc<Buffer>,
+    /// Held so that the buffer is not evicted while the device has older contents; `None` for file
+    /// data.
+    pub(crate) buffer: Option<Arc<Buffer>>,
+    pub(crate) kind: Kind,
 }
 
 #[derive(Default)]
@@ -184,6 +213,18 @@ pub(crate) struct State {
     pub(crate) in_flight: BTreeSet<u64>,
     pub(crate) aborted: Option<JournalError>,
     pub(crate) closed: bool,
+    /// Last turn of the commit token.
+    pub(crate) turns: u64,
+    /// What [`Journal::sync`] was asked for and nobody has taken up.
+    pub(crate) queue: Vec<Member>,
+    /// Number of the burst that will take up `queue`, and how many are done.
+    pub(crate) batch: u64,
+    pub(crate) batches_done: u64,
+    /// Device flushes begun, and the newest that is over.
+    pub(crate) flushes_begun: u64,
+    pub(crate) flushes_done: u64,
+    /// Runs once the tail has passed the sequence: gives away blocks that have a copy there.
+    pub(crate) quarantine: Vec<(u32, Callback)>,
     /// What failed commits held; kept, so that reads still see it.
     pub(crate) lost: Vec<crate::transaction::Frozen>,
     pub(crate) stats: JournalStats,
@@ -241,6 +282,11 @@ impl Journal {
         }))
     }
 
+    /// Whether indivisible sets are kept and commits are single bursts.
+    pub fn is_eager(&self) -> bool {
+        self.options.checksums == Checksums::V1Async
+    }
+
     /// Sets who is told of an abort.
     pub fn set_host(&self, host: Arc<dyn Host>) {
         *self.host.lock() = Some(host);
@@ -293,7 +339,8 @@ impl Journal {
             running.open_handles += 1;
             running.reserved = running.reserved.saturating_add(credits);
             let transaction = Arc::clone(&running.transaction);
-            return Ok(Handle { journal: Arc::clone(self), transaction, credits });
+            let op = self.is_eager().then(Iset::default);
+            return Ok(Handle { journal: Arc::clone(self), transaction, credits, op });
         }
     }
 
@@ -382,6 +429,16 @@ impl Journal {
             Some(r) if r.transaction.tid == tid => !r.transaction.is_idle(),
             _ => state.committing.as_ref().is_some_and(|c| c.tid == tid),
         }
+    }
+
+    /// Number of the next device flush.
+    pub(crate) fn next_flush(&self) -> u64 {
+        self.state.lock().flushes_begun + 1
+    }
+
+    /// Whether freed blocks wait for the tail to pass their copies.
+    pub fn has_quarantine(&self) -> bool {
+        !self.state.lock().quarantine.is_empty()
     }
 
     /// Whether recovery would replay a copy of `block` that is in the log now.

@@ -39,11 +39,14 @@
 
 mod blank;
 mod buffer;
+mod burst;
 mod checkpoint;
 mod commit;
 mod error;
 mod format;
 mod handle;
+mod in_place;
+mod isets;
 mod journal;
 mod log_map;
 mod log_superblock;
@@ -57,6 +60,8 @@ mod transaction;
 pub use buffer::BufferCache;
 pub use error::JournalError;
 pub use handle::Handle;
+pub use in_place::{Fate, InPlace};
+pub use isets::{Counters, Member};
 pub use journal::{Checksums, Committed, Host, Journal, JournalOptions};
 pub use log_map::LogMap;
 pub use recover::{RecoverOptions, Recovery};

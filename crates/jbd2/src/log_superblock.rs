@@ -110,7 +110,11 @@ impl LogSuperblock {
         self.fields.set_checksum_kind(match options.checksums {
             Checksums::None => JournalChecksum::None,
             Checksums::V3 => JournalChecksum::V3,
+            Checksums::V1Async => JournalChecksum::V1,
         });
+        if options.checksums == Checksums::V1Async {
+            self.fields.s_feature_incompat.insert(JournalIncompat::ASYNC_COMMIT);
+        }
         self.layout = Layout::new(&self.fields).map_err(|error| at_log_block(0, error))?;
         self.end = self.fields.s_maxlen;
         let ring = self.end - self.first();

@@ -7,8 +7,8 @@ use syncline_ondisk::jbd2::{
 };
 
 use crate::JournalError;
-use crate::buffer::Buffer;
 use crate::format::{LogFormat, at_log_block};
+use crate::transaction::Copy;
 
 /// A block on its way into the log.
 pub(crate) enum LogBlock {
@@ -32,7 +32,7 @@ pub(crate) struct Record<'a> {
     pub(crate) format: LogFormat,
     pub(crate) sequence: u32,
     pub(crate) commit_ns: u64,
-    pub(crate) copies: &'a [(Arc<Buffer>, Arc<[u8]>)],
+    pub(crate) copies: &'a [Copy],
     pub(crate) revokes: &'a [u64],
 }
 
@@ -71,14 +71,14 @@ impl Record<'_> {
     /// The descriptor of `copies`, which are added to `blocks`.
     fn descriptor(
         &self,
-        copies: &[(Arc<Buffer>, Arc<[u8]>)],
+        copies: &[Copy],
         blocks: &mut Vec<LogBlock>,
     ) -> Result<Vec<u8>, JournalError> {
         let layout = &self.format.layout;
         let mut block = vec![0; layout.block_size];
         let mut builder =
             DescriptorBuilder::new(&mut block, layout, self.sequence).map_err(in_record)?;
-        for (buffer, image) in copies {
+        for Copy { block: home, image, .. } in copies {
             if image.len() != layout.block_size {
                 return Err(JournalError::Usage("an image of another size than a block"));
             }
@@ -92,7 +92,7 @@ impl Record<'_> {
                 LogBlock::Image(Arc::clone(image))
             };
             let checksum = layout.copy_csum(self.sequence, copy.bytes());
-            builder.push(buffer.block, escaped, checksum).map_err(in_record)?;
+            builder.push(*home, escaped, checksum).map_err(in_record)?;
             blocks.push(copy);
         }
         builder.finish().map_err(in_record)?;

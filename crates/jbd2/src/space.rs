@@ -13,8 +13,8 @@
 
 use parking_lot::MutexGuard;
 
-use crate::commit::LOG;
 use crate::journal::{Journal, State};
+use crate::transaction::Callback;
 use crate::{JournalError, tid_gt};
 
 /// A position in the log and how many blocks are free once the tail is there.
@@ -114,11 +114,12 @@ impl Journal {
             self.reclaimable(&state)
         };
         let Some(tail) = tail else { return Ok(()) };
-        self.dev.flush(LOG)?;
+        self.flush()?;
         superblock.set_start(tail.sequence, tail.block);
         self.write_superblock(&mut superblock)?;
-        self.state.lock().pop_before(tail.sequence);
+        let free = self.state.lock().pop_before(tail.sequence);
         self.changed.notify_all();
+        free.into_iter().for_each(|run| run());
         Ok(())
     }
 
@@ -141,10 +142,10 @@ impl Journal {
 }
 
 impl State {
-    /// The durable tail moved to `sequence`.
-    fn pop_before(&mut self, sequence: u32) {
+    /// The durable tail moved to `sequence`. Returns what may be given away now.
+    fn pop_before(&mut self, sequence: u32) -> Vec<Callback> {
         while self.log.front().is_some_and(|t| tid_gt(sequence, t.sequence)) {
-            let Some(gone) = self.log.pop_front() else { return };
+            let Some(gone) = self.log.pop_front() else { break };
             self.used = self.used.saturating_sub(gone.len);
             for block in gone.blocks {
                 if self.live.get(&block) == Some(&gone.sequence) {
@@ -152,5 +153,10 @@ impl State {
                 }
             }
         }
+        let held = std::mem::take(&mut self.quarantine);
+        let (free, held): (Vec<_>, Vec<_>) =
+            held.into_iter().partition(|(newest, _)| tid_gt(sequence, *newest));
+        self.quarantine = held;
+        free.into_iter().map(|(_, run)| run).collect()
     }
 }

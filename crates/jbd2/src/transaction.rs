@@ -1,11 +1,17 @@
 //! The compound transaction that handles join, and what is left of it once it is frozen.
+//!
+//! In eager mode it also knows its indivisible sets (`isets.rs`): [`Transaction::freeze_sets`]
+//! takes some of them out while the others run on.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use syncline_device::Kind;
 
 use crate::buffer::{Buffer, BufferState};
+use crate::isets::{Delta, Iset, Isets, Logged, Member, Release};
+use crate::journal::Host;
 use crate::{JournalError, Tid};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -23,20 +29,40 @@ pub(crate) struct Transaction {
 #[derive(Default)]
 struct Inner {
     blocks: BTreeMap<u64, Arc<Buffer>>,
+    /// File data that travels in the log.
+    data: BTreeMap<u64, (Arc<[u8]>, Kind)>,
     /// Blocks whose older copies in the log must not be replayed.
     revokes: BTreeSet<u64>,
     /// Blocks freed: their checkpoint obligation ends when this transaction is durable.
     forgotten: BTreeSet<u64>,
     callbacks: Vec<Callback>,
+    isets: Isets,
+}
+
+/// One block on its way into the log.
+pub(crate) struct Copy {
+    pub(crate) block: u64,
+    pub(crate) image: Arc<[u8]>,
+    /// Held so that the buffer is not evicted; data has none.
+    pub(crate) buffer: Option<Arc<Buffer>>,
+    pub(crate) kind: Kind,
 }
 
 /// A transaction after its last handle: images that never change.
 #[derive(Default)]
 pub(crate) struct Frozen {
-    pub(crate) copies: Vec<(Arc<Buffer>, Arc<[u8]>)>,
+    pub(crate) copies: Vec<Copy>,
     pub(crate) revokes: Vec<u64>,
     pub(crate) forgotten: Vec<u64>,
-    pub(crate) callbacks: Vec<Callback>,
+    pub(crate) callbacks: Vec<Release>,
+    /// Number of the device flush that must be over first; 0: none.
+    pub(crate) flush: u64,
+}
+
+impl Frozen {
+    pub(crate) fn has_record(&self) -> bool {
+        !self.copies.is_empty() || !self.revokes.is_empty()
+    }
 }
 
 impl Transaction {
@@ -58,9 +84,11 @@ impl Transaction {
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.inner.lock();
         inner.blocks.is_empty()
+            && inner.data.is_empty()
             && inner.revokes.is_empty()
             && inner.forgotten.is_empty()
             && inner.callbacks.is_empty()
+            && inner.isets.sets.is_empty()
     }
 
     /// Makes a buffer part of the transaction. Journaling a block cancels its pending revoke: a
@@ -74,10 +102,7 @@ impl Transaction {
             return Ok(());
         }
         let mut inner = self.inner.lock();
-        if self.len_blocks() >= self.limit_hard {
-            let credits = self.len_blocks().saturating_add(1);
-            return Err(JournalError::TooLarge { credits, limit: self.limit_hard });
-        }
+        self.check_room()?;
         inner.revokes.remove(&buffer.block);
         inner.forgotten.remove(&buffer.block);
         if inner.blocks.insert(buffer.block, Arc::clone(buffer)).is_none() {
@@ -87,24 +112,103 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes a freed metadata block out; `live` says that the log holds a copy of it.
-    pub(crate) fn forget(&self, buffer: &Buffer, state: &mut BufferState, live: bool) {
+    fn check_room(&self) -> Result<(), JournalError> {
+        if self.len_blocks() >= self.limit_hard {
+            let credits = self.len_blocks().saturating_add(1);
+            return Err(JournalError::TooLarge { credits, limit: self.limit_hard });
+        }
+        Ok(())
+    }
+
+    /// [`Transaction::join`] of a block that many files share; `base` is what recovery gives of it
+    /// if it is not part of the transaction yet. Returns whether it is used in no other way.
+    pub(crate) fn join_shared(
+        &self,
+        buffer: &Arc<Buffer>,
+        state: &mut BufferState,
+        base: Option<Arc<[u8]>>,
+    ) -> Result<bool, JournalError> {
+        let joined_before = state.running == Some(self.tid);
+        self.join(buffer, state)?;
+        let mut inner = self.inner.lock();
+        match base {
+            Some(image) if !joined_before => {
+                inner.isets.logged.insert(buffer.block, Logged { image, uses: 0 });
+                Ok(true)
+            }
+            _ => Ok(inner.isets.logged.contains_key(&buffer.block)),
+        }
+    }
+
+    /// Whether the block is one that many files share.
+    pub(crate) fn is_shared(&self, block: u64) -> bool {
+        self.inner.lock().isets.logged.contains_key(&block)
+    }
+
+    /// Puts file data into the transaction, instead of older data of that block.
+    pub(crate) fn join_data(
+        &self,
+        block: u64,
+        image: Arc<[u8]>,
+        kind: Kind,
+    ) -> Result<(), JournalError> {
+        let mut inner = self.inner.lock();
+        self.check_room()?;
+        inner.revokes.remove(&block);
+        inner.forgotten.remove(&block);
+        if inner.data.insert(block, (image, kind)).is_none() {
+            self.blocks_joined.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Takes freed data out.
+    pub(crate) fn forget_data(&self, first: u64, count: u64) {
+        let end = first.saturating_add(count);
+        let mut inner = self.inner.lock();
+        if inner.data.is_empty() || first >= end {
+            return;
+        }
+        let gone: Vec<u64> = inner.data.range(first..end).map(|(b, _)| *b).collect();
+        for block in gone {
+            inner.data.remove(&block);
+            self.blocks_joined.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes a freed metadata block out; `revoke` says that the log holds a copy of it that must
+    /// not be replayed.
+    pub(crate) fn forget(&self, buffer: &Buffer, state: &mut BufferState, revoke: bool) {
         let mut inner = self.inner.lock();
         if inner.blocks.remove(&buffer.block).is_some() {
             self.blocks_joined.fetch_sub(1, Ordering::AcqRel);
         }
         state.running = None;
         inner.forgotten.insert(buffer.block);
-        if live {
+        if revoke {
             inner.revokes.insert(buffer.block);
         }
+    }
+
+    /// Takes a freed metadata block out; its set remembers it.
+    pub(crate) fn drop_block(&self, buffer: &Buffer, state: &mut BufferState) {
+        let mut inner = self.inner.lock();
+        if inner.blocks.remove(&buffer.block).is_some() {
+            self.blocks_joined.fetch_sub(1, Ordering::AcqRel);
+        }
+        state.running = None;
+    }
+
+    /// Whether file data for this block is part of the transaction.
+    pub(crate) fn has_data(&self, block: u64) -> bool {
+        self.inner.lock().data.contains_key(&block)
     }
 
     /// Revokes freed data blocks that have copies in the log.
     pub(crate) fn revoke(&self, blocks: &[u64]) {
         let mut inner = self.inner.lock();
         for block in blocks {
-            if !inner.blocks.contains_key(block) {
+            if !inner.blocks.contains_key(block) && !inner.data.contains_key(block) {
                 inner.revokes.insert(*block);
                 inner.forgotten.insert(*block);
             }
@@ -115,26 +219,147 @@ impl Transaction {
         self.inner.lock().callbacks.push(callback);
     }
 
+    /// An operation of eager mode ended.
+    pub(crate) fn close(&self, op: Iset) {
+        self.inner.lock().isets.close(op);
+    }
+
     /// Clones the contents of every block and releases the blocks to the next transaction. The
     /// caller made sure that no handle is open.
     pub(crate) fn freeze(&self) -> Frozen {
         let inner = std::mem::take(&mut *self.inner.lock());
-        let mut copies = Vec::with_capacity(inner.blocks.len());
+        let mut frozen = Frozen::default();
+        let mut forgotten = inner.forgotten;
+        for callback in inner.callbacks {
+            frozen.callbacks.push(Release { run: callback, range: None });
+        }
+        for (_, set) in inner.isets.sets {
+            frozen.callbacks.extend(set.callbacks);
+            frozen.flush = frozen.flush.max(set.flush);
+            forgotten.extend(set.forgotten);
+        }
+        frozen.copies.reserve(inner.blocks.len() + inner.data.len());
         for (_, buffer) in inner.blocks {
-            let mut state = buffer.lock();
-            state.running = None;
-            let image = state.data.clone();
-            drop(state);
-            // A joined block is always loaded: join happens after the load, and a held buffer is
-            // neither evicted nor emptied.
-            let image = image.expect("a joined block is loaded");
-            copies.push((buffer, image));
+            frozen.copies.push(Copy::of(buffer));
         }
-        Frozen {
-            copies,
-            revokes: inner.revokes.into_iter().collect(),
-            forgotten: inner.forgotten.into_iter().collect(),
-            callbacks: inner.callbacks,
+        for (block, (image, kind)) in inner.data {
+            frozen.copies.push(Copy { block, image, buffer: None, kind });
         }
+        frozen.revokes = inner.revokes.into_iter().collect();
+        frozen.forgotten = forgotten.into_iter().collect();
+        frozen
+    }
+
+    /// Takes the sets of `seeds` out: their blocks as they are, of shared blocks the logged image
+    /// with the changes of these sets only. `None`: that cannot be told apart, everything has to be
+    /// committed. The caller made sure that no handle is open.
+    pub(crate) fn freeze_sets(&self, seeds: &[Member], host: Option<&dyn Host>) -> Option<Frozen> {
+        let mut inner = std::mem::take(&mut *self.inner.lock());
+        let frozen = if inner.isets.mixed { None } else { inner.freeze_sets(seeds, host) };
+        let left = (inner.blocks.len() + inner.data.len()) as u32;
+        self.blocks_joined.store(left, Ordering::Release);
+        *self.inner.lock() = inner;
+        frozen
+    }
+}
+
+impl Copy {
+    /// The contents of a buffer, which leaves its transaction.
+    fn of(buffer: Arc<Buffer>) -> Copy {
+        let mut state = buffer.lock();
+        state.running = None;
+        let image = state.data.clone();
+        drop(state);
+        // A joined block is always loaded: join happens after the load, and a held buffer is
+        // neither evicted nor emptied.
+        let image = image.expect("a joined block is loaded");
+        Copy { block: buffer.block, image, buffer: Some(buffer), kind: Kind::Metadata }
+    }
+}
+
+impl Inner {
+    fn freeze_sets(&mut self, seeds: &[Member], host: Option<&dyn Host>) -> Option<Frozen> {
+        let set = self.isets.take(seeds);
+        let images = match self.shared_images(&set.shared, host) {
+            Some(images) if !self.isets.mixed => images,
+            _ => {
+                self.keep(set);
+                return None;
+            }
+        };
+        let mut frozen = Frozen { flush: set.flush, ..Frozen::default() };
+        for member in &set.members {
+            let Member::Block(block) = *member else { continue };
+            if let Some(buffer) = self.blocks.remove(&block) {
+                frozen.copies.push(Copy::of(buffer));
+            } else if let Some((image, kind)) = self.data.remove(&block) {
+                frozen.copies.push(Copy { block, image, buffer: None, kind });
+            }
+        }
+        for (block, image) in images {
+            let Some(logged) = self.isets.logged.get_mut(&block) else { continue };
+            let changed = logged.image != image;
+            let last = logged.uses == 0;
+            logged.image = Arc::clone(&image);
+            let buffer = if last {
+                self.isets.logged.remove(&block);
+                self.blocks.remove(&block)
+            } else {
+                self.blocks.get(&block).cloned()
+            };
+            if let Some(buffer) = &buffer
+                && last
+            {
+                buffer.lock().running = None;
+            }
+            // What recovery gives anyway needs no copy.
+            if changed {
+                frozen.copies.push(Copy { block, image, buffer, kind: Kind::Metadata });
+            }
+        }
+        frozen.copies.sort_by_key(|copy| copy.block);
+        frozen.forgotten = set.forgotten.into_iter().collect();
+        frozen.callbacks = set.callbacks;
+        Some(frozen)
+    }
+
+    /// After all nothing can be committed apart: callbacks and the like go with the whole.
+    fn keep(&mut self, set: Iset) {
+        self.isets.mixed = true;
+        self.isets.sets.insert(0, set);
+    }
+
+    /// The next logged image of every shared block of a set, whose uses do not count it any more.
+    fn shared_images(
+        &self,
+        shared: &BTreeMap<u64, Delta>,
+        host: Option<&dyn Host>,
+    ) -> Option<BTreeMap<u64, Arc<[u8]>>> {
+        let mut images: BTreeMap<u64, Arc<[u8]>> = BTreeMap::new();
+        // Group descriptors come last: they hold the checksums of bitmaps.
+        let late = |delta: &&Delta| matches!(delta, Delta::Groups(_));
+        let (groups, others): (Vec<_>, Vec<_>) = shared.iter().partition(|(_, d)| late(d));
+        for (block, delta) in others.into_iter().chain(groups) {
+            let logged = self.isets.logged.get(block)?;
+            let newest = self.blocks.get(block)?.lock().data.clone()?;
+            let alone = logged.uses == 0;
+            if alone && !cfg!(debug_assertions) {
+                images.insert(*block, newest);
+                continue;
+            }
+            let mut image = logged.image.to_vec();
+            delta.copy(&newest, &mut image);
+            match delta {
+                Delta::Groups(groups) => {
+                    host?
+                        .apply_counters(*block, &mut image, groups, &|b| images.get(&b).cloned())?;
+                }
+                Delta::Slots(_) => host?.renew_checksum(*block, &mut image),
+                Delta::Bits(_) => {}
+            }
+            debug_assert!(!alone || image[..] == newest[..], "changes of block {block} are lost");
+            images.insert(*block, if alone { newest } else { image.into() });
+        }
+        Some(images)
     }
 }

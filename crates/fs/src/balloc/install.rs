@@ -15,7 +15,7 @@ use crate::error::{FsError, Result};
 use crate::volume::Inner;
 use std::sync::Arc;
 use syncline_device::{Kind, Origin};
-use syncline_jbd2::Handle;
+use syncline_jbd2::{Counters, Handle};
 use syncline_ondisk::GroupDesc;
 use syncline_ondisk::bitmap;
 use syncline_ondisk::group::BLOCK_UNINIT;
@@ -114,10 +114,10 @@ impl Inner {
             return Err(self.corrupt(None, Some(block), None, text));
         };
         if self.csum.is_on() && desc.has_flag(BLOCK_UNINIT) {
-            h.create(desc.bg_block_bitmap, |bytes| bytes.copy_from_slice(&before))?;
+            h.create_shared(desc.bg_block_bitmap, |bytes| bytes.copy_from_slice(&before))?;
         }
         let mut sums = desc;
-        h.modify(desc.bg_block_bitmap, |bytes| {
+        h.modify_bits(desc.bg_block_bitmap, (bit, len), |bytes| {
             // Checked above, under the group's lock: there is no clash.
             let _ = if used {
                 bitmap::set_range(bytes, bit, len)
@@ -125,8 +125,14 @@ impl Inner {
                 bitmap::clear_range(bytes, bit, len)
             };
             sums.set_block_bitmap_csum(bytes, &self.geo, &self.csum);
+            Ok::<(), FsError>(())
         })?;
-        self.update_desc(h, group, |desc: &mut GroupDesc| {
+        let counters = Counters {
+            free_blocks: if used { -i64::from(len) } else { i64::from(len) },
+            flags_cleared: BLOCK_UNINIT,
+            ..Counters::default()
+        };
+        self.update_desc(h, group, counters, |desc: &mut GroupDesc| {
             desc.bg_free_blocks_count = free;
             desc.bg_flags &= !BLOCK_UNINIT;
             desc.bg_block_bitmap_csum = sums.bg_block_bitmap_csum;
@@ -181,6 +187,9 @@ impl Inner {
 
     /// Files freed blocks under the handle's transaction; its commit makes them allocatable.
     fn hold_until_commit(&self, h: &mut Handle, range: Range) {
+        if h.is_eager() {
+            return self.hold_until_free(h, range);
+        }
         let tid = h.tid();
         let mut freed = self.balloc.freed.lock();
         if let Some(ranges) = freed.get_mut(&tid) {
@@ -223,6 +232,26 @@ impl Inner {
         }));
     }
 
+    /// As [`Inner::hold_until_commit`] where each set of operations commits by itself; also until
+    /// the log holds no copy of the blocks that recovery would write over them.
+    fn hold_until_free(&self, h: &mut Handle, range: Range) {
+        let core = Arc::clone(&self.balloc.core);
+        let discard = self.balloc.discard && self.dev.geometry().discard;
+        let dev = discard.then(|| Arc::clone(&self.dev));
+        let block_bits = self.geo.block_bits;
+        let give = Box::new(move || {
+            if let Some(dev) = &dev {
+                let origin = Origin::new(Kind::Metadata, false);
+                let bytes = u64::from(range.len) << block_bits;
+                // Only advice: a device that cannot do it keeps working.
+                let _ = dev.discard(range.start << block_bits, bytes, origin);
+            }
+            core.give(range);
+            core.reserve.committed(range.len.into());
+        });
+        h.on_free(range.start, range.len.into(), give);
+    }
+
     /// Waits for the commit that makes freed blocks and inodes allocatable; false if none are
     /// waiting. Call it without a handle or inode locks below `rwsem`, then try again
     /// (`ext4_should_retry_alloc`).
@@ -230,6 +259,17 @@ impl Inner {
     /// # Errors
     /// The journal's.
     pub(crate) fn wait_for_freed_blocks(&self) -> Result<bool> {
+        let journal = self.journal()?;
+        if journal.is_eager() {
+            let waiting = self.balloc.counts().pending > 0 || self.ialloc.has_freed();
+            if waiting {
+                journal.commit(journal.newest_tid())?;
+            }
+            if journal.has_quarantine() {
+                journal.checkpoint_all()?;
+            }
+            return Ok(waiting);
+        }
         // Transactions commit in order: the newest one that freed something is enough. Numbers
         // wrap, but two live ones are never far apart, so the map's order only matters for which is
         // last.

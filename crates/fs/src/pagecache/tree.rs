@@ -18,6 +18,9 @@
 //!   up.
 //! - Pages in write-back are pinned: eviction passes them over.
 //!
+//! This file is long because every state change of a page has to keep the same few masks and
+//! counts in step.
+//!
 //! Assumptions: the tree is under the inode's `pages` lock, which is a leaf but for the policy's.
 //! Tested in `tree_tests.rs` and by `tests/file_io.rs`.
 
@@ -45,12 +48,14 @@ struct Chunk {
     dirty: u64,
     delalloc: u64,
     writeback: u64,
+    /// Dirty, and changed since the last eager sync put it into the log.
+    sync_dirty: u64,
 }
 
 impl Default for Chunk {
     fn default() -> Self {
         let slots = [const { None }; CHUNK as usize];
-        Chunk { slots, present: 0, dirty: 0, delalloc: 0, writeback: 0 }
+        Chunk { slots, present: 0, dirty: 0, delalloc: 0, writeback: 0, sync_dirty: 0 }
     }
 }
 
@@ -62,6 +67,8 @@ pub(crate) struct Outgoing {
     pub data: Arc<[u8]>,
     /// Whether it holds a reserved block.
     pub delalloc: bool,
+    /// Whether it was changed since it was journaled last, or never was.
+    pub sync_dirty: bool,
 }
 
 /// Sequential read detection, as Linux's `file_ra_state`.
@@ -212,6 +219,7 @@ impl PageTree {
         let chunk = self.place(lblk, Page { data, frame });
         let bit = 1u64 << (lblk % CHUNK);
         chunk.dirty |= bit;
+        chunk.sync_dirty |= bit;
         if delalloc {
             chunk.delalloc |= bit;
             self.delalloc += 1;
@@ -265,6 +273,7 @@ impl PageTree {
         let Some(page) = chunk.slots[at].as_mut() else { return false };
         change(&mut page.data);
         let frame = page.frame;
+        chunk.sync_dirty |= 1 << at;
         if chunk.dirty & (1 << at) == 0 {
             chunk.dirty |= 1 << at;
             self.dirty += 1;
@@ -295,6 +304,8 @@ impl PageTree {
                 }
                 let Some(page) = chunk.slots[at].as_ref() else { continue };
                 let bit = 1u64 << at;
+                let sync_dirty = chunk.sync_dirty & bit != 0;
+                chunk.sync_dirty &= !bit;
                 chunk.dirty &= !bit;
                 chunk.writeback |= bit;
                 cache.frames.set_pinned(page.frame, true);
@@ -303,6 +314,7 @@ impl PageTree {
                     lblk: number * CHUNK + at as u64,
                     data: Arc::clone(&page.data),
                     delalloc: chunk.delalloc & bit != 0,
+                    sync_dirty,
                 });
             }
         }
@@ -333,6 +345,7 @@ impl PageTree {
             return;
         }
         if written {
+            chunk.sync_dirty &= !bit;
             cache.cleaned(1);
             cache.policy.on_dirty(&cache.frames, frame);
             if frame == UNTRACKED {
@@ -340,8 +353,73 @@ impl PageTree {
             }
         } else {
             chunk.dirty |= bit;
+            chunk.sync_dirty |= bit;
             self.dirty += 1;
             cache.frames.set_dirty(frame, true);
+        }
+    }
+
+    /// Ends the write-back of a page that the journal takes care of: it stays dirty until it is in
+    /// its place, but an eager sync need not log it again. A reservation is used up.
+    pub fn keep_dirty(&mut self, cache: &PageCache, lblk: u64) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let bit = 1u64 << (lblk % CHUNK);
+        if chunk.writeback & bit == 0 {
+            return;
+        }
+        let sync_dirty = chunk.sync_dirty & bit;
+        if chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
+        }
+        self.end_writeback(cache, lblk, false);
+        if let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) {
+            chunk.sync_dirty = chunk.sync_dirty & !bit | sync_dirty;
+        }
+    }
+
+    /// Pages of `from..to` that an eager sync has to log.
+    pub fn sync_dirty_in(&self, from: u64, to: u64) -> usize {
+        let chunks = self.chunks.range(from / CHUNK..);
+        let count = |(&number, chunk): (&u64, &Box<Chunk>)| {
+            (chunk.sync_dirty & chunk.dirty & mask(number, from, to)).count_ones() as usize
+        };
+        chunks.take_while(|(number, _)| **number * CHUNK < to).map(count).sum()
+    }
+
+    /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
+    /// [`PageTree::end_log`] each. The caller holds `io`, so that none is in write-back.
+    pub fn collect_sync(&mut self, from: u64, to: u64) -> Vec<Outgoing> {
+        let mut out = Vec::new();
+        for (&number, chunk) in self.chunks.range_mut(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            for at in bits(chunk.sync_dirty & chunk.dirty & mask(number, from, to)) {
+                let Some(page) = chunk.slots[at].as_ref() else { continue };
+                let bit = 1u64 << at;
+                chunk.sync_dirty &= !bit;
+                out.push(Outgoing {
+                    lblk: number * CHUNK + at as u64,
+                    data: Arc::clone(&page.data),
+                    delalloc: chunk.delalloc & bit != 0,
+                    sync_dirty: true,
+                });
+            }
+        }
+        out
+    }
+
+    /// Ends [`PageTree::collect_sync`] of one page. `logged`: a transaction has it, with its block;
+    /// otherwise it has to be logged again.
+    pub fn end_log(&mut self, lblk: u64, logged: bool) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let bit = 1u64 << (lblk % CHUNK);
+        if !logged {
+            chunk.sync_dirty |= bit & chunk.dirty;
+        } else if chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
         }
     }
 
@@ -397,6 +475,7 @@ impl PageTree {
         chunk.dirty &= !bit;
         chunk.writeback &= !bit;
         chunk.delalloc &= !bit;
+        chunk.sync_dirty &= !bit;
         if chunk.present == 0 {
             self.chunks.remove(&(lblk / CHUNK));
         }

@@ -1,0 +1,216 @@
+//! Eager sync: the changed data of one file and its part of the metadata, in one write.
+//!
+//! ```text
+//!   fsync  io locked -> pages changed since the last sync (snapshots; they stay dirty)
+//!          few:   one handle: blocks installed, i_disksize, data given to the journal
+//!          many:  write_back: data in place, installed after it (the commit flushes first)
+//!          -> Journal::sync(data blocks, inode slot): one burst, one flush
+//!
+//!   write-back of a page that the log holds
+//!          not changed since:  in place; that ends the log's obligation
+//!          changed since:      journaled again, since recovery would put the old copy over it
+//! ```
+//!
+//! Promises
+//! - Data goes to the log in the same indivisible set as the extents that lead to it, so no crash
+//!   shows blocks without their data. Extents of data that was written in place are committed after
+//!   a flush of that data.
+//! - A page that was logged is not logged again unless it was changed; in place it is written once,
+//!   by write-back or by the checkpoint.
+//! - fdatasync of an overwrite logs the data only.
+//!
+//! Locks: `io` is held from the snapshots to the end of the burst, so that truncation and
+//! write-back of this file see its blocks either in a committed transaction or not at all. Writers
+//! need neither. Tested in `tests/eager.rs`.
+
+use std::ops::Range;
+
+use crate::error::{FsError, Result};
+use crate::inode::{Dirty, Inode};
+use crate::options::SyncMode;
+use crate::pagecache::Outgoing;
+use crate::volume::Inner;
+use crate::writeback::Segment;
+use syncline_device::Kind;
+use syncline_jbd2::{Fate, InPlace, JournalError, Member};
+
+/// Pages that one handle gives to the journal during write-back.
+const PAGES_PER_HANDLE: usize = 64;
+
+impl Inner {
+    /// Makes the file durable: the blocks `range` of its data, and its inode, with `datasync` only
+    /// if that is needed to read the data back.
+    pub(crate) fn fsync_eager(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        datasync: bool,
+    ) -> Result<()> {
+        let journal = self.journal()?;
+        if !datasync || range.is_empty() {
+            self.write_lazy_times_of(inode)?;
+        }
+        let mut seeds = Vec::new();
+        let mut io = inode.io.lock();
+        if !range.is_empty() && !self.log_pages(inode, &range, &mut seeds)? {
+            drop(io);
+            self.write_back(inode, range.start, range.end, true)?;
+            io = inode.io.lock();
+        }
+        let changes = {
+            let st = inode.state.read();
+            if !datasync || journal.needs_commit(st.datasync_tid) {
+                let (block, offset) = self.inode_place(inode.ino)?;
+                seeds.push(Member::Slot { block, offset: offset as u32 });
+            }
+            st.data_changes
+        };
+        journal.sync(&seeds)?;
+        drop(io);
+        self.latch.check()?;
+        let mut st = inode.state.write();
+        if st.data_changes == changes {
+            // Nothing that fdatasync must keep was changed since the set was named.
+            st.datasync_tid = journal.committed_tid();
+        }
+        Ok(())
+    }
+
+    /// Gives the changed pages of a range to the journal. False: there are too many, nothing was
+    /// done. The caller holds `io`.
+    fn log_pages(
+        &self,
+        inode: &Inode,
+        range: &Range<u64>,
+        seeds: &mut Vec<Member>,
+    ) -> Result<bool> {
+        let from = range.start.min(self.first_unreached_block(inode));
+        let (size, mut batch) = {
+            let st = inode.state.read();
+            let mut tree = inode.pages.lock();
+            if tree.sync_dirty_in(from, range.end) > self.options.eager_threshold as usize {
+                return Ok(false);
+            }
+            (st.size, tree.collect_sync(from, range.end))
+        };
+        if batch.is_empty() {
+            return Ok(true);
+        }
+        self.zero_behind_end(&mut batch, size);
+        let (mut segments, mut installed) = (Vec::new(), 0);
+        let result = self
+            .plan(inode, &batch, &mut segments)
+            .and_then(|()| self.log_segments(inode, size, &batch, &segments, &mut installed));
+        let (done, undone) = segments.split_at(installed);
+        self.cancel(undone);
+        let logged_end = done.last().map_or(0, Segment::end);
+        for segment in done {
+            let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
+            seeds.extend(blocks.map(Member::Block));
+        }
+        let mut tree = inode.pages.lock();
+        for page in &batch {
+            tree.end_log(page.lblk, page.lblk < logged_end);
+        }
+        result
+    }
+
+    /// Installs the segments and journals their pages, in one handle.
+    fn log_segments(
+        &self,
+        inode: &Inode,
+        size: u64,
+        batch: &[Outgoing],
+        segments: &[Segment],
+        installed: &mut usize,
+    ) -> Result<bool> {
+        let changed = segments.iter().filter(|segment| !segment.is_plain()).count();
+        let credits = self.map_credits(&inode.state.read()) as usize * changed + batch.len() + 1;
+        if credits > self.journal()?.max_credits() as usize / 2 {
+            return Ok(false);
+        }
+        let mut h = self.start(credits as u32)?;
+        let mut st = inode.state.write();
+        let size_before = st.raw.i_size;
+        let kind = Kind::Data { inode: u64::from(inode.ino) };
+        let (mut result, mut pages) = (Ok(()), batch.iter());
+        for segment in segments {
+            result = self.install_one(&mut h, inode, &mut st, segment);
+            if result.is_err() {
+                break;
+            }
+            *installed += 1;
+            for (pblk, page) in (segment.pblk..).zip(pages.by_ref().take(segment.len as usize)) {
+                let joined = h.journal_data(pblk, page.data.clone(), kind);
+                // The blocks are part of the file by now: without their data nothing may commit.
+                joined.map_err(|err| self.fail_journal(err))?;
+            }
+            let end = segment.end().saturating_mul(self.block_size() as u64);
+            st.raw.i_size = st.raw.i_size.max(end.min(size));
+        }
+        // What was installed before an error is part of the file.
+        if changed > 0 || st.raw.i_size != size_before {
+            self.write_inode(&mut h, inode, &mut st, Dirty::Data)?;
+        }
+        result.map(|()| true)
+    }
+
+    fn fail_journal(&self, err: JournalError) -> FsError {
+        if let Some(journal) = self.journal.get() {
+            journal.abort(err.clone());
+        }
+        let err = FsError::from(err);
+        self.latch.set(&err);
+        err
+    }
+
+    /// Sends the pages of a batch to their places; in eager mode only those that have to go there,
+    /// `fates` says which. The others are in place already or given to the journal.
+    pub(crate) fn place(
+        &self,
+        inode: &Inode,
+        batch: &[Outgoing],
+        segments: &[Segment],
+        sync: bool,
+        fates: &mut Vec<Fate>,
+    ) -> Result<()> {
+        if self.options.sync != SyncMode::Eager {
+            return self.send(inode, batch, segments, sync, &[]);
+        }
+        let mut targets = Vec::with_capacity(batch.len());
+        for segment in segments {
+            let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
+            targets.extend(blocks.map(|block| (block, segment.is_plain())));
+        }
+        let pages: Vec<InPlace> = (batch.iter().zip(&targets))
+            .map(|(page, (block, plain))| InPlace {
+                block: *block,
+                image: page.data.clone(),
+                newer: page.sync_dirty || !plain,
+            })
+            .collect();
+        let journal = self.journal()?;
+        *fates = journal.begin_in_place(&pages)?;
+        self.journal_again(inode, &pages, fates)?;
+        self.send(inode, batch, segments, sync, fates)?;
+        journal.end_in_place(&pages);
+        Ok(())
+    }
+
+    /// Journals the pages that must not be written over their older copies, in the set of the
+    /// inode: whatever shows them is not durable without them.
+    fn journal_again(&self, inode: &Inode, pages: &[InPlace], fates: &[Fate]) -> Result<()> {
+        let chosen = pages.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Log);
+        let chosen: Vec<&InPlace> = chosen.map(|(page, _)| page).collect();
+        let kind = Kind::Data { inode: u64::from(inode.ino) };
+        for pages in chosen.chunks(PAGES_PER_HANDLE) {
+            let mut h = self.start(1 + pages.len() as u32)?;
+            let mut st = inode.state.write();
+            for page in pages {
+                h.journal_data(page.block, page.image.clone(), kind)?;
+            }
+            self.write_inode(&mut h, inode, &mut st, Dirty::Data)?;
+        }
+        Ok(())
+    }
+}

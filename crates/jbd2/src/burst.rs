@@ -1,0 +1,97 @@
+//! Eager sync: the indivisible sets of a few files go to the log as one write and one flush.
+//!
+//! ```text
+//!  fsync A --\                        |  token free: one caller leads
+//!  fsync B ----> queue of members ----+-> lock, wait for handles, take the sets, unlock
+//!  fsync C --/     (while a burst is  |   [descriptor][copies]...[commit]  one sequential write
+//!                   in flight)        |   flush                            all of them return
+//! ```
+//!
+//! Promises
+//! - When [`Journal::sync`] returns, the sets of its members, as they were when it was called, are
+//!   durable, and so is everything written to the device before the call.
+//! - One transaction is in flight at a time: what comes meanwhile waits for the next burst, all of
+//!   it together.
+//! - The running transaction goes on: its other sets are not written and not waited for.
+//! - A set that depends on data written in place is preceded by a flush, unless one has happened
+//!   since ([`crate::Handle::require_flush`]).
+//!
+//! A burst leaves the block images it logged as the "logged image" of blocks that other sets have
+//! changed as well (`isets.rs`). Tested in `tests/eager.rs`.
+
+use parking_lot::MutexGuard;
+
+use crate::journal::{Journal, State};
+use crate::transaction::Frozen;
+use crate::{JournalError, Member, Tid};
+
+impl Journal {
+    /// Makes the sets that hold `seeds` durable, and everything that was written to the device
+    /// before. Members that are in no set (nothing changed since the last commit) cost nothing; the
+    /// device is flushed in any case.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn sync(&self, seeds: &[Member]) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        state.check()?;
+        let batch = state.batch;
+        state.queue.extend_from_slice(seeds);
+        loop {
+            state.check()?;
+            if state.batches_done > batch {
+                return Ok(());
+            }
+            if state.committing.is_some() {
+                self.changed.wait(&mut state);
+            } else {
+                self.lead(&mut state)?;
+            }
+        }
+    }
+
+    /// Writes one burst for everybody who waits.
+    fn lead(&self, state: &mut MutexGuard<'_, State>) -> Result<(), JournalError> {
+        let before = state.committed_tid;
+        self.lock_running(state, before)?;
+        let batch = state.batch;
+        state.batch += 1;
+        let (frozen, tid) = self.take_sets(state);
+        self.note_frozen(state, &frozen);
+        self.changed.notify_all();
+        let has_record = frozen.has_record();
+        let mut placed = None;
+        if has_record {
+            match self.write_frozen(state, &frozen) {
+                Ok(place) => placed = Some(place),
+                Err(error) => return Err(self.fail_commit(state, frozen, error)),
+            }
+        } else if let Err(error) = MutexGuard::unlocked(state, || self.flush()) {
+            return Err(self.fail_commit(state, frozen, error));
+        }
+        let callbacks = self.publish(state, frozen, placed);
+        MutexGuard::unlocked(state, || callbacks.into_iter().for_each(|f| f()));
+        state.committing = None;
+        state.committed_tid = tid.unwrap_or(before);
+        state.batches_done = batch + 1;
+        self.changed.notify_all();
+        if has_record {
+            self.lazy_tail(state)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the sets that were asked for and unlocks the running transaction, or, where sets
+    /// cannot be told apart, takes all of it; then with its number.
+    fn take_sets(&self, state: &mut MutexGuard<'_, State>) -> (Frozen, Option<Tid>) {
+        let seeds = std::mem::take(&mut state.queue);
+        let host = self.host.lock().clone();
+        let Some(running) = &mut state.running else { return (Frozen::default(), None) };
+        if let Some(frozen) = running.transaction.freeze_sets(&seeds, host.as_deref()) {
+            running.locked = false;
+            return (frozen, None);
+        }
+        let Some(running) = state.running.take() else { return (Frozen::default(), None) };
+        (running.transaction.freeze(), Some(running.transaction.tid))
+    }
+}

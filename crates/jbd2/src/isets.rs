@@ -1,0 +1,338 @@
+//! Indivisible sets: which changes of the running transaction must reach the log together.
+//!
+//! ```text
+//!   operation (handle)                       set of the running transaction
+//!   members   exclusive blocks, slots   --+
+//!   deltas    of shared blocks            |--> sets that share a member are one
+//!   callbacks, freed blocks             --+
+//!
+//!   shared block:  logged image --(deltas of the sets that are committed)--> next logged image
+//!                     \---------(deltas of all sets)---------------------> newest contents
+//! ```
+//!
+//! Directory, extent, xattr blocks and inode slots are members: operations that touch the same one
+//! are recovered together. Bitmaps, group descriptors, inode table blocks and orphan file blocks
+//! hold what belongs to many files: for each of them the image that recovery would give is kept
+//! beside the newest contents, and each set knows which bits, counters and slots are its own. So
+//! two files that only share such blocks are independent (JBD2 itself knows blocks only).
+//!
+//! Promises
+//! - Closed: whatever two operations both touched links them, by [`Member`].
+//! - Bits and slots belong to one set at a time, since a freed block or inode is not reused before
+//!   the set that freed it is durable. Counters add up in any order.
+//! - Where a corrupt file system uses one block in both ways, everything is committed at once.
+//!
+//! Assumptions: no handle is open while sets are taken. Tested below and in `tests/eager.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::transaction::Callback;
+
+/// What links operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Member {
+    /// A block that belongs to one file: directory, extents, xattrs, journaled data.
+    Block(u64),
+    /// A part of a shared block that belongs to one file: an inode, an orphan file entry.
+    Slot {
+        /// The block.
+        block: u64,
+        /// First byte of the slot.
+        offset: u32,
+    },
+}
+
+/// What an operation did to a group descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Change of `bg_free_blocks_count`.
+    pub free_blocks: i64,
+    /// Change of `bg_free_inodes_count`.
+    pub free_inodes: i64,
+    /// Change of `bg_used_dirs_count`.
+    pub used_dirs: i64,
+    /// Bits of `bg_flags` that were cleared.
+    pub flags_cleared: u16,
+    /// `bg_itable_unused` is at most this.
+    pub itable_unused_max: Option<u32>,
+}
+
+impl Counters {
+    fn add(&mut self, other: &Counters) {
+        self.free_blocks += other.free_blocks;
+        self.free_inodes += other.free_inodes;
+        self.used_dirs += other.used_dirs;
+        self.flags_cleared |= other.flags_cleared;
+        self.itable_unused_max = match (self.itable_unused_max, other.itable_unused_max) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+/// What one set changed in a shared block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Delta {
+    /// First byte and length of slots.
+    Slots(BTreeSet<(u32, u32)>),
+    /// First bit and length of runs.
+    Bits(Vec<(u32, u32)>),
+    /// Counters by group.
+    Groups(BTreeMap<u32, Counters>),
+}
+
+impl Delta {
+    /// Takes the other in. False: they are not of one kind.
+    fn merge(&mut self, other: Delta) -> bool {
+        match (self, other) {
+            (Delta::Slots(mine), Delta::Slots(theirs)) => mine.extend(theirs),
+            (Delta::Bits(mine), Delta::Bits(theirs)) => mine.extend(theirs),
+            (Delta::Groups(mine), Delta::Groups(theirs)) => {
+                for (group, counters) in theirs {
+                    mine.entry(group).or_default().add(&counters);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Copies slots or bits from `newest`. Counters are the file system's business.
+    pub(crate) fn copy(&self, newest: &[u8], into: &mut [u8]) {
+        match self {
+            Delta::Slots(slots) => {
+                for &(offset, len) in slots {
+                    let range = offset as usize..offset as usize + len as usize;
+                    if let (Some(to), Some(from)) = (into.get_mut(range.clone()), newest.get(range))
+                    {
+                        to.copy_from_slice(from);
+                    }
+                }
+            }
+            Delta::Bits(runs) => {
+                for &(first, len) in runs {
+                    copy_bits(newest, into, first, len);
+                }
+            }
+            Delta::Groups(_) => {}
+        }
+    }
+}
+
+fn copy_bits(from: &[u8], into: &mut [u8], first: u32, len: u32) {
+    let end = first.saturating_add(len);
+    let mut bit = first;
+    while bit < end {
+        let at = (bit / 8) as usize;
+        let (Some(to), Some(new)) = (into.get_mut(at), from.get(at)) else { return };
+        let low = bit % 8;
+        let high = (end - (bit - low)).min(8);
+        let mask = ((1u16 << high) - (1u16 << low)) as u8;
+        *to = *to & !mask | *new & mask;
+        bit += high - low;
+    }
+}
+
+/// Something to run once a set is durable.
+pub(crate) struct Release {
+    pub(crate) run: Callback,
+    /// First block and number of blocks that it gives away: held back while the log has a live
+    /// copy of one.
+    pub(crate) range: Option<(u64, u64)>,
+}
+
+/// One set; also what one operation has gathered so far.
+#[derive(Default)]
+pub(crate) struct Iset {
+    pub(crate) members: BTreeSet<Member>,
+    pub(crate) shared: BTreeMap<u64, Delta>,
+    pub(crate) callbacks: Vec<Release>,
+    pub(crate) forgotten: BTreeSet<u64>,
+    /// Number of the device flush that has to be over before this may be committed; 0: none.
+    pub(crate) flush: u64,
+    /// Two kinds of use met in one block.
+    pub(crate) mixed: bool,
+}
+
+impl Iset {
+    fn is_empty(&self) -> bool {
+        self.members.is_empty()
+            && self.shared.is_empty()
+            && self.callbacks.is_empty()
+            && self.forgotten.is_empty()
+            && self.flush == 0
+    }
+
+    fn weight(&self) -> usize {
+        self.members.len() + self.shared.len() + self.callbacks.len()
+    }
+
+    /// Adds a change of a shared block.
+    pub(crate) fn change(&mut self, block: u64, delta: Delta) {
+        match self.shared.get_mut(&block) {
+            Some(mine) => self.mixed |= !mine.merge(delta),
+            None => {
+                self.shared.insert(block, delta);
+            }
+        }
+    }
+
+    /// Takes another set in; calls `both` for each shared block that both had changed.
+    fn absorb(&mut self, other: Iset, mut both: impl FnMut(u64)) {
+        self.members.extend(other.members);
+        for (block, delta) in other.shared {
+            if self.shared.contains_key(&block) {
+                both(block);
+            }
+            self.change(block, delta);
+        }
+        self.callbacks.extend(other.callbacks);
+        self.forgotten.extend(other.forgotten);
+        self.flush = self.flush.max(other.flush);
+        self.mixed |= other.mixed;
+    }
+}
+
+/// A shared block of the running transaction.
+pub(crate) struct Logged {
+    /// What recovery would give.
+    pub(crate) image: Arc<[u8]>,
+    /// Sets with changes of it.
+    pub(crate) uses: u32,
+}
+
+/// The sets of the running transaction.
+#[derive(Default)]
+pub(crate) struct Isets {
+    of: BTreeMap<Member, u64>,
+    pub(crate) sets: BTreeMap<u64, Iset>,
+    next: u64,
+    pub(crate) logged: BTreeMap<u64, Logged>,
+    /// Some block is used in two ways: sets cannot be told apart any more.
+    pub(crate) mixed: bool,
+}
+
+impl Isets {
+    /// An operation ended.
+    pub(crate) fn close(&mut self, op: Iset) {
+        if op.is_empty() {
+            return;
+        }
+        let ids: BTreeSet<u64> =
+            op.members.iter().filter_map(|m| self.of.get(m).copied()).collect();
+        let weight = |id: &u64| self.sets.get(id).map_or(0, Iset::weight);
+        let target = ids.iter().copied().max_by_key(weight).unwrap_or_else(|| {
+            self.next += 1;
+            self.next
+        });
+        for block in op.shared.keys() {
+            self.count(*block, 1);
+        }
+        self.add(target, op);
+        for id in ids.into_iter().filter(|id| *id != target) {
+            if let Some(other) = self.sets.remove(&id) {
+                self.add(target, other);
+            }
+        }
+    }
+
+    fn add(&mut self, target: u64, other: Iset) {
+        for member in &other.members {
+            self.of.insert(*member, target);
+        }
+        let mut both = Vec::new();
+        let set = self.sets.entry(target).or_default();
+        set.absorb(other, |block| both.push(block));
+        self.mixed |= set.mixed;
+        for block in both {
+            self.count(block, -1);
+        }
+    }
+
+    fn count(&mut self, block: u64, by: i32) {
+        match self.logged.get_mut(&block) {
+            Some(logged) => logged.uses = logged.uses.saturating_add_signed(by),
+            None => self.mixed = true,
+        }
+    }
+
+    /// Takes the sets of `seeds` out, as one. Shared blocks are no longer counted for it.
+    pub(crate) fn take(&mut self, seeds: &[Member]) -> Iset {
+        let ids: BTreeSet<u64> = seeds.iter().filter_map(|m| self.of.get(m).copied()).collect();
+        let mut all = Iset::default();
+        for id in ids {
+            let Some(set) = self.sets.remove(&id) else { continue };
+            for member in &set.members {
+                self.of.remove(member);
+            }
+            for block in set.shared.keys() {
+                self.count(*block, -1);
+            }
+            all.absorb(set, |_| {});
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(blocks: &[u64], slots: &[u32]) -> Iset {
+        let mut op = Iset::default();
+        op.members.extend(blocks.iter().map(|b| Member::Block(*b)));
+        for &offset in slots {
+            op.members.insert(Member::Slot { block: 9, offset });
+            op.change(9, Delta::Slots(BTreeSet::from([(offset, 4)])));
+        }
+        op
+    }
+
+    fn sets() -> Isets {
+        let mut sets = Isets::default();
+        sets.logged.insert(9, Logged { image: Arc::from([0u8; 64].as_slice()), uses: 0 });
+        sets
+    }
+
+    #[test]
+    fn operations_that_share_a_member_are_one_set_and_others_are_not() {
+        let mut sets = sets();
+        sets.close(op(&[1], &[0]));
+        sets.close(op(&[2], &[4]));
+        sets.close(op(&[3], &[8]));
+        assert_eq!((sets.sets.len(), sets.logged[&9].uses), (3, 3));
+        sets.close(op(&[1, 2], &[]));
+        assert_eq!((sets.sets.len(), sets.logged[&9].uses), (2, 2));
+        let taken = sets.take(&[Member::Block(2)]);
+        assert_eq!(taken.members.len(), 4);
+        assert_eq!(taken.shared[&9], Delta::Slots(BTreeSet::from([(0, 4), (4, 4)])));
+        assert_eq!((sets.sets.len(), sets.logged[&9].uses), (1, 1));
+        assert!(sets.take(&[Member::Block(1)]).is_empty(), "an empty set goes");
+        assert!(!sets.mixed);
+    }
+
+    #[test]
+    fn two_kinds_of_use_of_one_block_are_noticed() {
+        let mut sets = sets();
+        sets.close(op(&[], &[0]));
+        let mut other = op(&[], &[0]);
+        other.change(9, Delta::Bits(vec![(0, 1)]));
+        sets.close(other);
+        assert!(sets.mixed);
+    }
+
+    #[test]
+    fn bits_are_copied_exactly() {
+        for first in 0..20u32 {
+            for len in 0..30u32 {
+                let mut into = [0u8; 8];
+                copy_bits(&[0xff; 8], &mut into, first, len);
+                for bit in 0..64 {
+                    let set = into[bit as usize / 8] & 1 << (bit % 8) != 0;
+                    assert_eq!(set, bit >= first && bit < first + len, "{first}+{len}: {bit}");
+                }
+            }
+        }
+    }
+}
