@@ -172,6 +172,7 @@ impl Simulation<'_> {
     fn config(&self, entry: &Entry) -> Config {
         let sync = match self.mount.sync {
             SyncMode::Ordered => "ordered",
+            SyncMode::Eager => "eager",
         };
         Config {
             sync: Some(sync.to_owned()),
