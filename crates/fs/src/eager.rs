@@ -65,7 +65,8 @@ impl Inner {
             }
             st.data_changes
         };
-        journal.sync(&seeds)?;
+        // What has no data outside of the journal needs no flush without a commit.
+        journal.sync(&seeds, !range.is_empty())?;
         drop(io);
         self.latch.check()?;
         let mut st = inode.state.write();

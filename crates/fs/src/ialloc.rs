@@ -276,11 +276,14 @@ impl Inner {
             desc.bg_inode_bitmap_csum = crc;
         })?;
         hint.first_free = hint.first_free.min(index);
-        self.ialloc.freed.lock().insert(ino, h.tid());
-        let freed = Arc::clone(&self.ialloc.freed);
-        h.on_commit(Box::new(move || {
-            freed.lock().remove(&ino);
-        }));
+        // In eager mode the slot itself links the old file with the next: they commit together.
+        if !h.is_eager() {
+            self.ialloc.freed.lock().insert(ino, h.tid());
+            let freed = Arc::clone(&self.ialloc.freed);
+            h.on_commit(Box::new(move || {
+                freed.lock().remove(&ino);
+            }));
+        }
         self.ialloc.free_inodes.fetch_add(1, Ordering::Relaxed);
         if is_dir {
             self.ialloc.used_dirs.fetch_sub(1, Ordering::Relaxed);

@@ -6,9 +6,10 @@ mod file_io_support;
 use eager_support::{BLOCK, Model, Play, short_log};
 use file_io_support::{Bed, bytes, random, spec};
 use std::sync::Arc;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, StateId};
+use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
 use syncline_device::{
-    BlockDevice, Clock, FileMirror, MemoryDevice, RecordingDevice, VirtualClock,
+    BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, Latencies, LatencyDevice,
+    MemoryDevice, OpClass, RecordingDevice, VirtualClock, WallClock,
 };
 use syncline_fs::{Create, MountOptions, Volume};
 use syncline_testkit::{ImageSpec, TempImage, e2fsck_clean, e2fsck_preen};
@@ -124,11 +125,12 @@ struct Case {
     base: MemoryDevice,
 }
 
-fn case(seed: u64, steps: usize, ring: u32, features: &str) -> Case {
+fn case(seed: u64, steps: usize, ring: u32, features: &str, lie: Lie) -> Case {
     println!("seed {seed}, {steps} steps, ring of {ring} blocks, features {features:?}");
     let spec = ImageSpec { features: features.into(), size_bytes: 24 << 20, ..spec(4096) };
     let (image, base) = short_log(&spec, ring);
-    let dev = Arc::new(CrashDevice::new(&base, CrashOptions { fua: false, ..Default::default() }));
+    let dev =
+        Arc::new(CrashDevice::new(&base, CrashOptions { fua: false, lie, ..Default::default() }));
     let options = "sync=eager,cache=4M,eager_threshold=10";
     let mut play = Play::new(Arc::clone(&dev) as Arc<dyn BlockDevice>, options, seed);
     play.mark_on(Arc::clone(&dev));
@@ -197,7 +199,71 @@ fn every_crash_keeps_what_was_synced() {
     let states = from_env("SYNCLINE_EAGER_STATES", 400);
     let seed = from_env("SYNCLINE_EAGER_SEED", 11);
     let features = if seed % 2 == 0 { "^orphan_file" } else { "" };
-    explore(&case(seed, 150, 480, features), states, states / 6, command);
+    explore(&case(seed, 150, 480, features, Lie::None), states, states / 6, command);
+}
+
+#[test]
+fn a_device_that_lies_about_flushes_is_caught() {
+    let case = case(14, 100, 480, "", Lie::EveryFlush);
+    let summary = syncline_crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
+        case.judge_ours(state, "sync=eager")
+    });
+    assert!(!summary.failures.is_empty(), "the judge sees nothing: {summary}");
+}
+
+#[test]
+fn after_a_failed_write_or_flush_no_sync_succeeds() {
+    for (class, from) in [(OpClass::Write, 1), (OpClass::Flush, 1), (OpClass::Write, 2)] {
+        let bed = Bed::new(&spec(4096), 2);
+        let dev = Arc::new(FailingDevice::new(Arc::clone(&bed.dev)));
+        let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, EAGER);
+        let (a, b) = (bed.file(&volume, 0), bed.file(&volume, 1));
+        volume.write(&a, 0, &bytes(1, 3 * BLOCK)).expect("write");
+        volume.fsync(&a, false).expect("fsync");
+        dev.arm(FaultPlan::once(class, from));
+        let mut failed = false;
+        for n in 0..4 {
+            for file in [&a, &b] {
+                let wrote = volume.write(file, 0, &[n; BLOCK]);
+                let synced = wrote.and_then(|_| volume.fsync(file, n % 2 == 0));
+                assert!(!failed || synced.is_err(), "{class:?} {from}: success after a failure");
+                failed |= synced.is_err();
+            }
+        }
+        assert!(failed, "{class:?} {from}");
+    }
+}
+
+#[test]
+fn eight_threads_share_bursts() {
+    let bed = Bed::new(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 0);
+    let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+    let ns = 5_000_000;
+    let latencies = Latencies { flush_ns: ns, ..Latencies::default() };
+    let dev = LatencyDevice::new(Arc::clone(&bed.dev), Arc::clone(&clock), latencies);
+    let options = MountOptions::parse(EAGER).expect("known options");
+    let volume = Volume::mount(Arc::new(dev), clock, options).expect("mount");
+    let rate = |threads: usize| {
+        let started = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for t in 0..threads {
+                let volume = &volume;
+                scope.spawn(move || {
+                    for n in 0..20 {
+                        let file = create(volume, "/", &format!("t{threads}-{t}-{n}"));
+                        volume.write(&file, 0, &[t as u8; BLOCK]).expect("write");
+                        volume.fsync(&file, false).expect("fsync");
+                    }
+                });
+            }
+        });
+        threads as f64 * 20.0 / started.elapsed().as_secs_f64()
+    };
+    let (one, eight) = (rate(1), rate(8));
+    println!("one thread: {one:.0}/s, eight: {eight:.0}/s");
+    assert!(eight >= 3.0 * one, "one thread: {one:.0}/s, eight: {eight:.0}/s");
+    volume.unmount().expect("unmount");
+    bed.judge();
 }
 
 #[test]

@@ -27,16 +27,18 @@ use crate::{JournalError, Member, Tid};
 
 impl Journal {
     /// Makes the sets that hold `seeds` durable, and everything that was written to the device
-    /// before. Members that are in no set (nothing changed since the last commit) cost nothing; the
-    /// device is flushed in any case.
+    /// before. Members that are in no set (nothing changed since the last commit) cost nothing. If
+    /// that leaves nothing to write the device is flushed only with `flush`: for data that was
+    /// written in place.
     ///
     /// # Errors
     /// As [`Journal::commit`].
-    pub fn sync(&self, seeds: &[Member]) -> Result<(), JournalError> {
+    pub fn sync(&self, seeds: &[Member], flush: bool) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         state.check()?;
         let batch = state.batch;
         state.queue.extend_from_slice(seeds);
+        state.queue_flush |= flush;
         loop {
             state.check()?;
             if state.batches_done > batch {
@@ -56,6 +58,7 @@ impl Journal {
         self.lock_running(state, before)?;
         let batch = state.batch;
         state.batch += 1;
+        let flush = std::mem::take(&mut state.queue_flush);
         let (frozen, tid) = self.take_sets(state);
         self.note_frozen(state, &frozen);
         self.changed.notify_all();
@@ -66,7 +69,7 @@ impl Journal {
                 Ok(place) => placed = Some(place),
                 Err(error) => return Err(self.fail_commit(state, frozen, error)),
             }
-        } else if let Err(error) = MutexGuard::unlocked(state, || self.flush()) {
+        } else if flush && let Err(error) = MutexGuard::unlocked(state, || self.flush()) {
             return Err(self.fail_commit(state, frozen, error));
         }
         let callbacks = self.publish(state, frozen, placed);

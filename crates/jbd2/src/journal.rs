@@ -217,6 +217,8 @@ pub(crate) struct State {
     pub(crate) turns: u64,
     /// What [`Journal::sync`] was asked for and nobody has taken up.
     pub(crate) queue: Vec<Member>,
+    /// Whether one of those callers needs a flush even if there is nothing to log.
+    pub(crate) queue_flush: bool,
     /// Number of the burst that will take up `queue`, and how many are done.
     pub(crate) batch: u64,
     pub(crate) batches_done: u64,
