@@ -17,7 +17,8 @@
 //!   since ([`crate::Handle::require_flush`]).
 //!
 //! A burst leaves the block images it logged as the "logged image" of blocks that other sets have
-//! changed as well (`isets.rs`). Tested in `tests/eager.rs`.
+//! changed as well (`isets.rs`). Tested in the file system's
+//! `tests/eager.rs`.
 
 use parking_lot::MutexGuard;
 

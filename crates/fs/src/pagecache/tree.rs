@@ -380,11 +380,15 @@ impl PageTree {
 
     /// Pages of `from..to` that an eager sync has to log.
     pub fn sync_dirty_in(&self, from: u64, to: u64) -> usize {
-        let chunks = self.chunks.range(from / CHUNK..);
-        let count = |(&number, chunk): (&u64, &Box<Chunk>)| {
-            (chunk.sync_dirty & chunk.dirty & mask(number, from, to)).count_ones() as usize
-        };
-        chunks.take_while(|(number, _)| **number * CHUNK < to).map(count).sum()
+        let mut pages = 0;
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            let due = chunk.sync_dirty & chunk.dirty & mask(number, from, to);
+            pages += due.count_ones() as usize;
+        }
+        pages
     }
 
     /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
