@@ -71,7 +71,8 @@ pub fn put_crc(data: &mut [u8], field: usize, crc: u32) {
     bytes::put_le32(data, field, crc);
 }
 
-/// What each bit of a four-byte field with `after` bytes behind it does to a crc32c, in echelon form.
+/// What each bit of a four-byte field with `after` bytes behind it does to a crc32c, in echelon
+/// form.
 type Basis = [(u32, u32); 32];
 
 /// The [`Basis`] for a field. The first one asked for is kept: that is the superblock's, which is

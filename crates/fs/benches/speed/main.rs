@@ -115,6 +115,9 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
     }
 }
 
+/// A subject by name, or why it cannot run here.
+type Column = (&'static str, Result<Box<dyn Subject>, String>);
+
 fn main() {
     let mut sizes = Sizes::default();
     let mut rounds = 3;
@@ -136,7 +139,7 @@ fn main() {
             }
         }
     }
-    let mut subjects: Vec<(&str, Result<Box<dyn Subject>, String>)> = vec![
+    let mut subjects: Vec<Column> = vec![
         ("ours", Ok(Box::new(ours::Ours))),
         ("kernel", kernel::Kernel::new().map(|subject| Box::new(subject) as _)),
         ("libext2fs", libext2fs::Library::new().map(|subject| Box::new(subject) as _)),
