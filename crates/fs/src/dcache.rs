@@ -1,7 +1,7 @@
 //! Names that were looked up before, so that the next lookup reads no directory block.
 //!
 //! ```text
-//!   hash of (directory, name) --> Shard { young, old } --> Entry { directory, name, inode or none }
+//!   hash of (directory, name) --> Shard { young, old } --> Entry { directory, name, inode? }
 //!         young is full:  old is forgotten, young becomes old        a hit in old moves to young
 //! ```
 //!
