@@ -214,7 +214,9 @@ impl Journal {
         }
         let place = self.ring_advance(first_block, len.saturating_sub(1));
         if !state.blanks.is_known(place) {
-            let blanks = MutexGuard::unlocked(state, || self.look_ahead(place))?;
+            // A log that cannot be read can still be written: what is unknown is guarded.
+            let looked = MutexGuard::unlocked(state, || self.look_ahead(place));
+            let blanks = looked.unwrap_or_default();
             for (block, blank) in (place..).zip(blanks) {
                 // What was written meanwhile is known better.
                 if !state.blanks.is_known(block) {

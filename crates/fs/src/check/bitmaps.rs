@@ -108,11 +108,10 @@ fn next_difference(map: &[u8], marks: &[u8], at: u32, blocks: u32) -> Option<(u3
         if start >= blocks {
             return None;
         }
-        let used = bitmap::test(marks, start);
-        let alike = |bit: &u32| {
-            bitmap::test(map, *bit) != bitmap::test(marks, *bit)
-                && bitmap::test(marks, *bit) == used
-        };
+        // Of a group without marks nothing is in use; `bitmap::test` would say the opposite.
+        let set = |bits: &[u8], bit: u32| byte(bits, (bit / 8) as usize) >> (bit % 8) & 1 != 0;
+        let used = set(marks, start);
+        let alike = |bit: &u32| set(map, *bit) != set(marks, *bit) && set(marks, *bit) == used;
         let len = (start..blocks).take_while(alike).count() as u32;
         return Some((start, start + len, used));
     }

@@ -48,6 +48,12 @@ impl Checker<'_> {
         if view.indexed() && index.is_none() {
             return Ok(());
         }
+        // A size beyond the volume is one finding, not one for each block of it.
+        if u64::from(view.blocks()) > vol.geo.blocks_count {
+            let what = format!("the directory claims {} blocks", view.blocks());
+            self.note(Some(ino), None, what);
+            return Ok(());
+        }
         let mut names = Vec::new();
         for lblk in 0..view.blocks() {
             let role = match &index {
