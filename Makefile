@@ -10,8 +10,8 @@
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
 
-# The journal modes of the demo: `ordered`, or a list.
-DEMO_SYNC ?= ordered
+# What the demo compares: one sync mode, or a list.
+DEMO_SYNC ?= ordered,eager
 DEVICE ?= nexus7-emmc
 SECONDS ?= 60
 OPS ?= 200000

@@ -34,8 +34,9 @@
 //! The writer produces what the kernel's data=ordered journal produces: checksums v3 (or none),
 //! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one
 //! burst with one flush, and [`Journal::sync`] commits a part of the running transaction: the
-//! operations that belong together with a file's (`isets.rs`, `burst.rs`, `in_place.rs`). The reader takes v1, v2 and v3, 32 and 64 bit, async commit.
-//! Tested in `tests/`: judged by e2fsck, debugfs and kernel mounts, not by this crate's own reader.
+//! operations that belong together with a file's (`isets.rs`, `burst.rs`, `in_place.rs`). The
+//! reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: judged by e2fsck,
+//! debugfs and kernel mounts, not by this crate's own reader.
 
 #![forbid(unsafe_code)]
 
