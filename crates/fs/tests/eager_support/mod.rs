@@ -246,7 +246,7 @@ impl Play {
     }
 
     fn leaf(path: &str) -> &[u8] {
-        path[path.rfind('/').expect("a path") + 1..].as_bytes()
+        &path.as_bytes()[path.rfind('/').expect("a path") + 1..]
     }
 
     fn open(&mut self, path: &str) -> (InodeRef, u64) {
