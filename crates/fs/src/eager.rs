@@ -100,7 +100,7 @@ impl Inner {
         self.zero_behind_end(&mut batch, size);
         let (mut segments, mut installed) = (Vec::new(), 0);
         let result = self
-            .plan(inode, &batch, &mut segments)
+            .plan(inode, &batch, true, &mut segments)
             .and_then(|()| self.log_segments(inode, size, &batch, &segments, &mut installed));
         let (done, undone) = segments.split_at(installed);
         self.cancel(undone);

@@ -133,7 +133,7 @@ impl Inner {
         // Eager mode: what became of each page. Empty otherwise: all were written.
         let mut fates = Vec::new();
         let result = self
-            .plan(inode, &batch, &mut segments)
+            .plan(inode, &batch, false, &mut segments)
             .and_then(|()| self.place(inode, &batch, &segments, sync, &mut fates))
             .and_then(|()| self.install(inode, &segments, size, &mut installed));
         let (done, undone) = segments.split_at(installed);
@@ -164,11 +164,12 @@ impl Inner {
     }
 
     /// Finds or allocates a place for every page of the batch. What `segments` holds after an error
-    /// has to be cancelled.
+    /// has to be cancelled. `to_log`: the data goes to the log, not in place.
     pub(crate) fn plan(
         &self,
         inode: &Inode,
         batch: &[Outgoing],
+        to_log: bool,
         segments: &mut Vec<Segment>,
     ) -> Result<()> {
         let mut rest = batch;
@@ -179,7 +180,7 @@ impl Inner {
             };
             let len = (0..).zip(rest).take_while(|(i, page)| same(*i, page)).count();
             for run in self.map_range(inode, first.lblk, first.lblk + len as u64)? {
-                self.plan_mapped(inode, &run, first.delalloc, segments)?;
+                self.plan_mapped(inode, &run, (first.delalloc, to_log), segments)?;
             }
             rest = &rest[len..];
         }
@@ -190,11 +191,11 @@ impl Inner {
         &self,
         inode: &Inode,
         run: &Run,
-        reserved: bool,
+        (reserved, to_log): (bool, bool),
         segments: &mut Vec<Segment>,
     ) -> Result<()> {
         let after = match (run.is_hole(), run.unwritten) {
-            (true, _) => return self.plan_hole(inode, run, reserved, segments),
+            (true, _) => return self.plan_hole(inode, run, (reserved, to_log), segments),
             (false, true) => After::Convert,
             (false, false) => After::Nothing,
         };
@@ -209,7 +210,7 @@ impl Inner {
         &self,
         inode: &Inode,
         hole: &Run,
-        reserved: bool,
+        (reserved, to_log): (bool, bool),
         segments: &mut Vec<Segment>,
     ) -> Result<()> {
         let source = match reserved {
@@ -222,9 +223,13 @@ impl Inner {
             let goal = before.map(|last| last.pblk + u64::from(last.len));
             let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
             let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
-            let range = {
-                let st = inode.state.read();
-                self.allocate_blocks(inode, &st, (at, want), source, goal)?
+            let claimed = (reserved && to_log).then(|| self.balloc.claim(inode.ino, want));
+            let (range, source) = match claimed.flatten() {
+                Some(claimed) => claimed,
+                None => {
+                    let st = inode.state.read();
+                    (self.allocate_blocks(inode, &st, (at, want), source, goal)?, source)
+                }
             };
             let (pblk, len, after) = (range.start, range.len, After::Install(source));
             segments.push(Segment { lblk, pblk, len, after, reserved });

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use syncline_device::Kind;
 
-use crate::buffer::zeroed;
+use crate::buffer::{BufferState, zeroed};
 use crate::isets::{Counters, Delta, Iset, Member, Release};
 use crate::journal::Journal;
 use crate::transaction::Transaction;
@@ -44,10 +44,9 @@ impl Handle {
         self.journal.check_block(block)?;
         let buffer = self.journal.buffers().buffer(block);
         let mut state = buffer.lock();
-        if state.data.is_none() {
-            self.journal.buffers().load(block, &mut state)?;
-        }
-        self.transaction.join(&buffer, &mut state)?;
+        let base = self.journal.buffers().load(block, &mut state)?;
+        let base = self.base(&state, base);
+        self.transaction.join_owned(&buffer, &mut state, base)?;
         self.touch(block);
         Ok(f(state.bytes_mut().expect("the block was loaded above under this lock")))
     }
@@ -80,15 +79,14 @@ impl Handle {
         self.journal.check_block(block)?;
         let buffer = self.journal.buffers().buffer(block);
         let mut state = buffer.lock();
-        if state.data.is_none() {
-            self.journal.buffers().load(block, &mut state).map_err(JournalError::from)?;
-        }
+        let base = self.journal.buffers().load(block, &mut state).map_err(JournalError::from)?;
+        let base = self.base(&state, base);
         let bytes = state.unchecked_mut().expect("the block was loaded above under this lock");
         let part = bytes.get_mut(range.clone());
         let part = part.ok_or(JournalError::Usage("a range outside of the block"))?;
         let before = part.to_vec();
         let result = f(part).and_then(|result| {
-            self.transaction.join(&buffer, &mut state)?;
+            self.transaction.join_owned(&buffer, &mut state, base)?;
             Ok(result)
         });
         if result.is_ok() {
@@ -195,6 +193,13 @@ impl Handle {
     /// Whether indivisible sets are kept.
     pub fn is_eager(&self) -> bool {
         self.op.is_some()
+    }
+
+    /// What recovery gives of a block that is about to change, if anybody will ask: in ordered mode
+    /// nobody does, and a block is not copied for it.
+    fn base(&self, state: &BufferState, newest: Arc<[u8]>) -> Option<Arc<[u8]>> {
+        let joined = state.running == Some(self.transaction.tid);
+        (self.op.is_some() && !joined).then_some(newest)
     }
 
     fn touch(&mut self, block: u64) {

@@ -29,6 +29,8 @@ pub(crate) struct Transaction {
 #[derive(Default)]
 struct Inner {
     blocks: BTreeMap<u64, Arc<Buffer>>,
+    /// Eager mode: what recovery gives of blocks that are not shared, as they joined.
+    bases: BTreeMap<u64, Arc<[u8]>>,
     /// File data that travels in the log.
     data: BTreeMap<u64, (Arc<[u8]>, Kind)>,
     /// Blocks whose older copies in the log must not be replayed.
@@ -109,6 +111,24 @@ impl Transaction {
             self.blocks_joined.fetch_add(1, Ordering::AcqRel);
         }
         state.running = Some(self.tid);
+        Ok(())
+    }
+
+    /// [`Transaction::join`] of a block that one file owns; `base` is what recovery gives of it.
+    /// If it is that again when it is committed it is not logged.
+    pub(crate) fn join_owned(
+        &self,
+        buffer: &Arc<Buffer>,
+        state: &mut BufferState,
+        base: Option<Arc<[u8]>>,
+    ) -> Result<(), JournalError> {
+        if state.running == Some(self.tid) {
+            return Ok(());
+        }
+        self.join(buffer, state)?;
+        if let Some(base) = base {
+            self.inner.lock().bases.insert(buffer.block, base);
+        }
         Ok(())
     }
 
@@ -193,6 +213,7 @@ impl Transaction {
     /// Takes a freed metadata block out; its set remembers it.
     pub(crate) fn drop_block(&self, buffer: &Buffer, state: &mut BufferState) {
         let mut inner = self.inner.lock();
+        inner.bases.remove(&buffer.block);
         if inner.blocks.remove(&buffer.block).is_some() {
             self.blocks_joined.fetch_sub(1, Ordering::AcqRel);
         }
@@ -239,8 +260,10 @@ impl Transaction {
             forgotten.extend(set.forgotten);
         }
         frozen.copies.reserve(inner.blocks.len() + inner.data.len());
-        for (_, buffer) in inner.blocks {
-            frozen.copies.push(Copy::of(buffer));
+        for (block, buffer) in inner.blocks {
+            let base = inner.bases.get(&block);
+            let base = base.or_else(|| inner.isets.logged.get(&block).map(|l| &l.image));
+            frozen.copies.extend(Copy::changed(buffer, base));
         }
         for (block, (image, kind)) in inner.data {
             frozen.copies.push(Copy { block, image, buffer: None, kind });
@@ -264,6 +287,12 @@ impl Transaction {
 }
 
 impl Copy {
+    /// As [`Copy::of`]; `None` if recovery gives these contents anyway, which is `base`.
+    fn changed(buffer: Arc<Buffer>, base: Option<&Arc<[u8]>>) -> Option<Copy> {
+        let copy = Copy::of(buffer);
+        base.is_none_or(|base| **base != *copy.image).then_some(copy)
+    }
+
     /// The contents of a buffer, which leaves its transaction.
     fn of(buffer: Arc<Buffer>) -> Copy {
         let mut state = buffer.lock();
@@ -291,7 +320,8 @@ impl Inner {
         for member in &set.members {
             let Member::Block(block) = *member else { continue };
             if let Some(buffer) = self.blocks.remove(&block) {
-                frozen.copies.push(Copy::of(buffer));
+                let base = self.bases.remove(&block);
+                frozen.copies.extend(Copy::changed(buffer, base.as_ref()));
             } else if let Some((image, kind)) = self.data.remove(&block) {
                 frozen.copies.push(Copy { block, image, buffer: None, kind });
             }

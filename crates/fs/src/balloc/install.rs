@@ -181,14 +181,14 @@ impl Inner {
             self.set_bits(h, group, bit, len, false)
         })?;
         self.balloc.core.reserve.freed(range.len.into());
-        self.hold_until_commit(h, range);
+        self.hold_until_commit(h, ino, range);
         Ok(())
     }
 
     /// Files freed blocks under the handle's transaction; its commit makes them allocatable.
-    fn hold_until_commit(&self, h: &mut Handle, range: Range) {
+    fn hold_until_commit(&self, h: &mut Handle, ino: u32, range: Range) {
         if h.is_eager() {
-            return self.hold_until_free(h, range);
+            return self.hold_until_free(h, ino, range);
         }
         let tid = h.tid();
         let mut freed = self.balloc.freed.lock();
@@ -233,21 +233,26 @@ impl Inner {
     }
 
     /// As [`Inner::hold_until_commit`] where each set of operations commits by itself; also until
-    /// the log holds no copy of the blocks that recovery would write over them.
-    fn hold_until_free(&self, h: &mut Handle, range: Range) {
+    /// the log holds no copy of the blocks that recovery would write over them. Meanwhile the inode
+    /// itself may take them again.
+    fn hold_until_free(&self, h: &mut Handle, ino: u32, range: Range) {
+        let held = Arc::clone(&self.balloc.held);
+        let free = held.put(ino, range);
         let core = Arc::clone(&self.balloc.core);
         let discard = self.balloc.discard && self.dev.geometry().discard;
         let dev = discard.then(|| Arc::clone(&self.dev));
         let block_bits = self.geo.block_bits;
         let give = Box::new(move || {
-            if let Some(dev) = &dev {
-                let origin = Origin::new(Kind::Metadata, false);
-                let bytes = u64::from(range.len) << block_bits;
-                // Only advice: a device that cannot do it keeps working.
-                let _ = dev.discard(range.start << block_bits, bytes, origin);
+            for range in held.end(free) {
+                if let Some(dev) = &dev {
+                    let origin = Origin::new(Kind::Metadata, false);
+                    let bytes = u64::from(range.len) << block_bits;
+                    // Only advice: a device that cannot do it keeps working.
+                    let _ = dev.discard(range.start << block_bits, bytes, origin);
+                }
+                core.give(range);
+                core.reserve.committed(range.len.into());
             }
-            core.give(range);
-            core.reserve.committed(range.len.into());
         });
         h.on_free(range.start, range.len.into(), give);
     }

@@ -18,6 +18,7 @@
 mod bitmap;
 mod core;
 mod goal;
+mod held;
 mod install;
 mod reserve;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use self::reserve::SpaceCounts;
 
 use self::core::{Core, GroupSource};
 use self::goal::{LinuxPolicy, Shape};
+use self::held::Held;
 use self::zone::Zone;
 use crate::error::Result;
 use crate::options::MountOptions;
@@ -48,6 +50,8 @@ pub(crate) struct Balloc {
     install_locks: Vec<Mutex<()>>,
     /// Blocks freed by transactions that have not committed.
     freed: Arc<Mutex<BTreeMap<Tid, Vec<Range>>>>,
+    /// Eager mode: freed blocks that the same inode may take again.
+    held: Arc<Held>,
     zone: OnceLock<Zone>,
     privileged: bool,
     discard: bool,
@@ -73,6 +77,7 @@ impl Balloc {
             core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, Box::new(LinuxPolicy))),
             install_locks: (0..geo.group_count).map(|_| Mutex::new(())).collect(),
             freed: Arc::default(),
+            held: Arc::default(),
             zone: OnceLock::new(),
             privileged: options.privileged,
             discard: options.discard,
@@ -107,9 +112,23 @@ impl Balloc {
         self.core.allocate(groups, request)
     }
 
+    /// Takes up to `want` blocks that `ino` freed, on the account of a promise, for data that goes
+    /// to the log in the handle that installs them (`balloc/held.rs`).
+    pub(crate) fn claim(&self, ino: u32, want: u32) -> Option<(Range, Source)> {
+        let (free, range) = self.held.claim(ino, want)?;
+        self.core.reserve.claim(range.len.into());
+        Some((range, Source::Held { free }))
+    }
+
     /// Undoes an allocation that was not installed. [`Source::Reserved`] is promised again.
     pub(crate) fn cancel(&self, range: Range, source: Source) {
-        self.core.cancel(range, source);
+        match source {
+            Source::Held { free } if self.held.cancel(free, range) => {
+                self.core.reserve.unclaim(range.len.into());
+            }
+            Source::Held { .. } => self.core.cancel(range, Source::Reserved),
+            other => self.core.cancel(range, other),
+        }
     }
 
     /// Where the policy wants a block.

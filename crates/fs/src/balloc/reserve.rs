@@ -27,6 +27,11 @@ pub(crate) enum Source {
     Reserved,
     /// Extent and index blocks: may use the pool and root's share.
     Metadata,
+    /// Promised, and taken from what the inode itself has freed: see `balloc/held.rs`.
+    Held {
+        /// The free it is from.
+        free: u64,
+    },
     /// Anything else that was not reserved before.
     Free {
         /// Whether root's share may be used.
@@ -102,6 +107,8 @@ impl Reserve {
         let mut counts = self.counts.lock();
         let left = match source {
             Source::Reserved => counts.delayed.min(counts.free),
+            // Claimed, not drawn.
+            Source::Held { .. } => 0,
             Source::Metadata => counts.free.saturating_sub(counts.delayed),
             Source::Free { privileged } => {
                 counts.free.saturating_sub(counts.delayed + self.kept_back(privileged))
@@ -125,6 +132,20 @@ impl Reserve {
         if source == Source::Reserved {
             counts.delayed += u64::from(blocks);
         }
+    }
+
+    /// A promise is kept with blocks that are pending.
+    pub(crate) fn claim(&self, blocks: u64) {
+        let mut counts = self.counts.lock();
+        counts.pending = counts.pending.saturating_sub(blocks);
+        counts.delayed = counts.delayed.saturating_sub(blocks);
+    }
+
+    /// Undoes a [`Reserve::claim`].
+    pub(crate) fn unclaim(&self, blocks: u64) {
+        let mut counts = self.counts.lock();
+        counts.pending += blocks;
+        counts.delayed += blocks;
     }
 
     /// Blocks were freed in a transaction that still has to commit.
