@@ -274,6 +274,13 @@ impl Journal {
             superblock.set_start(sequence, first_block);
             superblock.write(&*self.dev, &self.log)?;
             self.count_superblock_write();
+            drop(superblock);
+            if format.is_async {
+                // A burst has its commit block, which may be all that arrives. If the superblock
+                // called the log empty then, the next mount would use the same sequence again and
+                // stock recovery would find that block behind its first transaction.
+                self.flush()?;
+            }
         }
         if format.is_async {
             self.write_log(first_block, body.iter().map(|b| b.bytes()).chain([&*commit_block]))?;
