@@ -4,7 +4,8 @@
 # make fmt     formats code and breaks long comment lines
 # make fuzz    every fuzz test, SECONDS each (default 60)
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
-# make crash-long  power cuts over all workloads, STATES of them (default 32,000)
+# make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
+#              EAGER_STATES of sync=eager (default 100,000)
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
@@ -16,6 +17,7 @@ DEVICE ?= nexus7-emmc
 SECONDS ?= 60
 OPS ?= 200000
 STATES ?= 32000
+EAGER_STATES ?= 100000
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -47,7 +49,10 @@ model-long: cargo
 		--ignored long_run --nocapture
 
 crash-long: cargo
-	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test crash -- --nocapture
+	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test crash -- \
+		--nocapture --skip eager::
+	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test crash -- \
+		--nocapture eager::
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

@@ -8,15 +8,17 @@
 //! So a recovered file shows by itself whether it has another file's bytes, bytes of another place,
 //! or bytes from before the last acknowledged sync.
 //!
-//! Rules (ordered mode)
-//! - Names: the tree is the tree after some prefix of the name operations, and the prefix is not
-//!   shorter than what was acknowledged. That includes that renames are atomic.
+//! Rules
+//! - Names are those after some of the name operations, which ones is the mode's (`names`).
 //! - A sector is what it was at the file's last acknowledged sync, or anything written after that.
 //! - A size lies between the sizes that the file had since then.
 
 use std::collections::BTreeMap;
 
 use syncline_model::{TreeSource, fill};
+
+use crate::names::{Acked, Choice, Order, Outcomes};
+pub use crate::names::{Name, Names};
 
 pub const SECTOR: u64 = 512;
 const MAGIC: &[u8; 8] = b"SYNCSECT";
@@ -75,7 +77,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn is_dir(&self) -> bool {
+    pub fn is_dir(&self) -> bool {
         self.mode & 0o170_000 == 0o040_000
     }
 }
@@ -160,17 +162,6 @@ fn read_one<S: TreeSource>(source: &mut S, path: &str) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// A name while the workload ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
-    pub ino: u32,
-    /// `None` for a directory or link.
-    pub file: Option<u32>,
-    pub is_dir: bool,
-}
-
-pub type Names = BTreeMap<String, Name>;
-
 #[derive(Default)]
 struct FileHistory {
     /// When and what.
@@ -185,13 +176,14 @@ struct Ack {
     file: Option<(u32, u64)>,
     /// All files up to a point.
     all: Option<u64>,
-    /// So many name operations.
+    /// The name operation up to which names are covered, counted from 1; 0 for none.
     names: usize,
 }
 
 /// Everything a workload did.
 #[derive(Default)]
 pub struct History {
+    order: Order,
     files: Vec<FileHistory>,
     /// The tree before the first name operation and after each.
     names: Vec<Names>,
@@ -200,8 +192,32 @@ pub struct History {
 }
 
 impl History {
-    pub fn new() -> Self {
-        History { names: vec![Names::new()], ..History::default() }
+    pub fn new(order: Order) -> Self {
+        History { order, names: vec![Names::new()], ..History::default() }
+    }
+
+    /// The history of what follows after a crash that left `tree`, in the same or another mode.
+    /// Files keep their numbers, since their sectors have them.
+    ///
+    /// # Errors
+    /// As [`History::check`].
+    pub fn after(&self, tree: &Recovered, marks: &[u64], order: Order) -> Result<Self, String> {
+        let names = self.resolve(tree, marks)?;
+        let mut next =
+            History { order, names: vec![Names::new()], seq: self.seq, ..History::default() };
+        next.files.resize_with(self.files.len(), FileHistory::default);
+        for (path, name) in &names {
+            let Some(file) = name.file else { continue };
+            let (seen, history) = (&tree.0[path], &mut next.files[file as usize]);
+            let sectors = seen.sectors.iter().filter_map(|(sector, found)| match found {
+                Found::Signed { seq, .. } => Some((*sector, vec![(0, Content::Written(*seq))])),
+                Found::Garbage => None,
+            });
+            history.sizes = vec![(0, seen.size)];
+            history.sectors = sectors.collect();
+        }
+        next.names = vec![names];
+        Ok(next)
     }
 
     pub fn next_seq(&mut self) -> u64 {
@@ -273,55 +289,36 @@ impl History {
 
     /// Whether the tree is a legal outcome after these acknowledgements.
     pub fn check(&self, tree: &Recovered, marks: &[u64]) -> Result<(), String> {
+        self.resolve(tree, marks).map(|_| ())
+    }
+
+    /// The names of a legal outcome, which say what file each path is.
+    fn resolve(&self, tree: &Recovered, marks: &[u64]) -> Result<Names, String> {
         let mut acked: BTreeMap<u32, u64> = BTreeMap::new();
-        let (mut acked_all, mut acked_names) = (0, 0);
+        let (mut acked_all, mut acked_names) = (0, Acked::default());
         for mark in marks {
             let ack = self.acks[mark];
-            acked_names = acked_names.max(ack.names);
             acked_all = acked_all.max(ack.all.unwrap_or(0));
+            acked_names.add(ack.names, ack.all.is_some());
             if let Some((file, seq)) = ack.file {
                 let old = acked.entry(file).or_default();
                 *old = (*old).max(seq);
             }
         }
-        let mut told = None;
-        for names in self.names[acked_names..].iter().rev() {
-            if !same_names(names, tree) {
-                continue;
+        let seq = |file| acked.get(&file).copied().unwrap_or(0).max(acked_all);
+        let outcomes = Outcomes::new(&self.names, self.order);
+        let (mut told, mut found) = (None, None);
+        outcomes.each(tree, &acked_names, |names| match self.check_files(&names, tree, seq) {
+            Ok(()) => {
+                found = Some(names);
+                Choice::Taken
             }
-            let seq = |file| acked.get(&file).copied().unwrap_or(0).max(acked_all);
-            match self.check_files(names, tree, seq) {
-                Ok(()) => return Ok(()),
-                Err(error) => told = Some(error),
+            Err(error) => {
+                told = Some(error);
+                Choice::Next
             }
-        }
-        Err(told.unwrap_or_else(|| self.explain_names(tree, acked_names)))
-    }
-
-    fn explain_names(&self, tree: &Recovered, acked: usize) -> String {
-        let earlier = self.names[..acked].iter().rposition(|names| same_names(names, tree));
-        if let Some(at) = earlier {
-            return format!(
-                "the names are those after {at} of {} name operations, {acked} are acknowledged",
-                self.name_ops()
-            );
-        }
-        let describe = |names: &Names| -> Vec<String> {
-            let lost = names.iter().filter(|(path, name)| {
-                tree.0.get(*path).is_none_or(|s| s.ino != name.ino || s.is_dir() != name.is_dir)
-            });
-            let extra = tree.0.keys().filter(|path| !names.contains_key(*path));
-            let lost = lost.map(|(path, name)| format!("-{path}({})", name.ino));
-            lost.chain(extra.map(|path| format!("+{path}({})", tree.0[path].ino))).collect()
-        };
-        let nearest = (acked..self.names.len()).min_by_key(|n| describe(&self.names[*n]).len());
-        let at = nearest.unwrap_or(0);
-        format!(
-            "the names are no prefix of the operations ({acked} acknowledged); nearest after {at} \
-             of {}: {:?}",
-            self.name_ops(),
-            describe(&self.names[at])
-        )
+        });
+        found.ok_or_else(|| told.unwrap_or_else(|| outcomes.explain(tree, &acked_names)))
     }
 
     fn check_files(
@@ -375,13 +372,6 @@ impl History {
     }
 }
 
-fn same_names(names: &Names, tree: &Recovered) -> bool {
-    names.len() == tree.0.len()
-        && names.iter().zip(&tree.0).all(|((path, name), (found, seen))| {
-            path == found && name.ino == seen.ino && name.is_dir == seen.is_dir()
-        })
-}
-
 /// The canaries of the oracle: each kind of damage is refused.
 #[cfg(test)]
 mod tests {
@@ -389,9 +379,9 @@ mod tests {
 
     /// One file of four sectors, synced; then its second sector written again.
     fn workload() -> (History, u64) {
-        let mut history = History::new();
+        let mut history = History::new(Order::All);
         let file = history.new_file();
-        let name = Name { ino: 12, file: Some(file), is_dir: false };
+        let name = Name { ino: 12, file: Some(file), ..Name::default() };
         history.push_names(|names| {
             names.insert("f".to_owned(), name);
         });
@@ -435,7 +425,7 @@ mod tests {
         };
         let good = signed([2, 3, 2, 2]);
         refuse(&Recovered::default(), "acknowledged");
-        refuse(&tree(13, 4 * SECTOR, &good), "no prefix");
+        refuse(&tree(13, 4 * SECTOR, &good), "no legal outcome");
         refuse(&tree(12, 3 * SECTOR, &good[..3]), "size");
         refuse(&tree(12, 4 * SECTOR, &good[..3]), "sector 3 is Zero");
         refuse(&tree(12, 4 * SECTOR, &signed([2, 1, 2, 2])), "sector 1 is Written(1)");

@@ -5,9 +5,13 @@ use std::sync::Arc;
 use syncline_crash::CrashState;
 use syncline_device::{BlockDevice, FileMirror, MemoryDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
-use syncline_model::{DirTree, LoopDevice, TempImage, VolumeTree, e2fsck_clean, e2fsck_preen};
+use syncline_model::{
+    DirTree, LoopDevice, Need, TempImage, VolumeTree, e2fsck_clean, e2fsck_preen,
+};
 
 use crate::history::{History, Recovered};
+
+const MODES: [&str; 2] = ["sync=ordered", "sync=eager"];
 
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,9 +35,10 @@ pub struct Judge<'a> {
 }
 
 /// Mounts as the next boot would.
-pub fn recover(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
+pub fn recover(device: Arc<dyn BlockDevice>, mount: &str) -> Result<Volume, String> {
     let clock = Arc::new(VirtualClock::default());
-    Volume::mount(device, clock, MountOptions::default()).map_err(|e| format!("our mount: {e}"))
+    let options = MountOptions::parse(mount).map_err(|e| e.to_string())?;
+    Volume::mount(device, clock, options).map_err(|e| format!("our mount, {mount}: {e}"))
 }
 
 fn read_only(image: MemoryDevice) -> Result<Recovered, String> {
@@ -48,14 +53,15 @@ impl<'a> Judge<'a> {
     pub fn new(
         history: &'a History,
         image: &MemoryDevice,
-        kernel: bool,
         kernel_every: u64,
         twice_every: u64,
     ) -> Judge<'a> {
         let files = [TempImage::zeroed(0), TempImage::zeroed(0)];
         let mirror = |file: &TempImage| FileMirror::create(file.path(), image).unwrap();
         let (stock, ours) = (mirror(&files[0]), mirror(&files[1]));
-        let kernel = kernel.then(|| LoopDevice::attach(files[1].path()).unwrap());
+        let can = [Need::Root, Need::Loop].iter().all(|need| need.missing().is_none());
+        let kernel =
+            (can && kernel_every < u64::MAX).then(|| LoopDevice::attach(files[1].path()).unwrap());
         let counts = Counts::default();
         Judge { history, stock, ours, _files: files, kernel, kernel_every, twice_every, counts }
     }
@@ -71,6 +77,11 @@ impl<'a> Judge<'a> {
         Ok(())
     }
 
+    /// The tree after stock recovery.
+    pub fn tree(&mut self, state: &CrashState) -> Result<Recovered, String> {
+        self.stock(state)
+    }
+
     /// `e2fsck -p` and `-fn` end with 0; the tree as it then is.
     fn stock(&mut self, state: &CrashState) -> Result<Recovered, String> {
         self.stock.restore(&state.image).map_err(|e| e.to_string())?;
@@ -80,7 +91,10 @@ impl<'a> Judge<'a> {
 
     fn our_recovery(&mut self, state: &CrashState, stock: &Recovered) -> Result<(), String> {
         let image = Arc::new(state.image.snapshot());
-        let mut volume = recover(image.clone())?;
+        // The next mount may be of the other mode.
+        let first = (self.counts.states % 2) as usize;
+        let [one, two] = [MODES[first], MODES[1 - first]];
+        let mut volume = recover(image.clone(), one)?;
         let read = |volume: &Volume| {
             Recovered::read(&mut VolumeTree::new(volume.clone()))
                 .map_err(|e| format!("after our recovery: {e}"))
@@ -92,7 +106,7 @@ impl<'a> Judge<'a> {
         if self.counts.states.is_multiple_of(self.twice_every) {
             self.counts.twice += 1;
             drop(volume);
-            volume = recover(image.clone())?;
+            volume = recover(image.clone(), two)?;
             if let Some(difference) = tree.difference(&read(&volume)?) {
                 return Err(format!("recovering twice differs: {difference}"));
             }
@@ -108,6 +122,9 @@ impl<'a> Judge<'a> {
         self.ours.restore(&state.image).map_err(|e| e.to_string())?;
         let mount = kernel.mount("").map_err(|e| format!("the kernel: {e}"))?;
         let tree = Recovered::read(&mut DirTree::new(mount.path()));
+        // And goes on working.
+        let more = mount.path().join("of-the-kernel");
+        std::fs::write(&more, [7; 5000]).map_err(|e| format!("writing by the kernel: {e}"))?;
         mount.unmount().map_err(|e| format!("the kernel: {e}"))?;
         let tree = tree.map_err(|e| format!("on the kernel's mount: {e}"))?;
         if let Some(difference) = stock.difference(&tree) {

@@ -2,13 +2,17 @@
 //! by us, and some of them by a kernel; all three give the same tree, which is a legal outcome
 //! (`history`), and e2fsck finds nothing to correct.
 //!
+//! Here are the tests of `sync=ordered`; those of `sync=eager` are in `eager`.
+//!
 //! Variables
-//! - `SYNCLINE_CRASH_STATES`: states over all workloads, for the long run (`make crash-long`);
-//!   1/20 of them go through a kernel mount.
+//! - `SYNCLINE_CRASH_STATES`: states over all workloads of each mode, for the long run (`make
+//!   crash-long`); 1/20 of them go through a kernel mount.
 //! - `SYNCLINE_CRASH_STATE`: one state again; a failure prints the command.
 
+mod eager;
 mod history;
 mod judge;
+mod names;
 mod recorder;
 mod workloads;
 
@@ -27,6 +31,7 @@ use crate::recorder::Recorder;
 const STATES: u64 = 300;
 const WORKLOADS: u64 = 13;
 const NEEDS: [Need; 1] = [Need::E2fsck];
+const ORDERED: &str = "sync=ordered";
 
 fn long_run() -> Option<u64> {
     std::env::var("SYNCLINE_CRASH_STATES").ok()?.trim().parse().ok()
@@ -48,6 +53,10 @@ fn only() -> Option<StateId> {
     Some(id.parse().expect("an id from a failure report"))
 }
 
+fn only_seed() -> Option<u64> {
+    std::env::var("SYNCLINE_CRASH_SEED").ok()?.parse().ok()
+}
+
 fn small(block_size_bytes: u32) -> ImageSpec {
     ImageSpec { block_size_bytes, journal_size_mib: Some(4), ..ImageSpec::with_size(16 << 20) }
 }
@@ -56,42 +65,71 @@ fn image(spec: &ImageSpec) -> MemoryDevice {
     MemoryDevice::load(mkfs(spec).path()).unwrap()
 }
 
-fn explore(
-    base: &MemoryDevice,
-    workload: impl FnOnce(&mut Recorder),
-    options: CrashOptions,
-) -> (Explorer, History) {
-    let mut recorder = Recorder::new(base, &MountOptions::default(), options);
-    workload(&mut recorder);
-    let (log, history) = recorder.stop();
-    (Explorer::with_options(log, explore_options()), history)
+fn options(list: &str) -> MountOptions {
+    MountOptions::parse(list).expect("known options")
 }
 
-fn summary(
-    base: &MemoryDevice,
-    explorer: &Explorer,
-    history: &History,
-    budget: &Budget,
-    command: &str,
-) -> Summary {
-    let kernel = [Need::Root, Need::Loop].iter().all(|need| need.missing().is_none());
-    let mut judge = Judge::new(history, base, kernel, 20, 7);
-    let summary = run(explorer, budget, command, |state| judge.judge(state));
-    println!("{command}: {summary}; {:?}", judge.counts);
-    summary
+fn command(name: &str) -> String {
+    format!("cargo test -p syncline-model --test crash {name}")
+}
+
+/// Where a workload runs.
+struct Ground {
+    base: MemoryDevice,
+    mount: &'static str,
+    /// Every so-manieth state is mounted by the kernel as well.
+    kernel_every: u64,
+}
+
+impl Ground {
+    fn new(spec: &ImageSpec, mount: &'static str) -> Ground {
+        Ground { base: image(spec), mount, kernel_every: 20 }
+    }
+
+    /// Records a workload.
+    fn explore(
+        &self,
+        workload: impl FnOnce(&mut Recorder),
+        device: CrashOptions,
+    ) -> (Explorer, History) {
+        let mut recorder = Recorder::new(&self.base, &options(self.mount), device);
+        workload(&mut recorder);
+        let (log, history) = recorder.stop();
+        (Explorer::with_options(log, explore_options()), history)
+    }
+
+    fn judge(
+        &self,
+        explorer: &Explorer,
+        history: &History,
+        budget: &Budget,
+        command: &str,
+    ) -> Summary {
+        let mut judge = Judge::new(history, &self.base, self.kernel_every, 7);
+        let summary = run(explorer, budget, command, |state| judge.judge(state));
+        println!("{command}: {summary}; {:?}", judge.counts);
+        summary
+    }
+}
+
+fn passes(summary: Summary) -> u64 {
+    let judged = summary.judged;
+    if let Err(text) = summary.into_result() {
+        panic!("{text}");
+    }
+    judged
+}
+
+/// Explores a workload on an image.
+fn crash_test_on(name: &str, ground: &Ground, workload: impl FnOnce(&mut Recorder)) {
+    let (explorer, history) = ground.explore(workload, CrashOptions::default());
+    let budget = Budget::new(states(), 1).with_only(only());
+    passes(ground.judge(&explorer, &history, &budget, &command(name)));
 }
 
 fn crash_test(name: &str, spec: &ImageSpec, workload: impl FnOnce(&mut Recorder)) {
-    if !require(name, &NEEDS) {
-        return;
-    }
-    let base = image(spec);
-    let (explorer, history) = explore(&base, workload, CrashOptions::default());
-    let command = format!("cargo test -p syncline-model --test crash {name}");
-    let budget = Budget::new(states(), 1).with_only(only());
-    let summary = summary(&base, &explorer, &history, &budget, &command);
-    if let Err(text) = summary.into_result() {
-        panic!("{text}");
+    if require(name, &NEEDS) {
+        crash_test_on(name, &Ground::new(spec, ORDERED), workload);
     }
 }
 
@@ -156,8 +194,7 @@ fn orphans() {
 /// `SYNCLINE_CRASH_SEED` is the workload's seed.
 #[test]
 fn mixed() {
-    let seed = std::env::var("SYNCLINE_CRASH_SEED").ok().and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or(23);
+    let seed = only_seed().unwrap_or(23);
     println!("seed {seed}");
     crash_test("mixed", &small(4096), |r| workloads::mixed(r, seed));
 }
@@ -167,31 +204,30 @@ fn mixed_in_small_blocks() {
     crash_test("mixed_in_small_blocks", &small(1024), |r| workloads::mixed(r, 42));
 }
 
+/// An image and options for a seed of the mixed workload: block sizes, features and short logs in
+/// turn.
+fn mixed_spec(seed: u64) -> ImageSpec {
+    let block_size = [1024, 4096, 2048, 1024][(seed / 2 % 4) as usize];
+    let features = ["", "orphan_file", "^metadata_csum"][(seed / 8 % 3) as usize];
+    ImageSpec { features: features.to_owned(), ..small(block_size) }
+}
+
 /// Many seeds of the mixed workload, over block sizes and features. Two tests, for two processors;
 /// `SYNCLINE_CRASH_SEED` runs one seed alone.
-fn mixed_seeds(name: &str, first: u64) {
+fn mixed_seeds(name: &str, first: u64, case: impl Fn(u64) -> Ground) {
     if !require(name, &NEEDS) {
         return;
     }
-    let only_seed: Option<u64> =
-        std::env::var("SYNCLINE_CRASH_SEED").ok().and_then(|text| text.parse().ok());
-    let (wanted, budget) = long_run().map_or((60, 30), |all| (all * 2 / 5, 1500));
-    let (mut judged, mut seed) = (0, only_seed.unwrap_or(first));
+    let (wanted, states) = long_run().map_or((60, 30), |all| (all * 2 / 5, 1500));
+    let (mut judged, mut seed) = (0, only_seed().unwrap_or(first));
     while judged < wanted {
-        let block_size = [1024, 4096, 2048, 1024][(seed / 2 % 4) as usize];
-        let features = ["", "orphan_file", "^metadata_csum"][(seed / 8 % 3) as usize];
-        let base = image(&ImageSpec { features: features.to_owned(), ..small(block_size) });
-        let options = CrashOptions::default();
-        let (explorer, history) = explore(&base, |r| workloads::mixed(r, seed), options);
-        let command =
-            format!("SYNCLINE_CRASH_SEED={seed} cargo test -p syncline-model --test crash {name}");
-        let budget = Budget::new(budget, seed).with_only(only());
-        let found = summary(&base, &explorer, &history, &budget, &command);
-        judged += found.judged;
-        if let Err(text) = found.into_result() {
-            panic!("{text}");
-        }
-        if only_seed.is_some() {
+        let ground = case(seed);
+        let device = CrashOptions::default();
+        let (explorer, history) = ground.explore(|r| workloads::mixed(r, seed), device);
+        let command = format!("SYNCLINE_CRASH_SEED={seed} {}", command(name));
+        let budget = Budget::new(states, seed).with_only(only());
+        judged += passes(ground.judge(&explorer, &history, &budget, &command));
+        if only_seed().is_some() {
             return;
         }
         seed += 2;
@@ -199,60 +235,67 @@ fn mixed_seeds(name: &str, first: u64) {
     println!("{name}: {judged} states, seeds {first} to {}", seed - 2);
 }
 
+fn ordered_seed(seed: u64) -> Ground {
+    Ground::new(&mixed_spec(seed), ORDERED)
+}
+
 #[test]
 fn mixed_even_seeds() {
-    mixed_seeds("mixed_even_seeds", 100);
+    mixed_seeds("mixed_even_seeds", 100, ordered_seed);
 }
 
 #[test]
 fn mixed_odd_seeds() {
-    mixed_seeds("mixed_odd_seeds", 101);
+    mixed_seeds("mixed_odd_seeds", 101, ordered_seed);
 }
 
 /// Cuts within our own recovery: what they leave is recovered by e2fsck and by us again.
-#[test]
-fn cuts_within_recovery() {
-    if !require("cuts_within_recovery", &NEEDS) {
-        return;
-    }
-    let base = image(&small(1024));
-    let (explorer, history) = explore(&base, workloads::orphans, CrashOptions::default());
-    let command = "cargo test -p syncline-model --test crash cuts_within_recovery";
+fn recovery_cuts(
+    name: &str,
+    ground: &Ground,
+    next_mount: &str,
+    workload: impl FnOnce(&mut Recorder),
+) {
+    let (explorer, history) = ground.explore(workload, CrashOptions::default());
     let (outer, inner) = (states() / 10, 10);
-    let mut judge = Judge::new(&history, &base, false, u64::MAX, 5);
+    let mut judge = Judge::new(&history, &ground.base, u64::MAX, 5);
+    let command = command(name);
     let summary = run_nested(
         &explorer,
         &Budget::new(outer, 3).with_only(only()),
         &Budget::new(inner, 3),
-        command,
-        |device| recover(device).and_then(|v| v.unmount().map_err(|e| e.to_string())),
+        &command,
+        |device| recover(device, next_mount).and_then(|v| v.unmount().map_err(|e| e.to_string())),
         |state| judge.judge(state),
     );
     println!("{command}: {summary}; {:?}", judge.counts);
-    if let Err(text) = summary.into_result() {
-        panic!("{text}");
+    passes(summary);
+}
+
+#[test]
+fn cuts_within_recovery() {
+    let name = "cuts_within_recovery";
+    if require(name, &NEEDS) {
+        let ground = Ground::new(&small(1024), ORDERED);
+        recovery_cuts(name, &ground, ORDERED, workloads::orphans);
     }
 }
 
 /// The canaries: a device that does not flush, and one whose single flush in the middle is a lie,
 /// must be seen by the judges.
-#[test]
-fn a_dropped_flush_is_caught() {
-    if !require("a_dropped_flush_is_caught", &NEEDS) {
-        return;
-    }
-    let base = image(&small(4096));
-    let honest = explore(&base, workloads::sqlite_delete, CrashOptions::default());
+fn lies_are_caught(mount: &'static str) {
+    let ground = Ground::new(&small(4096), mount);
+    let honest = ground.explore(workloads::sqlite_delete, CrashOptions::default());
     let entries = &honest.0.log().entries;
     let flushes = entries.iter().filter(|e| matches!(e, syncline_crash::Entry::Flush)).count();
     let lies =
         [Lie::EveryFlush, Lie::Flush(flushes as u64 / 2), Lie::Flush(flushes as u64 / 2 + 1)];
     let mut caught = 0;
     for lie in lies {
-        let options = CrashOptions { lie, ..CrashOptions::default() };
-        let (explorer, history) = explore(&base, workloads::sqlite_delete, options);
+        let device = CrashOptions { lie, ..CrashOptions::default() };
+        let (explorer, history) = ground.explore(workloads::sqlite_delete, device);
         let budget = Budget::new(300, 1);
-        let summary = summary(&base, &explorer, &history, &budget, &format!("{lie:?}"));
+        let summary = ground.judge(&explorer, &history, &budget, &format!("{lie:?}"));
         caught += usize::from(!summary.failures.is_empty());
         if lie == Lie::EveryFlush {
             assert_eq!(caught, 1, "a device without flushes passes for a good one");
@@ -261,35 +304,45 @@ fn a_dropped_flush_is_caught() {
     assert!(caught >= 2, "a single dropped flush is never seen");
 }
 
+#[test]
+fn a_dropped_flush_is_caught() {
+    if require("a_dropped_flush_is_caught", &NEEDS) {
+        lies_are_caught(ORDERED);
+    }
+}
+
 /// Devices without FUA and devices without a volatile cache keep the same promises.
+fn on_other_devices(name: &str, mount: &'static str) {
+    let ground = Ground::new(&small(4096), mount);
+    for (volatile_cache, fua) in [(true, false), (false, false)] {
+        let device = CrashOptions { volatile_cache, fua, lie: Lie::None };
+        let (explorer, history) = ground.explore(workloads::sqlite_delete, device);
+        let budget = Budget::new(states() / 3, 2);
+        let command = format!("{name}, volatile {volatile_cache}, fua {fua}");
+        passes(ground.judge(&explorer, &history, &budget, &command));
+    }
+}
+
 #[test]
 fn other_devices() {
-    if !require("other_devices", &NEEDS) {
-        return;
-    }
-    let base = image(&small(4096));
-    for (volatile_cache, fua) in [(true, false), (false, false)] {
-        let options = CrashOptions { volatile_cache, fua, lie: Lie::None };
-        let (explorer, history) = explore(&base, workloads::sqlite_delete, options);
-        let budget = Budget::new(states() / 3, 2);
-        let command = format!("other_devices, volatile {volatile_cache}, fua {fua}");
-        summary(&base, &explorer, &history, &budget, &command).into_result().unwrap();
+    if require("other_devices", &NEEDS) {
+        on_other_devices("other_devices", ORDERED);
     }
 }
 
 /// After a clean unmount nothing is left to recover, whatever the cut was after it.
-#[test]
-fn the_end_of_an_unmount() {
-    if !require("the_end_of_an_unmount", &NEEDS) {
-        return;
-    }
-    let base = image(&small(4096));
-    let options = CrashOptions::default();
-    let mut recorder = Recorder::new(&base, &MountOptions::default(), options);
+fn unmounts(name: &str, ground: &Ground) {
+    let mut recorder = Recorder::new(&ground.base, &options(ground.mount), CrashOptions::default());
     workloads::overlapping(&mut recorder);
     let (log, history) = recorder.unmount();
     let explorer = Explorer::with_options(log, explore_options());
-    let budget = Budget::new(states(), 5);
-    let command = "cargo test -p syncline-model --test crash the_end_of_an_unmount";
-    summary(&base, &explorer, &history, &budget, command).into_result().unwrap();
+    let budget = Budget::new(states(), 5).with_only(only());
+    passes(ground.judge(&explorer, &history, &budget, &command(name)));
+}
+
+#[test]
+fn the_end_of_an_unmount() {
+    if require("the_end_of_an_unmount", &NEEDS) {
+        unmounts("the_end_of_an_unmount", &Ground::new(&small(4096), ORDERED));
+    }
 }

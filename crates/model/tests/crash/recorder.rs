@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use syncline_crash::{CrashDevice, CrashLog, CrashOptions};
 use syncline_device::{Clock, MemoryDevice, VirtualClock};
-use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Volume};
+use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, SyncMode, Volume};
 
 use crate::history::{Content, History, Name, SECTOR, signed_sector};
+use crate::names::Order;
 
 const PLAIN: Create = Create { mode: 0o644, uid: 0, gid: 0 };
 
@@ -29,8 +30,26 @@ pub fn parent_of(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
+/// What a crash may separate under these options.
+pub fn order(mount: &MountOptions) -> Order {
+    match mount.sync {
+        SyncMode::Ordered => Order::All,
+        SyncMode::Eager => Order::Linked,
+    }
+}
+
 impl Recorder {
     pub fn new(base: &MemoryDevice, mount: &MountOptions, options: CrashOptions) -> Recorder {
+        Recorder::resume(base, mount, options, History::new(order(mount)))
+    }
+
+    /// Goes on with an image that has a history.
+    pub fn resume(
+        base: &MemoryDevice,
+        mount: &MountOptions,
+        options: CrashOptions,
+        history: History,
+    ) -> Recorder {
         let device = Arc::new(CrashDevice::new(base, options));
         let clock = Arc::new(VirtualClock::default());
         let volume = Volume::mount(device.clone(), clock.clone(), mount.clone()).unwrap();
@@ -38,7 +57,7 @@ impl Recorder {
             volume,
             device,
             clock,
-            history: History::new(),
+            history,
             open: BTreeMap::new(),
             named: BTreeMap::new(),
             created: BTreeMap::new(),
@@ -98,7 +117,7 @@ impl Recorder {
         let (dir, name) = parent_of(path);
         let inode = self.volume.create(&self.dir(dir), name.as_bytes(), &PLAIN).unwrap();
         let file = self.history.new_file();
-        let entry = Name { ino: inode.ino, file: Some(file), is_dir: false };
+        let entry = Name { ino: inode.ino, file: Some(file), ..Name::default() };
         self.history.push_names(|names| {
             names.insert(path.to_owned(), entry);
         });
@@ -109,7 +128,7 @@ impl Recorder {
     pub fn mkdir(&mut self, path: &str) {
         let (dir, name) = parent_of(path);
         let inode = self.volume.mkdir(&self.dir(dir), name.as_bytes(), &PLAIN).unwrap();
-        let entry = Name { ino: inode.ino, file: None, is_dir: true };
+        let entry = Name { ino: inode.ino, is_dir: true, ..Name::default() };
         self.history.push_names(|names| {
             names.insert(path.to_owned(), entry);
         });
@@ -120,7 +139,8 @@ impl Recorder {
         let (dir, name) = parent_of(path);
         let at = self.dir(dir);
         let inode = self.volume.symlink(&at, name.as_bytes(), target.as_bytes(), &PLAIN).unwrap();
-        let entry = Name { ino: inode.ino, file: None, is_dir: false };
+        let target = target.as_bytes().to_vec();
+        let entry = Name { ino: inode.ino, target, ..Name::default() };
         self.history.push_names(|names| {
             names.insert(path.to_owned(), entry);
         });
@@ -243,7 +263,7 @@ impl Recorder {
         self.volume.fsync(&inode, datasync).unwrap();
         // fdatasync owes the data and what is needed to find it: a rename is not.
         let names = if datasync { &self.created } else { &self.named };
-        let mark = self.history.ack_file(file, names[&file]);
+        let mark = self.history.ack_file(file, names.get(&file).copied().unwrap_or(0));
         self.device.mark(mark);
     }
 

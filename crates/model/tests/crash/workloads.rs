@@ -57,6 +57,31 @@ pub fn sqlite_persist_and_wal(r: &mut Recorder) {
     }
 }
 
+/// TRUNCATE: the journal is cut to nothing, synced or not, where DELETE unlinks it.
+pub fn sqlite_truncate(r: &mut Recorder) {
+    r.create("db");
+    r.write("db", 0, 64);
+    r.fsync("db");
+    r.create("db-journal");
+    r.fsync_dir("");
+    let mut random = Random::new(19);
+    for round in 0..6 {
+        r.write("db-journal", 0, 1);
+        r.write("db-journal", 1, 17);
+        r.fdatasync("db-journal");
+        r.write("db-journal", 0, 1);
+        r.fdatasync("db-journal");
+        r.write("db", random.below(8) * 8, 8);
+        r.append("db", 8);
+        r.fdatasync("db");
+        r.truncate("db-journal", 0);
+        if round % 2 == 0 {
+            r.fdatasync("db-journal");
+        }
+        r.pass(random.below(3000));
+    }
+}
+
 /// New contents written beside, synced and renamed over the old; moves between directories,
 /// exchanges, links, directories that come and go.
 pub fn renames(r: &mut Recorder) {
@@ -269,15 +294,22 @@ pub fn orphans(r: &mut Recorder) {
 
 /// Everything at random.
 pub fn mixed(r: &mut Recorder, seed: u64) {
+    mixed_steps(r, seed, 90);
+}
+
+/// So many steps of it, on whatever is there.
+pub fn mixed_steps(r: &mut Recorder, seed: u64, steps: u32) {
     let mut random = Random::new(seed);
     for dir in ["d", "e"] {
-        r.mkdir(dir);
+        if !r.has(dir) {
+            r.mkdir(dir);
+        }
     }
     let path = |random: &mut Random| {
         let dir = ["", "d/", "e/"][random.index(3)];
         format!("{dir}n{}", random.below(8))
     };
-    for _ in 0..90 {
+    for _ in 0..steps {
         let (one, two) = (path(&mut random), path(&mut random));
         if !r.has(&one) {
             r.create(&one);
