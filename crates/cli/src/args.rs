@@ -45,7 +45,7 @@ pub enum Command {
 ///
 /// On a simulated device everything runs in this process, in virtual time: the figures are the same
 /// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
-/// mixed.
+/// mixed. Where a paper has figures for two of the runs, they are printed beside ours.
 ///
 /// Ctrl-C ends the run after the operation under way and reports what was done.
 #[derive(Debug, Args)]
@@ -65,6 +65,13 @@ pub struct Bench {
     /// SQLite's synchronous: off, normal, full, extra.
     #[arg(long, value_name = "LEVEL", default_value = "full")]
     pub synchronous: String,
+    /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do.
+    #[arg(long)]
+    pub sqlite_fsync: bool,
+    /// Interval in milliseconds (1 to 1000) at whose multiples a write moves mtime, or off; a list
+    /// runs each [default: off].
+    #[arg(long, value_name = "MS,...", value_delimiter = ',')]
+    pub mtime_update: Vec<String>,
     /// Operations of each run [default: the workload's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
@@ -86,11 +93,19 @@ pub struct Bench {
     pub image: Option<PathBuf>,
     /// Run in this directory, in real time, on whatever is mounted there.
     #[arg(long, value_name = "DIR",
-        conflicts_with_all = ["device", "sync", "policy", "options", "size", "image"])]
+        conflicts_with_all = ["device", "sync", "policy", "options", "size", "image",
+            "mtime_update", "sqlite_fsync", "sensitivity"])]
     pub dir: Option<PathBuf>,
+    /// Instead of --sync: ordered and eager for 1, 2, 4 and 8 open write streams and flushes of
+    /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
+    #[arg(long, conflicts_with_all = ["sync", "html"])]
+    pub sensitivity: bool,
     /// Write the figures as JSON; `-` is standard output, and takes the table's place.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write a report with plots: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// List directories of an image.

@@ -101,3 +101,72 @@ fn ctrl_c_reports_what_was_done() {
     let document = document(&String::from_utf8(output.stdout).unwrap());
     assert_eq!(document["runs"][0]["interrupted"], true);
 }
+
+#[test]
+fn mtime_update_is_a_list_and_the_report_stands_alone() {
+    if !require("mtime_update_is_a_list", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let path = dir.path().join("report.html");
+    let html = format!("--html={}", path.display());
+    let arguments = [
+        "bench",
+        "fileio/random-overwrite-fsync",
+        "--operations=30",
+        "--size=128",
+        "--device=ssd-850pro",
+        "--mtime-update=off,100",
+        "--json=-",
+        &html,
+    ];
+    let document = document(&done(&arguments));
+    let runs = document["runs"].as_array().expect("runs");
+    let intervals: Vec<_> = runs.iter().map(|run| &run["config"]["mtime_update_ms"]).collect();
+    assert_eq!(intervals, [&Value::Null, &Value::from(100)]);
+    let journal = |n: usize| runs[n]["metrics"]["journal_bytes"].as_u64().expect("a count");
+    assert!(journal(1) < journal(0) / 2, "{} {}", journal(0), journal(1));
+    let html = std::fs::read_to_string(&path).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("mtime=100"));
+    assert!(html.matches("<svg").count() >= 5, "bars and a plot for each run");
+    assert!(!html.contains("http") && !html.contains("<script"), "nothing from outside");
+    assert!(html.contains("coarse-mtime paper"), "the paper's figures are beside ours");
+
+    for bad in ["0", "1001", "", "no"] {
+        let interval = format!("--mtime-update={bad}");
+        let ran = run(&["bench", "create", "--operations=1", "--size=64", &interval]);
+        assert_eq!(ran.code, 2, "{bad}: {ran:?}");
+        assert!(ran.err.contains("1 to 1000"), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_papers_figures_stand_under_the_table() {
+    if !require("the_papers_figures", &[Need::E2fsck]) {
+        return;
+    }
+    let workload = ["bench", "sqlite/insert", "--operations=5", "--size=256"];
+    let both = done(&[&workload[..], &["--sync=ordered,eager"]].concat());
+    assert!(both.contains("Paper and here") && both.contains("table 5.4"), "{both}");
+    let one = done(&workload);
+    assert!(!one.contains("Paper and here"), "nothing to compare: {one}");
+}
+
+#[test]
+fn sensitivity_is_a_table_or_a_document() {
+    if !require("sensitivity_is_a_table", &[Need::E2fsck]) {
+        return;
+    }
+    let arguments =
+        ["bench", "create", "--sensitivity", "--operations=4", "--size=128", "--json=-"];
+    let document = document(&done(&arguments));
+    assert_eq!(document["schema"], "syncline.sensitivity/1");
+    let cells = document["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 12, "four streams and three flushes");
+    assert!(cells.iter().all(|cell| cell["peers_per_s"]["xfs"].as_f64() > Some(0.0)));
+    let table = done(&arguments[..5]);
+    assert!(table.contains("fast_commit") && table.contains("best peer"), "{table}");
+    assert_eq!(run(&["bench", "create", "--sensitivity", "--sync=eager"]).code, 2);
+    let two = run(&["bench", "create", "--sensitivity", "--mtime-update=off,100"]);
+    assert!(two.code == 2 && two.err.contains("run it once for each"), "{two:?}");
+}

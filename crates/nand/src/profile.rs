@@ -20,6 +20,8 @@ use std::path::Path;
 const BUILT_IN: &[(&str, &str)] = &[
     ("nexus7-emmc", include_str!("../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../profiles/generic-emmc.toml")),
+    ("ssd-850pro", include_str!("../../../profiles/ssd-850pro.toml")),
+    ("galaxy-s6-ufs", include_str!("../../../profiles/galaxy-s6-ufs.toml")),
 ];
 
 /// How logical addresses are mapped.

@@ -47,7 +47,7 @@ fn a_path_is_read_by_the_caller() {
 #[test]
 fn unknown_names_get_the_nearest() {
     let e = Profile::parse_built_in("nexus-emmc:streams=4").unwrap_err().to_string();
-    assert!(e.contains("'nexus-emmc'; nearest: nexus7-emmc, generic-emmc;"), "{e}");
+    assert!(e.contains("'nexus-emmc'; nearest: nexus7-emmc, generic-emmc,"), "{e}");
 }
 
 #[test]

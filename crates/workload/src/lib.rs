@@ -31,11 +31,17 @@
 
 #![deny(unsafe_code)]
 
+pub mod cost_model;
 mod error;
 mod image;
 mod latency;
 mod metrics;
+mod papers;
+pub mod peers;
+mod report;
 mod runner;
+mod sensitivity;
+mod svg;
 mod table;
 mod target;
 mod vfs;
@@ -46,7 +52,10 @@ pub use error::{Result, WorkloadError};
 pub use image::{Image, ImageSource};
 pub use latency::Timer;
 pub use metrics::{Config, DeviceMetrics, Document, Metrics, Run, SCHEMA};
+pub use papers::{Comparison, Figures, compare, comparison_table};
+pub use report::{Trace, report};
 pub use runner::{DirectoryRun, Simulation, Stack, Unwatched, Watch};
+pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};
 pub use table::table;
 pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
 pub use vfs::{SqliteVfs, seed_sqlite};

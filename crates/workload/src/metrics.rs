@@ -69,6 +69,9 @@ pub struct Config {
     pub journal_mode: Option<String>,
     /// Granularity of mtime in milliseconds; `null`: the timer tick.
     pub mtime_update_ms: Option<u32>,
+    /// Set if SQLite called fsync where it would call fdatasync.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sqlite_fsync: bool,
     /// Replacement policy of the page cache; absent on a mounted directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -79,7 +82,9 @@ pub struct Config {
 impl Config {
     /// `ordered delete`: what a table shows.
     pub fn label(&self) -> String {
-        let words = [self.sync.as_deref(), self.journal_mode.as_deref()];
+        let mtime = self.mtime_update_ms.map(|ms| format!("mtime={ms}"));
+        let fsync = self.sqlite_fsync.then_some("fsync");
+        let words = [self.sync.as_deref(), self.journal_mode.as_deref(), fsync, mtime.as_deref()];
         let words: Vec<_> = words.into_iter().flatten().collect();
         if words.is_empty() { "-".to_owned() } else { words.join(" ") }
     }
@@ -109,6 +114,9 @@ pub struct Metrics {
     /// Bytes handed to write calls; for reads, bytes read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_bytes: Option<u64>,
+    /// System calls of the application, where they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app_calls: Option<u64>,
 }
 
 /// Figures of a simulated device.
@@ -186,6 +194,7 @@ impl Metrics {
             latency_us_p99: timer.percentile_us(99.0),
             latency_us_max: timer.max_us(),
             app_bytes,
+            app_calls: app.map(|app| app.calls).filter(|calls| *calls > 0),
         }
     }
 }

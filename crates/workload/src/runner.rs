@@ -143,6 +143,7 @@ impl Simulation<'_> {
         target.unmount()?;
 
         let target = stack.mount(self.mount, seed)?;
+        target.fs().always_fsync(entry.sqlite && self.parameters.sqlite_fsync);
         workload.open(&target)?;
         target.sync_all()?;
         stack.recording.take_events();
@@ -178,6 +179,7 @@ impl Simulation<'_> {
             sync: Some(sync.to_owned()),
             journal_mode: journal_mode(entry, self.parameters),
             mtime_update_ms: self.mount.mtime_update_ms,
+            sqlite_fsync: entry.sqlite && self.parameters.sqlite_fsync,
             policy: Some(self.mount.policy.clone()),
             seed: self.parameters.seed,
         }
@@ -218,6 +220,7 @@ impl DirectoryRun<'_> {
             sync: None,
             journal_mode: journal_mode(entry, self.parameters),
             mtime_update_ms: None,
+            sqlite_fsync: false,
             policy: None,
             seed: self.parameters.seed,
         };
@@ -242,6 +245,7 @@ fn since(now: Option<AppBytes>, start: Option<AppBytes>) -> Option<AppBytes> {
     Some(AppBytes {
         written_bytes: now.written_bytes - start.written_bytes,
         read_bytes: now.read_bytes - start.read_bytes,
+        calls: now.calls - start.calls,
     })
 }
 

@@ -5,7 +5,7 @@
 
 use crate::metrics::Run;
 
-const HEADER: [&str; 13] = [
+pub(crate) const HEADER: [&str; 13] = [
     "workload", "config", "ops/s", "MB/s", "p50 ms", "p99 ms", "max ms", "req/op", "KiB/op",
     "flush/op", "seq %", "pages/op", "WAF",
 ];
@@ -14,14 +14,20 @@ const HEADER: [&str; 13] = [
 pub fn table(runs: &[Run]) -> String {
     let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
     rows.extend(runs.iter().map(row));
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEADER.len()).map(width).collect();
+    aligned(&rows, 2)
+}
+
+/// Rows of cells as lines: the first `words` columns to the left, figures to the right.
+pub(crate) fn aligned(rows: &[Vec<String>], words: usize) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |c| c.chars().count());
+    let width = |column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let mut line = String::new();
         for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Words to the left, figures to the right.
-            if column < 2 {
+            if column < words {
                 line += &format!("{cell:<width$}  ");
             } else {
                 line += &format!("{cell:>width$}  ");
@@ -33,7 +39,7 @@ pub fn table(runs: &[Run]) -> String {
     text
 }
 
-fn row(run: &Run) -> Vec<String> {
+pub(crate) fn row(run: &Run) -> Vec<String> {
     let (all, fore) = (&run.metrics, &run.foreground);
     let operations = all.operations.max(1) as f64;
     let name = match run.interrupted {
@@ -64,7 +70,7 @@ fn row(run: &Run) -> Vec<String> {
 }
 
 /// Three digits or more before the point lose the fraction.
-fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
@@ -82,6 +88,7 @@ mod tests {
             sync: Some("ordered".into()),
             journal_mode: None,
             mtime_update_ms: None,
+            sqlite_fsync: false,
             policy: Some("clock".into()),
             seed: 1,
         };

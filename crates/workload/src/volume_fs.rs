@@ -12,7 +12,7 @@
 //! are counted. Paths are relative to the root of the volume. Tested through everything above it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use syncline_device::Clock;
 use syncline_fs::{Create, FsError, InodeRef, Result, Volume};
@@ -24,6 +24,8 @@ pub struct AppBytes {
     pub written_bytes: u64,
     /// Returned by read calls.
     pub read_bytes: u64,
+    /// System calls; 0 where they are not counted.
+    pub calls: u64,
 }
 
 /// System calls on a [`Volume`]. See the module's description.
@@ -33,13 +35,23 @@ pub struct VolumeFs {
     syscall_ns: u64,
     written_bytes: AtomicU64,
     read_bytes: AtomicU64,
+    calls: AtomicU64,
+    always_fsync: AtomicBool,
 }
 
 impl VolumeFs {
     /// Calls on `volume`; each costs `syscall_us` of `clock` if that is virtual.
     pub fn new(volume: Volume, clock: Arc<dyn Clock>, syscall_us: u32) -> VolumeFs {
         let syscall_ns = if clock.is_virtual() { u64::from(syscall_us) * 1000 } else { 0 };
-        VolumeFs { volume, clock, syscall_ns, written_bytes: 0.into(), read_bytes: 0.into() }
+        VolumeFs {
+            volume,
+            clock,
+            syscall_ns,
+            written_bytes: 0.into(),
+            read_bytes: 0.into(),
+            calls: 0.into(),
+            always_fsync: false.into(),
+        }
     }
 
     /// The volume below.
@@ -62,11 +74,18 @@ impl VolumeFs {
         AppBytes {
             written_bytes: self.written_bytes.load(Ordering::Relaxed),
             read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            calls: self.calls.load(Ordering::Relaxed),
         }
+    }
+
+    /// From now on fdatasync is fsync, as in a libc or a SQLite that has no fdatasync.
+    pub fn always_fsync(&self, always: bool) {
+        self.always_fsync.store(always, Ordering::Relaxed);
     }
 
     /// One system call begins: its time passes, and what is due in the background happens.
     pub fn enter(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
         let now_ns = self.clock.now_ns() + self.syscall_ns;
         if self.syscall_ns > 0 {
             self.clock.sleep_until(now_ns);
@@ -183,6 +202,7 @@ impl VolumeFs {
     /// As [`Volume::fsync`].
     pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
         self.enter();
+        let datasync = datasync && !self.always_fsync.load(Ordering::Relaxed);
         self.volume.fsync(inode, datasync)
     }
 

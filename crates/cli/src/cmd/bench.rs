@@ -2,16 +2,19 @@
 //!
 //! One run for each workload and each value of a list. The table goes to standard output when all
 //! are done, progress to standard error while they run. Ctrl-C ends the run after the operation
-//! under way: the volume is unmounted, and what was done is reported.
+//! under way: the volume is unmounted, and what was done is reported. With `--sensitivity` the
+//! device is varied instead of the sync mode, and the document is another one.
 
 use std::path::Path;
 
 use indicatif::ProgressBar;
+use syncline_device::BlockDevice;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 use syncline_workload::{
-    DirectoryRun, Document, Entry, Image, ImageSource, JournalMode, Parameters, Run, Simulation,
-    Synchronous, Watch, find, table,
+    Cell, DirectoryRun, Document, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode,
+    Parameters, Run, STREAMS, Sensitivity, Simulation, Stack, Synchronous, Trace, Watch, compare,
+    comparison_table, find, report, table,
 };
 
 use crate::args::Bench;
@@ -19,6 +22,9 @@ use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::interrupt;
 use crate::progress;
+
+/// Commands of one run that a report can plot.
+const EVENTS_MAX: usize = 200_000;
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
@@ -35,13 +41,21 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
         .iter()
         .map(|name| JournalMode::by_name(name))
         .collect::<std::result::Result<_, _>>()?;
-    let mut runs = Vec::new();
+    if args.sensitivity {
+        let mut cells = Vec::new();
+        let done = sensitivity(args, &entries, &modes, &mut cells);
+        let document = Sensitivity::new(&args.device, cells);
+        let (text, json) = (document.table(), || document.to_json());
+        let printed = if document.cells.is_empty() { Ok(()) } else { print(args, &text, &json) };
+        return done.and(printed);
+    }
+    let (mut runs, mut traces) = (Vec::new(), Vec::new());
     let done = match &args.dir {
         Some(dir) => in_directory(args, dir, &entries, &modes, &mut runs),
-        None => simulated(args, &entries, &modes, &mut runs),
+        None => simulated(args, &entries, &modes, &mut runs, &mut traces),
     };
     // What was measured is reported, whatever came after it.
-    let printed = if runs.is_empty() { Ok(()) } else { report(args, &runs) };
+    let printed = if runs.is_empty() { Ok(()) } else { publish(args, &runs, &traces) };
     done.and(printed)
 }
 
@@ -54,6 +68,7 @@ fn parameters(args: &Bench, entry: &Entry, modes: &[JournalMode]) -> Result<Vec<
         seed: args.seed,
         journal_mode: *journal_mode,
         synchronous,
+        sqlite_fsync: args.sqlite_fsync,
     };
     Ok(used.iter().map(make).collect())
 }
@@ -67,30 +82,74 @@ fn synchronous(name: &str) -> Result<Synchronous> {
     })
 }
 
+fn load(args: &Bench) -> Result<(Profile, Image)> {
+    let profile = Profile::parse_spec(&args.device, &|path| std::fs::read_to_string(path))?;
+    let source = match &args.image {
+        Some(path) => ImageSource::File(path.clone()),
+        None => ImageSource::Mke2fs { size_bytes: args.size << 20 },
+    };
+    Ok((profile, Image::load(&source)?))
+}
+
 fn simulated(
     args: &Bench,
     entries: &[&Entry],
     modes: &[JournalMode],
     runs: &mut Vec<Run>,
+    traces: &mut Vec<Trace>,
 ) -> Result<()> {
-    let profile = Profile::parse_spec(&args.device, &|path| std::fs::read_to_string(path))?;
-    let mounts =
-        args.sync.iter().map(|sync| mount_options(args, sync)).collect::<Result<Vec<_>>>()?;
-    let source = match &args.image {
-        Some(path) => ImageSource::File(path.clone()),
-        None => ImageSource::Mke2fs { size_bytes: args.size << 20 },
-    };
-    let image = Image::load(&source)?;
+    let mut mounts = Vec::new();
+    for sync in &args.sync {
+        mounts.extend(mount_options(args, &format!("sync={sync}"))?);
+    }
+    let (profile, image) = load(args)?;
+    let events_max = if args.html.is_some() { EVENTS_MAX } else { 0 };
     for entry in entries {
         for mount in &mounts {
             for parameters in parameters(args, entry, modes)? {
                 let simulation =
                     Simulation { profile: &profile, image: &image, mount, parameters: &parameters };
+                let stack = Stack::new(&profile, image.snapshot(), events_max)?;
                 let mut watch = Shown::new(entry, &parameters);
-                let run = simulation.run(entry, &mut watch);
+                let run = simulation.run_on(&stack, entry, &mut watch);
                 watch.0.finish_and_clear();
-                keep(run?, runs)?;
+                let run = run?;
+                if events_max > 0 {
+                    traces.push(Trace {
+                        events: stack.recording.take_events(),
+                        events_lost: stack.recording.events_lost(),
+                        size_bytes: stack.memory.geometry().size_bytes,
+                    });
+                }
+                keep(run, runs)?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// The grid of each workload, journal mode and interval.
+fn sensitivity(
+    args: &Bench,
+    entries: &[&Entry],
+    modes: &[JournalMode],
+    cells: &mut Vec<Cell>,
+) -> Result<()> {
+    let mounts = mount_options(args, "sync=ordered")?;
+    let [mount] = mounts.as_slice() else {
+        let text = "--sensitivity takes one --mtime-update; run it once for each".to_owned();
+        return Err(Failure::Usage(text));
+    };
+    let (profile, image) = load(args)?;
+    let (profile, image) = (&profile, &image);
+    let grid = Grid { profile, image, mount, streams: &STREAMS, flushes_us: &FLUSHES_US };
+    for entry in entries {
+        for parameters in parameters(args, entry, modes)? {
+            let mut watch = Shown::new(entry, &parameters);
+            let found = grid.run(entry, &parameters, &mut watch);
+            watch.0.finish_and_clear();
+            cells.extend(found?);
+            interrupt::check()?;
         }
     }
     Ok(())
@@ -122,25 +181,48 @@ fn keep(run: Run, runs: &mut Vec<Run>) -> Result<()> {
     if stopped { Err(Failure::Interrupted) } else { interrupt::check() }
 }
 
-fn mount_options(args: &Bench, sync: &str) -> Result<MountOptions> {
+/// The options of each interval of `--mtime-update`, with `sync`.
+fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions>> {
     let usage = |err: syncline_fs::FsError| {
         Failure::Usage(format!("{err}; see the mount options in --help"))
     };
-    let mut options = MountOptions::parse(&args.options).map_err(usage)?;
-    options.apply(&format!("sync={sync}")).map_err(usage)?;
-    options.apply(&format!("policy={}", args.policy)).map_err(usage)?;
-    Ok(options)
+    let mut base = MountOptions::parse(&args.options).map_err(usage)?;
+    base.apply(sync).map_err(usage)?;
+    base.apply(&format!("policy={}", args.policy)).map_err(usage)?;
+    if args.mtime_update.is_empty() {
+        return Ok(vec![base]);
+    }
+    let each = args.mtime_update.iter().map(|interval| {
+        let mut options = base.clone();
+        let item = match interval.as_str() {
+            "off" => "un_mtime_update".to_owned(),
+            ms => format!("mtime_update={ms}"),
+        };
+        options.apply(&item).map_err(usage)?;
+        Ok(options)
+    });
+    each.collect()
 }
 
-fn report(args: &Bench, runs: &[Run]) -> Result<()> {
+/// Table or document, then the report.
+fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()> {
+    let text = table(runs) + &comparison_table(&compare(runs));
+    print(args, &text, &|| Document::new(runs.to_vec()).to_json())?;
+    match &args.html {
+        Some(path) => format::write_file(path, report(runs, traces).as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// The text on standard output, and the document where `--json` wants it.
+fn print(args: &Bench, text: &str, document: &dyn Fn() -> String) -> Result<()> {
     let json = args.json.as_deref();
     let to_stdout = json == Some(Path::new("-"));
     let mut out = Out::new();
-    let document = || Document::new(runs.to_vec()).to_json();
     if to_stdout {
         out.text(document())?;
     } else {
-        out.text(table(runs))?;
+        out.text(text)?;
     }
     out.flush()?;
     match json {

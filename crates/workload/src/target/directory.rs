@@ -80,6 +80,7 @@ impl Target for DirectoryTarget {
         Some(AppBytes {
             written_bytes: self.moved.written_bytes.load(Ordering::Relaxed),
             read_bytes: self.moved.read_bytes.load(Ordering::Relaxed),
+            calls: 0,
         })
     }
 }

@@ -32,6 +32,9 @@ pub struct Parameters {
     pub journal_mode: JournalMode,
     /// SQLite's `synchronous`.
     pub synchronous: Synchronous,
+    /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do (Android's
+    /// at the time of the papers). Simulated runs only.
+    pub sqlite_fsync: bool,
 }
 
 impl Default for Parameters {
@@ -41,6 +44,7 @@ impl Default for Parameters {
             seed: 1,
             journal_mode: JournalMode::Delete,
             synchronous: Synchronous::Full,
+            sqlite_fsync: false,
         }
     }
 }
