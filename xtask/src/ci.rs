@@ -103,7 +103,7 @@ fn tests(root: &Path, summary: &mut Summary) {
     command.env("SYNCLINE_SKIP_LOG", log.path()).stdout(Stdio::piped());
     let unset = |name: &str| std::env::var_os(name).is_none();
     if std::env::var("CI").is_ok_and(|ci| ci == "true") && unset("SYNCLINE_REQUIRE") {
-        command.env("SYNCLINE_REQUIRE", "root,loop,e2fsck");
+        command.env("SYNCLINE_REQUIRE", "root,loop,e2fsck,fuse");
     }
     if unset("SYNCLINE_FUZZ_SECONDS") {
         command.env("SYNCLINE_FUZZ_SECONDS", "10");

@@ -36,6 +36,9 @@ pub enum Command {
     Info(Info),
     Check(Check),
     Recover(Recover),
+    Mount(Mount),
+    Umount(Umount),
+    Status(Status),
     Devices(Devices),
     Completions(Completions),
     Man(Man),
@@ -242,6 +245,58 @@ pub struct Check {
 pub struct Recover {
     /// File or block device.
     pub image: PathBuf,
+}
+
+/// Mount an image or partition on a directory, through FUSE.
+///
+/// Returns when the mount is ready; a process in the background serves it until it is unmounted.
+/// Without root it needs fusermount3 and a directory of yours.
+///
+/// Options (-o) of the volume: sync=ordered or sync=eager, eager_threshold=PAGES, ro, noatime,
+/// relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS, errors=remount-ro
+/// or errors=continue, discard, policy=NAME, dirty_ratio=, dirty_background_ratio=,
+/// dirty_expire_centisecs=, dirty_writeback_centisecs=. Of the mount: allow_other, uid=N, gid=N,
+/// suid, dev, noexec, writeback_cache, threads=N.
+///
+/// In /etc/fstab: `/path/image /mnt fuse.syncline sync=eager,nofail 0 0`, with links of this
+/// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline.
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// Stay in the foreground; Ctrl-C unmounts.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Mount options, as for mount(8).
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// The serving process that a mount in the background starts.
+    #[arg(long, hide = true)]
+    pub served: bool,
+    /// File or block device with an ext4.
+    pub image: PathBuf,
+    /// An existing directory.
+    pub dir: PathBuf,
+}
+
+/// Unmount a directory, and wait until everything is on the image.
+///
+/// umount(8) and fusermount3 -u work, too, but return while the last data is being written.
+#[derive(Debug, Args)]
+pub struct Umount {
+    /// Detach it now, also when files are open; the image is clean when they are closed.
+    #[arg(short, long)]
+    pub lazy: bool,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+/// Show what a mount is doing: journal, dirty data, latency of syncs, bytes so far.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// As one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// Where it is mounted.
+    pub dir: PathBuf,
 }
 
 /// List the simulated devices, or show the profile of one.

@@ -9,6 +9,7 @@ use std::path::Path;
 
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
+use syncline_fuse::FuseError;
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
 use syncline_workload::WorkloadError;
@@ -155,6 +156,16 @@ impl From<FsError> for Failure {
             FsError::NotSupported(_) => Failure::Unsupported(text),
             FsError::Latched(_) | FsError::NoSpace | FsError::ReadOnly => Failure::Final(text),
             _ => Failure::Failed(text),
+        }
+    }
+}
+
+impl From<FuseError> for Failure {
+    fn from(err: FuseError) -> Failure {
+        match err {
+            FuseError::Usage(text) => Failure::Usage(text),
+            FuseError::Fs(err) => err.into(),
+            FuseError::Mount(text) => Failure::Failed(text),
         }
     }
 }

@@ -11,6 +11,7 @@ mod args;
 mod cmd;
 mod error;
 mod format;
+mod helper;
 mod image;
 mod interrupt;
 mod progress;
@@ -23,7 +24,10 @@ use args::{Cli, Command};
 use error::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match helper::arguments(std::env::args_os()) {
+        Some(arguments) => Cli::parse_from(arguments),
+        None => return ExitCode::SUCCESS,
+    };
     let done = interrupt::install().and_then(|()| run(cli.command));
     let failure = match done {
         Ok(()) => return ExitCode::SUCCESS,
@@ -54,6 +58,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Info(args) => cmd::info::run(&args),
         Command::Check(args) => cmd::check::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
+        Command::Mount(args) => cmd::mount::run(&args),
+        Command::Umount(args) => cmd::umount::run(&args),
+        Command::Status(args) => cmd::status::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),

@@ -54,6 +54,7 @@ pub use options::{Atime, MountOptions, OnError, SyncMode};
 pub use pagecache::CacheStats;
 pub use path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 pub use seek::FileExtent;
+pub use syncline_jbd2::JournalStats;
 pub use time::Timestamp;
 pub use volume::Volume;
 pub use xattr::XattrFlags;

@@ -140,6 +140,16 @@ impl MountOptions {
         Ok(options)
     }
 
+    /// As [`MountOptions::apply`], for a caller with options of its own beside these: an unknown
+    /// name is refused with the nearest of both.
+    ///
+    /// # Errors
+    /// As [`MountOptions::parse`].
+    pub fn apply_or(&mut self, item: &str, others: &[&str]) -> Result<()> {
+        let name = item.split_once('=').map_or(item, |(name, _)| name);
+        if NAMES.contains(&name) { self.apply(item) } else { Err(unknown(item, name, others)) }
+    }
+
     /// Applies one `name` or `name=value`.
     ///
     /// # Errors
@@ -174,7 +184,7 @@ impl MountOptions {
             ("cache", Some(value)) => self.cache_bytes = size(item, value)?,
             ("commit", Some(value)) => self.commit_s = number(item, value, 1, 900)?,
             (name, Some(value)) => return self.apply_tunable(item, name, value),
-            _ => return Err(unknown(item, name)),
+            _ => return Err(unknown(item, name, &[])),
         }
         Ok(())
     }
@@ -187,7 +197,7 @@ impl MountOptions {
             "dirty_ratio" => (&mut self.dirty_ratio, 1, 100),
             "timer_tick_ms" => (&mut self.timer_tick_ms, 1, 1000),
             "eager_threshold" => (&mut self.eager_threshold, 0, 100_000),
-            _ => return Err(unknown(item, name)),
+            _ => return Err(unknown(item, name, &[])),
         };
         *field = number(item, value, low, high)?;
         Ok(())
@@ -199,11 +209,12 @@ impl MountOptions {
     }
 }
 
-fn unknown(item: &str, name: &str) -> FsError {
+fn unknown(item: &str, name: &str, others: &[&str]) -> FsError {
     if NAMES.contains(&name) {
         return FsError::invalid(format!("mount option `{item}`: bad or missing value"));
     }
-    let near = NAMES.iter().min_by_key(|known| distance(name, known)).unwrap_or(&"ro");
+    let near =
+        NAMES.iter().chain(others).min_by_key(|known| distance(name, known)).unwrap_or(&"ro");
     FsError::invalid(format!("unknown mount option `{item}`; the nearest is `{near}`"))
 }
 

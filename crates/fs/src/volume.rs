@@ -75,6 +75,18 @@ pub(crate) struct Inner {
     pub(crate) latch: Latch,
 }
 
+impl Volume {
+    /// Counters and fill level of the journal; `None` on a read-only mount.
+    pub fn journal_stats(&self) -> Option<syncline_jbd2::JournalStats> {
+        self.0.journal.get().map(|journal| journal.stats())
+    }
+
+    /// [`FsError::Latched`] with its cause once nothing is written any more.
+    pub fn latched(&self) -> Option<FsError> {
+        self.0.latch.check().err()
+    }
+}
+
 /// The first fatal error of a volume. Shared with the journal, which may abort on its own.
 #[derive(Default)]
 pub(crate) struct Latch(OnceLock<FsError>);

@@ -3,8 +3,8 @@
 //! Variables
 //! - `SYNCLINE_SKIP_LOG`: file to which every skip is appended, one `test: reason` a line.
 //!   `xtask ci` sets it and adds the skips to its summary.
-//! - `SYNCLINE_REQUIRE`: comma-separated abilities (`root`, `loop`, `e2fsck`) that must be there: a
-//!   test that misses one of them fails. `xtask ci` sets all of them where `CI=true`.
+//! - `SYNCLINE_REQUIRE`: comma-separated abilities (`root`, `loop`, `e2fsck`, `fuse`) that must be
+//!   there: a test that misses one of them fails. `xtask ci` sets all of them where `CI=true`.
 //! - `SYNCLINE_SCRATCH`: directory for images. Default: `/dev/shm` if it can be written, because a
 //!   judge that reads from memory is several times faster; else the system's temporary directory.
 //! - `SYNCLINE_FUZZ_SECONDS`: how long each fuzz test runs.
@@ -24,6 +24,8 @@ pub enum Need {
     Loop,
     /// The programs of e2fsprogs: mke2fs, e2fsck, debugfs.
     E2fsck,
+    /// FUSE file systems can be mounted.
+    Fuse,
 }
 
 impl Need {
@@ -34,6 +36,7 @@ impl Need {
             Need::Root => "root",
             Need::Loop => "loop",
             Need::E2fsck => "e2fsck",
+            Need::Fuse => "fuse",
         }
     }
 
@@ -47,12 +50,23 @@ impl Need {
                 static ANSWER: OnceLock<Option<String>> = OnceLock::new();
                 ANSWER.get_or_init(loop_missing).clone()
             }
+            Need::Fuse => fuse_missing(),
             Need::E2fsck => ["mke2fs", "e2fsck", "debugfs"]
                 .iter()
                 .find(|program| which(program).is_none())
                 .map(|program| format!("needs {program}; install e2fsprogs")),
         }
     }
+}
+
+fn fuse_missing() -> Option<String> {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if opened.is_err() {
+        return Some("needs /dev/fuse; load the kernel module fuse".to_owned());
+    }
+    let root = rustix::process::geteuid().is_root();
+    (!root && which("fusermount3").is_none())
+        .then(|| "needs root or fusermount3; install fuse3".to_owned())
 }
 
 fn loop_missing() -> Option<String> {

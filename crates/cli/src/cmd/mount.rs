@@ -1,0 +1,206 @@
+//! `mount`: serves an image on a directory until it is unmounted.
+//!
+//! ```text
+//!   syncline mount ──── starts ───> syncline mount --served      (its own session)
+//!        | waits                        opens, recovers, mounts
+//!        | <──────── one byte ────────  ready; lets go of the terminal
+//!      exits 0                          serves ... unmounted or SIGTERM: cleans up, exits
+//! ```
+//! Until it is ready the serving process has the caller's standard error, and its exit code becomes
+//! the caller's. From then on what goes wrong is said in the system log.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use syncline_device::{Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock};
+use syncline_fs::Volume;
+use syncline_fuse::{FuseOptions, Mount, Setup, mounted_image};
+
+use crate::args;
+use crate::error::{Failure, Result};
+
+/// What the serving process says when it is ready.
+const READY: u8 = b'R';
+
+/// How long a mount waits for the last one of the image to finish its unmount.
+const FINISH_WAIT: Duration = Duration::from_secs(30);
+
+/// How often signals and the end of the mount are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// EWOULDBLOCK of the lock, EBUSY of a block device.
+const IN_USE: [i32; 2] = [11, 16];
+
+/// Mounts; see the module.
+pub(crate) fn run(args: &args::Mount) -> Result<()> {
+    let options = FuseOptions::parse(&args.options)?;
+    let image = absolute(&args.image)?;
+    let dir = absolute(&args.dir)?;
+    if !dir.is_dir() {
+        let text = format!("{}: not a directory; give an empty directory", dir.display());
+        return Err(Failure::Failed(text));
+    }
+    if args.foreground || args.served {
+        return serve(args, options, &image, &dir);
+    }
+    in_background(args, &image, &dir)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(path).map_err(|err| Failure::host(path, &err))
+}
+
+fn in_background(args: &args::Mount, image: &Path, dir: &Path) -> Result<()> {
+    let failed = |err: std::io::Error| {
+        Failure::Failed(format!("the serving process cannot be started: {err}; try -f"))
+    };
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(["mount", "--served"]);
+    for options in &args.options {
+        command.arg("-o").arg(options);
+    }
+    command.arg("--").arg(image).arg(dir);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut said = [0];
+    let read = child.stdout.take().map_or(Ok(0), |mut out| out.read(&mut said));
+    if matches!(read, Ok(1)) && said[0] == READY {
+        return Ok(());
+    }
+    let status = child.wait().map_err(failed)?;
+    // It has said why.
+    Err(Failure::Said(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path) -> Result<()> {
+    if args.served {
+        // Fails only for a process that leads its group, which a started one does not.
+        let _ = rustix::process::setsid();
+    }
+    // Where others use the mount, the blocks reserved for root stay root's.
+    options.volume.privileged = rustix::process::geteuid().is_root() && !options.allow_other;
+    let device = open(image, options.volume.read_only)?;
+    crate::image::superblock(&*device, image)?;
+    let at = |failure: Failure| failure.at(image.display());
+    let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+    let counted = Arc::clone(&device);
+    let volume = Volume::mount(device, Arc::clone(&clock), options.volume.clone())
+        .map_err(|err| at(err.into()))?;
+    let log = logger(image, args.served);
+    let setup = Setup {
+        volume: volume.clone(),
+        clock,
+        options,
+        image: image.to_owned(),
+        counts: Arc::new(move || counted.counts()),
+        log: Arc::clone(&log),
+    };
+    let mount = match Mount::start(setup, dir) {
+        Ok(mount) => mount,
+        Err(err) => {
+            // Nothing was changed: the image goes back to what it was.
+            let _ = volume.unmount();
+            return Err(err.into());
+        }
+    };
+    drop(volume);
+    end_on_panic(Arc::clone(&log));
+    if args.served {
+        ready().map_err(|err| Failure::host(dir, &err))?;
+    }
+    while !mount.is_over() && !crate::interrupt::asked() {
+        std::thread::park_timeout(LOOK);
+    }
+    let ended = mount.end();
+    if ended.was_busy {
+        log("unmounted while files were open; programs that use them get errors from now on");
+    }
+    ended.volume.map_err(|err| {
+        let failure = at(err.into());
+        if args.served {
+            log(failure.message().unwrap_or_default());
+        }
+        failure
+    })
+}
+
+type Device = RecordingDevice<FileDevice>;
+
+/// Opens the image, refusing what somebody else has mounted. A process that is just ending its
+/// mount of the image is waited for.
+fn open(image: &Path, read_only: bool) -> Result<Arc<Device>> {
+    let options = FileOptions { read_only, ..FileOptions::default() };
+    let began = Instant::now();
+    loop {
+        if let Some(entry) = mounted_image(image) {
+            return Err(Failure::Failed(format!(
+                "{}: already mounted on {} ({}); unmount that first",
+                image.display(),
+                entry.dir.display(),
+                entry.kind
+            )));
+        }
+        match FileDevice::open(image, options) {
+            Ok(device) => return Ok(Arc::new(RecordingDevice::new(device))),
+            Err(DeviceError::Open { errno, .. })
+                if IN_USE.contains(&errno) && began.elapsed() < FINISH_WAIT && ending(image) =>
+            {
+                crate::interrupt::check()?;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Err(err) => return Err(err.into()),
+        }
+    }
+}
+
+/// Whether a process serves the image although it is not mounted any more.
+fn ending(image: &Path) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let own = process.file_name().to_str() == Some(&std::process::id().to_string());
+        let is = |word: &str| words.contains(&word.as_bytes());
+        !own && is("mount") && is("--served") && image.to_str().is_some_and(is)
+    })
+}
+
+/// Tells the parent, and lets go of its terminal.
+fn ready() -> std::io::Result<()> {
+    std::env::set_current_dir("/")?;
+    std::io::stdout().write_all(&[READY])?;
+    std::io::stdout().flush()?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    rustix::stdio::dup2_stderr(&null)?;
+    Ok(())
+}
+
+type Log = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Where lines go: standard error in the foreground, else the system log.
+fn logger(image: &Path, served: bool) -> Log {
+    let image = image.display().to_string();
+    Arc::new(move |text: &str| {
+        if served {
+            // Facility daemon, severity error (RFC 3164).
+            let line = format!("<27>syncline[{}]: {image}: {text}", std::process::id());
+            let socket = UnixDatagram::unbound();
+            let _ = socket.and_then(|socket| socket.send_to(line.as_bytes(), "/dev/log"));
+        } else {
+            crate::complain(&format!("{image}: {text}"));
+        }
+    })
+}
+
+/// A worker that panics would leave its program waiting for ever: the process ends instead, the
+/// programs get errors, and the next mount recovers.
+fn end_on_panic(log: Log) {
+    std::panic::set_hook(Box::new(move |info| {
+        log(&format!("internal error, please report it: {info}"));
+        std::process::abort();
+    }));
+}

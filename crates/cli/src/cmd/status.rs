@@ -1,0 +1,102 @@
+//! `status`: the live view of a mount.
+
+use std::path::Path;
+
+use serde_json::Value;
+use syncline_fuse::STATUS_XATTR;
+
+use crate::args::Status;
+use crate::error::{Failure, Result, plain};
+use crate::format::Out;
+
+/// Longest document.
+const BYTES_MAX: usize = 64 << 10;
+
+/// Prints it.
+pub(crate) fn run(args: &Status) -> Result<()> {
+    let text = read(&args.dir)?;
+    let mut out = Out::new();
+    if args.json {
+        out.text(format!("{text}\n"))?;
+        return out.flush();
+    }
+    let document: Value = serde_json::from_str(&text)
+        .map_err(|err| Failure::Failed(format!("the answer is no JSON: {err}; try --json")))?;
+    out.text(table(&document))?;
+    out.flush()
+}
+
+fn read(dir: &Path) -> Result<String> {
+    let mut bytes = vec![0; BYTES_MAX];
+    let len = rustix::fs::getxattr(dir, STATUS_XATTR, &mut bytes[..]).map_err(|err| {
+        let text = match err {
+            rustix::io::Errno::NODATA | rustix::io::Errno::OPNOTSUPP => format!(
+                "{}: not the root of a syncline mount; see `findmnt -t fuse.syncline`",
+                dir.display()
+            ),
+            _ => return Failure::host(dir, &err.into()),
+        };
+        Failure::Failed(text)
+    })?;
+    bytes.truncate(len);
+    String::from_utf8(bytes).map_err(|err| {
+        let err = std::io::Error::other(err);
+        Failure::Failed(format!("the answer is no text: {}; try again", plain(&err)))
+    })
+}
+
+fn number(document: &Value, path: &str) -> u64 {
+    document.pointer(path).and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn table(document: &Value) -> String {
+    let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or("");
+    let at = |path: &str| number(document, path);
+    let mut out = format!("{}: sync={}", text("/image"), text("/sync"));
+    if document.pointer("/read_only") == Some(&Value::Bool(true)) {
+        out += ", read-only";
+    }
+    out += &format!(", up {} s, {} files open\n", at("/uptime_s"), at("/open_files"));
+    if !text("/latched").is_empty() {
+        out += &format!("LATCHED   {}\n", text("/latched"));
+    }
+    let hit = document.pointer("/cache/hit_ratio").and_then(Value::as_f64).unwrap_or(0.0);
+    out += &format!(
+        "journal   {} of {} blocks used, {} in the running transaction, {} commits\n",
+        at("/journal/blocks_used"),
+        at("/journal/blocks"),
+        at("/journal/running_blocks"),
+        at("/journal/commits"),
+    );
+    out += &format!(
+        "cache     {} of {}, {} dirty, hit ratio {hit:.2}\n",
+        mib(at("/cache/bytes")),
+        mib(at("/cache/bytes_max")),
+        mib(at("/dirty_bytes")),
+    );
+    out += &format!(
+        "syncs     {}, p50 {} us, p99 {} us, max {} us\n",
+        at("/syncs/operations"),
+        at("/syncs/latency_us_p50"),
+        at("/syncs/latency_us_p99"),
+        at("/syncs/latency_us_max"),
+    );
+    out += &format!(
+        "programs  {} written, {} read past the kernel's cache\n",
+        mib(at("/requests/app_bytes")),
+        mib(at("/requests/read_bytes")),
+    );
+    out += &format!(
+        "device    {} written ({} journal, {} metadata), {} read, {} flushes\n",
+        mib(at("/device/written_bytes")),
+        mib(at("/device/journal_bytes")),
+        mib(at("/device/metadata_bytes")),
+        mib(at("/device/read_bytes")),
+        at("/device/flushes"),
+    );
+    out
+}

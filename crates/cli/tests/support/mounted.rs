@@ -1,0 +1,109 @@
+//! An image mounted by the binary, for tests through the mount.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::mount::UnmountFlags;
+use syncline_testkit::{TempImage, e2fsck_clean, e2fsck_preen};
+
+use super::binary;
+
+/// How long a mount or its end may take in a test.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A mount served in the foreground by a child of the test.
+pub struct Mounted {
+    pub image: TempImage,
+    pub dir: PathBuf,
+    _scratch: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Mounted {
+    /// Mounts with these `-o` options; empty: none.
+    pub fn new(image: TempImage, options: &str) -> Mounted {
+        let scratch = super::scratch();
+        let dir = scratch.path().join("mnt");
+        std::fs::create_dir(&dir).unwrap();
+        let mut mounted = Mounted { image, dir, _scratch: scratch, child: None };
+        mounted.mount(options);
+        mounted
+    }
+
+    /// Mounts the image again.
+    pub fn mount(&mut self, options: &str) {
+        let mut command = binary();
+        command.args(["mount", "-f"]);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        command.arg(self.image.path()).arg(&self.dir).stdin(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let began = Instant::now();
+        while syncline_fuse::mount_of(&self.dir).is_none() || std::fs::metadata(&self.dir).is_err()
+        {
+            assert!(child.try_wait().unwrap().is_none(), "the mount ended at once");
+            assert!(began.elapsed() < PATIENCE, "no mount within {PATIENCE:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self.child = Some(child);
+    }
+
+    /// A path below the mount.
+    pub fn at(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(path)
+    }
+
+    /// The process that serves it.
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Unmounts as a user would and expects a clean image.
+    pub fn unmount_clean(&mut self) {
+        super::done(&[OsStr::new("umount"), self.dir.as_os_str()]);
+        let status = self.child.take().unwrap().wait().unwrap();
+        assert!(status.success(), "{status}");
+        e2fsck_clean(self.image.path()).unwrap();
+    }
+
+    /// Asks the serving process to end, and expects success.
+    pub fn terminate(&mut self) {
+        let mut child = self.child.take().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    /// Kills the serving process, as a crash of it would, and takes the dead mount away.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        detach(&self.dir);
+    }
+
+    /// Judges the image after [`Mounted::kill`]; it is recovered by e2fsck on a copy.
+    pub fn recoverable(&self) -> Result<(), String> {
+        e2fsck_preen(self.image.duplicate().path())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+            detach(&self.dir);
+        }
+    }
+}
+
+fn detach(dir: &Path) {
+    if rustix::mount::unmount(dir, UnmountFlags::DETACH).is_err() {
+        let _ = std::process::Command::new("fusermount3").args(["-u", "-z"]).arg(dir).status();
+    }
+}

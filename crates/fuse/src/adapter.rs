@@ -1,0 +1,629 @@
+//! fuser's requests as calls of [`Operations`]: numbers in, numbers out, no decisions.
+//!
+//! The file is long because FUSE has many requests; each is a few lines of the same form.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use rustix::fs::OFlags;
+use syncline_fs::{Attr, FallocateMode, FsError, SetAttr, XattrFlags};
+
+use crate::convert::{self, errno};
+use crate::ops::{Context, Operations, WriteHow};
+
+/// The only writer of a volume is its mount: what the kernel knows stays true.
+const TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Largest write and read of one request, in bytes.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+
+/// Requests that the kernel may have under way in the background (readahead, write-back).
+const BACKGROUND_MAX: u16 = 64;
+
+/// What a caller is told about the size of an attribute whose length may change until it asks.
+const XATTR_SLACK_BYTES: usize = 4096;
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+
+thread_local! {
+    /// Answers of read requests, one buffer a worker.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Hands requests to `T`.
+pub(crate) struct Adapter<T> {
+    ops: Arc<T>,
+    writeback_cache: bool,
+}
+
+impl<T: Operations> Adapter<T> {
+    pub(crate) fn new(ops: Arc<T>, writeback_cache: bool) -> Adapter<T> {
+        Adapter { ops, writeback_cache }
+    }
+}
+
+fn context(req: &Request) -> Context {
+    Context { uid: req.uid(), gid: req.gid() }
+}
+
+fn generation(attr: &Attr) -> Generation {
+    Generation(u64::from(attr.generation))
+}
+
+/// What the kernel sends is below u32 in its own encoding, which is Linux's of 64 bits.
+fn device(rdev: u32) -> u64 {
+    u64::from(rdev)
+}
+
+/// Sends the answer of a call: `Ok` through the given method, an error as its number.
+macro_rules! answer {
+    ($reply:ident, $result:expr, |$value:pat_param| $ok:expr) => {
+        match $result {
+            Ok($value) => $ok,
+            Err(err) => $reply.error(errno(&err)),
+        }
+    };
+}
+
+/// The inode behind a node, or an answer that says that there is none.
+macro_rules! ino {
+    ($reply:ident, $node:expr) => {
+        match convert::ino($node) {
+            Ok(ino) => ino,
+            Err(err) => return $reply.error(err),
+        }
+    };
+}
+
+impl<T: Operations> Filesystem for Adapter<T> {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
+            | InitFlags::FUSE_PARALLEL_DIROPS
+            | InitFlags::FUSE_ASYNC_DIO
+            | InitFlags::FUSE_DO_READDIRPLUS
+            | InitFlags::FUSE_READDIRPLUS_AUTO
+            | InitFlags::FUSE_CACHE_SYMLINKS
+            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_EXPORT_SUPPORT;
+        if self.writeback_cache {
+            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+        }
+        // What the kernel does not have it does itself, or without.
+        let _ = config.add_capabilities(wanted & config.capabilities());
+        let _ = config.set_max_write(REQUEST_BYTES_MAX);
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
+            let _ = config.set_max_readahead(most);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let dir = ino!(reply, parent);
+        match self.ops.lookup(dir, name.as_bytes()) {
+            Ok(attr) => reply.entry(&TTL, &convert::entry(&attr), generation(&attr)),
+            // Node 0: the kernel remembers that there is no such name.
+            Err(FsError::NotFound) => {
+                let none = fuser::FileAttr { ino: INodeNo(0), ..convert::attr(&NOTHING) };
+                reply.entry(&TTL, &none, Generation(0));
+            }
+            Err(err) => reply.error(errno(&err)),
+        }
+    }
+
+    fn forget(&self, _req: &Request, node: INodeNo, lookups: u64) {
+        if let Ok(ino) = convert::ino(node) {
+            self.ops.forget(ino, lookups);
+        }
+    }
+
+    fn getattr(&self, _req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.getattr(ino), |attr| reply.attr(&TTL, &convert::attr(&attr)));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let ino = ino!(reply, node);
+        let set = SetAttr {
+            mode: mode.map(|mode| (mode & 0o7777) as u16),
+            uid,
+            gid,
+            size,
+            atime: atime.map(convert::set_time),
+            mtime: mtime.map(convert::set_time),
+            ctime: ctime.map(|at| convert::set_time(TimeOrNow::SpecificTime(at))),
+            flags: None,
+        };
+        answer!(reply, self.ops.setattr(context(req), ino, set), |attr| {
+            reply.attr(&TTL, &convert::attr(&attr))
+        });
+    }
+
+    fn readlink(&self, _req: &Request, node: INodeNo, reply: ReplyData) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.readlink(ino), |target| reply.data(&target));
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let dir = ino!(reply, parent);
+        let made = self.ops.mknod(context(req), dir, name.as_bytes(), mode, umask, device(rdev));
+        answer!(reply, made, |attr| {
+            reply.entry(&TTL, &convert::entry(&attr), generation(&attr))
+        });
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let dir = ino!(reply, parent);
+        let made = self.ops.mkdir(context(req), dir, name.as_bytes(), mode, umask);
+        answer!(reply, made, |attr| {
+            reply.entry(&TTL, &convert::entry(&attr), generation(&attr))
+        });
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = ino!(reply, parent);
+        answer!(reply, self.ops.unlink(dir, name.as_bytes()), |()| reply.ok());
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = ino!(reply, parent);
+        answer!(reply, self.ops.rmdir(dir, name.as_bytes()), |()| reply.ok());
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let dir = ino!(reply, parent);
+        let target = target.as_os_str().as_bytes();
+        let made = self.ops.symlink(context(req), dir, name.as_bytes(), target);
+        answer!(reply, made, |attr| {
+            reply.entry(&TTL, &convert::entry(&attr), generation(&attr))
+        });
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let from = (ino!(reply, parent), name.as_bytes());
+        let to = (ino!(reply, newparent), newname.as_bytes());
+        answer!(reply, self.ops.rename(from, to, flags.bits()), |()| reply.ok());
+    }
+
+    fn link(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (ino, dir) = (ino!(reply, node), ino!(reply, newparent));
+        answer!(reply, self.ops.link(ino, dir, newname.as_bytes()), |attr| {
+            reply.entry(&TTL, &convert::entry(&attr), generation(&attr))
+        });
+    }
+
+    fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let ino = ino!(reply, node);
+        let truncate = oflags(flags.0).contains(OFlags::TRUNC);
+        answer!(reply, self.ops.open(context(req), ino, truncate), |()| {
+            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH)
+        });
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let ino = ino!(reply, node);
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            let len = size.min(REQUEST_BYTES_MAX) as usize;
+            if buffer.len() < len {
+                buffer.resize(len, 0);
+            }
+            answer!(reply, self.ops.read(ino, offset, &mut buffer[..len]), |n| {
+                reply.data(&buffer[..n])
+            });
+        });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let ino = ino!(reply, node);
+        let flags = oflags(flags.0);
+        let how = WriteHow {
+            dsync: flags.contains(OFlags::DSYNC),
+            sync: flags.contains(OFlags::SYNC),
+            direct: flags.contains(OFlags::DIRECT),
+        };
+        answer!(reply, self.ops.write(ino, offset, data, how), |n| reply.written(n as u32));
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        _node: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        // A close writes nothing. The kernel does not ask again.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let ino = ino!(reply, node);
+        self.ops.release(ino);
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
+    }
+
+    fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.open(context(req), ino, false), |()| {
+            let keep = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+            reply.opened(FileHandle(0), keep)
+        });
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let ino = ino!(reply, node);
+        let done = self.ops.readdir(ino, offset, false, &mut |entry| {
+            let (ino, kind) = (INodeNo(u64::from(entry.ino)), convert::file_type(entry.kind));
+            !reply.add(ino, entry.next, kind, OsStr::from_bytes(entry.name))
+        });
+        answer!(reply, done, |()| reply.ok());
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let ino = ino!(reply, node);
+        let done = self.ops.readdir(ino, offset, true, &mut |entry| {
+            // `.` and `..` only need a number and a type: the kernel links neither.
+            let attr = match &entry.attr {
+                Some(attr) => convert::entry(attr),
+                None => fuser::FileAttr {
+                    ino: INodeNo(u64::from(entry.ino)),
+                    kind: convert::file_type(entry.kind),
+                    ..convert::attr(&NOTHING)
+                },
+            };
+            let generation = entry.attr.as_ref().map_or(Generation(0), generation);
+            let name = OsStr::from_bytes(entry.name);
+            !reply.add(attr.ino, entry.next, name, &TTL, &attr, generation)
+        });
+        answer!(reply, done, |()| reply.ok());
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        let ino = ino!(reply, node);
+        self.ops.release(ino);
+        reply.ok();
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
+    }
+
+    fn statfs(&self, _req: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let s = self.ops.statfs();
+        let size = s.block_size;
+        reply.statfs(
+            s.blocks,
+            s.blocks_free,
+            s.blocks_available,
+            s.files,
+            s.files_free,
+            size,
+            s.name_len,
+            size,
+        );
+    }
+
+    fn setxattr(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let ino = ino!(reply, node);
+        let flags = match flags {
+            0 => XattrFlags::Any,
+            XATTR_CREATE => XattrFlags::Create,
+            XATTR_REPLACE => XattrFlags::Replace,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        answer!(reply, self.ops.setxattr(ino, name.as_bytes(), value, flags), |()| reply.ok());
+    }
+
+    fn getxattr(&self, _req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let ino = ino!(reply, node);
+        let changes = name.as_bytes() == crate::STATUS_XATTR.as_bytes();
+        let slack = if changes { XATTR_SLACK_BYTES } else { 0 };
+        answer!(reply, self.ops.getxattr(ino, name.as_bytes()), |value| {
+            send_sized(reply, size, &value, slack)
+        });
+    }
+
+    fn listxattr(&self, _req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.listxattr(ino), |names| send_sized(reply, size, &names, 0));
+    }
+
+    fn removexattr(&self, _req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let ino = ino!(reply, node);
+        answer!(reply, self.ops.removexattr(ino, name.as_bytes()), |()| reply.ok());
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let dir = ino!(reply, parent);
+        let made = self.ops.create(context(req), dir, name.as_bytes(), mode, umask);
+        answer!(reply, made, |attr| {
+            let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
+            let entry = convert::entry(&attr);
+            reply.created(&TTL, &entry, generation(&attr), FileHandle(0), flags)
+        });
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        cmd: u32,
+        in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        let ino = ino!(reply, node);
+        match cmd {
+            FS_IOC_GETFLAGS => answer!(reply, self.ops.flags(ino), |flags| {
+                reply.ioctl(0, &flags.to_ne_bytes())
+            }),
+            FS_IOC_SETFLAGS => {
+                let Some(flags) = in_data.first_chunk() else {
+                    return reply.error(Errno::EINVAL);
+                };
+                let set = self.ops.set_flags(ino, u32::from_ne_bytes(*flags));
+                answer!(reply, set, |()| reply.ioctl(0, &[]));
+            }
+            _ => reply.error(Errno::ENOTTY),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let ino = ino!(reply, node);
+        let mode = match mode {
+            0x00 => FallocateMode::Allocate,
+            0x01 => FallocateMode::KeepSize,
+            0x03 => FallocateMode::PunchHole,
+            0x10 => FallocateMode::ZeroRange,
+            0x11 => FallocateMode::ZeroRangeKeepSize,
+            _ => return reply.error(Errno::EOPNOTSUPP),
+        };
+        answer!(reply, self.ops.fallocate(ino, mode, offset, length), |()| reply.ok());
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let ino = ino!(reply, node);
+        let (Ok(offset), SEEK_DATA | SEEK_HOLE) = (u64::try_from(offset), whence) else {
+            let err = if offset < 0 { Errno::ENXIO } else { Errno::EINVAL };
+            return reply.error(err);
+        };
+        answer!(reply, self.ops.seek(ino, offset, whence == SEEK_DATA), |at| {
+            reply.offset(at as i64)
+        });
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        node_in: INodeNo,
+        _fh_in: FileHandle,
+        offset_in: u64,
+        node_out: INodeNo,
+        _fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let from = (ino!(reply, node_in), offset_in);
+        let to = (ino!(reply, node_out), offset_out);
+        answer!(reply, self.ops.copy(from, to, len), |n| reply.written(n as u32));
+    }
+}
+
+/// Fields of an answer about nothing.
+const NOTHING: Attr = Attr {
+    ino: 0,
+    mode: 0,
+    uid: 0,
+    gid: 0,
+    nlink: 0,
+    size: 0,
+    blocks: 0,
+    blksize: 0,
+    rdev: 0,
+    atime: ZERO,
+    mtime: ZERO,
+    ctime: ZERO,
+    crtime: ZERO,
+    flags: 0,
+    generation: 0,
+};
+const ZERO: syncline_fs::Timestamp = syncline_fs::Timestamp { seconds: 0, nanoseconds: 0 };
+
+fn oflags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags as u32)
+}
+
+/// The length if `size` is 0, the bytes if they fit, else ERANGE.
+fn send_sized(reply: ReplyXattr, size: u32, bytes: &[u8], slack: usize) {
+    if size == 0 {
+        reply.size((bytes.len() + slack) as u32);
+    } else if bytes.len() <= size as usize {
+        reply.data(bytes);
+    } else {
+        reply.error(Errno::ERANGE);
+    }
+}

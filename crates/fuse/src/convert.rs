@@ -1,0 +1,141 @@
+//! Between fuser's types and the volume's. Errors become numbers here and nowhere else.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use syncline_fs::{Attr, FileKind, FsError, SetTime, Timestamp};
+
+/// The root directory in ext4 and in FUSE.
+const ROOT_EXT4: u32 = 2;
+
+/// Seconds that ext4 can store (`s_time_min`, `s_time_max` with 256-byte inodes).
+const SECONDS: std::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
+
+/// The number a program sees.
+pub(crate) fn errno(err: &FsError) -> Errno {
+    Errno::from_i32(err.errno())
+}
+
+/// The inode behind the kernel's number.
+pub(crate) fn ino(node: INodeNo) -> Result<u32, Errno> {
+    match node.0 {
+        1 => Ok(ROOT_EXT4),
+        other => u32::try_from(other).map_err(|_| Errno::ESTALE),
+    }
+}
+
+/// The kernel's number for an inode.
+pub(crate) fn node(ino: u32) -> INodeNo {
+    if ino == ROOT_EXT4 { INodeNo::ROOT } else { INodeNo(u64::from(ino)) }
+}
+
+/// Attributes as `stat` shows them; the root keeps ext4's number there.
+pub(crate) fn attr(from: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(u64::from(from.ino)),
+        size: from.size,
+        blocks: from.blocks,
+        atime: time(from.atime),
+        mtime: time(from.mtime),
+        ctime: time(from.ctime),
+        crtime: time(from.crtime),
+        kind: file_type(kind_of_mode(from.mode)),
+        perm: from.mode & 0o7777,
+        nlink: from.nlink,
+        uid: from.uid,
+        gid: from.gid,
+        // The kernel's encoding of 32 bits agrees with the one of 64 bits in its low half.
+        rdev: from.rdev as u32,
+        blksize: from.blksize,
+        flags: 0,
+    }
+}
+
+/// Attributes for a reply that also says which node a name means.
+pub(crate) fn entry(from: &Attr) -> FileAttr {
+    FileAttr { ino: node(from.ino), ..attr(from) }
+}
+
+fn time(at: Timestamp) -> SystemTime {
+    let nanoseconds = Duration::from_nanos(u64::from(at.nanoseconds));
+    let seconds = Duration::from_secs(at.seconds.unsigned_abs());
+    let whole = if at.seconds >= 0 {
+        UNIX_EPOCH.checked_add(seconds)
+    } else {
+        UNIX_EPOCH.checked_sub(seconds)
+    };
+    whole.and_then(|t| t.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+}
+
+/// A time from the kernel, within what ext4 can store.
+pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
+    let (seconds, nanoseconds) = match at.duration_since(UNIX_EPOCH) {
+        Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
+        // fuser subtracts the nanoseconds of a time before 1970 instead of adding them.
+        Err(before) => {
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            (-seconds, before.subsec_nanos())
+        }
+    };
+    let clamped = seconds.clamp(*SECONDS.start(), *SECONDS.end());
+    Timestamp { seconds: clamped, nanoseconds: if clamped == seconds { nanoseconds } else { 0 } }
+}
+
+/// A time to set.
+pub(crate) fn set_time(at: TimeOrNow) -> SetTime {
+    match at {
+        TimeOrNow::Now => SetTime::Now,
+        TimeOrNow::SpecificTime(at) => SetTime::At(timestamp(at)),
+    }
+}
+
+/// The type bits of a mode.
+pub(crate) fn kind_of_mode(mode: u16) -> FileKind {
+    match mode >> 12 {
+        0o01 => FileKind::Fifo,
+        0o02 => FileKind::CharDevice,
+        0o04 => FileKind::Directory,
+        0o06 => FileKind::BlockDevice,
+        0o10 => FileKind::Regular,
+        0o12 => FileKind::Symlink,
+        0o14 => FileKind::Socket,
+        _ => FileKind::Unknown,
+    }
+}
+
+/// FUSE has no unknown type; what is none shows as a file.
+pub(crate) fn file_type(kind: FileKind) -> FileType {
+    match kind {
+        FileKind::Regular | FileKind::Unknown => FileType::RegularFile,
+        FileKind::Directory => FileType::Directory,
+        FileKind::CharDevice => FileType::CharDevice,
+        FileKind::BlockDevice => FileType::BlockDevice,
+        FileKind::Fifo => FileType::NamedPipe,
+        FileKind::Socket => FileType::Socket,
+        FileKind::Symlink => FileType::Symlink,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_has_two_numbers() {
+        assert_eq!(ino(INodeNo::ROOT), Ok(2));
+        assert_eq!((node(2), node(12)), (INodeNo(1), INodeNo(12)));
+        assert_eq!(ino(INodeNo(1 << 32)), Err(Errno::ESTALE));
+    }
+
+    #[test]
+    fn times_before_1970_and_beyond_ext4() {
+        let half = Timestamp { seconds: -2, nanoseconds: 500_000_000 };
+        let shown = UNIX_EPOCH - Duration::from_millis(1500);
+        assert_eq!(time(half), shown);
+        // As fuser hands over what the kernel said for `half`.
+        assert_eq!(timestamp(UNIX_EPOCH - Duration::from_millis(2500)), half);
+        let far = timestamp(UNIX_EPOCH + Duration::from_secs(1 << 40));
+        assert_eq!(far, Timestamp { seconds: 0x3_7fff_ffff, nanoseconds: 0 });
+    }
+}

@@ -1,0 +1,20 @@
+//! Why a mount did not come about, or did not end well.
+
+use syncline_fs::FsError;
+
+/// Result of mounting.
+pub type Result<T> = std::result::Result<T, FuseError>;
+
+/// The classes a caller treats differently.
+#[derive(Debug, thiserror::Error)]
+pub enum FuseError {
+    /// A mount option that does not exist or has a bad value.
+    #[error("{0}")]
+    Usage(String),
+    /// The volume did not do it.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// The kernel or fusermount3 refused; the text ends with the next step.
+    #[error("{0}")]
+    Mount(String),
+}

@@ -1,0 +1,41 @@
+//! A volume as a FUSE mount: requests of the kernel become calls of `fs`.
+//!
+//! ```text
+//!   programs -> VFS, page cache -> /dev/fuse -> worker threads        fuser, `adapter.rs`
+//!                                                   | Operations      `ops.rs`, our own seam
+//!                                               Serve                 `serve.rs`
+//!                                                   | Volume          crate fs
+//!   maintenance thread: Volume::tick  ---------------
+//! ```
+//!
+//! Promises
+//! - fsync, fdatasync and O_SYNC writes return after the volume has made the data durable, never
+//!   before; nothing answers "not implemented" to them.
+//! - The kernel checks permissions (`default_permissions`), also against ACLs; set-id bits and
+//!   device files have no effect unless `suid` and `dev` ask for it.
+//! - The volume is the only writer, so the kernel may keep names, attributes and pages as long as
+//!   it likes.
+//! - An error of a request goes to the program that asked; the mount goes on. When the volume
+//!   latches, that is said once.
+//!
+//! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
+//! Tested in `tests/`, through real mounts.
+
+#![forbid(unsafe_code)]
+
+mod adapter;
+mod convert;
+mod error;
+mod mounts;
+mod nodes;
+mod ops;
+mod options;
+mod serve;
+mod session;
+mod status;
+
+pub use error::{FuseError, Result};
+pub use mounts::{MountEntry, mount_of, mounted_image};
+pub use options::FuseOptions;
+pub use session::{Ended, Mount, Setup};
+pub use status::STATUS_XATTR;

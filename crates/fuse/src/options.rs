@@ -1,0 +1,145 @@
+//! `-o`: the volume's options, those of the mount itself, and what fstab adds.
+//!
+//! Unknown names are refused with the nearest known one, whichever of the three it belongs to.
+
+use syncline_fs::MountOptions;
+
+use crate::error::{FuseError, Result};
+
+/// Options of one FUSE mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FuseOptions {
+    /// What the volume is mounted with.
+    pub volume: MountOptions,
+    /// Users other than the one who mounted may use it (`allow_other`).
+    pub allow_other: bool,
+    /// Every file shows this owner (`uid=`).
+    pub uid: Option<u32>,
+    /// Every file shows this group (`gid=`).
+    pub gid: Option<u32>,
+    /// Set-id bits have their effect (`suid`).
+    pub suid: bool,
+    /// Device files work (`dev`).
+    pub dev: bool,
+    /// Programs cannot be run (`noexec`).
+    pub noexec: bool,
+    /// The kernel keeps written data until it likes or fsync comes (`writeback_cache`).
+    pub writeback_cache: bool,
+    /// Worker threads (`threads=`); 0: chosen by the number of processors.
+    pub threads: usize,
+}
+
+/// Names handled here.
+const OWN: &[&str] = &[
+    "allow_other",
+    "default_permissions",
+    "uid",
+    "gid",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "writeback_cache",
+    "threads",
+    "defaults",
+];
+
+/// Words of fstab that are for mount(8) and others.
+const FSTAB: &[&str] = &["auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner"];
+
+/// Most worker threads.
+const THREADS_MAX: u32 = 128;
+
+impl FuseOptions {
+    /// Parses comma-separated lists, later ones on top of earlier ones.
+    ///
+    /// # Errors
+    /// [`FuseError::Usage`] for an unknown name (with the nearest known one) or a bad value.
+    pub fn parse<S: AsRef<str>>(lists: &[S]) -> Result<FuseOptions> {
+        let mut options = FuseOptions::default();
+        let items = lists.iter().flat_map(|list| list.as_ref().split(','));
+        for item in items.filter(|item| !item.is_empty()) {
+            options.apply(item)?;
+        }
+        Ok(options)
+    }
+
+    fn apply(&mut self, item: &str) -> Result<()> {
+        match item.split_once('=').map_or((item, None), |(name, value)| (name, Some(value))) {
+            ("allow_other", None) => self.allow_other = true,
+            // Always on: nobody else would check.
+            ("default_permissions" | "defaults", None) => {}
+            ("suid", None) => self.suid = true,
+            ("nosuid", None) => self.suid = false,
+            ("dev", None) => self.dev = true,
+            ("nodev", None) => self.dev = false,
+            ("exec", None) => self.noexec = false,
+            ("noexec", None) => self.noexec = true,
+            ("writeback_cache", None) => self.writeback_cache = true,
+            ("uid", Some(value)) => self.uid = Some(number(item, value, 0, u32::MAX - 1)?),
+            ("gid", Some(value)) => self.gid = Some(number(item, value, 0, u32::MAX - 1)?),
+            ("threads", Some(value)) => {
+                self.threads = number(item, value, 1, THREADS_MAX)? as usize;
+            }
+            (name, _) if OWN.contains(&name) => {
+                let text = format!("mount option `{item}`: bad or missing value; check it");
+                return Err(FuseError::Usage(text));
+            }
+            (name, None) if FSTAB.contains(&name) => {}
+            (name, _) if name.starts_with("x-") || name == "comment" => {}
+            _ => self.volume.apply_or(item, OWN).map_err(|err| {
+                FuseError::Usage(format!("{}; see `syncline mount --help`", plain(&err)))
+            })?,
+        }
+        Ok(())
+    }
+}
+
+/// The text of an invalid argument without its class.
+fn plain(err: &syncline_fs::FsError) -> String {
+    match err {
+        syncline_fs::FsError::Invalid(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn number(item: &str, value: &str, low: u32, high: u32) -> Result<u32> {
+    match value.parse::<u32>() {
+        Ok(n) if (low..=high).contains(&n) => Ok(n),
+        _ => Err(FuseError::Usage(format!("mount option `{item}`: give a number {low} to {high}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_fs::Atime;
+
+    #[test]
+    fn both_kinds_and_fstab_words() {
+        let lists = ["rw,noatime,allow_other,x-systemd.automount", "uid=1000,nofail,commit=30"];
+        let options = FuseOptions::parse(&lists).unwrap();
+        assert!(options.allow_other && !options.suid && !options.dev);
+        assert_eq!((options.uid, options.gid), (Some(1000), None));
+        assert_eq!((options.volume.atime, options.volume.commit_s), (Atime::Noatime, 30));
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_the_nearest() {
+        for (bad, near) in [
+            ("alow_other", "`allow_other`"),
+            ("noatmie", "`noatime`"),
+            ("writeback_cash", "`writeback_cache`"),
+            ("uid", "bad or missing value"),
+            ("uid=x", "give a number"),
+            ("threads=0", "1 to 128"),
+            ("commit=0", "give"),
+        ] {
+            let err = FuseOptions::parse(&[bad]).unwrap_err();
+            assert!(matches!(&err, FuseError::Usage(_)), "{bad}");
+            assert!(err.to_string().contains(near), "{bad}: {err}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! The requests on a volume.
+//!
+//! What the kernel leaves to the file system, and ext4 does in the kernel: set-id bits go when a
+//! file changes hands (`chown`) or is truncated by somebody without privileges; the volume itself
+//! drops them at each write. With `uid=` or `gid=` every file shows that owner, and what is made
+//! belongs, on disk, to the owner of its directory.
+//!
+//! Tested in `tests/`.
+
+use std::sync::Arc;
+
+use syncline_device::Clock;
+use syncline_fs::{
+    Attr, Create, FallocateMode, FileKind, FsError, InodeRef, RenameFlags, Result, SetAttr, StatFs,
+    SyncMode, Volume, XattrFlags,
+};
+
+use crate::nodes::Nodes;
+use crate::ops::{Context, Entry, Operations, WriteHow};
+use crate::options::FuseOptions;
+use crate::status::{STATUS_XATTR, Status};
+
+const S_IFMT: u16 = 0o170_000;
+const S_IFREG: u16 = 0o100_000;
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o0010;
+/// Bits of a mode that chmod sets.
+const PERMISSIONS: u32 = 0o7777;
+/// The root directory.
+const ROOT: u32 = 2;
+/// Bytes copied at once by copy_file_range.
+const COPY_BYTES: usize = 1 << 20;
+/// Bytes that one copy_file_range copies at most; the program calls again.
+const COPY_BYTES_MAX: u64 = 64 << 20;
+
+/// A volume that answers the kernel.
+pub(crate) struct Serve {
+    vol: Volume,
+    clock: Arc<dyn Clock>,
+    nodes: Nodes,
+    owner: Option<u32>,
+    group: Option<u32>,
+    eager: bool,
+    status: Arc<Status>,
+}
+
+impl Serve {
+    pub(crate) fn new(
+        vol: Volume,
+        clock: Arc<dyn Clock>,
+        options: &FuseOptions,
+        status: Arc<Status>,
+    ) -> Serve {
+        let eager = options.volume.sync == SyncMode::Eager;
+        let (owner, group) = (options.uid, options.gid);
+        Serve { vol, clock, nodes: Nodes::default(), owner, group, eager, status }
+    }
+
+    /// Lets go of every inode, for the unmount.
+    pub(crate) fn clear(&self) {
+        self.nodes.clear();
+    }
+
+    fn show(&self, mut attr: Attr) -> Attr {
+        attr.uid = self.owner.unwrap_or(attr.uid);
+        attr.gid = self.group.unwrap_or(attr.gid);
+        attr
+    }
+
+    /// The attributes of a name that the kernel learns.
+    fn learned(&self, inode: &InodeRef) -> Attr {
+        self.nodes.looked_up(inode.ino);
+        self.show(self.vol.getattr(inode))
+    }
+
+    /// Owner and permissions of what is made in `dir`.
+    fn made_by(&self, ctx: Context, dir: &InodeRef, mode: u32) -> Create {
+        let above = self.vol.getattr(dir);
+        Create {
+            mode: mode as u16,
+            uid: if self.owner.is_some() { above.uid } else { ctx.uid },
+            gid: if self.group.is_some() { above.gid } else { ctx.gid },
+        }
+    }
+
+    /// Removes a name, keeping what it named for as long as the kernel knows it.
+    fn remove(&self, dir: u32, name: &[u8], directory: bool) -> Result<()> {
+        let dir = self.vol.iget(dir)?;
+        let target = self.vol.lookup(&dir, name)?;
+        if directory {
+            self.vol.rmdir(&dir, name)?
+        } else {
+            self.vol.unlink(&dir, name)?
+        }
+        self.keep_if_nameless(target);
+        Ok(())
+    }
+
+    fn keep_if_nameless(&self, target: InodeRef) {
+        if self.vol.getattr(&target).nlink == 0 {
+            self.nodes.unlinked(target);
+        }
+    }
+
+    /// Takes away what `file_remove_privs` would, if it is there.
+    fn drop_privileges(&self, inode: &InodeRef) -> Result<()> {
+        let mode = self.vol.getattr(inode).mode;
+        let without = without_set_id(mode);
+        if without != mode {
+            let set = SetAttr { mode: Some(without), ..SetAttr::default() };
+            self.vol.setattr(inode, &set)?;
+        }
+        Ok(())
+    }
+
+    fn truncate(&self, ctx: Context, inode: &InodeRef, size: u64) -> Result<()> {
+        self.vol.truncate(inode, size)?;
+        if ctx.uid == 0 { Ok(()) } else { self.drop_privileges(inode) }
+    }
+}
+
+/// The mode of a regular file without set-user-id, and without a set-group-id that has an effect.
+fn without_set_id(mode: u16) -> u16 {
+    if mode & S_IFMT != S_IFREG {
+        return mode;
+    }
+    let group = if mode & S_IXGRP == 0 { 0 } else { S_ISGID };
+    mode & !(S_ISUID | group)
+}
+
+impl Operations for Serve {
+    fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
+        let dir = self.vol.iget(dir)?;
+        let inode = if name == b"." { dir } else { self.vol.lookup(&dir, name)? };
+        Ok(self.learned(&inode))
+    }
+
+    fn forget(&self, ino: u32, lookups: u64) {
+        self.nodes.forget(ino, lookups);
+    }
+
+    fn getattr(&self, ino: u32) -> Result<Attr> {
+        Ok(self.show(self.vol.getattr(&self.vol.iget(ino)?)))
+    }
+
+    fn setattr(&self, ctx: Context, ino: u32, mut set: SetAttr) -> Result<Attr> {
+        let inode = self.vol.iget(ino)?;
+        if self.owner.is_some_and(|own| set.uid.is_some_and(|uid| uid != own))
+            || self.group.is_some_and(|own| set.gid.is_some_and(|gid| gid != own))
+        {
+            return Err(FsError::Perm);
+        }
+        set.uid = if self.owner.is_some() { None } else { set.uid };
+        set.gid = if self.group.is_some() { None } else { set.gid };
+        let nothing = set == SetAttr::default();
+        if let Some(size) = set.size.take() {
+            self.truncate(ctx, &inode, size)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            let mode = set.mode.unwrap_or(self.vol.getattr(&inode).mode);
+            let kind = self.vol.getattr(&inode).mode & S_IFMT;
+            set.mode = Some(without_set_id(mode & !S_IFMT | kind));
+        }
+        if nothing {
+            // A chown that changes neither id, or a write about to take the bits away.
+            self.drop_privileges(&inode)?;
+        } else if set != SetAttr::default() {
+            self.vol.setattr(&inode, &set)?;
+        }
+        Ok(self.show(self.vol.getattr(&inode)))
+    }
+
+    fn readlink(&self, ino: u32) -> Result<Vec<u8>> {
+        self.vol.readlink(&self.vol.iget(ino)?)
+    }
+
+    fn mknod(
+        &self,
+        ctx: Context,
+        dir: u32,
+        name: &[u8],
+        mode: u32,
+        _umask: u32,
+        rdev: u64,
+    ) -> Result<Attr> {
+        let dir = self.vol.iget(dir)?;
+        let create = self.made_by(ctx, &dir, mode);
+        let inode = self.vol.mknod(&dir, name, &create, rdev)?;
+        Ok(self.learned(&inode))
+    }
+
+    fn mkdir(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, _umask: u32) -> Result<Attr> {
+        let dir = self.vol.iget(dir)?;
+        let inode = self.vol.mkdir(&dir, name, &self.made_by(ctx, &dir, mode & PERMISSIONS))?;
+        Ok(self.learned(&inode))
+    }
+
+    fn symlink(&self, ctx: Context, dir: u32, name: &[u8], target: &[u8]) -> Result<Attr> {
+        let dir = self.vol.iget(dir)?;
+        let create = self.made_by(ctx, &dir, 0o777);
+        let inode = self.vol.symlink(&dir, name, target, &create)?;
+        Ok(self.learned(&inode))
+    }
+
+    fn unlink(&self, dir: u32, name: &[u8]) -> Result<()> {
+        self.remove(dir, name, false)
+    }
+
+    fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()> {
+        self.remove(dir, name, true)
+    }
+
+    fn rename(&self, from: (u32, &[u8]), to: (u32, &[u8]), flags: u32) -> Result<()> {
+        let flags = RenameFlags::from_bits(flags)?;
+        let (old, new) = (self.vol.iget(from.0)?, self.vol.iget(to.0)?);
+        let replaced = match self.vol.lookup(&new, to.1) {
+            Ok(inode) => Some(inode),
+            Err(FsError::NotFound) => None,
+            Err(err) => return Err(err),
+        };
+        self.vol.rename(&old, from.1, &new, to.1, flags)?;
+        if let Some(replaced) = replaced {
+            self.keep_if_nameless(replaced);
+        }
+        Ok(())
+    }
+
+    fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr> {
+        let inode = self.vol.iget(ino)?;
+        self.vol.link(&inode, &self.vol.iget(dir)?, name)?;
+        Ok(self.learned(&inode))
+    }
+
+    fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, _umask: u32) -> Result<Attr> {
+        let dir = self.vol.iget(dir)?;
+        let inode = self.vol.create(&dir, name, &self.made_by(ctx, &dir, mode & PERMISSIONS))?;
+        self.nodes.open(&inode);
+        Ok(self.learned(&inode))
+    }
+
+    fn open(&self, ctx: Context, ino: u32, truncate: bool) -> Result<()> {
+        let inode = self.vol.iget(ino)?;
+        if truncate {
+            self.truncate(ctx, &inode, 0)?;
+        }
+        self.nodes.open(&inode);
+        Ok(())
+    }
+
+    fn release(&self, ino: u32) {
+        self.nodes.release(ino);
+    }
+
+    fn read(&self, ino: u32, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.status.reads.add(into.len());
+        self.vol.read(&self.vol.iget(ino)?, offset, into)
+    }
+
+    fn write(&self, ino: u32, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
+        self.status.writes.add(data.len());
+        let inode = self.vol.iget(ino)?;
+        if how.sync || how.dsync {
+            let from = self.clock.now_ns();
+            let done = self.vol.write_sync(&inode, offset, data, !how.sync)?;
+            self.status.synced(self.clock.now_ns().saturating_sub(from));
+            return Ok(done);
+        }
+        let done = self.vol.write(&inode, offset, data)?;
+        // Eager mode puts the data of the next fsync into its log; until then nobody waits for it.
+        if how.direct && !self.eager {
+            self.vol.writeback_range(&inode, offset, done as u64)?;
+        }
+        Ok(done)
+    }
+
+    fn fsync(&self, ino: u32, datasync: bool) -> Result<()> {
+        let from = self.clock.now_ns();
+        self.vol.fsync(&self.vol.iget(ino)?, datasync)?;
+        self.status.synced(self.clock.now_ns().saturating_sub(from));
+        Ok(())
+    }
+
+    fn readdir(
+        &self,
+        dir: u32,
+        cookie: u64,
+        plus: bool,
+        sink: &mut dyn FnMut(&Entry<'_>) -> bool,
+    ) -> Result<()> {
+        let dir = self.vol.iget(dir)?;
+        let mut failed = None;
+        let mut any = false;
+        self.vol.readdir(&dir, cookie, &mut |found| {
+            let named = found.name != b"." && found.name != b"..";
+            let (mut attr, mut kind) = (None, found.kind);
+            if plus && named || kind == FileKind::Unknown {
+                match self.vol.iget(found.ino) {
+                    Ok(inode) => {
+                        let shown = self.show(self.vol.getattr(&inode));
+                        kind = crate::convert::kind_of_mode(shown.mode);
+                        attr = (plus && named).then_some(shown);
+                    }
+                    Err(err) if !any => {
+                        failed = Some(err);
+                        return false;
+                    }
+                    // Said with the next call, which begins here.
+                    Err(_) => return false,
+                }
+            }
+            let learned = attr.is_some();
+            let entry =
+                Entry { ino: found.ino, kind, name: found.name, next: found.next_cookie, attr };
+            let taken = sink(&entry);
+            any |= taken;
+            if taken && learned {
+                self.nodes.looked_up(found.ino);
+            }
+            taken
+        })?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn statfs(&self) -> StatFs {
+        self.vol.statfs()
+    }
+
+    fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()> {
+        if ino == ROOT && name == STATUS_XATTR.as_bytes() {
+            return Err(FsError::Perm);
+        }
+        self.vol.setxattr(&self.vol.iget(ino)?, name, value, flags)
+    }
+
+    fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+        if ino == ROOT && name == STATUS_XATTR.as_bytes() {
+            return Ok(self.status.document(&self.vol, self.nodes.open_count()).into_bytes());
+        }
+        self.vol.getxattr(&self.vol.iget(ino)?, name)
+    }
+
+    fn listxattr(&self, ino: u32) -> Result<Vec<u8>> {
+        let mut all = Vec::new();
+        for name in self.vol.listxattr(&self.vol.iget(ino)?)? {
+            all.extend_from_slice(&name);
+            all.push(0);
+        }
+        Ok(all)
+    }
+
+    fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {
+        if ino == ROOT && name == STATUS_XATTR.as_bytes() {
+            return Err(FsError::Perm);
+        }
+        self.vol.removexattr(&self.vol.iget(ino)?, name)
+    }
+
+    fn fallocate(&self, ino: u32, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
+        self.vol.fallocate(&self.vol.iget(ino)?, mode, offset, len)
+    }
+
+    fn seek(&self, ino: u32, offset: u64, data: bool) -> Result<u64> {
+        let inode = self.vol.iget(ino)?;
+        if data { self.vol.seek_data(&inode, offset) } else { self.vol.seek_hole(&inode, offset) }
+    }
+
+    fn copy(&self, from: (u32, u64), to: (u32, u64), len: u64) -> Result<u64> {
+        let (source, target) = (self.vol.iget(from.0)?, self.vol.iget(to.0)?);
+        let len = len.min(COPY_BYTES_MAX);
+        let mut buffer = vec![0; COPY_BYTES.min(len as usize)];
+        let mut done = 0;
+        while done < len {
+            let want = buffer.len().min((len - done) as usize);
+            let step = self
+                .vol
+                .read(&source, from.1.saturating_add(done), &mut buffer[..want])
+                .and_then(|n| self.vol.write(&target, to.1.saturating_add(done), &buffer[..n]));
+            match step {
+                Ok(0) => break,
+                Ok(n) => done += n as u64,
+                Err(_) if done > 0 => break,
+                Err(err) => return Err(err),
+            }
+        }
+        Ok(done)
+    }
+
+    fn flags(&self, ino: u32) -> Result<u32> {
+        Ok(self.vol.getattr(&self.vol.iget(ino)?).flags)
+    }
+
+    fn set_flags(&self, ino: u32, flags: u32) -> Result<()> {
+        let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
+        self.vol.setattr(&self.vol.iget(ino)?, &set).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_id_bits_go_as_in_linux() {
+        assert_eq!(without_set_id(S_IFREG | 0o6755), S_IFREG | 0o755);
+        // Without group execution set-group-id means mandatory locking, and stays.
+        assert_eq!(without_set_id(S_IFREG | 0o6745), S_IFREG | 0o2745);
+        let directory = 0o040_000 | 0o6755;
+        assert_eq!(without_set_id(directory), directory);
+    }
+}

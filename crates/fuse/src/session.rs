@@ -1,0 +1,230 @@
+//! One mount from start to end.
+//!
+//! ```text
+//!   Mount::start   mount(2) or fusermount3 - INIT answered - workers, maintenance thread
+//!   Mount::poll    whether the kernel still has it
+//!   Mount::end     kernel's pages synced - unmounted, lazily if in use - workers gone -
+//!                  references dropped - Volume::unmount
+//! ```
+//!
+//! `end` always ends: files that are still open are answered with an error from then on, the image
+//! is clean. A volume that has latched is left recoverable.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::mount::UnmountFlags;
+use syncline_device::Clock;
+use syncline_fs::{FsError, Volume};
+
+use crate::adapter::Adapter;
+use crate::error::{FuseError, Result};
+use crate::options::FuseOptions;
+use crate::serve::Serve;
+use crate::status::{CountsOf, Status};
+
+/// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
+const MAINTENANCE_MS_MAX: u64 = 1000;
+
+/// How long the end waits for workers after an unmount.
+const END_WAIT: Duration = Duration::from_secs(2);
+
+/// Readahead of the mount in KiB, where we may set it.
+const READAHEAD_KIB: &str = "1024";
+
+/// Fewest worker threads: each blocked one is a program waiting for the device.
+const THREADS_MIN: usize = 8;
+
+/// What a mount is made of.
+pub struct Setup {
+    /// The volume, mounted with `options.volume`.
+    pub volume: Volume,
+    /// The clock of the volume.
+    pub clock: Arc<dyn Clock>,
+    /// How it is mounted.
+    pub options: FuseOptions,
+    /// What the mount table shows as the source: the path of the image.
+    pub image: PathBuf,
+    /// Where the counts of the device come from.
+    pub counts: CountsOf,
+    /// Takes one line about something that went wrong.
+    pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A volume that is mounted.
+pub struct Mount {
+    dir: PathBuf,
+    volume: Volume,
+    serve: Arc<Serve>,
+    session: Option<BackgroundSession>,
+    stop: Arc<AtomicBool>,
+    maintenance: JoinHandle<()>,
+}
+
+/// How a mount ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What [`Volume::unmount`] said.
+    pub volume: std::result::Result<(), FsError>,
+    /// Somebody had files open, so the directory was only detached.
+    pub was_busy: bool,
+}
+
+impl Mount {
+    /// Mounts on `dir`, which must exist. When it returns the mount is ready for use.
+    ///
+    /// # Errors
+    /// [`FuseError::Mount`] if the kernel or fusermount3 refuses. The volume was not unmounted
+    /// then: a clone of it can be.
+    pub fn start(setup: Setup, dir: &Path) -> Result<Mount> {
+        let Setup { volume, clock, options, image, counts, log } = setup;
+        let image = image.to_string_lossy().into_owned();
+        let status = Arc::new(Status::new(image.clone(), &options, Arc::clone(&clock), counts));
+        let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
+        let adapter = Adapter::new(Arc::clone(&serve), options.writeback_cache);
+        let config = config(&options, image, volume.is_read_only());
+        let session = Session::new(adapter, dir, &config).map_err(|err| refused(dir, &err))?;
+        let session = session.spawn().map_err(|err| refused(dir, &err))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let keeper = Keeper { volume: volume.clone(), clock, log, stop: Arc::clone(&stop) };
+        let maintenance = thread::Builder::new()
+            .name("maintenance".into())
+            .spawn(move || keeper.run())
+            .map_err(|err| refused(dir, &err))?;
+        read_ahead(dir);
+        Ok(Mount { dir: dir.to_owned(), volume, serve, session: Some(session), stop, maintenance })
+    }
+
+    /// Whether the mount is gone: somebody unmounted it.
+    pub fn is_over(&self) -> bool {
+        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+    }
+
+    /// Unmounts, if nobody has yet, and leaves the image clean.
+    pub fn end(mut self) -> Ended {
+        let mut was_busy = false;
+        if !self.is_over() {
+            was_busy = detach(&self.dir);
+            let began = Instant::now();
+            while !self.is_over() && began.elapsed() < END_WAIT {
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        self.stop.store(true, Ordering::Release);
+        self.maintenance.thread().unpark();
+        // A maintenance thread that panicked has nothing more to do either.
+        let _ = self.maintenance.join();
+        self.serve.clear();
+        let volume = self.volume.unmount();
+        // Where files are still open fuser would unmount the directory again, by its name, which
+        // may mean another mount by now.
+        if let Some(session) = self.session.take() {
+            if session.guard.is_finished() { drop(session) } else { std::mem::forget(session) }
+        }
+        Ended { volume, was_busy }
+    }
+}
+
+fn config(options: &FuseOptions, image: String, read_only: bool) -> Config {
+    let mut config = Config::default();
+    let flag = |on, yes, no| if on { yes } else { no };
+    config.mount_options = vec![
+        MountOption::FSName(image),
+        // Not `Subtype`, which fuser forgets when it mounts without fusermount3.
+        MountOption::CUSTOM("subtype=syncline".into()),
+        MountOption::DefaultPermissions,
+        flag(read_only, MountOption::RO, MountOption::RW),
+        flag(options.suid, MountOption::Suid, MountOption::NoSuid),
+        flag(options.dev, MountOption::Dev, MountOption::NoDev),
+        flag(options.noexec, MountOption::NoExec, MountOption::Exec),
+    ];
+    if options.volume.atime == syncline_fs::Atime::Noatime {
+        config.mount_options.push(MountOption::NoAtime);
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let usual = (processors * 2).max(THREADS_MIN);
+    config.n_threads = Some(if options.threads == 0 { usual } else { options.threads });
+    config.clone_fd = true;
+    config
+}
+
+fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
+    let text = err.to_string();
+    let text = text.trim().trim_start_matches("fusermount3: ");
+    let next = if !Path::new("/dev/fuse").exists() {
+        "load the kernel module: modprobe fuse"
+    } else if text.contains("user_allow_other") {
+        "add the line user_allow_other to /etc/fuse.conf, or mount without allow_other"
+    } else if err.kind() == std::io::ErrorKind::NotFound {
+        "check that the directory exists and that fuse3 is installed"
+    } else {
+        "check that the directory is yours and empty, and that fuse3 is installed"
+    };
+    FuseError::Mount(format!("{}: cannot be mounted on: {text}; {next}", dir.display()))
+}
+
+/// Asks the kernel for more than its 128 KiB. Only root may; it works without, slower.
+fn read_ahead(dir: &Path) {
+    let Ok(stat) = rustix::fs::stat(dir) else { return };
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READAHEAD_KIB);
+}
+
+/// Unmounts the directory; true if it was in use and could only be detached.
+fn detach(dir: &Path) -> bool {
+    // With `writeback_cache` the kernel may hold written data.
+    if let Ok(root) = std::fs::File::open(dir) {
+        let _ = rustix::fs::syncfs(&root);
+    }
+    if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW).is_ok() {
+        return false;
+    }
+    if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).is_ok() {
+        return true;
+    }
+    let fusermount = |flags: &[&str]| {
+        let mut command = std::process::Command::new("fusermount3");
+        let done = command.arg("-q").args(flags).arg("--").arg(dir).output();
+        done.is_ok_and(|output| output.status.success())
+    };
+    !fusermount(&["-u"]) && fusermount(&["-u", "-z"])
+}
+
+/// The maintenance thread: what a kernel's timers would call.
+struct Keeper {
+    volume: Volume,
+    clock: Arc<dyn Clock>,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Keeper {
+    fn run(self) {
+        let mut said = false;
+        while !self.stop.load(Ordering::Acquire) {
+            let now = self.clock.now_ns();
+            let due = self.volume.next_deadline_ns();
+            let ticked =
+                if due.is_some_and(|due| due <= now) { self.volume.tick(now) } else { Ok(()) };
+            if let Some(latched) = self.volume.latched() {
+                if !said {
+                    (self.log)(&latched.to_string());
+                    said = true;
+                }
+            } else if let Err(err) = ticked {
+                (self.log)(&format!("write-back: {err}"));
+            }
+            let rest_ms = due.map_or(MAINTENANCE_MS_MAX, |due| {
+                // One millisecond at least: a deadline that does not move must not spin.
+                due.saturating_sub(now).div_ceil(1_000_000).clamp(1, MAINTENANCE_MS_MAX)
+            });
+            let rest_ms = if said { MAINTENANCE_MS_MAX } else { rest_ms };
+            thread::park_timeout(Duration::from_millis(rest_ms));
+        }
+    }
+}

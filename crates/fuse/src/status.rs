@@ -1,0 +1,140 @@
+//! The live view: what a mount has done so far, as one JSON document.
+//!
+//! It is read through a virtual attribute of the root, [`STATUS_XATTR`], which is not listed: no
+//! socket to find, the permissions of the root apply, and a hung daemon cannot leave a stale file.
+//! Names of figures are those of `bench --json` where both have them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+use parking_lot::Mutex;
+use serde_json::json;
+use syncline_device::{Clock, Counts};
+use syncline_fs::{SyncMode, Volume};
+
+use crate::options::FuseOptions;
+
+/// Extended attribute of the root that holds the status document.
+pub const STATUS_XATTR: &str = "user.syncline.status";
+
+/// Longest latency that is told apart from longer ones, in microseconds: ten minutes.
+const LATENCY_US_MAX: u64 = 600_000_000;
+
+/// Requests of one kind.
+#[derive(Default)]
+pub(crate) struct Tally {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, bytes: usize) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Where the device's counts come from.
+pub(crate) type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
+
+/// Counters of one mount.
+pub(crate) struct Status {
+    image: String,
+    sync: &'static str,
+    clock: Arc<dyn Clock>,
+    began_ns: u64,
+    counts: CountsOf,
+    sync_us: Mutex<Histogram<u64>>,
+    /// Reads and writes that the kernel sent.
+    pub(crate) reads: Tally,
+    pub(crate) writes: Tally,
+}
+
+impl Status {
+    pub(crate) fn new(
+        image: String,
+        options: &FuseOptions,
+        clock: Arc<dyn Clock>,
+        counts: CountsOf,
+    ) -> Status {
+        let sync = match options.volume.sync {
+            SyncMode::Ordered => "ordered",
+            SyncMode::Eager => "eager",
+        };
+        let histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3)
+            .expect("1 to ten minutes with three digits are bounds that a histogram takes");
+        let began_ns = clock.now_ns();
+        let (reads, writes) = (Tally::default(), Tally::default());
+        let sync_us = Mutex::new(histogram);
+        Status { image, sync, clock, began_ns, counts, sync_us, reads, writes }
+    }
+
+    /// A synchronous call took `ns` nanoseconds.
+    pub(crate) fn synced(&self, ns: u64) {
+        self.sync_us.lock().saturating_record((ns / 1000).max(1));
+    }
+
+    /// The document.
+    pub(crate) fn document(&self, vol: &Volume, open_files: u64) -> String {
+        let block_size = u64::from(vol.statfs().block_size);
+        let cache = vol.cache_stats();
+        let journal = vol.journal_stats().map(|j| {
+            json!({
+                "blocks": j.log_blocks,
+                "blocks_used": j.log_blocks.saturating_sub(j.log_blocks_free),
+                "running_blocks": j.running_blocks,
+                "not_in_place_blocks": j.dirty_blocks,
+                "commits": j.commits,
+                "space_waits": j.space_waits,
+            })
+        });
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let asked_pages = load(&self.reads.bytes).div_ceil(block_size.max(1));
+        let hits = asked_pages.saturating_sub(cache.pages_read);
+        let sync = self.sync_us.lock();
+        let counts = (self.counts)();
+        json!({
+            "schema": "syncline.status/1",
+            "image": self.image,
+            "sync": self.sync,
+            "read_only": vol.is_read_only(),
+            "latched": vol.latched().map(|err| err.to_string()),
+            "uptime_s": self.clock.now_ns().saturating_sub(self.began_ns) / 1_000_000_000,
+            "open_files": open_files,
+            "journal": journal,
+            "dirty_bytes": cache.dirty_pages as u64 * block_size,
+            "cache": {
+                "bytes": cache.pages as u64 * block_size,
+                "bytes_max": cache.pages_max as u64 * block_size,
+                "evicted_pages": cache.pages_evicted,
+                "hit_ratio": if asked_pages == 0 { 1.0 } else {
+                    hits as f64 / asked_pages as f64
+                },
+            },
+            "syncs": {
+                "operations": sync.len(),
+                "latency_us_p50": sync.value_at_quantile(0.5),
+                "latency_us_p99": sync.value_at_quantile(0.99),
+                "latency_us_max": sync.max(),
+            },
+            "requests": {
+                "reads": load(&self.reads.requests),
+                "read_bytes": load(&self.reads.bytes),
+                "writes": load(&self.writes.requests),
+                "app_bytes": load(&self.writes.bytes),
+            },
+            "device": {
+                "write_requests": counts.write_requests(),
+                "written_bytes": counts.written_bytes(),
+                "journal_bytes": counts.journal_bytes(),
+                "data_bytes": counts.data_bytes(),
+                "metadata_bytes": counts.metadata_bytes(),
+                "read_requests": counts.read_requests(),
+                "read_bytes": counts.read_bytes(),
+                "flushes": counts.flushes(),
+            },
+        })
+        .to_string()
+    }
+}
