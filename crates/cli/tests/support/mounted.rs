@@ -78,15 +78,20 @@ impl Mounted {
         assert!(status.success(), "{status}");
     }
 
-    /// Kills the serving process, as a crash of it would, and takes the dead mount away.
-    pub fn kill(&mut self) {
-        let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+    /// Kills the serving process, as a crash of it would. The dead mount stays.
+    pub fn kill_serving(&self) {
+        let child = self.child.as_ref().unwrap();
+        let pid = rustix::process::Pid::from_child(child);
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+
+    /// Takes the mount of a killed process away.
+    pub fn bury(&mut self) {
+        self.child.take().unwrap().wait().unwrap();
         detach(&self.dir);
     }
 
-    /// Judges the image after [`Mounted::kill`]; it is recovered by e2fsck on a copy.
+    /// Judges the image after [`Mounted::bury`]; it is recovered by e2fsck on a copy.
     pub fn recoverable(&self) -> Result<(), String> {
         e2fsck_preen(self.image.duplicate().path())
     }
