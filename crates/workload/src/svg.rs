@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   bars                          scatter
-//!   ordered delete |####  38.3    MiB |   . .. :  journal, metadata, data: one colour each,
-//!   eager delete   |######## 117      |..:........ reads grey
+//!   ordered delete |####  38.3    MiB |      . .:' journal, metadata, data: one colour each,
+//!   eager delete   |######## 117  1025|..:''       reads grey
+//!                                     |~~~~~~~~~~  where nothing was touched the axis is broken
+//!                                  145|. . :.   .
 //!                                     +---------- s
 //! ```
 //!
-//! Promises: no script, no reference to anything outside; all text is escaped; a plot has at most
-//! [`POINTS_MAX`] points, every n-th if there are more. Tested here and in `report.rs`.
+//! Promises: no script, no reference to anything outside; all text is escaped; a plot has about
+//! [`POINTS_MAX`] points at most, picked by a hash of their number so that no period of the
+//! workload is lost. Tested here and in `report.rs`.
 
 use std::fmt::Write;
 
@@ -22,8 +25,12 @@ const POINTS_MAX: usize = 4000;
 const WIDTH: f64 = 720.0;
 const ROW: f64 = 20.0;
 const LABEL: f64 = 250.0;
-const HEIGHT: f64 = 240.0;
-const MARGIN: f64 = 56.0;
+const HEIGHT: f64 = 300.0;
+const MARGIN: f64 = 64.0;
+const TOP: f64 = 12.0;
+/// Bands of addresses of a scatter plot, and the gap that may separate two, in bytes.
+const BANDS_MAX: usize = 4;
+const GAP_BYTES: u64 = 4 << 20;
 
 /// Text as it stands in HTML and in attributes.
 pub(crate) fn escape(text: &str) -> String {
@@ -81,40 +88,80 @@ fn class(event: &TraceEvent) -> Option<usize> {
     }
 }
 
-/// Reads and writes as points: seconds to the right, MiB of the device upwards.
-pub(crate) fn scatter(title: &str, events: &[TraceEvent], size_bytes: u64) -> String {
+/// Bands of addresses, in bytes: what was touched, without the widest gaps between.
+fn bands(events: &[TraceEvent]) -> Vec<(u64, u64)> {
+    let touched = events.iter().filter(|event| class(event).is_some());
+    let mut offsets: Vec<u64> = touched.map(|event| event.offset_bytes).collect();
+    offsets.sort_unstable();
+    let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else { return Vec::new() };
+    let gaps = offsets.windows(2).map(|pair| (pair[1] - pair[0], pair[0], pair[1]));
+    let mut gaps: Vec<_> = gaps.filter(|(gap, ..)| *gap > GAP_BYTES).collect();
+    gaps.sort_unstable_by(|a, b| b.cmp(a));
+    gaps.truncate(BANDS_MAX - 1);
+    let mut cuts: Vec<(u64, u64)> = gaps.iter().map(|(_, below, above)| (*below, *above)).collect();
+    cuts.sort_unstable();
+    let starts = std::iter::once(*first).chain(cuts.iter().map(|cut| cut.1));
+    let ends = cuts.iter().map(|cut| cut.0).chain(std::iter::once(*last));
+    starts.zip(ends).collect()
+}
+
+/// Where an address is drawn: its band, lowest first, and in it.
+fn height(bands: &[(u64, u64)], offset: u64, bottom: f64) -> f64 {
+    let band = bands.partition_point(|(start, _)| *start <= offset).saturating_sub(1);
+    let (start, end) = bands.get(band).copied().unwrap_or((0, 1));
+    let each = (bottom - TOP) / bands.len().max(1) as f64;
+    let up = (offset - start) as f64 / (end - start).max(1) as f64;
+    bottom - each * (band as f64 + 0.08 + 0.84 * up)
+}
+
+/// Reads and writes as points: seconds to the right, addresses upwards.
+pub(crate) fn scatter(title: &str, events: &[TraceEvent]) -> String {
     let start_ns = events.first().map_or(0, |event| event.time_ns);
     let span_ns = events.last().map_or(1, |event| (event.time_ns - start_ns).max(1));
-    let every = events.len().div_ceil(POINTS_MAX).max(1);
     let (right, bottom) = (WIDTH - 12.0, HEIGHT - 28.0);
+    let bands = bands(events);
     let mut paths = [const { String::new() }; CLASSES.len()];
-    for event in events.iter().step_by(every) {
+    for (n, event) in events.iter().enumerate() {
         let Some(class) = class(event) else { continue };
+        // Fibonacci hashing spreads the numbers evenly over 32 bits.
+        let hash = u64::from((n as u32).wrapping_mul(0x9E37_79B9));
+        if hash * events.len() as u64 >= (POINTS_MAX as u64) << 32 {
+            continue;
+        }
         let along = (event.time_ns - start_ns) as f64 / span_ns as f64;
-        let up = event.offset_bytes as f64 / size_bytes.max(1) as f64;
         let x = MARGIN + along * (right - MARGIN);
-        let y = bottom - up.min(1.0) * (bottom - 12.0);
+        let y = height(&bands, event.offset_bytes, bottom);
         let _ = write!(paths[class], "M{x:.1} {y:.1}h0");
     }
     let mut svg = format!(
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" role=\"img\" \
          aria-label=\"{}\">\n\
-         <path class=\"axis\" d=\"M{MARGIN} 12V{bottom}H{right}\"/>\n",
+         <path class=\"axis\" d=\"M{MARGIN} {TOP}V{bottom}H{right}\"/>\n",
         escape(title)
     );
+    for (band, (start, end)) in bands.iter().enumerate() {
+        let x = MARGIN - 4.0;
+        for offset in if start == end { vec![start] } else { vec![start, end] } {
+            let y = height(&bands, *offset, bottom) + 4.0;
+            let mib = *offset as f64 / f64::from(1 << 20);
+            let _ =
+                writeln!(svg, "<text x=\"{x}\" y=\"{y:.0}\" text-anchor=\"end\">{mib:.1}</text>");
+        }
+        if band > 0 {
+            let each = (bottom - TOP) / bands.len() as f64;
+            let y = bottom - each * band as f64;
+            let _ = writeln!(svg, "<path class=\"axis cut\" d=\"M{MARGIN} {y:.0}H{right}\"/>");
+        }
+    }
     for (path, name) in paths.iter().zip(CLASSES).filter(|(path, _)| !path.is_empty()) {
         let _ = writeln!(svg, "<path class=\"{name}\" d=\"{path}\"/>");
     }
-    let (mib, seconds) = (size_bytes >> 20, span_ns as f64 / 1e9);
     let _ = writeln!(
         svg,
-        "<text x=\"{:.0}\" y=\"20\" text-anchor=\"end\">{mib} MiB</text>\
-         <text x=\"{:.0}\" y=\"{bottom}\" text-anchor=\"end\">0</text>\
+        "<text x=\"4\" y=\"10\">MiB</text>\
          <text x=\"{right}\" y=\"{:.0}\" text-anchor=\"end\">{} s</text>",
-        MARGIN - 4.0,
-        MARGIN - 4.0,
         bottom + 18.0,
-        figure(seconds),
+        figure(span_ns as f64 / 1e9),
     );
     svg + "</svg>\n"
 }
@@ -141,14 +188,27 @@ mod tests {
     fn points_are_thinned_and_stay_inside() {
         let events: Vec<_> =
             (0..10_000).map(|n| event(n * 1000, n * 4096, TraceOp::Write)).collect();
-        let svg = scatter("t", &events, 10_000 * 4096);
+        let svg = scatter("t", &events);
         let points = svg.matches("h0").count();
-        assert!((3000..=POINTS_MAX).contains(&points), "{points}");
+        assert!((POINTS_MAX - 50..=POINTS_MAX + 50).contains(&points), "{points}");
         assert!(svg.contains("class=\"journal\"") && !svg.contains("class=\"data\""));
-        // An address behind the end, which no device has, is drawn at the top.
-        let svg = scatter("t", &[event(5, u64::MAX, TraceOp::Read)], 4096);
-        assert!(svg.contains("class=\"read\" d=\"M56.0 12.0h0\""), "{svg}");
-        let empty = scatter("t", &[event(5, 0, TraceOp::Flush)], 4096);
+        let lone = scatter("t", &[event(5, u64::MAX, TraceOp::Read)]);
+        assert!(lone.contains("class=\"read\" d=\"M64.0 "), "{lone}");
+        let empty = scatter("t", &[event(5, 0, TraceOp::Flush)]);
         assert_eq!(empty.matches("h0").count(), 0);
+    }
+
+    #[test]
+    fn the_axis_is_broken_where_nothing_was_touched() {
+        let mib = 1 << 20;
+        let at = [0, mib, 900 * mib, 901 * mib, 2000 * mib];
+        let events: Vec<_> = at.iter().map(|offset| event(0, *offset, TraceOp::Write)).collect();
+        let found = bands(&events);
+        assert_eq!(found, [(0, mib), (900 * mib, 901 * mib), (2000 * mib, 2000 * mib)]);
+        // A third of the height each; what is higher up on the device is higher up here.
+        let heights: Vec<f64> = at.iter().map(|offset| height(&found, *offset, 312.0)).collect();
+        assert!(heights.windows(2).all(|pair| pair[0] > pair[1]), "{heights:?}");
+        assert!(heights[1] > 212.0 && heights[2] < 212.0, "{heights:?}");
+        assert_eq!(scatter("t", &events).matches("axis cut").count(), 2);
     }
 }

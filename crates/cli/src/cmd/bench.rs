@@ -8,7 +8,6 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use syncline_device::BlockDevice;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 use syncline_workload::{
@@ -118,7 +117,6 @@ fn simulated(
                     traces.push(Trace {
                         events: stack.recording.take_events(),
                         events_lost: stack.recording.events_lost(),
-                        size_bytes: stack.memory.geometry().size_bytes,
                     });
                 }
                 keep(run, runs)?;
