@@ -192,6 +192,12 @@ impl Inner {
             .collect();
         let journal = self.journal()?;
         *fates = journal.begin_in_place(&pages)?;
+        for (page, fate) in batch.iter().zip(fates.iter_mut()) {
+            // It is there already, and is written for its neighbours' sake.
+            if page.fill && *fate == Fate::Done {
+                *fate = Fate::Write;
+            }
+        }
         self.journal_again(inode, &pages, fates)?;
         self.send(inode, batch, segments, sync, fates)?;
         journal.end_in_place(&pages);

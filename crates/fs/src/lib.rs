@@ -33,6 +33,7 @@ mod orphan;
 mod pagecache;
 mod path;
 mod seek;
+mod sweep;
 mod symlink;
 mod sync;
 mod throttle;

@@ -174,6 +174,7 @@ fn build(
         dir_format: DirConstants::new(&sb),
         orphans: Mutex::new(Orphans::default()),
         orphan_file: OnceLock::new(),
+        sweep: Mutex::default(),
         rename_lock: Mutex::new(()),
         latch: Latch::default(),
         journal: OnceLock::new(),
@@ -265,7 +266,10 @@ impl Inner {
             is_64bit: self.sb.lock().is_64bit(),
             commit_interval_ns: u64::from(self.options.commit_s) * crate::time::NS_PER_S,
             dirty_expire_ns: u64::from(self.options.dirty_expire_centisecs) * 10_000_000,
-            ..JournalOptions::default()
+            checkpoint_step_blocks: match self.options.sync {
+                SyncMode::Eager => crate::sweep::STEP_PAGES,
+                SyncMode::Ordered => JournalOptions::default().checkpoint_step_blocks,
+            },
         };
         let host = Arc::new(AbortHost(Arc::downgrade(self)));
         let journal = Journal::open(

@@ -75,12 +75,18 @@ impl Volume {
         let Ok(journal) = self.0.journal() else { return Ok(()) };
         self.0.latch.check()?;
         journal.tick(now_ns)?;
-        self.0.periodic_writeback(now_ns)
+        match self.0.options.sync {
+            SyncMode::Eager => self.0.sweep_tick(now_ns),
+            SyncMode::Ordered => self.0.periodic_writeback(now_ns),
+        }
     }
 
     /// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let journal = self.0.journal().ok()?;
+        if self.0.sweep_is_due() {
+            return Some(self.0.clock.now_ns());
+        }
         let deadlines = [journal.next_deadline_ns(), self.0.writeback_deadline_ns()];
         deadlines.into_iter().flatten().min()
     }
@@ -202,8 +208,20 @@ impl Inner {
     /// whenever: every `dirty_writeback_centisecs` it writes the files that have been dirty for
     /// `dirty_expire_centisecs`, and above `dirty_background_ratio` the oldest whatever their age.
     pub(crate) fn periodic_writeback(&self, now_ns: u64) -> Result<()> {
-        if self.journal().is_err() || now_ns < self.writeback_due_ns() {
+        if !self.periodic_due(now_ns)? {
             return Ok(());
+        }
+        let expire_ns = self.expire_ns();
+        self.write_back_files(false, |dirtied_ns| {
+            dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
+        })
+    }
+
+    /// Whether the timer of the periodic write-back has run out; then it starts again, and
+    /// timestamps that lazytime kept long enough are written.
+    pub(crate) fn periodic_due(&self, now_ns: u64) -> Result<bool> {
+        if self.journal().is_err() || now_ns < self.writeback_due_ns() {
+            return Ok(false);
         }
         self.pages.last_writeback_ns.store(now_ns, Ordering::Relaxed);
         let lazy_since_ns = self.pages.lazy_since_ns.load(Ordering::Relaxed);
@@ -213,10 +231,12 @@ impl Inner {
                 self.write_lazy_times()?;
             }
         }
-        let expire_ns = u64::from(self.options.dirty_expire_centisecs) * NS_PER_CENTISECOND;
-        self.write_back_files(false, |dirtied_ns| {
-            dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
-        })
+        Ok(true)
+    }
+
+    /// Age at which dirty data is written.
+    pub(crate) fn expire_ns(&self) -> u64 {
+        u64::from(self.options.dirty_expire_centisecs) * NS_PER_CENTISECOND
     }
 
     fn writeback_due_ns(&self) -> u64 {

@@ -42,6 +42,7 @@ use crate::icache::Icache;
 use crate::options::{MountOptions, OnError};
 use crate::orphan::Orphans;
 use crate::pagecache::PageCache;
+use crate::sweep::Sweep;
 use crate::time::{self, Timestamp};
 
 /// A mounted ext4 volume. Cheap to clone; shared between threads.
@@ -71,6 +72,8 @@ pub(crate) struct Inner {
     pub(crate) orphans: Mutex<Orphans>,
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
+    /// Background write-back of eager mode that is under way.
+    pub(crate) sweep: Mutex<Option<Sweep>>,
     pub(crate) rename_lock: Mutex<()>,
     pub(crate) latch: Latch,
 }

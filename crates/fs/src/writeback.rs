@@ -28,7 +28,8 @@ use crate::balloc::{Range, Source};
 use crate::error::{FsError, Result};
 use crate::file::Run;
 use crate::inode::{Dirty, Inode, InodeState};
-use crate::pagecache::Outgoing;
+use crate::options::SyncMode;
+use crate::pagecache::{Outgoing, Pick};
 use crate::volume::Inner;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,6 +38,10 @@ use syncline_jbd2::{Fate, Handle};
 
 /// Pages in one pass.
 const PASS_PAGES: usize = 8192;
+
+/// Eager mode: clean pages between two dirty ones that are written along with them. A flash device
+/// programs more than that anyway when it has to end one run and begin another.
+pub(crate) const GAP_PAGES_MAX: usize = 8;
 
 /// Journal credits of one handle that installs several segments.
 const HANDLE_CREDITS: u32 = 64;
@@ -95,22 +100,38 @@ impl Inner {
         }
         self.check_writable()?;
         let _io = inode.io.lock();
-        let (mut next, mut sent) = (from.min(self.first_unreached_block(inode)), 0);
+        let from = from.min(self.first_unreached_block(inode));
+        let gap_max = if self.options.sync == SyncMode::Eager { GAP_PAGES_MAX } else { 0 };
+        let mut pick = Pick { from, to, max: PASS_PAGES, gap_max };
+        let mut sent = 0;
         let result = loop {
-            let (size, batch) = {
-                let st = inode.state.read();
-                let batch = inode.pages.lock().collect(&self.pages, next, to, PASS_PAGES);
-                (st.size, batch)
-            };
-            let Some(last) = batch.last() else { break Ok(()) };
-            next = last.lblk + 1;
-            sent += batch.len();
-            if let Err(err) = self.write_batch(inode, size, batch, sync) {
-                break Err(err);
+            match self.write_pass(inode, &pick, sync) {
+                Ok(None) => break Ok(()),
+                Ok(Some((next, pages))) => (pick.from, sent) = (next, sent + pages),
+                Err(err) => break Err(err),
             }
         };
         inode.pages.lock().settle(&self.pages, &*self.clock);
         result.map(|()| sent)
+    }
+
+    /// One pass of write-back: returns where the next one begins and how many pages went; `None`:
+    /// there was nothing. The caller holds `io`.
+    pub(crate) fn write_pass(
+        &self,
+        inode: &Inode,
+        pick: &Pick,
+        sync: bool,
+    ) -> Result<Option<(u64, usize)>> {
+        let (size, batch) = {
+            let st = inode.state.read();
+            let batch = inode.pages.lock().collect(&self.pages, pick);
+            (st.size, batch)
+        };
+        let Some(last) = batch.last() else { return Ok(None) };
+        let (next, pages) = (last.lblk + 1, batch.len());
+        self.write_batch(inode, size, batch, sync)?;
+        Ok(Some((next, pages)))
     }
 
     /// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
@@ -143,7 +164,7 @@ impl Inner {
             Err(_) => done.last().map_or(0, Segment::end),
         };
         let mut tree = inode.pages.lock();
-        for (index, page) in batch.iter().enumerate() {
+        for (index, page) in batch.iter().enumerate().filter(|(_, page)| !page.fill) {
             let placed = page.lblk < written_end;
             match fates.get(index) {
                 Some(Fate::Busy | Fate::Log) if placed => tree.keep_dirty(&self.pages, page.lblk),

@@ -16,7 +16,8 @@ use crate::{JournalError, tid_geq};
 impl Journal {
     /// Commits a running transaction that is older than the commit interval, and writes committed
     /// blocks in place once the oldest is older than `dirty_expire`: all of them, as the kernel's
-    /// flusher treats the block device's inode, except blocks in the running transaction.
+    /// flusher treats the block device's inode, except blocks in the running transaction. In eager
+    /// mode it only commits: see [`Journal::take_expired`].
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -36,7 +37,8 @@ impl Journal {
         }
         let expire_ns = self.options.dirty_expire_ns;
         let expired = |d: u64| now_ns >= d.saturating_add(expire_ns);
-        let write_back = state.dirtied_ns.is_some_and(expired);
+        // In eager mode the file system decides: `checkpoint_step`.
+        let write_back = !self.is_eager() && state.dirtied_ns.is_some_and(expired);
         drop(state);
         if let Some(tid) = due {
             self.commit(tid)?;
@@ -109,6 +111,52 @@ impl Journal {
             state.dirtied_ns = None;
         }
         MutexGuard::unlocked(&mut state, || self.advance_tail())
+    }
+
+    /// Whether the log is nearly full: seven eighths are in use.
+    pub fn is_space_low(&self) -> bool {
+        let state = self.state.lock();
+        !state.log.is_empty() && self.free(&state) < (self.limits.end - self.limits.first) / 8
+    }
+
+    /// Sequence of the next transaction in the log.
+    pub fn next_sequence(&self) -> u32 {
+        self.state.lock().next_sequence
+    }
+
+    /// Whether committed blocks have waited for `dirty_expire`; then their time starts anew.
+    pub fn take_expired(&self, now_ns: u64) -> bool {
+        let mut state = self.state.lock();
+        let expire_ns = self.options.dirty_expire_ns;
+        let expired = state.dirtied_ns.is_some_and(|d| now_ns >= d.saturating_add(expire_ns));
+        if expired {
+            state.dirtied_ns = None;
+        }
+        expired
+    }
+
+    /// One step of [`Journal::checkpoint_all`], of the transactions before sequence `upto`. False:
+    /// nothing is left of them. `make_room`: then the tail is moved behind them; otherwise only
+    /// metadata is written, since file data expires by itself.
+    ///
+    /// # Errors
+    /// As [`Journal::write_back`].
+    pub fn checkpoint_step(&self, upto: u32, make_room: bool) -> Result<bool, JournalError> {
+        let mut state = self.state.lock();
+        state.check()?;
+        let old = |p: &crate::journal::Pending| {
+            !tid_geq(p.sequence, upto) && (make_room || p.buffer.is_some())
+        };
+        let pending = state.pending.iter().filter(|(_, p)| old(p));
+        let blocks: Vec<u64> = pending.map(|(b, _)| *b).take(self.step_blocks()).collect();
+        if !blocks.is_empty() {
+            self.write_in_place(&mut state, &blocks)?;
+            return Ok(true);
+        }
+        if make_room {
+            MutexGuard::unlocked(&mut state, || self.advance_tail())?;
+        }
+        Ok(false)
     }
 
     /// Commits, writes everything in place and marks the log empty (`s_start` = 0), durably.

@@ -48,6 +48,10 @@ impl Journal {
     /// `Aborted`.
     pub fn begin_in_place(&self, pages: &[InPlace]) -> Result<Vec<Fate>, JournalError> {
         let mut state = self.state.lock();
+        // An older image on its way there must not arrive after what is written now.
+        while pages.iter().any(|page| state.in_flight.contains(&page.block)) {
+            self.changed.wait(&mut state);
+        }
         state.check()?;
         let mut fates = Vec::with_capacity(pages.len());
         for page in pages {

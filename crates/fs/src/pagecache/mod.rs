@@ -20,7 +20,7 @@
 mod evict;
 mod tree;
 
-pub(crate) use tree::{Outgoing, PageTree};
+pub(crate) use tree::{Outgoing, PageTree, Pick};
 
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, InodeState};

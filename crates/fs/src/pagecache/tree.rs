@@ -69,6 +69,21 @@ pub(crate) struct Outgoing {
     pub delalloc: bool,
     /// Whether it was changed since it was journaled last, or never was.
     pub sync_dirty: bool,
+    /// It is clean: what is in its place already, sent so that its neighbours are one request.
+    pub fill: bool,
+}
+
+/// Which pages write-back takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
+    /// First block.
+    pub from: u64,
+    /// Block after the last.
+    pub to: u64,
+    /// Most pages.
+    pub max: usize,
+    /// Clean pages between two dirty ones are taken along if there are at most this many.
+    pub gap_max: usize,
 }
 
 /// Sequential read detection, as Linux's `file_ra_state`.
@@ -287,8 +302,37 @@ impl PageTree {
         true
     }
 
-    /// Moves up to `max` dirty pages of `from..to`, lowest first, to write-back.
-    pub fn collect(&mut self, cache: &PageCache, from: u64, to: u64, max: usize) -> Vec<Outgoing> {
+    /// Moves dirty pages, lowest first, to write-back, with copies of clean ones between them.
+    pub fn collect(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
+        let dirty = self.collect_dirty(cache, pick);
+        if pick.gap_max == 0 {
+            return dirty;
+        }
+        let mut out: Vec<Outgoing> = Vec::with_capacity(dirty.len());
+        for page in dirty {
+            if let Some(last) = out.last().filter(|last| !last.delalloc && !page.delalloc) {
+                let gap = last.lblk + 1..page.lblk;
+                let short = gap.end.saturating_sub(gap.start) <= pick.gap_max as u64;
+                let clean: Option<Vec<Outgoing>> =
+                    if short { gap.map(|lblk| self.fill(lblk)).collect() } else { None };
+                out.extend(clean.unwrap_or_default());
+            }
+            out.push(page);
+        }
+        out
+    }
+
+    /// A copy of a clean page.
+    fn fill(&self, lblk: u64) -> Option<Outgoing> {
+        let (chunk, page) = self.slot(lblk)?;
+        let bit = 1u64 << (lblk % CHUNK);
+        let clean = (chunk.dirty | chunk.writeback | chunk.delalloc) & bit == 0;
+        let data = Arc::clone(&page.data);
+        clean.then_some(Outgoing { lblk, data, delalloc: false, sync_dirty: false, fill: true })
+    }
+
+    fn collect_dirty(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
+        let Pick { from, to, max, .. } = *pick;
         let mut out = Vec::with_capacity(max.min(self.dirty));
         if self.dirty == 0 {
             return out;
@@ -315,6 +359,7 @@ impl PageTree {
                     data: Arc::clone(&page.data),
                     delalloc: chunk.delalloc & bit != 0,
                     sync_dirty,
+                    fill: false,
                 });
             }
         }
@@ -378,6 +423,11 @@ impl PageTree {
         }
     }
 
+    /// Whether the log holds one of the dirty pages as it is.
+    pub fn has_logged(&self) -> bool {
+        self.chunks.values().any(|chunk| chunk.dirty & !chunk.sync_dirty != 0)
+    }
+
     /// Pages of `from..to` that an eager sync has to log.
     pub fn sync_dirty_in(&self, from: u64, to: u64) -> usize {
         let mut pages = 0;
@@ -408,6 +458,7 @@ impl PageTree {
                     data: Arc::clone(&page.data),
                     delalloc: chunk.delalloc & bit != 0,
                     sync_dirty: true,
+                    fill: false,
                 });
             }
         }

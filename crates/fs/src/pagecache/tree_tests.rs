@@ -2,6 +2,10 @@
 
 use super::*;
 
+fn pick(from: u64, to: u64, max: usize) -> Pick {
+    Pick { from, to, max, gap_max: 0 }
+}
+
 fn cache() -> PageCache {
     let options = crate::options::MountOptions::default();
     PageCache::new(&options, 4096).expect("the default policy is known")
@@ -38,15 +42,15 @@ fn a_page_written_during_write_back_is_dirty_again() {
     let (cache, mut tree) = (cache(), PageTree::new(12));
     tree.insert_dirty(&cache, 5, page(1), true);
     tree.insert_dirty(&cache, 200, page(2), false);
-    let out = tree.collect(&cache, 0, u64::MAX, 100);
+    let out = tree.collect(&cache, &pick(0, u64::MAX, 100));
     assert_eq!(
         out.iter().map(|o| (o.lblk, o.delalloc)).collect::<Vec<_>>(),
         [(5, true), (200, false)]
     );
-    assert!(tree.collect(&cache, 0, u64::MAX, 100).is_empty());
+    assert!(tree.collect(&cache, &pick(0, u64::MAX, 100)).is_empty());
     tree.overwrite(&cache, 5, 0, &[7]);
     assert_eq!(out[0].data[0], 1, "stable while it is sent");
-    assert!(tree.collect(&cache, 0, u64::MAX, 100).is_empty(), "one version at a time");
+    assert!(tree.collect(&cache, &pick(0, u64::MAX, 100)).is_empty(), "one version at a time");
     tree.end_writeback(&cache, 5, true);
     tree.end_writeback(&cache, 200, true);
     assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 0, 1));
@@ -58,10 +62,10 @@ fn a_page_written_during_write_back_is_dirty_again() {
 fn a_failed_write_back_leaves_pages_dirty_and_reserved() {
     let (cache, mut tree) = (cache(), PageTree::new(12));
     tree.insert_dirty(&cache, 5, page(1), true);
-    let out = tree.collect(&cache, 0, u64::MAX, 100);
+    let out = tree.collect(&cache, &pick(0, u64::MAX, 100));
     tree.end_writeback(&cache, out[0].lblk, false);
     assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 1, 1));
-    assert_eq!(tree.collect(&cache, 0, u64::MAX, 100).len(), 1);
+    assert_eq!(tree.collect(&cache, &pick(0, u64::MAX, 100)).len(), 1);
 }
 
 #[test]
@@ -71,8 +75,8 @@ fn collecting_respects_range_and_limit() {
         tree.insert_dirty(&cache, lblk * 4, page(0), true);
     }
     let blocks = |out: Vec<Outgoing>| out.iter().map(|o| o.lblk).collect::<Vec<_>>();
-    assert_eq!(blocks(tree.collect(&cache, 60, 72, 100)), [60, 64, 68]);
-    assert_eq!(blocks(tree.collect(&cache, 0, 200, 2)), [0, 4]);
+    assert_eq!(blocks(tree.collect(&cache, &pick(60, 72, 100))), [60, 64, 68]);
+    assert_eq!(blocks(tree.collect(&cache, &pick(0, 200, 2))), [0, 4]);
 }
 
 #[test]
@@ -83,7 +87,7 @@ fn only_clean_idle_pages_are_evicted() {
     assert!(!tree.evict(&cache, 1, FrameId(frame.0 + 1)));
     tree.overwrite(&cache, 1, 0, &[1]);
     assert!(!tree.evict(&cache, 1, frame));
-    tree.collect(&cache, 0, 9, 9);
+    tree.collect(&cache, &pick(0, 9, 9));
     assert!(!tree.evict(&cache, 1, frame));
     tree.end_writeback(&cache, 1, true);
     assert!(tree.evict(&cache, 1, frame));

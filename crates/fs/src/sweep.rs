@@ -1,0 +1,149 @@
+//! Background write-back of eager mode, in steps of bounded length.
+//!
+//! ```text
+//!   starts   data or metadata has expired, or the log is 7/8 full
+//!   pages    file by file, block by block: at most STEP_PAGES changed pages a step
+//!   journal  what is left of the transactions that were there at the start, a step at a time
+//!   ends     the tail moves
+//! ```
+//!
+//! An eager sync leaves data in the log and dirty in the cache, so a file that is overwritten at
+//! random is written back long after, sorted and whole. Between two steps nothing is locked: a sync
+//! of the same file waits for one step at most, everybody else for none.
+//!
+//! For log space only files are written of which the log holds something; the others stay until
+//! they expire. A sweep that lasts is continued by each [`crate::Volume::tick`], which is due
+//! at once until it is over. Whoever finds the log full before that makes room
+//! himself, in the journal's steps.
+//!
+//! Tested in `tests/eager.rs`.
+
+use crate::error::Result;
+use crate::options::SyncMode;
+use crate::pagecache::Pick;
+use crate::volume::Inner;
+use crate::writeback::GAP_PAGES_MAX;
+
+/// Changed pages of one step; also blocks of one step of the journal.
+pub(crate) const STEP_PAGES: usize = 64;
+
+/// A sweep under way.
+pub(crate) struct Sweep {
+    started_ns: u64,
+    /// Pages that became dirty after this are left alone, above the background limit or not.
+    before_ns: u64,
+    /// For log space: all of the log's blocks, and only files that have some.
+    for_space: bool,
+    /// First transaction that is not written in place.
+    upto: u32,
+    /// The file it is at, in the order of (dirtied, inode), and the next block of it.
+    file: Option<(u64, u32)>,
+    next: u64,
+    after: Option<(u64, u32)>,
+    pages_done: bool,
+}
+
+impl Inner {
+    /// Whether [`Inner::sweep_tick`] has something to do at once.
+    pub(crate) fn sweep_is_due(&self) -> bool {
+        if self.options.sync != SyncMode::Eager {
+            return false;
+        }
+        let low = || self.journal().is_ok_and(|journal| journal.is_space_low());
+        self.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
+    }
+
+    /// Begins a sweep if one is due, and does one step. One caller at a time; others do nothing.
+    pub(crate) fn sweep_tick(&self, now_ns: u64) -> Result<()> {
+        let Some(mut current) = self.sweep.try_lock() else { return Ok(()) };
+        if current.is_none() {
+            *current = self.begin_sweep(now_ns)?;
+        }
+        if let Some(sweep) = current.as_mut()
+            && !self.sweep_step(sweep)?
+        {
+            *current = None;
+        }
+        Ok(())
+    }
+
+    fn begin_sweep(&self, now_ns: u64) -> Result<Option<Sweep>> {
+        let journal = self.journal()?;
+        let sweep = Sweep {
+            started_ns: self.clock.now_ns(),
+            before_ns: u64::MAX,
+            for_space: true,
+            upto: journal.next_sequence(),
+            file: None,
+            next: 0,
+            after: None,
+            pages_done: false,
+        };
+        if journal.is_space_low() {
+            return Ok(Some(sweep));
+        }
+        let expire_ns = self.expire_ns();
+        let before_ns = now_ns.saturating_sub(expire_ns);
+        let timer = self.periodic_due(now_ns)?;
+        let oldest = self.pages.next_dirty_file(None);
+        let files = oldest.is_some_and(|(dirtied_ns, _)| {
+            dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
+        });
+        if journal.take_expired(now_ns) || timer && files {
+            return Ok(Some(Sweep { before_ns, for_space: false, ..sweep }));
+        }
+        Ok(None)
+    }
+
+    /// One step. False: the sweep is over.
+    fn sweep_step(&self, sweep: &mut Sweep) -> Result<bool> {
+        while !sweep.pages_done {
+            let Some(file) = sweep.file.or_else(|| self.next_swept(sweep)) else {
+                sweep.pages_done = true;
+                break;
+            };
+            if self.sweep_file(sweep, file)? {
+                return Ok(true);
+            }
+            (sweep.file, sweep.after) = (None, Some(file));
+        }
+        let more = self.journal()?.checkpoint_step(sweep.upto, sweep.for_space)?;
+        Ok(more)
+    }
+
+    fn next_swept(&self, sweep: &mut Sweep) -> Option<(u64, u32)> {
+        let file = self.pages.next_dirty_file(sweep.after)?;
+        let old = file.0 <= sweep.before_ns || self.pages.above_background();
+        if file.0 > sweep.started_ns || !old {
+            return None;
+        }
+        (sweep.file, sweep.next) = (Some(file), 0);
+        Some(file)
+    }
+
+    /// One step on a file. False: nothing is left of it.
+    fn sweep_file(&self, sweep: &mut Sweep, file: (u64, u32)) -> Result<bool> {
+        let Some(inode) = self.cached_inode(file.1) else { return Ok(false) };
+        let _io = inode.io.lock();
+        if sweep.for_space && sweep.next == 0 && !inode.pages.lock().has_logged() {
+            return Ok(false);
+        }
+        let pick = Pick {
+            from: sweep.next.min(self.first_unreached_block(&inode)),
+            to: u64::MAX,
+            max: STEP_PAGES,
+            gap_max: GAP_PAGES_MAX,
+        };
+        match self.write_pass(&inode, &pick, false) {
+            Ok(Some((next, _))) => {
+                sweep.next = next;
+                return Ok(true);
+            }
+            Ok(None) => {}
+            // The pages stay dirty; whoever syncs the file is told.
+            Err(_) => self.latch.check()?,
+        }
+        inode.pages.lock().settle(&self.pages, &*self.clock);
+        Ok(false)
+    }
+}
