@@ -16,6 +16,14 @@
 //! - A set that depends on data written in place is preceded by a flush, unless one has happened
 //!   since ([`crate::Handle::require_flush`]).
 //!
+//! Fairness: when both a burst and a full commit wait, they take turns, so each waits for one of the
+//! other at most; of what comes while one is in flight all goes with the next.
+//!
+//! Gathering: callers whose burst just ended come back a moment after the next one has begun, so that
+//! two halves would take turns. A burst with fewer callers than the last one therefore waits for more,
+//! an eighth of the time that the last one took and never more than a millisecond. A caller
+//! that was alone last time never waits.
+//!
 //! A burst leaves the block images it logged as the "logged image" of blocks that other sets have
 //! changed as well (`isets.rs`). Tested in the file system's
 //! `tests/eager.rs`.
@@ -25,6 +33,10 @@ use parking_lot::MutexGuard;
 use crate::journal::{Journal, State};
 use crate::transaction::Frozen;
 use crate::{JournalError, Member, Tid};
+
+/// Longest wait for more callers, in nanoseconds, and in how many parts it is slept.
+const GATHER_NS_MAX: u64 = 1_000_000;
+const GATHER_PARTS: u64 = 5;
 
 impl Journal {
     /// Makes the sets that hold `seeds` durable, and everything that was written to the device
@@ -40,17 +52,39 @@ impl Journal {
         let batch = state.batch;
         state.queue.extend_from_slice(seeds);
         state.queue_flush |= flush;
+        state.batch_callers += 1;
         loop {
             state.check()?;
             if state.batches_done > batch {
                 return Ok(());
             }
-            if state.committing.is_some() {
+            let turn = state.full_waiting == 0 || state.full_was_last;
+            if state.committing.is_some() || state.gathering || !turn {
                 self.changed.wait(&mut state);
-            } else {
+                continue;
+            }
+            self.gather(&mut state);
+            if state.committing.is_none() {
                 self.lead(&mut state)?;
             }
         }
+    }
+
+    /// Waits for callers that are probably on their way.
+    fn gather(&self, state: &mut MutexGuard<'_, State>) {
+        let few = |state: &State| state.batch_callers < state.callers_before;
+        if state.callers_before < 2 || !few(state) {
+            return;
+        }
+        let part_ns = (state.burst_ns / 8).min(GATHER_NS_MAX) / GATHER_PARTS;
+        state.gathering = true;
+        for _ in 0..GATHER_PARTS {
+            if !few(state) || state.committing.is_some() {
+                break;
+            }
+            MutexGuard::unlocked(state, || self.clock.sleep_until(self.clock.now_ns() + part_ns));
+        }
+        state.gathering = false;
     }
 
     /// Writes one burst for everybody who waits.
@@ -59,6 +93,8 @@ impl Journal {
         self.lock_running(state, before)?;
         let batch = state.batch;
         state.batch += 1;
+        state.callers_before = std::mem::take(&mut state.batch_callers);
+        let started_ns = self.clock.now_ns();
         let flush = std::mem::take(&mut state.queue_flush);
         let (frozen, tid) = self.take_sets(state);
         self.note_frozen(state, &frozen);
@@ -75,6 +111,8 @@ impl Journal {
         }
         let callbacks = self.publish(state, frozen, placed);
         MutexGuard::unlocked(state, || callbacks.into_iter().for_each(|f| f()));
+        state.burst_ns = self.clock.now_ns().saturating_sub(started_ns);
+        state.full_was_last = false;
         state.committing = None;
         state.committed_tid = tid.unwrap_or(before);
         state.batches_done = batch + 1;

@@ -22,7 +22,7 @@ use syncline_device::{Kind, Origin, SECTOR_BYTES};
 
 use crate::blank::{LOOK_BYTES, is_blank};
 use crate::isets::Release;
-use crate::journal::{Committed, Committing, Journal, LogTransaction, Pending, State};
+use crate::journal::{Checksums, Committed, Committing, Journal, LogTransaction, Pending, State};
 use crate::log_superblock::LogSuperblock;
 use crate::record::Record;
 use crate::transaction::{Callback, Copy, Frozen};
@@ -61,9 +61,16 @@ impl Journal {
                 // Re-evaluated only after that commit is over: `flushed` must not see a later
                 // flush.
                 let waited_for = committing.turn;
-                while state.committing.as_ref().is_some_and(|c| c.turn == waited_for) {
-                    self.changed.wait(&mut state);
-                }
+                self.wait_for_turn(&mut state, |state| {
+                    state.committing.as_ref().is_some_and(|c| c.turn == waited_for)
+                });
+                continue;
+            }
+            if state.full_was_last && state.batch_callers > 0 {
+                // Bursts and full commits take turns (`burst.rs`).
+                self.wait_for_turn(&mut state, |state| {
+                    state.full_was_last && state.batch_callers > 0 && state.committing.is_none()
+                });
                 continue;
             }
             let Some(running) = &state.running else {
@@ -77,6 +84,23 @@ impl Journal {
                 return Ok(Committed { tid, flushed: false });
             }
             flushed = self.commit_running(&mut state)?;
+        }
+    }
+
+    /// Waits as a full commit that may want the token next.
+    fn wait_for_turn(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        mut busy: impl FnMut(&State) -> bool,
+    ) {
+        state.full_waiting += 1;
+        while busy(state) && state.aborted.is_none() {
+            self.changed.wait(state);
+        }
+        state.full_waiting -= 1;
+        if state.batch_callers > 0 {
+            // They let this one pass; it may have nothing to do any more.
+            self.changed.notify_all();
         }
     }
 
@@ -94,6 +118,7 @@ impl Journal {
         }
         let callbacks = self.publish(state, frozen, placed);
         MutexGuard::unlocked(state, || callbacks.into_iter().for_each(|f| f()));
+        state.full_was_last = true;
         state.committing = None;
         state.committed_tid = tid;
         self.changed.notify_all();
@@ -209,7 +234,9 @@ impl Journal {
         first_block: u32,
         len: u32,
     ) -> Result<bool, JournalError> {
-        if !self.superblock.lock().format().layout.has_block_csum() {
+        // Of the options, not of the superblock: whoever moves the tail holds that one and waits for
+        // the state, which is locked here.
+        if self.options.checksums != Checksums::V3 {
             return Ok(false);
         }
         let place = self.ring_advance(first_block, len.saturating_sub(1));

@@ -219,6 +219,16 @@ pub(crate) struct State {
     pub(crate) queue: Vec<Member>,
     /// Whether one of those callers needs a flush even if there is nothing to log.
     pub(crate) queue_flush: bool,
+    /// Calls that wait for the burst that will take up `queue`, and of the last burst.
+    pub(crate) batch_callers: u32,
+    pub(crate) callers_before: u32,
+    /// How long the last burst was on its way, in nanoseconds.
+    pub(crate) burst_ns: u64,
+    /// A burst is about to be taken up and waits a moment for more callers.
+    pub(crate) gathering: bool,
+    /// Full commits that wait for the token, and whether the last holder was one.
+    pub(crate) full_waiting: u32,
+    pub(crate) full_was_last: bool,
     /// Number of the burst that will take up `queue`, and how many are done.
     pub(crate) batch: u64,
     pub(crate) batches_done: u64,
