@@ -3,7 +3,9 @@
 //! A new directory below the root goes to a group with above-average room and few directories;
 //! other directories and files stay in their parent's flexible group, then its neighbours
 //! (`find_group_orlov`, `find_group_other` in the kernel's `fs/ext4/ialloc.c`). Groups are locked
-//! one at a time, so creations in different groups do not wait for each other.
+//! one at a time, so creations in different groups do not wait for each other. Within the group a
+//! free inode in the same block of the table as the parent's is preferred: both change when
+//! a file is made, and an eager sync logs both.
 //!
 //! A number freed by a transaction that has not committed is not handed out again: a crash could
 //! otherwise bring the old file back with the new one's inode (`ext4_recently_deleted`).
@@ -85,8 +87,10 @@ impl Inner {
         new: &NewInode,
     ) -> Result<InodeRef> {
         let is_dir = new.mode & disk::S_IFMT == disk::S_IFDIR;
+        let home = self.geo.inode_group(parent.ino).ok_or(FsError::Stale)?;
         for group in self.group_order(parent, is_dir)? {
-            if let Some(ino) = self.take_inode(h, group, is_dir)? {
+            let near = (group == home.0 && !is_dir).then_some(home.1);
+            if let Some(ino) = self.take_inode(h, group, near, is_dir)? {
                 let raw = self.blank_inode(parent, new);
                 let mut inode = Inode::new(ino, raw, h.tid());
                 inode.state.get_mut().fresh = true;
@@ -166,8 +170,15 @@ impl Inner {
         Ok(best.map_or(fallback - fallback % flex, |(_, group)| group))
     }
 
-    /// Takes the first free inode of `group`, if there is one.
-    fn take_inode(&self, h: &mut Handle, group: u32, is_dir: bool) -> Result<Option<u32>> {
+    /// Takes an inode of `group`, if one is free: in the block of the table that holds the inode of
+    /// index `near`, or else the first.
+    fn take_inode(
+        &self,
+        h: &mut Handle,
+        group: u32,
+        near: Option<u32>,
+        is_dir: bool,
+    ) -> Result<Option<u32>> {
         let Some(lock) = self.ialloc.groups.get(group as usize) else { return Ok(None) };
         let mut hint = lock.lock();
         let desc = self.group_desc(group)?;
@@ -176,22 +187,26 @@ impl Inner {
         }
         let map = self.inode_bitmap(group, &desc)?;
         let first_number = group * self.geo.inodes_per_group + 1;
-        let mut from = hint.first_free.max(self.reserved_inodes(group));
-        let mut lowest = None;
-        let index = loop {
-            let Some(index) = bitmap::find_zero(&map, from, self.geo.inodes_per_group) else {
-                return Ok(None);
-            };
-            lowest.get_or_insert(index);
-            if !self.ialloc.freed.lock().contains_key(&(first_number + index)) {
-                break index;
-            }
-            from = index + 1;
+        let first = hint.first_free.max(self.reserved_inodes(group));
+        let usable = |from: u32, to: u32| {
+            let mut free = std::iter::successors(bitmap::find_zero(&map, from, to), |index| {
+                bitmap::find_zero(&map, index + 1, to)
+            });
+            let freed = self.ialloc.freed.lock();
+            free.find(|index| !freed.contains_key(&(first_number + index)))
         };
+        let lowest = bitmap::find_zero(&map, first, self.geo.inodes_per_group);
+        let beside = near.and_then(|near| {
+            let in_block = ((self.geo.block_size / self.geo.inode_size.max(1)) as u32).max(1);
+            let block = near - near % in_block;
+            usable(first.max(block), (block + in_block).min(self.geo.inodes_per_group))
+        });
+        let index = beside.or_else(|| usable(first, self.geo.inodes_per_group));
+        let Some(index) = index else { return Ok(None) };
         // Held on to, it would have to be copied for the change.
         drop(map);
         self.mark_inode_used(h, group, index, &desc, is_dir)?;
-        hint.first_free = lowest.filter(|low| *low < index).unwrap_or(index + 1);
+        hint.first_free = lowest.filter(|low| *low != index).unwrap_or(index + 1);
         self.ialloc.free_inodes.fetch_sub(1, Ordering::Relaxed);
         if is_dir {
             self.ialloc.used_dirs.fetch_add(1, Ordering::Relaxed);

@@ -8,10 +8,10 @@ use file_io_support::{Bed, bytes, random, spec};
 use std::sync::Arc;
 use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
 use syncline_device::{
-    BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, Latencies, LatencyDevice,
-    MemoryDevice, OpClass, RecordingDevice, VirtualClock, WallClock,
+    BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, MemoryDevice, OpClass,
+    RecordingDevice, VirtualClock,
 };
-use syncline_fs::{Create, MountOptions, Volume};
+use syncline_fs::{Create, FsError, MountOptions, Volume};
 use syncline_testkit::{ImageSpec, TempImage, e2fsck_clean, e2fsck_preen};
 
 const EAGER: &str = "sync=eager,cache=8M";
@@ -235,33 +235,137 @@ fn after_a_failed_write_or_flush_no_sync_succeeds() {
 }
 
 #[test]
-fn eight_threads_share_bursts() {
-    let bed = Bed::new(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 0);
-    let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-    let ns = 5_000_000;
-    let latencies = Latencies { flush_ns: ns, ..Latencies::default() };
-    let dev = LatencyDevice::new(Arc::clone(&bed.dev), Arc::clone(&clock), latencies);
-    let options = MountOptions::parse(EAGER).expect("known options");
-    let volume = Volume::mount(Arc::new(dev), clock, options).expect("mount");
-    let rate = |threads: usize| {
-        let started = std::time::Instant::now();
-        std::thread::scope(|scope| {
-            for t in 0..threads {
-                let volume = &volume;
-                scope.spawn(move || {
-                    for n in 0..20 {
-                        let file = create(volume, "/", &format!("t{threads}-{t}-{n}"));
-                        volume.write(&file, 0, &[t as u8; BLOCK]).expect("write");
-                        volume.fsync(&file, false).expect("fsync");
-                    }
-                });
-            }
-        });
-        threads as f64 * 20.0 / started.elapsed().as_secs_f64()
+fn a_file_made_again_takes_its_inode_and_its_blocks_again() {
+    let counted = Counted::new(1);
+    counted.warm_up(0);
+    let root = counted.volume.root().expect("root");
+    let make = |version: u8| {
+        let file = create(&counted.volume, "/", "journal");
+        counted.volume.write(&file, 0, &[version; 3 * BLOCK]).expect("write");
+        counted.volume.fsync(&file, false).expect("fsync");
+        let place = counted.volume.fiemap(&file, 0, u64::MAX).expect("fiemap");
+        place.first().expect("it has data").physical
     };
-    let (one, eight) = (rate(1), rate(8));
-    println!("one thread: {one:.0}/s, eight: {eight:.0}/s");
-    assert!(eight >= 3.0 * one, "one thread: {one:.0}/s, eight: {eight:.0}/s");
+    let first = make(1);
+    for version in 2..40 {
+        counted.bed.wait_ms(10);
+        counted.volume.unlink(&root, b"journal").expect("unlink");
+        let mut place = 0;
+        // Descriptor, inode table, three of data, commit.
+        assert_eq!(counted.sent(|| place = make(version)), (1, 1, 24));
+        assert_eq!(place, first);
+    }
+    // Above the threshold data goes in place: then the blocks must be others.
+    counted.volume.unlink(&root, b"journal").expect("unlink");
+    let file = create(&counted.volume, "/", "journal");
+    counted.volume.write(&file, 0, &[9; 101 * BLOCK]).expect("write");
+    counted.volume.fsync(&file, false).expect("fsync");
+    let places = counted.volume.fiemap(&file, 0, u64::MAX).expect("fiemap");
+    let ours = first..first + 3 * BLOCK as u64;
+    assert!(places.iter().all(|p| !ours.contains(&p.physical)), "{places:?}");
+    drop((file, root));
+    counted.done();
+}
+
+#[test]
+fn new_files_have_their_inodes_beside_their_directory() {
+    let counted = Counted::new(1);
+    let root = counted.volume.root().expect("root");
+    let how = Create { mode: 0o755, uid: 0, gid: 0 };
+    drop(counted.volume.mkdir(&root, b"fresh", &how).expect("mkdir"));
+    counted.volume.syncfs().expect("syncfs");
+    counted.warm_up(0);
+    // Inodes 17 to 32 share a block of the table; 13 to 16 share one with the root.
+    for n in 0..3 {
+        drop(create(&counted.volume, "/", &format!("fill{n}")));
+    }
+    drop(counted.volume.mkdir(&root, b"next", &how).expect("mkdir"));
+    counted.volume.unlink(&root, b"fill0").expect("unlink");
+    counted.volume.syncfs().expect("syncfs");
+    let inode = counted.volume.resolve(b"/next").expect("it is there").ino;
+    let free_in_block = 32 - inode;
+    for n in 0..free_in_block {
+        counted.bed.wait_ms(10);
+        let sent = counted.sent(|| {
+            let file = create(&counted.volume, "/next", &format!("n{n}"));
+            assert_eq!((file.ino - 1) / 16, (inode - 1) / 16);
+            counted.volume.write(&file, 0, &[5; BLOCK]).expect("write");
+            counted.volume.fsync(&file, false).expect("fsync");
+        });
+        assert_eq!(sent, (1, 1, 32), "file {n}");
+    }
+    drop(root);
+    counted.done();
+}
+
+#[test]
+fn data_that_was_logged_is_written_back_in_long_runs_and_short_steps() {
+    let spec = ImageSpec { size_bytes: 64 << 20, journal_size_mib: Some(4), ..spec(4096) };
+    let bed = Bed::new(&spec, 1);
+    let dev = Arc::new(RecordingDevice::new(Arc::clone(&bed.dev)));
+    let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, "sync=eager");
+    let file = bed.file(&volume, 0);
+    volume.write(&file, 0, &bytes(1, 1 << 20)).expect("write");
+    volume.syncfs().expect("syncfs");
+    let (mut random, mut model) = (random(5), bytes(1, 1 << 20));
+    let (mut most, started) = (0, dev.begin_phase());
+    for n in 0..3000u64 {
+        bed.wait_ms(2);
+        while volume.next_deadline_ns().is_some_and(|due| due <= bed.clock.now_ns()) {
+            let before = dev.counts();
+            volume.tick(bed.clock.now_ns()).expect("tick");
+            most = most.max((dev.counts() - before).data.written_bytes);
+        }
+        let at = random.index(256) * BLOCK;
+        model[at..at + BLOCK].fill(n as u8);
+        volume.write(&file, at as u64, &[n as u8; BLOCK]).expect("write");
+        volume.fsync(&file, false).expect("fsync");
+    }
+    let sent = dev.counts() - started;
+    let mean = sent.data.written_bytes / sent.data.write_requests.max(1);
+    println!("{} data requests, mean {mean} bytes, most a step {most}", sent.data.write_requests);
+    assert!(sent.data.write_requests > 10, "nothing was written back");
+    assert!(mean >= 64 << 10, "write-back requests of {mean} bytes");
+    assert!(most <= 64 * 9 * BLOCK as u64, "a step of {most} bytes");
+    assert_eq!(file_io_support::contents(&volume, &file), model);
+    drop(file);
+    volume.unmount().expect("unmount");
+    bed.judge();
+}
+
+#[test]
+fn freed_blocks_that_wait_for_the_log_give_no_early_no_space() {
+    let bed = Bed::new(&ImageSpec { size_bytes: 24 << 20, ..spec(4096) }, 1);
+    let volume = bed.mount("sync=eager");
+    let root = volume.root().expect("root");
+    let big = bed.file(&volume, 0);
+    let mut size = 0;
+    loop {
+        match volume.write(&big, size, &[7; 16 * BLOCK]) {
+            Ok(n) => size += n as u64,
+            Err(FsError::NoSpace) => break,
+            Err(err) => panic!("{err}"),
+        }
+    }
+    volume.fsync(&big, false).expect("fsync");
+    volume.truncate(&big, size - 60 * BLOCK as u64).expect("truncate");
+    volume.syncfs().expect("syncfs");
+    // Each file needs most of what is free; what its predecessor had waits for the tail.
+    for n in 0..30 {
+        let name = format!("file{n}");
+        let file = create(&volume, "/", &name);
+        let wrote = volume.write(&file, 0, &vec![n; 40 * BLOCK]).expect("there is space");
+        assert_eq!(wrote, 40 * BLOCK, "file {n}");
+        volume.fsync(&file, false).expect("fsync");
+        drop(file);
+        let other = create(&volume, "/", &format!("other{n}"));
+        volume.write(&other, 0, &[n; BLOCK]).expect("a block for another inode");
+        volume.fsync(&other, false).expect("fsync");
+        drop(other);
+        volume.unlink(&root, name.as_bytes()).expect("unlink");
+        volume.unlink(&root, format!("other{n}").as_bytes()).expect("unlink");
+    }
+    drop((big, root));
     volume.unmount().expect("unmount");
     bed.judge();
 }
