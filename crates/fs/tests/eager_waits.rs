@@ -31,7 +31,8 @@ fn create(volume: &Volume, name: &str) -> InodeRef {
     volume.create(&volume.root().expect("root"), name.as_bytes(), &how).expect("create")
 }
 
-/// Waits of writes and preallocations of B while A is synced over and over, in microseconds, sorted.
+/// Waits of writes and preallocations of B while A is synced over and over, in microseconds,
+/// sorted.
 fn waits_us(volume: &Volume, a: &InodeRef, b: &InodeRef, round: u64) -> Vec<u128> {
     let stop = AtomicBool::new(false);
     let mut waits = Vec::new();

@@ -16,13 +16,13 @@
 //! - A set that depends on data written in place is preceded by a flush, unless one has happened
 //!   since ([`crate::Handle::require_flush`]).
 //!
-//! Fairness: when both a burst and a full commit wait, they take turns, so each waits for one of the
-//! other at most; of what comes while one is in flight all goes with the next.
+//! Fairness: when both a burst and a full commit wait, they take turns, so each waits for one of
+//! the other at most; of what comes while one is in flight all goes with the next.
 //!
-//! Gathering: callers whose burst just ended come back a moment after the next one has begun, so that
-//! two halves would take turns. A burst with fewer callers than the last one therefore waits for more,
-//! an eighth of the time that the last one took and never more than a millisecond. A caller
-//! that was alone last time never waits.
+//! Gathering: callers whose burst just ended come back a moment after the next one has begun, so
+//! that two halves would take turns. A burst with fewer callers than the last one therefore waits
+//! for more, an eighth of the time that the last one took and never more than a millisecond. A
+//! caller that was alone last time never waits.
 //!
 //! A burst leaves the block images it logged as the "logged image" of blocks that other sets have
 //! changed as well (`isets.rs`). Tested in the file system's

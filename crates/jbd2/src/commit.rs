@@ -234,8 +234,8 @@ impl Journal {
         first_block: u32,
         len: u32,
     ) -> Result<bool, JournalError> {
-        // Of the options, not of the superblock: whoever moves the tail holds that one and waits for
-        // the state, which is locked here.
+        // Of the options, not of the superblock: whoever moves the tail holds that one and waits
+        // for the state, which is locked here.
         if self.options.checksums != Checksums::V3 {
             return Ok(false);
         }
