@@ -307,7 +307,7 @@ impl Handle {
         f(Arc::get_mut(&mut data).expect("the Arc was made on the line above"));
         let before = state.data.take();
         state.replace(Arc::clone(&data));
-        match self.transaction.join_shared(&buffer, &mut state, Some(data)) {
+        match self.transaction.join_shared(&buffer, &mut state, Some(data), true) {
             Ok(alone) => {
                 self.note_mixed(!alone);
                 Ok(())
@@ -345,7 +345,7 @@ impl Handle {
         let part = part.ok_or(JournalError::Usage("a range outside of the block"))?;
         let before = part.to_vec();
         let joined = f(part).and_then(|result| {
-            let alone = self.transaction.join_shared(&buffer, &mut state, base)?;
+            let alone = self.transaction.join_shared(&buffer, &mut state, base, false)?;
             Ok((result, alone))
         });
         match joined {

@@ -199,6 +199,9 @@ impl Iset {
 pub(crate) struct Logged {
     /// What recovery would give.
     pub(crate) image: Arc<[u8]>,
+    /// Not yet: a bitmap that comes into use, of which neither log nor place has anything. The first
+    /// set that changes it logs it even if it looks as at first again.
+    pub(crate) fresh: bool,
     /// Sets with changes of it.
     pub(crate) uses: u32,
 }
@@ -292,7 +295,8 @@ mod tests {
 
     fn sets() -> Isets {
         let mut sets = Isets::default();
-        sets.logged.insert(9, Logged { image: Arc::from([0u8; 64].as_slice()), uses: 0 });
+        sets.logged
+            .insert(9, Logged { image: Arc::from([0u8; 64].as_slice()), fresh: false, uses: 0 });
         sets
     }
 

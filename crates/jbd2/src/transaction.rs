@@ -141,19 +141,21 @@ impl Transaction {
     }
 
     /// [`Transaction::join`] of a block that many files share; `base` is what recovery gives of it
-    /// if it is not part of the transaction yet. Returns whether it is used in no other way.
+    /// if it is not part of the transaction yet, or with `fresh` what it will give once a set with
+    /// the block is committed. Returns whether it is used in no other way.
     pub(crate) fn join_shared(
         &self,
         buffer: &Arc<Buffer>,
         state: &mut BufferState,
         base: Option<Arc<[u8]>>,
+        fresh: bool,
     ) -> Result<bool, JournalError> {
         let joined_before = state.running == Some(self.tid);
         self.join(buffer, state)?;
         let mut inner = self.inner.lock();
         match base {
             Some(image) if !joined_before => {
-                inner.isets.logged.insert(buffer.block, Logged { image, uses: 0 });
+                inner.isets.logged.insert(buffer.block, Logged { image, fresh, uses: 0 });
                 Ok(true)
             }
             _ => Ok(inner.isets.logged.contains_key(&buffer.block)),
@@ -262,7 +264,8 @@ impl Transaction {
         frozen.copies.reserve(inner.blocks.len() + inner.data.len());
         for (block, buffer) in inner.blocks {
             let base = inner.bases.get(&block);
-            let base = base.or_else(|| inner.isets.logged.get(&block).map(|l| &l.image));
+            let logged = inner.isets.logged.get(&block).filter(|logged| !logged.fresh);
+            let base = base.or_else(|| logged.map(|logged| &logged.image));
             frozen.copies.extend(Copy::changed(buffer, base));
         }
         for (block, (image, kind)) in inner.data {
@@ -328,7 +331,7 @@ impl Inner {
         }
         for (block, image) in images {
             let Some(logged) = self.isets.logged.get_mut(&block) else { continue };
-            let changed = logged.image != image;
+            let changed = std::mem::take(&mut logged.fresh) || logged.image != image;
             let last = logged.uses == 0;
             logged.image = Arc::clone(&image);
             let buffer = if last {

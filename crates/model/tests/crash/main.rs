@@ -204,12 +204,13 @@ fn mixed_in_small_blocks() {
     crash_test("mixed_in_small_blocks", &small(1024), |r| workloads::mixed(r, 42));
 }
 
-/// An image and options for a seed of the mixed workload: block sizes, features and short logs in
-/// turn.
+/// An image for a seed of the mixed workload: block sizes, features and groups that come into use
+/// on the way, in turn.
 fn mixed_spec(seed: u64) -> ImageSpec {
     let block_size = [1024, 4096, 2048, 1024][(seed / 2 % 4) as usize];
     let features = ["", "orphan_file", "^metadata_csum"][(seed / 8 % 3) as usize];
-    ImageSpec { features: features.to_owned(), ..small(block_size) }
+    let blocks_per_group = (seed / 4 % 3 == 1).then_some(1024);
+    ImageSpec { features: features.to_owned(), blocks_per_group, ..small(block_size) }
 }
 
 /// Many seeds of the mixed workload, over block sizes and features. Two tests, for two processors;
