@@ -257,12 +257,13 @@ impl Inner {
             sb.s_mnt_count = sb.s_mnt_count.saturating_add(1);
         }
         self.put_superblock()?;
+        let kernels = if self.geo.metadata_csum { Checksums::V3 } else { Checksums::None };
         let options = JournalOptions {
-            checksums: match (self.options.sync, self.geo.metadata_csum) {
-                (SyncMode::Eager, _) => Checksums::V1Async,
-                (SyncMode::Ordered, true) => Checksums::V3,
-                (SyncMode::Ordered, false) => Checksums::None,
+            checksums: match self.options.sync {
+                SyncMode::Eager => Checksums::V1Async,
+                SyncMode::Ordered => kernels,
             },
+            checksums_at_rest: kernels,
             is_64bit: self.sb.lock().is_64bit(),
             commit_interval_ns: u64::from(self.options.commit_s) * crate::time::NS_PER_S,
             dirty_expire_ns: u64::from(self.options.dirty_expire_centisecs) * 10_000_000,

@@ -392,6 +392,61 @@ fn a_long_play_ends_clean() {
     }
 }
 
+/// Compatible, incompatible features and checksum type of the journal superblock.
+fn journal_features(dev: &MemoryDevice, block: u64) -> [u32; 3] {
+    let mut sb = [0; 1024];
+    dev.read_at(block * BLOCK as u64, &mut sb).expect("memory reads");
+    let word = |at: usize| u32::from_be_bytes(sb[at..at + 4].try_into().expect("4 bytes"));
+    [word(0x24), word(0x28), u32::from(sb[0x50])]
+}
+
+#[test]
+fn a_clean_unmount_leaves_the_journal_as_it_was() {
+    const V1: [u32; 2] = [1, 4];
+    for features in ["", "^metadata_csum"] {
+        let spec = ImageSpec { features: features.into(), ..spec(4096) };
+        let (image, dev) = short_log(&spec, u32::MAX);
+        let block = eager_support::journal_block(image.path());
+        let fresh = journal_features(&dev, block);
+        let work = |dev: &Arc<MemoryDevice>, options: &str, crash: bool| {
+            let clock = Arc::new(VirtualClock::default()) as Arc<dyn Clock>;
+            let options = MountOptions::parse(options).expect("known options");
+            let volume = Volume::mount(Arc::clone(dev) as Arc<dyn BlockDevice>, clock, options)
+                .expect("mounts");
+            let file = create(&volume, "/", if crash { "lost" } else { "kept" });
+            volume.write(&file, 0, &[1; BLOCK]).expect("write");
+            volume.fsync(&file, false).expect("fsync");
+            let during = journal_features(dev, block);
+            let after = Arc::new(dev.snapshot());
+            drop(file);
+            volume.unmount().expect("unmount");
+            (during, if crash { after } else { Arc::clone(dev) })
+        };
+        let dev = Arc::new(dev);
+        let (during, _) = work(&dev, "sync=eager", false);
+        assert_eq!((during[0] & V1[0], during[1] & V1[1]), (V1[0], V1[1]), "{features:?}");
+        assert_eq!(journal_features(&dev, block), fresh, "{features:?}");
+        let kernels = if features.is_empty() { 0x10 } else { 0 };
+        for next in ["sync=eager", "sync=ordered"] {
+            // A crash leaves the format of eager syncs; the next unmount takes it away.
+            let (_, crashed) = work(&Arc::new(dev.snapshot()), "sync=eager", true);
+            mount_and_unmount(&crashed, next);
+            let [compat, incompat, _] = journal_features(&crashed, block);
+            assert_eq!((compat & V1[0], incompat & 0x1c), (0, kernels), "{features:?}, {next}");
+            save(&crashed, image.path());
+            e2fsck_clean(image.path()).unwrap_or_else(|text| panic!("{text}"));
+        }
+    }
+}
+
+fn mount_and_unmount(dev: &Arc<MemoryDevice>, options: &str) {
+    let clock = Arc::new(VirtualClock::default()) as Arc<dyn Clock>;
+    let options = MountOptions::parse(options).expect("known options");
+    let volume =
+        Volume::mount(Arc::clone(dev) as Arc<dyn BlockDevice>, clock, options).expect("mounts");
+    volume.unmount().expect("unmount");
+}
+
 fn save(dev: &MemoryDevice, path: &std::path::Path) {
     let mut bytes = vec![0; dev.geometry().size_bytes as usize];
     dev.read_at(0, &mut bytes).expect("memory reads");

@@ -50,6 +50,9 @@ pub enum Checksums {
 pub struct JournalOptions {
     /// Checksums of new transactions.
     pub checksums: Checksums,
+    /// What a clean shutdown declares where the log was found with the format of
+    /// [`Checksums::V1Async`]: what the kernel would use for this file system.
+    pub checksums_at_rest: Checksums,
     /// Whether the file system has the `64bit` feature, which makes block numbers in tags 64 bits.
     pub is_64bit: bool,
     /// `commit=`: a running transaction is committed at this age, in nanoseconds.
@@ -64,6 +67,7 @@ impl Default for JournalOptions {
     fn default() -> Self {
         JournalOptions {
             checksums: Checksums::V3,
+            checksums_at_rest: Checksums::V3,
             is_64bit: true,
             commit_interval_ns: 5_000_000_000,
             dirty_expire_ns: 30_000_000_000,

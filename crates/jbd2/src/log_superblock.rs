@@ -16,12 +16,22 @@ const ERRNO_IO: i32 = -5;
 /// Smaller rings cannot hold four transactions of a few blocks.
 const RING_BLOCKS_MIN: u32 = 64;
 
+fn kind(checksums: Checksums) -> JournalChecksum {
+    match checksums {
+        Checksums::None => JournalChecksum::None,
+        Checksums::V3 => JournalChecksum::V3,
+        Checksums::V1Async => JournalChecksum::V1,
+    }
+}
+
 /// The journal superblock and the block it is in.
 pub(crate) struct LogSuperblock {
     fields: JournalSuperblock,
     layout: Layout,
     end: u32,
     bytes: Vec<u8>,
+    /// What a clean shutdown declares instead of the format of eager syncs.
+    at_rest: JournalSuperblock,
 }
 
 impl LogSuperblock {
@@ -42,7 +52,7 @@ impl LogSuperblock {
             return Err(JournalError::corrupt(0, detail));
         }
         let layout = Layout::new(&fields).map_err(in_superblock)?;
-        Ok(LogSuperblock { fields, layout, end, bytes })
+        Ok(LogSuperblock { at_rest: fields.clone(), fields, layout, end, bytes })
     }
 
     /// `s_first`.
@@ -103,15 +113,17 @@ impl LogSuperblock {
                 next_step: "recreate the journal with tune2fs -O ^has_journal and -O has_journal",
             });
         }
+        self.at_rest = self.fields.clone();
+        self.at_rest.s_feature_incompat.remove(JournalIncompat::FAST_COMMIT);
+        if self.is_v1(&self.fields)? {
+            // An eager mount ended here without an unmount.
+            self.at_rest.set_checksum_kind(kind(options.checksums_at_rest));
+        }
         self.fields.s_feature_incompat = JournalIncompat::REVOKE;
         if options.is_64bit {
             self.fields.s_feature_incompat.insert(JournalIncompat::BIT64);
         }
-        self.fields.set_checksum_kind(match options.checksums {
-            Checksums::None => JournalChecksum::None,
-            Checksums::V3 => JournalChecksum::V3,
-            Checksums::V1Async => JournalChecksum::V1,
-        });
+        self.fields.set_checksum_kind(kind(options.checksums));
         if options.checksums == Checksums::V1Async {
             self.fields.s_feature_incompat.insert(JournalIncompat::ASYNC_COMMIT);
         }
@@ -127,6 +139,27 @@ impl LogSuperblock {
             hard: ring / 16 * 15 - 8,
             device_blocks: 0,
         })
+    }
+
+    fn is_v1(&self, fields: &JournalSuperblock) -> Result<bool, JournalError> {
+        let found = fields.checksum_kind().map_err(|error| at_log_block(0, error))?;
+        Ok(found == JournalChecksum::V1)
+    }
+
+    /// For an empty log of which nothing will be written any more: goes back to the features of
+    /// before the mount, if those of eager syncs were written. False: nothing to do.
+    pub(crate) fn rest(&mut self) -> Result<bool, JournalError> {
+        let written =
+            JournalSuperblock::decode(&self.bytes).map_err(|error| at_log_block(0, error))?;
+        if !self.is_v1(&written)? {
+            return Ok(false);
+        }
+        self.fields.s_feature_compat = self.at_rest.s_feature_compat;
+        self.fields.s_feature_incompat = self.at_rest.s_feature_incompat;
+        self.fields.s_checksum_type = self.at_rest.s_checksum_type;
+        // Computed anew where the features have one.
+        self.fields.s_checksum = 0;
+        Ok(true)
     }
 
     /// The block to write, checksum renewed.

@@ -174,13 +174,7 @@ impl Model {
 /// A stock image whose log is short, so that it wraps, and mounted before.
 pub fn short_log(spec: &ImageSpec, ring: u32) -> (TempImage, MemoryDevice) {
     let image = mkfs(spec);
-    let said = debugfs(image.path(), "bmap <8> 0\n");
-    let digits: String = said
-        .lines()
-        .filter_map(|line| line.trim().parse::<u64>().ok())
-        .map(|n| n.to_string())
-        .collect();
-    let block: u64 = digits.parse().unwrap_or_else(|_| panic!("debugfs bmap said {said}"));
+    let block = journal_block(image.path());
     let device = MemoryDevice::from_bytes(&image.bytes());
     let mut sb = vec![0; BLOCK];
     device.read_at(block * BLOCK as u64, &mut sb).expect("memory reads");
@@ -190,6 +184,13 @@ pub fn short_log(spec: &ImageSpec, ring: u32) -> (TempImage, MemoryDevice) {
         device.write_at(block * BLOCK as u64, &sb).expect("memory writes");
     }
     (image, device)
+}
+
+/// Where the journal superblock is.
+pub fn journal_block(image: &std::path::Path) -> u64 {
+    let said = debugfs(image, "bmap <8> 0\n");
+    let number = said.lines().find_map(|line| line.trim().parse().ok());
+    number.unwrap_or_else(|| panic!("debugfs bmap said {said}"))
 }
 
 /// A volume, its model and a source of random operations.
