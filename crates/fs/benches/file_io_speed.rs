@@ -31,7 +31,7 @@ fn volume() -> Result<(Volume, InodeRef), Box<dyn Error>> {
     let dev: Arc<dyn BlockDevice> = Arc::new(dev);
     drop(bytes);
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-    let volume = Volume::mount(dev, clock, MountOptions::parse("cache=256M")?)?;
+    let volume = Volume::mount(dev, clock, MountOptions::parse("sync=ordered,cache=256M")?)?;
     let create = syncline_fs::Create::default();
     let file = volume.create(&volume.root()?, b"file", &create)?;
     Ok((volume, file))

@@ -35,31 +35,34 @@ fn workload(bed: &Bed, volume: &Volume) -> (usize, Option<FsError>) {
     (ROUNDS, None)
 }
 
-fn fail_at(class: OpClass, k: u64) -> bool {
+fn fail_at(mode: &str, class: OpClass, k: u64) -> bool {
     let bed = Bed::new(&spec(4096), 1);
     let dev = Arc::new(FailingDevice::new(Arc::clone(&bed.dev)));
-    let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, "");
+    let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, mode);
     dev.arm(FaultPlan::once(class, k));
     let (acknowledged, error) = workload(&bed, &volume);
     let hit = dev.hits() > 0;
     dev.disarm();
-    assert_eq!(error.is_some(), hit, "{class:?} {k}: {error:?}");
+    assert_eq!(error.is_some(), hit, "{mode} {class:?} {k}: {error:?}");
     let mut file = Some(bed.file(&volume, 0));
     if hit {
         let file = file.take().expect("taken once");
-        assert!(volume.fsync(&file, false).is_err(), "{class:?} {k}: fsync after the failure");
-        assert!(volume.fsync(&file, true).is_err(), "{class:?} {k}: again");
-        assert!(volume.write(&file, 0, b"more").is_err(), "{class:?} {k}: write");
+        assert!(
+            volume.fsync(&file, false).is_err(),
+            "{mode} {class:?} {k}: fsync after the failure"
+        );
+        assert!(volume.fsync(&file, true).is_err(), "{mode} {class:?} {k}: again");
+        assert!(volume.write(&file, 0, b"more").is_err(), "{mode} {class:?} {k}: write");
         drop(file);
-        assert!(volume.unmount().is_err(), "{class:?} {k}: unmount");
+        assert!(volume.unmount().is_err(), "{mode} {class:?} {k}: unmount");
     } else {
         drop(file);
         volume.unmount().expect("unmount");
     }
-    let volume = bed.mount("");
+    let volume = bed.mount(mode);
     let expected: Vec<u8> = (0..acknowledged).flat_map(round_bytes).collect();
     let found = contents(&volume, &bed.file(&volume, 0));
-    assert!(found.len() >= expected.len(), "{class:?} {k}: an acknowledged append is gone");
+    assert!(found.len() >= expected.len(), "{mode} {class:?} {k}: an acknowledged append is gone");
     assert_same(&found[..expected.len()], &expected, "acknowledged data");
     volume.unmount().expect("unmount");
     bed.judge();
@@ -68,20 +71,24 @@ fn fail_at(class: OpClass, k: u64) -> bool {
 
 #[test]
 fn every_failing_write_is_reported_latches_and_leaves_a_recoverable_image() {
-    let mut k = 1;
-    while fail_at(OpClass::Write, k) {
-        k += 1;
+    for (mode, writes) in [("sync=ordered", 3 * ROUNDS), ("sync=eager", ROUNDS)] {
+        let mut k = 1;
+        while fail_at(mode, OpClass::Write, k) {
+            k += 1;
+        }
+        assert!(k > writes as u64, "only {k} writes were tried");
     }
-    assert!(k > 3 * ROUNDS as u64, "only {k} writes were tried");
 }
 
 #[test]
 fn every_failing_flush_is_reported_latches_and_leaves_a_recoverable_image() {
-    let mut k = 1;
-    while fail_at(OpClass::Flush, k) {
-        k += 1;
+    for mode in ["sync=ordered", "sync=eager"] {
+        let mut k = 1;
+        while fail_at(mode, OpClass::Flush, k) {
+            k += 1;
+        }
+        assert!(k > ROUNDS as u64, "only {k} flushes were tried");
     }
-    assert!(k > ROUNDS as u64, "only {k} flushes were tried");
 }
 
 #[test]

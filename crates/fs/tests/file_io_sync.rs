@@ -25,7 +25,8 @@ impl Counted {
         let spec = ImageSpec { size_bytes: 128 << 20, ..spec(4096) };
         let bed = Bed::new(&spec, files);
         let dev = Arc::new(RecordingDevice::new(Arc::clone(&bed.dev)));
-        let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, options);
+        let options = format!("sync=ordered,{options}");
+        let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, &options);
         Counted { bed, dev, volume }
     }
 
@@ -303,7 +304,7 @@ fn lazytime_leaves_the_inode_alone_until_fsync() {
 #[test]
 fn a_range_sync_beyond_a_shrunk_end_shows_no_old_bytes() {
     let bed = Bed::new(&spec(4096), 1);
-    let volume = bed.mount("");
+    let volume = bed.mount("sync=ordered");
     let file = bed.file(&volume, 0);
     volume.write(&file, 0, &[0xAA; 8192]).expect("write");
     volume.fsync(&file, false).expect("fsync");
@@ -312,7 +313,7 @@ fn a_range_sync_beyond_a_shrunk_end_shows_no_old_bytes() {
     volume.write_sync(&file, 40_960, &[0xBB; 4096], true).expect("write_sync");
 
     let cut = Arc::new(bed.dev.snapshot());
-    let again = bed.mount_on(cut, "");
+    let again = bed.mount_on(cut, "sync=ordered");
     let file = bed.file(&again, 0);
     let found = contents(&again, &file);
     assert_eq!(found.len(), 45_056);

@@ -10,7 +10,8 @@ use syncline_device::{
     Clock, FailingDevice, Fault, FaultPlan, FileMirror, MemoryDevice, OpClass, VirtualClock,
 };
 use syncline_fs::{
-    Create, FallocateMode, FsError, InodeRef, MountOptions, RenameFlags, Volume, XattrFlags,
+    Create, FallocateMode, FsError, InodeRef, MountOptions, RenameFlags, SyncMode, Volume,
+    XattrFlags,
 };
 use syncline_model::{
     ImageSpec, Need, TempImage, TreeSource, VolumeTree, e2fsck_clean, e2fsck_preen_aborted, fill,
@@ -136,10 +137,14 @@ impl Work<'_> {
 
 /// Runs the workload with a plan armed after the mount; the image is as a crash leaves it, or
 /// unmounted.
-fn workload(image: &Arc<MemoryDevice>, plan: Option<FaultPlan>) -> (Outcome, u64, u64) {
+fn workload(
+    image: &Arc<MemoryDevice>,
+    sync: SyncMode,
+    plan: Option<FaultPlan>,
+) -> (Outcome, u64, u64) {
     let device = Arc::new(FailingDevice::new(image.clone()));
     let clock = Arc::new(VirtualClock::default());
-    let mount = MountOptions { cache_bytes: 1 << 20, ..MountOptions::default() };
+    let mount = MountOptions { sync, cache_bytes: 1 << 20, ..MountOptions::default() };
     let volume = Volume::mount(device.clone(), clock.clone(), mount).unwrap();
     let latches = plan.is_some_and(|p| matches!(p.class, OpClass::Write | OpClass::Flush));
     let before = device.counts();
@@ -181,8 +186,14 @@ fn check(image: &MemoryDevice, mirror: &mut FileMirror, out: &Outcome) -> Result
     Ok(())
 }
 
-/// Runs every k of a class. `fault` makes the plan.
+/// Runs every k of a class in both modes. `fault` makes the plan.
 fn every_k(class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
+    for sync in [SyncMode::Ordered, SyncMode::Eager] {
+        every_k_of(sync, class, &plan);
+    }
+}
+
+fn every_k_of(sync: SyncMode, class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
     let spec = ImageSpec {
         journal_size_mib: Some(1),
         block_size_bytes: 1024,
@@ -190,7 +201,7 @@ fn every_k(class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
     };
     let base = MemoryDevice::load(mkfs(&spec).path()).unwrap();
     let never = FaultPlan::once(class, 0);
-    let (clean, count, _) = workload(&Arc::new(base.snapshot()), Some(never));
+    let (clean, count, _) = workload(&Arc::new(base.snapshot()), sync, Some(never));
     assert_eq!(clean.errors, [], "the workload works without faults");
     assert!(count > 5, "{class:?}: only {count} requests");
     let file = TempImage::zeroed(0);
@@ -198,7 +209,7 @@ fn every_k(class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
     let (mut failed, mut seen) = (Vec::new(), 0);
     for k in 1..=count {
         let image = Arc::new(base.snapshot());
-        let (out, _, hits) = workload(&image, Some(plan(k)));
+        let (out, _, hits) = workload(&image, sync, Some(plan(k)));
         if hits > 0 && out.errors.is_empty() && class != OpClass::Read {
             failed.push(format!("k = {k}: nobody was told"));
         }
@@ -208,8 +219,8 @@ fn every_k(class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
             failed.push(format!("k = {k}: {error}; errors {errors:?}"));
         }
     }
-    println!("{class:?}: {count} requests, {seen} hit, {} wrong", failed.len());
-    assert!(failed.is_empty(), "{} of {count}:\n{}", failed.len(), failed.join("\n"));
+    println!("{sync:?}, {class:?}: {count} requests, {seen} hit, {} wrong", failed.len());
+    assert!(failed.is_empty(), "{sync:?}, {} of {count}:\n{}", failed.len(), failed.join("\n"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rusqlite::{Connection, ErrorCode};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry, MemoryDevice, Op, Request, VirtualClock,
 };
-use syncline_fs::{MountOptions, Volume};
+use syncline_fs::{MountOptions, SyncMode, Volume};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
 use syncline_workload::{SqliteVfs, Target, VolumeTarget};
 
@@ -41,8 +41,13 @@ fn memory() -> MemoryDevice {
 }
 
 fn mount(device: Arc<dyn BlockDevice>) -> VolumeTarget {
+    mount_as(SyncMode::Eager, device)
+}
+
+fn mount_as(sync: SyncMode, device: Arc<dyn BlockDevice>) -> VolumeTarget {
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
-    let volume = Volume::mount(device, clock.clone(), MountOptions::default()).unwrap();
+    let options = MountOptions { sync, ..MountOptions::default() };
+    let volume = Volume::mount(device, clock.clone(), options).unwrap();
     // A price, so that timestamps move.
     VolumeTarget::new(volume, clock, 1000, 1).unwrap()
 }
@@ -112,9 +117,15 @@ fn every_mode_survives_a_remount() {
 
 #[test]
 fn every_flush_may_be_the_last() {
-    if !require("every_flush_may_be_the_last", &[Need::E2fsck]) {
-        return;
+    if require("every_flush_may_be_the_last", &[Need::E2fsck]) {
+        flush_by_flush(SyncMode::Ordered);
+        flush_by_flush(SyncMode::Eager);
     }
+}
+
+/// Every state that a flush left is opened again, mounted in the other mode.
+fn flush_by_flush(sync: SyncMode) {
+    let next = if sync == SyncMode::Eager { SyncMode::Ordered } else { SyncMode::Eager };
     // In memory mode a cut inside of a transaction may corrupt the database; SQLite says so. In
     // delete mode with synchronous=FULL the unlink that commits is not synced, and the journal may
     // come back: SQLite rolls one acknowledged transaction back on any file system. EXTRA syncs it.
@@ -123,7 +134,7 @@ fn every_flush_may_be_the_last() {
     for (mode, synchronous) in cases {
         let (note, taken) = (Mutex::new(0), Mutex::default());
         let pictures = Arc::new(Pictures { memory: Arc::new(memory()), note, taken });
-        let target = mount(pictures.clone());
+        let target = mount_as(sync, pictures.clone());
         let db = open(&target, mode);
         db.execute_batch(&format!("PRAGMA synchronous={synchronous}")).unwrap();
         db.execute_batch(SCHEMA).unwrap();
@@ -136,12 +147,13 @@ fn every_flush_may_be_the_last() {
         drop(db);
         drop(target);
         let taken = std::mem::take(&mut *pictures.taken.lock());
-        assert!(taken.len() >= 12, "{mode}: {} flushes", taken.len());
+        assert!(taken.len() >= 12, "{sync:?} {mode}: {} flushes", taken.len());
         let mut hot = 0u32;
         for (index, (acknowledged, picture)) in taken.into_iter().enumerate() {
-            let context =
-                format!("{mode} {synchronous}, flush {index}, {acknowledged} acknowledged");
-            let target = mount(Arc::new(picture));
+            let context = format!(
+                "{sync:?} {mode} {synchronous}, flush {index}, {acknowledged} acknowledged"
+            );
+            let target = mount_as(next, Arc::new(picture));
             let journal = if mode == "wal" { "/a.db-wal" } else { "/a.db-journal" };
             let found = target.fs().open(journal).map(|inode| target.fs().size(&inode));
             hot += u32::from(found.is_ok_and(|size| size > 0));
@@ -154,7 +166,7 @@ fn every_flush_may_be_the_last() {
             db.close().unwrap();
             target.unmount().unwrap();
         }
-        assert!(hot > 0, "{mode}: no cut left a journal to roll back or recover");
+        assert!(hot > 0, "{sync:?} {mode}: no cut left a journal to roll back or recover");
     }
 }
 

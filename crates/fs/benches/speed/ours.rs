@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use syncline_device::{MemoryDevice, VirtualClock};
-use syncline_fs::{Create, DirEntry, InodeRef, MountOptions, Volume};
+use syncline_fs::{Create, DirEntry, InodeRef, MountOptions, SyncMode, Volume};
 
 use super::{Figures, Sizes, Subject, Work, gb, image_spec, measure, names};
 
@@ -11,7 +11,8 @@ pub(super) struct Ours;
 
 fn mount(device: &Arc<MemoryDevice>) -> Result<Volume, String> {
     // As much as the kernel uses here; the bound has a test of its own.
-    let options = MountOptions { cache_bytes: 1 << 30, ..MountOptions::default() };
+    let options =
+        MountOptions { sync: SyncMode::Ordered, cache_bytes: 1 << 30, ..MountOptions::default() };
     Volume::mount(device.clone(), Arc::new(VirtualClock::default()), options)
         .map_err(|err| err.to_string())
 }

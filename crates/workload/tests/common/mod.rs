@@ -4,7 +4,7 @@
 
 use std::sync::OnceLock;
 
-use syncline_fs::MountOptions;
+use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 use syncline_testkit::{Need, require};
 use syncline_workload::{
@@ -25,10 +25,10 @@ pub fn parameters(journal_mode: JournalMode, operations: Option<u64>) -> Paramet
     Parameters { journal_mode, operations, ..Parameters::default() }
 }
 
-/// Runs one workload on a profile.
+/// Runs one workload on a profile with `sync=ordered`, whose figures a kernel was measured for.
 pub fn run(image: &Image, device: &str, workload: &str, parameters: &Parameters) -> Run {
     let profile = Profile::parse_built_in(device).unwrap();
-    let mount = MountOptions::default();
+    let mount = MountOptions { sync: SyncMode::Ordered, ..MountOptions::default() };
     let simulation = Simulation { profile: &profile, image, mount: &mount, parameters };
     let entry = find(workload).unwrap()[0];
     simulation.run(entry, &mut Unwatched).unwrap()
