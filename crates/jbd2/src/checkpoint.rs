@@ -216,8 +216,8 @@ impl Journal {
     }
 
     /// [`Journal::flush_all`], and no handle starts any more. Open handles must have ended.
-    /// Afterwards the file system may clear `needs_recovery`. The format of eager syncs goes from the
-    /// superblock in a write of its own, once nothing can be committed any more.
+    /// Afterwards the file system may clear `needs_recovery`. The format of eager syncs goes from
+    /// the superblock in a write of its own, once nothing can be committed any more.
     ///
     /// # Errors
     /// As [`Journal::commit`].

@@ -199,8 +199,8 @@ impl Iset {
 pub(crate) struct Logged {
     /// What recovery would give.
     pub(crate) image: Arc<[u8]>,
-    /// Not yet: a bitmap that comes into use, of which neither log nor place has anything. The first
-    /// set that changes it logs it even if it looks as at first again.
+    /// Not yet: a bitmap that comes into use, of which neither log nor place has anything. The
+    /// first set that changes it logs it even if it looks as at first again.
     pub(crate) fresh: bool,
     /// Sets with changes of it.
     pub(crate) uses: u32,
