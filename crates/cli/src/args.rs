@@ -40,6 +40,7 @@ pub enum Command {
     Umount(Umount),
     Status(Status),
     Devices(Devices),
+    Flash(Flash),
     Completions(Completions),
     Man(Man),
 }
@@ -307,6 +308,74 @@ pub struct Devices {
     /// As one JSON document.
     #[arg(long, conflicts_with = "name")]
     pub json: bool,
+}
+
+/// Serve a simulated device in real time, to run any file system on it.
+///
+/// DIR/flash is the device: its reads, writes and flushes take what they take on the modelled part.
+/// `--attach` puts a loop device over it, for kernel file systems. DIR/stats has the counters.
+#[derive(Debug, Args)]
+pub struct Flash {
+    #[command(subcommand)]
+    pub command: FlashCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FlashCommand {
+    Serve(FlashServe),
+    Cut(FlashDir),
+    On(FlashDir),
+    Stats(FlashDir),
+}
+
+/// Serve a simulated device as the file DIR/flash, until DIR is unmounted.
+///
+/// Contents are in memory and gone at the end, unless --image keeps them in a file. Prints the loop
+/// device with --attach.
+#[derive(Debug, Args)]
+pub struct FlashServe {
+    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
+    #[arg(value_name = "PROFILE")]
+    pub profile: String,
+    /// An empty directory.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Size of the device: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size_bytes)]
+    pub size: u64,
+    /// Contents are this file, and stay in it. The device has its size.
+    #[arg(long, value_name = "FILE", conflicts_with = "size")]
+    pub image: Option<PathBuf>,
+    /// Fill the mapping to this share and overwrite at random first, as a used device is.
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=95))]
+    pub precondition: Option<u32>,
+    /// Attach a loop device (root) and print its name.
+    #[arg(long)]
+    pub attach: bool,
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    pub foreground: bool,
+}
+
+/// `cut`: cut the power. What was not flushed is lost, and every command fails until `flash on`.
+/// `on`: switch it on again. `stats`: print the counters as JSON.
+#[derive(Debug, Args)]
+pub struct FlashDir {
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// `2G`, `512M`, `64K` or bytes.
+fn size_bytes(text: &str) -> Result<u64, String> {
+    let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
+        Some('K') => (&text[..text.len() - 1], 10),
+        Some('M') => (&text[..text.len() - 1], 20),
+        Some('G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
 }
 
 /// Print a shell's completion script.

@@ -9,6 +9,7 @@
 
 mod args;
 mod cmd;
+mod daemon;
 mod error;
 mod format;
 mod helper;
@@ -62,6 +63,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Umount(args) => cmd::umount::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
+        Command::Flash(args) => cmd::flash::run(&args.command),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),
     }

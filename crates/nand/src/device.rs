@@ -120,6 +120,11 @@ impl NandDevice {
         self.state.lock().simulator.precondition(fill_percent, seed);
     }
 
+    /// Whether the power is on.
+    pub fn has_power(&self) -> bool {
+        self.state.lock().power
+    }
+
     /// Checks the mapping by a full scan.
     ///
     /// # Errors

@@ -1,0 +1,167 @@
+//! `flash`: the NAND simulator in real time, as a file or loop device that any file system uses.
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use syncline_device::{
+    BlockDevice, FileDevice, FileOptions, MemoryDevice, RecordingDevice, WallClock,
+};
+use syncline_export::{Control, Export, Served};
+use syncline_nand::{NandDevice, Profile};
+
+use crate::args::{FlashCommand, FlashDir, FlashServe};
+use crate::error::{Failure, Result};
+use crate::format::Out;
+use crate::{complain, daemon, interrupt};
+
+/// Name of the device's file.
+const FLASH: &str = "flash";
+/// Seed of preconditioning.
+const SEED: u64 = 1;
+/// How often a server looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Runs one of the commands.
+pub(crate) fn run(command: &FlashCommand) -> Result<()> {
+    match command {
+        FlashCommand::Serve(args) => serve(args),
+        FlashCommand::Cut(args) => power(args, "cut"),
+        FlashCommand::On(args) => power(args, "on"),
+        FlashCommand::Stats(args) => {
+            let text = std::fs::read_to_string(args.dir.join("stats"));
+            let text = text.map_err(|err| not_served(&args.dir, &err))?;
+            let mut out = Out::new();
+            out.text(text)?;
+            out.flush()
+        }
+    }
+}
+
+fn not_served(dir: &Path, err: &io::Error) -> Failure {
+    Failure::Failed(format!(
+        "{}: {err}; start it with `syncline flash serve PROFILE {0}`",
+        dir.display()
+    ))
+}
+
+fn power(args: &FlashDir, state: &str) -> Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(args.dir.join("power"));
+    file.and_then(|mut file| io::Write::write_all(&mut file, state.as_bytes()))
+        .map_err(|err| not_served(&args.dir, &err))
+}
+
+fn serve(args: &FlashServe) -> Result<()> {
+    if !args.foreground && !daemon::is_child() {
+        let said = daemon::start()?;
+        if !said.is_empty() {
+            let mut out = Out::new();
+            out.text(format!("{said}\n"))?;
+            return out.flush();
+        }
+        return Ok(());
+    }
+    let device = device(args)?;
+    let failed = |err: &dyn std::fmt::Display| Failure::Failed(err.to_string());
+    let served = export(device).serve(&args.dir).map_err(|err| failed(&err))?;
+    let node = match args.attach.then(|| attach(&args.dir)).transpose() {
+        Ok(node) => node,
+        Err(failure) => {
+            served.unmount().map_err(|err| failed(&err))?;
+            return Err(failure);
+        }
+    };
+    daemon::ready(node.as_deref().unwrap_or(""))?;
+    stay(served, node.as_deref())
+}
+
+/// The device: contents in memory or a file, times of the profile, power that can be cut.
+fn device(args: &FlashServe) -> Result<Arc<NandDevice>> {
+    let profile = Profile::by_name(&args.profile)?;
+    let backing: Arc<dyn BlockDevice> = match &args.image {
+        None => Arc::new(MemoryDevice::new(args.size)),
+        Some(path) => Arc::new(FileDevice::open(path, FileOptions::default())?),
+    };
+    let device = NandDevice::with_power_cuts(&profile, backing, Arc::new(WallClock::new()))?;
+    if let Some(percent) = args.precondition {
+        device.precondition(percent, SEED);
+    }
+    Ok(Arc::new(device))
+}
+
+fn export(nand: Arc<NandDevice>) -> Export {
+    let counting = Arc::new(RecordingDevice::new(Arc::clone(&nand)));
+    let (on, cut, stats, counted) =
+        (Arc::clone(&nand), Arc::clone(&nand), nand, Arc::clone(&counting));
+    let power = Control {
+        name: "power",
+        read: Box::new(move || if on.has_power() { "on\n".into() } else { "cut\n".into() }),
+        write: Some(Box::new(move |state| match state {
+            "cut" => cut.cut().map(drop).map_err(|err| err.to_string()),
+            "on" => {
+                cut.power_on();
+                Ok(())
+            }
+            other => Err(format!("`{other}` is neither cut nor on")),
+        })),
+    };
+    let stats =
+        Control { name: "stats", read: Box::new(move || document(&stats, &counted)), write: None };
+    Export { device: counting, name: FLASH, controls: vec![power, stats] }
+}
+
+/// What reached the device since it was served.
+fn document(nand: &NandDevice, counting: &RecordingDevice<Arc<NandDevice>>) -> String {
+    let (requests, flash) = (counting.counts(), nand.counters());
+    let document = json!({
+        "schema": "syncline.flash/1",
+        "profile": nand.profile().name,
+        "write_requests": requests.write_requests(),
+        "written_bytes": requests.written_bytes(),
+        "flushes": requests.flushes(),
+        "nand_page_programs": flash.page_programs,
+        "nand_gc_copies": flash.gc_copies,
+        "nand_erases": flash.erases,
+    });
+    format!("{document:#}\n")
+}
+
+/// Attaches a loop device without a cache of its own.
+fn attach(dir: &Path) -> Result<String> {
+    let file = dir.join(FLASH);
+    let done = Command::new("losetup")
+        .args(["--find", "--show", "--direct-io=on"])
+        .arg(&file)
+        .output()
+        .map_err(|err| Failure::Failed(format!("losetup: {err}; install the package mount")))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
+    }
+    let why = String::from_utf8_lossy(&done.stderr);
+    Err(Failure::Failed(format!(
+        "no loop device: {}; it needs root and free loop devices, or leave out --attach",
+        why.trim()
+    )))
+}
+
+fn detach(node: &str) -> bool {
+    Command::new("losetup").args(["-d", node]).status().is_ok_and(|status| status.success())
+}
+
+/// Serves until the directory is unmounted or a signal asks.
+fn stay(served: Served, node: Option<&str>) -> Result<()> {
+    let failed = |err: syncline_export::ExportError| Failure::Failed(err.to_string());
+    while !served.finished() && !interrupt::asked() {
+        std::thread::sleep(LOOK);
+    }
+    if served.finished() {
+        return served.wait().map_err(failed);
+    }
+    if let Some(node) = node.filter(|node| !detach(node)) {
+        complain(&format!("{node} is still attached; detach it with `losetup -d {node}`"));
+    }
+    served.unmount().map_err(failed)
+}

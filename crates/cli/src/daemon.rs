@@ -1,0 +1,78 @@
+//! Commands that stay: they run in the background once they are ready.
+//!
+//! ```text
+//!   syncline X ...            syncline X ... (same arguments, SYNCLINE_READY=1)
+//!     starts ------------------> opens, mounts, checks; errors go to the same standard error
+//!     waits for a line <-------- ready(): one line on the pipe, then a session of its own
+//!     prints it, exit 0          serves
+//!     or: pipe closed -> the exit code of the child
+//! ```
+//!
+//! The child is a new process, not a fork, so that it may have threads. Its heap is asked for huge
+//! pages: a page cache that fills for the first time costs a page fault for each 2 MiB then, not
+//! for each 4 KiB.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use crate::error::{Failure, Result};
+
+/// Set for the child.
+const READY: &str = "SYNCLINE_READY";
+/// What asks glibc (2.35 and later) for transparent huge pages; a heap that the caller chose stays.
+const HEAP: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
+/// Whether this process is the one that stays in the background.
+pub(crate) fn is_child() -> bool {
+    std::env::var_os(READY).is_some()
+}
+
+/// Starts this command again in the background and returns when it is ready, with what it said.
+///
+/// # Errors
+/// [`Failure::Said`] with the child's exit code if it gave up: it has said why.
+pub(crate) fn start() -> Result<String> {
+    let failed = |err: std::io::Error| {
+        Failure::Failed(format!("the background process did not start: {err}; try --foreground"))
+    };
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    command.args(std::env::args_os().skip(1)).env(READY, "1");
+    if std::env::var_os(HEAP.0).is_none() {
+        command.env(HEAP.0, HEAP.1);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failed)?;
+    let mut line = String::new();
+    if let Some(pipe) = child.stdout.take() {
+        BufReader::new(pipe).read_line(&mut line).map_err(failed)?;
+    }
+    if let Some(said) = line.strip_suffix('\n') {
+        return Ok(said.to_owned());
+    }
+    let code = child.wait().map_err(failed)?.code().unwrap_or(1);
+    Err(Failure::Said(u8::try_from(code).unwrap_or(1)))
+}
+
+/// Tells the waiting parent, if there is one, that everything works, with a line for its caller;
+/// then leaves its session and terminal. In the foreground the line is printed, if there is one.
+///
+/// # Errors
+/// The parent is gone, or `/dev/null` is.
+pub(crate) fn ready(line: &str) -> Result<()> {
+    let failed =
+        |err: std::io::Error| Failure::Failed(format!("cannot go to the background: {err}"));
+    if !is_child() {
+        if !line.is_empty() {
+            writeln!(std::io::stdout(), "{line}").map_err(failed)?;
+        }
+        return Ok(());
+    }
+    writeln!(std::io::stdout(), "{line}").map_err(failed)?;
+    std::io::stdout().flush().map_err(failed)?;
+    // Already a leader of a session: nothing to leave.
+    let _ = rustix::process::setsid();
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let null = null.map_err(failed)?;
+    rustix::stdio::dup2_stdout(&null).map_err(|err| failed(err.into()))?;
+    rustix::stdio::dup2_stderr(&null).map_err(|err| failed(err.into()))
+}

@@ -1,0 +1,40 @@
+//! Any [`BlockDevice`](syncline_device::BlockDevice) as one file in a FUSE directory, no logic.
+//!
+//! ```text
+//!   kernel ext4, xfs, btrfs
+//!        |  block requests, flushes
+//!   /dev/loopN   losetup --direct-io=on      (any kernel; ublk is not used)
+//!        |  FUSE_READ, FUSE_WRITE (1 MiB at most), FUSE_FSYNC, FUSE_FALLOCATE (punch)
+//!   DIR/flash --------> BlockDevice::submit   one request each, in the thread that read it
+//!   DIR/power, stats    Control: a text that is read and maybe written, as in sysfs
+//! ```
+//!
+//! Promises
+//! - A read or write of the file is one device request of the same size (the kernel cuts at 1 MiB,
+//!   and at 256 pages of the caller's buffer); nothing is cached here or in the kernel (`FOPEN_DIRECT_IO`), so the latency is the device's.
+//! - `fsync` and `fdatasync` of the file are one `Flush` and return after it. `O_SYNC` writes are a
+//!   write and a flush. A punched hole is a discard.
+//! - A device error is `EIO`, never a short success.
+//!
+//! Assumptions: callers keep to whole sectors of 512 bytes, as with `O_DIRECT` on a disk; other
+//! writes are `EINVAL`, other reads are served. Tested in `tests/export.rs`.
+
+#![forbid(unsafe_code)]
+
+mod filesystem;
+mod server;
+
+pub use server::{Export, ExportError, Served};
+
+/// A text file beside the device.
+pub struct Control {
+    /// File name.
+    pub name: &'static str,
+    /// The text now.
+    pub read: Box<dyn Fn() -> String + Send + Sync>,
+    /// Takes what was written, or says why not; `None`: read-only.
+    pub write: Option<ControlWrite>,
+}
+
+/// What a control does with a text; the error goes to the log, the writer gets `EINVAL`.
+pub type ControlWrite = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;

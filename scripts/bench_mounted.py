@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""The same workloads on kernel file systems and on a Syncline mount, over one emulated flash device in real time.
+
+    bench_mounted.py SYNCLINE [--profile P ...] [--only NAME ...] [--operations N] [--json FILE] [--html FILE]
+
+    for each profile, each file system:
+        syncline flash serve PROFILE DIR --attach     a fresh device: every read, write and flush takes its modelled time
+        mkfs, mount                                   the kernel on the loop device, Syncline and fuse2fs on DIR/flash or the loop device
+        syncline bench WORKLOAD --dir MOUNT           wall-clock rate; counts at the device are read before and after
+        umount, losetup -d, umount DIR
+
+Needs root, loop devices, FUSE. A file system whose tools or kernel module are missing is left out, and the table says why.
+"""
+import argparse
+import html
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+# name, what makes it, what mounts it; {node} loop device, {flash} the file, {mnt} mount point, {syncline} the binary
+MKE2FS = "mke2fs -q -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "
+SYSTEMS = [
+    ("ext4 ordered", MKE2FS + "{node}", "mount -t ext4 -o data=ordered {node} {mnt}"),
+    ("ext4 lazytime,noatime", MKE2FS + "{node}", "mount -t ext4 -o lazytime,noatime {node} {mnt}"),
+    ("ext4 data=journal", MKE2FS + "{node}", "mount -t ext4 -o data=journal {node} {mnt}"),
+    ("ext4 fast_commit", MKE2FS + "-O fast_commit {node}", "mount -t ext4 {node} {mnt}"),
+    ("xfs", "mkfs.xfs -q -f -K {node}", "mount -t xfs {node} {mnt}"),
+    ("btrfs", "mkfs.btrfs -q -f -K {node}", "mount -t btrfs {node} {mnt}"),
+    ("f2fs", "mkfs.f2fs -q -f -t 0 {node}", "mount -t f2fs {node} {mnt}"),
+    ("fuse2fs", MKE2FS + "{node}", "fuse2fs {node} {mnt} -o fakeroot"),
+    ("syncline ordered", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=ordered"),
+    ("syncline eager", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager"),
+    ("syncline eager,mtime_update", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager,mtime_update=100"),
+]
+# workload, journal mode, operations
+WORKLOADS = [
+    ("sqlite/insert", "delete", 60),
+    ("sqlite/insert", "persist", 60),
+    ("sqlite/insert", "wal", 150),
+    ("fileio/random-overwrite-fsync", None, 200),
+    ("create/4k-fsync", None, 150),
+]
+MOUNTED_SECONDS = 10
+
+
+def run(command, **names):
+    """Runs a command line; returns why it failed, or nothing."""
+    words = [word.format(**names) for word in command.split()]
+    if shutil.which(words[0]) is None:
+        return f"{words[0]} is not installed"
+    done = subprocess.run(words, capture_output=True, text=True)
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return None if done.returncode == 0 else (said[-1] if said else f"{words[0]} failed")
+
+
+def stats(directory):
+    with open(os.path.join(directory, "stats"), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def measure(syncline, directory, mnt, workload, mode, operations):
+    """One workload: rate, and what the device saw up to a final sync."""
+    where = os.path.join(mnt, workload.replace("/", "-") + (mode or ""))
+    os.mkdir(where)
+    os.sync()
+    before = stats(directory)
+    command = [syncline, "bench", workload, "--dir", where, "--operations", str(operations), "--json", "-"]
+    if mode:
+        command += ["--journal-mode", mode]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return {"why": done.stderr.strip().splitlines()[-1]}
+    metrics = json.loads(done.stdout)["runs"][0]["metrics"]
+    os.sync()
+    after = stats(directory)
+    counts = {key: (after[key] - before[key]) / operations
+              for key in ("write_requests", "written_bytes", "flushes", "nand_page_programs")}
+    rate = metrics.get("transactions_per_s") or operations / metrics["duration_s"]
+    return {"per_s": rate, "latency_us_p50": metrics.get("latency_us_p50"),
+            "latency_us_p99": metrics.get("latency_us_p99"), **counts}
+
+
+def mount(system, names):
+    """Makes and mounts one file system; returns why not, or nothing."""
+    _, make, attach = system
+    why = run(make, **names) or run(attach, **names)
+    if why:
+        return why
+    end = time.monotonic() + MOUNTED_SECONDS
+    while not os.path.ismount(names["mnt"]):
+        if time.monotonic() > end:
+            return "it did not mount"
+        time.sleep(0.05)
+    return None
+
+
+def one(syncline, profile, system, scale):
+    """All workloads on one file system over a fresh device."""
+    directory, mnt = tempfile.mkdtemp(prefix="flash"), tempfile.mkdtemp(prefix="mounted")
+    kernel = "{node}" in system[1]
+    serve = [syncline, "flash", "serve", profile, directory, "--size", "1G"] + (["--attach"] if kernel else [])
+    done = subprocess.run(serve, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(done.stderr.strip())
+    node = done.stdout.strip()
+    names = {"node": node, "flash": os.path.join(directory, "flash"), "mnt": mnt, "syncline": syncline}
+    rows = {}
+    try:
+        why = mount(system, names)
+        for workload, mode, operations in WORKLOADS:
+            key = workload + (f" {mode}" if mode else "")
+            operations = max(1, int(operations * scale))
+            rows[key] = {"why": why} if why else measure(syncline, directory, mnt, workload, mode, operations)
+            print(f"{profile:<24}{system[0]:<30}{key:<34}{cell(rows[key])}", file=sys.stderr, flush=True)
+    finally:
+        if os.path.ismount(mnt):
+            subprocess.run(["umount", mnt], check=False)
+            end = time.monotonic() + MOUNTED_SECONDS
+            # A FUSE server writes back after the mount is gone.
+            while system[0].startswith(("fuse2fs", "syncline")) and busy(names["flash"]) and time.monotonic() < end:
+                time.sleep(0.1)
+        if node:
+            subprocess.run(["losetup", "-d", node], check=False)
+            time.sleep(0.2)
+        subprocess.run(["umount", directory], check=False)
+        os.rmdir(mnt)
+        os.rmdir(directory)
+    return rows
+
+
+def busy(path):
+    """Whether a process has this file open."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            for fd in os.listdir(f"/proc/{pid}/fd"):
+                if os.readlink(f"/proc/{pid}/fd/{fd}") == path:
+                    return True
+        except OSError:
+            continue
+    return False
+
+
+def cell(row):
+    if "why" in row:
+        return "left out: " + row["why"]
+    return (f"{row['per_s']:8.1f}/s  {row['write_requests']:6.2f} req {row['written_bytes'] / 1024:7.1f} KiB"
+            f" {row['flushes']:5.2f} flush {row['nand_page_programs']:6.1f} pages")
+
+
+def page(results):
+    """One self-contained HTML page: bars of the rates, and the counts beside them."""
+    parts = ["<!doctype html><meta charset=utf-8><title>Mounted, side by side</title>",
+             "<style>body{font:14px sans-serif;margin:2em}td,th{padding:2px 10px;text-align:right}",
+             "td:first-child,th:first-child{text-align:left}</style><h1>One emulated flash device, real time</h1>"]
+    for profile, systems in results.items():
+        parts.append(f"<h2>{html.escape(profile)}</h2>")
+        for workload, mode, _ in WORKLOADS:
+            key = workload + (f" {mode}" if mode else "")
+            rows = [(name, systems[name][key]) for name in systems]
+            most = max((row["per_s"] for _, row in rows if "per_s" in row), default=1)
+            parts.append(f"<h3>{key}</h3><table><tr><th>file system<th>operations/s<th><th>req/op<th>KiB/op"
+                         "<th>flush/op<th>pages/op<th>p99 ms")
+            for name, row in rows:
+                if "why" in row:
+                    parts.append(f"<tr><td>{name}<td colspan=7>left out: {html.escape(row['why'])}")
+                    continue
+                width = 300 * row["per_s"] / most
+                bar = f"<svg width=300 height=12><rect width={width:.0f} height=12 fill=#47a /></svg>"
+                p99 = (row["latency_us_p99"] or 0) / 1000
+                parts.append(f"<tr><td>{name}<td>{row['per_s']:.1f}<td>{bar}<td>{row['write_requests']:.2f}"
+                             f"<td>{row['written_bytes'] / 1024:.1f}<td>{row['flushes']:.2f}"
+                             f"<td>{row['nand_page_programs']:.1f}<td>{p99:.1f}")
+            parts.append("</table>")
+    return "\n".join(parts)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("syncline")
+    parser.add_argument("--profile", action="append", help="default: nexus7-emmc and nexus7-emmc:streams=4")
+    parser.add_argument("--only", action="append", help="part of a file system's name")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the operations of every workload")
+    parser.add_argument("--json", help="write the figures as JSON")
+    parser.add_argument("--html", help="write a page with plots")
+    args = parser.parse_args()
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
+        sys.exit("bench_mounted: needs root, /dev/fuse and loop devices; run it on a machine that has them")
+    results = {}
+    for profile in args.profile or ["nexus7-emmc", "nexus7-emmc:streams=4"]:
+        results[profile] = {system[0]: one(args.syncline, profile, system, args.scale) for system in SYSTEMS
+                            if not args.only or any(part in system[0] for part in args.only)}
+    for profile, systems in results.items():
+        print(f"\n{profile}")
+        for workload, mode, _ in WORKLOADS:
+            key = workload + (f" {mode}" if mode else "")
+            for name in systems:
+                print(f"{key:<34}{name:<30}{cell(systems[name][key])}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"schema": "syncline.mounted/1", "results": results}, file, indent=1)
+    if args.html:
+        with open(args.html, "w", encoding="utf-8") as file:
+            file.write(page(results))
+
+
+if __name__ == "__main__":
+    main()
