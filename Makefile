@@ -8,6 +8,7 @@
 #              EAGER_STATES of sync=eager (default 100,000)
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
+# make bench-mounted  (root) kernel ext4, xfs, btrfs, fuse2fs and Syncline mounts on the same emulated flash, real time
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
 
@@ -24,7 +25,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz model-long crash-long bench bench-speed deps clean cargo
+.PHONY: demo test lint fmt fuzz model-long crash-long bench bench-speed bench-mounted deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -59,6 +60,11 @@ bench: cargo
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed
+
+bench-mounted: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/bench_mounted.py target/release/syncline --html target/bench-mounted.html \
+		--json target/bench-mounted.json
 
 deps:
 	@sh scripts/deps.sh

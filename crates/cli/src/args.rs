@@ -323,8 +323,11 @@ pub struct Flash {
 #[derive(Debug, Subcommand)]
 pub enum FlashCommand {
     Serve(FlashServe),
+    /// Cut the power: what was not flushed is lost, and every command fails until `flash on`.
     Cut(FlashDir),
+    /// Switch the power on again.
     On(FlashDir),
+    /// Print what reached the device so far, and what the flash did, as JSON.
     Stats(FlashDir),
 }
 
@@ -357,8 +360,6 @@ pub struct FlashServe {
     pub foreground: bool,
 }
 
-/// `cut`: cut the power. What was not flushed is lost, and every command fails until `flash on`.
-/// `on`: switch it on again. `stats`: print the counters as JSON.
 #[derive(Debug, Args)]
 pub struct FlashDir {
     /// The directory that is served.
