@@ -11,7 +11,8 @@
 //!
 //! Promises
 //! - A read or write of the file is one device request of the same size (the kernel cuts at 1 MiB,
-//!   and at 256 pages of the caller's buffer); nothing is cached here or in the kernel (`FOPEN_DIRECT_IO`), so the latency is the device's.
+//!   and at 256 pages of the caller's buffer); nothing is cached here or in the kernel
+//!   (`FOPEN_DIRECT_IO`), so the latency is the device's.
 //! - `fsync` and `fdatasync` of the file are one `Flush` and return after it. `O_SYNC` writes are a
 //!   write and a flush. A punched hole is a discard.
 //! - A device error is `EIO`, never a short success.
