@@ -69,6 +69,9 @@ pub struct MountOptions {
     pub errors: OnError,
     /// Whether the caller may use the root-reserved blocks.
     pub privileged: bool,
+    /// The caller knows who writes and takes set-id bits away itself; else a write does where
+    /// `privileged` is not set.
+    pub set_id_by_caller: bool,
     /// Freed blocks are discarded after the commit that frees them.
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
@@ -93,6 +96,7 @@ impl Default for MountOptions {
             mtime_update_ms: None,
             errors: OnError::RemountRo,
             privileged: true,
+            set_id_by_caller: false,
             discard: false,
             policy: "clock".into(),
         }

@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 use syncline_fs::{Attr, FallocateMode, FsError, SetAttr, XattrFlags};
 
 use crate::convert::{self, errno};
-use crate::ops::{Context, Operations, WriteHow};
+use crate::ops::{Context, OpenHow, Operations, WriteHow};
 
 /// The only writer of a volume is its mount: what the kernel knows stays true.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -35,6 +35,8 @@ const XATTR_SLACK_BYTES: usize = 4096;
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_GETVERSION: u32 = 0x8008_7601;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
@@ -101,6 +103,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS
             | InitFlags::FUSE_HANDLE_KILLPRIV_V2
+            | InitFlags::FUSE_POSIX_ACL
+            | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_EXPORT_SUPPORT;
         if self.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
@@ -268,8 +272,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = ino!(reply, node);
-        let truncate = oflags(flags.0).contains(OFlags::TRUNC);
-        answer!(reply, self.ops.open(context(req), ino, truncate), |()| {
+        let flags = oflags(flags.0);
+        let how = OpenHow {
+            write: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+            append: flags.contains(OFlags::APPEND),
+            truncate: flags.contains(OFlags::TRUNC),
+        };
+        answer!(reply, self.ops.open(context(req), ino, how), |()| {
             reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH)
         });
     }
@@ -304,7 +313,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _fh: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
@@ -315,6 +324,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
             dsync: flags.contains(OFlags::DSYNC),
             sync: flags.contains(OFlags::SYNC),
             direct: flags.contains(OFlags::DIRECT),
+            drop_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
         answer!(reply, self.ops.write(ino, offset, data, how), |n| reply.written(n as u32));
     }
@@ -360,7 +370,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let ino = ino!(reply, node);
-        answer!(reply, self.ops.open(context(req), ino, false), |()| {
+        answer!(reply, self.ops.open(context(req), ino, OpenHow::default()), |()| {
             let keep = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
             reply.opened(FileHandle(0), keep)
         });
@@ -477,9 +487,10 @@ impl<T: Operations> Filesystem for Adapter<T> {
         });
     }
 
-    fn listxattr(&self, _req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         let ino = ino!(reply, node);
-        answer!(reply, self.ops.listxattr(ino), |names| send_sized(reply, size, &names, 0));
+        let names = self.ops.listxattr(context(req), ino);
+        answer!(reply, names, |names| send_sized(reply, size, &names, 0));
     }
 
     fn removexattr(&self, _req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -519,8 +530,15 @@ impl<T: Operations> Filesystem for Adapter<T> {
     ) {
         let ino = ino!(reply, node);
         match cmd {
-            FS_IOC_GETFLAGS => answer!(reply, self.ops.flags(ino), |flags| {
-                reply.ioctl(0, &flags.to_ne_bytes())
+            FS_IOC_GETFLAGS => answer!(reply, self.ops.getattr(ino), |attr| {
+                reply.ioctl(0, &attr.flags.to_ne_bytes())
+            }),
+            FS_IOC_GETVERSION => answer!(reply, self.ops.getattr(ino), |attr| {
+                reply.ioctl(0, &attr.generation.to_ne_bytes())
+            }),
+            // The kernel asks for it before it changes flags.
+            FS_IOC_FSGETXATTR => answer!(reply, self.ops.getattr(ino), |attr| {
+                reply.ioctl(0, &convert::fsxattr(attr.flags))
             }),
             FS_IOC_SETFLAGS => {
                 let Some(flags) = in_data.first_chunk() else {

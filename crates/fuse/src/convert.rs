@@ -104,6 +104,17 @@ pub(crate) fn kind_of_mode(mode: u16) -> FileKind {
     }
 }
 
+/// `struct fsxattr` of flags (`FS_XFLAG_*` in linux/fs.h); extent sizes and projects are not kept.
+pub(crate) fn fsxattr(flags: u32) -> [u8; 28] {
+    const PAIRS: [(u32, u32); 5] =
+        [(0x08, 0x20), (0x10, 0x08), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
+    let xflags =
+        PAIRS.iter().filter(|(flag, _)| flags & flag != 0).fold(0u32, |sum, (_, x)| sum | x);
+    let mut out = [0; 28];
+    out[..4].copy_from_slice(&xflags.to_ne_bytes());
+    out
+}
+
 /// FUSE has no unknown type; what is none shows as a file.
 pub(crate) fn file_type(kind: FileKind) -> FileType {
     match kind {

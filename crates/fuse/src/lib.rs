@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod adapter;
 mod convert;
 mod error;

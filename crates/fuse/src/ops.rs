@@ -23,6 +23,19 @@ pub(crate) struct WriteHow {
     pub sync: bool,
     /// On the device before it returns, durable or not: O_DIRECT.
     pub direct: bool,
+    /// Set-id bits go, because somebody without privileges writes.
+    pub drop_set_id: bool,
+}
+
+/// What an open wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OpenHow {
+    /// O_WRONLY or O_RDWR.
+    pub write: bool,
+    /// O_APPEND.
+    pub append: bool,
+    /// O_TRUNC.
+    pub truncate: bool,
 }
 
 /// One name of a directory.
@@ -64,8 +77,8 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr>;
     /// Makes and opens a file.
     fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr>;
-    /// Opens a file or directory; `truncate` is O_TRUNC.
-    fn open(&self, ctx: Context, ino: u32, truncate: bool) -> Result<()>;
+    /// Opens a file or directory.
+    fn open(&self, ctx: Context, ino: u32, how: OpenHow) -> Result<()>;
     /// The counterpart of each open and create.
     fn release(&self, ino: u32);
     fn read(&self, ino: u32, offset: u64, into: &mut [u8]) -> Result<usize>;
@@ -83,13 +96,11 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;
     /// Names, each with a NUL behind it.
-    fn listxattr(&self, ino: u32) -> Result<Vec<u8>>;
+    fn listxattr(&self, ctx: Context, ino: u32) -> Result<Vec<u8>>;
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()>;
     fn fallocate(&self, ino: u32, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
     fn seek(&self, ino: u32, offset: u64, data: bool) -> Result<u64>;
     fn copy(&self, from: (u32, u64), to: (u32, u64), len: u64) -> Result<u64>;
-    /// FS_IOC_GETFLAGS.
-    fn flags(&self, ino: u32) -> Result<u32>;
     /// FS_IOC_SETFLAGS.
     fn set_flags(&self, ino: u32, flags: u32) -> Result<()>;
 }

@@ -1,9 +1,10 @@
 //! The requests on a volume.
 //!
 //! What the kernel leaves to the file system, and ext4 does in the kernel: set-id bits go when a
-//! file changes hands (`chown`) or is truncated by somebody without privileges; the volume itself
-//! drops them at each write. With `uid=` or `gid=` every file shows that owner, and what is made
-//! belongs, on disk, to the owner of its directory.
+//! file changes hands (`chown`) or is written to or truncated by somebody without privileges; what
+//! is made gets the default ACL of its directory, or else the umask (`acl.rs`); files marked
+//! immutable or append-only are not opened for what they refuse. With `uid=` or `gid=` every file
+//! shows that owner, and what is made belongs, on disk, to the owner of its directory.
 //!
 //! Tested in `tests/`.
 
@@ -15,8 +16,9 @@ use syncline_fs::{
     SyncMode, Volume, XattrFlags,
 };
 
+use crate::acl;
 use crate::nodes::Nodes;
-use crate::ops::{Context, Entry, Operations, WriteHow};
+use crate::ops::{Context, Entry, OpenHow, Operations, WriteHow};
 use crate::options::FuseOptions;
 use crate::status::{STATUS_XATTR, Status};
 
@@ -25,6 +27,8 @@ const S_IFREG: u16 = 0o100_000;
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
+const FS_IMMUTABLE_FL: u32 = 0x10;
+const FS_APPEND_FL: u32 = 0x20;
 /// Bits of a mode that chmod sets.
 const PERMISSIONS: u32 = 0o7777;
 /// The root directory.
@@ -81,6 +85,49 @@ impl Serve {
             mode: mode as u16,
             uid: if self.owner.is_some() { above.uid } else { ctx.uid },
             gid: if self.group.is_some() { above.gid } else { ctx.gid },
+        }
+    }
+
+    /// Makes something with the default ACL of `dir`, or where it has none with the umask applied.
+    /// What cannot get its ACL is not made.
+    fn make(
+        &self,
+        ctx: Context,
+        dir: &InodeRef,
+        name: &[u8],
+        (mode, umask): (u32, u32),
+        make: impl FnOnce(&Create) -> Result<InodeRef>,
+    ) -> Result<InodeRef> {
+        let mut access = match self.vol.getxattr(dir, acl::DEFAULT) {
+            Ok(default) => default,
+            Err(FsError::NoData) => return make(&self.made_by(ctx, dir, mode & !umask)),
+            Err(err) => return Err(err),
+        };
+        let default = access.clone();
+        let (mode, plain) = acl::narrow(&mut access, mode);
+        let inode = make(&self.made_by(ctx, dir, mode))?;
+        let set = |name, value: &[u8]| self.vol.setxattr(&inode, name, value, XattrFlags::Any);
+        let directory = inode.is_dir();
+        let access = if plain { Ok(()) } else { set(acl::ACCESS, &access) };
+        let both =
+            access.and_then(|()| if directory { set(acl::DEFAULT, &default) } else { Ok(()) });
+        if let Err(err) = both {
+            let undone =
+                if directory { self.vol.rmdir(dir, name) } else { self.vol.unlink(dir, name) };
+            return Err(undone.err().unwrap_or(err));
+        }
+        Ok(inode)
+    }
+
+    /// chmod of a file with an ACL changes that, too.
+    fn chmod_acl(&self, inode: &InodeRef, mode: u16) -> Result<()> {
+        match self.vol.getxattr(inode, acl::ACCESS) {
+            Ok(mut access) => {
+                acl::chmod(&mut access, u32::from(mode));
+                self.vol.setxattr(inode, acl::ACCESS, &access, XattrFlags::Any)
+            }
+            Err(FsError::NoData | FsError::NotSupported(_)) => Ok(()),
+            Err(err) => Err(err),
         }
     }
 
@@ -146,6 +193,7 @@ impl Operations for Serve {
 
     fn setattr(&self, ctx: Context, ino: u32, mut set: SetAttr) -> Result<Attr> {
         let inode = self.vol.iget(ino)?;
+        let asked_mode = set.mode.is_some();
         if self.owner.is_some_and(|own| set.uid.is_some_and(|uid| uid != own))
             || self.group.is_some_and(|own| set.gid.is_some_and(|gid| gid != own))
         {
@@ -153,19 +201,26 @@ impl Operations for Serve {
         }
         set.uid = if self.owner.is_some() { None } else { set.uid };
         set.gid = if self.group.is_some() { None } else { set.gid };
-        let nothing = set == SetAttr::default();
+        if set == SetAttr::default() {
+            // A chown that changes neither id, or a write about to take the bits away: what goes is
+            // the bits, and the change time moves.
+            set.mode = Some(without_set_id(self.vol.getattr(&inode).mode));
+        }
         if let Some(size) = set.size.take() {
             self.truncate(ctx, &inode, size)?;
         }
-        if set.uid.is_some() || set.gid.is_some() {
-            let mode = set.mode.unwrap_or(self.vol.getattr(&inode).mode);
-            let kind = self.vol.getattr(&inode).mode & S_IFMT;
-            set.mode = Some(without_set_id(mode & !S_IFMT | kind));
+        if let Some(mode) = set.mode.filter(|_| asked_mode) {
+            self.chmod_acl(&inode, mode)?;
         }
-        if nothing {
-            // A chown that changes neither id, or a write about to take the bits away.
-            self.drop_privileges(&inode)?;
-        } else if set != SetAttr::default() {
+        if set.uid.is_some() || set.gid.is_some() {
+            let now = self.vol.getattr(&inode);
+            let mode = set.mode.unwrap_or(now.mode) & !S_IFMT | now.mode & S_IFMT;
+            // A group that the caller is not in, as far as the request says, loses its bit anyway.
+            let foreign = mode & S_IFMT == S_IFREG && ctx.uid != 0 && ctx.gid != now.gid;
+            let without = without_set_id(mode) & if foreign { !S_ISGID } else { !0 };
+            set.mode = (set.mode.is_some() || without != now.mode).then_some(without);
+        }
+        if set != SetAttr::default() {
             self.vol.setattr(&inode, &set)?;
         }
         Ok(self.show(self.vol.getattr(&inode)))
@@ -181,18 +236,21 @@ impl Operations for Serve {
         dir: u32,
         name: &[u8],
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u64,
     ) -> Result<Attr> {
         let dir = self.vol.iget(dir)?;
-        let create = self.made_by(ctx, &dir, mode);
-        let inode = self.vol.mknod(&dir, name, &create, rdev)?;
+        let inode = self.make(ctx, &dir, name, (mode, umask), |create| {
+            self.vol.mknod(&dir, name, create, rdev)
+        })?;
         Ok(self.learned(&inode))
     }
 
-    fn mkdir(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, _umask: u32) -> Result<Attr> {
+    fn mkdir(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr> {
         let dir = self.vol.iget(dir)?;
-        let inode = self.vol.mkdir(&dir, name, &self.made_by(ctx, &dir, mode & PERMISSIONS))?;
+        let inode = self.make(ctx, &dir, name, (mode & PERMISSIONS, umask), |create| {
+            self.vol.mkdir(&dir, name, create)
+        })?;
         Ok(self.learned(&inode))
     }
 
@@ -232,16 +290,24 @@ impl Operations for Serve {
         Ok(self.learned(&inode))
     }
 
-    fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, _umask: u32) -> Result<Attr> {
+    fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr> {
         let dir = self.vol.iget(dir)?;
-        let inode = self.vol.create(&dir, name, &self.made_by(ctx, &dir, mode & PERMISSIONS))?;
+        let inode = self.make(ctx, &dir, name, (mode & PERMISSIONS, umask), |create| {
+            self.vol.create(&dir, name, create)
+        })?;
         self.nodes.open(&inode);
         Ok(self.learned(&inode))
     }
 
-    fn open(&self, ctx: Context, ino: u32, truncate: bool) -> Result<()> {
+    fn open(&self, ctx: Context, ino: u32, how: OpenHow) -> Result<()> {
         let inode = self.vol.iget(ino)?;
-        if truncate {
+        let flags = self.vol.getattr(&inode).flags;
+        let append_only = flags & FS_APPEND_FL != 0 && how.write;
+        if flags & FS_IMMUTABLE_FL != 0 && how.write || append_only && (!how.append || how.truncate)
+        {
+            return Err(FsError::Perm);
+        }
+        if how.truncate {
             self.truncate(ctx, &inode, 0)?;
         }
         self.nodes.open(&inode);
@@ -260,6 +326,9 @@ impl Operations for Serve {
     fn write(&self, ino: u32, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         self.status.writes.add(data.len());
         let inode = self.vol.iget(ino)?;
+        if how.drop_set_id {
+            self.drop_privileges(&inode)?;
+        }
         if how.sync || how.dsync {
             let from = self.clock.now_ns();
             let done = self.vol.write_sync(&inode, offset, data, !how.sync)?;
@@ -340,9 +409,12 @@ impl Operations for Serve {
         self.vol.getxattr(&self.vol.iget(ino)?, name)
     }
 
-    fn listxattr(&self, ino: u32) -> Result<Vec<u8>> {
+    fn listxattr(&self, ctx: Context, ino: u32) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         for name in self.vol.listxattr(&self.vol.iget(ino)?)? {
+            if ctx.uid != 0 && name.starts_with(b"trusted.") {
+                continue;
+            }
             all.extend_from_slice(&name);
             all.push(0);
         }
@@ -384,10 +456,6 @@ impl Operations for Serve {
             }
         }
         Ok(done)
-    }
-
-    fn flags(&self, ino: u32) -> Result<u32> {
-        Ok(self.vol.getattr(&self.vol.iget(ino)?).flags)
     }
 
     fn set_flags(&self, ino: u32, flags: u32) -> Result<()> {

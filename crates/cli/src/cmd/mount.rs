@@ -82,6 +82,8 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     }
     // Where others use the mount, the blocks reserved for root stay root's.
     options.volume.privileged = rustix::process::geteuid().is_root() && !options.allow_other;
+    // The kernel says when a writer has not the right to keep them.
+    options.volume.set_id_by_caller = true;
     let device = open(image, options.volume.read_only)?;
     crate::image::superblock(&*device, image)?;
     let at = |failure: Failure| failure.at(image.display());

@@ -133,7 +133,8 @@ impl Inner {
     fn touch_mtime(&self, inode: &Inode) -> Result<()> {
         let (strip, mtime, ctime) = {
             let st = inode.state.read();
-            let strip = if self.options.privileged { 0 } else { set_id_bits(st.raw.i_mode) };
+            let keep = self.options.privileged || self.options.set_id_by_caller;
+            let strip = if keep { 0 } else { set_id_bits(st.raw.i_mode) };
             let (mtime, ctime) =
                 (self.update_time(st.raw.i_mtime), self.update_time(st.raw.i_ctime));
             if strip == 0 && mtime == st.raw.i_mtime && ctime == st.raw.i_ctime {
