@@ -22,13 +22,17 @@ pub struct Trace {
     pub events_lost: u64,
 }
 
-const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;\
-padding:0 1em;color:#1b1f24}table{border-collapse:collapse;margin:.6em 0}\
+const STYLE: &str = "\
+body{font:14px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;\
+color:#1b1f24}\
+table{border-collapse:collapse;margin:.6em 0}\
 td,th{padding:.15em .6em;text-align:right;border-bottom:1px solid #d8dee4}\
-td.w,th.w{text-align:left}h3{margin:1.2em 0 .2em;font-size:14px}svg{display:block;margin:.2em 0}\
-svg text{font:12px system-ui,sans-serif;fill:#1b1f24}svg rect{fill:#2f6f9f}\
-path{fill:none;stroke-width:2.4;stroke-linecap:round}path.axis{stroke:#8c959f;stroke-width:1}path.cut{stroke-dasharray:4 4}\
-path.read,.key.read{stroke:#9aa3ad;color:#9aa3ad}path.data,.key.data{stroke:#2f6f9f;color:#2f6f9f}\
+td.w,th.w{text-align:left}h3{margin:1.2em 0 .2em;font-size:14px}\
+svg{display:block;margin:.2em 0}svg text{font:12px system-ui,sans-serif;fill:#1b1f24}\
+svg rect{fill:#2f6f9f}path{fill:none;stroke-width:2.4;stroke-linecap:round}\
+path.axis{stroke:#8c959f;stroke-width:1}path.cut{stroke-dasharray:4 4}\
+path.read,.key.read{stroke:#9aa3ad;color:#9aa3ad}\
+path.data,.key.data{stroke:#2f6f9f;color:#2f6f9f}\
 path.metadata,.key.metadata{stroke:#c27c0e;color:#c27c0e}\
 path.journal,.key.journal{stroke:#b3303a;color:#b3303a}.scroll{overflow-x:auto}";
 

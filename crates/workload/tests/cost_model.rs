@@ -106,15 +106,11 @@ fn check(test: &str, locality: Locality) {
             let model = eager(SYNCS, &dirty, &log, &place);
             (model, blocks, paper::eager_requests(SYNCS, locality))
         };
+        let Cost { blocks: b, requests: r, flushes: f } = measured;
         println!(
-            "{SYNCS} syncs, {locality:?}, {sync}: blocks {} (model {}, paper {blocks}), requests {} \
-             (model {}, paper {requests}), flushes {} (model {})",
-            measured.blocks,
-            model.blocks,
-            measured.requests,
-            model.requests,
-            measured.flushes,
-            model.flushes
+            "{SYNCS} syncs, {locality:?}, {sync}: blocks {b} (model {}, paper {blocks}), \
+             requests {r} (model {}, paper {requests}), flushes {f} (model {})",
+            model.blocks, model.requests, model.flushes
         );
         for (name, measured, model) in [
             ("blocks", measured.blocks, model.blocks),
