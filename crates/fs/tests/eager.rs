@@ -113,6 +113,30 @@ fn a_new_file_is_one_request_and_one_flush_however_many_others_are_dirty() {
     counted.done();
 }
 
+/// 128 KiB of new blocks are written once; of blocks that exist 100 pages are logged.
+#[test]
+fn a_stream_of_new_blocks_goes_to_its_place() {
+    const KIB: u64 = 256;
+    let counted = Counted::new(2);
+    counted.warm_up(1);
+    let file = counted.bed.file(&counted.volume, 0);
+    let data = bytes(7, KIB as usize * 1024);
+    let write = |n: u64| {
+        counted.bed.wait_ms(10);
+        counted.volume.write(&file, n * KIB * 1024, &data).expect("write");
+        counted.volume.fsync(&file, false).expect("fsync");
+    };
+    write(0);
+    let appended = counted.sent(|| (1..9).for_each(write));
+    // Data, flush, then descriptor, group descriptors, bitmap, inode table, commit, flush.
+    assert_eq!(appended, (2 * 8, 2 * 8, (KIB + 20) * 8));
+    let overwritten = counted.sent(|| write(0));
+    // Descriptor, inode table, data, commit: 64 pages are below the threshold.
+    assert_eq!((overwritten.1, overwritten.2), (1, KIB + 12));
+    drop(file);
+    counted.done();
+}
+
 fn only() -> Option<StateId> {
     let text = std::env::var("SYNCLINE_CRASH_STATE").ok()?;
     Some(text.parse().expect("SYNCLINE_CRASH_STATE holds a state id from a failure report"))

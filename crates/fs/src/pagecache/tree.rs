@@ -428,17 +428,19 @@ impl PageTree {
         self.chunks.values().any(|chunk| chunk.dirty & !chunk.sync_dirty != 0)
     }
 
-    /// Pages of `from..to` that an eager sync has to log.
-    pub fn sync_dirty_in(&self, from: u64, to: u64) -> usize {
-        let mut pages = 0;
+    /// Pages of `from..to` that an eager sync has to log, and how many of them have no block on disk
+    /// yet.
+    pub fn sync_dirty_in(&self, from: u64, to: u64) -> (usize, usize) {
+        let (mut pages, mut fresh) = (0, 0);
         for (&number, chunk) in self.chunks.range(from / CHUNK..) {
             if number * CHUNK >= to {
                 break;
             }
             let due = chunk.sync_dirty & chunk.dirty & mask(number, from, to);
             pages += due.count_ones() as usize;
+            fresh += (due & chunk.delalloc).count_ones() as usize;
         }
-        pages
+        (pages, fresh)
     }
 
     /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
