@@ -166,3 +166,69 @@ fn full_commits_and_bursts_take_turns() {
     volume.unmount().expect("unmount");
     bed.judge();
 }
+
+/// One thread's part of [`many_threads_and_the_background_share_a_short_log`]: its own files, and
+/// now and then one that it shares with the others.
+fn busy(volume: &Volume, thread: u64, shared: &InodeRef, until: Instant) -> u64 {
+    let mut random = file_io_support::random(thread);
+    let (root, mut steps) = (volume.root().expect("root"), 0);
+    while Instant::now() < until {
+        steps += 1;
+        let name = format!("t{thread}-{}", random.below(4));
+        let file = match volume.resolve(format!("/{name}").as_bytes()) {
+            Ok(file) => file,
+            Err(_) => create(volume, &name),
+        };
+        let at = random.below(40) * BLOCK as u64;
+        volume.write(&file, at, &[thread as u8; 2 * BLOCK]).expect("write");
+        match random.below(20) {
+            0..8 => volume.fsync(&file, steps % 2 == 0).expect("fsync"),
+            8..12 => {
+                volume.write(shared, at, &[thread as u8; BLOCK]).expect("write");
+                volume.fsync(shared, true).expect("fsync of the shared file");
+            }
+            12..15 => volume.truncate(&file, at / 2).expect("truncate"),
+            15..18 => {
+                drop(file);
+                volume.unlink(&root, name.as_bytes()).expect("unlink");
+            }
+            18 => volume.fsync(&root, false).expect("fsync of the directory"),
+            _ => volume.syncfs().expect("syncfs"),
+        }
+    }
+    steps
+}
+
+#[test]
+fn many_threads_and_the_background_share_a_short_log() {
+    for sync in ["sync=eager", "sync=ordered"] {
+        let spec = ImageSpec { size_bytes: 64 << 20, journal_size_mib: Some(4), ..spec(4096) };
+        let bed = Bed::new(&spec, 1);
+        let options =
+            format!("{sync},commit=1,dirty_expire_centisecs=20,dirty_writeback_centisecs=10");
+        let volume = slow(&bed, 0, 0, &options);
+        let shared = bed.file(&volume, 0);
+        let clock = WallClock::new();
+        let until = Instant::now() + Duration::from_millis(1500);
+        let steps: u64 = std::thread::scope(|scope| {
+            let ticker = scope.spawn(|| {
+                while Instant::now() < until {
+                    volume.tick(clock.now_ns()).expect("tick");
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            });
+            let threads: Vec<_> = (0..6)
+                .map(|thread| {
+                    let (volume, shared) = (&volume, &shared);
+                    scope.spawn(move || busy(volume, thread, shared, until))
+                })
+                .collect();
+            ticker.join().expect("the background ends");
+            threads.into_iter().map(|t| t.join().expect("a thread ends")).sum()
+        });
+        println!("{sync}: {steps} steps");
+        drop(shared);
+        volume.unmount().expect("unmount");
+        bed.judge();
+    }
+}
