@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, RenameFlags, Timespec, Timestamps
 use rustix::io::Errno;
 use support::mounted::Mounted;
 use support::{done, refused, run};
-use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require};
+use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 
@@ -324,6 +324,89 @@ fn a_signal_unmounts_cleanly_also_with_files_open() {
         assert_eq!(fs::read_to_string(m.at("f")).unwrap(), "kept");
         m.unmount_clean();
     }
+}
+
+/// As a user without any privileges, through fusermount3.
+#[test]
+fn without_root() {
+    if !require("without_root", &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    let device = fs::metadata("/dev/fuse").unwrap();
+    if device.mode() & 0o006 != 0o006 || !Path::new("/usr/bin/fusermount3").exists() {
+        return skip("without_root", "needs fusermount3 and a /dev/fuse that users may open");
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let dir = scratch.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    for path in [image.path(), scratch.path(), &dir] {
+        std::os::unix::fs::chown(path, Some(1000), Some(1000)).unwrap();
+    }
+    let script = r#"set -e
+"$0" mount -o uid=1000,gid=1000 "$1" "$2"
+echo text > "$2/f"; mkdir "$2/d"; stat -c '%u %a' "$2/f" "$2/lost+found"
+! chown 5 "$2/f" 2> /dev/null; ! "$0" mount -o allow_other "$1" "$2" 2> /dev/null
+"$0" status "$2" > /dev/null; "$0" umount "$2""#;
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh", "-c", script])
+        .arg(env!("CARGO_BIN_EXE_syncline"))
+        .args([image.path(), &dir])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}{err}");
+    assert_eq!(text, "1000 644\n1000 700\n");
+    e2fsck_clean(image.path()).unwrap();
+}
+
+/// Each call reaches the volume before it returns.
+#[test]
+fn synchronous_writes_are_synced() {
+    if !require("synchronous_writes_are_synced", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "");
+    let path = m.at("f");
+    fs::write(&path, [1; 8192]).unwrap();
+    let syncs = || {
+        let mut buffer = vec![0; 1 << 16];
+        let n = rustix::fs::getxattr(&m.dir, "user.syncline.status", &mut buffer[..]).unwrap();
+        let status: serde_json::Value = serde_json::from_slice(&buffer[..n]).unwrap();
+        status["syncs"]["operations"].as_u64().unwrap()
+    };
+    const DIRECT: i32 = 0o40_000;
+    for flags in [0o10_000, 0o4_010_000, DIRECT | 0o10_000, DIRECT | 0o4_010_000] {
+        let mut file = OpenOptions::new().write(true).custom_flags(flags).open(&path).unwrap();
+        let before = syncs();
+        let block = aligned();
+        file.write_all(block.as_slice()).unwrap();
+        file.write_all(block.as_slice()).unwrap();
+        // Of a direct write twice: the kernel's fsync comes behind it, but not if it is
+        // asynchronous.
+        let each = if flags & DIRECT == 0 { 1 } else { 2 };
+        assert_eq!(syncs() - before, 2 * each, "flags {flags:o}");
+    }
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let before = syncs();
+    file.sync_data().unwrap();
+    File::open(&m.dir).unwrap().sync_all().unwrap();
+    assert_eq!(syncs() - before, 2, "also of a directory, and of what is clean");
+    drop(file);
+    m.unmount_clean();
+}
+
+#[repr(align(4096))]
+struct Block([u8; 4096]);
+
+impl Block {
+    fn as_slice(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn aligned() -> Block {
+    Block([2; 4096])
 }
 
 #[test]

@@ -41,6 +41,9 @@ const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
+const O_DSYNC: i32 = 0o10_000;
+const O_SYNC: i32 = 0o4_010_000;
+
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 
@@ -319,11 +322,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
         reply: ReplyWrite,
     ) {
         let ino = ino!(reply, node);
-        let flags = oflags(flags.0);
+        let direct = oflags(flags.0).contains(OFlags::DIRECT);
+        // After a synchronous write through its cache the kernel sends an fsync by itself; after a
+        // direct one it may not, if nobody waits for the write (io_uring).
         let how = WriteHow {
-            dsync: flags.contains(OFlags::DSYNC),
-            sync: flags.contains(OFlags::SYNC),
-            direct: flags.contains(OFlags::DIRECT),
+            dsync: direct && flags.0 & O_DSYNC == O_DSYNC,
+            sync: direct && flags.0 & O_SYNC == O_SYNC,
+            direct,
             drop_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
         answer!(reply, self.ops.write(ino, offset, data, how), |n| reply.written(n as u32));

@@ -156,7 +156,11 @@ fn config(options: &FuseOptions, image: String, read_only: bool) -> Config {
 fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
     let text = err.to_string();
     let text = text.trim().trim_start_matches("fusermount3: ");
-    let next = if !Path::new("/dev/fuse").exists() {
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let device_error = opened.err().map(|err| err.kind());
+    let next = if device_error == Some(std::io::ErrorKind::PermissionDenied) {
+        "/dev/fuse is root's alone: make it usable with chmod 666 /dev/fuse, or a udev rule"
+    } else if device_error.is_some() {
         "load the kernel module: modprobe fuse"
     } else if text.contains("user_allow_other") {
         "add the line user_allow_other to /etc/fuse.conf, or mount without allow_other"

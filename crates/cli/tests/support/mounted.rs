@@ -63,7 +63,16 @@ impl Mounted {
 
     /// Unmounts as a user would and expects a clean image.
     pub fn unmount_clean(&mut self) {
-        super::done(&[OsStr::new("umount"), self.dir.as_os_str()]);
+        // A process that another test thread is just starting has our files open until its exec.
+        let began = Instant::now();
+        loop {
+            let ran = super::run(&[OsStr::new("umount"), self.dir.as_os_str()]);
+            if !ran.err.contains("busy") || began.elapsed() > PATIENCE {
+                assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let status = self.child.take().unwrap().wait().unwrap();
         assert!(status.success(), "{status}");
         e2fsck_clean(self.image.path()).unwrap();
