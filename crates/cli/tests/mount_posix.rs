@@ -38,9 +38,11 @@ const CASES: &[&str] = &[
     "touch f; ln f g; mv -T f g; ls; echo 1 > a; echo 2 > b; mv -T a b; cat b; ls",
     "mkdir d e; touch d/f; mv d/f e/; S d e e/f; mv d e/; S d e; ls e",
     // Permissions.
-    "touch f; chmod 600 f; U cat f; U chmod 777 f; U touch f; U chown 1000 f; chmod 666 f; U touch f",
+    "touch f; chmod 600 f; U cat f; U chmod 777 f; U touch f; U chown 1000 f; chmod 666 f; \
+     U touch f",
     "touch f; chmod 666 f; U touch -d @1 f; U cat f; mkdir d; U touch d/x; chmod 333 d; U ls d",
-    "mkdir t; chmod 1777 t; U touch t/a; O rm -f t/a; O mv t/a t/b; U mv t/a t/c; O rm -rf t/c; ls t",
+    "mkdir t; chmod 1777 t; U touch t/a; O rm -f t/a; O mv t/a t/b; U mv t/a t/c; O rm -rf t/c; \
+     ls t",
     "mkdir d; chmod 777 d; U touch d/f; S d/f; U mkdir d/e; S d/e; U ln -s x d/l; S d/l",
     "echo x > f; chmod 6777 f; U sh -c 'echo y >> f'; S f; chmod 6777 f; echo z >> f; S f",
     "echo x > f; chmod 6777 f; U sh -c ': > f'; S f; chmod 6777 f; : > f; S f",
@@ -52,7 +54,8 @@ const CASES: &[&str] = &[
     "mkdir d; chmod 6755 d; chown 1000:1000 d; S d; ln -s d l; chown -h 3:4 l; S l d",
     "umask 077; touch f; mkdir d; mkfifo p; S f d p; umask 0; touch g; mkdir e; S g e",
     // ACLs.
-    "touch f; chmod 640 f; setfacl -m u:1000:rw f; getfacl -n f; S f; U sh -c 'echo x >> f'; O cat f",
+    "touch f; chmod 640 f; setfacl -m u:1000:rw f; getfacl -n f; S f; U sh -c 'echo x >> f'; \
+     O cat f",
     "touch f; setfacl -m u:1000:rw f; chmod 600 f; getfacl -n f; U cat f; chmod 660 f; U cat f",
     "touch f; setfacl -m g:1001:r f; chmod o= f; U cat f; O cat f; setfacl -b f; getfacl -n f; S f",
     "mkdir d; setfacl -d -m u:1000:rwx,g::rx,o::- d; touch d/f; mkdir d/e; getfacl -n d d/f d/e",
@@ -62,24 +65,33 @@ const CASES: &[&str] = &[
     // Extended attributes.
     "touch f; setfattr -n user.a -v 1 f; getfattr -d f; setfattr -n foo.a -v 1 f; U getfattr -d f",
     "touch f; setfattr -n trusted.a -v 1 f; getfattr -m - f; chmod 666 f; U getfattr -m - f",
-    "ln -s x l; setfattr -h -n user.a -v 1 l; touch f; setfattr -x user.a f; mkfifo p; setfattr -n user.a p",
-    "touch f; chmod 444 f; U setfattr -n user.a -v 1 f; mkdir d; setfattr -n user.a -v 1 d; getfattr -d d",
+    "ln -s x l; setfattr -h -n user.a -v 1 l; touch f; setfattr -x user.a f; mkfifo p; \
+     setfattr -n user.a p",
+    "touch f; chmod 444 f; U setfattr -n user.a -v 1 f; mkdir d; setfattr -n user.a -v 1 d; \
+     getfattr -d d",
     // Flags.
-    "touch f; chattr +i f; lsattr f; echo x > f; rm -f f; ln f g; chmod 600 f; touch f; mv f g; chattr -i f",
-    "echo x > f; chattr +a f; echo y >> f; echo z > f; truncate -s 0 f; rm -f f; cat f; chattr -a f",
+    "touch f; chattr +i f; lsattr f; echo x > f; rm -f f; ln f g; chmod 600 f; touch f; mv f g; \
+     chattr -i f",
+    "echo x > f; chattr +a f; echo y >> f; echo z > f; truncate -s 0 f; rm -f f; cat f; \
+     chattr -a f",
     "touch f; U chattr +d f; chattr +dA f; lsattr f; mkdir d; chattr +i d; touch d/x; chattr -i d",
     // Sizes and data.
     "truncate -s 17592186040320 f; S f; truncate -s 17592186044416 f; truncate -s 0 f; S f",
-    "echo abc > f; truncate -s 2 f; truncate -s 5 f; od -c f; dd if=/dev/zero of=f bs=1 seek=9000 count=1 \
+    "echo abc > f; truncate -s 2 f; truncate -s 5 f; od -c f; dd if=/dev/zero of=f bs=1 \
+     seek=9000 count=1 \
      2> /dev/null; stat -c '%s %b' f",
     "fallocate -l 40960 f; stat -c '%s %b' f; fallocate -p -o 4096 -l 8192 f; stat -c '%s %b' f",
-    "fallocate -n -l 40960 f; stat -c '%s %b' f; fallocate -z -o 0 -l 100 f; fallocate -c -l 4096 f | wc",
-    "head -c 100000 /dev/urandom > f; cp --reflink=auto f g; cmp f g; cp --sparse=always f h; cmp f h",
+    "fallocate -n -l 40960 f; stat -c '%s %b' f; fallocate -z -o 0 -l 100 f; \
+     fallocate -c -l 4096 f | wc",
+    "head -c 100000 /dev/urandom > f; cp --reflink=auto f g; cmp f g; cp --sparse=always f h; \
+     cmp f h",
     // Times.
     "touch -d @-5 f; stat -c '%X %Y' f; touch -d @8589934592 f; stat -c '%X %Y' f",
     "touch -d @15032385535 f; stat -c '%Y' f; touch -d @34359738368 f; stat -c '%Y' f",
-    "touch -d @-9999999999 f; stat -c '%Y' f; touch -d @1 f; echo x > f; test $(stat -c %Y f) -gt 1",
-    "mkdir d; touch -d @1 d; touch d/f; test $(stat -c %Y d) -gt 1; touch -d @1 d; rm d/f; stat -c %Y d | wc",
+    "touch -d @-9999999999 f; stat -c '%Y' f; touch -d @1 f; echo x > f; \
+     test $(stat -c %Y f) -gt 1",
+    "mkdir d; touch -d @1 d; touch d/f; test $(stat -c %Y d) -gt 1; touch -d @1 d; rm d/f; \
+     stat -c %Y d | wc",
 ];
 
 fn ran(script: &str, dir: &Path) -> String {

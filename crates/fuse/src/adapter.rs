@@ -1,6 +1,6 @@
 //! fuser's requests as calls of [`Operations`]: numbers in, numbers out, no decisions.
 //!
-//! The file is long because FUSE has many requests; each is a few lines of the same form.
+//! This file is long because FUSE has many requests; each is a few lines of the same form.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
