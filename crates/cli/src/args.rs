@@ -61,7 +61,7 @@ pub struct Bench {
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
     pub device: String,
     /// How fsync works; a list runs each.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered")]
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "eager")]
     pub sync: Vec<String>,
     /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
@@ -253,13 +253,13 @@ pub struct Recover {
 /// Returns when the mount is ready; a process in the background serves it until it is unmounted.
 /// Without root it needs fusermount3 and a directory of yours.
 ///
-/// Options (-o) of the volume: sync=ordered or sync=eager, eager_threshold=PAGES, ro, noatime,
-/// relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS, errors=remount-ro
-/// or errors=continue, discard, policy=NAME, dirty_ratio=, dirty_background_ratio=,
-/// dirty_expire_centisecs=, dirty_writeback_centisecs=. Of the mount: allow_other, uid=N, gid=N,
-/// suid, dev, noexec, writeback_cache, threads=N.
+/// Options (-o) of the volume: sync=eager (usual) or sync=ordered, eager_threshold=PAGES, ro,
+/// noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS,
+/// errors=remount-ro or errors=continue, discard, policy=NAME, dirty_ratio=,
+/// dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of the mount:
+/// allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N.
 ///
-/// In /etc/fstab: `/path/image /mnt fuse.syncline sync=eager,nofail 0 0`, with links of this
+/// In /etc/fstab: `/path/image /mnt fuse.syncline noatime,nofail 0 0`, with links of this
 /// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline.
 #[derive(Debug, Args)]
 pub struct Mount {

@@ -227,7 +227,7 @@ fn background_status_and_unmount() {
     file.write_all(&[1; 5000]).unwrap();
     file.sync_all().unwrap();
     let shown = done(&[OsStr::new("status"), dir.as_os_str()]);
-    assert!(shown.contains("sync=ordered") && shown.contains("syncs     1,"), "{shown}");
+    assert!(shown.contains("sync=eager") && shown.contains("syncs     1,"), "{shown}");
     let json = done(&[OsStr::new("status"), OsStr::new("--json"), dir.as_os_str()]);
     let status: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(status["schema"], "syncline.status/1");
@@ -422,11 +422,11 @@ fn helpers_of_mount_and_umount() {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_syncline"), &link).unwrap();
         std::process::Command::new(link).args(arguments).status().unwrap().code()
     };
-    let options = ["-s", "-o", "rw,nofail,sync=eager", "-t", "fuse.syncline"].map(OsStr::new);
+    let options = ["-s", "-o", "rw,nofail,sync=ordered", "-t", "fuse.syncline"].map(OsStr::new);
     let mount = [&[image.path().as_os_str(), dir.as_os_str()], &options[..]].concat();
     assert_eq!(called("mount.fuse.syncline", &mount), Some(0));
     let status = run(&[OsStr::new("status"), dir.as_os_str()]).text();
-    assert!(status.contains("sync=eager"), "{status}");
+    assert!(status.contains("sync=ordered"), "{status}");
     assert_eq!(called("umount.fuse.syncline", &[dir.as_os_str(), OsStr::new("-n")]), Some(0));
     e2fsck_clean(image.path()).unwrap();
 }

@@ -71,7 +71,7 @@ fn sqlite_in_every_mode(options: &str) {
 #[test]
 fn sqlite_in_every_journal_mode() {
     if require("sqlite_in_every_journal_mode", &NEEDS) {
-        sqlite_in_every_mode("");
+        sqlite_in_every_mode("sync=ordered");
     }
 }
 
@@ -261,7 +261,7 @@ fn random_operations(options: &str, seed: u64) {
 #[test]
 fn random_operations_with_mmap() {
     if require("random_operations_with_mmap", &NEEDS) {
-        random_operations("", 11);
+        random_operations("sync=ordered", 11);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mount options, by Linux's names, and their `-o` syntax.
 //!
-//! Unknown options are refused with the nearest known name. Defaults are Linux's.
+//! Unknown options are refused with the nearest known name. Defaults are Linux's, but for `sync=`.
 
 use crate::error::{FsError, Result};
 
@@ -39,7 +39,7 @@ pub enum SyncMode {
 pub struct MountOptions {
     /// No write of any kind reaches the device; the journal must be clean.
     pub read_only: bool,
-    /// How fsync works.
+    /// How fsync works (`sync=`); eager unless said otherwise.
     pub sync: SyncMode,
     /// Pages of changed data above which an eager fsync writes them in place instead
     /// (`eager_threshold=`).
@@ -82,7 +82,7 @@ impl Default for MountOptions {
     fn default() -> Self {
         MountOptions {
             read_only: false,
-            sync: SyncMode::Ordered,
+            sync: SyncMode::Eager,
             eager_threshold: 100,
             atime: Atime::Relatime,
             lazytime: false,

@@ -13,15 +13,15 @@ use syncline_workload::{
 
 /// A run, and whether e2fsck finds the image it leaves clean.
 fn on_stack(
+    mount: &MountOptions,
     image: &Image,
     workload: &str,
     parameters: &Parameters,
     watch: &mut dyn Watch,
 ) -> syncline_workload::Run {
     let profile = Profile::by_name("nexus7-emmc").unwrap();
-    let mount = MountOptions::default();
     let stack = Stack::new(&profile, image.snapshot(), 0).unwrap();
-    let simulation = Simulation { profile: &profile, image, mount: &mount, parameters };
+    let simulation = Simulation { profile: &profile, image, mount, parameters };
     let run = simulation.run_on(&stack, find(workload).unwrap()[0], watch).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     Arc::clone(&stack.memory).to_file(file.path()).unwrap();
@@ -32,10 +32,11 @@ fn on_stack(
 #[test]
 fn every_workload_runs_twice_alike_and_leaves_a_clean_image() {
     let Some(image) = common::image("every_workload_runs_twice_alike") else { return };
-    for entry in WORKLOADS {
+    let mounts = [common::ordered(), MountOptions::default()];
+    for (entry, mount) in WORKLOADS.iter().flat_map(|e| mounts.iter().map(move |m| (e, m))) {
         let parameters = common::parameters(JournalMode::Delete, Some(20));
-        let first = on_stack(image, entry.name, &parameters, &mut Unwatched);
-        let second = common::run(image, "nexus7-emmc", entry.name, &parameters);
+        let first = on_stack(mount, image, entry.name, &parameters, &mut Unwatched);
+        let second = common::run_as(mount, image, "nexus7-emmc", entry.name, &parameters);
         assert_eq!(first, second, "{}", entry.name);
         assert_eq!((first.metrics.operations, first.interrupted), (20, false));
         let (all, fore) = (first.metrics.device.unwrap(), first.foreground.device.unwrap());
@@ -50,10 +51,11 @@ fn every_workload_runs_twice_alike_and_leaves_a_clean_image() {
 #[test]
 fn every_journal_mode_repeats() {
     let Some(image) = common::image("every_journal_mode_repeats") else { return };
+    let mount = MountOptions::default();
     for mode in JournalMode::ALL {
         let parameters = common::parameters(mode, Some(30));
-        let first = on_stack(image, "sqlite/update", &parameters, &mut Unwatched);
-        let second = common::run(image, "nexus7-emmc", "sqlite/update", &parameters);
+        let first = on_stack(&mount, image, "sqlite/update", &parameters, &mut Unwatched);
+        let second = common::run_as(&mount, image, "nexus7-emmc", "sqlite/update", &parameters);
         assert_eq!(first, second, "{mode:?}");
         assert_eq!(first.config.journal_mode.as_deref(), Some(mode.name()));
     }
@@ -94,7 +96,7 @@ fn an_interrupted_run_reports_what_it_did_and_leaves_a_clean_image() {
     for workload in ["sqlite/insert", "create/4k-fsync", "mixed"] {
         let parameters = common::parameters(JournalMode::Delete, Some(100));
         let mut watch = StopAfter { limit: 7, done: 0 };
-        let run = on_stack(image, workload, &parameters, &mut watch);
+        let run = on_stack(&MountOptions::default(), image, workload, &parameters, &mut watch);
         assert!(run.interrupted);
         assert_eq!((run.metrics.operations, run.foreground.operations), (7, 7));
         assert!(run.metrics.transactions_per_s > 0.0);

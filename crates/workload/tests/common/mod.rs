@@ -25,11 +25,26 @@ pub fn parameters(journal_mode: JournalMode, operations: Option<u64>) -> Paramet
     Parameters { journal_mode, operations, ..Parameters::default() }
 }
 
-/// Runs one workload on a profile with `sync=ordered`, whose figures a kernel was measured for.
+/// Mount options with `sync=ordered`, whose figures a kernel was measured for.
+pub fn ordered() -> MountOptions {
+    MountOptions { sync: SyncMode::Ordered, ..MountOptions::default() }
+}
+
+/// Runs one workload on a profile with `sync=ordered`.
 pub fn run(image: &Image, device: &str, workload: &str, parameters: &Parameters) -> Run {
+    run_as(&ordered(), image, device, workload, parameters)
+}
+
+/// As [`run`] with other mount options.
+pub fn run_as(
+    mount: &MountOptions,
+    image: &Image,
+    device: &str,
+    workload: &str,
+    parameters: &Parameters,
+) -> Run {
     let profile = Profile::parse_built_in(device).unwrap();
-    let mount = MountOptions { sync: SyncMode::Ordered, ..MountOptions::default() };
-    let simulation = Simulation { profile: &profile, image, mount: &mount, parameters };
+    let simulation = Simulation { profile: &profile, image, mount, parameters };
     let entry = find(workload).unwrap()[0];
     simulation.run(entry, &mut Unwatched).unwrap()
 }
