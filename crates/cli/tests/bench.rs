@@ -116,6 +116,7 @@ fn mtime_update_is_a_list_and_the_report_stands_alone() {
         "--operations=30",
         "--size=128",
         "--device=ssd-850pro",
+        "--sync=ordered",
         "--mtime-update=off,100",
         "--json=-",
         &html,

@@ -14,7 +14,8 @@ use syncline_testkit::{ImageSpec, Need, TempImage, debugfs, e2fsck_clean, mkfs, 
 fn crashed() -> TempImage {
     let image = mkfs(&ImageSpec::default());
     let dev = Arc::new(FileDevice::open(image.path(), FileOptions::default()).unwrap());
-    let options = MountOptions::default();
+    // Its fsync takes the unlink along.
+    let options = MountOptions::parse("sync=ordered").unwrap();
     let vol = Volume::mount(dev, Arc::new(WallClock::new()), options).unwrap();
     let root = vol.root().unwrap();
     let create = Create { mode: 0o644, uid: 0, gid: 0 };
