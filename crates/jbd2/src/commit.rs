@@ -16,6 +16,8 @@
 //!
 //! One transaction is in flight at a time (`committing` in the state is the token). Counted exactly
 //! in `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
+//!
+//! This file is long because the steps of a commit are right only in their order.
 
 use parking_lot::MutexGuard;
 use syncline_device::{Kind, Origin, SECTOR_BYTES};

@@ -254,8 +254,8 @@ impl<'a> Outcomes<'a> {
         };
         let nearest = (0..=ops).min_by_key(|n| describe(&self.history[*n]).len()).unwrap_or(0);
         format!(
-            "the names are no legal outcome of {ops} operations (acknowledged: all to {}, {:?}){text}; \
-             nearest after {nearest}: {:?}",
+            "the names are no legal outcome of {ops} operations \
+             (acknowledged: all to {}, {:?}){text}; nearest after {nearest}: {:?}",
             acked.all,
             acked.ops,
             describe(&self.history[nearest])
