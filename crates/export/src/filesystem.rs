@@ -23,6 +23,8 @@ const MAX_WRITE_BYTES: u32 = 1 << 20;
 const CONTROL_BYTES: u64 = 4096;
 const ORIGIN: Origin = Origin::new(Kind::Other, true);
 
+/// `O_SYNC` contains it.
+const O_DSYNC: i32 = 0o10_000;
 const FALLOC_FL_KEEP_SIZE: i32 = 1;
 const FALLOC_FL_PUNCH_HOLE: i32 = 2;
 const FALLOC_FL_ZERO_RANGE: i32 = 16;
@@ -99,7 +101,9 @@ impl Files {
         Ok(bytes)
     }
 
-    fn write_device(&self, offset: u64, data: &[u8]) -> Result<u32, Errno> {
+    /// Writes whole sectors; with `sync` they are durable on return: a FUA write where the device has
+    /// that, else a flush after it.
+    fn write_device(&self, offset: u64, data: &[u8], sync: bool) -> Result<u32, Errno> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         if end > self.export.device.geometry().size_bytes {
             return Err(Errno::ENOSPC);
@@ -107,7 +111,11 @@ impl Files {
         if !(offset | end).is_multiple_of(SECTOR_BYTES) {
             return Err(Errno::EINVAL);
         }
-        self.submit(offset, Op::Write { from: vec![data], fua: false })?;
+        let fua = sync && self.export.device.geometry().fua;
+        self.submit(offset, Op::Write { from: vec![data], fua })?;
+        if sync && !fua {
+            self.submit(0, Op::Flush)?;
+        }
         Ok(data.len() as u32)
     }
 
@@ -242,12 +250,14 @@ impl Filesystem for Files {
         offset: u64,
         data: &[u8],
         _write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        // The kernel leaves O_DSYNC and RWF_DSYNC of direct writes to the server.
+        let sync = flags.0 & O_DSYNC != 0;
         let result = match self.control(ino.0).map(|control| &control.write) {
-            None => self.write_device(offset, data),
+            None => self.write_device(offset, data, sync),
             Some(None) => Err(Errno::EACCES),
             Some(Some(write)) => match std::str::from_utf8(data).map(|text| write(text.trim())) {
                 Ok(Ok(())) => Ok(data.len() as u32),

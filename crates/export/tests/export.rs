@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -30,7 +30,7 @@ fn requests_reach_the_device_as_they_are() {
         return;
     }
     let device = Arc::new(RecordingDevice::new(MemoryDevice::new(8 * MIB)));
-    let (_dir, served, file) = serve(device.clone(), Vec::new());
+    let (dir, served, file) = serve(device.clone(), Vec::new());
     assert_eq!(file.metadata().unwrap().len(), 8 * MIB);
     // Half of the kernel's largest request: a buffer that is not aligned is one page more.
     let block: Vec<u8> = (0..MIB / 2).map(|i| (i % 251) as u8).collect();
@@ -40,6 +40,12 @@ fn requests_reach_the_device_as_they_are() {
     file.sync_data().unwrap();
     file.sync_all().unwrap();
     assert_eq!(device.counts().flushes(), 2);
+    // Synchronous writes: FUA where the device has it, by its open flags and by the write's own.
+    let fua = device.counts().other.fua_writes;
+    let synced =
+        OpenOptions::new().write(true).custom_flags(0o10_000).open(dir.path().join("flash"));
+    synced.unwrap().write_all_at(&block[..4096], MIB).unwrap();
+    assert_eq!((device.counts().other.fua_writes - fua, device.counts().flushes()), (1, 2));
     let mut back = vec![0; 1000];
     // Reads of any alignment.
     file.read_exact_at(&mut back, MIB + 333).unwrap();
