@@ -105,7 +105,9 @@ def one(syncline, profile, system, scale):
     serve = [syncline, "flash", "serve", profile, directory, "--size", "1G"] + (["--attach"] if kernel else [])
     done = subprocess.run(serve, capture_output=True, text=True)
     if done.returncode != 0:
-        sys.exit(done.stderr.strip())
+        os.rmdir(mnt)
+        os.rmdir(directory)
+        return {workload + (f" {mode}" if mode else ""): {"why": done.stderr.strip()} for workload, mode, _ in WORKLOADS}
     node = done.stdout.strip()
     names = {"node": node, "flash": os.path.join(directory, "flash"), "mnt": mnt, "syncline": syncline}
     rows = {}

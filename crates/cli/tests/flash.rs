@@ -22,7 +22,7 @@ impl Serving {
     fn start(arguments: &[&str]) -> (Serving, String) {
         let dir = scratch();
         let path = dir.path().to_str().unwrap().to_owned();
-        let mut all = vec!["flash", "serve", "nexus7-emmc", &path];
+        let mut all = vec!["flash", "serve", "nexus7-emmc:streams=4", &path];
         all.extend(arguments);
         let said = done(&all);
         (Serving(dir), said.trim().to_owned())

@@ -80,7 +80,7 @@ fn serve(args: &FlashServe) -> Result<()> {
 
 /// The device: contents in memory or a file, times of the profile, power that can be cut.
 fn device(args: &FlashServe) -> Result<Arc<NandDevice>> {
-    let profile = Profile::by_name(&args.profile)?;
+    let profile = Profile::parse_spec(&args.profile, &|path| std::fs::read_to_string(path))?;
     let backing: Arc<dyn BlockDevice> = match &args.image {
         None => Arc::new(MemoryDevice::new(args.size)),
         Some(path) => Arc::new(FileDevice::open(path, FileOptions::default())?),
