@@ -37,8 +37,13 @@ use syncline_jbd2::{Fate, InPlace, JournalError, Member};
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
 /// disk, lie in one piece and are seldom written again, so a copy in the log costs more than the
-/// second flush that putting them in place costs (128 KiB are 3 to 10 ms on eMMC, a flush 0.1 to 5).
+/// second flush that putting them in place costs (128 KiB are 3 to 10 ms on eMMC, a flush 0.1 to
+/// 5).
 const STREAM_BYTES: usize = 128 * 1024;
+
+/// Bytes of consecutive changed blocks from which on they go in place although they have a place
+/// already: the device takes such a run in one piece, and writing it twice costs more than a flush.
+const RUN_BYTES: usize = 256 * 1024;
 
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
@@ -95,9 +100,10 @@ impl Inner {
         let (size, mut batch) = {
             let st = inode.state.read();
             let mut tree = inode.pages.lock();
-            let (pages, fresh) = tree.sync_dirty_in(from, range.end);
+            let (pages, fresh, consecutive) = tree.sync_dirty_in(from, range.end);
             if pages > self.options.eager_threshold as usize
                 || fresh * self.block_size() >= STREAM_BYTES
+                || consecutive && pages * self.block_size() >= RUN_BYTES
             {
                 return Ok(false);
             }

@@ -428,10 +428,11 @@ impl PageTree {
         self.chunks.values().any(|chunk| chunk.dirty & !chunk.sync_dirty != 0)
     }
 
-    /// Pages of `from..to` that an eager sync has to log, and how many of them have no block on disk
-    /// yet.
-    pub fn sync_dirty_in(&self, from: u64, to: u64) -> (usize, usize) {
+    /// Pages of `from..to` that an eager sync has to log, how many of them have no block on disk
+    /// yet, and whether they are consecutive.
+    pub fn sync_dirty_in(&self, from: u64, to: u64) -> (usize, usize, bool) {
         let (mut pages, mut fresh) = (0, 0);
+        let (mut first, mut last) = (None, 0);
         for (&number, chunk) in self.chunks.range(from / CHUNK..) {
             if number * CHUNK >= to {
                 break;
@@ -439,8 +440,12 @@ impl PageTree {
             let due = chunk.sync_dirty & chunk.dirty & mask(number, from, to);
             pages += due.count_ones() as usize;
             fresh += (due & chunk.delalloc).count_ones() as usize;
+            if due != 0 {
+                first = first.or(Some(number * CHUNK + u64::from(due.trailing_zeros())));
+                last = number * CHUNK + u64::from(CHUNK as u32 - 1 - due.leading_zeros());
+            }
         }
-        (pages, fresh)
+        (pages, fresh, first.is_some_and(|first| last - first + 1 == pages as u64))
     }
 
     /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
