@@ -78,6 +78,13 @@ fn killed_at_random_moments(options: &str, seed: u64) {
             m.kill_serving();
             stop.store(true, Ordering::Relaxed);
         });
+        if kill == 0 {
+            let again = [OsStr::new("mount"), m.image.path().as_os_str(), m.dir.as_os_str()];
+            let said = support::refused(1, &again);
+            // By then the kernel may still show the directory as it remembers it.
+            let dead = said.contains("is still there; run `syncline umount");
+            assert!(dead || said.contains("already mounted on"), "{said}");
+        }
         m.bury();
         m.recoverable().unwrap_or_else(|said| panic!("seed {seed}, kill {kill}: {said}"));
         m.mount(options);

@@ -32,6 +32,9 @@ const FINISH_WAIT: Duration = Duration::from_secs(30);
 /// How often signals and the end of the mount are looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// What a FUSE mount without its process answers.
+const ENOTCONN: i32 = 107;
+
 /// EWOULDBLOCK of the lock, EBUSY of a block device.
 const IN_USE: [i32; 2] = [11, 16];
 
@@ -40,9 +43,17 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     let options = FuseOptions::parse(&args.options)?;
     let image = absolute(&args.image)?;
     let dir = absolute(&args.dir)?;
-    if !dir.is_dir() {
-        let text = format!("{}: not a directory; give an empty directory", dir.display());
-        return Err(Failure::Failed(text));
+    match std::fs::metadata(&dir) {
+        Ok(meta) if meta.is_dir() => {}
+        Err(err) if err.raw_os_error() == Some(ENOTCONN) => {
+            let what = "the mount of a process that died is still there";
+            let text = format!("{0}: {what}; run `syncline umount {0}`", dir.display());
+            return Err(Failure::Failed(text));
+        }
+        _ => {
+            let text = format!("{}: not a directory; give an empty directory", dir.display());
+            return Err(Failure::Failed(text));
+        }
     }
     if args.foreground || args.served {
         return serve(args, options, &image, &dir);
@@ -166,7 +177,7 @@ fn ending(image: &Path) -> bool {
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let own = process.file_name().to_str() == Some(&std::process::id().to_string());
         let is = |word: &str| words.contains(&word.as_bytes());
-        !own && is("mount") && is("--served") && image.to_str().is_some_and(is)
+        !own && is("mount") && image.to_str().is_some_and(is)
     })
 }
 
