@@ -22,6 +22,13 @@ const READY: &str = "SYNCLINE_READY";
 /// What asks glibc (2.35 and later) for transparent huge pages; a heap that the caller chose stays.
 const HEAP: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
+/// Asks for the heap that a process with a page cache wants.
+pub(crate) fn with_huge_pages(command: &mut Command) {
+    if std::env::var_os(HEAP.0).is_none() {
+        command.env(HEAP.0, HEAP.1);
+    }
+}
+
 /// Whether this process is the one that stays in the background.
 pub(crate) fn is_child() -> bool {
     std::env::var_os(READY).is_some()
@@ -37,9 +44,7 @@ pub(crate) fn start() -> Result<String> {
     };
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     command.args(std::env::args_os().skip(1)).env(READY, "1");
-    if std::env::var_os(HEAP.0).is_none() {
-        command.env(HEAP.0, HEAP.1);
-    }
+    with_huge_pages(&mut command);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(failed)?;
     let mut line = String::new();

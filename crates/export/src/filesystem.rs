@@ -101,8 +101,8 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Writes whole sectors; with `sync` they are durable on return: a FUA write where the device has
-    /// that, else a flush after it.
+    /// Writes whole sectors; with `sync` they are durable on return: a FUA write where the device
+    /// has that, else a flush after it.
     fn write_device(&self, offset: u64, data: &[u8], sync: bool) -> Result<u32, Errno> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         if end > self.export.device.geometry().size_bytes {

@@ -13,8 +13,9 @@
 //! - A read or write of the file is one device request of the same size (the kernel cuts at 1 MiB,
 //!   and at 256 pages of the caller's buffer); nothing is cached here or in the kernel
 //!   (`FOPEN_DIRECT_IO`), so the latency is the device's.
-//! - `fsync` and `fdatasync` of the file are one `Flush` and return after it. `O_SYNC` and `O_DSYNC`
-//!   writes are FUA writes, or a write and a flush where the device has no FUA. A punched hole is a discard.
+//! - `fsync` and `fdatasync` of the file are one `Flush` and return after it. `O_SYNC` and
+//!   `O_DSYNC` writes are FUA writes, or a write and a flush where the device has no FUA. A punched
+//!   hole is a discard.
 //! - A device error is `EIO`, never a short success.
 //!
 //! Assumptions: callers keep to whole sectors of 512 bytes, as with `O_DIRECT` on a disk; other

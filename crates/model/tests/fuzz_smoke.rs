@@ -64,11 +64,12 @@ struct Seed {
     targets: Vec<(u64, u64)>,
 }
 
-fn populate(spec: &ImageSpec, clean: bool) -> (MemoryDevice, Vec<(u64, u64, Kind)>) {
+fn populate(spec: &ImageSpec, clean: bool, options: &str) -> (MemoryDevice, Vec<(u64, u64, Kind)>) {
     let base = MemoryDevice::load(mkfs(spec).path()).unwrap();
     let device = Arc::new(CrashDevice::new(&base, CrashOptions::default()));
     let clock = Arc::new(VirtualClock::default());
-    let volume = Volume::mount(device.clone(), clock, MountOptions::default()).unwrap();
+    let volume =
+        Volume::mount(device.clone(), clock, MountOptions::parse(options).unwrap()).unwrap();
     let options = TreeOptions { names: 400, root: true, ..TreeOptions::default() };
     apply(&gen_tree(5, options), &mut VolumeTree::new(volume.clone())).unwrap();
     if clean {
@@ -92,7 +93,7 @@ fn populate(spec: &ImageSpec, clean: bool) -> (MemoryDevice, Vec<(u64, u64, Kind
     (device.live_image(), written)
 }
 
-fn seeds(features: &str, block_size_bytes: u32, journal: bool) -> Seed {
+fn seeds(features: &str, block_size_bytes: u32, journal: bool, options: &str) -> Seed {
     let spec = ImageSpec {
         block_size_bytes,
         features: features.to_owned(),
@@ -100,7 +101,7 @@ fn seeds(features: &str, block_size_bytes: u32, journal: bool) -> Seed {
         inode_count: Some(1024),
         ..ImageSpec::with_size(48 << 20)
     };
-    let (image, written) = populate(&spec, !journal);
+    let (image, written) = populate(&spec, !journal, options);
     let wanted = |kind: Kind| if journal { kind == Kind::Journal } else { kind == Kind::Metadata };
     let written = written.into_iter().filter(|w| wanted(w.2)).map(|w| (w.0, w.1));
     let mut targets: Vec<(u64, u64)> = written.collect();
@@ -260,7 +261,9 @@ fn fuzz(name: &str, features: &str, block_size_bytes: u32, journal: bool) {
     if !require(name, &[Need::E2fsck]) {
         return;
     }
-    let seed = seeds(features, block_size_bytes, journal);
+    // Both formats of the log: checksums v3 or none, and v1.
+    let seeds = ["sync=ordered", "sync=eager"]
+        .map(|options| seeds(features, block_size_bytes, journal, options));
     let only: Option<u64> =
         std::env::var("SYNCLINE_FUZZ_ONLY").ok().map(|text| text.parse().expect("a number"));
     let (start, limit) = (Instant::now(), fuzz_seconds());
@@ -273,7 +276,7 @@ fn fuzz(name: &str, features: &str, block_size_bytes: u32, journal: bool) {
             while done == 0 || (start.elapsed() < limit && only.is_none()) {
                 let number = current.load(Ordering::Relaxed);
                 began_ms.store(start.elapsed().as_millis() as u64, Ordering::Relaxed);
-                let image = mutate(&seed, number);
+                let image = mutate(&seeds[(number % 2) as usize], number);
                 let before = LIVE.load(Ordering::Relaxed);
                 PEAK.store(before, Ordering::Relaxed);
                 let result = catch_unwind(AssertUnwindSafe(|| exercise(&image, number)));

@@ -21,11 +21,11 @@ fn block(memory: &MemoryDevice, number: u64) -> Vec<u8> {
 }
 
 fn le(bytes: &[u8], at: usize) -> u64 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes")).into()
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a range of four is four long")).into()
 }
 
 fn be(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
+    u32::from_be_bytes(bytes[at..at + 4].try_into().expect("a range of four is four long"))
 }
 
 /// What the fixed blocks of the volume are. Assumes 64-byte descriptors, as mke2fs makes them.

@@ -75,6 +75,7 @@ fn in_background(args: &args::Mount, image: &Path, dir: &Path) -> Result<()> {
         command.arg("-o").arg(options);
     }
     command.arg("--").arg(image).arg(dir);
+    crate::daemon::with_huge_pages(&mut command);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = [0];
     let read = child.stdout.take().map_or(Ok(0), |mut out| out.read(&mut said));
