@@ -4,21 +4,25 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 18] = [
     "bench",
     "cat",
     "check",
     "completions",
     "cp",
     "devices",
+    "flash",
     "info",
     "ls",
     "man",
     "mkdir",
+    "mount",
     "mv",
     "recover",
     "rm",
     "stat",
+    "status",
+    "umount",
 ];
 
 #[test]

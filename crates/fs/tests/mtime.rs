@@ -224,14 +224,21 @@ fn reads_cost_what_atime_makes_them_cost() {
         counted.bed.wait_ms(4);
         counted.volume.read(&counted.file, 0, &mut [0; 4096]).expect("read");
     };
-    for (atime, expected) in [("noatime", 4), ("relatime", 4), ("strictatime", 16)] {
-        let counted = Counted::new(&format!("mtime_update=100,{atime}"));
+    for (options, expected) in [
+        ("sync=ordered,noatime", 4),
+        ("sync=ordered,relatime", 4),
+        ("sync=ordered,strictatime", 16),
+        ("sync=eager,noatime", 12),
+        ("sync=eager,relatime", 12),
+        ("sync=eager,strictatime", 16),
+    ] {
+        let counted = Counted::new(&format!("mtime_update=100,{options}"));
         // The first read after a change moves the atime of relatime; the second one does not.
         read(&counted);
         counted.volume.fsync(&counted.file, false).expect("fsync");
         read(&counted);
         let (_, kib, _) = counted.overwrite_and_sync();
-        assert_eq!(kib, expected, "{atime}");
+        assert_eq!(kib, expected, "{options}");
         counted.done();
     }
 }
