@@ -84,6 +84,9 @@ impl Volume {
             return Err(FsError::NotSupported("unwritten blocks need extents".into()));
         }
         let span = vol.span(offset, end)?;
+        if !matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize) {
+            vol.settle_size(inode)?;
+        }
         match mode {
             FallocateMode::PunchHole => vol.punch_hole(inode, &span),
             FallocateMode::Allocate | FallocateMode::KeepSize => {
@@ -110,6 +113,16 @@ impl Inner {
             whole: (block(offset.div_ceil(block_size))?, block(end / block_size)?),
             touched: (block(offset / block_size)?, block(end.div_ceil(block_size))?),
         })
+    }
+
+    /// Writes delayed data back if the size on disk waits for it. What drops such pages would
+    /// leave nothing that raises that size, and a later fsync would not keep it
+    /// (`ext4_punch_hole` writes the pages first, too).
+    fn settle_size(&self, inode: &Inode) -> Result<()> {
+        match self.first_unreached_block(inode) {
+            u64::MAX => Ok(()),
+            from => self.write_back(inode, from, u64::MAX, false).map(drop),
+        }
     }
 
     /// Times, and the new size if the file grows.

@@ -129,12 +129,12 @@ impl Inner {
         }
     }
 
-    /// An empty directory lost its name.
+    /// An empty directory lost its name. Its contents did not change, so its mtime stays
+    /// (`ext4_rmdir`).
     pub(crate) fn drop_dir(&self, h: &mut Handle, inode: &Inode) -> Result<()> {
         let mut st = inode.state.write();
         st.raw.i_links_count = 0;
-        let now = self.now();
-        namei::touch_dir(&mut st, now);
+        st.raw.i_ctime = self.now();
         self.orphan_add(h, inode, &mut st)
     }
 }
