@@ -1,0 +1,165 @@
+//! Writes a trace file, a row group at a time.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use parquet::basic::{Compression, ZstdLevel};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use rustc_hash::FxHashMap;
+
+use super::{
+    COLUMNS, Field, KEY_KIND, KEY_SOURCE, KEY_VERSION, ROWS_PER_GROUP, VERSION, failed, schema,
+};
+use crate::error::Result;
+use crate::model::{Header, NameId, Names, Record, Sink};
+
+/// Writes records to a trace file. Without [`TraceWriter::finish`] the file has no footer and no
+/// reader takes it: write under another name and rename.
+pub struct TraceWriter<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    pending: Vec<Record>,
+    columns: Buffers,
+    records: u64,
+}
+
+/// Values of one column on their way, kept to be used again.
+#[derive(Default)]
+struct Buffers {
+    levels: Vec<i16>,
+    numbers: Vec<i64>,
+    texts: Vec<ByteArray>,
+    bits: Vec<bool>,
+    /// Bytes of the names seen in this row group, shared between the rows.
+    names: FxHashMap<NameId, ByteArray>,
+}
+
+impl<W: Write + Send> TraceWriter<W> {
+    /// Begins a file.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn new(out: W, header: &Header) -> Result<TraceWriter<W>> {
+        let level = ZstdLevel::try_new(3).map_err(failed)?;
+        let keys = [
+            (KEY_VERSION, VERSION),
+            (KEY_KIND, header.kind.name()),
+            (KEY_SOURCE, header.source.as_str()),
+        ];
+        let keys = keys.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
+        let properties = WriterProperties::builder()
+            .set_created_by(concat!("syncline ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_compression(Compression::ZSTD(level))
+            .set_statistics_enabled(EnabledStatistics::None)
+            .set_offset_index_disabled(true)
+            .set_key_value_metadata(Some(keys.to_vec()))
+            .build();
+        let file = SerializedFileWriter::new(out, schema()?, Arc::new(properties));
+        Ok(TraceWriter {
+            file: file.map_err(failed)?,
+            pending: Vec::new(),
+            columns: Buffers::default(),
+            records: 0,
+        })
+    }
+
+    /// Records taken so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Ends the file, and gives back what it was written to.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn finish(mut self, names: &Names) -> Result<W> {
+        self.write_group(names)?;
+        self.file.into_inner().map_err(failed)
+    }
+
+    fn write_group(&mut self, names: &Names) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut group = self.file.next_row_group().map_err(failed)?;
+        for column in &COLUMNS {
+            let Some(mut writer) = group.next_column().map_err(failed)? else { break };
+            self.columns.fill(&column.field, &self.pending, names);
+            self.columns.write(&column.field, &mut writer).map_err(failed)?;
+            writer.close().map_err(failed)?;
+        }
+        group.close().map_err(failed)?;
+        self.pending.clear();
+        self.columns.names.clear();
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> Sink for TraceWriter<W> {
+    fn record(&mut self, names: &Names, record: &Record) -> Result<()> {
+        record.check()?;
+        self.pending.push(*record);
+        self.records += 1;
+        if self.pending.len() == ROWS_PER_GROUP {
+            self.write_group(names)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number that [`Record::check`] has seen.
+fn stored(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Buffers {
+    fn fill(&mut self, field: &Field, records: &[Record], names: &Names) {
+        self.levels.clear();
+        self.numbers.clear();
+        self.texts.clear();
+        self.bits.clear();
+        for record in records {
+            let there = match field {
+                Field::Number(get, _) => keep(&mut self.numbers, get(record).map(stored)),
+                Field::Signed(get, _) => keep(&mut self.numbers, get(record)),
+                Field::Name(get, _) => {
+                    let id = get(record);
+                    let text = id.is_some().then(|| {
+                        let new = || ByteArray::from(names.get(id));
+                        self.names.entry(id).or_insert_with(new).clone()
+                    });
+                    keep(&mut self.texts, text)
+                }
+                Field::Word(get, _) => keep(&mut self.texts, get(record).map(ByteArray::from)),
+                Field::Flag(flag) => keep(&mut self.bits, record.flags.has(*flag).then_some(true)),
+            };
+            self.levels.push(i16::from(there));
+        }
+    }
+
+    fn write(
+        &self,
+        field: &Field,
+        writer: &mut SerializedColumnWriter<'_>,
+    ) -> parquet::errors::Result<()> {
+        let levels = Some(self.levels.as_slice());
+        match field {
+            Field::Number(..) | Field::Signed(..) => {
+                writer.typed::<Int64Type>().write_batch(&self.numbers, levels, None)?
+            }
+            Field::Name(..) | Field::Word(..) => {
+                writer.typed::<ByteArrayType>().write_batch(&self.texts, levels, None)?
+            }
+            Field::Flag(_) => writer.typed::<BoolType>().write_batch(&self.bits, levels, None)?,
+        };
+        Ok(())
+    }
+}
+
+fn keep<T>(list: &mut Vec<T>, value: Option<T>) -> bool {
+    let there = value.is_some();
+    list.extend(value);
+    there
+}

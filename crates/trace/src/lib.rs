@@ -1,0 +1,30 @@
+//! Traces of storage activity: one model, one file format, readers and writers of others' formats.
+//!
+//! ```text
+//!   strace, ftrace, MobiGen, fio iolog, blktrace, blkparse, CSVs ...      bytes of any size
+//!        |  import: detected by content, gzip and zstd transparent
+//!        v
+//!   Record + Names                the model: system calls, pages or block requests
+//!        |            |
+//!   TraceWriter   Statistics, export::*
+//!        v
+//!   *.trace (Parquet)  ──  TraceReader ──> Record + Names
+//! ```
+//!
+//! Promises
+//! - Everything streams: memory is bounded by a row group ([`ROWS_PER_GROUP`] records) and the
+//!   distinct names of a trace, whatever its length.
+//! - No input makes it panic: what is no trace is [`TraceError::Corrupt`] or a counted bad line.
+//! - Nothing in here opens files or reads a clock: bytes come in and go out through the caller.
+//!
+//! The format is described in `docs/FORMAT.md`. Tests: `tests/it`.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod format;
+mod model;
+
+pub use error::{Result, TraceError};
+pub use format::{MAGIC, ROWS_PER_GROUP, TraceReader, TraceWriter};
+pub use model::{Flags, Header, NameId, Names, Op, Origin, Record, Sink, TraceKind};

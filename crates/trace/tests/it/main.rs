@@ -1,0 +1,3 @@
+//! Everything of this crate through its public functions.
+
+mod format;
