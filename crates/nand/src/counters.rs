@@ -39,8 +39,14 @@ pub struct Counters {
     pub gc_copies: u64,
     /// Superblocks collected.
     pub gc_runs: u64,
-    /// Units copied to complete the clusters of closed streams.
+    /// Units copied by merges, and to complete the clusters of closed streams.
     pub merge_copies: u64,
+    /// Merges in which a log or replacement block became the data block as it was.
+    pub switch_merges: u64,
+    /// Merges in which it did after missing units were copied into it.
+    pub partial_merges: u64,
+    /// Merges that copied all units of a superblock into a fresh one.
+    pub full_merges: u64,
     /// Writes that opened a stream.
     pub stream_opens: u64,
     /// Streams closed to make room for another.
@@ -69,7 +75,8 @@ impl Counters {
         difference!(self, earlier;
             reads, writes, flushes, discards, read_bytes, written_bytes, host_units,
             coalesced_units, page_programs, programmed_bytes, padded_units, page_reads, rmw_reads,
-            gc_copies, gc_runs, merge_copies, stream_opens, stream_closes, map_reads,
+            gc_copies, gc_runs, merge_copies, switch_merges,
+            partial_merges, full_merges, stream_opens, stream_closes, map_reads,
             map_programs, erases, map_erases, discarded_units,
         )
     }

@@ -50,6 +50,15 @@ impl Flash {
         self.schedule.program(page, ready_ns)
     }
 
+    /// Reads `pages` pages and programs them elsewhere, spread evenly over the dies; returns when
+    /// all are done.
+    pub fn copy(&mut self, pages: u32, at_ns: u64) -> u64 {
+        self.counters.page_reads += u64::from(pages);
+        self.counters.page_programs += u64::from(pages);
+        self.counters.programmed_bytes += u64::from(pages) * self.layout.page_bytes();
+        self.schedule.copy(pages, at_ns)
+    }
+
     /// Erases a superblock; returns when it is done.
     pub fn erase(&mut self, block: u32, at_ns: u64) -> u64 {
         self.counters.erases += 1;

@@ -21,6 +21,8 @@ pub trait VictimPolicy: Send {
     fn invalidated(&mut self, block: u32, valid: u32);
     /// Takes the next victim out.
     fn pick(&mut self) -> Option<u32>;
+    /// Bytes of its tables.
+    fn memory_bytes(&self) -> u64;
 }
 
 const NONE: u32 = u32::MAX;
@@ -105,6 +107,10 @@ impl VictimPolicy for Greedy {
         }
         self.lowest = self.head.len() as u32 - 1;
         None
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.head.len() + self.tail.len() + 3 * self.next.len()) as u64 * 4
     }
 }
 

@@ -6,7 +6,7 @@
 //!   +-----------v-------------------------------------------------v-------------------------+
 //!   | NandDevice   contents in a backing device, time in a Clock, power cuts                |
 //!   |  Simulator   queue (depth 1: one command at a time) + command time                    |
-//!   |   +--------------------------- Ftl: ftl/page_map.rs ------------------------------+   |
+//!   |   +------- Ftl, one file a scheme in ftl/; here page_map.rs ----------------------+   |
 //!   |   | StreamTable --> frontier of stream 0  open page | WriteCache | programmed     |   |
 //!   |   |  few runs   --> frontier of stream 1  held units| in flight  |  pages         |   |
 //!   |   |  kept going --> frontier of the collector         VictimPolicy: greedy        |   |
@@ -25,15 +25,16 @@
 //! by copying, pads its page and writes its map. That, not the random place by itself, is why small
 //! random writes are slow. Maps are cached by segment. When free superblocks run out the one with
 //! fewest valid units is copied and erased while the host waits. A flush drains the buffer and adds
-//! the controller's own time. Everything is integer nanoseconds and seeded: equal requests give
-//! equal times, counts and wear on every machine.
+//! the controller's own time. Cheaper controllers map whole superblocks and keep a few log blocks:
+//! BAST, FAST and block mapping, with merges counted by kind ([`ftl`]). Everything is integer
+//! nanoseconds and seeded: equal requests give equal times, counts and wear on every machine.
 //!
 //! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection, static wear
 //! levelling, SLC regions. Preconditioning is [`NandDevice::precondition`]; a new device is fresh.
 //!
 //! Tested in `tests/ftl.rs` (invariants, published write amplification, streams, determinism),
-//! `tests/device.rs` (contents, flush, cuts), `tests/profiles.rs` and `tests/nexus7.rs`
-//! (calibration).
+//! `tests/schemes` (merges by hand and against plain models), `tests/device.rs` (contents, flush,
+//! cuts), `tests/profiles.rs` and `tests/nexus7.rs` (calibration).
 
 #![forbid(unsafe_code)]
 

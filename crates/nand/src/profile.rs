@@ -30,6 +30,19 @@ const BUILT_IN: &[(&str, &str)] = &[
 pub enum Mapping {
     /// Any unit anywhere: [`crate::ftl::PageMap`].
     Page,
+    /// Superblocks, and log blocks that belong to one superblock each.
+    Bast,
+    /// Superblocks, and log blocks shared by all.
+    Fast,
+    /// Superblocks that are replaced as a whole.
+    Block,
+}
+
+impl Mapping {
+    /// Whether data blocks hold one superblock of the address space each.
+    pub fn by_superblock(self) -> bool {
+        matches!(self, Mapping::Bast | Mapping::Fast | Mapping::Block)
+    }
 }
 
 /// How victims are chosen.
@@ -48,6 +61,9 @@ pub struct FtlParameters {
     pub mapping: Mapping,
     /// Victim policy.
     pub victims: Victims,
+    /// Log superblocks of `bast` and `fast` (of `fast` besides the sequential one), or open
+    /// replacements of `block`, 1 to 4096. `page` has none and ignores it.
+    pub log_blocks: u32,
     /// Sequential runs kept going at once, 1 to 1024.
     pub streams: u32,
     /// A write this far behind the end of a run still continues it, KiB.
@@ -57,7 +73,7 @@ pub struct FtlParameters {
     pub merge_kib: u32,
     /// Map pages programmed when a run is closed, 0 to 64.
     pub close_map_programs: u32,
-    /// Further work of the controller when a run is closed, microseconds.
+    /// Further work of the controller when a run is closed or a merge is done, microseconds.
     pub close_us: u32,
     /// Address space that one map page covers, KiB; a multiple of the map unit.
     pub map_segment_kib: u32,
@@ -209,6 +225,7 @@ impl Profile {
     pub fn validate(&self) -> Result<(), NandError> {
         self.geometry.validate()?;
         self.timing.validate()?;
+        check("log_blocks", self.ftl.log_blocks, 1, 4096)?;
         check("streams", self.ftl.streams, 1, 1024)?;
         check("stream_window_kib", self.ftl.stream_window_kib, 0, 1 << 20)?;
         check("close_map_programs", self.ftl.close_map_programs, 0, 64)?;
@@ -221,6 +238,14 @@ impl Profile {
         check("request_us", self.host.request_us, 0, 1_000_000)?;
         check("syscall_us", self.host.syscall_us, 0, 1_000_000)?;
         let unit = self.geometry.map_unit_kib;
+        let page_kib = self.geometry.page_bytes() / 1024;
+        if self.ftl.mapping.by_superblock() && u64::from(unit) != page_kib {
+            let reason = format!(
+                "{unit} is not the effective page of {page_kib} KiB, the unit of bast, fast and \
+                 block mapping"
+            );
+            return Err(NandError::BadValue { key: "map_unit_kib", reason });
+        }
         for (key, value) in
             [("merge_kib", self.ftl.merge_kib), ("map_segment_kib", self.ftl.map_segment_kib)]
         {
@@ -237,7 +262,12 @@ impl Profile {
     /// # Errors
     /// As [`Layout::new`].
     pub fn layout(&self, size_bytes: u64) -> Result<Layout, NandError> {
-        Layout::new(&self.geometry, size_bytes, self.ftl.streams + 1)
+        let frontiers = match self.ftl.mapping.by_superblock() {
+            // The log blocks and the sequential one of `fast`.
+            true => self.ftl.log_blocks + 1,
+            false => self.ftl.streams + 1,
+        };
+        Layout::new(&self.geometry, size_bytes, frontiers)
     }
 }
 

@@ -9,15 +9,12 @@
 //! bounds. Tested in `tests/ftl.rs`.
 
 use crate::NandError;
-use crate::buffer::FifoBuffer;
 use crate::counters::{Counters, Latencies, Report, Wear};
 use crate::flash::Flash;
-use crate::ftl::{CloseCost, Ftl, MapCache, PageMap, Span};
-use crate::gc::{Greedy, VictimPolicy};
+use crate::ftl::{Ftl, Span, build};
 use crate::geometry::Layout;
-use crate::profile::{Mapping, Profile, Victims};
+use crate::profile::Profile;
 use crate::rng::SplitMix64;
-use crate::streams::StreamTable;
 
 /// Bytes of the writes that fill the device before it is aged.
 const FILL_BYTES: u64 = 512 * 1024;
@@ -203,6 +200,17 @@ impl Simulator {
         self.latencies.iter_mut().for_each(Latencies::reset);
     }
 
+    /// Where the newest copy of a map unit is, as the number of a flash unit; `None`: unmapped, or
+    /// only in the write buffer.
+    pub fn locate(&self, unit: u32) -> Option<u32> {
+        self.ftl.locate(unit)
+    }
+
+    /// Bytes of all tables of the model, whatever the backlog; latency histograms not counted.
+    pub fn memory_bytes(&self) -> u64 {
+        self.ftl.memory_bytes() + self.flash.erases().len() as u64 * 4
+    }
+
     /// Checks every invariant of the mapping by a full scan.
     ///
     /// # Errors
@@ -233,27 +241,5 @@ impl Simulator {
         // Nothing lies behind the end of the device, so its last unit needs no read-modify-write.
         span.tail_partial &= end != self.size_bytes;
         Some(span)
-    }
-}
-
-fn build(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
-    let (f, unit_kib) = (&profile.ftl, profile.geometry.map_unit_kib);
-    let victims: Box<dyn VictimPolicy> = match f.victims {
-        Victims::Greedy => Box::new(Greedy::new(layout.blocks, layout.units_per_block)),
-    };
-    let streams = StreamTable::new(f.streams, u64::from(f.stream_window_kib) * 2);
-    let segment_units = f.map_segment_kib / unit_kib;
-    let map = MapCache::new(layout.host_units, segment_units, f.map_cache_segments);
-    // Without a volatile cache there is still the page register of each frontier.
-    let registers = (f.streams + 1) * layout.units_per_page;
-    let capacity = (profile.buffer.buffer_kib / unit_kib).max(registers);
-    let cache = Box::new(FifoBuffer::new(capacity));
-    let close = CloseCost {
-        cluster_units: f.merge_kib / unit_kib,
-        map_programs: f.close_map_programs,
-        close_ns: u64::from(f.close_us) * 1000,
-    };
-    match f.mapping {
-        Mapping::Page => Box::new(PageMap::new(layout, streams, map, victims, cache, close)),
     }
 }

@@ -115,6 +115,24 @@ impl Schedule {
         self.die_free_ns[die]
     }
 
+    /// Copies `pages` pages, as many on each die; returns when the last is in the cells. In one
+    /// step: each die reads, sends, receives and programs one page after the other, and each
+    /// channel carries the transfers of its dies.
+    pub fn copy(&mut self, pages: u32, at_ns: u64) -> u64 {
+        if pages == 0 {
+            return at_ns;
+        }
+        let start = self.die_free_ns.iter().copied().fold(at_ns, u64::max);
+        let transfers = 2 * self.page_transfer_ns;
+        let each = u64::from(pages).div_ceil(self.die_free_ns.len() as u64);
+        let carried = u64::from(pages).div_ceil(self.channel_free_ns.len() as u64);
+        let dies_ns = each * (self.read_ns + self.program_ns + transfers);
+        let done = start + dies_ns.max(carried * transfers);
+        self.die_free_ns.fill(done);
+        self.channel_free_ns.fill(done);
+        done
+    }
+
     /// Erases a superblock on all dies; returns when all are done.
     pub fn erase(&mut self, at_ns: u64) -> u64 {
         let mut done = at_ns;
@@ -179,6 +197,17 @@ mod tests {
         let programmed = s.program(0, 0);
         assert_eq!(s.read(1, 4096, 200_000), 200_000 + 50_000 + 102_400);
         assert_eq!(s.read(2, 4096, 200_000), programmed + 50_000 + 102_400);
+    }
+
+    #[test]
+    fn copies_are_limited_by_the_dies_or_by_the_channel() {
+        let mut s = schedule(1, 2);
+        s.program(0, 0);
+        // Two on each die, after the program: read, two transfers, program.
+        assert_eq!(s.copy(4, 0), 1_002_400 + 2 * (50_000 + 2 * 102_400 + 900_000));
+        let mut s = schedule(1, 32);
+        assert_eq!(s.copy(32, 7), 7 + 32 * 2 * 102_400);
+        assert_eq!(s.copy(0, 5), 5);
     }
 
     #[test]

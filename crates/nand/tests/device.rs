@@ -139,6 +139,9 @@ proptest! {
             "nexus7-emmc:pages_per_block=8,planes=4,fua=true,streams=5",
             "nexus7-emmc:buffer_kib=0,pages_per_block=8",
             "generic-emmc:pages_per_block=8,map_unit_kib=16",
+            "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=bast,log_blocks=2",
+            "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=fast,buffer_kib=0",
+            "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=block,buffer_kib=64",
         ]),
     ) {
         run(spec, &steps);

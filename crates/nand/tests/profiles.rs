@@ -67,6 +67,8 @@ fn bad_overrides() {
         ("nexus7-emmc:merge_kib=6", "merge_kib"),
         ("nexus7-emmc:map_segment_kib=6", "map_segment_kib"),
         ("nexus7-emmc:map_unit_kib=3", "map_unit_kib"),
+        ("nexus7-emmc:mapping=bast", "map_unit_kib"),
+        ("nexus7-emmc:log_blocks=0", "log_blocks"),
         ("nexus7-emmc:bus_mb_per_s=0", "bus_mb_per_s"),
         ("nexus7-emmc:queue_depth=0", "queue_depth"),
     ] {

@@ -6,11 +6,10 @@
 //! ```
 //!
 //! A miss reads the map page from flash; the evicted segment is programmed if it was changed. Least
-//! recently used, a doubly linked list in flat arrays: 9 bytes a segment. Tested here.
+//! recently used: 9 bytes a segment. Tested here.
 
+use super::lru::Lru;
 use crate::flash::Flash;
-
-const NONE: u32 = u32::MAX;
 
 /// Which map segments are in RAM.
 #[derive(Clone, Debug)]
@@ -19,10 +18,7 @@ pub struct MapCache {
     segment_units: u32,
     capacity: u32,
     used: u32,
-    newest: u32,
-    oldest: u32,
-    newer: Vec<u32>,
-    older: Vec<u32>,
+    recent: Lru,
     state: Vec<State>,
 }
 
@@ -43,10 +39,7 @@ impl MapCache {
             segment_units: if all { 0 } else { segment_units },
             capacity,
             used: 0,
-            newest: NONE,
-            oldest: NONE,
-            newer: vec![NONE; segments],
-            older: vec![NONE; segments],
+            recent: Lru::new(segments),
             state: vec![State::Out; segments],
         }
     }
@@ -66,10 +59,9 @@ impl MapCache {
             at_ns = flash.map_read(segment, at_ns);
             self.used += 1;
             self.state[s] = State::Clean;
-            self.push(segment);
-        } else if self.newest != segment {
-            self.unlink(segment);
-            self.push(segment);
+            self.recent.push(segment);
+        } else {
+            self.recent.used(segment);
         }
         if dirty {
             self.state[s] = State::Dirty;
@@ -85,37 +77,17 @@ impl MapCache {
         }
     }
 
+    /// Bytes of its tables.
+    pub fn memory_bytes(&self) -> u64 {
+        self.state.len() as u64 + self.recent.memory_bytes()
+    }
+
     fn evict(&mut self, at_ns: u64, flash: &mut Flash) -> u64 {
-        let victim = self.oldest;
-        if victim == NONE {
-            return at_ns;
-        }
-        self.unlink(victim);
+        let Some(victim) = self.recent.oldest() else { return at_ns };
+        self.recent.unlink(victim);
         self.used -= 1;
         let was = std::mem::replace(&mut self.state[victim as usize], State::Out);
         if was == State::Dirty { flash.map_program(at_ns) } else { at_ns }
-    }
-
-    fn push(&mut self, segment: u32) {
-        self.older[segment as usize] = self.newest;
-        self.newer[segment as usize] = NONE;
-        match self.newest {
-            NONE => self.oldest = segment,
-            n => self.newer[n as usize] = segment,
-        }
-        self.newest = segment;
-    }
-
-    fn unlink(&mut self, segment: u32) {
-        let (newer, older) = (self.newer[segment as usize], self.older[segment as usize]);
-        match newer {
-            NONE => self.newest = older,
-            n => self.older[n as usize] = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            o => self.newer[o as usize] = newer,
-        }
     }
 }
 

@@ -1,12 +1,27 @@
 //! Mapping schemes. One file each behind [`Ftl`]; which one a device has is a line of its profile.
 //!
+//! | `mapping =` | file | a unit can be | other writes |
+//! |---|---|---|---|
+//! | `page` | `page_map` | anywhere | superblocks are collected |
+//! | `bast` | `bast` | at its place or in its superblock's log block | log block merged |
+//! | `fast` | `fast` | at its place or in the log blocks of all | all of a log block merged |
+//! | `block` | `block_map` | at its place | superblock replaced as a whole |
+//!
 //! A scheme decides where units go, when pages are programmed and what is collected. It has no
 //! contents and no clock: times come in with the call, and every flash operation goes through
 //! [`Flash`]. All state is integers, so that equal requests give equal results everywhere.
 
+mod bast;
+mod bits;
+mod block_map;
+mod build;
+mod fast;
+mod hybrid;
+mod lru;
 mod map_cache;
 mod page_map;
 
+pub(crate) use build::build;
 pub use map_cache::MapCache;
 pub use page_map::{CloseCost, PageMap};
 
@@ -45,6 +60,18 @@ impl Span {
         }
     }
 
+    /// Sectors of the `i`-th unit that the span covers, counted from the begin of that unit of
+    /// `unit_sectors`: first, and the one after the last.
+    pub fn within(&self, i: u32, unit_sectors: u64) -> (u64, u64) {
+        let base = (u64::from(self.unit) + u64::from(i)) * unit_sectors;
+        let end = if i + 1 == self.units && !self.tail_partial {
+            base + unit_sectors
+        } else {
+            (self.sector + self.sectors).min(base + unit_sectors)
+        };
+        (self.sector.max(base) - base, end - base)
+    }
+
     /// Whether the `i`-th unit of the span is covered in part only.
     pub fn partial(&self, i: u32) -> bool {
         (i == 0 && self.head_partial) || (i + 1 == self.units && self.tail_partial)
@@ -80,6 +107,13 @@ pub trait Ftl: Send {
 
     /// A power cut and restart: streams are closed, open pages are lost, the buffer is empty.
     fn power_cycle(&mut self);
+
+    /// Where the newest copy of a unit is, as the number of a flash unit; `None`: unmapped, or in
+    /// RAM only.
+    fn locate(&self, unit: u32) -> Option<u32>;
+
+    /// Bytes of the scheme's tables.
+    fn memory_bytes(&self) -> u64;
 
     /// Checks every invariant by a full scan: no lost unit, counts agree.
     ///

@@ -427,6 +427,15 @@ impl Ftl for PageMap {
         }
     }
 
+    fn locate(&self, unit: u32) -> Option<u32> {
+        self.l2p[unit as usize].checked_sub(1).filter(|p| !self.held(*p))
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let tables = self.l2p.len() + self.p2l.len() + 3 * self.valid.len();
+        tables as u64 * 4 + self.victims.memory_bytes() + self.map.memory_bytes()
+    }
+
     fn check(&self, flash: &Flash) -> Result<(), String> {
         let mut valid = vec![0u32; self.valid.len()];
         for (unit, &p) in self.l2p.iter().enumerate().filter(|(_, p)| **p != 0) {
