@@ -255,7 +255,8 @@ pub struct Recover {
 ///
 /// Options (-o) of the volume: sync=eager (usual) or sync=ordered, eager_threshold=PAGES, ro,
 /// noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS,
-/// errors=remount-ro or errors=continue, discard, policy=NAME, dirty_ratio=,
+/// errors=remount-ro or errors=continue, discard, policy=NAME, hot_zones=N, hot_zone_size=SIZE,
+/// hot=GLOB (file names beside those of databases, repeatable), dirty_ratio=,
 /// dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of the mount:
 /// allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N.
 ///

@@ -44,6 +44,8 @@ pub(crate) struct NewInode {
     pub(crate) mode: u16,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Whether its blocks will go to a hot zone; the inode then goes to that zone's flex group.
+    pub(crate) hot: bool,
 }
 
 impl Ialloc {
@@ -88,12 +90,15 @@ impl Inner {
     ) -> Result<InodeRef> {
         let is_dir = new.mode & disk::S_IFMT == disk::S_IFDIR;
         let home = self.geo.inode_group(parent.ino).ok_or(FsError::Stale)?;
-        for group in self.group_order(parent, is_dir)? {
+        for group in self.group_order(parent, is_dir, new.hot)? {
             let near = (group == home.0 && !is_dir).then_some(home.1);
             if let Some(ino) = self.take_inode(h, group, near, is_dir)? {
                 let raw = self.blank_inode(parent, new);
                 let mut inode = Inode::new(ino, raw, h.tid());
                 inode.state.get_mut().fresh = true;
+                if new.hot {
+                    inode.set_hot();
+                }
                 self.forget_inode(ino);
                 return Ok(self.insert_inode(Arc::new(inode)));
             }
@@ -128,7 +133,12 @@ impl Inner {
     }
 
     /// Groups in the order in which they are tried.
-    fn group_order(&self, parent: &Inode, is_dir: bool) -> Result<impl Iterator<Item = u32>> {
+    fn group_order(
+        &self,
+        parent: &Inode,
+        is_dir: bool,
+        hot: bool,
+    ) -> Result<impl Iterator<Item = u32>> {
         let count = self.geo.group_count;
         let (parent_group, _) = self.geo.inode_group(parent.ino).ok_or(FsError::Stale)?;
         let flex = self.geo.groups_per_flex.max(1);
@@ -136,6 +146,8 @@ impl Inner {
             || parent.state.read().raw.has_flag(flags::TOPDIR);
         let start = if is_dir && top {
             self.spread_group(parent_group)?
+        } else if hot {
+            self.balloc.hot_flex_start(parent_group)
         } else {
             parent_group - parent_group % flex
         };

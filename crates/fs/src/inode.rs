@@ -48,6 +48,8 @@ pub struct Inode {
     refs: AtomicU32,
     /// Blocks were allocated for it, so the allocator may keep more for it.
     pub(crate) may_have_window: AtomicBool,
+    /// Updated often: its blocks belong into a hot zone (`crate::hot`).
+    hot: AtomicBool,
 }
 
 /// The changeable part of an inode.
@@ -94,7 +96,18 @@ impl Inode {
             pages: Mutex::new(PageTree::new(ino)),
             refs: AtomicU32::new(0),
             may_have_window: AtomicBool::new(false),
+            hot: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the file is known to be updated often.
+    pub(crate) fn is_hot(&self) -> bool {
+        self.hot.load(Ordering::Relaxed)
+    }
+
+    /// The file is known to be updated often.
+    pub(crate) fn set_hot(&self) {
+        self.hot.store(true, Ordering::Relaxed);
     }
 
     /// References held by callers.

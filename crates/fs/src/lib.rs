@@ -23,6 +23,7 @@ mod extents;
 mod fallocate;
 mod file;
 mod group;
+mod hot;
 mod ialloc;
 mod icache;
 mod inode;

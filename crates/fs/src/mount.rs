@@ -24,6 +24,7 @@ use crate::dcache::Dcache;
 use crate::dir::live::DirConstants;
 use crate::error::{FsError, Result};
 use crate::extents::Mapping;
+use crate::hot::HotFiles;
 use crate::ialloc::Ialloc;
 use crate::icache::Icache;
 use crate::inode::InodeRef;
@@ -44,6 +45,8 @@ pub struct MountReport {
     pub blocks_replayed: u32,
     /// Orphans deleted or truncated.
     pub orphans: u32,
+    /// Bytes in hot zones; less than was asked for on a volume that is too small for them.
+    pub hot_zone_bytes: u64,
 }
 
 impl Volume {
@@ -97,6 +100,7 @@ impl Volume {
         let inner = build(dev, clock, options, sb)?;
         inner.open_for_writing()?;
         report.orphans = inner.process_orphans()?;
+        report.hot_zone_bytes = inner.balloc.zone_bytes();
         Ok((Volume(inner), report))
     }
 
@@ -166,7 +170,8 @@ fn build(
     let mut inner = Inner {
         csum: GroupCsum::new(&sb),
         csum_seed: sb.csum_seed(),
-        balloc: Balloc::new(&geo, &sb, &[], &options),
+        balloc: Balloc::new(&geo, &sb, (&[], None), &options),
+        hot: HotFiles::new(&options)?,
         ialloc: Ialloc::new(geo.group_count, 0, 0, seed),
         pages: PageCache::new(&options, geo.block_size)?,
         icache: Icache::new(options.cache_bytes / INODE_SHARE),
@@ -194,7 +199,8 @@ fn build(
         inodes += u64::from(desc.bg_free_inodes_count);
         dirs += u64::from(desc.bg_used_dirs_count);
     }
-    inner.balloc = Balloc::new(&inner.geo, &inner.sb.lock(), &blocks, &inner.options);
+    let zone = if inner.options.hot_zones > 0 { Some(inner.zone()?.clone()) } else { None };
+    inner.balloc = Balloc::new(&inner.geo, &inner.sb.lock(), (&blocks, zone), &inner.options);
     inner.ialloc = Ialloc::new(inner.geo.group_count, inodes, dirs, seed);
     Ok(Arc::new(inner))
 }

@@ -76,6 +76,13 @@ pub struct MountOptions {
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
     pub policy: String,
+    /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`);
+    /// none with 0 (hot-zones paper, section 2).
+    pub hot_zones: u32,
+    /// Size of each in bytes (`hot_zone_size=`).
+    pub hot_zone_size_bytes: u64,
+    /// File names that are hot beside those that are known (`hot=GLOB`, repeatable).
+    pub hot: Vec<String>,
 }
 
 impl Default for MountOptions {
@@ -99,6 +106,9 @@ impl Default for MountOptions {
             set_id_by_caller: false,
             discard: false,
             policy: "clock".into(),
+            hot_zones: 0,
+            hot_zone_size_bytes: 64 << 20,
+            hot: Vec::new(),
         }
     }
 }
@@ -127,6 +137,9 @@ const NAMES: &[&str] = &[
     "discard",
     "nodiscard",
     "policy",
+    "hot_zones",
+    "hot_zone_size",
+    "hot",
     "data",
     "writeback_preset",
 ];
@@ -185,6 +198,11 @@ impl MountOptions {
             ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
             ("writeback_preset", Some("android")) => self.set_writeback(200, 5),
             ("policy", Some(value)) => self.policy = value.to_owned(),
+            ("hot_zone_size", Some(value)) => self.hot_zone_size_bytes = size(item, value)?,
+            ("hot", Some(value)) => {
+                crate::hot::check_glob(value)?;
+                self.hot.push(value.to_owned());
+            }
             ("cache", Some(value)) => self.cache_bytes = size(item, value)?,
             ("commit", Some(value)) => self.commit_s = number(item, value, 1, 900)?,
             (name, Some(value)) => return self.apply_tunable(item, name, value),
@@ -201,6 +219,7 @@ impl MountOptions {
             "dirty_ratio" => (&mut self.dirty_ratio, 1, 100),
             "timer_tick_ms" => (&mut self.timer_tick_ms, 1, 1000),
             "eager_threshold" => (&mut self.eager_threshold, 0, 100_000),
+            "hot_zones" => (&mut self.hot_zones, 0, 4096),
             _ => return Err(unknown(item, name, &[])),
         };
         *field = number(item, value, low, high)?;

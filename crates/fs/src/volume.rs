@@ -37,6 +37,7 @@ use crate::balloc::Balloc;
 use crate::dcache::Dcache;
 use crate::dir::live::DirConstants;
 use crate::error::{FsError, Result};
+use crate::hot::HotFiles;
 use crate::ialloc::Ialloc;
 use crate::icache::Icache;
 use crate::options::{MountOptions, OnError};
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) buffers: Arc<BufferCache>,
     pub(crate) journal: OnceLock<Arc<Journal>>,
     pub(crate) balloc: Balloc,
+    pub(crate) hot: HotFiles,
     pub(crate) ialloc: Ialloc,
     pub(crate) pages: PageCache,
     pub(crate) icache: Icache,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use syncline_device::{Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock};
-use syncline_fs::Volume;
+use syncline_fs::{MountOptions, MountReport, Volume};
 use syncline_fuse::{FuseOptions, Mount, Setup, mounted_image};
 
 use crate::args;
@@ -87,6 +87,20 @@ fn in_background(args: &args::Mount, image: &Path, dir: &Path) -> Result<()> {
     Err(Failure::Said(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
+/// What to say when the volume has not the room for the hot zones that were asked for.
+fn small_zones(asked: &MountOptions, report: &MountReport) -> Option<String> {
+    let asked_bytes = u64::from(asked.hot_zones).saturating_mul(asked.hot_zone_size_bytes);
+    let given_bytes = report.hot_zone_bytes;
+    (given_bytes < asked_bytes && !asked.read_only).then(|| {
+        format!(
+            "hot zones hold {} MiB of the {} MiB asked for: one a flex group, together an eighth \
+             of the volume; nothing needs to be done",
+            given_bytes >> 20,
+            asked_bytes >> 20
+        )
+    })
+}
+
 fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path) -> Result<()> {
     if args.served {
         // Fails only for a process that leads its group, which a started one does not.
@@ -101,9 +115,12 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     let at = |failure: Failure| failure.at(image.display());
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let counted = Arc::clone(&device);
-    let volume = Volume::mount(device, Arc::clone(&clock), options.volume.clone())
+    let (volume, report) = Volume::mount_report(device, Arc::clone(&clock), options.volume.clone())
         .map_err(|err| at(err.into()))?;
     let log = logger(image, args.served);
+    if let Some(warning) = small_zones(&options.volume, &report) {
+        log(&warning);
+    }
     let setup = Setup {
         volume: volume.clone(),
         clock,

@@ -181,6 +181,28 @@ impl GroupMap {
         None
     }
 
+    /// As [`GroupMap::find`] for runs within `bounds` (first, one past the last). Says nothing
+    /// about the group's longest run.
+    pub(crate) fn find_within(&self, bounds: (u32, u32), goal: u32, want: u32) -> Option<u32> {
+        let (low, high) = (bounds.0, bounds.1.min(self.map.bits()));
+        let goal = if (low..high).contains(&goal) { goal } else { low };
+        let look = |from: u32, until: u32| {
+            let mut at = from;
+            while let Some(start) = self.map.next_zero(at).filter(|start| *start < until) {
+                at = self.map.next_one(start);
+                if at.min(high) - start >= want {
+                    return Some(start);
+                }
+            }
+            None
+        };
+        if want == 0 || want > self.free {
+            None
+        } else {
+            look(goal, high).or_else(|| look(low, goal))
+        }
+    }
+
     /// Takes blocks that a search found free.
     pub(crate) fn take(&mut self, start: u32, len: u32) {
         debug_assert!(self.map.run_at(start) >= len, "taking blocks that are not free");

@@ -9,6 +9,10 @@
 //!                   take the normalised length, hand out what was asked, keep the rest as window
 //! ```
 //!
+//! Where the policy keeps blocks for hot files, a hot file's search looks into these first, then
+//! elsewhere; others look elsewhere first, and borrow only when nothing else is free and all
+//! windows are given up: no allocation fails because of a zone.
+//!
 //! Everything here is memory. Group maps come through [`GroupSource`]; what reaches the disk is
 //! `balloc/install.rs`.
 //!
@@ -52,6 +56,30 @@ pub(crate) struct Request {
     /// Size of the file with these blocks, in blocks; 0 for blocks that need no window
     /// (directories, index blocks).
     pub file_blocks: u64,
+    /// Whether it is for a file that is updated often, or its metadata.
+    pub hot: bool,
+}
+
+/// Where a search may look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Area {
+    /// Everywhere.
+    All,
+    /// Only in blocks that the policy keeps for hot files.
+    Kept,
+    /// Only in the others.
+    Others,
+}
+
+/// What a search wants.
+#[derive(Clone, Copy)]
+struct Wanted {
+    goal: u64,
+    /// Blocks, best case.
+    long: u32,
+    /// Blocks that are taken before runs are split.
+    least: u32,
+    area: Area,
 }
 
 /// Where group maps come from.
@@ -168,12 +196,11 @@ impl Core {
                 return Ok(range);
             }
             let kept = self.window_to_keep(request, granted);
-            let found = match kept {
-                Keep::Packed(len) => self.search(source, request.goal, len, granted)?,
-                Keep::Owner(len) => self.search(source, request.goal, len, granted)?,
-                Keep::Nothing => self.search(source, request.goal, granted, granted)?,
+            let long = match kept {
+                Keep::Packed(len) | Keep::Owner(len) => len,
+                Keep::Nothing => granted,
             };
-            if let Some(found) = found {
+            if let Some(found) = self.search_areas(source, request, (long, granted))? {
                 return Ok(self.keep_rest(request, kept, found, granted));
             }
         }
@@ -183,15 +210,55 @@ impl Core {
         for range in dropped {
             self.give(range);
         }
-        let found = self.search(source, request.goal, granted, granted)?;
+        let found = match self.search_areas(source, request, (granted, granted))? {
+            None if self.policy.has_zones() => {
+                let goal = request.goal;
+                let area = Area::All;
+                self.search(source, Wanted { goal, long: granted, least: granted, area })?
+            }
+            found => found,
+        };
         found.map(|r| Range { len: r.len.min(granted), ..r }).ok_or(FsError::NoSpace)
+    }
+
+    /// Searches for (best case, least) blocks where the request belongs.
+    fn search_areas(
+        &self,
+        source: &dyn GroupSource,
+        request: &Request,
+        (long, least): (u32, u32),
+    ) -> Result<Option<Range>> {
+        let areas: &[Area] = match (self.policy.has_zones(), request.hot) {
+            (false, _) => &[Area::All],
+            (true, true) => &[Area::Kept, Area::Others],
+            (true, false) => &[Area::Others],
+        };
+        for &area in areas {
+            let found = self.search(source, Wanted { goal: request.goal, long, least, area })?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The parts of a group that lie in the area: first and one past the last block of each. `None`
+    /// is the whole group.
+    fn parts(&self, group: u32, area: Area) -> Option<[(u32, u32); 2]> {
+        let all = (0, self.shape.blocks_per_group);
+        let kept = || self.policy.kept_for_hot(&self.shape, group);
+        match area {
+            Area::All => None,
+            Area::Kept => Some([kept().unwrap_or((0, 0)), (0, 0)]),
+            Area::Others => kept().map(|(from, to)| [(to, all.1), (0, from)]),
+        }
     }
 
     fn take_from_window(&self, request: &Request, granted: u32) -> Option<Range> {
         if request.file_blocks == 0 {
             return None;
         }
-        let flex = self.flex_of(request.goal);
+        let flex = self.packed_key(request);
         let packed = self.policy.window_blocks(&self.shape, request.file_blocks).is_none();
         let flex = packed.then_some(flex);
         self.windows.lock().take(request.owner, request.goal, granted, flex)
@@ -200,6 +267,11 @@ impl Core {
     fn flex_of(&self, block: u64) -> u32 {
         let group = self.shape.locate(block).map_or(0, |(group, _)| group);
         group.checked_shr(self.shape.flex_log).unwrap_or(0)
+    }
+
+    /// Hot and other small files are not packed together.
+    fn packed_key(&self, request: &Request) -> (u32, bool) {
+        (self.flex_of(request.goal), request.hot)
     }
 
     fn window_to_keep(&self, request: &Request, granted: u32) -> Keep {
@@ -225,7 +297,7 @@ impl Core {
         }
         let dropped = match kept {
             Keep::Packed(_) => {
-                let flex = self.flex_of(request.goal);
+                let flex = self.packed_key(request);
                 self.windows.lock().put_packed(flex, request.owner, rest)
             }
             Keep::Owner(_) | Keep::Nothing => self.windows.lock().put(request.owner, rest),
@@ -237,20 +309,14 @@ impl Core {
     }
 
     /// Takes a run of `long` blocks, or else of `least`, or else the longest there is.
-    fn search(
-        &self,
-        source: &dyn GroupSource,
-        goal: u64,
-        long: u32,
-        least: u32,
-    ) -> Result<Option<Range>> {
-        let (home, bit) = self.shape.locate(goal).unwrap_or((0, 0));
-        if let Some(range) = self.take_at(source, home, bit, long, least)? {
+    fn search(&self, source: &dyn GroupSource, wanted: Wanted) -> Result<Option<Range>> {
+        let home = self.shape.locate(wanted.goal).unwrap_or((0, 0));
+        if let Some(range) = self.take_at(source, home, wanted)? {
             return Ok(Some(range));
         }
-        let mut want = long.min(self.shape.blocks_per_group);
+        let mut want = wanted.long.min(self.shape.blocks_per_group);
         loop {
-            if let Some(range) = self.scan(source, home, bit, want)? {
+            if let Some(range) = self.scan(source, home, want, wanted.area)? {
                 return Ok(Some(range));
             }
             if want <= 1 {
@@ -258,7 +324,8 @@ impl Core {
             }
             // Steps: the window, the request, then halves. Each failed scan tightens the bounds, so
             // that the next one looks only into groups that can serve it.
-            want = if want > least { least.min(self.shape.blocks_per_group) } else { want / 2 };
+            let least = wanted.least.min(self.shape.blocks_per_group);
+            want = if want > wanted.least { least } else { want / 2 };
         }
     }
 
@@ -266,15 +333,22 @@ impl Core {
     fn take_at(
         &self,
         source: &dyn GroupSource,
-        group: u32,
-        bit: u32,
-        long: u32,
-        least: u32,
+        (group, bit): (u32, u32),
+        wanted: Wanted,
     ) -> Result<Option<Range>> {
+        let end = match self.parts(group, wanted.area) {
+            None => self.shape.blocks_per_group,
+            Some(parts) => {
+                let Some(part) = parts.iter().find(|part| (part.0..part.1).contains(&bit)) else {
+                    return Ok(None);
+                };
+                part.1
+            }
+        };
         let mut locked = self.lock(group, source)?;
         let Some(map) = locked.map() else { return Ok(None) };
-        let run = map.run_at(bit, long);
-        if run < least {
+        let run = map.run_at(bit, wanted.long).min(end.saturating_sub(bit));
+        if run < wanted.least {
             return Ok(None);
         }
         map.take(bit, run);
@@ -284,9 +358,9 @@ impl Core {
     fn scan(
         &self,
         source: &dyn GroupSource,
-        home: u32,
-        bit: u32,
+        (home, bit): (u32, u32),
         want: u32,
+        area: Area,
     ) -> Result<Option<Range>> {
         let groups = self.shape.groups;
         for group in (home..groups).chain(0..home) {
@@ -295,10 +369,18 @@ impl Core {
             if bound.min(slot.free.load(Ordering::Relaxed)) < want {
                 continue;
             }
+            let parts = self.parts(group, area);
+            if parts.is_some_and(|parts| parts.iter().all(|(from, to)| to - from < want)) {
+                continue;
+            }
             let mut locked = self.lock(group, source)?;
             let Some(map) = locked.map() else { continue };
             let from = if group == home { bit } else { 0 };
-            if let Some(start) = map.find(from, want) {
+            let found = match parts {
+                None => map.find(from, want),
+                Some(parts) => parts.iter().find_map(|part| map.find_within(*part, from, want)),
+            };
+            if let Some(start) = found {
                 map.take(start, want);
                 let start = self.shape.group_start(group) + u64::from(start);
                 return Ok(Some(Range { start, len: want }));

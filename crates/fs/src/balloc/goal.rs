@@ -1,8 +1,8 @@
 //! Where a block should go: the policy seam of the allocator, and the policy that does as ext4.
 //!
-//! A policy only says where to look first and how much to keep together; whether blocks are free,
-//! accounts, windows and locks are the allocator's. Another policy (hot zones) is another file that
-//! implements [`AllocPolicy`].
+//! A policy only says where to look first, how much to keep together and which blocks are kept for
+//! hot files; whether blocks are free, accounts, windows and locks are the allocator's. Another
+//! policy is another file that implements [`AllocPolicy`], as `balloc/hot.rs` does.
 //!
 //! Linux: `ext4_ext_find_goal`, `ext4_inode_to_goal_block` (balloc.c), `ext4_mb_normalize_request`,
 //! `ext4_mb_group_or_file` (mballoc.c). Left out: the colouring by process, which only matters
@@ -56,6 +56,8 @@ pub(crate) struct Wish {
     pub inode_group: u32,
     /// Whether it is a regular file (and not a directory or symlink).
     pub regular: bool,
+    /// Whether it is updated often (`crate::hot`).
+    pub hot: bool,
     /// First logical block wanted.
     pub lblk: u32,
     /// The mapped extent start nearest before (or else after) `lblk`: logical, physical.
@@ -73,6 +75,17 @@ pub(crate) trait AllocPolicy: Send + Sync {
 
     /// Blocks of one window for small files.
     fn packed_window_blocks(&self, shape: &Shape) -> u32;
+
+    /// The blocks of a group that only hot files may have while there are others: first and one
+    /// past the last, counted in the group.
+    fn kept_for_hot(&self, _shape: &Shape, _group: u32) -> Option<(u32, u32)> {
+        None
+    }
+
+    /// Whether any group has such blocks.
+    fn has_zones(&self) -> bool {
+        false
+    }
 }
 
 /// ext4's places.
@@ -147,7 +160,7 @@ mod tests {
 
     #[test]
     fn places_are_those_of_ext4() {
-        let mut wish = Wish { inode_group: 19, regular: true, lblk: 7, near: None };
+        let mut wish = Wish { inode_group: 19, regular: true, hot: false, lblk: 7, near: None };
         assert_eq!(LinuxPolicy.goal(&SHAPE, &wish), 17 * 32768);
         wish.regular = false;
         assert_eq!(LinuxPolicy.goal(&SHAPE, &wish), 16 * 32768);

@@ -45,7 +45,7 @@ impl GroupSource for Inner {
 
 impl Inner {
     /// Where metadata lies, from all descriptors.
-    fn zone(&self) -> Result<&Zone> {
+    pub(crate) fn zone(&self) -> Result<&Zone> {
         if let Some(zone) = self.balloc.zone.get() {
             return Ok(zone);
         }

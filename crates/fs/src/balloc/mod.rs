@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   goal.rs     where to look first (policy)        reserve.rs  who may have how many (accounts)
+//!   hot.rs      ... with zones kept for hot files
 //!        \                                          /
 //!         core.rs     runs out of group maps, in memory; window.rs keeps files contiguous
 //!              \
@@ -19,6 +20,7 @@ mod bitmap;
 mod core;
 mod goal;
 mod held;
+mod hot;
 mod install;
 mod reserve;
 #[cfg(test)]
@@ -32,9 +34,10 @@ pub(crate) use self::reserve::Source;
 pub use self::reserve::SpaceCounts;
 
 use self::core::{Core, GroupSource};
-use self::goal::{LinuxPolicy, Shape};
+use self::goal::{AllocPolicy, LinuxPolicy, Shape};
 use self::held::Held;
-use self::zone::Zone;
+use self::hot::HotZones;
+pub(crate) use self::zone::Zone;
 use crate::error::Result;
 use crate::options::MountOptions;
 use parking_lot::Mutex;
@@ -55,14 +58,17 @@ pub(crate) struct Balloc {
     zone: OnceLock<Zone>,
     privileged: bool,
     discard: bool,
+    /// Bytes kept for hot files.
+    zone_bytes: u64,
 }
 
 impl Balloc {
-    /// An allocator that expects `free` (`bg_free_blocks_count`) blocks in each group.
+    /// An allocator that expects `free` (`bg_free_blocks_count`) blocks in each group. Hot zones,
+    /// where the options ask for them, lie behind the metadata that `zone` knows.
     pub(crate) fn new(
         geo: &Geometry,
         sb: &Superblock,
-        free: &[u32],
+        (free, zone): (&[u32], Option<Zone>),
         options: &MountOptions,
     ) -> Balloc {
         let shape = Shape {
@@ -73,14 +79,28 @@ impl Balloc {
             flex_log: geo.groups_per_flex.max(1).ilog2(),
             block_bits: geo.block_bits,
         };
+        let zones = zone.as_ref().filter(|_| options.hot_zones > 0).map(|zone| {
+            let blocks = options.hot_zone_size_bytes >> geo.block_bits;
+            HotZones::plan(&shape, zone, options.hot_zones, blocks)
+        });
+        let zone_bytes = zones.as_ref().map_or(0, HotZones::blocks) << geo.block_bits;
+        let policy: Box<dyn AllocPolicy> = match zones {
+            Some(zones) => Box::new(zones),
+            None => Box::new(LinuxPolicy),
+        };
+        let known = OnceLock::new();
+        if let Some(zone) = zone {
+            let _ = known.set(zone);
+        }
         Balloc {
-            core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, Box::new(LinuxPolicy))),
+            core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, policy)),
             install_locks: (0..geo.group_count).map(|_| Mutex::new(())).collect(),
             freed: Arc::default(),
             held: Arc::default(),
-            zone: OnceLock::new(),
+            zone: known,
             privileged: options.privileged,
             discard: options.discard,
+            zone_bytes,
         }
     }
 
@@ -134,6 +154,29 @@ impl Balloc {
     /// Where the policy wants a block.
     pub(crate) fn goal(&self, wish: &Wish) -> u64 {
         self.core.policy().goal(&self.core.shape, wish)
+    }
+
+    /// Whether a block is one that is kept for hot files.
+    pub(crate) fn is_kept(&self, block: u64) -> bool {
+        let (core, shape) = (&self.core, &self.core.shape);
+        shape.locate(block).is_some_and(|(group, bit)| {
+            let kept = core.policy().kept_for_hot(shape, group);
+            kept.is_some_and(|(from, to)| (from..to).contains(&bit))
+        })
+    }
+
+    /// The flex group whose inodes belong to the zone of a hot file with an inode in `group`.
+    pub(crate) fn hot_flex_start(&self, group: u32) -> u32 {
+        let shape = &self.core.shape;
+        let wish = Wish { inode_group: group, regular: true, hot: true, lblk: 0, near: None };
+        let goal = self.core.policy().goal(shape, &wish);
+        let at = shape.locate(goal).map_or(group, |(at, _)| at);
+        at >> shape.flex_log << shape.flex_log
+    }
+
+    /// Bytes kept for hot files.
+    pub(crate) fn zone_bytes(&self) -> u64 {
+        self.zone_bytes
     }
 
     /// Gives up the window kept for a file, when it is truncated, closed or evicted.

@@ -2,8 +2,10 @@
 
 use super::bitmap::RunMap;
 use super::core::{Core, GroupSource, RANGE_BLOCKS_MAX, Range, Request};
-use super::goal::{LinuxPolicy, Shape};
+use super::goal::{AllocPolicy, LinuxPolicy, Shape};
+use super::hot::HotZones;
 use super::reserve::Source;
+use super::zone::Zone;
 use crate::error::{FsError, Result};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -22,6 +24,11 @@ impl GroupSource for Disk {
 
 /// Groups whose first `metadata` blocks are taken.
 fn volume(groups: u32, per_group: u32, metadata: u32) -> (Disk, Core) {
+    volume_with(groups, per_group, metadata, 0)
+}
+
+/// The same with `zones` hot zones of 300 blocks.
+fn volume_with(groups: u32, per_group: u32, metadata: u32, zones: u32) -> (Disk, Core) {
     let shape = Shape {
         first_data_block: 1,
         blocks_per_group: per_group,
@@ -36,11 +43,17 @@ fn volume(groups: u32, per_group: u32, metadata: u32) -> (Disk, Core) {
     }
     let bitmaps = vec![bitmap; groups as usize];
     let free: Vec<u32> = (0..groups).map(|g| shape.group_len(g) - metadata).collect();
-    (Disk { bitmaps, shape }, Core::new(shape, &free, 0, Box::new(LinuxPolicy)))
+    let runs = (0..groups).map(|g| (shape.group_start(g), metadata.into())).collect();
+    let policy: Box<dyn AllocPolicy> = match zones {
+        0 => Box::new(LinuxPolicy),
+        zones => Box::new(HotZones::plan(&shape, &Zone::new(runs), zones, 300)),
+    };
+    (Disk { bitmaps, shape }, Core::new(shape, &free, 0, policy))
 }
 
 fn request(owner: u32, goal: u64, want: u32, file_blocks: u64) -> Request {
-    Request { owner, goal, want, source: Source::Free { privileged: true }, file_blocks }
+    let source = Source::Free { privileged: true };
+    Request { owner, goal, want, source, file_blocks, hot: false }
 }
 
 /// Writes `blocks` in steps of `step`, each at the end of the last; returns the merged ranges.
@@ -127,6 +140,30 @@ fn a_dropped_window_is_free_again_and_the_last_block_is_found() {
     assert!(matches!(core.allocate(&disk, &ask), Err(FsError::NoSpace)));
 }
 
+#[test]
+fn cold_files_borrow_from_a_zone_only_when_nothing_else_is_free() {
+    let (disk, core) = volume_with(5, 1024, 70, 2);
+    let kept = |block: u64| {
+        let (group, bit) = disk.shape.locate(block).unwrap();
+        core.policy().kept_for_hot(&disk.shape, group).is_some_and(|k| (k.0..k.1).contains(&bit))
+    };
+    let total = core.reserve.counts().free;
+    let zone = (0..disk.shape.blocks_count).filter(|b| *b > 0 && kept(*b)).count() as u64;
+    assert!(zone > 200, "{zone}");
+    let source = Source::Metadata;
+    let hot = Request { source, hot: true, ..request(12, 1, 5, 5) };
+    assert!(kept(core.allocate(&disk, &hot).unwrap().start));
+    let (mut taken, mut owner) = (5, 100);
+    while taken < total {
+        let got = core.allocate(&disk, &Request { source, ..request(owner, 1, 9, 200) }).unwrap();
+        let borrowed = kept(got.start);
+        assert_eq!(borrowed, taken >= total - zone + 5, "block {} after {taken}", got.start);
+        taken += u64::from(got.len);
+        owner += 1;
+    }
+    assert!(matches!(core.allocate(&disk, &request(99, 1, 1, 0)), Err(FsError::NoSpace)));
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Reserve { blocks: u32 },
@@ -164,8 +201,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// proptest prints the seed and the shrunk steps of a failure.
     #[test]
-    fn every_block_has_one_owner_and_promises_are_kept(steps in steps()) {
-        let (disk, core) = volume(5, 1024, 70);
+    fn every_block_has_one_owner_and_promises_are_kept(steps in steps(), zones in 0_u32..3) {
+        let (disk, core) = volume_with(5, 1024, 70, zones);
         let total = core.reserve.counts().free;
         let mut owned = BTreeMap::new();
         let mut ranges: Vec<(Range, Source)> = Vec::new();
@@ -184,6 +221,7 @@ proptest! {
                     let file_blocks = if small { 4 } else { 200 };
                     let ask = Request {
                         source: Source::Reserved,
+                        hot: owner % 2 == 0,
                         ..request(owner, u64::from(goal), want, file_blocks)
                     };
                     let got = core.allocate(&disk, &ask).expect("it was promised");

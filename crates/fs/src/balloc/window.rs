@@ -22,7 +22,8 @@ struct Packed {
 #[derive(Default)]
 pub(super) struct Windows {
     owned: BTreeMap<u32, Range>,
-    packed: BTreeMap<u32, Packed>,
+    /// By flex group, and whether the files in it are hot.
+    packed: BTreeMap<(u32, bool), Packed>,
 }
 
 fn cut(range: &mut Range, want: u32) -> Range {
@@ -41,7 +42,7 @@ impl Windows {
         owner: u32,
         goal: u64,
         want: u32,
-        flex: Option<u32>,
+        flex: Option<(u32, bool)>,
     ) -> Option<Range> {
         if let Some(window) = self.owned.get_mut(&owner)
             && window.start == goal
@@ -98,7 +99,12 @@ impl Windows {
     }
 
     /// Files the window for small files of a flex group; returns the one it replaces.
-    pub(super) fn put_packed(&mut self, flex: u32, owner: u32, range: Range) -> Option<Range> {
+    pub(super) fn put_packed(
+        &mut self,
+        flex: (u32, bool),
+        owner: u32,
+        range: Range,
+    ) -> Option<Range> {
         self.packed.insert(flex, Packed { range, last: owner }).map(|old| old.range)
     }
 

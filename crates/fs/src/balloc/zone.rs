@@ -4,8 +4,8 @@
 //! once, from the verified descriptors. Tested here.
 
 /// Sorted, disjoint runs of metadata blocks: start, end (exclusive).
-#[derive(Debug, Default)]
-pub(super) struct Zone(Vec<(u64, u64)>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Zone(Vec<(u64, u64)>);
 
 impl Zone {
     /// Takes (start, length) runs in any order.
@@ -21,6 +21,12 @@ impl Zone {
             }
         }
         Zone(merged)
+    }
+
+    /// The first block at or behind `block` that is not metadata.
+    pub(super) fn end_at(&self, block: u64) -> u64 {
+        let at = self.0.partition_point(|run| run.1 <= block);
+        self.0.get(at).filter(|run| run.0 <= block).map_or(block, |run| run.1)
     }
 
     /// First block of `start..start + len` that is metadata.

@@ -102,6 +102,9 @@ impl Inner {
         let room = limit.checked_sub(offset).filter(|room| *room > 0).ok_or(FsError::TooBig)?;
         let data = &data[..room.min(data.len() as u64) as usize];
         self.touch_mtime(inode)?;
+        if offset == 0 {
+            self.hot.note_contents(inode, data);
+        }
         if offset + data.len() as u64 > size {
             self.clear_tail(inode, size)?;
         }

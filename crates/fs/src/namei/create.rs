@@ -141,7 +141,8 @@ impl Volume {
         if kind == S_IFDIR {
             vol.check_dir_links(dir)?;
         }
-        let new = new_inode(&dir.state.read(), kind, create);
+        let hot = kind == S_IFREG && vol.hot.is_hot_name(name);
+        let new = new_inode(&dir.state.read(), (kind, hot), create);
         vol.dcache.forget(dir.ino, name);
         let (inode, done) = {
             let mut h = vol.start(INSERT_CREDITS + NEW_INODE_CREDITS + ORPHAN_CREDITS)?;
@@ -162,7 +163,7 @@ impl Volume {
 }
 
 /// Mode and owner of a new inode in `parent`.
-fn new_inode(parent: &InodeState, kind: u16, create: &Create) -> NewInode {
+fn new_inode(parent: &InodeState, (kind, hot): (u16, bool), create: &Create) -> NewInode {
     let mut mode = kind | create.mode & !S_IFMT;
     let mut gid = create.gid;
     if parent.raw.i_mode & SET_GID != 0 {
@@ -171,7 +172,7 @@ fn new_inode(parent: &InodeState, kind: u16, create: &Create) -> NewInode {
             mode |= SET_GID;
         }
     }
-    NewInode { mode, uid: create.uid, gid }
+    NewInode { mode, uid: create.uid, gid, hot }
 }
 
 impl Inner {

@@ -35,6 +35,7 @@ impl Volume {
         namei::check_may_lose_name(inode)?;
         namei::check_may_add(dir)?;
         vol.dcache.forget(dir.ino, name);
+        vol.hot.note_name(inode, name);
         let mut h = vol.start(INSERT_CREDITS + 1)?;
         let file_type = {
             let mut st = inode.state.write();
