@@ -5,7 +5,7 @@
 # make fuzz    every fuzz test, SECONDS each (default 60)
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
-#              EAGER_STATES of sync=eager (default 100,000)
+#              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000)
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, fuse2fs and Syncline mounts on the same emulated flash, real time
@@ -19,6 +19,7 @@ SECONDS ?= 60
 OPS ?= 200000
 STATES ?= 32000
 EAGER_STATES ?= 100000
+BUFFER_STATES ?= 120000
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -54,6 +55,8 @@ crash-long: cargo
 		--nocapture --skip eager::
 	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test crash -- \
 		--nocapture eager::
+	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
+		--nocapture
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

@@ -1,0 +1,274 @@
+//! The device: one lock, what it holds, and which request goes where.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use syncline_device::{
+    BlockDevice, DeviceError, Geometry, Kind, Op, Origin, Request, SECTOR_BYTES,
+};
+
+use crate::format::{LogId, PAGE_BYTES};
+use crate::log::Log;
+use crate::ram::{Ram, SECTORS};
+use crate::{BufferError, BufferOptions, recover};
+
+pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
+/// Origin of flushes and of what the cleaner moves.
+pub(crate) const OWN: Origin = Origin::new(Kind::Other, false);
+/// Pages that RAM gives up at a time.
+pub(crate) const EVICT_PAGES: usize = 64;
+
+/// Where a log lies.
+#[derive(Clone)]
+pub struct LogArea {
+    /// The whole of it is the log.
+    pub device: Arc<dyn BlockDevice>,
+    /// Whether one flush of the buffered device covers it: a region of the same device.
+    pub same_medium: bool,
+}
+
+/// What a buffer did and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Pages that went to the log.
+    pub logged_pages: u64,
+    /// Of them those without zero words for their description.
+    pub opaque_pages: u64,
+    /// Headers that were written.
+    pub header_pages: u64,
+    /// Bytes that went to their place without the log, cleaning not counted.
+    pub home_bytes: u64,
+    /// Pages that the cleaner wrote to their place, and in how many runs.
+    pub cleaned_pages: u64,
+    /// Runs of consecutive pages among them.
+    pub cleaned_runs: u64,
+    /// Passes of the cleaner that are complete.
+    pub sweeps: u64,
+    /// Flushes and FUA writes asked for.
+    pub flushes: u64,
+    /// Of them those that needed nothing of the device.
+    pub flushes_saved: u64,
+    /// Pages that opening found in the log.
+    pub recovered_pages: u64,
+    /// Pages in RAM now.
+    pub ram_pages: u64,
+    /// Of them relaxed.
+    pub relaxed_pages: u64,
+    /// Pages of the ring between tail and head now.
+    pub ring_used_pages: u64,
+    /// Pages of the ring.
+    pub ring_pages: u64,
+    /// Pages whose newest copy is in the log now.
+    pub mapped_pages: u64,
+    /// Whether a write or flush below failed and nothing is written any more.
+    pub latched: bool,
+}
+
+pub(crate) struct State {
+    pub(crate) home: Arc<dyn BlockDevice>,
+    pub(crate) same_medium: bool,
+    pub(crate) options: BufferOptions,
+    pub(crate) ram: Ram,
+    pub(crate) log: Option<Log>,
+    /// Whether writes to their place, other than the cleaner's, wait for a flush.
+    pub(crate) home_owed: bool,
+    pub(crate) now: Duration,
+    requests: u64,
+    requests_at_tick: u64,
+    last_request: Duration,
+    pub(crate) failed: Option<DeviceError>,
+    pub(crate) status: Status,
+}
+
+/// A device over a device. See the crate's description.
+pub struct Buffer {
+    geometry: Geometry,
+    state: Mutex<State>,
+}
+
+impl Buffer {
+    /// Makes an empty log in `area` for a device of `home_bytes`. Without `force` the first 8 KiB
+    /// of the area have to be zero.
+    ///
+    /// # Errors
+    /// [`BufferError::InUse`], [`BufferError::TooSmall`], [`BufferError::Device`].
+    pub fn create_log(
+        area: &LogArea,
+        home_bytes: u64,
+        id: LogId,
+        force: bool,
+    ) -> Result<(), BufferError> {
+        recover::create(&area.device, home_bytes, id, force)
+    }
+
+    /// Buffers `home`; with a log, what that holds is recovered first.
+    ///
+    /// # Errors
+    /// Every class of [`BufferError`] but `InUse`.
+    pub fn open(
+        home: Arc<dyn BlockDevice>,
+        log: Option<LogArea>,
+        options: BufferOptions,
+    ) -> Result<Buffer, BufferError> {
+        let below = home.geometry();
+        if below.read_only {
+            return Err(BufferError::ReadOnly);
+        }
+        let geometry = Geometry { volatile_cache: true, fua: true, ..below };
+        let same_medium = log.as_ref().is_some_and(|area| area.same_medium);
+        if log.is_some() {
+            // What a killed process wrote to its place may still be volatile.
+            home.flush(OWN)?;
+        }
+        let log = log.map(|area| recover::open(area.device, below.size_bytes)).transpose()?;
+        let log = log.map(|(ring, map)| Log::new(ring, map));
+        let recovered_pages = log.as_ref().map_or(0, |log| log.map.len() as u64);
+        let state = State {
+            home,
+            same_medium,
+            options,
+            ram: Ram::default(),
+            log,
+            home_owed: false,
+            now: Duration::ZERO,
+            requests: 0,
+            requests_at_tick: 0,
+            last_request: Duration::ZERO,
+            failed: None,
+            status: Status { recovered_pages, ..Status::default() },
+        };
+        Ok(Buffer { geometry, state: Mutex::new(state) })
+    }
+
+    /// Time goes on: relaxed data that is due is written, and without requests since
+    /// `idle_after` a piece of RAM is drained or a step of cleaning done. True: call again at once,
+    /// as long as no request comes.
+    ///
+    /// # Errors
+    /// What failed below; the buffer has latched.
+    pub fn tick(&self, now: Duration) -> Result<bool, DeviceError> {
+        let mut state = self.state.lock();
+        state.latched()?;
+        state.now = now;
+        if state.requests != state.requests_at_tick {
+            state.requests_at_tick = state.requests;
+            state.last_request = now;
+        }
+        let idle = now.saturating_sub(state.last_request) >= state.options.idle_after;
+        let result = state.expire().and_then(|()| if idle { state.idle() } else { Ok(false) });
+        state.latch(result)
+    }
+
+    /// Writes everything to its place, durably: afterwards the device below is plain data and the
+    /// log is empty.
+    ///
+    /// # Errors
+    /// What failed below; the buffer has latched.
+    pub fn drain(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        state.latched()?;
+        let result = state.drain();
+        state.latch(result)
+    }
+
+    /// Counts and fill levels now.
+    pub fn status(&self) -> Status {
+        let state = self.state.lock();
+        let mut status = state.status;
+        status.ram_pages = state.ram.pages.len() as u64;
+        status.relaxed_pages = state.ram.relaxed_pages() as u64;
+        status.latched = state.failed.is_some();
+        if let Some(log) = &state.log {
+            status.ring_used_pages = log.ring.used();
+            status.ring_pages = log.ring.pages();
+            status.mapped_pages = log.map.len() as u64;
+        }
+        status
+    }
+}
+
+impl BlockDevice for Buffer {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        for request in batch.iter() {
+            self.geometry.check(request)?;
+        }
+        let mut state = self.state.lock();
+        state.requests += 1;
+        let mut durable = false;
+        let mut writes = false;
+        for request in batch.iter_mut() {
+            match &mut request.op {
+                Op::Read { into } => state.read(request.offset_bytes, into)?,
+                Op::Flush => durable = true,
+                Op::Write { fua, .. } => {
+                    durable |= *fua;
+                    writes = true;
+                }
+                Op::Discard { .. } => writes = true,
+            }
+        }
+        if !durable && !writes {
+            return Ok(());
+        }
+        state.latched()?;
+        let result = state.change(batch, durable);
+        state.latch(result)
+    }
+}
+
+impl State {
+    /// The error that stopped the buffer, with what it means now.
+    fn latched(&self) -> Result<(), DeviceError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(error) => Err(DeviceError::Io {
+                op: "write",
+                offset_bytes: 0,
+                len_bytes: 0,
+                reason: format!(
+                    "the write buffer stopped after an error ({error}); detach it, correct the \
+                     device and attach it again"
+                ),
+                errno: 5,
+            }),
+        }
+    }
+
+    /// After an error in something that writes nothing is certain: no later flush may succeed.
+    fn latch<T>(&mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        if let Err(error) = &result
+            && self.failed.is_none()
+        {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    /// The writes and discards of a batch, then the flush if one was asked for.
+    fn change(&mut self, batch: &[Request<'_>], durable: bool) -> Result<(), DeviceError> {
+        for request in batch {
+            match &request.op {
+                Op::Write { from, .. } => {
+                    self.write(request.offset_bytes, from, request.len_bytes(), request.origin)?;
+                }
+                Op::Discard { len_bytes } => self.discard(request, *len_bytes)?,
+                Op::Read { .. } | Op::Flush => {}
+            }
+        }
+        if durable {
+            return self.flush();
+        }
+        if self.options.ram_bytes == 0 { self.write_out_strict() } else { self.evict() }
+    }
+
+    /// Sectors that a page of the device has: fewer in the last one.
+    pub(crate) fn full(&self, logical: u64) -> u8 {
+        let left = self.home.geometry().size_bytes.saturating_sub(logical * PAGE) / SECTOR_BYTES;
+        if left >= SECTORS as u64 { u8::MAX } else { (1 << left) - 1 }
+    }
+}

@@ -1,0 +1,131 @@
+//! The write buffer: a RAM buffer and a non-volatile log, as a device over a device.
+//!
+//! ```text
+//!   submit      requests of whole sectors, with Origin (durability) and FUA
+//!     |  run >= threshold, whole pages ------------------------------> home (its place)
+//!     v
+//!   RAM         pages with a mask of valid sectors; neighbours merge   (spatial clock order)
+//!     |  flush, eviction, idle: a run >= threshold -------------------> home
+//!     v  small leftovers, all of a batch in one write
+//!   log ring    encoded pages, see format.rs     --- sweep, in logical order ---> home
+//! ```
+//!
+//! From chapter VI of the informed-storage paper (004): 6.3 the log, 6.3.2 its cleaning, 6.4 the
+//! RAM buffer, 6.5 both, 6.6.6 data that may stay in RAM across barriers.
+//!
+//! Promises
+//! - A completed flush or FUA write: everything strict before it is durable, whatever is cut later.
+//!   What came with `Durability::Relaxed` may stay in RAM, for `relaxed_expire` at most between
+//!   ticks, and within `relaxed_bytes_max`.
+//! - Before its flush a write may be lost or torn at sectors, as on any disk; a page that was
+//!   flushed once is never older than that flush.
+//! - After a failed write or flush below, every later write and flush fails ("latched"); reads go
+//!   on.
+//! - A write waits for one cleaning step at most: 16 pages and the rest of their run (128 pages),
+//!   per 16 pages that it logs.
+//! - Deterministic: no clock, no thread. Time is what [`Buffer::tick`] says; whoever owns the
+//!   device calls it.
+//!
+//! Assumes: 512-byte sectors are atomic, flushes below are true, nobody else writes home or log.
+//! Tested in `tests/it`: model, crash states, failing I/O, fuzzed logs, exact counts.
+
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod clean;
+mod format;
+#[cfg(test)]
+mod fuzz_tests;
+mod log;
+mod ram;
+mod read;
+mod recover;
+mod ring;
+mod write;
+
+use std::time::Duration;
+
+use syncline_device::DeviceError;
+
+pub use buffer::{Buffer, LogArea, Status};
+pub use format::{LogId, PAGE_BYTES};
+
+/// How a buffer works. The default is RAM and log together (6.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BufferOptions {
+    /// Memory for staged pages, in bytes; 0: every request goes on at once.
+    pub ram_bytes: u64,
+    /// A run of consecutive pages of so many bytes goes to its place, a shorter one to the log.
+    pub threshold_bytes: u64,
+    /// Relaxed data is written this long after it came.
+    pub relaxed_expire: Duration,
+    /// Relaxed data in RAM, in bytes, at most.
+    pub relaxed_bytes_max: u64,
+    /// Without requests for so long, a tick drains RAM and cleans the log.
+    pub idle_after: Duration,
+}
+
+impl Default for BufferOptions {
+    fn default() -> Self {
+        BufferOptions {
+            ram_bytes: 16 << 20,
+            threshold_bytes: 64 << 10,
+            relaxed_expire: Duration::from_secs(30),
+            relaxed_bytes_max: 12 << 20,
+            idle_after: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Why a log cannot be used.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum BufferError {
+    /// The device below failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The area holds no log.
+    #[error("there is no write log in this area; create one first, which overwrites the area")]
+    NoLog,
+    /// The area holds something else, or a log that may have data.
+    #[error("the area is not empty: {what}; check that it is the right one, then force creation")]
+    InUse {
+        /// What was found.
+        what: String,
+    },
+    /// Damage within what was durable.
+    #[error("the log is damaged at page {page}: {what}; restore the device from a backup")]
+    Corrupt {
+        /// Page of the log area.
+        page: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The log belongs to a device of another size.
+    #[error(
+        "the log is of a device of {log_bytes} bytes, this one has {device_bytes}; attach the \
+         device that it was made with"
+    )]
+    OtherDevice {
+        /// Size in the log.
+        log_bytes: u64,
+        /// Size of the device.
+        device_bytes: u64,
+    },
+    /// The area is too small, or too short for what its superblock says.
+    #[error("a log needs {need_bytes} bytes, the area has {area_bytes}; give it a larger area")]
+    TooSmall {
+        /// Bytes needed.
+        need_bytes: u64,
+        /// Bytes there.
+        area_bytes: u64,
+    },
+    /// A version that is not known.
+    #[error("the log has format version {version}, this program knows 1; use a newer program")]
+    Unsupported {
+        /// The version found.
+        version: u32,
+    },
+    /// Read-only devices cannot be buffered.
+    #[error("the device is read-only; a write buffer needs one that can be written")]
+    ReadOnly,
+}
