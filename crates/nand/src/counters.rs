@@ -37,6 +37,8 @@ pub struct Counters {
     pub rmw_reads: u64,
     /// Units copied by the garbage collector.
     pub gc_copies: u64,
+    /// Superblocks moved because they were worn least (static wear levelling).
+    pub wear_moves: u64,
     /// Superblocks collected.
     pub gc_runs: u64,
     /// Units copied by merges, and to complete the clusters of closed streams.
@@ -75,7 +77,7 @@ impl Counters {
         difference!(self, earlier;
             reads, writes, flushes, discards, read_bytes, written_bytes, host_units,
             coalesced_units, page_programs, programmed_bytes, padded_units, page_reads, rmw_reads,
-            gc_copies, gc_runs, merge_copies, switch_merges,
+            gc_copies, wear_moves, gc_runs, merge_copies, switch_merges,
             partial_merges, full_merges, stream_opens, stream_closes, map_reads,
             map_programs, erases, map_erases, discarded_units,
         )

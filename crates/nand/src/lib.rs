@@ -29,8 +29,8 @@
 //! BAST, FAST and block mapping, with merges counted by kind ([`ftl`]). Everything is integer
 //! nanoseconds and seeded: equal requests give equal times, counts and wear on every machine.
 //!
-//! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection, static wear
-//! levelling, SLC regions. Preconditioning is [`NandDevice::precondition`]; a new device is fresh.
+//! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection, SLC
+//! regions. Preconditioning is [`NandDevice::precondition`]; a new device is fresh.
 //!
 //! Tested in `tests/ftl.rs` (invariants, published write amplification, streams, determinism),
 //! `tests/schemes` (merges by hand and against plain models), `tests/device.rs` (contents, flush,

@@ -30,6 +30,10 @@ const BUILT_IN: &[(&str, &str)] = &[
 pub enum Mapping {
     /// Any unit anywhere: [`crate::ftl::PageMap`].
     Page,
+    /// Any unit anywhere; whole maps of zones are loaded.
+    Zone,
+    /// Any unit anywhere; single map entries are cached.
+    Dftl,
     /// Superblocks, and log blocks that belong to one superblock each.
     Bast,
     /// Superblocks, and log blocks shared by all.
@@ -51,6 +55,10 @@ impl Mapping {
 pub enum Victims {
     /// Fewest valid units: [`crate::gc::Greedy`].
     Greedy,
+    /// Few valid units and long untouched: [`crate::gc::CostBenefit`].
+    CostBenefit,
+    /// Closed first: [`crate::gc::Fifo`].
+    Fifo,
 }
 
 /// The translation layer: the `[ftl]` table of a profile.
@@ -77,8 +85,12 @@ pub struct FtlParameters {
     pub close_us: u32,
     /// Address space that one map page covers, KiB; a multiple of the map unit.
     pub map_segment_kib: u32,
-    /// Map pages kept in RAM; 0: all.
+    /// Map pages kept in RAM; 0: all. Of `zone` the zones kept in RAM, where 0 counts as 1.
     pub map_cache_segments: u32,
+    /// Map entries kept in RAM by `dftl`, 1 to 2^24; others ignore it.
+    pub map_cache_entries: u32,
+    /// Static wear levelling: most erases of a superblock beyond the least worn, 0 (off) to 2^20.
+    pub wear_gap: u32,
 }
 
 /// The volatile write buffer: the `[buffer]` table of a profile.
@@ -233,6 +245,8 @@ impl Profile {
         check("merge_kib", self.ftl.merge_kib, 1, 1 << 16)?;
         check("map_segment_kib", self.ftl.map_segment_kib, 1, 1 << 24)?;
         check("map_cache_segments", self.ftl.map_cache_segments, 0, 1 << 24)?;
+        check("map_cache_entries", self.ftl.map_cache_entries, 1, 1 << 24)?;
+        check("wear_gap", self.ftl.wear_gap, 0, 1 << 20)?;
         check("buffer_kib", self.buffer.buffer_kib, 0, 1 << 20)?;
         check("queue_depth", self.host.queue_depth, 1, 1024)?;
         check("request_us", self.host.request_us, 0, 1_000_000)?;
@@ -265,7 +279,7 @@ impl Profile {
         let frontiers = match self.ftl.mapping.by_superblock() {
             // The log blocks and the sequential one of `fast`.
             true => self.ftl.log_blocks + 1,
-            false => self.ftl.streams + 1,
+            false => self.ftl.streams + 1 + u32::from(self.ftl.wear_gap > 0),
         };
         Layout::new(&self.geometry, size_bytes, frontiers)
     }

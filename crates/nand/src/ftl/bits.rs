@@ -76,6 +76,11 @@ impl Bits {
         found.map_or(0, |(i, w)| i as u32 * 64 + 64 - w.leading_zeros())
     }
 
+    /// Clears a row.
+    pub(super) fn clear_row(&mut self, row: u32) {
+        self.row_mut(row).fill(0);
+    }
+
     /// Sets what is set in a row of `from`, and clears it there.
     pub(super) fn move_row(&mut self, row: u32, from: &mut Bits, from_row: u32) {
         for (to, from) in self.row_mut(row).iter_mut().zip(from.row_mut(from_row)) {

@@ -132,6 +132,10 @@ impl BlockScheme for BlockMap {
         was
     }
 
+    fn movable(&self, row: u32) -> bool {
+        self.open_of[row as usize] == NONE
+    }
+
     fn blocks(&self) -> Vec<u32> {
         self.open.iter().filter(|o| o.row != NONE).map(|o| o.block).collect()
     }

@@ -2,11 +2,13 @@
 
 use super::bast::Bast;
 use super::block_map::BlockMap;
+use super::dftl::Dftl;
 use super::fast::Fast;
 use super::hybrid::{BlockScheme, Core, Hybrid};
-use super::{CloseCost, Ftl, MapCache, PageMap};
+use super::zone_map::ZoneMap;
+use super::{CloseCost, Ftl, MapCache, MapTable, PageMap};
 use crate::buffer::FifoBuffer;
-use crate::gc::{Greedy, VictimPolicy};
+use crate::gc::{CostBenefit, Fifo, Greedy, VictimPolicy};
 use crate::geometry::Layout;
 use crate::profile::{Mapping, Profile, Victims};
 use crate::streams::StreamTable;
@@ -15,7 +17,7 @@ use crate::streams::StreamTable;
 pub(crate) fn build(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
     let logs = profile.ftl.log_blocks;
     match profile.ftl.mapping {
-        Mapping::Page => Box::new(page_map(profile, layout)),
+        Mapping::Page | Mapping::Zone | Mapping::Dftl => Box::new(page_map(profile, layout)),
         Mapping::Bast => hybrid(profile, layout, |core| Bast::new(core, logs)),
         Mapping::Fast => hybrid(profile, layout, |core| Fast::new(core, logs)),
         Mapping::Block => hybrid(profile, layout, |core| BlockMap::new(core, logs)),
@@ -32,17 +34,24 @@ fn hybrid<S: BlockScheme + 'static>(
     let registers = (buffered / 2).clamp(1, profile.ftl.log_blocks);
     let cache = Box::new(FifoBuffer::new(buffered.max(registers + 1)));
     let merge_ns = u64::from(profile.ftl.close_us) * 1000;
-    Box::new(Hybrid::new(layout, cache, registers, merge_ns, scheme))
+    Box::new(Hybrid::new(layout, cache, registers, (merge_ns, profile.ftl.wear_gap), scheme))
 }
 
 fn page_map(profile: &Profile, layout: Layout) -> PageMap {
     let (f, unit_kib) = (&profile.ftl, profile.geometry.map_unit_kib);
     let victims: Box<dyn VictimPolicy> = match f.victims {
         Victims::Greedy => Box::new(Greedy::new(layout.blocks, layout.units_per_block)),
+        Victims::CostBenefit => Box::new(CostBenefit::new(layout.blocks, layout.units_per_block)),
+        Victims::Fifo => Box::new(Fifo::new(layout.blocks)),
     };
     let streams = StreamTable::new(f.streams, u64::from(f.stream_window_kib) * 2);
     let segment_units = f.map_segment_kib / unit_kib;
-    let map = MapCache::new(layout.host_units, segment_units, f.map_cache_segments);
+    let (units, cached) = (layout.host_units, f.map_cache_segments);
+    let map: Box<dyn MapTable> = match f.mapping {
+        Mapping::Zone => Box::new(ZoneMap::new(units, segment_units, cached, layout.page_bytes())),
+        Mapping::Dftl => Box::new(Dftl::new(units, segment_units, f.map_cache_entries)),
+        _ => Box::new(MapCache::new(units, segment_units, cached)),
+    };
     // Without a volatile cache there is still the page register of each frontier.
     let registers = (f.streams + 1) * layout.units_per_page;
     let capacity = (profile.buffer.buffer_kib / unit_kib).max(registers);
@@ -52,5 +61,5 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         map_programs: f.close_map_programs,
         close_ns: u64::from(f.close_us) * 1000,
     };
-    PageMap::new(layout, streams, map, victims, cache, close)
+    PageMap::new(layout, streams, map, victims, cache, close, f.wear_gap)
 }

@@ -25,10 +25,12 @@ use super::{Ftl, Span};
 use crate::buffer::WriteCache;
 use crate::flash::Flash;
 use crate::geometry::Layout;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 pub(super) const NONE: u32 = u32::MAX;
+
+/// Blocks taken between two looks at the wear: the look is a scan over the superblocks.
+const LEVEL_EVERY: u64 = 16;
 
 /// How a merge came to its new data block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +52,12 @@ pub(super) struct Core {
     pub(super) next: Vec<u32>,
     /// Units whose newest copy is in the data block.
     pub(super) in_data: Bits,
-    /// Least worn first.
-    free: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Erases and number of the free blocks: least worn first.
+    free: BTreeSet<(u32, u32)>,
     /// Blocks without valid units that were not erased yet.
     stale: Vec<u32>,
+    /// Blocks taken so far.
+    taken: u64,
     merge_ns: u64,
 }
 
@@ -65,8 +69,9 @@ impl Core {
             data: vec![NONE; rows as usize],
             next: vec![0; rows as usize],
             in_data: Bits::new(rows, layout.units_per_block),
-            free: (0..layout.blocks).map(|b| Reverse((0, b))).collect(),
+            free: (0..layout.blocks).map(|b| (0, b)).collect(),
             stale: Vec::new(),
+            taken: 0,
             merge_ns,
         }
     }
@@ -92,15 +97,16 @@ impl Core {
         if let Some(block) = self.stale.pop() {
             at_ns = self.erase(block, at_ns, flash);
         }
-        let Reverse((_, block)) =
-            self.free.pop().expect("there are more blocks than data, log and merging ones");
+        self.taken += 1;
+        let (_, block) =
+            self.free.pop_first().expect("there are more blocks than data, log and merging ones");
         (block, at_ns)
     }
 
     /// Erases a block and makes it free.
     pub(super) fn erase(&mut self, block: u32, at_ns: u64, flash: &mut Flash) -> u64 {
         let done_ns = flash.erase(block, at_ns);
-        self.free.push(Reverse((flash.erases()[block as usize], block)));
+        self.free.insert((flash.erases()[block as usize], block));
         done_ns
     }
 
@@ -174,6 +180,11 @@ pub(super) trait BlockScheme: Send {
     /// Unmaps a unit; returns whether it was mapped.
     fn forget(&mut self, core: &mut Core, unit: u32) -> bool;
 
+    /// Whether the data block of a row holds exactly what the core's bits say.
+    fn movable(&self, _row: u32) -> bool {
+        true
+    }
+
     /// The blocks that the scheme holds besides the data blocks.
     fn blocks(&self) -> Vec<u32>;
 
@@ -201,24 +212,30 @@ pub(super) struct Hybrid<S> {
     cache: Box<dyn WriteCache>,
     registers: VecDeque<Register>,
     registers_max: usize,
+    /// Most erases that a block may have beyond the least worn one; 0: any number.
+    wear_gap: u32,
+    /// Blocks taken when the wear is looked at next.
+    level_at: u64,
     dirty: bool,
 }
 
 impl<S: BlockScheme> Hybrid<S> {
     /// Over erased flash; `scheme` gets the core. At most `registers_max` (1 or more) partly
-    /// written units stay in RAM, a merge takes `merge_ns` beside its copies and erases.
+    /// written units stay in RAM, a merge takes `merge_ns` beside its copies and erases, and
+    /// `wear_gap` is as in the profile.
     pub(super) fn new(
         layout: Layout,
         cache: Box<dyn WriteCache>,
         registers_max: u32,
-        merge_ns: u64,
+        (merge_ns, wear_gap): (u64, u32),
         scheme: impl FnOnce(&Core) -> S,
     ) -> Self {
         let core = Core::new(layout, merge_ns);
         let scheme = scheme(&core);
         let registers_max = registers_max.max(1) as usize;
         let registers = VecDeque::with_capacity(registers_max + 1);
-        Hybrid { core, scheme, cache, registers, registers_max, dirty: false }
+        let level_at = if wear_gap == 0 { u64::MAX } else { LEVEL_EVERY };
+        Hybrid { core, scheme, cache, registers, registers_max, wear_gap, level_at, dirty: false }
     }
 
     fn register(&self, unit: u32) -> Option<usize> {
@@ -230,6 +247,35 @@ impl<S: BlockScheme> Hybrid<S> {
         let (page, at_ns) = self.scheme.place(&mut self.core, unit, at_ns, flash);
         let done_ns = flash.program(page, at_ns);
         self.cache.programmed(page, 1, done_ns);
+        if self.core.taken >= self.level_at {
+            self.level_at = self.core.taken + LEVEL_EVERY;
+            self.level(done_ns, flash);
+        }
+    }
+
+    /// Static wear levelling: moves the least worn data block into the most worn free one, if the
+    /// gap is too wide. The host does not wait; the dies are busy.
+    fn level(&mut self, at_ns: u64, flash: &mut Flash) {
+        let core = &mut self.core;
+        let data = (0..core.rows())
+            .filter(|row| core.data[*row as usize] != NONE && self.scheme.movable(*row));
+        let coldest = data.min_by_key(|row| flash.erases()[core.data[*row as usize] as usize]);
+        let (Some(row), Some((erases, block))) = (coldest, core.free.last().copied()) else {
+            return;
+        };
+        let old = core.data[row as usize];
+        let gap = erases.saturating_sub(flash.erases()[old as usize]);
+        if gap <= self.wear_gap || core.free.len() < 2 {
+            return;
+        }
+        core.free.remove(&(erases, block));
+        core.data[row as usize] = block;
+        // `next` stays: the log may have newer copies of units before it.
+        let copies = core.in_data.count(row);
+        flash.counters.wear_moves += 1;
+        flash.counters.gc_copies += u64::from(copies);
+        let done_ns = flash.copy(copies, at_ns);
+        core.erase(old, done_ns, flash);
     }
 
     /// Programs the unit of a register; what was not written of it is read first. Returns when the
@@ -379,7 +425,7 @@ impl<S: BlockScheme> Ftl for Hybrid<S> {
         let core = &self.core;
         let mut uses = vec![0u32; core.layout.blocks as usize];
         let data = core.data.iter().filter(|b| **b != NONE).copied();
-        let free = core.free.iter().map(|Reverse((_, b))| *b);
+        let free = core.free.iter().map(|(_, b)| *b);
         for block in data.chain(core.stale.iter().copied()).chain(free).chain(self.scheme.blocks())
         {
             uses[block as usize] += 1;
@@ -395,7 +441,7 @@ impl<S: BlockScheme> Ftl for Hybrid<S> {
                 return Err(format!("units {before} and {unit} are both at page {page}"));
             }
         }
-        for Reverse((erases, b)) in &core.free {
+        for (erases, b) in &core.free {
             let first = core.page(*b, 0) as usize;
             let pages = &held[first..first + core.layout.units_per_block as usize];
             if *erases != flash.erases()[*b as usize] || pages.iter().any(|u| *u != NONE) {

@@ -8,6 +8,7 @@
 //! A miss reads the map page from flash; the evicted segment is programmed if it was changed. Least
 //! recently used: 9 bytes a segment. Tested here.
 
+use super::MapTable;
 use super::lru::Lru;
 use crate::flash::Flash;
 
@@ -43,9 +44,10 @@ impl MapCache {
             state: vec![State::Out; segments],
         }
     }
+}
 
-    /// Makes the segment of `unit` present, changed if `dirty`; returns when it is.
-    pub fn touch(&mut self, unit: u32, dirty: bool, at_ns: u64, flash: &mut Flash) -> u64 {
+impl MapTable for MapCache {
+    fn touch(&mut self, unit: u32, dirty: bool, at_ns: u64, flash: &mut Flash) -> u64 {
         if self.segment_units == 0 {
             return at_ns;
         }
@@ -69,19 +71,19 @@ impl MapCache {
         at_ns
     }
 
-    /// The units after `unit` that are in its segment, so that a run is touched once a segment.
-    pub fn units_to_next(&self, unit: u32) -> u32 {
+    fn units_to_next(&self, unit: u32) -> u32 {
         match self.segment_units {
             0 => u32::MAX,
             n => n - unit % n,
         }
     }
 
-    /// Bytes of its tables.
-    pub fn memory_bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         self.state.len() as u64 + self.recent.memory_bytes()
     }
+}
 
+impl MapCache {
     fn evict(&mut self, at_ns: u64, flash: &mut Flash) -> u64 {
         let Some(victim) = self.recent.oldest() else { return at_ns };
         self.recent.unlink(victim);

@@ -2,7 +2,9 @@
 //!
 //! | `mapping =` | file | a unit can be | other writes |
 //! |---|---|---|---|
-//! | `page` | `page_map` | anywhere | superblocks are collected |
+//! | `page` | `page_map`, maps in `map_cache` | anywhere | superblocks are collected |
+//! | `zone` | `page_map`, maps in `zone_map` | anywhere | the same |
+//! | `dftl` | `page_map`, maps in `dftl` | anywhere | the same |
 //! | `bast` | `bast` | at its place or in its superblock's log block | log block merged |
 //! | `fast` | `fast` | at its place or in the log blocks of all | all of a log block merged |
 //! | `block` | `block_map` | at its place | superblock replaced as a whole |
@@ -15,11 +17,13 @@ mod bast;
 mod bits;
 mod block_map;
 mod build;
+mod dftl;
 mod fast;
 mod hybrid;
 mod lru;
 mod map_cache;
 mod page_map;
+mod zone_map;
 
 pub(crate) use build::build;
 pub use map_cache::MapCache;
@@ -76,6 +80,29 @@ impl Span {
     pub fn partial(&self, i: u32) -> bool {
         (i == 0 && self.head_partial) || (i + 1 == self.units && self.tail_partial)
     }
+}
+
+/// Which parts of a page map are in the controller's RAM, and what it costs to get at the others.
+pub trait MapTable: Send {
+    /// Makes the entry of `unit` present, changed if `dirty`; returns when it is.
+    fn touch(&mut self, unit: u32, dirty: bool, at_ns: u64, flash: &mut Flash) -> u64;
+
+    /// Units from `unit` on that the same touch covers, so that a run is touched once for all.
+    fn units_to_next(&self, unit: u32) -> u32;
+
+    /// Whether [`MapTable::moved`] is to be called.
+    fn wants_moves(&self) -> bool {
+        false
+    }
+
+    /// The collector moved these units, ascending; returns when their maps are changed.
+    fn moved(&mut self, units: &[u32], at_ns: u64, flash: &mut Flash) -> u64 {
+        let _ = (units, flash);
+        at_ns
+    }
+
+    /// Bytes of its tables.
+    fn memory_bytes(&self) -> u64;
 }
 
 /// A mapping scheme: maps units, drives the flash, accounts for the write buffer.

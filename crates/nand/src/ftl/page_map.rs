@@ -28,16 +28,18 @@
 //! plus over-provisioning when only the reserve is free, so some victim has an invalid unit. Tested
 //! by `tests/ftl.rs` and `tests/device.rs`.
 
-use super::{Ftl, MapCache, Span};
+use super::{Ftl, MapTable, Span};
 use crate::buffer::WriteCache;
 use crate::flash::Flash;
 use crate::gc::VictimPolicy;
 use crate::geometry::{FREE_BLOCKS_MIN, Layout};
 use crate::streams::{Run, StreamTable};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeSet;
 
 const NONE: u32 = u32::MAX;
+
+/// Collections between two looks at the wear: the look is a scan over the superblocks.
+const LEVEL_EVERY: u64 = 16;
 
 /// What closing a stream costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +71,19 @@ pub struct PageMap {
     l2p: Vec<u32>,
     p2l: Vec<u32>,
     valid: Vec<u32>,
-    /// One for each stream, the collector's last.
+    /// One for each stream, then the collector's, then that of moved cold data.
     open: Vec<Frontier>,
-    free: BinaryHeap<Reverse<(u32, u32)>>,
+    /// Erases and number of the free superblocks: least worn first.
+    free: BTreeSet<(u32, u32)>,
     victims: Box<dyn VictimPolicy>,
-    map: MapCache,
+    map: Box<dyn MapTable>,
     streams: StreamTable,
     cache: Box<dyn WriteCache>,
     close_cost: CloseCost,
+    /// Most erases that a superblock may have beyond the least worn one; 0: any number.
+    wear_gap: u32,
+    /// Units moved by the collection under way.
+    moved: Vec<u32>,
     dirty: bool,
 }
 
@@ -85,10 +92,11 @@ impl PageMap {
     pub fn new(
         layout: Layout,
         streams: StreamTable,
-        map: MapCache,
+        map: Box<dyn MapTable>,
         victims: Box<dyn VictimPolicy>,
         cache: Box<dyn WriteCache>,
         close_cost: CloseCost,
+        wear_gap: u32,
     ) -> Self {
         let flash_units = layout.blocks as usize * layout.units_per_block as usize;
         PageMap {
@@ -96,25 +104,27 @@ impl PageMap {
             l2p: vec![0; layout.host_units as usize],
             p2l: vec![0; flash_units],
             valid: vec![0; layout.blocks as usize],
-            open: vec![NO_BLOCK; streams.len() + 1],
-            free: (0..layout.blocks).map(|b| Reverse((0, b))).collect(),
+            open: vec![NO_BLOCK; streams.len() + 2],
+            free: (0..layout.blocks).map(|b| (0, b)).collect(),
             victims,
             map,
             streams,
             cache,
             close_cost,
+            wear_gap,
+            moved: Vec::new(),
             dirty: false,
         }
     }
 
     fn collector(&self) -> usize {
-        self.open.len() - 1
+        self.streams.len()
     }
 
     /// Whether flash unit `p` is in the open page of a stream.
     fn held(&self, p: u32) -> bool {
         let block = p / self.layout.units_per_block;
-        let streams = &self.open[..self.open.len() - 1];
+        let streams = &self.open[..self.collector()];
         streams.iter().any(|f| {
             let page_start = f.next - f.next % self.layout.units_per_page;
             f.block == block && p % self.layout.units_per_block >= page_start
@@ -168,7 +178,7 @@ impl PageMap {
         let last = f.block * self.layout.units_per_block + f.next - 1;
         let page = last / self.layout.units_per_page;
         let done_ns = flash.program(page, f.ready_ns);
-        if slot != collector {
+        if slot < collector {
             self.cache.programmed(page, f.held, done_ns);
         }
         f.held = 0;
@@ -209,7 +219,7 @@ impl PageMap {
     /// Takes a free superblock, collecting first when a stream asks and only the reserve is left.
     fn allocate(&mut self, slot: usize, at_ns: u64, flash: &mut Flash) -> (u32, u64) {
         let mut at_ns = at_ns;
-        if slot != self.collector() {
+        if slot < self.collector() {
             while self.free.len() <= FREE_BLOCKS_MIN as usize {
                 match self.collect(at_ns, flash) {
                     Some(done_ns) => at_ns = done_ns,
@@ -217,18 +227,22 @@ impl PageMap {
                 }
             }
         }
-        let Reverse((_, block)) = self
-            .free
-            .pop()
-            .expect("the reserve is never used up: each collection frees what it takes");
+        // Cold data goes where the wear is, so that the unworn superblock gets into use.
+        let cold = slot > self.collector();
+        let taken = if cold { self.free.pop_last() } else { self.free.pop_first() };
+        let (_, block) =
+            taken.expect("the reserve is never used up: each collection frees what it takes");
         (block, at_ns)
     }
 
     /// Copies what is valid in one victim and erases it; returns when that is done.
     fn collect(&mut self, at_ns: u64, flash: &mut Flash) -> Option<u64> {
-        let victim = self.victims.pick()?;
+        let (per_page, mut to) = (self.layout.units_per_page, self.collector());
+        let cold = self.cold_victim(flash);
+        to += usize::from(cold.is_some());
+        let victim = cold.or_else(|| self.victims.pick())?;
         flash.counters.gc_runs += 1;
-        let (per_page, collector) = (self.layout.units_per_page, self.collector());
+        let note_moves = self.map.wants_moves();
         let first = victim * self.layout.units_per_block;
         let mut left = self.valid[victim as usize];
         let mut done_ns = at_ns;
@@ -245,16 +259,42 @@ impl PageMap {
                     None => flash.read(q / per_page, self.layout.page_bytes(), at_ns),
                 };
                 read_ns = Some(ready_ns);
-                done_ns = done_ns.max(self.append(collector, unit - 1, ready_ns, false, flash));
+                done_ns = done_ns.max(self.append(to, unit - 1, ready_ns, false, flash));
                 left -= 1;
                 flash.counters.gc_copies += 1;
+                if note_moves {
+                    self.moved.push(unit - 1);
+                }
             }
             p += per_page;
         }
         self.valid[victim as usize] = 0;
+        if note_moves {
+            self.moved.sort_unstable();
+            done_ns = self.map.moved(&self.moved, done_ns, flash);
+            self.moved.clear();
+        }
         done_ns = flash.erase(victim, done_ns);
-        self.free.push(Reverse((flash.erases()[victim as usize], victim)));
+        self.free.insert((flash.erases()[victim as usize], victim));
         Some(done_ns)
+    }
+
+    /// Static wear levelling: now and then the least worn closed superblock, if others are worn
+    /// much more. What is in it does not change by itself.
+    fn cold_victim(&mut self, flash: &mut Flash) -> Option<u32> {
+        if self.wear_gap == 0 || !flash.counters.gc_runs.is_multiple_of(LEVEL_EVERY) {
+            return None;
+        }
+        let erases = flash.erases();
+        let most = erases.iter().max()?;
+        let closed = (0..self.layout.blocks).filter(|b| self.victims.has(*b));
+        let coldest = closed.min_by_key(|b| erases[*b as usize])?;
+        if most - erases[coldest as usize] <= self.wear_gap {
+            return None;
+        }
+        self.victims.remove(coldest);
+        flash.counters.wear_moves += 1;
+        Some(coldest)
     }
 
     /// Completes the clusters of a run, pads its open page, writes its map; returns when done.
@@ -449,7 +489,7 @@ impl Ftl for PageMap {
             let (real, kept) = (valid[b], self.valid[b]);
             return Err(format!("superblock {b} has {real} valid units, {kept} counted"));
         }
-        for Reverse((erases, b)) in &self.free {
+        for (erases, b) in &self.free {
             let (valid, worn) = (valid[*b as usize], flash.erases()[*b as usize]);
             if valid != 0 || worn != *erases {
                 return Err(format!("free superblock {b}: {valid} valid units, {worn} erases"));

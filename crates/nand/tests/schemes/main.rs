@@ -1,7 +1,9 @@
 //! Mapping schemes beyond page mapping: exact counts, plain models, invariants.
 
 mod exact;
+mod maps;
 mod naive;
+mod wear;
 
 use syncline_nand::{Profile, Simulator};
 
