@@ -6,6 +6,7 @@
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000)
+# make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, fuse2fs and Syncline mounts on the same emulated flash, real time
@@ -20,13 +21,14 @@ OPS ?= 200000
 STATES ?= 32000
 EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
+FLASHLITE_STATES ?= 60000
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz model-long crash-long bench bench-speed bench-mounted deps clean cargo
+.PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-mounted deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -57,6 +59,10 @@ crash-long: cargo
 		--nocapture eager::
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
+
+flashlite-long: cargo
+	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
+		-- --nocapture crash::
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 18] = [
+const BELOW: [(&str, &[&str]); 19] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -19,7 +19,8 @@ const BELOW: [(&str, &[&str]); 18] = [
     ("cache", &["device"]),
     ("jbd2", &["device", "ondisk", "cache"]),
     ("fs", &["device", "ondisk", "cache", "jbd2"]),
-    ("flashlite", &["device"]),
+    ("flashlite", &[]),
+    ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),
     ("recorder", &["device", "fs"]),
     (

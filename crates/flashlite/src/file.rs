@@ -1,0 +1,138 @@
+//! A log, or the file it is rearranged to, as a file of the system.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+
+use crate::Storage;
+
+/// An open file, locked against other programs that use this library: exclusively where it is
+/// written, shared where it is read.
+#[derive(Debug)]
+pub struct FileStorage {
+    file: File,
+    /// The length was set since the last sync; fdatasync need not make a cut durable.
+    cut: AtomicBool,
+}
+
+impl FileStorage {
+    /// Makes a new file; its name is durable when this returns.
+    ///
+    /// # Errors
+    /// As the system's; `AlreadyExists` if there is a file of this name.
+    pub fn create_new(path: &Path) -> io::Result<FileStorage> {
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        let storage = locked(file, false)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+        Ok(storage)
+    }
+
+    /// Opens a file that exists for reading and writing.
+    ///
+    /// # Errors
+    /// As the system's; `ResourceBusy` if another program uses it.
+    pub fn open(path: &Path) -> io::Result<FileStorage> {
+        locked(OpenOptions::new().read(true).write(true).open(path)?, false)
+    }
+
+    /// Opens a file for reading only.
+    ///
+    /// # Errors
+    /// As [`FileStorage::open`].
+    pub fn open_read_only(path: &Path) -> io::Result<FileStorage> {
+        locked(File::open(path)?, true)
+    }
+}
+
+fn locked(file: File, shared: bool) -> io::Result<FileStorage> {
+    let lock = if shared { file.try_lock_shared() } else { file.try_lock() };
+    match lock {
+        Ok(()) => Ok(FileStorage { file, cut: AtomicBool::new(false) }),
+        Err(TryLockError::WouldBlock) => {
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program has it open"))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+impl Storage for FileStorage {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+
+    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut left: Vec<IoSlice<'_>> = parts.to_vec();
+        let mut left = left.as_mut_slice();
+        let mut at = offset;
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            match rustix::io::pwritev(&self.file, left, at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut left, written);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.cut.store(true, Ordering::SeqCst);
+        self.file.set_len(len_bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.cut.swap(false, Ordering::SeqCst) {
+            return self.file.sync_all();
+        }
+        self.file.sync_data()
+    }
+
+    fn punch(&self, offset: u64, len_bytes: u64) -> io::Result<bool> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, flags, offset, len_bytes) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn copy_range(
+        &self,
+        offset: u64,
+        to: &dyn Storage,
+        to_offset: u64,
+        len_bytes: u64,
+    ) -> io::Result<u64> {
+        let Some(to) = to.descriptor() else { return Ok(0) };
+        let (mut from_at, mut to_at) = (offset, to_offset);
+        let len = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(&self.file, Some(&mut from_at), to, Some(&mut to_at), len)
+        {
+            Ok(copied) => Ok(copied as u64),
+            // Another file system, or a kernel without it: the caller copies by itself.
+            Err(Errno::XDEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::INTR) => {
+                Ok(0)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.file.as_fd())
+    }
+}

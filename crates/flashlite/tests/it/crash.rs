@@ -1,0 +1,189 @@
+//! Power cuts at the storage seam: sectors lost, torn and in any order since the last sync.
+//!
+//! The log must open, and its contents must be those after some number of the writes made, at least
+//! as many as the last sync covered. What is written after that, and cut again, must hold too.
+//! `SYNCLINE_FLASHLITE_CRASH_STATES` sets how many states are tried (`make flashlite-long`).
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use syncline_flashlite::{Log, Rearrange};
+use syncline_testkit::Random;
+
+use crate::support::{Disk, Op, SMALL, apply, apply_model, contents, random_op};
+
+const SIZE: u64 = 150_000;
+
+fn states() -> u64 {
+    let text = std::env::var("SYNCLINE_FLASHLITE_CRASH_STATES").unwrap_or_default();
+    text.trim().parse().unwrap_or(3000)
+}
+
+/// The contents after each call so far, with the range it wrote; `synced` is the first that a crash
+/// may leave.
+struct History {
+    versions: Vec<(Vec<u8>, (u64, u64))>,
+    synced: usize,
+}
+
+impl History {
+    fn new(contents: Vec<u8>) -> History {
+        History { versions: vec![(contents, (0, 0))], synced: 0 }
+    }
+
+    fn add(&mut self, op: &Op) {
+        let mut next = self.versions.last().unwrap().0.clone();
+        apply_model(&mut next, op);
+        let range = match *op {
+            Op::Write { offset, len, .. } => (offset, len),
+            _ => (0, 0),
+        };
+        self.versions.push((next, range));
+    }
+
+    /// Whether a crash may leave these contents. A long write is several records: its first part
+    /// may be there alone.
+    fn allows(&self, found: &[u8]) -> bool {
+        let versions = &self.versions[self.synced..];
+        versions.iter().any(|(contents, _)| contents == found)
+            || versions.windows(2).any(|pair| in_part(found, &pair[0].0, &pair[1].0, pair[1].1))
+    }
+}
+
+/// Whether `found` is `before` with a first part of a write that leads to `after`.
+fn in_part(found: &[u8], before: &[u8], after: &[u8], (offset, len): (u64, u64)) -> bool {
+    let written = offset as usize..((offset + len) as usize).min(found.len());
+    let Some(new) = found.get(written.clone()) else { return false };
+    let agree = new.iter().zip(&after[written.clone()]).take_while(|(a, b)| a == b).count();
+    let end = written.start + agree;
+    let mut expected = before.to_vec();
+    expected.resize(expected.len().max(end), 0);
+    expected[written.start..end].copy_from_slice(&after[written.start..end]);
+    len > 0 && expected == found
+}
+
+/// Opens what a cut left and says which version it is.
+fn judge(bytes: Vec<u8>, history: &History, what: &str) -> (Disk, Vec<u8>) {
+    let disk = Disk::new(bytes);
+    let log = Log::open(Arc::new(disk.clone()), SMALL)
+        .unwrap_or_else(|error| panic!("{what}: the log does not open: {error}"));
+    let found = contents(&log);
+    assert!(
+        history.allows(&found),
+        "{what}: the file is none of the {} states since the sync; opened {:?}",
+        history.versions.len() - history.synced,
+        log.opened()
+    );
+    let checked = log.check(&mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(checked.damaged, [], "{what}");
+    drop(log);
+    // Opening again changes nothing: what was dropped is dropped for good.
+    let again = Log::open(Arc::new(disk.clone()), SMALL).unwrap();
+    assert_eq!(again.opened().dropped, None, "{what}");
+    assert!(contents(&again) == found, "{what}: the second opening differs");
+    (disk, found)
+}
+
+fn run(seed: u64, tried: &mut u64) {
+    let mut random = Random::new(seed);
+    let mut disk = Disk::default();
+    let mut log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+    let mut history = History::new(Vec::new());
+    for step in 0..40 {
+        let op = random_op(&mut random, SIZE);
+        let syncs = disk.syncs();
+        apply(&log, &op).unwrap();
+        history.add(&op);
+        if matches!(op, Op::Sync) {
+            history.synced = history.versions.len() - 1;
+        }
+        // A sync by itself covers at least what was before this call.
+        if disk.syncs() > syncs {
+            history.synced = history.synced.max(history.versions.len() - 2);
+        }
+        for cut in 0..3 {
+            let what = format!("seed {seed}, step {step}, cut {cut}");
+            let (left, found) = judge(disk.cut(&mut random), &history, &what);
+            *tried += 1;
+            if cut == 2 && random.one_in(6) {
+                // Life goes on from here.
+                disk = left;
+                log = Log::open(Arc::new(disk.clone()), SMALL).unwrap();
+                history = History::new(found);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cut_leaves_a_prefix_with_everything_synced() {
+    let mut tried = 0;
+    let mut seed = 0;
+    while tried < states() {
+        run(seed, &mut tried);
+        seed += 1;
+    }
+}
+
+/// A disk that forgets what it synced must be noticed: else the test above proves nothing.
+#[test]
+fn a_disk_that_lies_about_syncs_is_caught() {
+    let caught = (0..50).any(|seed| {
+        let result = std::panic::catch_unwind(|| {
+            let mut random = Random::new(seed);
+            let disk = Disk::default();
+            let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+            let mut history = History::new(Vec::new());
+            for _ in 0..10 {
+                let op = random_op(&mut random, SIZE);
+                apply(&log, &op).unwrap();
+                history.add(&op);
+            }
+            // As if a sync had returned.
+            history.synced = history.versions.len() - 1;
+            judge(disk.cut(&mut random), &history, "a lie");
+        });
+        result.is_err()
+    });
+    assert!(caught);
+}
+
+/// Cuts while a log is rearranged, with and without giving its space back.
+#[test]
+fn a_rearranging_goes_on_after_any_cut() {
+    let mut random = Random::new(7);
+    for round in 0..(states() / 30) {
+        let release = round % 2 == 0;
+        let disk = Disk::default();
+        let mut target = Disk::default();
+        let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+        let mut model = Vec::new();
+        for _ in 0..20 {
+            let op = random_op(&mut random, SIZE);
+            apply(&log, &op).unwrap();
+            apply_model(&mut model, &op);
+        }
+        log.close().unwrap();
+        let options = Rearrange { release, step_bytes: 20_000 };
+        let mut disk = disk;
+        for attempt in 0.. {
+            let log = Log::open(Arc::new(disk.clone()), SMALL)
+                .unwrap_or_else(|error| panic!("round {round}, attempt {attempt}: {error}"));
+            if attempt < 4 {
+                // The disks fail somewhere in the middle; then power is lost.
+                disk.fail_in(random.below(30), false);
+                target.fail_in(random.below(60), false);
+                drop(log.rearrange_to(&target, options, &mut |_| ControlFlow::Continue(())));
+                disk = Disk::new(disk.cut(&mut random));
+                target = Disk::new(target.cut(&mut random));
+                continue;
+            }
+            let done = log
+                .rearrange_to(&target, options, &mut |_| ControlFlow::Continue(()))
+                .unwrap_or_else(|error| panic!("round {round}: {error}"));
+            assert_eq!(done.size_bytes, model.len() as u64);
+            break;
+        }
+        assert!(target.now() == model, "round {round}: the rearranged file differs");
+    }
+}

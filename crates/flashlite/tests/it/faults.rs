@@ -1,0 +1,121 @@
+//! Storage that fails: errors are told, nothing false is acknowledged, no space is no end.
+
+use std::sync::Arc;
+
+use syncline_flashlite::{Error, Log};
+use syncline_testkit::Random;
+
+use crate::support::{Disk, SMALL, apply, apply_model, contents, random_op};
+
+#[test]
+fn after_a_failed_sync_or_write_nothing_is_acknowledged() {
+    for fail_in in 0..60 {
+        let mut random = Random::new(3);
+        let disk = Disk::default();
+        let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+        disk.fail_in(fail_in, false);
+        let mut failed = false;
+        for _ in 0..80 {
+            let op = random_op(&mut random, 200_000);
+            let done = apply(&log, &op);
+            if failed {
+                assert!(done.is_err(), "{op:?} succeeded after a failure");
+            }
+            failed |= done.is_err();
+        }
+        assert!(failed && matches!(log.sync_data(), Err(Error::Latched)));
+        // What is in the log can still be read.
+        contents(&log);
+    }
+}
+
+#[test]
+fn a_full_disk_loses_nothing_and_can_be_written_again() {
+    'run: for fail_in in 0..40 {
+        let mut random = Random::new(11);
+        let disk = Disk::default();
+        let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+        let mut model = Vec::new();
+        disk.fail_in(fail_in, true);
+        let mut full = 0;
+        for _ in 0..60 {
+            let op = random_op(&mut random, 200_000);
+            if let Err(error) = apply(&log, &op) {
+                if matches!(error, Error::Io { .. }) {
+                    // It was a sync of the storage itself: that is the end.
+                    assert!(matches!(log.sync_data(), Err(Error::Latched)));
+                    continue 'run;
+                }
+                assert!(matches!(error, Error::Full), "{error}");
+                full += 1;
+                apply(&log, &op).unwrap();
+            }
+            apply_model(&mut model, &op);
+            assert!(contents(&log) == model, "after {full} failures, at {fail_in}");
+        }
+        drop(log);
+        let log = Log::open(Arc::new(disk), SMALL).unwrap();
+        assert!(contents(&log) == model, "opened again, {fail_in}");
+    }
+}
+
+#[test]
+fn damage_of_synced_bytes_is_an_error_and_no_torn_end() {
+    let disk = Disk::default();
+    let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+    for i in 0..50_u64 {
+        log.write_at(&[i as u8 + 1; 4096], i * 4096).unwrap();
+    }
+    log.close().unwrap();
+    let good = disk.now();
+    let open = |bytes: &[u8]| Log::open(Arc::new(Disk::new(bytes.to_vec())), SMALL);
+    // The tag of the third record of the last segment.
+    let mut bad = good.clone();
+    let last = good.len() / (64 << 10) * (64 << 10);
+    bad[last + 2 * (4096 + 32) + 5] ^= 1;
+    assert!(matches!(open(&bad), Err(Error::Corrupt { .. })));
+    // An index: its segment is read by tags.
+    let mut bad = good.clone();
+    bad[(64 << 10) - 40] ^= 1;
+    let log = open(&bad).unwrap();
+    assert_eq!(log.opened().damaged_indexes, 1);
+    let whole = contents(&log);
+    assert!((0..50).all(|i| whole[i * 4096..][..4096] == [i as u8 + 1; 4096]));
+    // Data: opening does not read it, checking does.
+    let mut bad = good;
+    bad[4096 + 32 + 7] ^= 1;
+    let log = open(&bad).unwrap();
+    let checked = log.check(&mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+    assert_eq!((checked.damaged, checked.good_bytes), (vec![(0, 4096)], 49 * 4096));
+    let to = Disk::default();
+    let refused =
+        log.rearrange_to(&to, Default::default(), &mut |_| std::ops::ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(Error::Corrupt { position: 4096, .. })));
+}
+
+#[test]
+fn a_torn_end_is_dropped_and_named_exactly() {
+    let disk = Disk::default();
+    let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+    log.write_at(&[1; 1000], 0).unwrap();
+    log.sync_data().unwrap();
+    log.write_at(&[2; 1000], 1000).unwrap();
+    let kept = log.info().log_bytes;
+    log.write_at(&[3; 1000], 2000).unwrap();
+    log.write_at(&[4; 500], 9000).unwrap();
+    drop(log);
+    let mut torn = disk.now();
+    torn[kept as usize + 40] ^= 1;
+    let len = torn.len() as u64;
+    let disk = Disk::new(torn);
+    let log = Log::open_read_only(Arc::new(disk.clone())).unwrap();
+    let dropped = log.opened().dropped.clone().unwrap();
+    assert_eq!((dropped.position, dropped.bytes), (kept, len - kept));
+    assert_eq!(dropped.lost, [(2000, 1000), (9000, 500)]);
+    assert_eq!((log.len(), disk.now().len() as u64), (2000, len));
+    drop(log);
+    let log = Log::open(Arc::new(disk.clone()), SMALL).unwrap();
+    assert_eq!(log.opened().dropped, Some(dropped));
+    assert_eq!(disk.now().len() as u64, kept);
+    assert_eq!(contents(&log), [[1; 1000], [2; 1000]].concat());
+}
