@@ -190,6 +190,21 @@ impl Handle {
         }
     }
 
+    /// The operation renames or links: of those none is durable without all earlier ones.
+    pub fn keep_order(&mut self) {
+        if let Some(op) = &mut self.op {
+            op.members.insert(Member::Names);
+        }
+    }
+
+    /// The operation takes a name away: it is not durable without the renames and links that came
+    /// before it, which may have moved what is still needed.
+    pub fn follow_names(&mut self) {
+        if let Some(op) = &mut self.op {
+            op.follows_names = true;
+        }
+    }
+
     /// Whether indivisible sets are kept.
     pub fn is_eager(&self) -> bool {
         self.op.is_some()

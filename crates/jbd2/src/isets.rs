@@ -16,6 +16,10 @@
 //! beside the newest contents, and each set knows which bits, counters and slots are its own. So
 //! two files that only share such blocks are independent (JBD2 itself knows blocks only).
 //!
+//! Programs build on the order of renames and links without syncing directories: what is published
+//! last names what was published before. So all of them are one set ([`Member::Names`]), and a set
+//! with a removed name takes that one along: what made the old name needless may be in it.
+//!
 //! Promises
 //! - Closed: whatever two operations both touched links them, by [`Member`].
 //! - Bits and slots belong to one set at a time, since a freed block or inode is not reused before
@@ -42,6 +46,8 @@ pub enum Member {
         /// First byte of the slot.
         offset: u32,
     },
+    /// The order of renames and links, which all of them share.
+    Names,
 }
 
 /// What an operation did to a group descriptor.
@@ -152,6 +158,8 @@ pub(crate) struct Iset {
     pub(crate) forgotten: BTreeSet<u64>,
     /// Number of the device flush that has to be over before this may be committed; 0: none.
     pub(crate) flush: u64,
+    /// Not to be committed before the renames and links that came earlier.
+    pub(crate) follows_names: bool,
     /// Two kinds of use met in one block.
     pub(crate) mixed: bool,
 }
@@ -191,6 +199,7 @@ impl Iset {
         self.callbacks.extend(other.callbacks);
         self.forgotten.extend(other.forgotten);
         self.flush = self.flush.max(other.flush);
+        self.follows_names |= other.follows_names;
         self.mixed |= other.mixed;
     }
 }
@@ -263,7 +272,10 @@ impl Isets {
 
     /// Takes the sets of `seeds` out, as one. Shared blocks are no longer counted for it.
     pub(crate) fn take(&mut self, seeds: &[Member]) -> Iset {
-        let ids: BTreeSet<u64> = seeds.iter().filter_map(|m| self.of.get(m).copied()).collect();
+        let mut ids: BTreeSet<u64> = seeds.iter().filter_map(|m| self.of.get(m).copied()).collect();
+        if ids.iter().any(|id| self.sets.get(id).is_some_and(|set| set.follows_names)) {
+            ids.extend(self.of.get(&Member::Names));
+        }
         let mut all = Iset::default();
         for id in ids {
             let Some(set) = self.sets.remove(&id) else { continue };
@@ -315,6 +327,33 @@ mod tests {
         assert_eq!((sets.sets.len(), sets.logged[&9].uses), (1, 1));
         assert!(sets.take(&[Member::Block(1)]).is_empty(), "an empty set goes");
         assert!(!sets.mixed);
+    }
+
+    #[test]
+    fn renames_are_one_set_and_a_removal_takes_them_along_but_not_the_other_way_round() {
+        let mut sets = sets();
+        let mut rename = |block| {
+            let mut op = op(&[block], &[]);
+            op.members.insert(Member::Names);
+            sets.close(op);
+        };
+        rename(1);
+        rename(2);
+        sets.close(op(&[3], &[]));
+        sets.close(Iset { follows_names: true, ..op(&[4], &[]) });
+        assert_eq!(sets.sets.len(), 3);
+        let renames = [Member::Block(1), Member::Block(2), Member::Names];
+        let removal = [Member::Block(1), Member::Block(2), Member::Block(4), Member::Names];
+        assert_eq!(sets.take(&[Member::Block(3)]).members, [Member::Block(3)].into());
+        assert_eq!(sets.take(&[Member::Block(4)]).members, removal.into());
+        for block in [1, 2] {
+            let mut op = op(&[block], &[]);
+            op.members.insert(Member::Names);
+            sets.close(op);
+        }
+        sets.close(Iset { follows_names: true, ..op(&[4], &[]) });
+        assert_eq!(sets.take(&[Member::Block(2)]).members, renames.into());
+        assert_eq!(sets.take(&[Member::Block(4)]).members, [Member::Block(4)].into());
     }
 
     #[test]

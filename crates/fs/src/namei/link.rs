@@ -37,6 +37,7 @@ impl Volume {
         vol.dcache.forget(dir.ino, name);
         vol.hot.note_name(inode, name);
         let mut h = vol.start(INSERT_CREDITS + 1)?;
+        h.keep_order();
         let file_type = {
             let mut st = inode.state.write();
             match st.raw.i_links_count {

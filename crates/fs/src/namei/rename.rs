@@ -234,6 +234,7 @@ impl Inner {
         across: bool,
     ) -> Result<()> {
         let source = &parties.source;
+        h.keep_order();
         let source_type = type_of(source);
         self.hot.note_name(source, to.name);
         let moves_dir = source_type == file_type::DIR;

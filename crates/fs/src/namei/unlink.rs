@@ -35,6 +35,7 @@ impl Volume {
             namei::check_may_lose_name(&victim)?;
             vol.dcache.forget(dir.ino, name);
             let mut h = vol.start(REMOVE_CREDITS + ORPHAN_CREDITS + 1)?;
+            h.follow_names();
             vol.remove_name(&mut h, dir, &mut dir.state.write(), &found)?;
             vol.drop_link(&mut h, &victim)?;
             vol.dcache.put(dir.ino, name, Known::Absent);

@@ -75,6 +75,18 @@ fn eager_renames_in_small_blocks_with_an_orphan_file() {
 }
 
 #[test]
+fn eager_references() {
+    eager_test("eager_references", &small(4096), EAGER, workloads::references);
+}
+
+#[test]
+fn eager_references_in_small_blocks_with_an_orphan_file() {
+    let spec = ImageSpec { features: "orphan_file".to_owned(), ..small(1024) };
+    let name = "eager_references_in_small_blocks_with_an_orphan_file";
+    eager_test(name, &spec, EAGER, workloads::references);
+}
+
+#[test]
 fn eager_reallocation() {
     eager_test("eager_reallocation", &small(4096), EAGER, workloads::reallocation);
 }

@@ -29,7 +29,7 @@ use crate::recorder::Recorder;
 
 /// States per workload in a plain test run, and how many workloads share the long run.
 const STATES: u64 = 300;
-const WORKLOADS: u64 = 13;
+const WORKLOADS: u64 = 14;
 const NEEDS: [Need; 1] = [Need::E2fsck];
 const ORDERED: &str = "sync=ordered";
 
@@ -153,6 +153,11 @@ fn renames_in_small_blocks_with_an_orphan_file() {
     let spec = ImageSpec { features: "orphan_file".to_owned(), ..small(1024) };
     let name = "renames_in_small_blocks_with_an_orphan_file";
     crash_test(name, &spec, workloads::renames);
+}
+
+#[test]
+fn references() {
+    crash_test("references", &small(4096), workloads::references);
 }
 
 #[test]

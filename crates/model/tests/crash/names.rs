@@ -14,6 +14,8 @@
 //!   its inodes: those of the directories it changes and those that gain, lose or change a name.
 //!   Any set is legal that has, with an operation, all those it depends on. In other words: of
 //!   each inode's operations a prefix, and each operation is in it for all of its inodes or none.
+//!   Renames and links depend on all earlier renames and links as well, since programs publish by
+//!   them without syncing directories; so does the removal of a name, whose file may have moved.
 //! - What was acknowledged is there. An acknowledgement names one operation; those it depends on
 //!   follow from the rule.
 //!
@@ -98,12 +100,23 @@ pub struct Outcomes<'a> {
     of: BTreeMap<u32, Vec<usize>>,
     /// Inodes that are or were directories.
     dirs: BTreeSet<u32>,
+    /// Operations that give a name to what had one: renames and links.
+    moves: Vec<usize>,
+    /// Operations that take a name away and do nothing else.
+    removals: Vec<usize>,
 }
 
 impl<'a> Outcomes<'a> {
     pub fn new(history: &'a [Names], order: Order) -> Self {
         let mut of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        let (mut moves, mut removals) = (Vec::new(), Vec::new());
         for (at, pair) in history.windows(2).enumerate() {
+            let new = || pair[1].iter().filter(|(path, name)| pair[0].get(*path) != Some(name));
+            if new().any(|(_, name)| pair[0].values().any(|old| old.ino == name.ino)) {
+                moves.push(at + 1);
+            } else if new().next().is_none() && pair[0].len() > pair[1].len() {
+                removals.push(at + 1);
+            }
             for ino in touched(&pair[0], &pair[1]) {
                 of.entry(ino).or_default().push(at + 1);
             }
@@ -111,7 +124,7 @@ impl<'a> Outcomes<'a> {
         let all = history.iter().flat_map(|names| names.values());
         let mut dirs: BTreeSet<u32> = all.filter(|n| n.is_dir).map(|n| n.ino).collect();
         dirs.insert(ROOT);
-        Outcomes { history, order, of, dirs }
+        Outcomes { history, order, of, dirs, moves, removals }
     }
 
     /// Calls `each` with the names of every legal outcome whose tree is this one, until one is
@@ -201,10 +214,17 @@ impl<'a> Outcomes<'a> {
         })
     }
 
-    /// Whether the operations on each inode that are there are the first ones.
+    /// Whether the operations on each inode that are there are the first ones, and so are the
+    /// renames and links; removals are not there without those that came before them.
     fn is_legal(&self, taken: &BTreeMap<u32, usize>, acked: &Acked) -> bool {
         let there: BTreeSet<usize> =
             taken.iter().flat_map(|(dir, len)| &self.ops_of(*dir)[..*len]).copied().collect();
+        let gone = |op: &&usize| !there.contains(*op);
+        let first_lost = self.moves.iter().find(gone).copied().unwrap_or(usize::MAX);
+        if self.moves.iter().chain(&self.removals).any(|op| *op > first_lost && there.contains(op))
+        {
+            return false;
+        }
         self.of.values().all(|ops| {
             let first_lost = ops.iter().position(|op| !there.contains(op)).unwrap_or(ops.len());
             let lost = &ops[first_lost..];
@@ -432,6 +452,41 @@ mod tests {
             assert!(!is_legal(&steps, order, &[("b", 99)], &[]));
             assert!(is_legal(&steps, order, &[("b", 22)], &[3]));
             assert!(!is_legal(&steps, order, &[("b", 22)], &[4]));
+        }
+    }
+
+    /// An object is published by a rename, then the reference that names it, elsewhere.
+    #[test]
+    fn renames_and_links_are_not_reordered_and_removals_not_before_them() {
+        let start: &[&[(&str, u32)]] = &[
+            &[("d", 11), ("d/new", 21)],
+            &[("e", 12), ("e/new", 22)],
+            &[("f", 13), ("f/old", 23)],
+        ];
+        let before = [("d", 11), ("d/new", 21), ("e", 12), ("e/new", 22), ("f", 13), ("f/old", 23)];
+        for publish in [&[("d/new", 0), ("d/object", 21)][..], &[("d/object", 21)]] {
+            let then: [&[(&str, u32)]; 2] = [&[("e/new", 0), ("e/reference", 22)], &[("f/old", 0)]];
+            let steps: Vec<_> = start.iter().copied().chain([publish, then[0], then[1]]).collect();
+            let steps = history(&steps);
+            let mut published = before.to_vec();
+            published.retain(|(path, _)| publish[0].1 != 0 || *path != "d/new");
+            published.push(("d/object", 21));
+            let reference = |tree: &[(&'static str, u32)]| {
+                let mut tree = tree.to_vec();
+                tree.retain(|(path, _)| *path != "e/new");
+                tree.push(("e/reference", 22));
+                tree
+            };
+            let removed = |tree: &[(&'static str, u32)]| {
+                let mut tree = tree.to_vec();
+                tree.retain(|(path, _)| *path != "f/old");
+                tree
+            };
+            let legal = |tree: &[(&str, u32)]| is_legal(&steps, Order::Linked, tree, &[1, 2, 3]);
+            assert!(legal(&before) && legal(&published) && legal(&reference(&published)));
+            assert!(legal(&removed(&reference(&published))));
+            assert!(!legal(&reference(&before)), "the reference without its object");
+            assert!(!legal(&removed(&before)) && !legal(&removed(&published)));
         }
     }
 

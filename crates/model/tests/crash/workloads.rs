@@ -122,6 +122,48 @@ pub fn renames(r: &mut Recorder) {
     r.pass(6000);
 }
 
+/// What git does: an object is written beside its place, synced and renamed or linked to it; then
+/// the reference that names it, in another directory; what a pack made needless goes.
+pub fn references(r: &mut Recorder) {
+    for dir in ["objects", "objects/pack", "refs"] {
+        r.mkdir(dir);
+    }
+    for path in ["refs/log", "objects/other"] {
+        r.create(path);
+        r.append(path, 1);
+    }
+    r.syncfs();
+    for round in 0..6 {
+        let object = format!("objects/{round}");
+        let publish = |r: &mut Recorder, path: &str, linked: bool| {
+            r.create("objects/tmp");
+            r.append("objects/tmp", 3);
+            r.fsync("objects/tmp");
+            if linked {
+                r.link("objects/tmp", path);
+                r.unlink("objects/tmp");
+            } else {
+                r.rename("objects/tmp", path, false);
+            }
+        };
+        publish(r, &object, round % 2 == 1);
+        r.create("refs/head.lock");
+        r.append("refs/head.lock", 1);
+        r.fsync("refs/head.lock");
+        r.rename("refs/head.lock", "refs/head", false);
+        r.append("refs/log", 1);
+        r.create(&format!("refs/{round}"));
+        r.fsync("refs/log");
+        r.fsync(&format!("refs/{round}"));
+        if round % 3 == 2 {
+            publish(r, &format!("objects/pack/{round}"), false);
+            r.unlink(&format!("refs/{}", round - 1));
+            r.fsync_dir("refs");
+        }
+    }
+    r.pass(6000);
+}
+
 /// Blocks change owners: files are cut and deleted, others get their blocks, some of it synced.
 pub fn reallocation(r: &mut Recorder) {
     let mut random = Random::new(11);
