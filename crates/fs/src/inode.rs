@@ -69,6 +69,8 @@ pub(crate) struct InodeState {
     pub(crate) data_changes: u64,
     /// Timestamps in `raw` are newer than the inode table (lazytime).
     pub(crate) times_dirty: bool,
+    /// Cut to nothing since the last close: what is written now replaces something.
+    pub(crate) write_at_close: bool,
     /// On the orphan list or in the orphan file.
     pub(crate) orphan: Option<OrphanPlace>,
     pub(crate) extent_cache: ExtentCache,
@@ -85,6 +87,7 @@ impl Inode {
             datasync_tid: synced,
             data_changes: 0,
             times_dirty: false,
+            write_at_close: false,
             orphan: None,
             extent_cache: ExtentCache::default(),
         };

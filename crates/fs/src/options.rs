@@ -83,6 +83,9 @@ pub struct MountOptions {
     pub hot_zone_size_bytes: u64,
     /// File names that are hot beside those that are known (`hot=GLOB`, repeatable).
     pub hot: Vec<String>,
+    /// Delayed data of a file that is renamed over another, or that was cut to nothing and written
+    /// again, is not left to the periodic write-back (`noauto_da_alloc` turns it off).
+    pub auto_da_alloc: bool,
 }
 
 impl Default for MountOptions {
@@ -109,6 +112,7 @@ impl Default for MountOptions {
             hot_zones: 0,
             hot_zone_size_bytes: 64 << 20,
             hot: Vec::new(),
+            auto_da_alloc: true,
         }
     }
 }
@@ -140,6 +144,8 @@ const NAMES: &[&str] = &[
     "hot_zones",
     "hot_zone_size",
     "hot",
+    "auto_da_alloc",
+    "noauto_da_alloc",
     "data",
     "writeback_preset",
 ];
@@ -191,6 +197,8 @@ impl MountOptions {
             ("un_mtime_update", None) => self.mtime_update_ms = None,
             ("discard", None) => self.discard = true,
             ("nodiscard", None) => self.discard = false,
+            ("auto_da_alloc", None) => self.auto_da_alloc = true,
+            ("noauto_da_alloc", None) => self.auto_da_alloc = false,
             ("sync", Some("ordered")) | ("data", Some("ordered")) => self.sync = SyncMode::Ordered,
             ("sync", Some("eager")) => self.sync = SyncMode::Eager,
             ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
@@ -288,6 +296,7 @@ mod tests {
         assert!(o.read_only);
         assert_eq!((o.atime, o.commit_s, o.cache_bytes), (Atime::Noatime, 30, 64 << 20));
         assert_eq!(o.dirty_ratio, 40);
+        assert!(o.auto_da_alloc && !MountOptions::parse("noauto_da_alloc").unwrap().auto_da_alloc);
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
     }
 

@@ -64,6 +64,20 @@ impl Volume {
         self.0.write_back(inode, from, to, true)
     }
 
+    /// An open file is closed. If the file was cut to nothing and written again, its data is sent
+    /// on its way, so that a crash after the next commit does not leave it empty
+    /// (`auto_da_alloc`, as `ext4_release_file`).
+    ///
+    /// # Errors
+    /// As [`Volume::writeback_range`].
+    pub fn close(&self, inode: &InodeRef) -> Result<()> {
+        if !inode.state.read().write_at_close {
+            return Ok(());
+        }
+        inode.state.write().write_at_close = false;
+        self.0.write_delayed(inode)
+    }
+
     /// What Linux does in the background: commits the running transaction at its age, writes back
     /// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
     /// at any time; with a wall clock by a maintenance thread, with a virtual one by the

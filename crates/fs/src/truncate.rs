@@ -97,6 +97,7 @@ impl Inner {
             let mut h = self.start(ORPHAN_CREDITS)?;
             let mut st = inode.state.write();
             (st.size, st.raw.i_size) = (size, size);
+            st.write_at_close |= size == 0 && self.options.auto_da_alloc;
             self.touch(&mut st);
             self.drop_pages(inode, &mut st, first.into(), u64::MAX);
             if self.is_hole(inode, &st, first, u32::MAX)? {

@@ -115,6 +115,20 @@ impl Inner {
         result.map(|()| sent)
     }
 
+    /// Writes back a file that has delayed blocks, so that its data is on the device, and its
+    /// blocks part of the running transaction, before anything later commits
+    /// (`ext4_alloc_da_blocks`). Nobody waits for a flush.
+    ///
+    /// # Errors
+    /// As [`Inner::write_back`].
+    pub(crate) fn write_delayed(&self, inode: &Inode) -> Result<()> {
+        let reserved_blocks = inode.state.read().reserved_blocks;
+        if reserved_blocks == 0 {
+            return Ok(());
+        }
+        self.write_back(inode, 0, u64::MAX, false).map(drop)
+    }
+
     /// One pass of write-back: returns where the next one begins and how many pages went; `None`:
     /// there was nothing. The caller holds `io`.
     pub(crate) fn write_pass(

@@ -322,6 +322,10 @@ impl Operations for Serve {
         self.status.reads.add(into.len());
         self.vol.read(&self.vol.iget(ino)?, offset, into)
     }
+        if let Ok(inode) = self.vol.iget(ino) {
+            // Nobody waits for the answer of a close; a failed write has latched the volume.
+            let _ = self.vol.close(&inode);
+        }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         self.status.writes.add(data.len());

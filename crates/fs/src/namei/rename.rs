@@ -12,6 +12,7 @@
 //! - A directory never becomes its own ancestor ([`FsError::Invalid`]); that check reads `..` up to
 //!   the root and ends on any image.
 //! - Two names of one inode: nothing is done, as POSIX wants it.
+//! - What replaces a file has its delayed data on the device when the rename commits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -95,7 +96,24 @@ impl Volume {
         self.0.check_writable()?;
         let from = End { dir: old_dir, name: old_name };
         let to = End { dir: new_dir, name: new_name };
+        if flags == RenameFlags::NONE {
+            self.write_before_replace(from, to);
+        }
         self.0.retry_when_full(|| self.rename_once(from, to, flags))
+    }
+
+    /// A program that replaces a file by a new one expects the old contents or the new ones after a
+    /// crash, also if it did not sync. So delayed data goes to its place before the rename that
+    /// shows it can commit (`ext4_rename`). Whatever is in the way the rename itself will find.
+    fn write_before_replace(&self, from: End<'_>, to: End<'_>) {
+        if !self.0.options.auto_da_alloc || self.lookup(to.dir, to.name).is_err() {
+            return;
+        }
+        if let Ok(source) = self.lookup(from.dir, from.name) {
+            // A failed write has latched the volume, which the rename says; without room for index
+            // blocks the data waits, as it would have without this.
+            let _ = self.0.write_delayed(&source);
+        }
     }
 
     fn rename_once(&self, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
@@ -216,6 +234,7 @@ impl Inner {
             self.check_dir_links(from.dir)?;
         }
         let mut h = self.start(RENAME_CREDITS)?;
+        h.keep_order();
         match (&parties.target, &parties.new) {
             (Some(target), Probe::Found(new)) if exchange => {
                 self.exchange(&mut h, (from, &parties.old, source), (to, new, target), across)
@@ -234,7 +253,6 @@ impl Inner {
         across: bool,
     ) -> Result<()> {
         let source = &parties.source;
-        h.keep_order();
         let source_type = type_of(source);
         self.hot.note_name(source, to.name);
         let moves_dir = source_type == file_type::DIR;

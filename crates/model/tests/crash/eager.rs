@@ -87,6 +87,11 @@ fn eager_references_in_small_blocks_with_an_orphan_file() {
 }
 
 #[test]
+fn eager_replacements() {
+    eager_test("eager_replacements", &small(4096), EAGER, workloads::replacements);
+}
+
+#[test]
 fn eager_reallocation() {
     eager_test("eager_reallocation", &small(4096), EAGER, workloads::reallocation);
 }

@@ -12,6 +12,7 @@
 //! - Names are those after some of the name operations, which ones is the mode's (`names`).
 //! - A sector is what it was at the file's last acknowledged sync, or anything written after that.
 //! - A size lies between the sizes that the file had since then.
+//! - A file that was renamed over another is under that name with what was written before.
 
 use std::collections::BTreeMap;
 
@@ -188,6 +189,8 @@ pub struct History {
     /// The tree before the first name operation and after each.
     names: Vec<Names>,
     acks: BTreeMap<u64, Ack>,
+    /// What a file holds at least where it is found under a name.
+    settled: BTreeMap<(String, u32), u64>,
     seq: u64,
 }
 
@@ -267,6 +270,11 @@ impl History {
         history.sizes.push((seq, size));
     }
 
+    /// Wherever this name leads to this file, it holds what was written to it until now.
+    pub fn settle(&mut self, path: &str, file: u32) {
+        self.settled.insert((path.to_owned(), file), self.seq);
+    }
+
     fn ack(&mut self, ack: Ack) -> u64 {
         let mark = self.acks.len() as u64 + 1;
         self.acks.insert(mark, ack);
@@ -329,9 +337,10 @@ impl History {
     ) -> Result<(), String> {
         for (path, name) in names {
             let Some(file) = name.file else { continue };
-            self.check_file(file, &tree.0[path], acked(file)).map_err(|e| {
-                format!("/{path} (file {file}, acknowledged up to {}): {e}", acked(file))
-            })?;
+            let settled = self.settled.get(&(path.clone(), file)).copied().unwrap_or(0);
+            let from = acked(file).max(settled);
+            self.check_file(file, &tree.0[path], from)
+                .map_err(|e| format!("/{path} (file {file}, acknowledged up to {from}): {e}"))?;
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::recorder::Recorder;
 
 /// States per workload in a plain test run, and how many workloads share the long run.
 const STATES: u64 = 300;
-const WORKLOADS: u64 = 14;
+const WORKLOADS: u64 = 15;
 const NEEDS: [Need; 1] = [Need::E2fsck];
 const ORDERED: &str = "sync=ordered";
 
@@ -158,6 +158,25 @@ fn renames_in_small_blocks_with_an_orphan_file() {
 #[test]
 fn references() {
     crash_test("references", &small(4096), workloads::references);
+}
+
+#[test]
+fn replacements() {
+    crash_test("replacements", &small(4096), workloads::replacements);
+}
+
+/// The canary of the test above, in both modes: what it demands is not there by itself.
+#[test]
+fn without_auto_da_alloc_replacements_are_lost() {
+    if !require("without_auto_da_alloc_replacements_are_lost", &NEEDS) {
+        return;
+    }
+    for mount in ["sync=ordered,noauto_da_alloc", "sync=eager,noauto_da_alloc"] {
+        let ground = Ground::new(&small(4096), mount);
+        let (explorer, history) = ground.explore(workloads::replacements, CrashOptions::default());
+        let summary = ground.judge(&explorer, &history, &Budget::new(60, 1), mount);
+        assert!(!summary.failures.is_empty(), "{mount}: nothing is ever lost");
+    }
 }
 
 #[test]

@@ -200,6 +200,26 @@ impl Recorder {
         self.name_op(&files, &[from_dir, to_dir]);
     }
 
+    /// Writes so many sectors to a new file and renames it over `path`, without a sync.
+    pub fn replace(&mut self, path: &str, sectors: u64) {
+        let beside = format!("{path}.new");
+        self.create(&beside);
+        self.write(&beside, 0, sectors);
+        self.rename(&beside, path, false);
+        self.history.settle(path, self.file(path));
+    }
+
+    /// Cuts a file to nothing, writes so many sectors and closes it, without a sync. After the next
+    /// commit they are there.
+    pub fn rewrite(&mut self, path: &str, sectors: u64) {
+        self.truncate(path, 0);
+        self.write(path, 0, sectors);
+        self.volume.close(&self.inode(path)).unwrap();
+        self.pass(6000);
+        let mark = self.history.ack_file(self.file(path), 0);
+        self.device.mark(mark);
+    }
+
     /// Keeps a handle, so that the file outlives its name.
     pub fn hold(&mut self, path: &str) {
         self.open.insert(self.file(path), self.inode(path));

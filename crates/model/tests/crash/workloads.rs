@@ -164,6 +164,31 @@ pub fn references(r: &mut Recorder) {
     r.pass(6000);
 }
 
+/// Editors and package managers: a new file renamed over the old one, a file cut and written
+/// again; none of it synced, and the names made durable by others.
+pub fn replacements(r: &mut Recorder) {
+    for path in ["config", "notes"] {
+        r.create(path);
+        r.write(path, 0, 8);
+    }
+    r.syncfs();
+    for (round, sectors) in (0..).zip([3, 40, 700, 9, 1, 120]) {
+        r.replace("config", sectors);
+        match round % 3 {
+            0 => {
+                r.create(&format!("other{round}"));
+                r.fsync(&format!("other{round}"));
+            }
+            1 => r.fsync_dir(""),
+            _ => r.pass(6000),
+        }
+    }
+    r.replace("notes", 20);
+    for sectors in [5, 300, 16] {
+        r.rewrite("notes", sectors);
+    }
+}
+
 /// Blocks change owners: files are cut and deleted, others get their blocks, some of it synced.
 pub fn reallocation(r: &mut Recorder) {
     let mut random = Random::new(11);
