@@ -15,6 +15,8 @@ use support::{done, refused, run};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
+/// How long what other threads do may be in the way.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(120);
 
 fn image() -> TempImage {
     mkfs(&ImageSpec::with_size(64 << 20))
@@ -305,6 +307,64 @@ fn a_read_only_mount_writes_nothing() {
     fs::read_dir(m.at("lost+found")).unwrap().for_each(drop);
     m.unmount_clean();
     assert!(m.image.bytes() == before);
+}
+
+/// `cp` finds holes by lseek; the kernel has written data that it has not sent.
+#[test]
+fn sparse_copies_of_what_the_kernel_has_not_sent() {
+    if !require("sparse_copies_of_what_the_kernel_has_not_sent", &NEEDS) {
+        return;
+    }
+    for options in ["writeback_cache", ""] {
+        let mut m = Mounted::new(image(), options);
+        let path = m.at("f");
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+        file.set_len(4 << 20).unwrap();
+        file.write_all_at(&[7; 9000], 1 << 20).unwrap();
+        file.write_all_at(&[8; 5], 3 << 20).unwrap();
+        for sparse in ["always", "auto", "never"] {
+            let copy = m.at(sparse);
+            let mut cp = std::process::Command::new("cp");
+            let status = cp.arg(format!("--sparse={sparse}")).args([&path, &copy]).status();
+            assert!(status.unwrap().success());
+            assert!(fs::read(&copy).unwrap() == fs::read(&path).unwrap(), "{options} {sparse}");
+        }
+        assert!(fs::metadata(m.at("always")).unwrap().blocks() < 200, "{options}");
+        drop(file);
+        m.unmount_clean();
+    }
+}
+
+/// The kernel refuses to write to a program that runs; nothing is lost by the attempt.
+#[test]
+fn a_running_program_is_not_cut() {
+    if !require("a_running_program_is_not_cut", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "");
+    let program = m.at("program");
+    fs::copy("/bin/sleep", &program).unwrap();
+    let before = fs::read(&program).unwrap();
+    let began = std::time::Instant::now();
+    let mut child = loop {
+        // A process that another test thread is just starting may have our copy open for writing.
+        match std::process::Command::new(&program).arg("600").spawn() {
+            Err(err) if err.raw_os_error() == Some(26) && began.elapsed() < PATIENCE => {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            started => break started.unwrap(),
+        }
+    };
+    let cut = OpenOptions::new().write(true).truncate(true).open(&program);
+    let seen = fs::read(&program);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(errno(cut), 26);
+    assert!(seen.unwrap() == before, "the program is as it was");
+    // Once it has ended it can be.
+    drop(OpenOptions::new().write(true).truncate(true).open(&program).unwrap());
+    assert_eq!(fs::metadata(&program).unwrap().len(), 0);
+    m.unmount_clean();
 }
 
 #[test]

@@ -99,8 +99,9 @@ macro_rules! ino {
 
 impl<T: Operations> Filesystem for Adapter<T> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let mut wanted = InitFlags::FUSE_ATOMIC_O_TRUNC
-            | InitFlags::FUSE_PARALLEL_DIROPS
+        // Not FUSE_ATOMIC_O_TRUNC: an open with O_TRUNC would cut the file before the kernel finds
+        // that it is a running program (ETXTBSY). Without it the kernel sends a SETATTR afterwards.
+        let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
             | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
@@ -273,15 +274,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
         });
     }
 
-    fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let ino = ino!(reply, node);
         let flags = oflags(flags.0);
         let how = OpenHow {
             write: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
             append: flags.contains(OFlags::APPEND),
-            truncate: flags.contains(OFlags::TRUNC),
         };
-        answer!(reply, self.ops.open(context(req), ino, how), |()| {
+        answer!(reply, self.ops.open(ino, how), |()| {
             reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH)
         });
     }
@@ -373,9 +373,9 @@ impl<T: Operations> Filesystem for Adapter<T> {
         answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
     }
 
-    fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, _req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let ino = ino!(reply, node);
-        answer!(reply, self.ops.open(context(req), ino, OpenHow::default()), |()| {
+        answer!(reply, self.ops.open(ino, OpenHow::default()), |()| {
             let keep = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
             reply.opened(FileHandle(0), keep)
         });
@@ -587,6 +587,11 @@ impl<T: Operations> Filesystem for Adapter<T> {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        if self.writeback_cache {
+            // What the kernel has not sent yet lies in holes as far as we know. It asks no more,
+            // and calls everything data.
+            return reply.error(Errno::ENOSYS);
+        }
         let ino = ino!(reply, node);
         let (Ok(offset), SEEK_DATA | SEEK_HOLE) = (u64::try_from(offset), whence) else {
             let err = if offset < 0 { Errno::ENXIO } else { Errno::EINVAL };

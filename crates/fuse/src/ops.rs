@@ -34,8 +34,6 @@ pub(crate) struct OpenHow {
     pub write: bool,
     /// O_APPEND.
     pub append: bool,
-    /// O_TRUNC.
-    pub truncate: bool,
 }
 
 /// One name of a directory.
@@ -78,7 +76,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     /// Makes and opens a file.
     fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr>;
     /// Opens a file or directory.
-    fn open(&self, ctx: Context, ino: u32, how: OpenHow) -> Result<()>;
+    fn open(&self, ino: u32, how: OpenHow) -> Result<()>;
     /// The counterpart of each open and create.
     fn release(&self, ino: u32);
     fn read(&self, ino: u32, offset: u64, into: &mut [u8]) -> Result<usize>;

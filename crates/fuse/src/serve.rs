@@ -299,16 +299,12 @@ impl Operations for Serve {
         Ok(self.learned(&inode))
     }
 
-    fn open(&self, ctx: Context, ino: u32, how: OpenHow) -> Result<()> {
+    fn open(&self, ino: u32, how: OpenHow) -> Result<()> {
         let inode = self.vol.iget(ino)?;
         let flags = self.vol.getattr(&inode).flags;
-        let append_only = flags & FS_APPEND_FL != 0 && how.write;
-        if flags & FS_IMMUTABLE_FL != 0 && how.write || append_only && (!how.append || how.truncate)
-        {
+        let append_only = flags & FS_APPEND_FL != 0;
+        if how.write && (flags & FS_IMMUTABLE_FL != 0 || append_only && !how.append) {
             return Err(FsError::Perm);
-        }
-        if how.truncate {
-            self.truncate(ctx, &inode, 0)?;
         }
         self.nodes.open(&inode);
         Ok(())
