@@ -85,6 +85,19 @@ const CASES: &[&str] = &[
      fallocate -c -l 4096 f | wc",
     "head -c 100000 /dev/urandom > f; cp --reflink=auto f g; cmp f g; cp --sparse=always f h; \
      cmp f h",
+    // Direct writes.
+    "head -c 8192 /dev/zero > f; chmod 6777 f; D='dd if=/dev/zero of=f bs=4096 count=1 \
+     oflag=direct conv=notrunc status=none'; $D; S f; U $D; S f",
+    "head -c 8192 /dev/zero > f; C='setfattr -n security.capability -v \
+     0x0100000200040000000000000000000000000000'; $C f; getfattr -m - f; dd if=/dev/zero of=f \
+     bs=4096 count=1 oflag=direct conv=notrunc status=none; getfattr -m - f; $C f; echo x >> f; \
+     getfattr -m - f; $C f; truncate -s 5 f; getfattr -m - f; $C f; : > f; getfattr -m - f",
+    // Access times: moved once, then not before something changes.
+    "mkdir d; touch d/f; touch -a -d @1 d; sleep 0.05; ls d; test $(stat -c %X d) -gt 1; echo $?; \
+     a=$(stat -c %x d); sleep 0.05; ls d; test \"$a\" = \"$(stat -c %x d)\"; echo $?; touch d/g; \
+     sleep 0.05; ls d; test \"$a\" = \"$(stat -c %x d)\"; echo $?",
+    "ln -s x l; touch -h -a -d @1 l; sleep 0.05; readlink l; test $(stat -c %X l) -gt 1; echo $?; \
+     a=$(stat -c %x l); sleep 0.05; readlink l; test \"$a\" = \"$(stat -c %x l)\"; echo $?",
     // Times.
     "touch -d @-5 f; stat -c '%X %Y' f; touch -d @8589934592 f; stat -c '%X %Y' f",
     "touch -d @15032385535 f; stat -c '%Y' f; touch -d @34359738368 f; stat -c '%Y' f",

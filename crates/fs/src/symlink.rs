@@ -18,6 +18,12 @@ impl Volume {
     /// # Errors
     /// [`FsError::Invalid`] if it is not one.
     pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        let target = self.target(inode)?;
+        self.0.touch_atime(inode);
+        Ok(target)
+    }
+
+    fn target(&self, inode: &InodeRef) -> Result<Vec<u8>> {
         let vol = &self.0;
         let st = inode.state.read();
         if !st.raw.is_symlink() {

@@ -29,6 +29,8 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 const FS_IMMUTABLE_FL: u32 = 0x10;
 const FS_APPEND_FL: u32 = 0x20;
+/// File capabilities.
+const CAPABILITY: &[u8] = b"security.capability";
 /// Bits of a mode that chmod sets.
 const PERMISSIONS: u32 = 0o7777;
 /// The root directory.
@@ -159,6 +161,15 @@ impl Serve {
             self.vol.setattr(inode, &set)?;
         }
         Ok(())
+    }
+
+    /// The capabilities of a program go when it is written to, whoever writes.
+    fn drop_capabilities(&self, inode: &InodeRef) -> Result<()> {
+        match self.vol.getxattr(inode, CAPABILITY) {
+            Ok(_) => self.vol.removexattr(inode, CAPABILITY),
+            Err(FsError::NoData) => Ok(()),
+            Err(err) => Err(err),
+        }
     }
 
     fn truncate(&self, ctx: Context, inode: &InodeRef, size: u64) -> Result<()> {
@@ -311,6 +322,10 @@ impl Operations for Serve {
     }
 
     fn release(&self, ino: u32) {
+        if let Ok(inode) = self.vol.iget(ino) {
+            // Nobody waits for the answer of a close; a failed write has latched the volume.
+            let _ = self.vol.close(&inode);
+        }
         self.nodes.release(ino);
     }
 
@@ -318,16 +333,16 @@ impl Operations for Serve {
         self.status.reads.add(into.len());
         self.vol.read(&self.vol.iget(ino)?, offset, into)
     }
-        if let Ok(inode) = self.vol.iget(ino) {
-            // Nobody waits for the answer of a close; a failed write has latched the volume.
-            let _ = self.vol.close(&inode);
-        }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         self.status.writes.add(data.len());
         let inode = self.vol.iget(ino)?;
         if how.drop_set_id {
             self.drop_privileges(&inode)?;
+        }
+        if how.direct {
+            // Of a write through its cache the kernel takes them away itself.
+            self.drop_capabilities(&inode)?;
         }
         if how.sync || how.dsync {
             let from = self.clock.now_ns();

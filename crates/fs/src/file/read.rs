@@ -172,7 +172,7 @@ impl Inner {
 
     /// Moves the access time if the mount options and Linux's relatime rule say so. Failures are
     /// kept to itself: a read that worked has worked.
-    fn touch_atime(&self, inode: &Inode) {
+    pub(crate) fn touch_atime(&self, inode: &Inode) {
         if self.options.atime == Atime::Noatime || self.check_writable().is_err() {
             return;
         }

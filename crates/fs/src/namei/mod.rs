@@ -119,14 +119,14 @@ impl Volume {
                 let st = dir.state.read();
                 dir::readdir::read_batch(&View::new(&self.0, dir, &st)?, cookie)?
             };
-            if !batch.deliver(sink) {
-                return Ok(());
-            }
-            match batch.next {
+            let goes_on = batch.deliver(sink);
+            match batch.next.filter(|_| goes_on) {
                 Some(next) => cookie = next,
-                None => return Ok(()),
+                None => break,
             }
         }
+        self.0.touch_atime(dir);
+        Ok(())
     }
 }
 
