@@ -8,6 +8,7 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, TimeOrNow, WriteFlags,
 };
+use parking_lot::RwLock;
 use syncline_device::{Kind, Op, Origin, Request, SECTOR_BYTES};
 
 use crate::Export;
@@ -33,6 +34,9 @@ pub(crate) struct Files {
     export: Export,
     uid: u32,
     gid: u32,
+    /// Shared by writes of whole sectors, exclusive for one that keeps a part of a sector: nobody
+    /// else may write to that sector between its read and its write.
+    sectors: RwLock<()>,
 }
 
 impl Files {
@@ -41,7 +45,8 @@ impl Files {
         let me = std::fs::metadata("/proc/self").ok();
         let owner = |f: fn(&std::fs::Metadata) -> u32| me.as_ref().map_or(0, f);
         use std::os::unix::fs::MetadataExt;
-        Files { export, uid: owner(MetadataExt::uid), gid: owner(MetadataExt::gid) }
+        let (uid, gid) = (owner(MetadataExt::uid), owner(MetadataExt::gid));
+        Files { export, uid, gid, sectors: RwLock::default() }
     }
 
     fn name(&self, ino: u64) -> Option<&'static str> {
@@ -101,18 +106,27 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Writes whole sectors; with `sync` they are durable on return: a FUA write where the device
-    /// has that, else a flush after it.
+    /// Writes; with `sync` it is durable on return: a FUA write where the device has that, else a
+    /// flush after it. What does not fill its sectors is put into what they hold: two requests.
     fn write_device(&self, offset: u64, data: &[u8], sync: bool) -> Result<u32, Errno> {
         let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
         if end > self.export.device.geometry().size_bytes {
             return Err(Errno::ENOSPC);
         }
-        if !(offset | end).is_multiple_of(SECTOR_BYTES) {
-            return Err(Errno::EINVAL);
-        }
         let fua = sync && self.export.device.geometry().fua;
-        self.submit(offset, Op::Write { from: vec![data], fua })?;
+        if (offset | end).is_multiple_of(SECTOR_BYTES) {
+            let _shared = self.sectors.read();
+            self.submit(offset, Op::Write { from: vec![data], fua })?;
+        } else {
+            let _alone = self.sectors.write();
+            let first = offset / SECTOR_BYTES * SECTOR_BYTES;
+            let behind = end.next_multiple_of(SECTOR_BYTES);
+            let mut bytes = vec![0; (behind - first) as usize];
+            self.submit(first, Op::Read { into: vec![&mut bytes] })?;
+            let at = (offset - first) as usize;
+            bytes[at..at + data.len()].copy_from_slice(data);
+            self.submit(first, Op::Write { from: vec![&bytes], fua })?;
+        }
         if sync && !fua {
             self.submit(0, Op::Flush)?;
         }

@@ -50,8 +50,16 @@ fn requests_reach_the_device_as_they_are() {
     // Reads of any alignment.
     file.read_exact_at(&mut back, MIB + 333).unwrap();
     assert_eq!(back, block[333..1333]);
-    // Writes of whole sectors only, and inside of the device only.
-    assert_eq!(file.write_at(&block[..100], 0).unwrap_err().raw_os_error(), Some(22));
+    // Parts of sectors are put into what is there; beyond the device there is no place.
+    let before = device.counts();
+    file.write_all_at(&[0xee; 600], MIB + 1000).unwrap();
+    let sent = device.counts() - before;
+    assert_eq!((sent.write_requests(), sent.written_bytes(), sent.read_bytes()), (1, 1536, 1536));
+    let mut around = vec![0; 1536];
+    file.read_exact_at(&mut around, MIB + 512).unwrap();
+    let expected = [&block[512..1000], &[0xee; 600], &block[1600..2048]].concat();
+    assert!(around == expected, "what lies around the written bytes stays");
+    file.write_all_at(&block[1000..1600], MIB + 1000).unwrap();
     assert_eq!(file.write_at(&block[..4096], 8 * MIB).unwrap_err().raw_os_error(), Some(28));
     assert_eq!(file.read_at(&mut back, 8 * MIB).unwrap(), 0);
     let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
