@@ -368,6 +368,24 @@ fn a_running_program_is_not_cut() {
 }
 
 #[test]
+fn a_write_protected_device_is_mounted_read_only_or_not_at_all() {
+    let name = "a_write_protected_device_is_mounted_read_only_or_not_at_all";
+    if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root, Need::Loop]) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let before = image.bytes();
+    let device = syncline_testkit::LoopDevice::attach_read_only(image.path()).unwrap();
+    let (node, dir) = (device.node().as_os_str(), scratch.path().as_os_str());
+    let said = refused(1, &[OsStr::new("mount"), node, dir]);
+    assert!(said.contains("-o ro"), "{said}");
+    done(&[OsStr::new("mount"), OsStr::new("-o"), OsStr::new("ro"), node, dir]);
+    assert_eq!(errno(fs::write(scratch.path().join("f"), "")), 30);
+    done(&[OsStr::new("umount"), dir]);
+    assert!(image.bytes() == before);
+}
+
+#[test]
 fn a_signal_unmounts_cleanly_also_with_files_open() {
     if !require("a_signal_unmounts_cleanly_also_with_files_open", &NEEDS) {
         return;

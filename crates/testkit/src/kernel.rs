@@ -45,10 +45,24 @@ impl LoopDevice {
     /// # Errors
     /// What losetup said.
     pub fn attach(image: &Path) -> Result<Arc<Self>, String> {
+        Self::attach_with(&[], image)
+    }
+
+    /// As [`LoopDevice::attach`], write-protected.
+    ///
+    /// # Errors
+    /// What losetup said.
+    pub fn attach_read_only(image: &Path) -> Result<Arc<Self>, String> {
+        Self::attach_with(&["-r"], image)
+    }
+
+    fn attach_with(flags: &[&str], image: &Path) -> Result<Arc<Self>, String> {
+        let flags = flags.iter().chain(&["-f", "--show"]).map(std::ffi::OsStr::new);
+        let arguments: Vec<_> = flags.chain([image.as_os_str()]).collect();
         let mut last = String::new();
         // Somebody else may take the free device between the question and the attachment.
         for _ in 0..10 {
-            match run("losetup", &["-f".as_ref(), "--show".as_ref(), image.as_os_str()]) {
+            match run("losetup", &arguments) {
                 Ok(node) => {
                     return Ok(Arc::new(Self { node: node.into(), image: image.to_owned() }));
                 }

@@ -58,6 +58,13 @@ impl Default for FileOptions {
     }
 }
 
+const EROFS: i32 = 30;
+
+/// EPERM, EACCES, EROFS: what opening for writing gives where only reading is allowed.
+const PROTECTED: [i32; 3] = [1, 13, EROFS];
+const NOT_WRITABLE: &str = "check that it may be written to, or mount it with -o ro";
+const IN_USE: &str = "unmount it or close the program that uses it";
+
 #[derive(Debug)]
 struct Direct {
     file: File,
@@ -90,8 +97,16 @@ impl FileDevice {
             return Err(failed(io::Error::from_raw_os_error(22), next));
         }
         let exclusive = if block_device && options.lock { OFlags::EXCL } else { OFlags::empty() };
-        let buffered = open_with(path, options, exclusive)
-            .map_err(|e| failed(e, "unmount it or close the program that uses it"))?;
+        let buffered = open_with(path, options, exclusive).map_err(|e| {
+            let protected = e.raw_os_error().is_some_and(|errno| PROTECTED.contains(&errno));
+            failed(e, if protected { NOT_WRITABLE } else { IN_USE })
+        })?;
+        if block_device
+            && !options.read_only
+            && sys::block_device_read_only(&buffered).unwrap_or(false)
+        {
+            return Err(failed(io::Error::from_raw_os_error(EROFS), NOT_WRITABLE));
+        }
         if options.lock {
             let shared = options.read_only;
             let kind = if shared {

@@ -1,4 +1,4 @@
-//! The two block device ioctls that rustix has no safe wrapper for.
+//! The three block device ioctls that rustix has no safe wrapper for.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -8,6 +8,8 @@ use rustix::ioctl::{Getter, Opcode, Setter, ioctl, opcode};
 
 /// `BLKGETSIZE64`, `linux/fs.h`: `_IOR(0x12, 114, size_t)`.
 const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
+/// `BLKROGET`, `linux/fs.h`: `_IO(0x12, 94)`, stores an int.
+const BLKROGET: Opcode = opcode::none(0x12, 94);
 /// `BLKDISCARD`, `linux/fs.h`: `_IO(0x12, 119)`, takes a pointer to offset and length.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 
@@ -16,6 +18,12 @@ pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     // SAFETY: BLKGETSIZE64 stores one u64 through its argument (despite the size_t in its number),
     // which is what this getter provides.
     unsafe { Ok(ioctl(file, Getter::<BLKGETSIZE64, u64>::new())?) }
+}
+
+/// Whether a block device is write-protected. Most can be opened for writing all the same.
+pub(super) fn block_device_read_only(file: &File) -> io::Result<bool> {
+    // SAFETY: BLKROGET stores one int through its argument, which is what this getter provides.
+    unsafe { Ok(ioctl(file, Getter::<BLKROGET, i32>::new())? != 0) }
 }
 
 /// Discards a sector-aligned range of a block device.
