@@ -10,6 +10,7 @@
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, fuse2fs and Syncline mounts on the same emulated flash, real time
+# make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
 
@@ -28,7 +29,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-mounted deps clean cargo
+.PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-mounted bench-tree deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -74,6 +75,10 @@ bench-mounted: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/bench_mounted.py target/release/syncline --html target/bench-mounted.html \
 		--json target/bench-mounted.json
+
+bench-tree: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/bench_tree.py target/release/syncline --json target/bench-tree.json
 
 deps:
 	@sh scripts/deps.sh
