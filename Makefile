@@ -7,6 +7,9 @@
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
+# make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
+#              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600)
+# make posix   (root) the conformance suite on DIR
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, fuse2fs and Syncline mounts on the same emulated flash, real time
@@ -23,6 +26,9 @@ STATES ?= 32000
 EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
 FLASHLITE_STATES ?= 60000
+BLOWS ?= 100
+FSX_OPS ?= 100000
+STRESS_SECONDS ?= 600
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -30,6 +36,7 @@ SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
 .PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-mounted bench-tree deps clean cargo
+.PHONY: demo test lint fmt fuzz model-long crash-long mount-long posix bench bench-speed bench-mounted deps clean cargo
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -64,6 +71,13 @@ crash-long: cargo
 flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
 		-- --nocapture crash::
+mount-long: cargo
+	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash -- --include-ignored --nocapture
+	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
+		cargo test -p syncline-cli --test mount_programs -- --nocapture
+
+posix: cargo
+	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

@@ -2,42 +2,13 @@
 
 mod support;
 
-use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
+use support::serving::Serving;
 use support::{done, refused, run, scratch};
 use syncline_testkit::{Need, e2fsck_clean, e2fsck_preen, require};
-
-/// A served directory; unmounted at the end, so that the server of a failed test goes away.
-struct Serving(tempfile::TempDir);
-
-impl Serving {
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn start(arguments: &[&str]) -> (Serving, String) {
-        let dir = scratch();
-        let path = dir.path().to_str().unwrap().to_owned();
-        let mut all = vec!["flash", "serve", "nexus7-emmc:streams=4", &path];
-        all.extend(arguments);
-        let said = done(&all);
-        (Serving(dir), said.trim().to_owned())
-    }
-
-    fn open(&self) -> File {
-        OpenOptions::new().read(true).write(true).open(self.path().join("flash")).unwrap()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.path()).status();
-    }
-}
 
 fn shell(command: &str) -> bool {
     Command::new("sh").args(["-c", command]).status().unwrap().success()

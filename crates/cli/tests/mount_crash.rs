@@ -6,16 +6,21 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use support::mounted::Mounted;
-use syncline_testkit::{ImageSpec, Need, Random, mkfs, require};
+use support::serving::Serving;
+use syncline_testkit::{ImageSpec, Need, Random, e2fsck_preen, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 
-/// Kills of each mode; each is a mount, some work, a recovery and a check.
-const KILLS: u64 = 20;
+const CUT_NEEDS: [Need; 3] = [Need::Fuse, Need::E2fsck, Need::Root];
+
+/// Kills or power cuts of each mode; each is some work, a recovery, a mount and a check. More with
+/// `SYNCLINE_BLOWS`.
+const BLOWS: u64 = 4;
 /// Files that the workers write to.
 const FILES: u64 = 4;
 
@@ -60,48 +65,126 @@ fn check(m: &Mounted, nr: u64, acked: u64) -> Result<(), String> {
     Ok(())
 }
 
-fn killed_at_random_moments(options: &str, seed: u64) {
+/// What happens to the mount.
+enum Blow<'a> {
+    /// The serving process is killed.
+    Kill,
+    /// The power of the device is cut, and everything that ran is gone.
+    Cut(&'a Serving),
+}
+
+impl Blow<'_> {
+    fn fall(&self, m: &Mounted) {
+        if let Blow::Cut(serving) = self {
+            serving.power("cut");
+        }
+        m.kill_serving();
+    }
+
+    /// Whether stock e2fsck recovers a copy of what is there now.
+    fn recoverable(&self, m: &Mounted) -> Result<(), String> {
+        let Blow::Cut(serving) = self else { return m.recoverable() };
+        serving.power("on");
+        let dir = support::scratch();
+        let copy = dir.path().join("copy.img");
+        fs::copy(serving.flash(), &copy).unwrap();
+        e2fsck_preen(&copy)
+    }
+}
+
+/// What was seen after all blows.
+#[derive(Default)]
+struct Tally {
+    /// Records whose fsync returned.
+    acknowledged: u64,
+    /// What e2fsck said of volumes that it had to correct.
+    inconsistent: Vec<String>,
+    /// Acknowledged records that were not there.
+    lost: Vec<String>,
+}
+
+/// Writes, syncs and strikes, again and again on one volume. `repaired` brings a volume that
+/// e2fsck has to correct into a state that can be mounted.
+fn strike(
+    m: &mut Mounted,
+    blow: &Blow,
+    seed: u64,
+    mount: &dyn Fn(&mut Mounted),
+    repaired: &dyn Fn(&Mounted),
+) -> Tally {
     let mut rng = Random::new(seed);
-    let image = mkfs(&ImageSpec::with_size(64 << 20));
-    let mut m = Mounted::new(image, options);
+    let mut tally = Tally::default();
+    mount(m);
     fs::create_dir(m.at("marks")).unwrap();
+    File::open(m.at(".")).unwrap().sync_all().unwrap();
     let acked: [AtomicU64; FILES as usize] = Default::default();
-    for kill in 0..KILLS {
+    for nr in 0..blows() {
         let stop = AtomicBool::new(false);
         let pause = Duration::from_millis(5 + rng.below(150));
         std::thread::scope(|scope| {
             for nr in 0..FILES {
-                let (m, stop, acked) = (&m, &stop, &acked[nr as usize]);
+                let (m, stop, acked) = (&*m, &stop, &acked[nr as usize]);
                 scope.spawn(move || work(m, nr, stop, acked));
             }
             std::thread::sleep(pause);
-            m.kill_serving();
+            blow.fall(m);
             stop.store(true, Ordering::Relaxed);
         });
-        if kill == 0 {
-            let again = [OsStr::new("mount"), m.image.path().as_os_str(), m.dir.as_os_str()];
-            let said = support::refused(1, &again);
-            // By then the kernel may still show the directory as it remembers it.
-            let dead = said.contains("is still there; run `syncline umount");
-            assert!(dead || said.contains("already mounted on"), "{said}");
-        }
         m.bury();
-        m.recoverable().unwrap_or_else(|said| panic!("seed {seed}, kill {kill}: {said}"));
-        m.mount(options);
-        for (nr, acked) in (0..).zip(&acked) {
-            let acked = acked.load(Ordering::Relaxed);
-            if acked == 0 {
+        if let Err(said) = blow.recoverable(m) {
+            tally.inconsistent.push(format!("seed {seed}, blow {nr}: {said}"));
+            repaired(m);
+        }
+        mount(m);
+        for (file, acked) in (0..).zip(&acked) {
+            let count = acked.load(Ordering::Relaxed);
+            if count == 0 {
                 continue;
             }
-            check(&m, nr, acked).unwrap_or_else(|said| panic!("seed {seed}, kill {kill}: {said}"));
+            if let Err(said) = check(m, file, count) {
+                tally.lost.push(format!("seed {seed}, blow {nr}: {said}"));
+            }
             // What was written but not acknowledged may be there: the next record goes behind what
             // was promised.
-            let file = OpenOptions::new().write(true).open(m.at(format!("log-{nr}"))).unwrap();
-            file.set_len(acked * 512).unwrap();
+            let file = OpenOptions::new().write(true).open(m.at(format!("log-{file}")));
+            file.unwrap().set_len(count * 512).unwrap();
         }
     }
-    let done: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::Relaxed)).collect();
-    assert!(done.iter().sum::<u64>() > KILLS, "hardly anything was synced: {done:?}");
+    tally.acknowledged = acked.iter().map(|acked| acked.load(Ordering::Relaxed)).sum();
+    tally
+}
+
+fn blows() -> u64 {
+    let wanted = std::env::var("SYNCLINE_BLOWS").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(BLOWS)
+}
+
+/// Nothing that was acknowledged is lost, and e2fsck has nothing to correct.
+fn survives(m: &mut Mounted, blow: &Blow, options: &str, seed: u64) {
+    let tally = strike(m, blow, seed, &|m| m.mount(options), &|_| {});
+    let said = [tally.inconsistent, tally.lost].concat();
+    assert!(said.is_empty(), "{}", said.join("\n"));
+    // A loaded machine may not even start to write before the first blow.
+    println!("{} records acknowledged, {} blows, {options}", tally.acknowledged, blows());
+}
+
+fn killed_at_random_moments(options: &str, seed: u64) {
+    let mut m = Mounted::prepared(mkfs(&ImageSpec::with_size(64 << 20)), None);
+    survives(&mut m, &Blow::Kill, options, seed);
+    m.unmount_clean();
+}
+
+/// A volume on a served flash device.
+fn on_flash() -> (Serving, Mounted) {
+    let image = mkfs(&ImageSpec::with_size(64 << 20));
+    let (serving, _) = Serving::start(&["--image", image.path().to_str().unwrap()]);
+    let source = serving.flash();
+    (serving, Mounted::prepared(image, Some(source)))
+}
+
+fn cut_at_random_moments(options: &str, seed: u64) {
+    let (serving, mut m) = on_flash();
+    survives(&mut m, &Blow::Cut(&serving), options, seed);
     m.unmount_clean();
 }
 
@@ -119,6 +202,72 @@ fn a_killed_eager_mount_keeps_every_acknowledged_fsync() {
     }
 }
 
+#[test]
+fn a_power_cut_keeps_every_acknowledged_fsync() {
+    if require("a_power_cut_keeps_every_acknowledged_fsync", &CUT_NEEDS) {
+        cut_at_random_moments("sync=ordered", 3);
+    }
+}
+
+#[test]
+fn a_power_cut_keeps_every_acknowledged_fsync_eager() {
+    if require("a_power_cut_keeps_every_acknowledged_fsync_eager", &CUT_NEEDS) {
+        cut_at_random_moments("sync=eager", 4);
+    }
+}
+
+/// Not a test of ours: what the alternative does under the same blows, for the documents.
+#[test]
+#[ignore = "a comparison, part of `make mount-long`"]
+fn the_same_blows_on_fuse2fs() {
+    let name = "the_same_blows_on_fuse2fs";
+    if !require(name, &CUT_NEEDS) {
+        return;
+    }
+    if Command::new("fuse2fs").arg("--version").output().is_err() {
+        return skip(name, "needs fuse2fs");
+    }
+    for kill in [true, false] {
+        let (serving, mut m) = on_flash();
+        let blow = if kill { Blow::Kill } else { Blow::Cut(&serving) };
+        let mount = |m: &mut Mounted| {
+            let mut command = Command::new("fuse2fs");
+            command.args(["-f", "-o", "fakeroot"]);
+            m.mount_by(command);
+        };
+        let repaired = |_: &Mounted| {
+            let _ = Command::new("e2fsck").arg("-fy").arg(serving.flash()).output();
+        };
+        let tally = strike(&mut m, &blow, 5, &mount, &repaired);
+        println!(
+            "fuse2fs, {}: {} records acknowledged, {} blows, {} volumes inconsistent, {} records \
+             lost",
+            if kill { "killed" } else { "power cut" },
+            tally.acknowledged,
+            blows(),
+            tally.inconsistent.len(),
+            tally.lost.len()
+        );
+    }
+}
+
+/// Beside a killed server's mount, which still looks mounted, there is no second one.
+#[test]
+fn a_dead_mount_in_the_way_is_named() {
+    if !require("a_dead_mount_in_the_way_is_named", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    m.kill_serving();
+    let again = [OsStr::new("mount"), m.image.path().as_os_str(), m.dir.as_os_str()];
+    let said = support::refused(1, &again);
+    // By then the kernel may still show the directory as it remembers it.
+    let dead = said.contains("is still there; run `syncline umount");
+    assert!(dead || said.contains("already mounted on"), "{said}");
+    m.bury();
+    m.recoverable().unwrap();
+}
+
 /// The image is on a small tmpfs and sparse: once that is full, writes of the image fail.
 #[test]
 fn a_failing_device_gives_errors_and_can_be_unmounted() {
@@ -127,7 +276,7 @@ fn a_failing_device_gives_errors_and_can_be_unmounted() {
         return;
     }
     let small = support::scratch();
-    let mount = std::process::Command::new("mount")
+    let mount = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
         .arg(small.path())
         .status();
@@ -135,10 +284,7 @@ fn a_failing_device_gives_errors_and_can_be_unmounted() {
     let _unmount = Detach(small.path());
     let spec = ImageSpec { journal_size_mib: Some(4), ..ImageSpec::with_size(128 << 20) };
     let (made, image) = (mkfs(&spec), small.path().join("image"));
-    let copied = std::process::Command::new("cp")
-        .arg("--sparse=always")
-        .args([made.path(), &image])
-        .status();
+    let copied = Command::new("cp").arg("--sparse=always").args([made.path(), &image]).status();
     assert!(copied.unwrap().success());
     let dir = support::scratch();
     let here = [OsStr::new("mount"), image.as_os_str(), dir.path().as_os_str()];

@@ -3,6 +3,9 @@
 //! Each case is a shell script that runs in a fresh directory of either. Its output, with the text
 //! of errors, and its exit code are compared; so a case needs no expectation, and cannot have a
 //! wrong one. `U` runs a command as a user with one group more, `O` as another user.
+//!
+//! Beside it the suite of `syncline-posix`, whose assertions have expectations: the kernel's answer
+//! should be the wanted one, ours must be the kernel's.
 
 mod support;
 
@@ -10,6 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 use support::mounted::Mounted;
+use syncline_posix::conform::{self, Check};
 use syncline_testkit::{ImageSpec, KernelMount, Need, mkfs, require};
 
 /// Defined before every case: short names for what most of them use.
@@ -152,6 +156,105 @@ fn a_mount_answers_as_the_kernel_does() {
         }
     }
     assert!(differ.is_empty(), "{} cases differ:\n{}", differ.len(), differ.join("\n"));
+    kernel.unmount().unwrap();
+    ours.unmount_clean();
+}
+
+const SUITE_NEEDS: [Need; 4] = [Need::Fuse, Need::E2fsck, Need::Root, Need::Loop];
+
+/// Assertions in which the mount and the kernel's ext4 answer differently, by a part of their
+/// names, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    (
+        "set-id bits: stat g mode",
+        "Linux takes set-group-id without group execution from no file of a FUSE mount",
+    ),
+    ("renameat2 with WHITEOUT", "a mount has no whiteouts, so it is no upper layer of overlayfs"),
+    ("ranges taken out and put in", "Linux passes these modes of fallocate to no FUSE mount"),
+    ("an empty read is none", "Linux asks a FUSE mount for nothing, so it sees no read"),
+    ("O_NOATIME", "Linux does not tell a FUSE mount of it"),
+    ("access times by relatime", "directories and links keep their access times"),
+];
+
+/// The mount gives what the kernel gives. Where that is not the wanted answer the kernel is another
+/// one than the cases were written on; it is told, and it is right.
+fn compare(kernel: &[Check], ours: &[Check]) {
+    assert_eq!(kernel.len(), ours.len());
+    let mut said = Vec::new();
+    for (kernel, ours) in kernel.iter().zip(ours) {
+        assert_eq!(kernel.name, ours.name);
+        if !kernel.agrees() {
+            println!("{}\n  kernel: {}, wanted: {}", kernel.name, kernel.got, kernel.wanted);
+        }
+        let excepted = EXCEPTIONS.iter().any(|(part, _)| ours.name.contains(part));
+        if ours.got != kernel.got && !excepted {
+            said.push(format!("{}\n  mount: {}, kernel: {}", ours.name, ours.got, kernel.got));
+        }
+    }
+    assert!(said.is_empty(), "{} of {} differ:\n{}", said.len(), ours.len(), said.join("\n"));
+}
+
+fn mounts(spec: &ImageSpec) -> (KernelMount, Mounted) {
+    let image = mkfs(spec);
+    let kernel = KernelMount::new(image.path(), "nosuid,nodev").unwrap();
+    (kernel, Mounted::new(mkfs(spec), "allow_other"))
+}
+
+#[test]
+fn the_posix_suite_agrees_with_the_kernel() {
+    if !require("the_posix_suite_agrees_with_the_kernel", &SUITE_NEEDS) {
+        return;
+    }
+    let (kernel, mut ours) = mounts(&ImageSpec::with_size(64 << 20));
+    let elsewhere = support::scratch();
+    let [theirs, mine] = [kernel.path(), &ours.dir].map(|dir| {
+        let checks = conform::run(dir, elsewhere.path(), "").unwrap();
+        assert!(checks.len() > 3500, "{} assertions", checks.len());
+        checks
+    });
+    compare(&theirs, &mine);
+    kernel.unmount().unwrap();
+    ours.unmount_clean();
+}
+
+#[test]
+fn the_posix_suite_agrees_when_read_only() {
+    if !require("the_posix_suite_agrees_when_read_only", &SUITE_NEEDS) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::with_size(16 << 20));
+    let writable = KernelMount::new(image.path(), "").unwrap();
+    conform::prepare_read_only(writable.path()).unwrap();
+    writable.unmount().unwrap();
+    let copy = image.duplicate();
+    let kernel = KernelMount::new(copy.path(), "ro,nosuid,nodev").unwrap();
+    let mut ours = Mounted::new(image, "ro,allow_other");
+    let elsewhere = support::scratch();
+    let [theirs, mine] = [kernel.path(), &ours.dir]
+        .map(|dir| conform::run_read_only(dir, elsewhere.path()).unwrap());
+    compare(&theirs, &mine);
+    kernel.unmount().unwrap();
+    ours.unmount_clean();
+}
+
+#[test]
+fn the_posix_suite_agrees_when_full() {
+    if !require("the_posix_suite_agrees_when_full", &SUITE_NEEDS) {
+        return;
+    }
+    let spec = ImageSpec { inode_count: Some(32), ..ImageSpec::with_size(8 << 20) };
+    let (kernel, mut ours) = mounts(&spec);
+    let elsewhere = support::scratch();
+    let [theirs, mine] = [kernel.path(), &ours.dir].map(|dir| {
+        std::fs::create_dir(dir.join("d")).unwrap();
+        std::fs::write(dir.join("f"), "").unwrap();
+        std::fs::write(dir.join("e"), "").unwrap();
+        let made =
+            (0..).take_while(|nr| std::fs::write(dir.join(format!("more-{nr}")), "").is_ok());
+        assert!(made.count() < 64);
+        conform::run_full(dir, elsewhere.path()).unwrap()
+    });
+    compare(&theirs, &mine);
     kernel.unmount().unwrap();
     ours.unmount_clean();
 }

@@ -3,22 +3,21 @@
 
 mod support;
 
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use memmap2::MmapMut;
-use rustix::fs::FallocateFlags;
 use support::mounted::Mounted;
-use syncline_testkit::{ImageSpec, Need, Random, TempImage, fill, mkfs, require, skip};
+use syncline_posix::{fsx, stress};
+use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 
 /// Random operations of one run; more with `SYNCLINE_FSX_OPS`.
-const OPERATIONS: u64 = 10_000;
-/// Largest file of the random operations, in bytes.
-const FILE_BYTES: u64 = 256 << 10;
+const OPERATIONS: u64 = 3000;
+/// Rounds of each of 8 threads; 32 threads for a while with `SYNCLINE_STRESS_SECONDS`.
+const ROUNDS: u64 = 100;
 
 fn image() -> TempImage {
     mkfs(&ImageSpec::with_size(128 << 20))
@@ -119,142 +118,49 @@ fn git_commit_clone_gc_fsck() {
     m.unmount_clean();
 }
 
-#[test]
-fn eight_threads_at_once() {
-    if !require("eight_threads_at_once", &NEEDS) {
-        return;
-    }
-    let mut m = Mounted::new(image(), "cache=16M");
-    fs::create_dir(m.at("shared")).unwrap();
-    std::thread::scope(|scope| {
-        for nr in 0..8u64 {
-            let m = &m;
-            scope.spawn(move || thread(m, nr));
-        }
-    });
-    assert_eq!(fs::read_dir(m.at("shared")).unwrap().count(), 0);
+fn threads_with_trees(options: &str, seed: u64) {
+    let (threads, size_bytes, end) = match setting("SYNCLINE_STRESS_SECONDS") {
+        Some(seconds) => (32, 768 << 20, Some(Instant::now() + Duration::from_secs(seconds))),
+        None => (8, 128 << 20, None),
+    };
+    let more = |round| end.map_or(round < ROUNDS, |end| Instant::now() < end);
+    let mut m = Mounted::new(mkfs(&ImageSpec::with_size(size_bytes)), options);
+    fs::create_dir(m.at("tree")).unwrap();
+    let trees = stress::run(&m.at("tree"), threads, seed, &more).unwrap();
+    m.unmount_clean();
+    m.mount(options);
+    stress::verify(&m.at("tree"), &trees).unwrap();
+    fs::remove_dir_all(m.at("tree")).unwrap();
     m.unmount_clean();
 }
 
-/// Makes, writes, reads back, renames and removes files of its own in a shared directory.
-fn thread(m: &Mounted, nr: u64) {
-    let mut rng = Random::new(nr);
-    let shared = m.at("shared");
-    let mut bytes = vec![0; 200_000];
-    for round in 0..40u64 {
-        let (seed, len) = (nr << 32 | round, 1 + rng.index(bytes.len() - 1));
-        fill(seed, 0, &mut bytes[..len]);
-        let (from, to) =
-            (shared.join(format!("{nr}-{round}")), shared.join(format!("{nr}-{round}-moved")));
-        let file = File::create(&from).unwrap();
-        file.write_all_at(&bytes[..len], 0).unwrap();
-        if rng.one_in(3) {
-            file.sync_all().unwrap();
-        }
-        fs::rename(&from, &to).unwrap();
-        let names = fs::read_dir(&shared).unwrap().map(|entry| entry.unwrap().file_name());
-        assert!(names.into_iter().any(|name| to.ends_with(name)), "its own name is listed");
-        assert!(fs::read(&to).unwrap() == bytes[..len], "thread {nr}, round {round}");
-        fs::remove_file(&to).unwrap();
+#[test]
+fn threads_with_trees_that_check_themselves() {
+    if require("threads_with_trees_that_check_themselves", &NEEDS) {
+        threads_with_trees("sync=ordered", 1);
     }
 }
 
-/// What the file must contain.
-struct Model {
-    bytes: Vec<u8>,
-}
-
-impl Model {
-    fn put(&mut self, at: usize, data: &[u8]) {
-        if self.bytes.len() < at + data.len() {
-            self.bytes.resize(at + data.len(), 0);
-        }
-        self.bytes[at..at + data.len()].copy_from_slice(data);
+#[test]
+fn threads_with_trees_that_check_themselves_eager() {
+    if require("threads_with_trees_that_check_themselves_eager", &NEEDS) {
+        threads_with_trees("sync=eager,cache=16M", 2);
     }
 }
 
-/// One operation on the file and on the model; gives what was done, for the message of a failure.
-fn step(file: &mut File, path: &Path, model: &mut Model, rng: &mut Random, nr: u64) -> String {
-    let at = rng.below(FILE_BYTES - 1);
-    let len = 1 + rng.below((FILE_BYTES - at).min(40_000));
-    let mut data = vec![0; len as usize];
-    let inside = (at as usize).min(model.bytes.len());
-    let end = (at + len).min(model.bytes.len() as u64) as usize;
-    match rng.below(12) {
-        0..=2 => {
-            fill(nr, at, &mut data);
-            file.write_all_at(&data, at).unwrap();
-            model.put(at as usize, &data);
-            format!("write {at} {len}")
-        }
-        3 | 4 => {
-            let n = file.read_at(&mut data, at).unwrap();
-            assert!(data[..n] == model.bytes[inside..end.max(inside)], "op {nr}: read {at} {len}");
-            format!("read {at} {len}")
-        }
-        5 => {
-            file.set_len(at).unwrap();
-            model.bytes.resize(at as usize, 0);
-            format!("truncate {at}")
-        }
-        6 | 7 if inside < end => {
-            // SAFETY: nobody else changes the file, and the map is gone before the next operation
-            // changes its size.
-            let mut map = unsafe { MmapMut::map_mut(&*file) }.unwrap();
-            assert!(map[..] == model.bytes[..], "op {nr}: mapped contents");
-            fill(nr, at, &mut map[inside..end]);
-            model.bytes[inside..end].copy_from_slice(&map[inside..end]);
-            if rng.one_in(2) {
-                map.flush().unwrap();
-            }
-            format!("mmap write {inside}..{end}")
-        }
-        8 => {
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(&*file, punch, at, len).unwrap();
-            model.bytes[inside..end.max(inside)].fill(0);
-            format!("punch {at} {len}")
-        }
-        9 => {
-            rustix::fs::fallocate(&*file, FallocateFlags::ZERO_RANGE, at, len).unwrap();
-            model.put(at as usize, &data);
-            format!("zero {at} {len}")
-        }
-        10 => {
-            if rng.one_in(2) {
-                file.sync_data().unwrap()
-            } else {
-                file.sync_all().unwrap()
-            }
-            "sync".into()
-        }
-        _ => {
-            *file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            "reopen".into()
-        }
-    }
+/// A number from the environment: longer forms of these tests.
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 fn random_operations(options: &str, seed: u64) {
-    let wanted = std::env::var("SYNCLINE_FSX_OPS").ok().and_then(|text| text.parse().ok());
+    let operations = setting("SYNCLINE_FSX_OPS").unwrap_or(OPERATIONS);
     let mut m = Mounted::new(image(), options);
     let path = m.at("f");
-    let open =
-        || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let mut file = open().unwrap();
-    let (mut model, mut rng) = (Model { bytes: Vec::new() }, Random::new(seed));
-    let mut last = String::new();
-    for nr in 0..wanted.unwrap_or(OPERATIONS) {
-        let done = step(&mut file, &path, &mut model, &mut rng, nr);
-        let size = file.metadata().unwrap().len();
-        assert_eq!(size, model.bytes.len() as u64, "seed {seed}, op {nr}: {done} after {last}");
-        last = done;
-    }
-    drop(file);
-    assert!(fs::read(&path).unwrap() == model.bytes, "seed {seed}: at the end");
+    let wanted = fsx::run(&path, seed, operations).unwrap();
     m.unmount_clean();
     m.mount(options);
-    assert!(fs::read(&path).unwrap() == model.bytes, "seed {seed}: after another mount");
+    assert!(fs::read(&path).unwrap() == wanted, "seed {seed}: after another mount");
     m.unmount_clean();
 }
 

@@ -49,6 +49,7 @@ fn set_get_list_remove_and_errors() {
     assert_eq!(vol.getattr(&file).blocks, 0, "back in the inode");
     vol.removexattr(&file, b"user.a").unwrap();
     assert_eq!(vol.removexattr(&file, b"user.a").unwrap_err(), FsError::NoData);
+    assert!(matches!(set("user.", b"", XattrFlags::Any), Err(FsError::Invalid(_))));
     assert!(matches!(set("system.x", b"", XattrFlags::Any), Err(FsError::NotSupported(_))));
     assert!(matches!(set("odd.x", b"", XattrFlags::Any), Err(FsError::NotSupported(_))));
     let long = format!("user.{}", "x".repeat(251));

@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs)]
 
 pub mod mounted;
+pub mod serving;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

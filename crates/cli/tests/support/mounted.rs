@@ -1,8 +1,9 @@
 //! An image mounted by the binary, for tests through the mount.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::mount::UnmountFlags;
@@ -11,12 +12,14 @@ use syncline_testkit::{TempImage, e2fsck_clean, e2fsck_preen};
 use super::binary;
 
 /// How long a mount or its end may take in a test.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A mount served in the foreground by a child of the test.
 pub struct Mounted {
     pub image: TempImage,
     pub dir: PathBuf,
+    /// What is mounted in place of the image.
+    source: Option<PathBuf>,
     _scratch: tempfile::TempDir,
     child: Option<Child>,
 }
@@ -24,12 +27,17 @@ pub struct Mounted {
 impl Mounted {
     /// Mounts with these `-o` options; empty: none.
     pub fn new(image: TempImage, options: &str) -> Mounted {
+        let mut mounted = Mounted::prepared(image, None);
+        mounted.mount(options);
+        mounted
+    }
+
+    /// Not mounted yet; `source` is what will be, the image where it is none.
+    pub fn prepared(image: TempImage, source: Option<PathBuf>) -> Mounted {
         let scratch = super::scratch();
         let dir = scratch.path().join("mnt");
         std::fs::create_dir(&dir).unwrap();
-        let mut mounted = Mounted { image, dir, _scratch: scratch, child: None };
-        mounted.mount(options);
-        mounted
+        Mounted { image, dir, source, _scratch: scratch, child: None }
     }
 
     /// Mounts the image again.
@@ -39,16 +47,21 @@ impl Mounted {
         if !options.is_empty() {
             command.args(["-o", options]);
         }
-        command.arg(self.image.path()).arg(&self.dir).stdin(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        self.mount_by(command);
+    }
+
+    /// Mounts with another program, which stays in the foreground.
+    pub fn mount_by(&mut self, mut command: Command) {
+        let source = self.source.as_deref().unwrap_or(self.image.path());
+        command.arg(source).arg(&self.dir).stdin(Stdio::null());
+        let child = self.child.insert(command.spawn().unwrap());
         let began = Instant::now();
-        while syncline_fuse::mount_of(&self.dir).is_none() || std::fs::metadata(&self.dir).is_err()
-        {
+        let above = std::fs::metadata(self.dir.parent().unwrap()).unwrap().dev();
+        while !std::fs::metadata(&self.dir).is_ok_and(|here| here.dev() != above) {
             assert!(child.try_wait().unwrap().is_none(), "the mount ended at once");
             assert!(began.elapsed() < PATIENCE, "no mount within {PATIENCE:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
-        self.child = Some(child);
     }
 
     /// A path below the mount.

@@ -66,6 +66,9 @@ fn split(name: &[u8]) -> Result<(u8, &[u8])> {
     }
     match disk::split_name(name) {
         Some((index, rest)) if is_visible(index) => Ok((index, rest)),
+        None if matches!(name, b"user." | b"trusted." | b"security.") => {
+            Err(FsError::invalid("an attribute has a name behind its prefix"))
+        }
         _ => Err(FsError::NotSupported("attributes of this namespace".into())),
     }
 }

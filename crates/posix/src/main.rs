@@ -1,0 +1,98 @@
+//! The suites of `syncline-posix` on any directory.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use syncline_posix::{conform, fsx, stress};
+
+/// What programs may expect of a directory, tried on it.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    suite: Suite,
+}
+
+#[derive(Subcommand)]
+enum Suite {
+    /// System calls and their errors, one line for each answer that is not the wanted one.
+    Conform {
+        /// An empty directory; the suite runs as root.
+        dir: PathBuf,
+        /// A directory on another file system.
+        #[arg(long, default_value = "/dev/shm")]
+        other: PathBuf,
+        /// Only files of cases whose name has this in it.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// Prints every assertion.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Random operations on one file against a model.
+    Fsx {
+        /// The file is made in it.
+        dir: PathBuf,
+        /// How many.
+        #[arg(long, default_value_t = 100_000)]
+        operations: u64,
+        /// Which.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// Threads with trees that check themselves.
+    Stress {
+        /// An empty directory.
+        dir: PathBuf,
+        /// How many.
+        #[arg(long, default_value_t = 32)]
+        threads: u64,
+        /// How long.
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// Which.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().suite) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(said) => {
+            eprintln!("syncline-posix: {said}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(suite: Suite) -> Result<(), String> {
+    match suite {
+        Suite::Conform { dir, other, only, all } => {
+            let scratch = tempfile::tempdir_in(&other)
+                .map_err(|err| format!("{}: {err}; give another --other", other.display()))?;
+            let checks = conform::run(&dir, scratch.path(), &only)?;
+            let bad = checks.iter().filter(|check| !check.agrees()).count();
+            for check in checks.iter().filter(|check| all || !check.agrees()) {
+                println!("{} (wanted {}, got {})", check.name, check.wanted, check.got);
+            }
+            println!("{} assertions, {bad} disagree", checks.len());
+            if bad == 0 { Ok(()) } else { Err("not every answer is the wanted one".to_owned()) }
+        }
+        Suite::Fsx { dir, operations, seed } => {
+            fsx::run(&dir.join("fsx"), seed, operations)?;
+            println!("{operations} operations agree");
+            Ok(())
+        }
+        Suite::Stress { dir, threads, seconds, seed } => {
+            let end = Instant::now() + Duration::from_secs(seconds);
+            let trees = stress::run(&dir, threads, seed, &|_| Instant::now() < end)?;
+            let files: usize = trees.iter().map(stress::Tree::len).sum();
+            println!("{threads} threads, {files} files left, all as they should be");
+            Ok(())
+        }
+    }
+}
