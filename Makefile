@@ -9,10 +9,13 @@
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
 #              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600)
+# make programs  (root) sqlite3, git, tar and rsync, fio, MariaDB, PostgreSQL and a build of this project on mounts, in both
+#              modes, with kills; PROGRAMS names some of scripts/programs
+# make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
-# make bench-mounted  (root) kernel ext4, xfs, btrfs, fuse2fs and Syncline mounts on the same emulated flash, real time
+# make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
@@ -29,6 +32,8 @@ FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000
 STRESS_SECONDS ?= 600
+PROGRAMS ?= sqlite git archives fio mariadb postgresql build
+ROWS ?= 1000000
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -36,7 +41,7 @@ SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
 .PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-mounted bench-tree deps clean cargo
-.PHONY: demo test lint fmt fuzz model-long crash-long mount-long posix bench bench-speed bench-mounted deps clean cargo
+.PHONY: mount-long programs oltp posix
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -75,6 +80,16 @@ mount-long: cargo
 	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash -- --include-ignored --nocapture
 	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
 		cargo test -p syncline-cli --test mount_programs -- --nocapture
+
+programs: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@for program in $(PROGRAMS); do for sync in ordered eager; do \
+		SYNC=$$sync sh scripts/programs/$$program.sh $(CURDIR)/target/release/syncline; code=$$?; \
+		[ $$code = 0 ] || [ $$code = 77 ] || exit $$code; done; done
+
+oltp: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/oltp.py target/release/syncline --rows $(ROWS) --json target/oltp.json
 
 posix: cargo
 	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)

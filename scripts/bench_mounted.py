@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same workloads on kernel file systems and on a Syncline mount, over one emulated flash device in real time.
 
-    bench_mounted.py SYNCLINE [--profile P ...] [--only NAME ...] [--operations N] [--json FILE] [--html FILE]
+    bench_mounted.py SYNCLINE [--profile P ...] [--only NAME ...] [--scale X] [--quick] [--json FILE] [--html FILE]
 
     for each profile, each file system:
         syncline flash serve PROFILE DIR --attach     a fresh device: every read, write and flush takes its modelled time
@@ -9,6 +9,7 @@
         syncline bench WORKLOAD --dir MOUNT           wall-clock rate; counts at the device are read before and after
         umount, losetup -d, umount DIR
 
+f2fs, where the kernel has none, runs in a guest of its own (guest.py) whose disk is the served file.
 Needs root, loop devices, FUSE. A file system whose tools or kernel module are missing is left out, and the table says why.
 """
 import argparse
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import guest
 
 # name, what makes it, what mounts it; {node} loop device, {flash} the file, {mnt} mount point, {syncline} the binary
 MKE2FS = "mke2fs -q -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "
@@ -44,7 +47,8 @@ WORKLOADS = [
     ("fileio/random-overwrite-fsync", None, 200),
     ("create/4k-fsync", None, 150),
 ]
-MOUNTED_SECONDS = 10
+MOUNTED_SECONDS = 120
+PROFILES = ["nexus7-emmc", "nexus7-emmc:streams=4", "sd-2012"]
 
 
 def run(command, **names):
@@ -62,20 +66,25 @@ def stats(directory):
         return json.load(file)
 
 
-def measure(syncline, directory, mnt, workload, mode, operations):
-    """One workload: rate, and what the device saw up to a final sync."""
+def here(command):
+    """Runs a shell command on this machine, as Guest.run in a guest."""
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    return done.returncode, done.stderr if done.returncode else done.stdout
+
+
+def measure(shell, syncline, directory, mnt, workload, mode, operations):
+    """One workload: rate, and what the device saw up to a final sync. `shell` runs commands where the mount is."""
     where = os.path.join(mnt, workload.replace("/", "-") + (mode or ""))
-    os.mkdir(where)
-    os.sync()
+    shell(f"mkdir {where} && sync")
     before = stats(directory)
-    command = [syncline, "bench", workload, "--dir", where, "--operations", str(operations), "--json", "-"]
+    command = f"{syncline} bench {workload} --dir {where} --operations {operations} --json -"
     if mode:
-        command += ["--journal-mode", mode]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        return {"why": done.stderr.strip().splitlines()[-1]}
-    metrics = json.loads(done.stdout)["runs"][0]["metrics"]
-    os.sync()
+        command += f" --journal-mode {mode}"
+    code, said = shell(command)
+    if code != 0:
+        return {"why": (said.strip().splitlines() or ["it failed"])[-1]}
+    metrics = json.loads(said)["runs"][0]["metrics"]
+    shell("sync")
     after = stats(directory)
     counts = {key: (after[key] - before[key]) / operations
               for key in ("write_requests", "written_bytes", "flushes", "nand_page_programs")}
@@ -98,8 +107,70 @@ def mount(system, names):
     return None
 
 
+def all_workloads(shell, profile, system, names, directory, scale):
+    rows = {}
+    for workload, mode, operations in WORKLOADS:
+        key = workload + (f" {mode}" if mode else "")
+        operations = max(2, int(operations * scale))
+        rows[key] = measure(shell, names["syncline"], directory, names["mnt"], workload, mode, operations)
+        print(f"{profile:<24}{system[0]:<30}{key:<34}{cell(rows[key])}", file=sys.stderr, flush=True)
+    return rows
+
+
+def left_out(profile, system, why):
+    print(f"{profile:<24}{system[0]:<30}left out: {why}", file=sys.stderr, flush=True)
+    return {workload + (f" {mode}" if mode else ""): {"why": why} for workload, mode, _ in WORKLOADS}
+
+
+def has_file_system(name):
+    subprocess.run(["modprobe", "-q", name], check=False) if shutil.which("modprobe") else None
+    with open("/proc/filesystems", encoding="ascii") as file:
+        return name in file.read().split()
+
+
+def in_guest(syncline, profile, system, scale):
+    """All workloads on a file system of a guest's kernel; the guest's disk is the served file."""
+    directory = tempfile.mkdtemp(prefix="flash")
+    # Made before it is served: the device's times are for the workloads.
+    with tempfile.NamedTemporaryFile(prefix="flash", dir="/dev/shm") as image:
+        image.truncate(1 << 30)
+        why = run(system[1].replace("{node}", "{flash}"), flash=image.name)
+        if why:
+            os.rmdir(directory)
+            return left_out(profile, system, why)
+        return served_to_guest(syncline, profile, system, scale, directory, image.name)
+
+
+def served_to_guest(syncline, profile, system, scale, directory, image):
+    serve = [syncline, "flash", "serve", profile, directory, "--image", image]
+    done = subprocess.run(serve, capture_output=True, text=True)
+    try:
+        if done.returncode != 0:
+            return left_out(profile, system, done.stderr.strip())
+        flash = os.path.join(directory, "flash")
+        cache = os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
+        names = {"mnt": "/mnt", "syncline": os.path.basename(syncline)}
+        with guest.Guest(cache, flash, [syncline]) as inside:
+            code, said = inside.run("mount -t f2fs /dev/vda /mnt")
+            if code != 0:
+                return left_out(profile, system, said.strip())
+            # The figures are of another kernel, and its rates of another processor.
+            kernel = inside.run("uname -r")[1].strip()
+            print(f"f2fs: in a guest, Linux {kernel}, {inside.cpu()}", file=sys.stderr)
+            rows = all_workloads(inside.run, profile, system, names, directory, scale)
+            inside.run("umount /mnt")
+            return rows
+    except guest.Missing as missing:
+        return left_out(profile, system, str(missing))
+    finally:
+        subprocess.run(["umount", directory], check=False, stderr=subprocess.DEVNULL)
+        os.rmdir(directory)
+
+
 def one(syncline, profile, system, scale):
     """All workloads on one file system over a fresh device."""
+    if system[0] == "f2fs" and not has_file_system("f2fs"):
+        return in_guest(syncline, profile, system, scale)
     directory, mnt = tempfile.mkdtemp(prefix="flash"), tempfile.mkdtemp(prefix="mounted")
     kernel = "{node}" in system[1]
     serve = [syncline, "flash", "serve", profile, directory, "--size", "1G"] + (["--attach"] if kernel else [])
@@ -107,31 +178,31 @@ def one(syncline, profile, system, scale):
     if done.returncode != 0:
         os.rmdir(mnt)
         os.rmdir(directory)
-        return {workload + (f" {mode}" if mode else ""): {"why": done.stderr.strip()} for workload, mode, _ in WORKLOADS}
+        return left_out(profile, system, done.stderr.strip())
     node = done.stdout.strip()
     names = {"node": node, "flash": os.path.join(directory, "flash"), "mnt": mnt, "syncline": syncline}
-    rows = {}
     try:
         why = mount(system, names)
-        for workload, mode, operations in WORKLOADS:
-            key = workload + (f" {mode}" if mode else "")
-            operations = max(1, int(operations * scale))
-            rows[key] = {"why": why} if why else measure(syncline, directory, mnt, workload, mode, operations)
-            print(f"{profile:<24}{system[0]:<30}{key:<34}{cell(rows[key])}", file=sys.stderr, flush=True)
+        rows = left_out(profile, system, why) if why else all_workloads(here, profile, system, names, directory, scale)
     finally:
-        if os.path.ismount(mnt):
-            subprocess.run(["umount", mnt], check=False)
-            end = time.monotonic() + MOUNTED_SECONDS
-            # A FUSE server writes back after the mount is gone.
-            while system[0].startswith(("fuse2fs", "syncline")) and busy(names["flash"]) and time.monotonic() < end:
-                time.sleep(0.1)
-        if node:
-            subprocess.run(["losetup", "-d", node], check=False)
-            time.sleep(0.2)
-        subprocess.run(["umount", directory], check=False)
+        leave(mnt, directory, names["flash"], node)
         os.rmdir(mnt)
         os.rmdir(directory)
     return rows
+
+
+def leave(mnt, directory, flash, node):
+    """Unmounts the file system and ends the server of its device."""
+    if os.path.ismount(mnt):
+        subprocess.run(["umount", mnt], check=False)
+        end = time.monotonic() + MOUNTED_SECONDS
+        # A FUSE server writes back after the mount is gone.
+        while busy(node or flash) and time.monotonic() < end:
+            time.sleep(0.1)
+    if node:
+        subprocess.run(["losetup", "-d", node], check=False)
+        time.sleep(0.2)
+    subprocess.run(["umount", directory], check=False, stderr=subprocess.DEVNULL)
 
 
 def busy(path):
@@ -183,17 +254,19 @@ def page(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("syncline")
-    parser.add_argument("--profile", action="append", help="default: nexus7-emmc and nexus7-emmc:streams=4")
+    parser.add_argument("--profile", action="append", help="default: " + ", ".join(PROFILES))
     parser.add_argument("--only", action="append", help="part of a file system's name")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the operations of every workload")
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the operations: whether every row works")
     parser.add_argument("--json", help="write the figures as JSON")
     parser.add_argument("--html", help="write a page with plots")
     args = parser.parse_args()
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
         sys.exit("bench_mounted: needs root, /dev/fuse and loop devices; run it on a machine that has them")
     results = {}
-    for profile in args.profile or ["nexus7-emmc", "nexus7-emmc:streams=4"]:
-        results[profile] = {system[0]: one(args.syncline, profile, system, args.scale) for system in SYSTEMS
+    scale = 0.05 if args.quick else args.scale
+    for profile in args.profile or PROFILES:
+        results[profile] = {system[0]: one(args.syncline, profile, system, scale) for system in SYSTEMS
                             if not args.only or any(part in system[0] for part in args.only)}
     for profile, systems in results.items():
         print(f"\n{profile}")

@@ -81,6 +81,54 @@ fn sqlite_in_every_journal_mode_eager() {
     }
 }
 
+/// A script of scripts/programs in its short form; it says itself what it cannot run without.
+fn script(test: &str, name: &str, sync: &str) {
+    if !require(test, &NEEDS) || !require(test, &[Need::Root]) {
+        return;
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/programs").join(name);
+    let output = Command::new("sh")
+        .arg(path)
+        .args([env!("CARGO_BIN_EXE_syncline"), "--short"])
+        .env("SYNC", sync)
+        .env("SYNCLINE_SCRATCH", syncline_testkit::scratch_dir())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    match output.status.code() {
+        Some(0) => assert!(out.contains("every check passed"), "{name}: {out}{err}"),
+        Some(77) => skip(test, out.trim()),
+        _ => panic!("{name}: {}\n{out}{err}", output.status),
+    }
+}
+
+#[test]
+fn the_sqlite_shell_loses_no_answered_row() {
+    script("the_sqlite_shell_loses_no_answered_row", "sqlite.sh", "eager");
+}
+
+#[test]
+fn archives_come_back_as_they_were() {
+    script("archives_come_back_as_they_were", "archives.sh", "ordered");
+}
+
+#[test]
+fn fio_verifies() {
+    script("fio_verifies", "fio.sh", "eager");
+}
+
+#[test]
+fn mariadb_recovers_from_a_killed_mount() {
+    script("mariadb_recovers_from_a_killed_mount", "mariadb.sh", "eager");
+}
+
+#[test]
+fn postgresql_recovers_from_a_killed_mount() {
+    script("postgresql_recovers_from_a_killed_mount", "postgresql.sh", "eager");
+}
+
 fn git(dir: &Path, arguments: &[&str]) {
     let output = Command::new("git")
         .args(["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "safe.directory=*"])
