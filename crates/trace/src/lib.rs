@@ -6,7 +6,7 @@
 //!        v
 //!   Record + Names                the model: system calls, pages or block requests
 //!        |            |
-//!   TraceWriter   Statistics, export::*
+//!   TraceWriter   Gather -> Statistics; Exporter: fio, CSVs, libCacheSim
 //!        v
 //!   *.trace (Parquet)  ──  TraceReader ──> Record + Names
 //! ```
@@ -21,10 +21,18 @@
 
 #![forbid(unsafe_code)]
 
+mod distance;
 mod error;
+mod export;
 mod format;
+mod import;
 mod model;
+mod stat;
 
+pub use distance::Histogram;
 pub use error::{Result, TraceError};
+pub use export::{ExportFormat, Exporter};
 pub use format::{MAGIC, ROWS_PER_GROUP, TraceReader, TraceWriter};
+pub use import::{FORMATS, Format, Import, ImportOptions, Report};
 pub use model::{Flags, Header, NameId, Names, Op, Origin, Record, Sink, TraceKind};
+pub use stat::{Direction, Gather, Share, Statistics};

@@ -70,6 +70,11 @@ impl<R: ChunkReader + 'static> TraceReader<R> {
         &self.names
     }
 
+    /// The names, after the last record.
+    pub fn into_names(self) -> Names {
+        self.names
+    }
+
     /// The next records with their names; none at the end.
     ///
     /// # Errors

@@ -1,0 +1,263 @@
+//! Importers: the traces of others as records.
+//!
+//! ```text
+//!   bytes ── gzip, zstd? ── first 64 KiB: which format? ── lines ── Parser ── Out ── Sink
+//!                                                            |                 |
+//!                                              bad lines counted       times from zero, sorted
+//!                                              truncation noted        in a window, repeats
+//! ```
+//!
+//! Promises: constant memory, whatever the length of the input (MobiGen's scripts alone are held,
+//! since they are grouped by thread); bad lines are counted and the first are kept with their
+//! numbers; what was cut short is imported as far as it is whole, and the report says so; no input
+//! makes an importer panic. A new format is a file and a line of [`FORMATS`].
+//!
+//! Tested in `tests/it/import.rs`, with small inputs written for it, and fuzzed there.
+
+mod blkparse;
+mod blktrace;
+mod columns;
+mod fio;
+mod ftrace;
+mod input;
+mod layouts;
+mod lirs;
+mod mobigen;
+mod out;
+mod strace;
+mod text;
+mod tracefs;
+
+use std::io::{BufRead, Read};
+
+use crate::error::{Result, TraceError};
+use crate::model::{Header, Names, Sink, TraceKind};
+use columns::{Columns, Layout};
+use input::{Input, LINE_BYTES_MAX};
+use out::Out;
+
+/// Bad lines that a report shows.
+const SHOWN_BAD_LINES: usize = 5;
+
+/// What is wrong with a line, or with everything.
+enum Bad {
+    Line(String),
+    Fatal(TraceError),
+}
+
+impl From<&str> for Bad {
+    fn from(text: &str) -> Bad {
+        Bad::Line(text.to_owned())
+    }
+}
+
+impl From<TraceError> for Bad {
+    fn from(err: TraceError) -> Bad {
+        Bad::Fatal(err)
+    }
+}
+
+type Line = std::result::Result<(), Bad>;
+
+/// Turns the lines of a format into records.
+trait Parser {
+    /// Takes one line, without its end.
+    fn line(&mut self, line: &str, out: &mut Out<'_>) -> Line;
+
+    /// After the last line.
+    fn end(&mut self, _: &mut Out<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The start of an input.
+struct Sample<'a> {
+    bytes: &'a [u8],
+    lines: Vec<&'a str>,
+}
+
+impl Sample<'_> {
+    /// Whether at least half of the lines satisfy `test`.
+    fn most(&self, test: impl Fn(&str) -> bool) -> bool {
+        let good = self.lines.iter().filter(|line| test(line)).count();
+        good > 0 && good * 2 >= self.lines.len()
+    }
+}
+
+enum Reader {
+    Lines(fn(&ImportOptions) -> Result<Box<dyn Parser>>),
+    Columns(fn() -> Layout),
+    Binary(fn(&mut dyn Read, &mut Out<'_>) -> Result<Option<String>>),
+}
+
+/// A format that is imported.
+pub struct Format {
+    /// Its name for `--format`.
+    pub name: &'static str,
+    /// What it is.
+    pub about: &'static str,
+    /// What its records are.
+    pub kind: TraceKind,
+    detect: fn(&Sample<'_>) -> bool,
+    reader: Reader,
+}
+
+/// How to import.
+#[derive(Clone, Debug, Default)]
+pub struct ImportOptions {
+    /// Name of the format; detected by content where it is not given.
+    pub format: Option<String>,
+    /// Columns of a text of no known format: `time_s,op,offset_sectors,len_bytes`.
+    pub columns: Option<String>,
+    /// Stop at the first bad line.
+    pub strict: bool,
+    /// Leave out requests that equal one of the 32 before in operation and range.
+    pub drop_repeats: bool,
+    /// Files that were open before the trace began: lines of path, inode, size, by tabs.
+    pub preopen: Option<String>,
+}
+
+/// What an import did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Name of the format.
+    pub format: &'static str,
+    /// Records made.
+    pub records: u64,
+    /// Lines, or records of a binary format, that could not be read.
+    pub bad_lines: u64,
+    /// The first of them: number from 1, start of the line, what is wrong.
+    pub first_bad: Vec<(u64, String, String)>,
+    /// Events that are no storage activity, or another stage of the same request.
+    pub passed_over: u64,
+    /// Repeats that were dropped.
+    pub repeats: u64,
+    /// Where and why the input ends early.
+    pub cut_short: Option<String>,
+}
+
+mod table;
+pub use table::FORMATS;
+
+/// An input whose format is known.
+pub struct Import<'r> {
+    input: Input<'r>,
+    format: &'static Format,
+    options: ImportOptions,
+}
+
+impl<'r> Import<'r> {
+    /// Looks at the start of `bytes`.
+    ///
+    /// # Errors
+    /// [`TraceError::Unsupported`] for content of no known format, [`TraceError::Usage`] for an
+    /// unknown format name, and what reading says.
+    pub fn open(bytes: impl BufRead + 'r, options: &ImportOptions) -> Result<Import<'r>> {
+        let mut input = Input::open(Box::new(bytes))?;
+        let format = match &options.format {
+            _ if options.columns.is_some() => &table::GENERIC,
+            Some(name) => by_name(name)?,
+            None => detect(&input.sample()?)?,
+        };
+        Ok(Import { input, format, options: options.clone() })
+    }
+
+    /// What the trace is.
+    pub fn header(&self) -> Header {
+        Header { kind: self.format.kind, source: self.format.name.to_owned() }
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// What reading and the sink say; with `strict` the first bad line.
+    pub fn run(mut self, sink: &mut dyn Sink) -> Result<(Report, Names)> {
+        let mut out = Out::new(sink, self.options.drop_repeats);
+        out.report.format = self.format.name;
+        let parser: Option<Box<dyn Parser>> = match &self.format.reader {
+            Reader::Lines(make) => Some(make(&self.options)?),
+            Reader::Columns(layout) => Some(Box::new(Columns::new(layout()))),
+            Reader::Binary(read) => {
+                out.report.cut_short = read(&mut self.input, &mut out)?;
+                None
+            }
+        };
+        if let Some(mut parser) = parser {
+            lines(&mut self.input, &mut *parser, self.options.strict, &mut out)?;
+            parser.end(&mut out)?;
+        }
+        if let Some(why) = self.input.damage() {
+            out.report.cut_short = Some(why);
+        }
+        out.finish()
+    }
+}
+
+/// The formats by name, for messages.
+fn known() -> String {
+    FORMATS.iter().map(|format| format.name).collect::<Vec<_>>().join(", ")
+}
+
+fn by_name(name: &str) -> Result<&'static Format> {
+    FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
+        TraceError::Usage(format!("unknown trace format `{name}`; choose of {}", known()))
+    })
+}
+
+fn detect(sample: &Sample<'_>) -> Result<&'static Format> {
+    if sample.bytes.is_empty() {
+        return Err(TraceError::Corrupt("the trace is empty; give one with records".into()));
+    }
+    if sample.bytes.get(257..262) == Some(b"ustar") {
+        let text = "this is a tar archive; unpack it and import the files in it".to_owned();
+        return Err(TraceError::Unsupported(text));
+    }
+    let fits = |format: &&Format| match &format.reader {
+        Reader::Columns(layout) => layout().fits(sample),
+        _ => (format.detect)(sample),
+    };
+    FORMATS.iter().find(fits).ok_or_else(|| {
+        let text = "the content is of no known trace format; name it with --format, or describe \
+                    its columns with --columns";
+        TraceError::Unsupported(text.to_owned())
+    })
+}
+
+fn lines(
+    input: &mut Input<'_>,
+    parser: &mut dyn Parser,
+    strict: bool,
+    out: &mut Out<'_>,
+) -> Result<()> {
+    let mut number = 0u64;
+    let mut bytes = Vec::new();
+    while let Some(whole) = input.line(&mut bytes)? {
+        number += 1;
+        let text = String::from_utf8_lossy(&bytes);
+        let line = text.trim_end_matches(['\r', '\n']);
+        if line.trim().is_empty() {
+            continue;
+        }
+        let done = if bytes.len() > LINE_BYTES_MAX {
+            Err(Bad::from("the line is longer than 1 MiB"))
+        } else {
+            parser.line(line, out)
+        };
+        let why = match done {
+            Ok(()) => continue,
+            Err(Bad::Fatal(err)) => return Err(err),
+            Err(Bad::Line(why)) => why,
+        };
+        if !whole && input.damage().is_none() {
+            let text = format!("the last line, {number}, is not whole");
+            out.report.cut_short = Some(text);
+            continue;
+        }
+        if strict {
+            let text = format!("line {number}: {why}; correct it, or import without --strict");
+            return Err(TraceError::Corrupt(text));
+        }
+        out.bad(number, line, why);
+    }
+    Ok(())
+}
