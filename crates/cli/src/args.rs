@@ -41,6 +41,7 @@ pub enum Command {
     Status(Status),
     Devices(Devices),
     Flash(Flash),
+    Flashlite(Flashlite),
     Completions(Completions),
     Man(Man),
 }
@@ -366,6 +367,69 @@ pub struct FlashDir {
     /// The directory that is served.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// Work with FlashLite logs: files that were written in random order, as downloads are.
+///
+/// A log is what a program that uses the library leaves while a download runs. `rearrange` makes it
+/// a normal file.
+#[derive(Debug, Args)]
+pub struct Flashlite {
+    #[command(subcommand)]
+    pub command: FlashliteCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum FlashliteCommand {
+    /// Print size, records, what is durable, and what a crash tore off.
+    Info(FlashliteInfo),
+    /// Print the file; what was never written is zeros.
+    Cat(FlashliteLog),
+    Rearrange(FlashliteRearrange),
+    /// Compare all data with its checksums; exit code 3 if some of it is damaged.
+    Check(FlashliteLog),
+}
+
+#[derive(Debug, Args)]
+pub struct FlashliteLog {
+    /// A log. It is only read.
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub struct FlashliteInfo {
+    /// A log. It is only read.
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// As one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Write a log as a normal file, from start to end, comparing checksums.
+///
+/// FILE.part grows and becomes FILE when it is complete and durable. Stopped by Ctrl-C or a crash,
+/// the same command goes on where it was.
+///
+/// syncline flashlite rearrange film.log film.iso
+///
+/// syncline flashlite rearrange film.iso --in-place
+#[derive(Debug, Args)]
+pub struct FlashliteRearrange {
+    /// A log.
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// The file to be made; it must not exist.
+    #[arg(value_name = "FILE", required_unless_present = "in_place", conflicts_with = "in_place")]
+    pub file: Option<PathBuf>,
+    /// Give the log's space back on the way and remove it at the end: at most 64 MiB or a 64th of
+    /// the file is there twice.
+    #[arg(long)]
+    pub release: bool,
+    /// The file takes the name of the log, and its space as --release does.
+    #[arg(long)]
+    pub in_place: bool,
 }
 
 /// `2G`, `512M`, `64K` or bytes.

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use syncline_device::DeviceError;
+use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
 use syncline_fuse::FuseError;
 use syncline_nand::NandError;
@@ -190,6 +191,21 @@ impl From<OndiskError> for Failure {
 impl From<NandError> for Failure {
     fn from(err: NandError) -> Failure {
         Failure::Usage(format!("{err}; list the profiles with `syncline devices`"))
+    }
+}
+
+impl From<FlashliteError> for Failure {
+    fn from(err: FlashliteError) -> Failure {
+        let text = err.to_string();
+        match err {
+            FlashliteError::Stopped => Failure::Interrupted,
+            FlashliteError::Usage(_) => Failure::Usage(text),
+            FlashliteError::NotALog | FlashliteError::Corrupt { .. } => Failure::Corrupt(text),
+            FlashliteError::Unsupported { .. } => Failure::Unsupported(text),
+            FlashliteError::Full | FlashliteError::Latched => Failure::Final(text),
+            FlashliteError::Io { .. } => Failure::Failed(without_number(&text)),
+            _ => Failure::Failed(text),
+        }
     }
 }
 

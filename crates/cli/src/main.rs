@@ -64,6 +64,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => cmd::status::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Flash(args) => cmd::flash::run(&args.command),
+        Command::Flashlite(args) => cmd::flashlite::run(&args.command),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),
     }

@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "bench",
     "cat",
     "check",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 18] = [
     "cp",
     "devices",
     "flash",
+    "flashlite",
     "info",
     "ls",
     "man",

@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod cp;
 pub(crate) mod devices;
 pub(crate) mod flash;
+pub(crate) mod flashlite;
 pub(crate) mod generated;
 pub(crate) mod info;
 pub(crate) mod ls;

@@ -1,0 +1,63 @@
+/* Writes 100 chunks in another order, opens the log again, and makes the file. */
+#include <flashlite.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CHUNK 10240
+#define CHUNKS 100
+
+#define CHECK(what)                                                                     \
+    do {                                                                                \
+        if (!(what)) {                                                                  \
+            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #what, flashlite_message()); \
+            return 1;                                                                   \
+        }                                                                               \
+    } while (0)
+
+static int tell(void *context, uint64_t done, uint64_t total) {
+    *(uint64_t *)context = done;
+    return done > total;
+}
+
+static int stop(void *context, uint64_t done, uint64_t total) {
+    (void)context;
+    (void)done;
+    (void)total;
+    return 1;
+}
+
+int main(void) {
+    unsigned char chunk[CHUNK], back[CHUNK];
+    uint64_t seen = 0;
+    int i;
+    flashlite *log = flashlite_create("log");
+    CHECK(log != NULL);
+    for (i = 0; i < CHUNKS; i++) {
+        int place = i * 37 % CHUNKS;
+        memset(chunk, place + 1, CHUNK);
+        CHECK(flashlite_pwrite(log, chunk, CHUNK, (uint64_t)place * CHUNK) == FLASHLITE_OK);
+        CHECK(flashlite_pread(log, back, CHUNK, (uint64_t)place * CHUNK) == CHUNK);
+        CHECK(memcmp(chunk, back, CHUNK) == 0);
+    }
+    CHECK(flashlite_set_size(log, (uint64_t)CHUNK * CHUNKS + 5) == FLASHLITE_OK);
+    CHECK(flashlite_sync(log) == FLASHLITE_OK);
+    CHECK(flashlite_create("log") == NULL && strlen(flashlite_message()) > 0);
+    CHECK(flashlite_open("log", 0) == NULL);
+    CHECK(flashlite_close(log) == FLASHLITE_OK);
+    log = flashlite_open("log", 1);
+    CHECK(log != NULL && flashlite_dropped_bytes(log) == 0);
+    CHECK(flashlite_pwrite(log, chunk, 1, 0) == FLASHLITE_EUSAGE);
+    CHECK(flashlite_close(log) == FLASHLITE_OK);
+    log = flashlite_open("log", 0);
+    CHECK(log != NULL && flashlite_size(log) == (uint64_t)CHUNK * CHUNKS + 5);
+    CHECK(flashlite_pread(log, back, CHUNK, (uint64_t)CHUNK * CHUNKS) == 5);
+    CHECK(flashlite_rearrange(log, "file", 1, stop, NULL) == FLASHLITE_ESTOPPED);
+    CHECK(flashlite_rearrange(log, "file", 1, tell, &seen) == FLASHLITE_OK);
+    CHECK(seen == 0 || seen == (uint64_t)CHUNK * CHUNKS + 5);
+    CHECK(flashlite_pread(log, back, 1, 0) == FLASHLITE_EMOVED);
+    CHECK(flashlite_close(log) == FLASHLITE_OK);
+    CHECK(flashlite_open("download", 1) == NULL);
+    CHECK(flashlite_pread(NULL, back, 1, 0) == FLASHLITE_EUSAGE);
+    CHECK(flashlite_close(NULL) == FLASHLITE_EUSAGE);
+    return 0;
+}
