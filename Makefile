@@ -15,6 +15,7 @@
 # make posix   (root) the conformance suite on DIR
 # make bench   every workload on the simulated device
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
+# make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
@@ -40,7 +41,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-mounted bench-tree deps clean cargo
+.PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
 .PHONY: mount-long programs oltp posix
 
 demo: cargo
@@ -99,6 +100,9 @@ bench: cargo
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed
+
+bench-nand: cargo
+	@cargo bench --quiet -p syncline-nand --bench speed
 
 bench-mounted: cargo
 	@cargo build --quiet --release -p syncline-cli

@@ -39,6 +39,9 @@ pub struct NandGeometry {
     pub map_unit_kib: u32,
     /// Flash beyond the usable size, percent of the usable size, 1 to 400.
     pub over_provisioning_percent: u32,
+    /// Erases that a block is rated for, 1 to 10^7. The model does not fail it there; lifetimes are
+    /// computed from it.
+    pub rated_cycles: u32,
 }
 
 impl NandGeometry {
@@ -64,6 +67,7 @@ impl NandGeometry {
         check("pages_per_block", self.pages_per_block, 8, 4096)?;
         check("map_unit_kib", self.map_unit_kib, 1, 512)?;
         check("over_provisioning_percent", self.over_provisioning_percent, 1, 400)?;
+        check("rated_cycles", self.rated_cycles, 1, 10_000_000)?;
         if !self.page_bytes().is_multiple_of(u64::from(self.map_unit_kib) * 1024) {
             let reason = format!("{} KiB does not divide the effective page", self.map_unit_kib);
             return Err(NandError::BadValue { key: "map_unit_kib", reason });
@@ -160,6 +164,7 @@ mod tests {
         pages_per_block: 64,
         map_unit_kib: 4,
         over_provisioning_percent: 7,
+        rated_cycles: 3000,
     };
 
     #[test]

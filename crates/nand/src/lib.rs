@@ -39,6 +39,7 @@
 #![forbid(unsafe_code)]
 
 pub mod buffer;
+pub mod calibration;
 mod counters;
 mod device;
 mod error;

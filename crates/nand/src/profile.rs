@@ -6,11 +6,13 @@
 //!   ./my-card.toml:streams=1            a file
 //! ```
 //!
-//! Every key is mandatory in a file and unique across its tables, so that an override needs no
-//! table name and a profile hides no default. Unknown keys are errors. Each profile says in
-//! `[source]` where its figures come from. Tested in `tests/profiles.rs`.
+//! Every key is mandatory in a file, published figures (`[[check]]`) aside, and unique across its
+//! tables, so that an override needs no table name and a profile hides no default. Unknown keys are
+//! errors. Each profile says in `[source]` where its figures come from. Tested in
+//! `tests/profiles.rs`.
 
 use crate::NandError;
+use crate::calibration::Check;
 use crate::geometry::{Layout, NandGeometry, check};
 use crate::timing::Timing;
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,20 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("generic-emmc", include_str!("../../../profiles/generic-emmc.toml")),
     ("ssd-850pro", include_str!("../../../profiles/ssd-850pro.toml")),
     ("galaxy-s6-ufs", include_str!("../../../profiles/galaxy-s6-ufs.toml")),
+    ("sd-2012", include_str!("../../../profiles/sd-2012.toml")),
+    ("sd-transcend", include_str!("../../../profiles/sd-transcend.toml")),
+    ("sd-ridata", include_str!("../../../profiles/sd-ridata.toml")),
+    ("sd-sandisk", include_str!("../../../profiles/sd-sandisk.toml")),
+    ("sd-kingston", include_str!("../../../profiles/sd-kingston.toml")),
+    ("sd-wintec", include_str!("../../../profiles/sd-wintec.toml")),
+    ("sd-adata", include_str!("../../../profiles/sd-adata.toml")),
+    ("sd-patriot", include_str!("../../../profiles/sd-patriot.toml")),
+    ("sd-pny", include_str!("../../../profiles/sd-pny.toml")),
+    ("sd-samsung-8g", include_str!("../../../profiles/sd-samsung-8g.toml")),
+    ("emmc-n900", include_str!("../../../profiles/emmc-n900.toml")),
+    ("emmc-nexus-s", include_str!("../../../profiles/emmc-nexus-s.toml")),
+    ("emmc-gnote", include_str!("../../../profiles/emmc-gnote.toml")),
+    ("ssd-mtron", include_str!("../../../profiles/ssd-mtron.toml")),
 ];
 
 /// How logical addresses are mapped.
@@ -130,7 +146,7 @@ pub struct Source {
 }
 
 /// A device profile.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
     /// Name of a built-in profile or path of a file, with the overrides as given.
     pub name: String,
@@ -146,6 +162,8 @@ pub struct Profile {
     pub buffer: BufferParameters,
     /// Host side.
     pub host: HostParameters,
+    /// What was published of the device, to be compared with what the profile gives.
+    pub checks: Vec<Check>,
 }
 
 #[derive(Deserialize)]
@@ -157,6 +175,8 @@ struct File {
     ftl: FtlParameters,
     buffer: BufferParameters,
     host: HostParameters,
+    #[serde(default)]
+    check: Vec<Check>,
 }
 
 /// Names and texts of the built-in profiles.
@@ -223,9 +243,9 @@ impl Profile {
             name: name.to_owned(),
             reason: e.message().to_owned(),
         })?;
-        let File { source, geometry, timing, ftl, buffer, host } = file;
+        let File { source, geometry, timing, ftl, buffer, host, check: checks } = file;
         let profile =
-            Profile { name: name.to_owned(), source, geometry, timing, ftl, buffer, host };
+            Profile { name: name.to_owned(), source, geometry, timing, ftl, buffer, host, checks };
         profile.validate()?;
         Ok(profile)
     }

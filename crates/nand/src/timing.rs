@@ -164,6 +164,7 @@ mod tests {
             pages_per_block: 8,
             map_unit_kib: 4,
             over_provisioning_percent: 10,
+            rated_cycles: 3000,
         };
         let t = Timing {
             read_us: 50,

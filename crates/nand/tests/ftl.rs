@@ -294,23 +294,3 @@ fn requests_beyond_the_end_are_clamped() {
     assert_eq!(s.counters().discarded_units, 1, "the partial last unit counts as whole");
     s.check().unwrap();
 }
-
-/// Speed of the model: `cargo test --release -p syncline-nand --test ftl speed -- --ignored
-/// --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn speed_of_4k_random_writes_with_collection() {
-    for spec in ["nexus7-emmc", PLAIN] {
-        let mut s = simulator(spec, 1024 * MIB);
-        s.precondition(90, 1);
-        let mut rng = SplitMix64::new(2);
-        let started = std::time::Instant::now();
-        let n = 2_000_000;
-        for _ in 0..n {
-            s.write(0, rng.below(230_000) * 4096, 4096, false);
-        }
-        let seconds = started.elapsed().as_secs_f64();
-        let waf = s.counters().write_amplification();
-        println!("{spec}: {:.0} writes/s at amplification {waf:.2}", f64::from(n) / seconds);
-    }
-}

@@ -32,7 +32,8 @@ fn hybrid<S: BlockScheme + 'static>(
     let buffered = profile.buffer.buffer_kib / profile.geometry.map_unit_kib;
     // Half of the buffer may hold partly written units, one for each place that is written.
     let registers = (buffered / 2).clamp(1, profile.ftl.log_blocks);
-    let cache = Box::new(FifoBuffer::new(buffered.max(registers + 1)));
+    // Without a volatile cache there is still the page register of each die.
+    let cache = Box::new(FifoBuffer::new(buffered.max(registers + layout.dies)));
     let merge_ns = u64::from(profile.ftl.close_us) * 1000;
     Box::new(Hybrid::new(layout, cache, registers, (merge_ns, profile.ftl.wear_gap), scheme))
 }

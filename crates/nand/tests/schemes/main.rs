@@ -3,6 +3,7 @@
 mod exact;
 mod maps;
 mod naive;
+mod published;
 mod wear;
 
 use syncline_nand::{Profile, Simulator};

@@ -1,0 +1,230 @@
+//! Published figures of devices, measured on their profiles.
+//!
+//! A profile lists what was published in `[[check]]` tables; [`Figure`] says how each is measured,
+//! on a device of [`SIZE_BYTES`] that was written once from begin to end. Time is virtual, so a
+//! figure is exact and the same everywhere. A published figure that excludes another one, or that
+//! the model does not reach, is listed with the reason and not held. Tested in
+//! `tests/schemes/published.rs`: every other one is within [`WITHIN_PERCENT`].
+
+use crate::NandError;
+use crate::profile::Profile;
+use crate::rng::SplitMix64;
+use crate::sim::Simulator;
+use serde::{Deserialize, Serialize};
+
+/// Size of the device that is measured.
+pub const SIZE_BYTES: u64 = 8 << 30;
+/// How far a figure may be from the published one.
+pub const WITHIN_PERCENT: f64 = 20.0;
+
+/// Sequential tests and CrystalDiskMark's random tests work on a file of 100 MB.
+const FILE_BYTES: u64 = 100_000_000;
+/// A request of a sequential test: what a card reader's or phone's block layer sends at most.
+const SEQUENTIAL_BYTES: u64 = 128 << 10;
+const RANDOM_BYTES: u64 = 4096;
+/// Requests of a random test on the file.
+const RANDOM_REQUESTS: u64 = 2048;
+/// Requests and space of table 6 of the informed-storage paper (004).
+const SPARSE_REQUESTS: u64 = 32_768;
+const SPARSE_BYTES: u64 = 1 << 30;
+const SEED: u64 = 1;
+
+/// A measurement. The name ends with the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// 128 KiB writes in order, one at a time, 10^6 bytes a second.
+    SequentialWriteMbPerS,
+    /// 128 KiB reads in order.
+    SequentialReadMbPerS,
+    /// 4 KiB writes at random places of 100 MB, one at a time.
+    #[serde(rename = "random-write-4k-mb-per-s")]
+    RandomWriteMbPerS,
+    /// 4 KiB reads at random places of 100 MB.
+    #[serde(rename = "random-read-4k-mb-per-s")]
+    RandomReadMbPerS,
+    /// 32,768 writes of 4 KiB at random places of 1 GiB, in ascending order, 10^3 bytes a second.
+    #[serde(rename = "sorted-write-4k-kb-per-s")]
+    SortedWriteKbPerS,
+    /// The same places in random order.
+    #[serde(rename = "scattered-write-4k-kb-per-s")]
+    ScatteredWriteKbPerS,
+    /// 32,768 reads of 4 KiB of 1 GiB, in ascending order.
+    #[serde(rename = "sorted-read-4k-kb-per-s")]
+    SortedReadKbPerS,
+    /// The same places in random order.
+    #[serde(rename = "scattered-read-4k-kb-per-s")]
+    ScatteredReadKbPerS,
+    /// 256 KiB in order + fsync through ext4 ordered, 16 MiB, 10^6 bytes a second.
+    #[serde(rename = "ext4-sequential-256k-mb-per-s")]
+    Ext4SequentialMbPerS,
+    /// 4 KiB at random places of those 16 MiB + fsync through ext4 ordered.
+    #[serde(rename = "ext4-random-4k-mb-per-s")]
+    Ext4RandomMbPerS,
+    /// Random reads of 4 KiB, one at a time, a second.
+    #[serde(rename = "random-read-4k-iops")]
+    RandomReadIops,
+    /// Random reads of 4 KiB, 32 at a time, a second.
+    #[serde(rename = "random-read-4k-qd32-iops")]
+    RandomReadQd32Iops,
+    /// Random writes of 4 KiB, 32 at a time, a second.
+    #[serde(rename = "random-write-4k-qd32-iops")]
+    RandomWriteQd32Iops,
+}
+
+/// One published figure: a `[[check]]` table of a profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// What was measured.
+    pub figure: Figure,
+    /// The published value, in the unit of the figure.
+    pub published: f64,
+    /// Who published it.
+    pub source: String,
+    /// Why the profile does not give it, if it does not.
+    pub excluded: Option<String>,
+}
+
+/// Offsets of requests of one size.
+struct Pattern {
+    write: bool,
+    bytes: u64,
+    offsets: Vec<u64>,
+    depth: usize,
+}
+
+impl Figure {
+    /// Its name as in profiles.
+    pub fn name(self) -> String {
+        match toml::Value::try_from(self) {
+            Ok(toml::Value::String(name)) => name,
+            _ => format!("{self:?}"),
+        }
+    }
+
+    /// Measures a profile, in the unit of the figure.
+    ///
+    /// # Errors
+    /// The profile cannot be built.
+    pub fn measure(self, profile: &Profile) -> Result<f64, NandError> {
+        let mut device = Simulator::new(profile, SIZE_BYTES)?;
+        if matches!(self, Figure::Ext4SequentialMbPerS | Figure::Ext4RandomMbPerS) {
+            let call_ns = 2 * u64::from(profile.host.syscall_us) * 1000;
+            return Ok(ext4_ordered(&mut device, self == Figure::Ext4RandomMbPerS, call_ns));
+        }
+        let pattern = self.pattern();
+        let now_ns = prepare(&mut device);
+        let bytes = pattern.bytes * pattern.offsets.len() as u64;
+        let requests = pattern.offsets.len() as f64;
+        let ns = pattern.run(&mut device, now_ns) as f64;
+        Ok(match self {
+            Figure::SequentialWriteMbPerS
+            | Figure::SequentialReadMbPerS
+            | Figure::RandomWriteMbPerS
+            | Figure::RandomReadMbPerS => bytes as f64 * 1e3 / ns,
+            Figure::SortedWriteKbPerS
+            | Figure::ScatteredWriteKbPerS
+            | Figure::SortedReadKbPerS
+            | Figure::ScatteredReadKbPerS => bytes as f64 * 1e6 / ns,
+            _ => requests * 1e9 / ns,
+        })
+    }
+
+    fn pattern(self) -> Pattern {
+        let write = matches!(
+            self,
+            Figure::SequentialWriteMbPerS
+                | Figure::RandomWriteMbPerS
+                | Figure::SortedWriteKbPerS
+                | Figure::ScatteredWriteKbPerS
+                | Figure::RandomWriteQd32Iops
+        );
+        let mut rng = SplitMix64::new(SEED);
+        let mut random = |requests: u64, space: u64| -> Vec<u64> {
+            (0..requests).map(|_| rng.below(space / RANDOM_BYTES) * RANDOM_BYTES).collect()
+        };
+        let (bytes, depth) = (RANDOM_BYTES, 1);
+        match self {
+            Figure::SequentialWriteMbPerS | Figure::SequentialReadMbPerS => {
+                let requests = FILE_BYTES / SEQUENTIAL_BYTES;
+                let offsets = (0..requests).map(|i| i * SEQUENTIAL_BYTES).collect();
+                Pattern { write, bytes: SEQUENTIAL_BYTES, offsets, depth }
+            }
+            Figure::SortedWriteKbPerS | Figure::SortedReadKbPerS => {
+                let mut offsets = random(SPARSE_REQUESTS, SPARSE_BYTES);
+                offsets.sort_unstable();
+                Pattern { write, bytes, offsets, depth }
+            }
+            Figure::ScatteredWriteKbPerS | Figure::ScatteredReadKbPerS => {
+                let offsets = random(SPARSE_REQUESTS, SPARSE_BYTES);
+                Pattern { write, bytes, offsets, depth }
+            }
+            Figure::RandomReadQd32Iops | Figure::RandomWriteQd32Iops => {
+                let offsets = random(4 * RANDOM_REQUESTS, FILE_BYTES);
+                Pattern { write, bytes, offsets, depth: 32 }
+            }
+            _ => {
+                let offsets = random(RANDOM_REQUESTS, FILE_BYTES);
+                Pattern { write, bytes, offsets, depth }
+            }
+        }
+    }
+}
+
+/// The requests of ext4 ordered for a write and fsync each (data; journal body and flush; commit
+/// block and flush) on a fresh device; MB/s of the data.
+fn ext4_ordered(device: &mut Simulator, random: bool, call_ns: u64) -> f64 {
+    const FILE: u64 = 64 << 20;
+    const FILE_BYTES: u64 = 16 << 20;
+    const JOURNAL: u64 = 128 << 20;
+    let mut rng = SplitMix64::new(SEED);
+    let (mut now_ns, mut log) = (0, JOURNAL);
+    let mut pass = |random: bool| {
+        let (bytes, body): (u64, u64) =
+            if random { (RANDOM_BYTES, 8 << 10) } else { (256 << 10, 16 << 10) };
+        let (start_ns, places) = (now_ns, FILE_BYTES / bytes);
+        let requests = if random { RANDOM_REQUESTS } else { places };
+        for i in 0..requests {
+            let place = if random { rng.below(places) } else { i };
+            now_ns = device.write(now_ns + call_ns, FILE + place * bytes, bytes, false);
+            for part in [body, 4096] {
+                now_ns = device.write(now_ns, log, part, false);
+                now_ns = device.flush(now_ns);
+                log += part;
+            }
+        }
+        (requests * bytes) as f64 * 1e3 / (now_ns - start_ns) as f64
+    };
+    let sequential = pass(false);
+    if random { pass(true) } else { sequential }
+}
+
+/// Writes the device once; returns when it is at rest.
+fn prepare(device: &mut Simulator) -> u64 {
+    let mut now_ns = 0;
+    for offset in (0..device.size_bytes()).step_by(1 << 20) {
+        now_ns = device.write(now_ns, offset, 1 << 20, false);
+    }
+    device.flush(now_ns) + 1_000_000_000
+}
+
+impl Pattern {
+    /// Sends the requests, `depth` at a time; returns how long they took, ns. Written data is
+    /// flushed at the end of the time.
+    fn run(&self, device: &mut Simulator, start_ns: u64) -> u64 {
+        let mut places = vec![start_ns; self.depth];
+        for &offset in &self.offsets {
+            let Some(first) = places.iter_mut().min() else { continue };
+            *first = match self.write {
+                true => device.write(*first, offset, self.bytes, false),
+                false => device.read(*first, offset, self.bytes),
+            };
+        }
+        let mut end_ns = places.iter().copied().fold(start_ns, u64::max);
+        if self.write {
+            end_ns = device.flush(end_ns);
+        }
+        end_ns - start_ns
+    }
+}
