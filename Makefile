@@ -14,6 +14,7 @@
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
 # make bench   every workload on the simulated device
+# make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
@@ -97,6 +98,10 @@ posix: cargo
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
+
+.PHONY: bench-cache
+bench-cache: cargo
+	@cargo bench --quiet -p syncline-cache --bench speed
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed

@@ -2,26 +2,28 @@
 //!
 //! ```text
 //!   tops: [ OnceLock<chunk> | OnceLock<chunk> | ... ]     fixed length, chunks made on first use
-//!             chunk: FRAMES_PER_CHUNK x { flags, key.file, key.index }
+//!             chunk: FRAMES_PER_CHUNK x { key.index and four flags, key.file }      16 bytes each
 //! ```
 //!
 //! Promises: a frame's state stays at one address, so hits are single atomic operations; released
-//! slots are reused last-in first-out, which makes the order of [`crate::clock::Clock`] the
+//! slots are reused last-in first-out, which makes the order of [`crate::policy::clock::Clock`] the
 //! textbook one (a new page takes the place of the victim).
 //!
 //! Assumptions: the owner serialises insert and release of one frame, see the crate documentation.
 
 use parking_lot::Mutex;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Frames in one allocation of the table.
 const FRAMES_PER_CHUNK: usize = 4096;
 
-const IN_USE: u32 = 1;
-const DIRTY: u32 = 2;
-const PINNED: u32 = 4;
-const REFERENCED: u32 = 8;
+const IN_USE: u64 = 1;
+const DIRTY: u64 = 2;
+const PINNED: u64 = 4;
+const REFERENCED: u64 = 8;
+/// The flags are the low bits of the word that holds the index.
+const FLAG_BITS: u32 = 4;
 
 /// Slot number of a page in [`Frames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,9 +40,8 @@ pub struct PageKey {
 
 #[derive(Default)]
 struct Frame {
-    flags: AtomicU32,
+    word: AtomicU64,
     file: AtomicU64,
-    index: AtomicU64,
 }
 
 /// The table of frames.
@@ -57,8 +58,11 @@ struct Free {
 }
 
 impl Frames {
+    /// Memory of one frame, in bytes.
+    pub const FRAME_BYTES: usize = size_of::<Frame>();
+
     /// A table that can grow to `frames_max` frames (rounded up to a whole chunk). Memory is taken
-    /// as frames are used: 24 bytes each.
+    /// as frames are used: [`Frames::FRAME_BYTES`] each.
     pub fn new(frames_max: usize) -> Self {
         let frames_max = frames_max.clamp(1, u32::MAX as usize - FRAMES_PER_CHUNK);
         let chunks = frames_max.div_ceil(FRAMES_PER_CHUNK);
@@ -70,8 +74,10 @@ impl Frames {
         }
     }
 
-    /// Takes a free slot for `key`; `None` when the table is full.
+    /// Takes a free slot for `key`; `None` when the table is full, or for an index of 2^60 and
+    /// more, which no file has.
     pub fn insert(&self, key: PageKey, dirty: bool) -> Option<FrameId> {
+        let word = word(key, dirty)?;
         let slot = {
             let mut free = self.free.lock();
             match free.released.pop() {
@@ -88,17 +94,27 @@ impl Frames {
         };
         let frame = self.frame(FrameId(slot))?;
         frame.file.store(key.file, Ordering::Relaxed);
-        frame.index.store(key.index, Ordering::Relaxed);
-        let flags = if dirty { IN_USE | DIRTY } else { IN_USE };
-        frame.flags.store(flags, Ordering::Release);
+        frame.word.store(word, Ordering::Release);
         self.in_use.fetch_add(1, Ordering::Relaxed);
         Some(FrameId(slot))
+    }
+
+    /// Puts `key` into a frame that is in use: a release and an insert in one. False, and nothing
+    /// is changed, if the frame is not in use or the index is 2^60 or more.
+    pub fn replace(&self, id: FrameId, key: PageKey, dirty: bool) -> bool {
+        let (Some(word), Some(frame)) = (word(key, dirty), self.frame(id)) else { return false };
+        if frame.word.load(Ordering::Acquire) & IN_USE == 0 {
+            return false;
+        }
+        frame.file.store(key.file, Ordering::Relaxed);
+        frame.word.store(word, Ordering::Release);
+        true
     }
 
     /// Gives the slot back. A frame that is not in use is left alone.
     pub fn release(&self, id: FrameId) {
         let Some(frame) = self.frame(id) else { return };
-        if frame.flags.swap(0, Ordering::AcqRel) & IN_USE != 0 {
+        if frame.word.swap(0, Ordering::AcqRel) & IN_USE != 0 {
             self.in_use.fetch_sub(1, Ordering::Relaxed);
             self.free.lock().released.push(id.0);
         }
@@ -122,11 +138,11 @@ impl Frames {
     /// The page in the frame; `None` when it is not in use.
     pub fn key(&self, id: FrameId) -> Option<PageKey> {
         let frame = self.frame(id)?;
-        if frame.flags.load(Ordering::Acquire) & IN_USE == 0 {
+        let word = frame.word.load(Ordering::Acquire);
+        if word & IN_USE == 0 {
             return None;
         }
-        let file = frame.file.load(Ordering::Relaxed);
-        Some(PageKey { file, index: frame.index.load(Ordering::Relaxed) })
+        Some(PageKey { file: frame.file.load(Ordering::Relaxed), index: word >> FLAG_BITS })
     }
 
     /// Whether the page was modified since it was last written back.
@@ -154,37 +170,37 @@ impl Frames {
     #[inline]
     pub fn reference(&self, id: FrameId) {
         if let Some(frame) = self.frame(id)
-            && frame.flags.load(Ordering::Relaxed) & (REFERENCED | IN_USE) == IN_USE
+            && frame.word.load(Ordering::Relaxed) & (REFERENCED | IN_USE) == IN_USE
         {
-            frame.flags.fetch_or(REFERENCED, Ordering::Relaxed);
+            frame.word.fetch_or(REFERENCED, Ordering::Relaxed);
         }
     }
 
     /// Clears the reference bit and returns what it was.
     pub fn take_reference(&self, id: FrameId) -> bool {
-        match self.frame(id) {
-            Some(frame) => frame.flags.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0,
-            None => false,
-        }
+        let Some(frame) = self.frame(id) else { return false };
+        // Most bits that a sweep meets are clear: a load does then.
+        frame.word.load(Ordering::Relaxed) & REFERENCED != 0
+            && frame.word.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
     /// Whether a victim search may return the frame.
     pub fn evictable(&self, id: FrameId, accept: crate::Accept) -> bool {
         let Some(frame) = self.frame(id) else { return false };
-        let flags = frame.flags.load(Ordering::Acquire);
+        let flags = frame.word.load(Ordering::Acquire);
         flags & (IN_USE | PINNED) == IN_USE && (accept == crate::Accept::Any || flags & DIRTY == 0)
     }
 
-    fn has(&self, id: FrameId, flag: u32) -> bool {
-        self.frame(id).is_some_and(|frame| frame.flags.load(Ordering::Acquire) & flag != 0)
+    fn has(&self, id: FrameId, flag: u64) -> bool {
+        self.frame(id).is_some_and(|frame| frame.word.load(Ordering::Acquire) & flag != 0)
     }
 
-    fn set(&self, id: FrameId, flag: u32, on: bool) {
+    fn set(&self, id: FrameId, flag: u64, on: bool) {
         if let Some(frame) = self.frame(id) {
             if on {
-                frame.flags.fetch_or(flag, Ordering::AcqRel);
+                frame.word.fetch_or(flag, Ordering::AcqRel);
             } else {
-                frame.flags.fetch_and(!flag, Ordering::AcqRel);
+                frame.word.fetch_and(!flag, Ordering::AcqRel);
             }
         }
     }
@@ -194,6 +210,12 @@ impl Frames {
         let slot = id.0 as usize;
         self.tops.get(slot / FRAMES_PER_CHUNK)?.get()?.get(slot % FRAMES_PER_CHUNK)
     }
+}
+
+/// Index and flags in one word; `None` if the index does not fit.
+fn word(key: PageKey, dirty: bool) -> Option<u64> {
+    let flags = if dirty { IN_USE | DIRTY } else { IN_USE };
+    (key.index >> (u64::BITS - FLAG_BITS) == 0).then_some(key.index << FLAG_BITS | flags)
 }
 
 #[cfg(test)]
@@ -227,6 +249,21 @@ mod tests {
         assert_eq!(frames.insert(key(0), false), None);
         frames.release(FrameId(5));
         assert_eq!(frames.insert(key(0), false), Some(FrameId(5)));
+    }
+
+    #[test]
+    fn a_frame_takes_another_page_in_place() {
+        let frames = Frames::new(1);
+        let id = frames.insert(key(1), true).unwrap();
+        frames.reference(id);
+        assert!(frames.replace(id, key((1 << 60) - 1), false));
+        assert_eq!(frames.key(id), Some(key((1 << 60) - 1)));
+        assert!(!frames.is_dirty(id) && !frames.take_reference(id));
+        assert!(!frames.replace(id, key(1 << 60), false));
+        assert_eq!(frames.insert(key(1 << 60), false), None);
+        frames.release(id);
+        assert!(!frames.replace(id, key(2), false));
+        assert_eq!((frames.len(), Frames::FRAME_BYTES), (0, 16));
     }
 
     #[test]

@@ -1,100 +1,439 @@
 //! A cache without contents: runs one policy on a trace of page accesses and counts.
 //!
-//! Write-back is lazy: a dirty page is written when it is evicted, the rest at
-//! [`Simulator::finish`]. Tested in `tests/golden.rs` against a plain model and exact figures.
+//! ```text
+//!   accesses -> [ index: hit? ] -> hit: reference, dirty
+//!                               -> miss: victim out (written if dirty), page in (read if read)
+//!   above the background limit: every dirty page is written, in ascending order
+//!   finish: what is left leaves in the order of the policy
+//! ```
+//!
+//! A written page is not read first: a trace's accesses are whole pages (paper 004, section 5.4.1).
+//! The order in which pages leave at the end is the policy's, because it is in the paper's figures:
+//! with 64 MB, more than half of the writes of table 5 can only be those of the last pages.
+//!
+//! Promises: deterministic; an access is O(1) for every policy but `min`. Tested in `tests/it`
+//! against plain models and exact figures.
 
-use crate::{Accept, Access, CacheError, FrameId, Frames, PageKey, Policy};
-use std::collections::BTreeMap;
+use crate::index::PageIndex;
+use crate::policy::{Accept, Access, Entry, Order, entry};
+use crate::{CacheError, FrameId, Frames, PageKey};
+use rustc_hash::FxHashMap;
 
-/// What happened on a trace so far.
+/// A run of written pages longer than this, 64 KiB of 4 KiB pages, counts as sequential: the
+/// 128 sectors of paper 000, section 5.1.
+pub const LONG_RUN_PAGES: u64 = 16;
+
+/// Accesses whose pages are looked up together: the look-ups do not depend on each other, so the
+/// processor waits for the memory of all at once.
+const LOOKUPS: usize = 16;
+
+/// One use of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageAccess {
+    /// Which page.
+    pub key: PageKey,
+    /// How.
+    pub access: Access,
+}
+
+/// One page that the device reads or writes because of the cache: the after-cache trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceAccess {
+    /// Number of the access that caused it, from 0; the number of all at the end.
+    pub at: u64,
+    /// Which page.
+    pub key: PageKey,
+    /// How.
+    pub access: Access,
+}
+
+/// When dirty pages are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteBack {
+    /// When they are evicted, and at the end: paper 004's set-up.
+    Lazy,
+    /// Also all of them, in ascending order, once more than this share of the cache is dirty, in
+    /// per cent: as `dirty_background_ratio`.
+    Background(u8),
+}
+
+/// What happened on a trace so far. Pages each, but for `write_runs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Accesses to pages that were in the cache.
     pub hits: u64,
     /// Accesses to pages that were not.
     pub misses: u64,
-    /// Pages given up.
+    /// Pages given up to make room.
     pub evictions: u64,
-    /// Dirty pages written: at eviction, and at the end.
+    /// Of these, dirty.
+    pub dirty_evictions: u64,
+    /// Pages read from the device: misses of reads.
+    pub reads: u64,
+    /// Pages written to the device: at eviction, in the background, and at the end.
     pub write_backs: u64,
+    /// Of these, in the background.
+    pub background_writes: u64,
+    /// Of these, at the end.
+    pub final_writes: u64,
+    /// Runs of writes, each page the one after the last.
+    pub write_runs: u64,
+    /// Pages written in runs longer than [`LONG_RUN_PAGES`].
+    pub long_run_writes: u64,
 }
 
-/// A policy with `capacity` frames.
-pub struct Simulator {
-    frames: Frames,
-    policy: Box<dyn Policy>,
-    pages: BTreeMap<PageKey, FrameId>,
-    capacity: usize,
-    counts: Counts,
+impl Counts {
+    /// Share of accesses that hit, 0 to 1; 0 without accesses.
+    pub fn hit_ratio(&self) -> f64 {
+        ratio(self.hits, self.hits + self.misses)
+    }
+
+    /// Share of written pages in long runs, 0 to 1; 0 without writes.
+    pub fn sequential_ratio(&self) -> f64 {
+        ratio(self.long_run_writes, self.write_backs)
+    }
+
+    /// The cost model of paper 004, section 5.4.3: each page read or written takes the same, in
+    /// microseconds.
+    pub fn cost_us(&self, read_us: u64, write_us: u64) -> u64 {
+        self.reads.saturating_mul(read_us).saturating_add(self.write_backs.saturating_mul(write_us))
+    }
 }
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// For each access the number of the next access to its page, `u64::MAX` if there is none: what
+/// policies with [`Entry::needs_future`] are told.
+pub fn next_uses(accesses: &[PageAccess]) -> Vec<u64> {
+    let mut last: FxHashMap<PageKey, u64> = FxHashMap::default();
+    let mut next = vec![u64::MAX; accesses.len()];
+    for (at, access) in accesses.iter().enumerate().rev() {
+        next[at] = last.insert(access.key, at as u64).unwrap_or(u64::MAX);
+    }
+    next
+}
+
+/// A policy with `capacity` frames, on a trace.
+pub struct Simulator(Box<dyn Run>);
 
 impl Simulator {
-    /// Runs the policy called `policy` on `capacity` frames (at least one).
+    /// Runs the policy called `policy` on `capacity` frames (at least one), writing lazily.
     ///
     /// # Errors
     /// [`CacheError::UnknownPolicy`].
     pub fn new(policy: &str, capacity: usize) -> Result<Self, CacheError> {
-        let capacity = capacity.max(1);
-        Ok(Simulator {
-            frames: Frames::new(capacity),
-            policy: crate::policy(policy, capacity)?,
-            pages: BTreeMap::new(),
-            capacity,
-            counts: Counts::default(),
-        })
+        Ok(Self::of(entry(policy)?, capacity, WriteBack::Lazy))
+    }
+
+    /// Runs a policy on `capacity` frames (at least one).
+    pub fn of(entry: &Entry, capacity: usize, write_back: WriteBack) -> Self {
+        Simulator((entry.simulate)(Setup { capacity: capacity.max(1), write_back }))
+    }
+
+    /// Keeps what reaches the device from now on, for [`Simulator::take_device_accesses`].
+    pub fn record(&mut self) {
+        self.0.record();
+    }
+
+    /// What reached the device since the last call, in order.
+    pub fn take_device_accesses(&mut self) -> Vec<DeviceAccess> {
+        self.0.take_device_accesses()
     }
 
     /// One access. Returns whether it hit.
     pub fn access(&mut self, key: PageKey, access: Access) -> bool {
-        if let Some(&frame) = self.pages.get(&key) {
-            self.counts.hits += 1;
-            if access == Access::Write && !self.frames.is_dirty(frame) {
-                self.frames.set_dirty(frame, true);
-                self.policy.on_dirty(&self.frames, frame);
-            }
-            self.policy.on_hit(&self.frames, frame, access);
-            return true;
-        }
-        self.counts.misses += 1;
-        while self.pages.len() >= self.capacity {
-            if !self.evict_one() {
-                return false;
-            }
-        }
-        if let Some(frame) = self.frames.insert(key, access == Access::Write) {
-            self.policy.on_insert(&self.frames, frame, access);
-            self.pages.insert(key, frame);
-        }
-        false
+        let hits = self.counts().hits;
+        self.run(&[PageAccess { key, access }], &[]);
+        self.counts().hits > hits
+    }
+
+    /// Accesses in order. `next_uses` has one entry for each access, or none if the policy does not
+    /// need the future.
+    pub fn run(&mut self, accesses: &[PageAccess], next_uses: &[u64]) {
+        self.0.run(accesses, next_uses);
     }
 
     /// Drops a page without writing it, as when its file is deleted.
     pub fn forget(&mut self, key: PageKey) {
-        if let Some(frame) = self.pages.remove(&key) {
-            self.policy.on_remove(&self.frames, frame);
-            self.frames.release(frame);
-        }
+        self.0.forget(key);
     }
 
-    /// Writes back what is dirty and returns the counts of the whole run.
-    pub fn finish(mut self) -> Counts {
-        let dirty = self.pages.values().filter(|frame| self.frames.is_dirty(**frame)).count();
-        self.counts.write_backs += dirty as u64;
-        self.counts
+    /// Pins a cached page or unpins it; pinned pages stay. Whether it is cached.
+    pub fn set_pinned(&mut self, key: PageKey, pinned: bool) -> bool {
+        self.0.set_pinned(key, pinned)
+    }
+
+    /// Pages that are cached.
+    pub fn pages(&self) -> usize {
+        self.0.pages()
+    }
+
+    /// Memory of frames, index and policy, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
     }
 
     /// The counts so far.
     pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+
+    /// Empties the cache in the order of the policy and writes what is dirty; pinned pages are
+    /// written last. Not counted as evictions.
+    pub fn drain(&mut self) -> Counts {
+        self.0.drain();
+        self.counts()
+    }
+
+    /// [`Simulator::drain`], and the counts of the whole run.
+    pub fn finish(mut self) -> Counts {
+        self.drain()
+    }
+}
+
+/// What a run is made of.
+pub(crate) struct Setup {
+    pub capacity: usize,
+    pub write_back: WriteBack,
+}
+
+/// An engine whose policy is not known to the caller.
+pub(crate) trait Run: Send {
+    fn record(&mut self);
+    fn take_device_accesses(&mut self) -> Vec<DeviceAccess>;
+    fn run(&mut self, accesses: &[PageAccess], next_uses: &[u64]);
+    fn forget(&mut self, key: PageKey);
+    fn set_pinned(&mut self, key: PageKey, pinned: bool) -> bool;
+    fn pages(&self) -> usize;
+    fn memory_bytes(&self) -> usize;
+    fn counts(&self) -> Counts;
+    fn drain(&mut self);
+}
+
+/// The cache with its policy inlined.
+pub(crate) struct Engine<O> {
+    frames: Frames,
+    order: O,
+    index: PageIndex,
+    capacity: usize,
+    /// Dirty pages that start a write-back.
+    background: usize,
+    dirty: usize,
+    counts: Counts,
+    /// The last page written, and how many in a row it ends.
+    run: Option<(PageKey, u64)>,
+    accesses: u64,
+    record: Option<Vec<DeviceAccess>>,
+}
+
+impl<O: Order> Engine<O> {
+    pub fn new(setup: Setup) -> Self {
+        let Setup { capacity, write_back } = setup;
+        Engine {
+            frames: Frames::new(capacity),
+            order: O::new(capacity),
+            index: PageIndex::new(capacity),
+            capacity,
+            background: match write_back {
+                WriteBack::Lazy => usize::MAX,
+                WriteBack::Background(percent) => {
+                    (capacity.saturating_mul(usize::from(percent.min(100))) / 100).max(1)
+                }
+            },
+            dirty: 0,
+            counts: Counts::default(),
+            run: None,
+            accesses: 0,
+            record: None,
+        }
+    }
+
+    /// One access, to a page that was in `known` a moment ago.
+    #[inline]
+    fn access(&mut self, key: PageKey, access: Access, known: Option<FrameId>) {
+        let write = access == Access::Write;
+        let known = known.filter(|frame| self.frames.key(*frame) == Some(key));
+        if let Some(frame) = known.or_else(|| self.index.get(&self.frames, key)) {
+            self.counts.hits += 1;
+            if write && !self.frames.is_dirty(frame) {
+                self.frames.set_dirty(frame, true);
+                self.dirty += 1;
+                self.order.dirty(&self.frames, frame);
+            }
+            if O::HIT_SETS_REFERENCE {
+                self.frames.reference(frame);
+            } else {
+                self.order.hit(&self.frames, frame, access);
+            }
+        } else {
+            self.miss(key, access);
+        }
+        if self.dirty > self.background {
+            self.write_back();
+        }
+        self.accesses += 1;
+    }
+
+    fn miss(&mut self, key: PageKey, access: Access) {
+        let write = access == Access::Write;
+        self.counts.misses += 1;
+        self.order.miss(key);
+        let frame = if self.frames.len() < self.capacity {
+            self.frames.insert(key, write)
+        } else {
+            self.evict().filter(|frame| self.frames.replace(*frame, key, write))
+        };
+        if !write {
+            self.counts.reads += 1;
+            self.emit(key, access);
+        }
+        let Some(frame) = frame else {
+            // Everything is pinned: the page passes by.
+            if write {
+                self.write(key);
+            }
+            return;
+        };
+        self.dirty += usize::from(write);
+        self.order.insert(&self.frames, frame, access);
+        self.index.insert(&self.frames, key, frame);
+    }
+
+    /// Gives up one page; its frame stays in use, for the next page.
+    fn evict(&mut self) -> Option<FrameId> {
+        let frame = self.order.pick(&self.frames, Accept::Any)?;
+        self.counts.evictions += 1;
+        if self.take_out(frame) {
+            self.counts.dirty_evictions += 1;
+        }
+        Some(frame)
+    }
+
+    /// Takes a page out of order and index, and writes it if it is dirty: then true.
+    fn take_out(&mut self, frame: FrameId) -> bool {
+        let dirty = self.frames.is_dirty(frame);
+        if let Some(key) = self.frames.key(frame) {
+            self.order.remove(&self.frames, frame);
+            self.index.remove(key, frame);
+            if dirty {
+                self.dirty -= 1;
+                self.write(key);
+            }
+        }
+        dirty
+    }
+
+    /// Writes every dirty page in ascending order.
+    fn write_back(&mut self) {
+        // Slots fit, see `Frames::new`.
+        let slots = (0..self.frames.high_water() as u32).map(FrameId);
+        let dirty = slots.filter(|frame| self.frames.is_dirty(*frame));
+        let mut pages: Vec<(PageKey, FrameId)> =
+            dirty.filter_map(|frame| Some((self.frames.key(frame)?, frame))).collect();
+        pages.sort_unstable();
+        self.counts.background_writes += pages.len() as u64;
+        self.dirty = 0;
+        for (key, frame) in pages {
+            self.frames.set_dirty(frame, false);
+            self.order.dirty(&self.frames, frame);
+            self.write(key);
+        }
+    }
+
+    fn write(&mut self, key: PageKey) {
+        self.counts.write_backs += 1;
+        let length = match self.run {
+            Some((last, length)) if follows(last, key) => length + 1,
+            _ => {
+                self.counts.write_runs += 1;
+                1
+            }
+        };
+        self.run = Some((key, length));
+        match length {
+            0..=LONG_RUN_PAGES => {}
+            // It has become a long one.
+            length if length == LONG_RUN_PAGES + 1 => self.counts.long_run_writes += length,
+            _ => self.counts.long_run_writes += 1,
+        }
+        self.emit(key, Access::Write);
+    }
+
+    #[inline]
+    fn emit(&mut self, key: PageKey, access: Access) {
+        if let Some(record) = &mut self.record {
+            record.push(DeviceAccess { at: self.accesses, key, access });
+        }
+    }
+}
+
+fn follows(last: PageKey, key: PageKey) -> bool {
+    last.file == key.file && last.index + 1 == key.index
+}
+
+impl<O: Order> Run for Engine<O> {
+    fn record(&mut self) {
+        self.record.get_or_insert_default();
+    }
+
+    fn take_device_accesses(&mut self) -> Vec<DeviceAccess> {
+        self.record.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn run(&mut self, accesses: &[PageAccess], next_uses: &[u64]) {
+        let mut next_uses = next_uses.iter().copied();
+        for batch in accesses.chunks(LOOKUPS) {
+            let mut known = [None; LOOKUPS];
+            for (known, access) in known.iter_mut().zip(batch) {
+                *known = self.index.get(&self.frames, access.key);
+            }
+            for (access, known) in batch.iter().zip(known) {
+                if O::NEEDS_FUTURE {
+                    self.order.foresee(next_uses.next().unwrap_or(u64::MAX));
+                }
+                self.access(access.key, access.access, known);
+            }
+        }
+    }
+
+    fn forget(&mut self, key: PageKey) {
+        if let Some(frame) = self.index.get(&self.frames, key) {
+            self.dirty -= usize::from(self.frames.is_dirty(frame));
+            self.order.remove(&self.frames, frame);
+            self.index.remove(key, frame);
+            self.frames.release(frame);
+        }
+    }
+
+    fn set_pinned(&mut self, key: PageKey, pinned: bool) -> bool {
+        let frame = self.index.get(&self.frames, key);
+        frame.inspect(|frame| self.frames.set_pinned(*frame, pinned)).is_some()
+    }
+
+    fn pages(&self) -> usize {
+        self.frames.len()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let frames = self.frames.high_water() * Frames::FRAME_BYTES;
+        frames + self.index.memory_bytes() + self.order.memory_bytes(&self.frames)
+    }
+
+    fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Gives up one page. False if the policy named none: then the access is not cached.
-    fn evict_one(&mut self) -> bool {
-        let Some(frame) = self.policy.pick_victim(&self.frames, Accept::Any) else { return false };
-        let Some(key) = self.frames.key(frame) else { return false };
-        self.counts.evictions += 1;
-        self.counts.write_backs += u64::from(self.frames.is_dirty(frame));
-        self.forget(key);
-        true
+    fn drain(&mut self) {
+        let before = self.counts.write_backs;
+        while let Some(frame) = self.order.pick(&self.frames, Accept::Any) {
+            self.take_out(frame);
+            self.frames.release(frame);
+        }
+        let background = self.counts.background_writes;
+        self.write_back();
+        self.counts.background_writes = background;
+        self.counts.final_writes += self.counts.write_backs - before;
     }
 }
