@@ -22,7 +22,9 @@ import sys
 import tempfile
 import time
 
-import guest
+# A checkout stays as it is.
+sys.dont_write_bytecode = True
+import guest  # noqa: E402
 
 # name, what makes it, what mounts it; {node} loop device, {flash} the file, {mnt} mount point, {syncline} the binary
 MKE2FS = "mke2fs -q -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "
@@ -155,11 +157,10 @@ def served_to_guest(syncline, profile, system, scale, directory, image):
             if code != 0:
                 return left_out(profile, system, said.strip())
             # The figures are of another kernel, and its rates of another processor.
-            kernel = inside.run("uname -r")[1].strip()
-            print(f"f2fs: in a guest, Linux {kernel}, {inside.cpu()}", file=sys.stderr)
+            note = f"guest, Linux {inside.run('uname -r')[1].strip()}, {inside.cpu()}"
             rows = all_workloads(inside.run, profile, system, names, directory, scale)
             inside.run("umount /mnt")
-            return rows
+            return {key: {**row, "note": note} for key, row in rows.items()}
     except guest.Missing as missing:
         return left_out(profile, system, str(missing))
     finally:
@@ -221,7 +222,8 @@ def cell(row):
     if "why" in row:
         return "left out: " + row["why"]
     return (f"{row['per_s']:8.1f}/s  {row['write_requests']:6.2f} req {row['written_bytes'] / 1024:7.1f} KiB"
-            f" {row['flushes']:5.2f} flush {row['nand_page_programs']:6.1f} pages")
+            f" {row['flushes']:5.2f} flush {row['nand_page_programs']:6.1f} pages"
+            + (f"  ({row['note']})" if "note" in row else ""))
 
 
 def page(results):
@@ -244,7 +246,8 @@ def page(results):
                 width = 300 * row["per_s"] / most
                 bar = f"<svg width=300 height=12><rect width={width:.0f} height=12 fill=#47a /></svg>"
                 p99 = (row["latency_us_p99"] or 0) / 1000
-                parts.append(f"<tr><td>{name}<td>{row['per_s']:.1f}<td>{bar}<td>{row['write_requests']:.2f}"
+                name += f" ({row['note']})" if "note" in row else ""
+                parts.append(f"<tr><td>{html.escape(name)}<td>{row['per_s']:.1f}<td>{bar}<td>{row['write_requests']:.2f}"
                              f"<td>{row['written_bytes'] / 1024:.1f}<td>{row['flushes']:.2f}"
                              f"<td>{row['nand_page_programs']:.1f}<td>{p99:.1f}")
             parts.append("</table>")

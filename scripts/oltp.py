@@ -24,7 +24,9 @@ import sys
 import tempfile
 import time
 
-import bench_mounted
+# A checkout stays as it is.
+sys.dont_write_bytecode = True
+import bench_mounted  # noqa: E402
 
 ROWS = [
     ("ext4 ordered", "mount -t ext4 -o data=ordered {node} {mnt}"),
