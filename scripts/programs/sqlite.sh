@@ -31,7 +31,7 @@ for mode in delete truncate persist wal; do
         first=$(($(sqlite3 "$db" 'SELECT coalesce(max(k), 0) FROM t') + 1))
         : >"$work/answers"
         { echo "PRAGMA journal_mode=$mode; PRAGMA synchronous=EXTRA;"; rows "$first"; } 2>/dev/null |
-            stdbuf -oL sqlite3 "$db" >"$work/answers" 2>/dev/null &
+            stdbuf -oL sqlite3 -bail "$db" >"$work/answers" 2>/dev/null &
         writer=$!
         pause 100 700
         strike
