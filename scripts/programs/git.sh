@@ -35,7 +35,7 @@ git -C "$mnt/two" fsck --strict --no-progress >/dev/null
 diff -r --exclude=.git "$one" "$mnt/two"
 
 writer=
-end_programs() { [ -z "$writer" ] || kill -9 "$writer" 2>/dev/null; }
+end_programs() { slain $writer; writer=; }
 kill=0
 while [ "$kill" -lt "$kills" ]; do
     echo "$nr" >"$work/answers"
@@ -48,9 +48,6 @@ while [ "$kill" -lt "$kills" ]; do
     writer=$!
     pause 200 1500
     strike
-    kill -9 "$writer" 2>/dev/null || true
-    wait "$writer" 2>/dev/null || true
-    writer=
     rm -f "$one/.git/index.lock" "$one/.git/HEAD.lock" "$one/.git/refs/heads/main.lock"
     git -C "$one" fsck --strict --no-progress >"$work/said" 2>&1 ||
         fail "kill $kill: git fsck: $(cat "$work/said")"

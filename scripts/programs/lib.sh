@@ -64,12 +64,14 @@ mount_it() {
     until_true 120 mountpoint -q "$mnt"
 }
 
-# The serving process dies; what it leaves must be recoverable by e2fsck -p. Then it is mounted
-# again. Programs on the mount are the caller's to end.
+# The serving process dies, and with it every program that uses the mount: one that lives on would
+# find the next mount at the same place. What is left must be recoverable by e2fsck -p. Then it is
+# mounted again.
 strike() {
     kill -9 "$server"
     wait "$server" 2>/dev/null || true
     server=
+    end_programs || true
     umount -l "$mnt"
     cp --sparse=always "$image" "$work/copy"
     rc=0
@@ -90,7 +92,7 @@ finish() {
     echo "$name: every check passed, sync=$sync"
 }
 
-# Scripts with programs in the background put what ends them into end_programs.
+# Scripts with programs in the background put what kills them, and waits, into end_programs.
 end_programs() { :; }
 
 clear() {
@@ -101,6 +103,14 @@ clear() {
     fi
     mountpoint -q "$mnt" 2>/dev/null && umount -l "$mnt"
     rm -rf "$work"
+}
+
+# slain PID..: kills these children of the script and waits for their end.
+slain() {
+    for child; do
+        kill -9 "$child" 2>/dev/null || true
+        wait "$child" 2>/dev/null || true
+    done
 }
 
 # pause LEAST MOST: sleeps a random number of milliseconds.

@@ -17,7 +17,9 @@ kills=1
 [ -n "$long" ] && seconds=120 && kills=5
 chmod 777 "$work"
 
-end_programs() { [ -z "$database" ] || kill -9 "$database" 2>/dev/null; }
+runs=
+writer=
+end_programs() { slain $database $runs $writer; database= runs= writer=; }
 sql() { mariadb --no-defaults --socket="$socket" -u root -N "$@"; }
 
 start_database() {
@@ -54,7 +56,6 @@ fi
 kill=0
 answered=0
 while [ "$kill" -lt "$kills" ]; do
-    runs=
     if [ -n "$long" ]; then
         bench --time="$seconds" run >"$work/said" 2>&1 || fail "sysbench: $(tail -n 5 "$work/said")"
         grep -E 'transactions:|queries:' "$work/said"
@@ -70,9 +71,6 @@ while [ "$kill" -lt "$kills" ]; do
     writer=$!
     pause 1000 3000
     strike
-    # It cannot go on without its files, and would only wait.
-    kill -9 "$database" $runs 2>/dev/null || true
-    wait "$database" "$writer" $runs 2>/dev/null || true
     start_database
     last=$(cat "$work/answered" 2>/dev/null || echo 0)
     there=$(sql -e "SELECT count(*) FROM sbtest.acked WHERE k <= $last")

@@ -33,18 +33,18 @@ start_database() {
         start >"$work/said" 2>&1 || fail "pg_ctl: $(cat "$work/said" "$work/log" | tail -n 20)"
     cp "$data/postmaster.pid" "$work/postmaster"
 }
-end_programs() {
-    [ -z "$load" ] || kill "$load" 2>/dev/null || true
-    end_database
-}
+writer=
 # Every process of the server dies with its files, as in a power cut.
-end_database() {
-    [ -e "$work/postmaster" ] || return 0
-    parent=$(head -n 1 "$work/postmaster")
-    rm "$work/postmaster"
-    children=$(ps -o pid= --ppid "$parent" || true)
-    # shellcheck disable=SC2086 # words
-    kill -9 "$parent" $children 2>/dev/null || true
+end_programs() {
+    if [ -e "$work/postmaster" ]; then
+        parent=$(head -n 1 "$work/postmaster")
+        rm "$work/postmaster"
+        children=$(ps -o pid= --ppid "$parent" || true)
+        # shellcheck disable=SC2086 # words
+        kill -9 "$parent" $children 2>/dev/null || true
+    fi
+    slain $load $writer
+    load= writer=
 }
 
 as_postgres initdb -D "$data" -A trust --data-checksums >"$work/said" 2>&1 ||
@@ -71,10 +71,6 @@ while [ "$kill" -lt "$kills" ]; do
     writer=$!
     pause 1000 3000
     strike
-    end_database
-    kill "$load" 2>/dev/null || true
-    wait "$load" "$writer" 2>/dev/null || true
-    load=
     rm -f "$data/postmaster.pid" "$work"/.s.PGSQL.*
     start_database
     last=$(cat "$work/answered" 2>/dev/null || echo 0)
