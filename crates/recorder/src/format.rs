@@ -82,7 +82,8 @@ impl Header {
         bytes
     }
 
-    /// The header at the start of `slot`, if it is one: magic, checksum, and lengths that fit.
+    /// The header at the start of `slot`, if it is one: magic, checksum, lengths that fit, a
+    /// sequence that has a next one.
     pub fn decode(slot: &[u8]) -> Option<Header> {
         let bytes: &[u8; HEADER_BYTES] = slot.get(..HEADER_BYTES)?.try_into().ok()?;
         if bytes[..4] != MAGIC || crc32c::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
@@ -102,7 +103,8 @@ impl Header {
         let slot_bytes = u64::from(header.slot_bytes);
         let fits = slot_bytes >= HEADER_BYTES as u64 + u64::from(header.payload_bytes);
         let sane = slot_bytes <= SLOT_BYTES_MAX && slot_bytes.is_multiple_of(HEADER_BYTES as u64);
-        (fits && sane).then_some(header)
+        // No run gets as far as the last number, and every sequence has a next one.
+        (fits && sane && header.sequence < u64::MAX).then_some(header)
     }
 
     /// Header and record of a whole slot; `None` if either is damaged.

@@ -96,6 +96,22 @@ fn lost_sectors_cost_their_own_records_only() {
 }
 
 #[test]
+fn a_record_is_never_found_twice() {
+    let mut file = event_file();
+    let last = Header { slot_bytes: 128, recorder: 7, event: 1, ..Header::default() };
+    for (slot, sequence) in [(1, u64::MAX), (2, u64::MAX), (5, 12), (6, 12)] {
+        let header = Header { sequence, ..last };
+        file[slot * 128..slot * 128 + 64].copy_from_slice(&header.encode());
+    }
+    let found = found(&file).unwrap();
+    let sequences: Vec<u64> = found.records.iter().map(|record| record.0).collect();
+    // Slots 1 and 2 hold no sequence, 5 and 6 one that is behind.
+    let expected: Vec<u64> = (10..=50).filter(|n| ![11, 12, 15, 16].contains(n)).collect();
+    assert_eq!(sequences, expected);
+    assert_eq!((found.summary.damaged, found.summary.missing), (4, 4));
+}
+
+#[test]
 fn headers_go_both_ways_and_every_flipped_bit_is_noticed() {
     let header = Header {
         slot_bytes: 128,
