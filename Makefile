@@ -19,6 +19,8 @@
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
+# make latency  (root) write() and fallocate() beside another file's fsyncs, on kernel ext4, a Syncline mount and in
+#              process, all on the emulated eMMC in real time; half an hour, or LATENCY=--quick: five minutes
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
 
@@ -43,7 +45,7 @@ SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
 .PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
-.PHONY: mount-long programs oltp posix
+.PHONY: mount-long programs oltp posix latency
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -117,6 +119,10 @@ bench-mounted: cargo
 bench-tree: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/bench_tree.py target/release/syncline --json target/bench-tree.json
+
+latency: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/latency.py target/release/syncline --json target/latency.json $(LATENCY)
 
 deps:
 	@sh scripts/deps.sh

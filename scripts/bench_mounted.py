@@ -13,6 +13,7 @@ f2fs, where the kernel has none, runs in a guest of its own (guest.py) whose dis
 Needs root, loop devices, FUSE. A file system whose tools or kernel module are missing is left out, and the table says why.
 """
 import argparse
+import contextlib
 import html
 import json
 import os
@@ -168,28 +169,31 @@ def served_to_guest(syncline, profile, system, scale, directory, image):
         os.rmdir(directory)
 
 
-def one(syncline, profile, system, scale):
-    """All workloads on one file system over a fresh device."""
-    if system[0] == "f2fs" and not has_file_system("f2fs"):
-        return in_guest(syncline, profile, system, scale)
+@contextlib.contextmanager
+def mounted(syncline, profile, system, size):
+    """A file system on a fresh device of that size, until the end: names of its parts, and why it is not there, or nothing."""
     directory, mnt = tempfile.mkdtemp(prefix="flash"), tempfile.mkdtemp(prefix="mounted")
     kernel = "{node}" in system[1]
-    serve = [syncline, "flash", "serve", profile, directory, "--size", "1G"] + (["--attach"] if kernel else [])
+    serve = [syncline, "flash", "serve", profile, directory, "--size", size] + (["--attach"] if kernel else [])
     done = subprocess.run(serve, capture_output=True, text=True)
-    if done.returncode != 0:
-        os.rmdir(mnt)
-        os.rmdir(directory)
-        return left_out(profile, system, done.stderr.strip())
     node = done.stdout.strip()
-    names = {"node": node, "flash": os.path.join(directory, "flash"), "mnt": mnt, "syncline": syncline}
+    names = {"node": node, "flash": os.path.join(directory, "flash"), "mnt": mnt, "syncline": syncline, "directory": directory}
     try:
-        why = mount(system, names)
-        rows = left_out(profile, system, why) if why else all_workloads(here, profile, system, names, directory, scale)
+        yield names, done.stderr.strip() if done.returncode != 0 else mount(system, names)
     finally:
         leave(mnt, directory, names["flash"], node)
         os.rmdir(mnt)
         os.rmdir(directory)
-    return rows
+
+
+def one(syncline, profile, system, scale):
+    """All workloads on one file system over a fresh device."""
+    if system[0] == "f2fs" and not has_file_system("f2fs"):
+        return in_guest(syncline, profile, system, scale)
+    with mounted(syncline, profile, system, "1G") as (names, why):
+        if why:
+            return left_out(profile, system, why)
+        return all_workloads(here, profile, system, names, names["directory"], scale)
 
 
 def leave(mnt, directory, flash, node):

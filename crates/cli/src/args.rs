@@ -1,6 +1,7 @@
 //! The command line: what `--help`, the man pages and the completions are made of.
 //!
 //! Nothing in here depends on the rest of the program, because the build script uses it too.
+//! This file is long because it declares every command and option together with its help.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -42,6 +43,9 @@ pub enum Command {
     Devices(Devices),
     Flash(Flash),
     Flashlite(Flashlite),
+    Record(Record),
+    RecordRead(RecordRead),
+    Latency(Latency),
     Completions(Completions),
     Man(Man),
 }
@@ -442,6 +446,134 @@ fn size_bytes(text: &str) -> Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
+}
+
+/// Record periodic data around faults: what came before one and what follows, one file for each.
+///
+/// The last --pre records are kept in memory. A fault (SIGUSR1, or --fault-at) saves them and the
+/// next --post records in DIR, also while earlier events are being finished. Records come from
+/// standard input, in pieces of --record-size, or from --generate, one each period. Ctrl-C ends
+/// the events under way and makes them durable.
+///
+/// Strategies: paper allocates a file at the fault and syncs it in the end; pool has files ready
+/// before, and what is written becomes durable each 2 MB; uring is a pool with direct I/O. With
+/// --image events are files of an ext4 image, synced each 2 MB.
+///
+/// Examples: `sensor | syncline record DIR --record-size 4K`, and `kill -USR1 PID` at a fault;
+/// `syncline record DIR --generate --records 4000 --fault-at 1500,1800`.
+#[derive(Debug, Args)]
+pub struct Record {
+    /// Where the files of events go.
+    #[arg(value_name = "DIR", required_unless_present = "image")]
+    pub dir: Option<PathBuf>,
+    /// Into the root of this ext4 image instead.
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["dir", "strategy"])]
+    pub image: Option<PathBuf>,
+    /// How events are written.
+    #[arg(long, value_name = "NAME", default_value = "paper",
+        value_parser = ["paper", "pool", "uring"])]
+    pub strategy: String,
+    /// Make up records instead of reading standard input.
+    #[arg(long)]
+    pub generate: bool,
+    /// Bytes of a record, or with K, M.
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = size_bytes)]
+    pub record_size: u64,
+    /// Microseconds between two records of --generate.
+    #[arg(long, value_name = "US", default_value_t = 5000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub period_us: u64,
+    /// End after so many records.
+    #[arg(long, value_name = "N")]
+    pub records: Option<u64>,
+    /// Records kept before a fault.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub pre: u32,
+    /// Records after a fault.
+    #[arg(long, value_name = "N", default_value_t = 2000)]
+    pub post: u32,
+    /// Records that the writer may be behind.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub slack: u32,
+    /// Events at one time; more are refused.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub events: u32,
+    /// A fault before each of these records, counted from 0.
+    #[arg(long, value_name = "N,...", value_delimiter = ',')]
+    pub fault_at: Vec<u64>,
+}
+
+/// List, verify, extract or follow what `record` wrote.
+///
+/// Every whole record is found, also after a power cut; gaps and damage are named. Exit code 3: an
+/// event is not whole (with --verify or --extract).
+///
+/// Examples: `syncline record-read DIR --verify`; `syncline record-read FILE --extract data.bin`;
+/// `syncline record-read FILE --follow`.
+#[derive(Debug, Args)]
+pub struct RecordRead {
+    /// Files of events, or directories of them.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Fail if an event is not whole.
+    #[arg(long)]
+    pub verify: bool,
+    /// Write the records of one event, one after the other; `-` is standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    pub extract: Option<PathBuf>,
+    /// Print records of one event as they are written, until it ends.
+    #[arg(long, conflicts_with_all = ["verify", "extract", "json"])]
+    pub follow: bool,
+    /// The list as one JSON document.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Measure how long fallocate and write wait, without and beside another thread's fsyncs.
+///
+/// 8000 calls each: fallocate of 100 MB, and 16 KiB to preallocated blocks every 5 ms with a
+/// write-back every 2 MiB, as the paper on write latency did; its figures stand beside. The
+/// background loops ftruncate and fsync on another file. Needs 1 GB of free space. With root: real
+/// time priority, and what jbd2, ext4 and the block layer did during the slowest calls.
+///
+/// Examples: `syncline latency /mnt/card --quick`; `syncline latency --in-process nexus7-emmc
+/// --html report.html`.
+#[derive(Debug, Args)]
+pub struct Latency {
+    /// Any directory with room.
+    #[arg(value_name = "DIR", required_unless_present = "in_process")]
+    pub dir: Option<PathBuf>,
+    /// A Syncline volume in this process on this simulated device, in real time.
+    #[arg(long, value_name = "PROFILE", conflicts_with = "dir")]
+    pub in_process: Option<String>,
+    /// More mount options of the volume in process: sync=ordered.
+    #[arg(short = 'o', value_name = "OPTIONS", default_value = "", requires = "in_process")]
+    pub options: String,
+    /// A minute: 500 allocations and 2000 writes.
+    #[arg(long)]
+    pub quick: bool,
+    /// Calls of each case.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    pub operations: Option<u64>,
+    /// One of the calls only.
+    #[arg(long, value_name = "CALL", value_parser = ["fallocate", "write"])]
+    pub only: Option<String>,
+    /// What each fallocate allocates.
+    #[arg(long, value_name = "SIZE", default_value = "100M", value_parser = size_bytes)]
+    pub fallocate_size: u64,
+    /// What each write writes.
+    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = size_bytes)]
+    pub write_size: u64,
+    /// Microseconds between two writes.
+    #[arg(long, value_name = "US", default_value_t = 5000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub period_us: u64,
+    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a report with plots: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Print a shell's completion script.

@@ -13,6 +13,7 @@ use syncline_fs::FsError;
 use syncline_fuse::FuseError;
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
+use syncline_recorder::RecorderError;
 use syncline_workload::WorkloadError;
 
 /// Result of a command.
@@ -205,6 +206,15 @@ impl From<FlashliteError> for Failure {
             FlashliteError::Full | FlashliteError::Latched => Failure::Final(text),
             FlashliteError::Io { .. } => Failure::Failed(without_number(&text)),
             _ => Failure::Failed(text),
+        }
+    }
+}
+
+impl From<RecorderError> for Failure {
+    fn from(err: RecorderError) -> Failure {
+        match &err {
+            RecorderError::Usage(text) => Failure::Usage(text.clone()),
+            _ => Failure::Failed(without_number(&err.to_string())),
         }
     }
 }

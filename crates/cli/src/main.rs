@@ -15,6 +15,7 @@ mod format;
 mod helper;
 mod image;
 mod interrupt;
+mod place;
 mod progress;
 
 use std::process::ExitCode;
@@ -65,6 +66,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Flash(args) => cmd::flash::run(&args.command),
         Command::Flashlite(args) => cmd::flashlite::run(&args.command),
+        Command::Record(args) => cmd::record::run(&args),
+        Command::RecordRead(args) => cmd::record_read::run(&args),
+        Command::Latency(args) => cmd::latency::run(&args),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),
     }

@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 22] = [
     "bench",
     "cat",
     "check",
@@ -14,11 +14,14 @@ const COMMANDS: [&str; 19] = [
     "flash",
     "flashlite",
     "info",
+    "latency",
     "ls",
     "man",
     "mkdir",
     "mount",
     "mv",
+    "record",
+    "record-read",
     "recover",
     "rm",
     "stat",

@@ -56,6 +56,7 @@ pub struct Producer {
     shared: Arc<Shared>,
     header: Header,
     slot_bytes: usize,
+    payload_bytes_max: usize,
 }
 
 /// The end that the machine reads.
@@ -93,7 +94,13 @@ pub fn ring(config: &Config) -> Result<(Producer, Trigger, crate::Machine)> {
         recorder: config.recorder,
         ..Header::default()
     };
-    let producer = Producer { ring: producer, shared: Arc::clone(&shared), header, slot_bytes };
+    let producer = Producer {
+        ring: producer,
+        shared: Arc::clone(&shared),
+        header,
+        slot_bytes,
+        payload_bytes_max: config.payload_bytes_max as usize,
+    };
     let trigger =
         Trigger { shared: Arc::clone(&shared), post_records_max: config.post_records_max };
     let machine = crate::Machine::new(config.clone(), Consumer { ring: consumer, shared });
@@ -110,9 +117,8 @@ impl Producer {
         self.header.sequence = sequence.wrapping_add(1);
         let lost = Lost { sequence };
         let end = HEADER_BYTES + payload.len();
-        let Some(mut chunk) =
-            self.ring.write_chunk(self.slot_bytes).ok().filter(|_| end <= self.slot_bytes)
-        else {
+        let fits = payload.len() <= self.payload_bytes_max;
+        let Some(mut chunk) = self.ring.write_chunk(self.slot_bytes).ok().filter(|_| fits) else {
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
             return Err(lost);
         };
@@ -169,6 +175,11 @@ impl Trigger {
     pub fn fire_for(&self, post_records: u32) {
         let post = u64::from(post_records.min(self.post_records_max));
         self.shared.fault.fetch_max(post + 1, Ordering::Release);
+    }
+
+    /// Records lost so far.
+    pub fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
     }
 
     /// The next record ends every event that is being recorded.

@@ -41,6 +41,7 @@ pub mod peers;
 mod report;
 mod runner;
 mod sensitivity;
+mod stalls;
 mod svg;
 mod table;
 mod target;
@@ -56,6 +57,9 @@ pub use papers::{Comparison, Figures, compare, comparison_table};
 pub use report::{Trace, report};
 pub use runner::{DirectoryRun, Simulation, Stack, Unwatched, Watch};
 pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};
+pub use stalls::{
+    Bucket, Calls, LATENCY_SCHEMA, LatencyCase, LatencyDocument, OUTLIERS_MAX, Outlier,
+};
 pub use table::table;
 pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
 pub use vfs::{SqliteVfs, seed_sqlite};

@@ -38,11 +38,7 @@ path.journal,.key.journal{stroke:#b3303a;color:#b3303a}.scroll{overflow-x:auto}"
 
 /// The page. `traces` belong to `runs` in order; there may be fewer.
 pub fn report(runs: &[Run], traces: &[Trace]) -> String {
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <title>syncline bench</title><style>{STYLE}</style></head><body>\n\
-         <h1>syncline bench</h1>\n"
-    );
+    let mut html = String::new();
     let mut devices: Vec<&str> = runs.iter().map(|run| run.device.as_str()).collect();
     devices.dedup();
     let _ = writeln!(html, "<p>Device: {}.</p>", escape(&devices.join(", ")));
@@ -56,7 +52,16 @@ pub fn report(runs: &[Run], traces: &[Trace]) -> String {
     for workload in workloads {
         html += &section(workload, runs, traces);
     }
-    html + "</body></html>\n"
+    page("syncline bench", &html)
+}
+
+/// A page with this title and body.
+pub(crate) fn page(title: &str, body: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <title>{title}</title><style>{STYLE}</style></head><body>\n\
+         <h1>{title}</h1>\n{body}</body></html>\n"
+    )
 }
 
 /// The plots of one workload.
@@ -119,7 +124,7 @@ fn papers(runs: &[Run]) -> String {
 }
 
 /// An HTML table whose first `words` columns are words.
-fn rows(header: &[String], lines: &[Vec<String>], words: usize) -> String {
+pub(crate) fn rows(header: &[String], lines: &[Vec<String>], words: usize) -> String {
     let mut html = "<div class=\"scroll\"><table>\n".to_owned();
     let all = std::iter::once(("th", header)).chain(lines.iter().map(|l| ("td", l.as_slice())));
     for (tag, cells) in all {

@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 20] = [
+const BELOW: [(&str, &[&str]); 21] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -23,6 +23,7 @@ const BELOW: [(&str, &[&str]); 20] = [
     ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),
     ("recorder", &["device", "fs"]),
+    ("recorder-c", &["recorder"]),
     (
         "workload",
         &[

@@ -10,7 +10,7 @@ use crate::support::{Kept, MemoryStrategy, config, found, payload};
 enum Op {
     Push(usize),
     PushMany(u64),
-    TooLong,
+    TooLong(usize),
     Fire(u32),
     Stop,
     Step,
@@ -21,7 +21,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         8 => (0..=64usize).prop_map(Op::Push),
         3 => (1..30u64).prop_map(Op::PushMany),
-        1 => Just(Op::TooLong),
+        1 => (65..=70usize).prop_map(Op::TooLong),
         2 => (0..40u32).prop_map(Op::Fire),
         1 => Just(Op::Stop),
         6 => Just(Op::Step),
@@ -77,7 +77,7 @@ fn run(ops: &[Op], pre: u32, slack: u32, fail_at: Option<u64>) {
         match op {
             Op::Push(len) => push(*len),
             Op::PushMany(count) => (0..*count).for_each(|n| push(n as usize)),
-            Op::TooLong => push(65),
+            Op::TooLong(len) => push(*len),
             Op::Fire(post) => {
                 trigger.fire_for(*post);
                 let post = (*post).min(25);

@@ -1,0 +1,110 @@
+//! `latency`: how long fallocate and write wait, with and without another thread's fsyncs.
+//!
+//! Source: write-latency paper (002), section 5.
+
+mod causes;
+mod measure;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use syncline_device::WallClock;
+use syncline_fs::MountOptions;
+use syncline_nand::{NandDevice, Profile};
+use syncline_recorder::os::lock_memory;
+use syncline_workload::{Image, ImageSource, LatencyDocument};
+
+use crate::args::Latency;
+use crate::error::{Failure, Result};
+use crate::format::{self, Out};
+use crate::place::{Directory, InProcess, Place};
+use measure::Plan;
+
+/// Options of the volume in process, as of the paper's mount.
+const MOUNT: &str = "noatime,lazytime";
+
+/// Measures and prints.
+pub(crate) fn run(args: &Latency) -> Result<()> {
+    let plan = Plan::new(args);
+    let place = match &args.in_process {
+        Some(profile) => format!("in process, {profile}, {MOUNT},{}", args.options),
+        None => args.dir.as_deref().unwrap_or(Path::new(".")).display().to_string(),
+    };
+    let mut document = LatencyDocument::new(place.trim_end_matches(',').to_owned());
+    if let Err(err) = lock_memory() {
+        let why = crate::error::plain(&err);
+        document.remarks.push(format!("memory is not locked: {why}; run as root for it"));
+    }
+    let done = match (&args.in_process, &args.dir) {
+        (Some(profile), _) => {
+            let place = in_process(profile, &args.options)?;
+            document.remarks.push("no causes: no tracepoints in process".to_owned());
+            let done = measure::all(&place, &plan, &mut document, None);
+            let ended = place.unmount();
+            done.and(ended)
+        }
+        (None, Some(dir)) => {
+            let tracing = causes::Tracing::start();
+            if let Err(why) = &tracing {
+                document.remarks.push(format!("no causes of outliers: {why}"));
+            }
+            let place = Directory(dir.clone());
+            measure::all(&place, &plan, &mut document, tracing.ok().as_ref())
+        }
+        (None, None) => Err(Failure::Usage("give a directory, or --in-process PROFILE".to_owned())),
+    };
+    // What was measured is reported, whatever came after it.
+    let printed = if document.cases.is_empty() { Ok(()) } else { publish(args, &document) };
+    done.and(printed)
+}
+
+fn in_process(profile: &str, options: &str) -> Result<InProcess> {
+    let profile = Profile::parse_spec(profile, &|path| std::fs::read_to_string(path))?;
+    let usage = |err: syncline_fs::FsError| {
+        Failure::Usage(format!("{err}; see the mount options in `syncline mount --help`"))
+    };
+    let mut mount = MountOptions::parse(MOUNT).map_err(usage)?;
+    if !options.is_empty() {
+        mount.apply(options).map_err(usage)?;
+    }
+    let image = Image::load(&ImageSource::default())?;
+    let clock = Arc::new(WallClock::new());
+    let flash = NandDevice::new(&profile, Arc::new(image.snapshot()), clock.clone())?;
+    InProcess::mount(Arc::new(flash), clock, mount)
+}
+
+fn publish(args: &Latency, document: &LatencyDocument) -> Result<()> {
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    let mut out = Out::new();
+    out.text(if to_stdout { document.to_json() } else { document.text() })?;
+    out.flush()?;
+    match &args.json {
+        Some(path) if !to_stdout => format::write_file(path, document.to_json().as_bytes())?,
+        _ => {}
+    }
+    match &args.html {
+        Some(path) => format::write_file(path, document.html().as_bytes()),
+        None => Ok(()),
+    }
+}
+
+/// Removes its file at the end, whatever happens.
+struct Scratch<'p, P: Place> {
+    place: &'p P,
+    name: String,
+    file: P::File,
+}
+
+impl<'p, P: Place> Scratch<'p, P> {
+    fn new(place: &'p P, what: &str) -> Result<Self> {
+        let name = format!(".syncline-latency-{}-{what}", std::process::id());
+        let file = place.create(&name)?;
+        Ok(Scratch { place, name, file })
+    }
+}
+
+impl<P: Place> Drop for Scratch<'_, P> {
+    fn drop(&mut self) {
+        self.place.remove(&self.name);
+    }
+}

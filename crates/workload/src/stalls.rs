@@ -1,0 +1,278 @@
+//! Latencies of `syncline latency`: table, JSON document, page, beside the paper's Table 1.
+//!
+//! Source: write-latency paper (002), section 5 and Table 1. Whoever measures gives each case its
+//! histogram and its slowest calls. Tested below.
+
+use std::fmt::Write;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::report::page;
+use crate::svg::bars;
+use crate::table::aligned;
+
+/// Name of the document's form.
+pub const LATENCY_SCHEMA: &str = "syncline.latency/1";
+
+/// Longest latency that is told apart, in nanoseconds: one hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+/// Slowest calls that are kept of a case.
+pub const OUTLIERS_MAX: usize = 5;
+
+/// Average and maximum in microseconds of the paper's Table 1, by call and background.
+const PAPER: [(&str, bool, u64, u64); 4] = [
+    ("fallocate", false, 141, 4299),
+    ("fallocate", true, 813, 208_440),
+    ("write", false, 178, 359),
+    ("write", true, 181, 1043),
+];
+
+/// One of the slowest calls.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outlier {
+    /// Which call, from 0.
+    pub call: u64,
+    /// When it began, in nanoseconds of the measuring clock.
+    pub start_ns: u64,
+    /// How long it took.
+    pub latency_us: f64,
+    /// What overlapped it, where that is known.
+    pub cause: Option<String>,
+}
+
+/// One bar of a histogram: calls of at most `to_us` and more than the bar before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Bucket {
+    /// Upper end in microseconds.
+    pub to_us: u64,
+    /// Calls.
+    pub calls: u64,
+}
+
+/// Calls of one kind, timed one by one.
+pub struct Calls {
+    histogram: Histogram<u64>,
+    sum_ns: u64,
+    outliers: Vec<Outlier>,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        let histogram = histogram.expect("the bounds and the precision are in range");
+        Calls { histogram, sum_ns: 0, outliers: Vec::with_capacity(OUTLIERS_MAX + 1) }
+    }
+}
+
+impl Calls {
+    /// Notes a call. Allocates nothing.
+    pub fn record(&mut self, start_ns: u64, latency_ns: u64) {
+        let call = self.histogram.len();
+        self.histogram.saturating_record(latency_ns.max(1));
+        self.sum_ns = self.sum_ns.saturating_add(latency_ns);
+        let latency_us = latency_ns as f64 / 1e3;
+        let at = self.outliers.partition_point(|known| known.latency_us >= latency_us);
+        if at < OUTLIERS_MAX {
+            self.outliers.truncate(OUTLIERS_MAX - 1);
+            self.outliers.insert(at, Outlier { call, start_ns, latency_us, cause: None });
+        }
+    }
+
+    /// What was measured, as one case.
+    pub fn case(self, call: &'static str, background: bool) -> LatencyCase {
+        let calls = self.histogram.len();
+        let percentile = |p: f64| self.histogram.value_at_percentile(p) as f64 / 1e3;
+        let mut histogram: Vec<Bucket> = Vec::new();
+        // Powers of two of a microsecond.
+        for value in self.histogram.iter_recorded() {
+            let us = value.value_iterated_to().div_ceil(1000).max(1);
+            let (to_us, calls) = (us.next_power_of_two(), value.count_since_last_iteration());
+            match histogram.last_mut().filter(|bucket| bucket.to_us == to_us) {
+                Some(bucket) => bucket.calls += calls,
+                None => histogram.push(Bucket { to_us, calls }),
+            }
+        }
+        let max_us = self.outliers.first().map_or(0.0, |outlier| outlier.latency_us);
+        LatencyCase {
+            call,
+            background,
+            calls,
+            latency_us_mean: if calls == 0 { 0.0 } else { self.sum_ns as f64 / 1e3 / calls as f64 },
+            latency_us_p50: percentile(50.0),
+            latency_us_p99: percentile(99.0),
+            latency_us_p999: percentile(99.9),
+            latency_us_max: max_us,
+            late_periods: 0,
+            background_rounds: 0,
+            histogram,
+            outliers: self.outliers,
+        }
+    }
+}
+
+/// Latencies of one call with or without the background.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatencyCase {
+    /// `fallocate` or `write`.
+    pub call: &'static str,
+    /// Whether another thread looped ftruncate and fsync on another file.
+    pub background: bool,
+    /// Calls measured.
+    pub calls: u64,
+    /// Mean in microseconds.
+    pub latency_us_mean: f64,
+    /// Median in microseconds.
+    pub latency_us_p50: f64,
+    /// 99 of 100 calls, in microseconds.
+    pub latency_us_p99: f64,
+    /// 999 of 1000 calls, in microseconds.
+    pub latency_us_p999: f64,
+    /// Slowest, in microseconds.
+    pub latency_us_max: f64,
+    /// Periods whose call began after the next period's start.
+    pub late_periods: u64,
+    /// ftruncate and fsync pairs that the background did.
+    pub background_rounds: u64,
+    /// Calls by powers of two.
+    pub histogram: Vec<Bucket>,
+    /// The slowest, slowest first.
+    pub outliers: Vec<Outlier>,
+}
+
+/// Everything that one call of the command measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatencyDocument {
+    /// [`LATENCY_SCHEMA`].
+    pub schema: &'static str,
+    /// What was measured: a directory, or a volume in process on a device.
+    pub place: String,
+    /// What could not be done, one sentence each: priorities, causes.
+    pub remarks: Vec<String>,
+    /// In the order of the paper's table.
+    pub cases: Vec<LatencyCase>,
+}
+
+impl LatencyDocument {
+    /// An empty document.
+    pub fn new(place: String) -> Self {
+        LatencyDocument { schema: LATENCY_SCHEMA, place, remarks: Vec::new(), cases: Vec::new() }
+    }
+
+    /// The document as JSON.
+    pub fn to_json(&self) -> String {
+        // Numbers, strings and lists: nothing that has no form in JSON.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let head = ["call", "background", "calls", "avg us", "p50", "p99", "p99.9", "max us"];
+        let head = head.iter().chain(&["late", "paper avg", "paper max"]);
+        let mut rows = vec![head.map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
+        for case in &self.cases {
+            let figure = |value: f64| format!("{value:.0}");
+            let paper = PAPER.iter().find(|p| (p.0, p.1) == (case.call, case.background));
+            let of_paper = |value: Option<u64>| value.map_or(String::new(), |v| v.to_string());
+            rows.push(vec![
+                case.call.to_owned(),
+                if case.background { "ftruncate + fsync" } else { "none" }.to_owned(),
+                case.calls.to_string(),
+                figure(case.latency_us_mean),
+                figure(case.latency_us_p50),
+                figure(case.latency_us_p99),
+                figure(case.latency_us_p999),
+                figure(case.latency_us_max),
+                case.late_periods.to_string(),
+                of_paper(paper.map(|p| p.2)),
+                of_paper(paper.map(|p| p.3)),
+            ]);
+        }
+        rows
+    }
+
+    /// The table, then a histogram of each case, the slowest calls and the remarks.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n{}", self.place, aligned(&self.rows(), 2));
+        for case in &self.cases {
+            let _ = writeln!(text, "\n{}", name(case));
+            let most = case.histogram.iter().map(|bucket| bucket.calls).max().unwrap_or(1).max(1);
+            for bucket in &case.histogram {
+                let bar = "#".repeat((bucket.calls * 50).div_ceil(most) as usize);
+                let _ = writeln!(text, "  {:>9} us {:>7}  {bar}", bucket.to_us, bucket.calls);
+            }
+            for outlier in case.outliers.iter().filter(|outlier| outlier.cause.is_some()) {
+                let cause = outlier.cause.as_deref().unwrap_or_default();
+                let _ = writeln!(
+                    text,
+                    "  call {}: {:.0} us, during {cause}",
+                    outlier.call, outlier.latency_us
+                );
+            }
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(text, "\n{remark}");
+        }
+        text
+    }
+
+    /// A page with the table and a plot of each case.
+    pub fn html(&self) -> String {
+        let mut body = format!("<p>{}</p>\n", crate::svg::escape(&self.place));
+        body += &crate::report::rows(
+            self.rows().first().map_or(&[][..], Vec::as_slice),
+            self.rows().get(1..).unwrap_or_default(),
+            2,
+        );
+        for case in &self.cases {
+            let values: Vec<(String, f64)> = (case.histogram.iter())
+                .map(|bucket| (format!("at most {} us", bucket.to_us), bucket.calls as f64))
+                .collect();
+            let _ = writeln!(body, "<h3>{}: calls</h3>\n{}", name(case), bars(case.call, &values));
+        }
+        for remark in &self.remarks {
+            let _ = writeln!(body, "<p>{}</p>", crate::svg::escape(remark));
+        }
+        page("syncline latency", &body)
+    }
+}
+
+fn name(case: &LatencyCase) -> String {
+    let background = if case.background { " beside ftruncate + fsync" } else { "" };
+    format!("{}{background}", case.call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_has_the_figures_of_its_calls() {
+        let mut calls = Calls::default();
+        for n in 0..1000_u64 {
+            calls.record(n * 5000, if n == 700 { 3_000_000 } else { 10_000 + n });
+        }
+        let case = calls.case("write", true);
+        assert_eq!((case.calls, case.latency_us_max), (1000, 3000.0));
+        assert!((case.latency_us_mean - 13.49).abs() < 0.1, "{}", case.latency_us_mean);
+        assert_eq!((case.outliers.len(), case.outliers[0].call), (OUTLIERS_MAX, 700));
+        let buckets: Vec<_> = case.histogram.iter().map(|b| (b.to_us, b.calls)).collect();
+        assert_eq!(buckets, [(16, 999), (4096, 1)]);
+        let mut document = LatencyDocument::new("here <there>".to_owned());
+        document.remarks.push("no causes; run as root".to_owned());
+        document.cases.push(case);
+        let text = document.text();
+        assert!(text.contains("1043") && text.contains("no causes; run as root"), "{text}");
+        let html = document.html();
+        assert!(html.contains("here &lt;there&gt;") && html.contains("<svg"), "{html}");
+        let json: serde_json::Value = serde_json::from_str(&document.to_json()).unwrap();
+        assert_eq!(json["schema"], LATENCY_SCHEMA);
+        assert_eq!(json["cases"][0]["latency_us_max"], 3000.0);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_figure() {
+        let case = Calls::default().case("fallocate", false);
+        assert_eq!((case.calls, case.latency_us_mean, case.latency_us_max), (0, 0.0, 0.0));
+        assert!(case.histogram.is_empty() && case.outliers.is_empty());
+    }
+}
