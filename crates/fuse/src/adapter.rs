@@ -19,6 +19,7 @@ use rustix::fs::OFlags;
 use syncline_fs::{Attr, FallocateMode, FsError, SetAttr, XattrFlags};
 
 use crate::convert::{self, errno};
+use crate::gate::{Gate, Kind};
 use crate::ops::{Context, OpenHow, Operations, WriteHow};
 
 /// The only writer of a volume is its mount: what the kernel knows stays true.
@@ -55,12 +56,15 @@ thread_local! {
 /// Hands requests to `T`.
 pub(crate) struct Adapter<T> {
     ops: Arc<T>,
+    gate: Arc<Gate>,
     writeback_cache: bool,
+    /// The kernel needs no answer to opendir.
+    opens_dirs_itself: bool,
 }
 
 impl<T: Operations> Adapter<T> {
-    pub(crate) fn new(ops: Arc<T>, writeback_cache: bool) -> Adapter<T> {
-        Adapter { ops, writeback_cache }
+    pub(crate) fn new(ops: Arc<T>, gate: Arc<Gate>, writeback_cache: bool) -> Adapter<T> {
+        Adapter { ops, gate, writeback_cache, opens_dirs_itself: false }
     }
 }
 
@@ -110,6 +114,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
             | InitFlags::FUSE_POSIX_ACL
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_EXPORT_SUPPORT;
+        self.opens_dirs_itself = config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         if self.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
@@ -124,6 +129,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         match self.ops.lookup(dir, name.as_bytes()) {
             Ok(attr) => reply.entry(&TTL, &convert::entry(&attr), generation(&attr)),
@@ -137,12 +143,15 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn forget(&self, _req: &Request, node: INodeNo, lookups: u64) {
+        // Also called for each part of a batch.
+        let _turn = self.gate.begin_part(Kind::Names);
         if let Ok(ino) = convert::ino(node) {
             self.ops.forget(ino, lookups);
         }
     }
 
     fn getattr(&self, _req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.getattr(ino), |attr| reply.attr(&TTL, &convert::attr(&attr)));
     }
@@ -165,6 +174,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let kind = if size.is_some() { Kind::Write } else { Kind::Attributes };
+        let _turn = self.gate.begin(kind);
         let ino = ino!(reply, node);
         let set = SetAttr {
             mode: mode.map(|mode| (mode & 0o7777) as u16),
@@ -182,6 +193,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn readlink(&self, _req: &Request, node: INodeNo, reply: ReplyData) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.readlink(ino), |target| reply.data(&target));
     }
@@ -196,6 +208,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         let made = self.ops.mknod(context(req), dir, name.as_bytes(), mode, umask, device(rdev));
         answer!(reply, made, |attr| {
@@ -212,6 +225,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         let made = self.ops.mkdir(context(req), dir, name.as_bytes(), mode, umask);
         answer!(reply, made, |attr| {
@@ -220,11 +234,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         answer!(reply, self.ops.unlink(dir, name.as_bytes()), |()| reply.ok());
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         answer!(reply, self.ops.rmdir(dir, name.as_bytes()), |()| reply.ok());
     }
@@ -237,6 +253,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         let target = target.as_os_str().as_bytes();
         let made = self.ops.symlink(context(req), dir, name.as_bytes(), target);
@@ -255,6 +272,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let from = (ino!(reply, parent), name.as_bytes());
         let to = (ino!(reply, newparent), newname.as_bytes());
         answer!(reply, self.ops.rename(from, to, flags.bits()), |()| reply.ok());
@@ -268,6 +286,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let (ino, dir) = (ino!(reply, node), ino!(reply, newparent));
         answer!(reply, self.ops.link(ino, dir, newname.as_bytes()), |attr| {
             reply.entry(&TTL, &convert::entry(&attr), generation(&attr))
@@ -275,6 +294,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn open(&self, _req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         let flags = oflags(flags.0);
         let how = OpenHow {
@@ -297,6 +317,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.gate.begin(Kind::Read);
         let ino = ino!(reply, node);
         READ_BUFFER.with_borrow_mut(|buffer| {
             let len = size.min(REQUEST_BYTES_MAX) as usize;
@@ -321,8 +342,9 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let ino = ino!(reply, node);
         let direct = oflags(flags.0).contains(OFlags::DIRECT);
+        let _turn = self.gate.begin(if direct { Kind::Sync } else { Kind::Write });
+        let ino = ino!(reply, node);
         // After a synchronous write through its cache the kernel sends an fsync by itself; after a
         // direct one it may not, if nobody waits for the write (io_uring).
         let how = WriteHow {
@@ -356,6 +378,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.gate.begin(Kind::Write);
         let ino = ino!(reply, node);
         self.ops.release(ino);
         reply.ok();
@@ -369,16 +392,19 @@ impl<T: Operations> Filesystem for Adapter<T> {
         datasync: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.gate.begin(Kind::Sync);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
     }
 
-    fn opendir(&self, _req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let ino = ino!(reply, node);
-        answer!(reply, self.ops.open(ino, OpenHow::default()), |()| {
-            let keep = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-            reply.opened(FileHandle(0), keep)
-        });
+    fn opendir(&self, _req: &Request, _node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        if self.opens_dirs_itself {
+            // The kernel asks no more, neither for this nor for the release, and caches what it
+            // reads as if this had said so.
+            return reply.error(Errno::ENOSYS);
+        }
+        let keep = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+        reply.opened(FileHandle(0), keep);
     }
 
     fn readdir(
@@ -389,6 +415,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let ino = ino!(reply, node);
         let done = self.ops.readdir(ino, offset, false, &mut |entry| {
             let (ino, kind) = (INodeNo(u64::from(entry.ino)), convert::file_type(entry.kind));
@@ -405,6 +432,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let ino = ino!(reply, node);
         let done = self.ops.readdir(ino, offset, true, &mut |entry| {
             // `.` and `..` only need a number and a type: the kernel links neither.
@@ -423,19 +451,6 @@ impl<T: Operations> Filesystem for Adapter<T> {
         answer!(reply, done, |()| reply.ok());
     }
 
-    fn releasedir(
-        &self,
-        _req: &Request,
-        node: INodeNo,
-        _fh: FileHandle,
-        _flags: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        let ino = ino!(reply, node);
-        self.ops.release(ino);
-        reply.ok();
-    }
-
     fn fsyncdir(
         &self,
         _req: &Request,
@@ -444,11 +459,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
         datasync: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.gate.begin(Kind::Sync);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
     }
 
     fn statfs(&self, _req: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let s = self.ops.statfs();
         let size = s.block_size;
         reply.statfs(
@@ -473,6 +490,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         let flags = match flags {
             0 => XattrFlags::Any,
@@ -484,6 +502,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn getxattr(&self, _req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         let changes = name.as_bytes() == crate::STATUS_XATTR.as_bytes();
         let slack = if changes { XATTR_SLACK_BYTES } else { 0 };
@@ -493,12 +512,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         let names = self.ops.listxattr(context(req), ino);
         answer!(reply, names, |names| send_sized(reply, size, &names, 0));
     }
 
     fn removexattr(&self, _req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.removexattr(ino, name.as_bytes()), |()| reply.ok());
     }
@@ -513,6 +534,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.gate.begin(Kind::Names);
         let dir = ino!(reply, parent);
         let made = self.ops.create(context(req), dir, name.as_bytes(), mode, umask);
         answer!(reply, made, |attr| {
@@ -533,6 +555,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
+        let _turn = self.gate.begin(Kind::Attributes);
         let ino = ino!(reply, node);
         match cmd {
             FS_IOC_GETFLAGS => answer!(reply, self.ops.getattr(ino), |attr| {
@@ -566,6 +589,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.gate.begin(Kind::Write);
         let ino = ino!(reply, node);
         let mode = match mode {
             0x00 => FallocateMode::Allocate,
@@ -587,6 +611,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.gate.begin(Kind::Attributes);
         if self.writeback_cache {
             // What the kernel has not sent yet lies in holes as far as we know. It asks no more,
             // and calls everything data.
@@ -615,6 +640,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _turn = self.gate.begin(Kind::Write);
         let from = (ino!(reply, node_in), offset_in);
         let to = (ino!(reply, node_out), offset_out);
         answer!(reply, self.ops.copy(from, to, len), |n| reply.written(n as u32));

@@ -27,6 +27,7 @@ mod acl;
 mod adapter;
 mod convert;
 mod error;
+mod gate;
 mod mounts;
 mod nodes;
 mod ops;

@@ -1,7 +1,7 @@
 //! One mount from start to end.
 //!
 //! ```text
-//!   Mount::start   mount(2) or fusermount3 - INIT answered - workers, maintenance thread
+//!   Mount::start   mount(2) or fusermount3 - INIT answered - workers, maintenance, watch
 //!   Mount::poll    whether the kernel still has it
 //!   Mount::end     kernel's pages synced - unmounted, lazily if in use - workers gone -
 //!                  references dropped - Volume::unmount
@@ -23,6 +23,7 @@ use syncline_fs::{FsError, Volume};
 
 use crate::adapter::Adapter;
 use crate::error::{FuseError, Result};
+use crate::gate::Gate;
 use crate::options::FuseOptions;
 use crate::serve::Serve;
 use crate::status::{CountsOf, Status};
@@ -61,6 +62,8 @@ pub struct Mount {
     volume: Volume,
     serve: Arc<Serve>,
     session: Option<BackgroundSession>,
+    gate: Arc<Gate>,
+    watch: JoinHandle<()>,
     stop: Arc<AtomicBool>,
     maintenance: JoinHandle<()>,
 }
@@ -85,8 +88,11 @@ impl Mount {
         let image = image.to_string_lossy().into_owned();
         let status = Arc::new(Status::new(image.clone(), &options, Arc::clone(&clock), counts));
         let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
-        let adapter = Adapter::new(Arc::clone(&serve), options.writeback_cache);
-        let config = config(&options, image, volume.is_read_only());
+        let workers = workers(&options);
+        let gate = Gate::new(workers);
+        let adapter = Adapter::new(Arc::clone(&serve), Arc::clone(&gate), options.writeback_cache);
+        let mut config = config(&options, image, volume.is_read_only());
+        config.n_threads = Some(workers);
         let session = Session::new(adapter, dir, &config).map_err(|err| refused(dir, &err))?;
         let session = session.spawn().map_err(|err| refused(dir, &err))?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -95,8 +101,14 @@ impl Mount {
             .name("maintenance".into())
             .spawn(move || keeper.run())
             .map_err(|err| refused(dir, &err))?;
+        let watched = Arc::clone(&gate);
+        let watch = thread::Builder::new()
+            .name("watch".into())
+            .spawn(move || watched.watch())
+            .map_err(|err| refused(dir, &err))?;
         read_ahead(dir);
-        Ok(Mount { dir: dir.to_owned(), volume, serve, session: Some(session), stop, maintenance })
+        let (dir, session) = (dir.to_owned(), Some(session));
+        Ok(Mount { dir, volume, serve, session, gate, watch, stop, maintenance })
     }
 
     /// Whether the mount is gone: somebody unmounted it.
@@ -116,8 +128,10 @@ impl Mount {
         }
         self.stop.store(true, Ordering::Release);
         self.maintenance.thread().unpark();
-        // A maintenance thread that panicked has nothing more to do either.
+        self.gate.open();
+        // Threads that panicked have nothing more to do either.
         let _ = self.maintenance.join();
+        let _ = self.watch.join();
         self.serve.clear();
         let volume = self.volume.unmount();
         // Where files are still open fuser would unmount the directory again, by its name, which
@@ -146,11 +160,14 @@ fn config(options: &FuseOptions, image: String, read_only: bool) -> Config {
         config.mount_options.push(MountOption::NoAtime);
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let usual = (processors * 2).max(THREADS_MIN);
-    config.n_threads = Some(if options.threads == 0 { usual } else { options.threads });
     config.clone_fd = true;
     config
+}
+
+fn workers(options: &FuseOptions) -> usize {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let usual = (processors * 2).max(THREADS_MIN);
+    if options.threads == 0 { usual } else { options.threads }
 }
 
 fn refused(dir: &Path, err: &std::io::Error) -> FuseError {

@@ -34,10 +34,29 @@ impl Volume {
     /// # Errors
     /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
     pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.read_and(inode, offset, into, true)
+    }
+
+    /// As [`Volume::read`] for a caller with a cache of its own, which will not ask again soon:
+    /// what large reads bring from the device is not cached here, too.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_once(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.read_and(inode, offset, into, false)
+    }
+
+    fn read_and(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        into: &mut [u8],
+        keep: bool,
+    ) -> Result<usize> {
         self.0.check_regular(inode)?;
         let done = {
             let _shared = inode.rwsem.read();
-            self.0.read_shared(inode, offset, into)?
+            self.0.read_shared(inode, offset, into, keep)?
         };
         if !into.is_empty() {
             self.0.touch_atime(inode);
@@ -47,15 +66,22 @@ impl Volume {
 }
 
 impl Inner {
-    /// [`Volume::read`] without checks and access time, under `rwsem`.
-    fn read_shared(&self, inode: &Inode, offset: u64, into: &mut [u8]) -> Result<usize> {
+    /// [`Volume::read`] without checks and access time, under `rwsem`; `keep`: what is read from
+    /// the device is cached, however it is read.
+    fn read_shared(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        into: &mut [u8],
+        keep: bool,
+    ) -> Result<usize> {
         let size = inode.state.read().size;
         let len = size.saturating_sub(offset).min(into.len() as u64) as usize;
         let block_size = self.block_size() as u64;
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
-            if let Some(n) = self.read_through(inode, at, &mut into[done..len])? {
+            if let Some(n) = self.read_through(inode, at, &mut into[done..len], keep)? {
                 done += n;
                 continue;
             }
@@ -77,9 +103,15 @@ impl Inner {
     }
 
     /// Reads a run of blocks that are not cached from the device into the caller's memory and from
-    /// there into the cache: one copy less than through new pages. Returns the bytes; `None` if
-    /// the read is small, not at a block, or has something cached soon.
-    fn read_through(&self, inode: &Inode, at: u64, into: &mut [u8]) -> Result<Option<usize>> {
+    /// there, with `keep`, into the cache: one copy less than through new pages. Returns the bytes;
+    /// `None` if the read is small, not at a block, or has something cached soon.
+    fn read_through(
+        &self,
+        inode: &Inode,
+        at: u64,
+        into: &mut [u8],
+        keep: bool,
+    ) -> Result<Option<usize>> {
         let block_size = self.block_size();
         let whole = (into.len() / block_size).min(CHUNK_BLOCKS);
         if whole < THROUGH_BLOCKS_MIN || !at.is_multiple_of(block_size as u64) {
@@ -97,7 +129,9 @@ impl Inner {
             end
         };
         let blocks = (end - first) as usize;
-        self.make_room(blocks);
+        if keep {
+            self.make_room(blocks);
+        }
         let runs = self.map_range(inode, first, end)?;
         let into = &mut into[..blocks * block_size];
         let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);
@@ -116,6 +150,9 @@ impl Inner {
         let mut tree = inode.pages.lock();
         for run in runs.iter().filter(|run| run.holds_data()) {
             self.pages.read.fetch_add(run.len, Ordering::Relaxed);
+            if !keep {
+                continue;
+            }
             let from = (run.lblk - first) as usize * block_size;
             let bytes = &into[from..from + run.len as usize * block_size];
             for (lblk, page) in (run.lblk..).zip(bytes.chunks_exact(block_size)) {
