@@ -385,6 +385,31 @@ fn a_write_protected_device_is_mounted_read_only_or_not_at_all() {
     assert!(image.bytes() == before);
 }
 
+/// ENOSPC comes with the write that finds no room, not later, and only as long as there is none.
+#[test]
+fn a_full_mount_says_so_and_goes_on() {
+    if !require("a_full_mount_says_so_and_goes_on", &NEEDS) {
+        return;
+    }
+    for options in ["", "sync=ordered"] {
+        let mut m = Mounted::new(mkfs(&ImageSpec::with_size(32 << 20)), options);
+        let file = File::create(m.at("big")).unwrap();
+        let full = (0..64u64).find_map(|at| file.write_all_at(&[5; 1 << 20], at << 20).err());
+        assert_eq!(full.expect("the volume has 32 MiB").raw_os_error(), Some(28), "{options}");
+        file.sync_all().unwrap();
+        assert_eq!(errno(fs::write(m.at("more"), vec![1; 4 << 20])), 28);
+        fs::read_dir(&m.dir).unwrap().for_each(drop);
+        drop(file);
+        fs::remove_file(m.at("big")).unwrap();
+        fs::write(m.at("more"), [1; 1 << 16]).unwrap();
+        File::open(m.at("more")).unwrap().sync_all().unwrap();
+        m.unmount_clean();
+        m.mount(options);
+        assert!(fs::read(m.at("more")).unwrap() == [1; 1 << 16]);
+        m.unmount_clean();
+    }
+}
+
 #[test]
 fn a_signal_unmounts_cleanly_also_with_files_open() {
     if !require("a_signal_unmounts_cleanly_also_with_files_open", &NEEDS) {
