@@ -13,6 +13,8 @@
 #              modes, with kills; PROGRAMS names some of scripts/programs
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
+# make flashlite-lifetime  erases of a 3.3 GB download, default storage against FlashLite
+# make flashlite-bench  a FlashLite log against a plain file in DIR (default .), real time
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
@@ -46,6 +48,7 @@ XTASK := cargo run --quiet -p xtask --
 
 .PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
 .PHONY: mount-long programs oltp posix latency
+.PHONY: flashlite-lifetime flashlite-bench
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -97,6 +100,13 @@ oltp: cargo
 
 posix: cargo
 	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)
+
+flashlite-lifetime: cargo
+	SYNCLINE_FLASHLITE_LIFETIME_MIB=3379 cargo test -p syncline-flashlite --test it -- \
+		--nocapture lifetime::
+
+flashlite-bench: cargo
+	@DIR=$(abspath $(or $(DIR),.)) cargo bench --quiet -p syncline-flashlite --bench speed
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

@@ -9,7 +9,7 @@ use syncline_flashlite::{Log, Options, Storage};
 
 /// Keeps what is not zero; the data written to it is.
 #[derive(Default)]
-struct Forgetful(Mutex<(HashMap<u64, [u8; 32]>, u64)>);
+pub struct Forgetful(Mutex<(HashMap<u64, [u8; 32]>, u64)>);
 
 impl Storage for Forgetful {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
