@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use syncline_device::{
-    BlockDevice, DeviceError, Geometry, Kind, Op, Origin, Request, SECTOR_BYTES,
+    BlockDevice, DeviceError, Durability, Geometry, Kind, Op, Origin, Request, SECTOR_BYTES,
 };
 
 use crate::format::{LogId, PAGE_BYTES};
@@ -199,12 +199,15 @@ impl BlockDevice for Buffer {
         }
         let mut state = self.state.lock();
         state.requests += 1;
-        let mut durable = false;
+        let (mut durable, mut relaxed_too) = (false, false);
         let mut writes = false;
         for request in batch.iter_mut() {
             match &mut request.op {
                 Op::Read { into } => state.read(request.offset_bytes, into)?,
-                Op::Flush => durable = true,
+                Op::Flush => {
+                    durable = true;
+                    relaxed_too |= request.origin.durability == Durability::Relaxed;
+                }
                 Op::Write { fua, .. } => {
                     durable |= *fua;
                     writes = true;
@@ -216,7 +219,7 @@ impl BlockDevice for Buffer {
             return Ok(());
         }
         state.latched()?;
-        let result = state.change(batch, durable);
+        let result = state.change(batch, durable, relaxed_too);
         state.latch(result)
     }
 }
@@ -250,7 +253,12 @@ impl State {
     }
 
     /// The writes and discards of a batch, then the flush if one was asked for.
-    fn change(&mut self, batch: &[Request<'_>], durable: bool) -> Result<(), DeviceError> {
+    fn change(
+        &mut self,
+        batch: &[Request<'_>],
+        durable: bool,
+        relaxed_too: bool,
+    ) -> Result<(), DeviceError> {
         for request in batch {
             match &request.op {
                 Op::Write { from, .. } => {
@@ -261,7 +269,7 @@ impl State {
             }
         }
         if durable {
-            return self.flush();
+            return self.flush(relaxed_too);
         }
         if self.options.ram_bytes == 0 { self.write_out_strict() } else { self.evict() }
     }

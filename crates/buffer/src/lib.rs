@@ -17,6 +17,7 @@
 //! - A completed flush or FUA write: everything strict before it is durable, whatever is cut later.
 //!   What came with `Durability::Relaxed` may stay in RAM, for `relaxed_expire` at most between
 //!   ticks, and within `relaxed_bytes_max`.
+//! - A flush whose origin is relaxed covers relaxed data as well.
 //! - Before its flush a write may be lost or torn at sectors, as on any disk; a page that was
 //!   flushed once is never older than that flush.
 //! - After a failed write or flush below, every later write and flush fails ("latched"); reads go

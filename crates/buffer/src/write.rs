@@ -83,20 +83,17 @@ impl State {
         Ok(())
     }
 
-    /// FLUSH: everything strict that came before is durable when this returns.
-    pub(crate) fn flush(&mut self) -> Result<(), DeviceError> {
+    /// FLUSH: everything strict that came before, or everything, is durable when this returns.
+    pub(crate) fn flush(&mut self, relaxed_too: bool) -> Result<(), DeviceError> {
         self.status.flushes += 1;
-        let strict = self.strict();
-        if strict.is_empty() && !self.owed() {
+        let covered = self.ram.pages.iter().filter(|(_, page)| relaxed_too || !page.relaxed());
+        let covered: Vec<u64> = covered.map(|(&logical, _)| logical).collect();
+        if covered.is_empty() && !self.owed() {
             self.status.flushes_saved += 1;
             return Ok(());
         }
-        self.write_out(&strict, true)?;
+        self.write_out(&covered, true)?;
         self.settle()
-    }
-
-    fn strict(&self) -> Vec<u64> {
-        self.ram.pages.iter().filter(|(_, p)| !p.relaxed()).map(|(&logical, _)| logical).collect()
     }
 
     pub(crate) fn write_out_strict(&mut self) -> Result<(), DeviceError> {

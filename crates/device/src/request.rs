@@ -26,7 +26,8 @@ pub enum Kind {
 pub enum Durability {
     /// A flush makes it durable.
     Strict,
-    /// May stay volatile across flushes (chosen files only).
+    /// May stay volatile across flushes (chosen files only). A flush that is `Relaxed` itself
+    /// covers such data as well.
     Relaxed,
 }
 

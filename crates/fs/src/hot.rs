@@ -44,7 +44,7 @@ impl HotFiles {
             return Ok(HotFiles { patterns: Vec::new() });
         }
         let rules = KNOWN.iter().copied().chain(options.hot.iter().map(String::as_str));
-        Ok(HotFiles { patterns: rules.map(check_glob).collect::<Result<_>>()? })
+        Ok(HotFiles { patterns: rules.map(|rule| check_glob("hot", rule)).collect::<Result<_>>()? })
     }
 
     /// Whether a file of this name is hot.
@@ -71,12 +71,13 @@ impl HotFiles {
     }
 }
 
-/// Reads a rule of `hot=`: `*`, `?` and `[...]`, matched with the last part of a path.
+/// Reads a rule of the mount option `option`: `*`, `?` and `[...]`, matched with the last part of a
+/// path.
 ///
 /// # Errors
 /// [`FsError::Invalid`] for what is no glob or has a `/`.
-pub(crate) fn check_glob(rule: &str) -> Result<Pattern> {
-    let bad = |why: &str| FsError::invalid(format!("mount option `hot={rule}`: {why}"));
+pub(crate) fn check_glob(option: &str, rule: &str) -> Result<Pattern> {
+    let bad = |why: &str| FsError::invalid(format!("mount option `{option}={rule}`: {why}"));
     if rule.contains('/') {
         return Err(bad("a rule is for file names, not for paths; leave out the `/`"));
     }

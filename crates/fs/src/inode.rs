@@ -15,7 +15,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use syncline_jbd2::{Handle, Tid};
@@ -50,6 +50,8 @@ pub struct Inode {
     pub(crate) may_have_window: AtomicBool,
     /// Updated often: its blocks belong into a hot zone (`crate::hot`).
     hot: AtomicBool,
+    /// What is known about its durability; see `relaxed.rs`.
+    pub(crate) durability: AtomicU8,
 }
 
 /// The changeable part of an inode.
@@ -100,6 +102,7 @@ impl Inode {
             refs: AtomicU32::new(0),
             may_have_window: AtomicBool::new(false),
             hot: AtomicBool::new(false),
+            durability: AtomicU8::new(0),
         }
     }
 
@@ -136,6 +139,10 @@ impl InodeRef {
 
     pub(crate) fn arc(&self) -> &Arc<Inode> {
         &self.inode
+    }
+
+    pub(crate) fn volume(&self) -> &Arc<Inner> {
+        &self.vol
     }
 }
 

@@ -33,6 +33,7 @@ mod options;
 mod orphan;
 mod pagecache;
 mod path;
+mod relaxed;
 mod seek;
 mod sweep;
 mod symlink;

@@ -31,6 +31,7 @@ use crate::inode::InodeRef;
 use crate::options::{MountOptions, SyncMode};
 use crate::orphan::Orphans;
 use crate::pagecache::{BUFFER_SHARE, INODE_SHARE, NAME_SHARE, PageCache};
+use crate::relaxed::RelaxedFiles;
 use crate::volume::{AbortHost, Inner, Latch, Volume};
 
 /// Runs of blocks that a journal inode may consist of, at most.
@@ -172,6 +173,7 @@ fn build(
         csum_seed: sb.csum_seed(),
         balloc: Balloc::new(&geo, &sb, (&[], None), &options),
         hot: HotFiles::new(&options)?,
+        relaxed: RelaxedFiles::new(&options)?,
         ialloc: Ialloc::new(geo.group_count, 0, 0, seed),
         pages: PageCache::new(&options, geo.block_size)?,
         icache: Icache::new(options.cache_bytes / INODE_SHARE),

@@ -86,6 +86,9 @@ pub struct MountOptions {
     /// Delayed data of a file that is renamed over another, or that was cut to nothing and written
     /// again, is not left to the periodic write-back (`noauto_da_alloc` turns it off).
     pub auto_da_alloc: bool,
+    /// Names of files that need not survive a power cut (`relaxed=GLOB`, repeatable): fsync of them
+    /// returns at once, and their data may stay in a write buffer (informed-storage paper, 6.6).
+    pub relaxed: Vec<String>,
 }
 
 impl Default for MountOptions {
@@ -113,6 +116,7 @@ impl Default for MountOptions {
             hot_zone_size_bytes: 64 << 20,
             hot: Vec::new(),
             auto_da_alloc: true,
+            relaxed: Vec::new(),
         }
     }
 }
@@ -146,6 +150,7 @@ const NAMES: &[&str] = &[
     "hot",
     "auto_da_alloc",
     "noauto_da_alloc",
+    "relaxed",
     "data",
     "writeback_preset",
 ];
@@ -208,8 +213,12 @@ impl MountOptions {
             ("policy", Some(value)) => self.policy = value.to_owned(),
             ("hot_zone_size", Some(value)) => self.hot_zone_size_bytes = size(item, value)?,
             ("hot", Some(value)) => {
-                crate::hot::check_glob(value)?;
+                crate::hot::check_glob("hot", value)?;
                 self.hot.push(value.to_owned());
+            }
+            ("relaxed", Some(value)) => {
+                crate::hot::check_glob("relaxed", value)?;
+                self.relaxed.push(value.to_owned());
             }
             ("cache", Some(value)) => self.cache_bytes = size(item, value)?,
             ("commit", Some(value)) => self.commit_s = number(item, value, 1, 900)?,

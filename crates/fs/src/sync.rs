@@ -43,7 +43,7 @@ impl Volume {
     /// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks
     /// for delayed data cannot be had.
     pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
-        self.0.fsync_range(inode, 0, u64::MAX, datasync)
+        self.0.fsync_file(inode, 0, u64::MAX, datasync)
     }
 
     /// Makes everything on the volume durable.
@@ -214,6 +214,7 @@ impl Inner {
         self.write_back_all(true)?;
         self.write_lazy_times()?;
         self.commit_or_flush(journal.newest_tid(), Kind::Other)?;
+        self.flush_relaxed()?;
         // `sync_blockdev`: what is committed goes to its place, without a flush.
         Ok(journal.write_back()?)
     }

@@ -43,6 +43,7 @@ use crate::icache::Icache;
 use crate::options::{MountOptions, OnError};
 use crate::orphan::Orphans;
 use crate::pagecache::PageCache;
+use crate::relaxed::RelaxedFiles;
 use crate::sweep::Sweep;
 use crate::time::{self, Timestamp};
 
@@ -65,6 +66,7 @@ pub(crate) struct Inner {
     pub(crate) journal: OnceLock<Arc<Journal>>,
     pub(crate) balloc: Balloc,
     pub(crate) hot: HotFiles,
+    pub(crate) relaxed: RelaxedFiles,
     pub(crate) ialloc: Ialloc,
     pub(crate) pages: PageCache,
     pub(crate) icache: Icache,

@@ -292,13 +292,14 @@ impl Inner {
         sync: bool,
         fates: &[Fate],
     ) -> Result<()> {
-        let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, sync);
+        let strict = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, sync);
         let (mut plug, mut count) = (Plug::new(), 0);
         let mut pages = batch;
         for segment in segments {
             let (these, rest) = pages.split_at((segment.len as usize).min(pages.len()));
             let first = batch.len() - pages.len();
             pages = rest;
+            let origin = Origin { durability: self.durability_of(inode, segment), ..strict };
             // Pages of a segment are consecutive blocks.
             let written = |index: usize| fates.get(index).is_none_or(|f| *f == Fate::Write);
             let index = |page: &Outgoing| first + (page.lblk - segment.lblk) as usize;

@@ -212,6 +212,9 @@ fn relaxed_data_stays_within_its_limits() {
     assert_eq!(run.buffer.status().relaxed_pages, 0, "30 s after it came");
     run.buffer = config.open(&run.device, HOME).unwrap();
     run.check(0, SECTORS);
+    run.write(8, &[8], 0, false, RELAXED);
+    run.buffer.flush(RELAXED).unwrap();
+    assert_eq!(run.buffer.status().relaxed_pages, 0, "a relaxed flush covers it");
     for at in 0..150 {
         run.write(at * 8, &[8], 0, false, RELAXED);
     }

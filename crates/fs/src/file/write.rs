@@ -67,7 +67,7 @@ impl Volume {
         datasync: bool,
     ) -> Result<usize> {
         let done = self.write(inode, offset, data)?;
-        self.0.fsync_range(inode, offset, done as u64, datasync)?;
+        self.0.fsync_file(inode, offset, done as u64, datasync)?;
         Ok(done)
     }
 }

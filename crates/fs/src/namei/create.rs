@@ -120,7 +120,9 @@ impl Volume {
     ) -> Result<InodeRef> {
         namei::check_name(name)?;
         self.0.check_writable()?;
-        self.0.retry_when_full(|| self.make_once(dir, name, kind, create, &fill))
+        let inode = self.0.retry_when_full(|| self.make_once(dir, name, kind, create, &fill))?;
+        self.inherit_durability(dir, &inode, name);
+        Ok(inode)
     }
 
     fn make_once(

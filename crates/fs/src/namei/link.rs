@@ -35,7 +35,7 @@ impl Volume {
         namei::check_may_lose_name(inode)?;
         namei::check_may_add(dir)?;
         vol.dcache.forget(dir.ino, name);
-        vol.hot.note_name(inode, name);
+        vol.note_name(inode, name);
         let mut h = vol.start(INSERT_CREDITS + 1)?;
         h.keep_order();
         let file_type = {

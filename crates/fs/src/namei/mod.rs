@@ -76,7 +76,7 @@ impl Volume {
             Some(Known::Inode(ino)) => {
                 // Should that fail, the entry on disk says what is wrong.
                 if let Ok(inode) = vol.iget(ino) {
-                    vol.hot.note_name(&inode, name);
+                    vol.note_name(&inode, name);
                     return Ok(inode);
                 }
             }
@@ -85,7 +85,7 @@ impl Volume {
         match vol.probe(dir, name)? {
             Probe::Found(found) => {
                 let inode = vol.iget_entry(dir, &found)?;
-                vol.hot.note_name(&inode, name);
+                vol.note_name(&inode, name);
                 if !is_dot(name) {
                     vol.dcache.put(dir.ino, name, Known::Inode(found.ino));
                 }

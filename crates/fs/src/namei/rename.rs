@@ -254,7 +254,7 @@ impl Inner {
     ) -> Result<()> {
         let source = &parties.source;
         let source_type = type_of(source);
-        self.hot.note_name(source, to.name);
+        self.note_name(source, to.name);
         let moves_dir = source_type == file_type::DIR;
         let gains = moves_dir && across && parties.target.is_none();
         {

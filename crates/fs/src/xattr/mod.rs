@@ -28,6 +28,7 @@ use syncline_ondisk::xattr::{self as disk, Entries, Place};
 
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, InodeRef, InodeState};
+use crate::relaxed::check_durability;
 use crate::volume::{Inner, Volume};
 use acl::Acl;
 use place::Attrs;
@@ -138,8 +139,11 @@ impl Volume {
             return Err(FsError::ArgumentTooBig);
         }
         let (index, rest) = split(name)?;
+        check_durability(name, value)?;
         if !is_acl(index) {
-            return self.0.change_xattr(inode, (index, rest), Some(value), flags, None);
+            let done = self.0.change_xattr(inode, (index, rest), Some(value), flags, None);
+            self.0.note_attribute(inode, name);
+            return done;
         }
         let acl = Acl::from_xattr(value)?;
         if index == INDEX_ACL_DEFAULT {
@@ -163,7 +167,9 @@ impl Volume {
         let (index, rest) = split(name)?;
         // Linux removes an ACL that is not there without complaint.
         let flags = if is_acl(index) { XattrFlags::Any } else { XattrFlags::Replace };
-        self.0.change_xattr(inode, (index, rest), None, flags, None)
+        let done = self.0.change_xattr(inode, (index, rest), None, flags, None);
+        self.0.note_attribute(inode, name);
+        done
     }
 }
 

@@ -1,0 +1,368 @@
+//! Relaxed files: what their fsync costs, what becomes strict, and power cuts through the write
+//! buffer with strict and relaxed files mixed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use syncline_buffer::{Buffer, BufferOptions, LogArea};
+use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
+use syncline_device::{
+    BlockDevice, Durability, Kind, MemoryDevice, OffsetDevice, RecordingDevice, TraceOp,
+    VirtualClock,
+};
+use syncline_fs::{Create, InodeRef, MountOptions, Volume, XattrFlags};
+use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
+
+const HOME: u64 = 16 << 20;
+const LOG: u64 = 130 * 4096;
+const ATTRIBUTE: &[u8] = b"user.syncline.durability";
+
+fn image() -> MemoryDevice {
+    let spec = ImageSpec { journal_size_mib: Some(4), ..ImageSpec::with_size(HOME) };
+    MemoryDevice::load(mkfs(&spec).path()).unwrap()
+}
+
+fn mount(device: Arc<dyn BlockDevice>, list: &str) -> Volume {
+    let options = MountOptions::parse(list).unwrap();
+    Volume::mount(device, Arc::new(VirtualClock::default()), options).unwrap()
+}
+
+fn create(vol: &Volume, name: &str) -> InodeRef {
+    vol.create(&vol.root().unwrap(), name.as_bytes(), &Create::default()).unwrap()
+}
+
+/// The durability of every data write so far.
+fn data_writes(device: &RecordingDevice<MemoryDevice>) -> Vec<Durability> {
+    let is_data = |kind| matches!(kind, Kind::Data { .. });
+    let events = device.take_events();
+    let writes = events.iter().filter(|e| matches!(e.op, TraceOp::Write));
+    writes.filter(|e| is_data(e.origin.kind)).map(|e| e.origin.durability).collect()
+}
+
+#[test]
+fn fsync_of_a_relaxed_file_is_nothing_and_only_overwrites_go_down_relaxed() {
+    let test = "fsync_of_a_relaxed_file_is_nothing_and_only_overwrites_go_down_relaxed";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    for mode in ["ordered", "eager"] {
+        let clock = Arc::new(VirtualClock::default());
+        let device = Arc::new(RecordingDevice::with_events(image(), clock, 10_000));
+        let vol = mount(device.clone(), &format!("sync={mode},relaxed=*.cache,relaxed=tmp-?"));
+        let files = ["a.cache", "tmp-1", "a.db"].map(|name| create(&vol, name));
+        let before = device.counts();
+        for file in &files[..2] {
+            vol.write(file, 0, &[1; 20_000]).unwrap();
+            vol.fsync(file, false).unwrap();
+            vol.fsync(file, true).unwrap();
+        }
+        let after = device.counts();
+        assert_eq!(
+            (after.write_requests(), after.flushes()),
+            (before.write_requests(), before.flushes())
+        );
+        vol.write(&files[2], 0, &[1; 20_000]).unwrap();
+        vol.fsync(&files[2], false).unwrap();
+        assert!(device.counts().flushes() > before.flushes(), "others are strict");
+        vol.syncfs().unwrap();
+        device.take_events();
+        vol.write(&files[0], 0, &[2; 8192]).unwrap();
+        vol.write(&files[0], 20_480, &[2; 8192]).unwrap();
+        vol.writeback_range(&files[0], 0, u64::MAX).unwrap();
+        let expected = match mode {
+            "ordered" => vec![Durability::Relaxed, Durability::Strict],
+            _ => vec![Durability::Strict; 1],
+        };
+        let found = data_writes(&device);
+        let kinds = |list: &[Durability]| list.contains(&Durability::Relaxed);
+        assert_eq!(kinds(&found), kinds(&expected), "{mode}: {found:?}");
+        assert!(found.contains(&Durability::Strict), "new blocks are strict: {found:?}");
+        drop(files);
+        vol.unmount().unwrap();
+    }
+}
+
+#[test]
+fn the_attribute_goes_before_names_and_is_inherited() {
+    if !require("the_attribute_goes_before_names_and_is_inherited", &[Need::E2fsck]) {
+        return;
+    }
+    let device = Arc::new(RecordingDevice::new(image()));
+    let vol = mount(device.clone(), "relaxed=*.cache");
+    let root = vol.root().unwrap();
+    let set =
+        |inode: &InodeRef, value: &[u8]| vol.setxattr(inode, ATTRIBUTE, value, XattrFlags::Any);
+    let is_relaxed = |inode: &InodeRef| {
+        vol.write(inode, 0, b"x").unwrap();
+        let before = device.counts().write_requests();
+        vol.fsync(inode, false).unwrap();
+        device.counts().write_requests() == before
+    };
+    let (cache, data) = (create(&vol, "a.cache"), create(&vol, "data"));
+    assert!(is_relaxed(&cache) && !is_relaxed(&data));
+    set(&cache, b"strict").unwrap();
+    set(&data, b"relaxed").unwrap();
+    assert!(!is_relaxed(&cache) && is_relaxed(&data));
+    assert!(set(&data, b"maybe").is_err());
+    assert!(is_relaxed(&data));
+    vol.removexattr(&data, ATTRIBUTE).unwrap();
+    assert!(!is_relaxed(&data));
+    let dir = vol.mkdir(&root, b"dir", &Create { mode: 0o755, ..Create::default() }).unwrap();
+    set(&dir, b"relaxed").unwrap();
+    let inside = vol.create(&dir, b"inside", &Create::default()).unwrap();
+    assert!(is_relaxed(&inside));
+    assert_eq!(vol.getxattr(&inside, ATTRIBUTE).unwrap(), b"relaxed");
+    // A hard link under a strict name makes it strict.
+    let other = create(&vol, "b.cache");
+    assert!(is_relaxed(&other));
+    vol.link(&other, &root, b"important").unwrap();
+    assert!(!is_relaxed(&other));
+}
+
+fn home(device: &Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    Arc::new(OffsetDevice::new(device.clone(), 0, HOME).unwrap())
+}
+
+fn area(device: &Arc<dyn BlockDevice>) -> LogArea {
+    let log = OffsetDevice::new(device.clone(), HOME, LOG).unwrap();
+    LogArea { device: Arc::new(log), same_medium: true }
+}
+
+fn buffered(device: &Arc<dyn BlockDevice>) -> Buffer {
+    let options = BufferOptions {
+        ram_bytes: 1 << 20,
+        relaxed_bytes_max: 1 << 19,
+        threshold_bytes: 16 << 10,
+        ..BufferOptions::default()
+    };
+    Buffer::open(home(device), Some(area(device)), options).unwrap()
+}
+
+/// An image with an empty log behind it.
+fn with_log() -> MemoryDevice {
+    let (base, whole) = (image(), MemoryDevice::new(HOME + LOG));
+    let mut bytes = vec![0; HOME as usize];
+    base.read_at(0, &mut bytes).unwrap();
+    whole.write_at(0, &bytes).unwrap();
+    let whole = Arc::new(whole);
+    let device: Arc<dyn BlockDevice> = whole.clone();
+    Buffer::create_log(&area(&device), HOME, [7; 16], false).unwrap();
+    whole.snapshot()
+}
+
+const SECTORS: u64 = 160;
+
+/// File, sector of it, version.
+fn signed(file: u64, sector: u64, version: u64) -> [u8; 512] {
+    let mut bytes = [0; 512];
+    for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
+        let value = [file + 1, sector, version][index % 3];
+        word.copy_from_slice(&value.to_le_bytes());
+    }
+    bytes
+}
+
+/// What a file had when it was synced last before a mark: versions of its sectors.
+type Synced = BTreeMap<u64, Vec<u64>>;
+
+struct Files {
+    vol: Volume,
+    device: Arc<CrashDevice>,
+    open: Vec<InodeRef>,
+    now: Vec<Vec<u64>>,
+    synced: Synced,
+    marks: Vec<Synced>,
+    version: u64,
+}
+
+impl Files {
+    fn write(&mut self, file: usize, at: u64, sectors: u64) {
+        self.version += 1;
+        let range = at..(at + sectors).min(SECTORS);
+        let bytes: Vec<u8> =
+            range.clone().flat_map(|sector| signed(file as u64, sector, self.version)).collect();
+        self.vol.write(&self.open[file], at * 512, &bytes).unwrap();
+        let now = &mut self.now[file];
+        now.resize(now.len().max(range.end as usize), 0);
+        range.for_each(|sector| now[sector as usize] = self.version);
+    }
+
+    fn sync(&mut self, file: usize) {
+        self.vol.fsync(&self.open[file], false).unwrap();
+        if file % 2 == 0 {
+            self.synced.insert(file as u64, self.now[file].clone());
+            self.device.mark(self.marks.len() as u64);
+            self.marks.push(self.synced.clone());
+        }
+    }
+}
+
+/// Even files are strict, odd ones relaxed; they share directory, inode table block and bitmaps.
+fn name(file: usize) -> String {
+    format!("{file}.{}", if file % 2 == 0 { "db" } else { "cache" })
+}
+
+fn workload(mode: &str) -> (Explorer, Vec<Synced>) {
+    let device = Arc::new(CrashDevice::new(&with_log(), CrashOptions::default()));
+    let below: Arc<dyn BlockDevice> = device.clone();
+    let buffer = Arc::new(buffered(&below));
+    let vol = mount(buffer.clone(), &format!("sync={mode},relaxed=*.cache"));
+    let open = (0..6).map(|file| create(&vol, &name(file))).collect();
+    let now = vec![Vec::new(); 6];
+    let mut files = Files {
+        vol,
+        device: device.clone(),
+        open,
+        now,
+        synced: Synced::new(),
+        marks: Vec::new(),
+        version: 0,
+    };
+    let mut rng = ChaCha8Rng::seed_from_u64(5);
+    for round in 0..90 {
+        let file = rng.random_range(0..6);
+        files.write(file, rng.random_range(0..SECTORS), rng.random_range(1..24));
+        match rng.random_range(0..8) {
+            0..5 => files.sync(file),
+            5 => drop(files.vol.writeback_range(&files.open[file], 0, u64::MAX).unwrap()),
+            6 => {
+                // Made again: blocks change their owner.
+                let root = files.vol.root().unwrap();
+                files.vol.unlink(&root, name(file).as_bytes()).unwrap();
+                files.synced.remove(&(file as u64));
+                files.device.mark(files.marks.len() as u64);
+                files.marks.push(files.synced.clone());
+                files.open[file] = create(&files.vol, &name(file));
+                files.now[file].clear();
+            }
+            _ => {
+                let now = std::time::Duration::from_secs(round * 10);
+                files.vol.tick(now.as_nanos() as u64).unwrap();
+                buffer.tick(now).unwrap();
+            }
+        }
+    }
+    let status = buffer.status();
+    assert!(status.logged_pages > 20 && status.home_bytes > 0, "{status:?}");
+    for inode in files.open {
+        // A machine that stops does not close its files.
+        std::mem::forget(inode);
+    }
+    (Explorer::new(device.log()), files.marks)
+}
+
+fn judge_file(vol: &Volume, file: usize, synced: Option<&Vec<u64>>) -> Result<(), String> {
+    let root = vol.root().unwrap();
+    let inode = match vol.lookup(&root, name(file).as_bytes()) {
+        Ok(inode) => inode,
+        Err(_) if synced.is_none() => return Ok(()),
+        Err(error) => return Err(format!("{}: {error}", name(file))),
+    };
+    let mut bytes = vec![0; SECTORS as usize * 512];
+    let len = vol.read(&inode, 0, &mut bytes).map_err(|e| e.to_string())?;
+    let lowest = synced.map_or(&[][..], |list| list);
+    if len < lowest.len() * 512 {
+        return Err(format!(
+            "{} has {len} bytes, {} sectors were synced",
+            name(file),
+            lowest.len()
+        ));
+    }
+    for (sector, piece) in (0..).zip(bytes[..len].chunks_exact(512)) {
+        let low = lowest.get(sector as usize).copied().unwrap_or(0);
+        let version = u64::from_le_bytes(piece[16..24].try_into().unwrap());
+        let own = piece == signed(file as u64, sector, version);
+        let zero = piece.iter().all(|&byte| byte == 0) && low == 0;
+        if !zero && (!own || version < low) {
+            let what = if own { "too old" } else { "not its own" };
+            return Err(format!("{} sector {sector}: {what}, {version} < {low}", name(file)));
+        }
+    }
+    Ok(())
+}
+
+fn judge(image: &MemoryDevice, synced: &Synced, file: &TempImage) -> Result<(), String> {
+    let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
+    buffered(&device).drain().map_err(|e| e.to_string())?;
+    let mut bytes = vec![0; HOME as usize];
+    home(&device)
+        .read(0, &mut bytes, syncline_device::Origin::new(Kind::Other, true))
+        .map_err(|e| e.to_string())?;
+    std::fs::write(file.path(), &bytes).map_err(|e| e.to_string())?;
+    e2fsck_preen(file.path())?;
+    e2fsck_clean(file.path())?;
+    let vol = mount(Arc::new(MemoryDevice::load(file.path()).unwrap()), "ro");
+    (0..6).try_for_each(|file| judge_file(&vol, file, synced.get(&(file as u64))))
+}
+
+#[test]
+fn strict_and_relaxed_files_through_a_write_buffer() {
+    if !require("strict_and_relaxed_files_through_a_write_buffer", &[Need::E2fsck]) {
+        return;
+    }
+    let states = std::env::var("SYNCLINE_CRASH_STATES").ok().and_then(|n| n.trim().parse().ok());
+    let only = std::env::var("SYNCLINE_CRASH_STATE").ok();
+    let only = only.map(|id| id.parse().expect("an id from a failure report"));
+    for mode in ["ordered", "eager"] {
+        let (explorer, marks) = workload(mode);
+        let file = TempImage::zeroed(HOME);
+        let budget = Budget::new(states.unwrap_or(100), 2).with_only(only.clone());
+        let command = "cargo test -p syncline-fs --test relaxed strict_and_relaxed";
+        let summary = run(&explorer, &budget, command, |state| {
+            let none = Synced::new();
+            let synced = state.marks().last().map_or(&none, |&mark| &marks[mark as usize]);
+            judge(&state.image, synced, &file)
+        });
+        println!("{mode}: {summary}");
+        if let Err(text) = summary.into_result() {
+            panic!("sync={mode}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_becomes_strict_is_durable_with_its_next_fsync() {
+    let test = "a_file_that_becomes_strict_is_durable_with_its_next_fsync";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let base = with_log();
+    for way in ["rename", "attribute", "syncfs"] {
+        let device = Arc::new(CrashDevice::new(&base, CrashOptions::default()));
+        let below: Arc<dyn BlockDevice> = device.clone();
+        let buffer = Arc::new(buffered(&below));
+        let vol = mount(buffer.clone(), "sync=ordered,relaxed=*.cache");
+        let (root, inode) = (vol.root().unwrap(), create(&vol, "x.cache"));
+        vol.write(&inode, 0, &[1; 8192]).unwrap();
+        vol.syncfs().unwrap();
+        vol.write(&inode, 0, &[2; 8192]).unwrap();
+        vol.writeback_range(&inode, 0, u64::MAX).unwrap();
+        vol.fsync(&inode, false).unwrap();
+        assert_eq!(buffer.status().relaxed_pages, 2, "{way}: it waits in RAM");
+        match way {
+            "rename" => {
+                let flags = syncline_fs::RenameFlags::NONE;
+                vol.rename(&root, b"x.cache", &root, b"x.db", flags).unwrap();
+                vol.fsync(&inode, false).unwrap();
+            }
+            "attribute" => {
+                vol.setxattr(&inode, ATTRIBUTE, b"strict", XattrFlags::Any).unwrap();
+                vol.fsync(&inode, false).unwrap();
+            }
+            _ => vol.syncfs().unwrap(),
+        }
+        assert_eq!(buffer.status().relaxed_pages, 0, "{way}");
+        std::mem::forget(inode);
+        // The last state of the log: everything that a cut now leaves at least.
+        let image = Arc::new(device.live_image());
+        let after: Arc<dyn BlockDevice> = image;
+        let vol = mount(Arc::new(buffered(&after)), "sync=ordered");
+        let name: &[u8] = if way == "rename" { b"x.db" } else { b"x.cache" };
+        let inode = vol.lookup(&vol.root().unwrap(), name).unwrap();
+        let mut bytes = [0; 8192];
+        vol.read(&inode, 0, &mut bytes).unwrap();
+        assert!(bytes == [2; 8192], "{way}");
+    }
+}
