@@ -17,6 +17,7 @@ mod image;
 mod interrupt;
 mod place;
 mod progress;
+mod served;
 
 use std::process::ExitCode;
 
@@ -64,6 +65,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Umount(args) => cmd::umount::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
+        Command::Buffer(args) => cmd::buffer::run(&args.command),
         Command::Flash(args) => cmd::flash::run(&args.command),
         Command::Flashlite(args) => cmd::flashlite::run(&args.command),
         Command::Record(args) => cmd::record::run(&args),

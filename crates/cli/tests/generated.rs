@@ -4,8 +4,9 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "bench",
+    "buffer",
     "cat",
     "check",
     "completions",

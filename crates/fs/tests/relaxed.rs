@@ -191,7 +191,7 @@ impl Files {
 
     fn sync(&mut self, file: usize) {
         self.vol.fsync(&self.open[file], false).unwrap();
-        if file % 2 == 0 {
+        if file.is_multiple_of(2) {
             self.synced.insert(file as u64, self.now[file].clone());
             self.device.mark(self.marks.len() as u64);
             self.marks.push(self.synced.clone());
@@ -201,7 +201,7 @@ impl Files {
 
 /// Even files are strict, odd ones relaxed; they share directory, inode table block and bitmaps.
 fn name(file: usize) -> String {
-    format!("{file}.{}", if file % 2 == 0 { "db" } else { "cache" })
+    format!("{file}.{}", if file.is_multiple_of(2) { "db" } else { "cache" })
 }
 
 fn workload(mode: &str) -> (Explorer, Vec<Synced>) {

@@ -2,28 +2,24 @@
 
 use std::io;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
 use syncline_device::{
     BlockDevice, FileDevice, FileOptions, MemoryDevice, RecordingDevice, WallClock,
 };
-use syncline_export::{Control, Export, Served};
+use syncline_export::{Control, Export};
 use syncline_nand::{NandDevice, Profile};
 
 use crate::args::{FlashCommand, FlashDir, FlashServe};
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::{complain, daemon, interrupt};
+use crate::{daemon, served};
 
 /// Name of the device's file.
 const FLASH: &str = "flash";
 /// Seed of preconditioning.
 const SEED: u64 = 1;
-/// How often a server looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs one of the commands.
 pub(crate) fn run(command: &FlashCommand) -> Result<()> {
@@ -67,15 +63,10 @@ fn serve(args: &FlashServe) -> Result<()> {
     let device = device(args)?;
     let failed = |err: &dyn std::fmt::Display| Failure::Failed(err.to_string());
     let served = export(device).serve(&args.dir).map_err(|err| failed(&err))?;
-    let node = match args.attach.then(|| attach(&args.dir)).transpose() {
-        Ok(node) => node,
-        Err(failure) => {
-            served.unmount().map_err(|err| failed(&err))?;
-            return Err(failure);
-        }
-    };
+    let file = args.dir.join(FLASH);
+    let (served, node) = served::attached(served, args.attach.then_some(&*file))?;
     daemon::ready(node.as_deref().unwrap_or(""))?;
-    stay(served, node.as_deref())
+    served::stay(served, node.as_deref(), || true)
 }
 
 /// The device: contents in memory or a file, times of the profile, power that can be cut.
@@ -127,41 +118,4 @@ fn document(nand: &NandDevice, counting: &RecordingDevice<Arc<NandDevice>>) -> S
         "nand_erases": flash.erases,
     });
     format!("{document:#}\n")
-}
-
-/// Attaches a loop device without a cache of its own.
-fn attach(dir: &Path) -> Result<String> {
-    let file = dir.join(FLASH);
-    let done = Command::new("losetup")
-        .args(["--find", "--show", "--direct-io=on"])
-        .arg(&file)
-        .output()
-        .map_err(|err| Failure::Failed(format!("losetup: {err}; install the package mount")))?;
-    if done.status.success() {
-        return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
-    }
-    let why = String::from_utf8_lossy(&done.stderr);
-    Err(Failure::Failed(format!(
-        "no loop device: {}; it needs root and free loop devices, or leave out --attach",
-        why.trim()
-    )))
-}
-
-fn detach(node: &str) -> bool {
-    Command::new("losetup").args(["-d", node]).status().is_ok_and(|status| status.success())
-}
-
-/// Serves until the directory is unmounted or a signal asks.
-fn stay(served: Served, node: Option<&str>) -> Result<()> {
-    let failed = |err: syncline_export::ExportError| Failure::Failed(err.to_string());
-    while !served.finished() && !interrupt::asked() {
-        std::thread::sleep(LOOK);
-    }
-    if served.finished() {
-        return served.wait().map_err(failed);
-    }
-    if let Some(node) = node.filter(|node| !detach(node)) {
-        complain(&format!("{node} is still attached; detach it with `losetup -d {node}`"));
-    }
-    served.unmount().map_err(failed)
 }

@@ -1,6 +1,7 @@
 //! The commands, one a file. Each has `run`, which gets its arguments and prints.
 
 pub(crate) mod bench;
+pub(crate) mod buffer;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod cp;

@@ -1,0 +1,269 @@
+//! `buffer`: the write buffer under any file system, as a file or loop device.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
+use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
+use syncline_export::{Control, Export};
+
+use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
+use crate::error::{Failure, Result};
+use crate::format::Out;
+use crate::{complain, daemon, interrupt, served};
+
+/// Names of the files in the directory.
+const DEVICE: &str = "device";
+const STATUS: &str = "status";
+const CONTROL: &str = "control";
+/// How often `detach` looks whether the server has ended.
+const LOOK: Duration = Duration::from_millis(20);
+/// Work of one visit while the device is idle.
+const TICKS_MAX: u32 = 64;
+
+/// Runs one of the commands.
+pub(crate) fn run(command: &BufferCommand) -> Result<()> {
+    match command {
+        BufferCommand::Attach(args) => attach(args),
+        BufferCommand::Detach(args) => detach(args),
+        BufferCommand::Status(args) => status(args),
+    }
+}
+
+fn attach(args: &BufferAttach) -> Result<()> {
+    if !args.foreground && !daemon::is_child() {
+        let said = daemon::start()?;
+        let mut out = Out::new();
+        if !said.is_empty() {
+            out.text(format!("{said}\n"))?;
+        }
+        return out.flush();
+    }
+    let buffer = Arc::new(open(args)?);
+    let leave = Arc::new(AtomicBool::new(false));
+    let file = args.dir.join(DEVICE);
+    let export = export(Arc::clone(&buffer), args, Arc::clone(&leave));
+    let served = export.serve(&args.dir).map_err(|err| Failure::Failed(err.to_string()))?;
+    let (served, node) = served::attached(served, args.attach.then_some(&*file))?;
+    daemon::ready(node.as_deref().unwrap_or(""))?;
+    let clock = WallClock::new();
+    let mut said = false;
+    served::stay(served, node.as_deref(), || {
+        for _ in 0..TICKS_MAX {
+            match buffer.tick(Duration::from_nanos(clock.now_ns())) {
+                Ok(true) if !interrupt::asked() => {}
+                Ok(_) => break,
+                Err(error) => {
+                    if !said {
+                        complain(&error.to_string());
+                    }
+                    said = true;
+                    break;
+                }
+            }
+        }
+        !leave.load(Ordering::Relaxed)
+    })?;
+    buffer.drain().map_err(Failure::from)
+}
+
+/// The log's bytes are random where two logs could be taken for each other.
+fn new_id() -> Result<LogId> {
+    let mut id = LogId::default();
+    let path = Path::new("/dev/urandom");
+    std::fs::File::open(path)
+        .and_then(|mut file| file.read_exact(&mut id))
+        .map_err(|err| Failure::host(path, &err))?;
+    Ok(id)
+}
+
+fn open(args: &BufferAttach) -> Result<Buffer> {
+    let home: Arc<dyn BlockDevice> =
+        Arc::new(FileDevice::open(&args.device, FileOptions::default())?);
+    let made = args.create && !args.log.exists();
+    if made {
+        std::fs::File::create_new(&args.log)
+            .and_then(|file| file.set_len(args.log_size))
+            .map_err(|err| Failure::host(&args.log, &err))?;
+    }
+    let buffer = open_log(args, home);
+    if made && buffer.is_err() {
+        // Nothing half-made stays; the first error is the one to report.
+        let _ = std::fs::remove_file(&args.log);
+    }
+    buffer
+}
+
+fn open_log(args: &BufferAttach, home: Arc<dyn BlockDevice>) -> Result<Buffer> {
+    let log: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(&args.log, FileOptions::default())?);
+    let area = LogArea { device: log, same_medium: false };
+    if args.create {
+        Buffer::create_log(&area, home.geometry().size_bytes, new_id()?, args.force)
+            .map_err(|err| failure(args, err))?;
+    }
+    let defaults = BufferOptions::default();
+    let options = BufferOptions {
+        ram_bytes: args.ram,
+        relaxed_bytes_max: defaults.relaxed_bytes_max.min(args.ram),
+        ..defaults
+    };
+    Buffer::open(home, Some(area), options).map_err(|err| failure(args, err))
+}
+
+/// With the options that are the next step.
+fn failure(args: &BufferAttach, error: BufferError) -> Failure {
+    let failure = match error {
+        BufferError::Device(error) => error.into(),
+        BufferError::NoLog => Failure::Failed(
+            "there is no write log in it; make one with --create, which overwrites it".to_owned(),
+        ),
+        BufferError::InUse { what } => Failure::Failed(format!(
+            "it is not empty: {what}; check that it is the right one, then add --force"
+        )),
+        BufferError::Corrupt { .. } => Failure::Corrupt(error.to_string()),
+        BufferError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
+        BufferError::OtherDevice { .. } | BufferError::TooSmall { .. } | BufferError::ReadOnly => {
+            Failure::Failed(error.to_string())
+        }
+    };
+    failure.at(args.log.display())
+}
+
+fn export(buffer: Arc<Buffer>, args: &BufferAttach, leave: Arc<AtomicBool>) -> Export {
+    let (shown, drained) = (Arc::clone(&buffer), Arc::clone(&buffer));
+    let names = [args.device.display().to_string(), args.log.display().to_string()];
+    let status = Control {
+        name: STATUS,
+        read: Box::new(move || format!("{:#}\n", document(&shown, &names))),
+        write: None,
+    };
+    let control = Control {
+        name: CONTROL,
+        read: Box::new(|| "detach\n".to_owned()),
+        write: Some(Box::new(move |word| match word {
+            "detach" => {
+                drained.drain().map_err(|err| err.to_string())?;
+                leave.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            other => Err(format!("`{other}` is not detach")),
+        })),
+    };
+    Export { device: buffer, name: DEVICE, controls: vec![status, control] }
+}
+
+fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
+    let status = buffer.status();
+    json!({
+        "schema": "syncline.buffer/1",
+        "device": device,
+        "log": log,
+        "latched": status.latched,
+        "ram_pages": status.ram_pages,
+        "relaxed_pages": status.relaxed_pages,
+        "ring_pages": status.ring_pages,
+        "ring_used_pages": status.ring_used_pages,
+        "mapped_pages": status.mapped_pages,
+        "recovered_pages": status.recovered_pages,
+        "logged_pages": status.logged_pages,
+        "opaque_pages": status.opaque_pages,
+        "header_pages": status.header_pages,
+        "home_bytes": status.home_bytes,
+        "cleaned_pages": status.cleaned_pages,
+        "cleaned_runs": status.cleaned_runs,
+        "sweeps": status.sweeps,
+        "flushes": status.flushes,
+        "flushes_saved": status.flushes_saved,
+    })
+}
+
+fn not_served(dir: &Path, err: &std::io::Error) -> Failure {
+    Failure::Failed(format!(
+        "{}: {err}; start it with `syncline buffer attach DEVICE {0} --log LOG`",
+        dir.display()
+    ))
+}
+
+fn read_status(dir: &Path) -> Result<String> {
+    std::fs::read_to_string(dir.join(STATUS)).map_err(|err| not_served(dir, &err))
+}
+
+fn status(args: &BufferStatus) -> Result<()> {
+    let text = read_status(&args.dir)?;
+    let mut out = Out::new();
+    if args.json {
+        out.text(text)?;
+        return out.flush();
+    }
+    let document: Value = serde_json::from_str(&text)
+        .map_err(|err| Failure::Failed(format!("the answer is no JSON: {err}; try --json")))?;
+    let word = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
+    let number = |name: &str| document[name].as_u64().unwrap_or_default();
+    let percent = 100 * number("ring_used_pages") / number("ring_pages").max(1);
+    out.text(format!("{} with log {}\n", word("device"), word("log")))?;
+    if document["latched"] == Value::Bool(true) {
+        out.text("stopped after an error of the device: nothing is written any more\n")?;
+    }
+    out.text(format!("RAM      {} pages\n", number("ram_pages")))?;
+    out.text(format!(
+        "log      {percent} % of {} pages used, {} of them the newest copy, {} sweeps\n",
+        number("ring_pages"),
+        number("mapped_pages"),
+        number("sweeps")
+    ))?;
+    out.text(format!(
+        "written  {} pages to the log, {} from there to their place in {} runs, {} KiB directly\n",
+        number("logged_pages"),
+        number("cleaned_pages"),
+        number("cleaned_runs"),
+        number("home_bytes") / 1024
+    ))?;
+    out.text(format!(
+        "flushes  {}, of which {} needed nothing\n",
+        number("flushes"),
+        number("flushes_saved")
+    ))?;
+    out.flush()
+}
+
+/// Whether something is mounted from a loop device over the file.
+fn mounted(file: &Path) -> Result<Option<String>> {
+    let listed = std::process::Command::new("losetup")
+        .args(["--noheadings", "--output", "NAME", "--associated"])
+        .arg(file)
+        .output()
+        .map_err(|err| Failure::Failed(format!("losetup: {err}; install the package mount")))?;
+    let nodes = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let path = Path::new("/proc/self/mounts");
+    let mounts = std::fs::read_to_string(path).map_err(|err| Failure::host(path, &err))?;
+    let is_mounted = |node: &&str| {
+        mounts.lines().any(|line| line.split(' ').next().is_some_and(|source| source == *node))
+    };
+    Ok(nodes.split_whitespace().find(is_mounted).map(str::to_owned))
+}
+
+fn detach(args: &BufferDir) -> Result<()> {
+    read_status(&args.dir)?;
+    if let Some(node) = mounted(&args.dir.join(DEVICE))? {
+        return Err(Failure::Failed(format!(
+            "{node} is mounted; unmount it with `umount {node}` and detach again"
+        )));
+    }
+    let file = std::fs::OpenOptions::new().write(true).open(args.dir.join(CONTROL));
+    file.and_then(|mut file| std::io::Write::write_all(&mut file, b"detach")).map_err(|err| {
+        Failure::Failed(format!(
+            "{}: the log was not drained ({err}); correct the device, end the server and attach \
+             again",
+            args.dir.display()
+        ))
+    })?;
+    while args.dir.join(CONTROL).exists() {
+        interrupt::check()?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What commands share that serve a device as a file: the loop device over it, and staying.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use syncline_export::Served;
+
+use crate::error::{Failure, Result};
+use crate::{complain, interrupt};
+
+/// How often a server looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Attaches a loop device without a cache of its own.
+pub(crate) fn attach(file: &Path) -> Result<String> {
+    let done = Command::new("losetup")
+        .args(["--find", "--show", "--direct-io=on"])
+        .arg(file)
+        .output()
+        .map_err(|err| Failure::Failed(format!("losetup: {err}; install the package mount")))?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned());
+    }
+    let why = String::from_utf8_lossy(&done.stderr);
+    Err(Failure::Failed(format!(
+        "no loop device: {}; it needs root and free loop devices, or leave out --attach",
+        why.trim()
+    )))
+}
+
+fn detach(node: &str) -> bool {
+    Command::new("losetup").args(["-d", node]).status().is_ok_and(|status| status.success())
+}
+
+/// Starts the loop device if one was asked for; without it nothing is served.
+pub(crate) fn attached(served: Served, file: Option<&Path>) -> Result<(Served, Option<String>)> {
+    match file.map(attach).transpose() {
+        Ok(node) => Ok((served, node)),
+        Err(failure) => {
+            served.unmount().map_err(|err| Failure::Failed(err.to_string()))?;
+            Err(failure)
+        }
+    }
+}
+
+/// Serves until the directory is unmounted, a signal asks, or `each` (called all the time) says
+/// false.
+pub(crate) fn stay(
+    served: Served,
+    node: Option<&str>,
+    mut each: impl FnMut() -> bool,
+) -> Result<()> {
+    let failed = |err: syncline_export::ExportError| Failure::Failed(err.to_string());
+    while !served.finished() && !interrupt::asked() && each() {
+        std::thread::sleep(LOOK);
+    }
+    if served.finished() {
+        return served.wait().map_err(failed);
+    }
+    if let Some(node) = node.filter(|node| !detach(node)) {
+        complain(&format!("{node} is still attached; detach it with `losetup -d {node}`"));
+    }
+    served.unmount().map_err(failed)
+}

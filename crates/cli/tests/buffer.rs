@@ -1,0 +1,157 @@
+//! `syncline buffer`: a kernel's ext4 over the write buffer, killed, recovered and detached.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{at, done, refused, run, scratch};
+use syncline_testkit::{ImageSpec, Need, e2fsck_clean, e2fsck_preen, mkfs, require};
+
+/// Device, log and directory of one test. Nothing of them stays, also when the test fails.
+struct Files {
+    dir: tempfile::TempDir,
+    server: Option<std::process::Child>,
+    node: Option<String>,
+}
+
+fn shell(command: &str) -> bool {
+    Command::new("sh").args(["-c", command]).status().unwrap().success()
+}
+
+impl Files {
+    fn new(size_bytes: u64) -> Files {
+        let dir = scratch();
+        std::fs::create_dir(dir.path().join("served")).unwrap();
+        std::fs::create_dir(dir.path().join("mnt")).unwrap();
+        let image = mkfs(&ImageSpec::with_size(size_bytes));
+        std::fs::copy(image.path(), dir.path().join("image")).unwrap();
+        Files { dir, server: None, node: None }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// Serves in the foreground, as a child that can be killed; waits for the loop device.
+    fn serve(&mut self, more: &[&str]) -> String {
+        let (image, served, log) = (self.text("image"), self.text("served"), self.text("log"));
+        let mut command = support::binary();
+        command.args(["buffer", "attach", &image, &served, "--log", &log, "--attach", "-f"]);
+        let mut child =
+            command.args(more).stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let pipe = child.stdout.take().unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(pipe), &mut line).unwrap();
+        self.server = Some(child);
+        let node = line.trim().to_owned();
+        assert!(node.starts_with("/dev/loop"), "{node}");
+        self.node = Some(node.clone());
+        node
+    }
+
+    fn mount(&self, node: &str) {
+        let mnt = self.text("mnt");
+        assert!(shell(&format!("mount -t ext4 {node} {mnt}")));
+    }
+
+    /// As a machine that stops: no flush reaches the device any more.
+    fn kill(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        let (mnt, served) = (self.text("mnt"), self.text("served"));
+        shell(&format!("umount -l {mnt} 2>/dev/null"));
+        if let Some(node) = self.node.take() {
+            shell(&format!("losetup -d {node} 2>/dev/null"));
+        }
+        shell(&format!("umount -l {served} 2>/dev/null"));
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        self.clear();
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::copy(from, to).unwrap();
+}
+
+#[test]
+fn a_kernel_file_system_keeps_what_was_synced_when_the_buffer_is_killed() {
+    let test = "a_kernel_file_system_keeps_what_was_synced_when_the_buffer_is_killed";
+    if !require(test, &[Need::Root, Need::Fuse, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let mut files = Files::new(64 << 20);
+    let node = files.serve(&["--create", "--log-size", "4M"]);
+    files.mount(&node);
+    let mnt = files.text("mnt");
+    for name in ["one", "two", "three"] {
+        assert!(shell(&format!("echo {name} > {mnt}/{name} && sync {mnt}/{name}")));
+    }
+    files.kill();
+    copy(&files.path("image"), &files.path("without the log"));
+    let node = files.serve(&[]);
+    let status: serde_json::Value =
+        serde_json::from_str(&done(&["buffer", "status", "--json", &files.text("served")]))
+            .unwrap();
+    assert_eq!(status["schema"], "syncline.buffer/1");
+    assert!(status["recovered_pages"].as_u64().unwrap() > 0, "{status}");
+    // The kernel recovers its journal through the buffer and goes on.
+    files.mount(&node);
+    assert_eq!(std::fs::read_to_string(files.path("mnt/two")).unwrap(), "two\n");
+    assert!(shell(&format!("echo four > {mnt}/four")));
+    let said = refused(1, &["buffer", "detach", &files.text("served")]);
+    assert!(said.contains("is mounted"), "{said}");
+    assert!(shell(&format!("umount {mnt}")));
+    done(&["buffer", "detach", &files.text("served")]);
+    assert!(files.server.take().unwrap().wait().unwrap().success());
+    files.node = None;
+    // Plain data, without log and without us.
+    e2fsck_clean(&files.path("image")).unwrap();
+    for name in ["one", "two", "three", "four"] {
+        assert_eq!(
+            done(&["cat", &at(&files.path("image"), &format!("/{name}"))]),
+            format!("{name}\n")
+        );
+    }
+    e2fsck_preen(&files.path("image")).unwrap();
+}
+
+#[test]
+fn attached_in_the_background_it_is_a_file() {
+    let test = "attached_in_the_background_it_is_a_file";
+    if !require(test, &[Need::Root, Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let files = Files::new(16 << 20);
+    let (image, served, log) = (files.text("image"), files.text("served"), files.text("log"));
+    let said = refused(1, &["buffer", "attach", &image, &served, "--log", &log]);
+    assert!(said.contains("log"), "{said}");
+    let attach = ["buffer", "attach", &image, &served, "--log", &log, "--create"];
+    assert_eq!(done(&attach), "");
+    e2fsck_clean(&files.path("served/device")).unwrap();
+    let shown = done(&["buffer", "status", &served]);
+    assert!(shown.contains("16382 pages used"), "{shown}");
+    done(&["buffer", "detach", &served]);
+    let said = refused(1, &attach);
+    assert!(said.contains("a write log") && said.contains("--force"), "{said}");
+    let said = refused(1, &["buffer", "status", &served]);
+    assert!(said.contains("buffer attach"), "{said}");
+    assert_eq!(run(&["buffer", "attach", &image, &served, "--log", &log, "--as", "tape"]).code, 2);
+}
