@@ -47,6 +47,7 @@ pub enum Command {
     Record(Record),
     RecordRead(RecordRead),
     Latency(Latency),
+    Lifetime(Lifetime),
     Completions(Completions),
     Man(Man),
 }
@@ -309,12 +310,47 @@ pub struct Status {
 }
 
 /// List the simulated devices, or show the profile of one.
+///
+/// --check measures each on the model (virtual time, the same figures everywhere) and prints them
+/// beside what was published. Exit code 1: one is further away than 20 %.
 #[derive(Debug, Args)]
 pub struct Devices {
     /// Print this profile; a copy of it in a file can be changed and used as --device ./FILE.toml.
     pub name: Option<String>,
+    /// Compare published figures with the model's; with NAME of that device only.
+    #[arg(long)]
+    pub check: bool,
     /// As one JSON document.
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with_all = ["name", "check"])]
+    pub json: bool,
+}
+
+/// Estimate how long a flash device lives under the writes of a block trace.
+///
+/// The trace runs on the model of a device: erases of its blocks, write amplification, merges,
+/// latencies, and the years until the rated cycles (rated_cycles of the profile) if the trace is
+/// repeated for ever. Example: syncline lifetime --trace day.trace --device sd-2012 --passes 10
+#[derive(Debug, Args)]
+pub struct Lifetime {
+    /// A block trace.
+    #[arg(long, value_name = "FILE")]
+    pub trace: PathBuf,
+    /// Device profile, with overrides: nexus7-emmc, sd-2012:log_blocks=4, ./card.toml.
+    #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
+    pub device: String,
+    /// Size of the device: bytes, or with K, M, G [default: the power of two that holds the trace].
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
+    pub size: Option<u64>,
+    /// Fill the mapping to this share and overwrite at random first, as a used device is.
+    #[arg(long, value_name = "PERCENT", default_value_t = 80,
+        value_parser = clap::value_parser!(u32).range(0..=95))]
+    pub precondition: u32,
+    /// Times that the trace runs, one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub passes: u64,
+    /// As one JSON document.
+    #[arg(long)]
     pub json: bool,
 }
 

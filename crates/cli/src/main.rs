@@ -71,6 +71,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Record(args) => cmd::record::run(&args),
         Command::RecordRead(args) => cmd::record_read::run(&args),
         Command::Latency(args) => cmd::latency::run(&args),
+        Command::Lifetime(args) => cmd::lifetime::run(&args),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),
     }

@@ -16,6 +16,7 @@ const COMMANDS: [&str; 23] = [
     "flashlite",
     "info",
     "latency",
+    "lifetime",
     "ls",
     "man",
     "mkdir",
@@ -80,4 +81,14 @@ fn devices_say_where_their_figures_come_from() {
     let json: serde_json::Value = serde_json::from_str(&done(&["devices", "--json"])).unwrap();
     assert_eq!(json["schema"], "syncline.devices/1");
     assert_eq!(json["devices"][0]["name"], "nexus7-emmc");
+}
+
+#[test]
+fn devices_are_compared_with_what_was_published() {
+    let table = done(&["devices", "sd-2012", "--check"]);
+    let row = table.lines().find(|line| line.contains("scattered-write-4k-kb-per-s")).unwrap();
+    assert!(row.starts_with("sd-2012 ") && row.contains(" 8.3 "), "{table}");
+    assert!(table.contains("not held: "), "{table}");
+    let unknown = support::refused(2, &["devices", "sd-2102", "--check"]);
+    assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
 }

@@ -47,6 +47,7 @@ mod flash;
 pub mod ftl;
 pub mod gc;
 mod geometry;
+mod lifetime;
 mod profile;
 mod rng;
 mod sim;
@@ -58,6 +59,7 @@ pub use device::NandDevice;
 pub use error::NandError;
 pub use flash::Flash;
 pub use geometry::{Layout, NandGeometry};
+pub use lifetime::Lifetime;
 pub use profile::{
     BufferParameters, FtlParameters, HostParameters, Mapping, Profile, Source, Victims, profiles,
 };

@@ -1,15 +1,19 @@
 //! `devices`: the simulated devices, with figures and where these come from.
 
 use serde_json::json;
+use syncline_nand::calibration::{Check, WITHIN_PERCENT};
 use syncline_nand::{Profile, profiles};
 
 use crate::args::Devices;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 
 /// Lists the profiles or prints one.
 pub(crate) fn run(args: &Devices) -> Result<()> {
     let mut out = Out::new();
+    if args.check {
+        return check(args.name.as_deref(), &mut out);
+    }
     if let Some(name) = &args.name {
         let profile = Profile::by_name(name)?;
         let found = profiles().find(|(known, _)| *known == profile.name);
@@ -35,8 +39,49 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
         }
         out.text("\n")?;
     }
+    out.text("`syncline devices --check` compares published figures with the model's.\n")?;
     out.text("`syncline devices NAME` prints a profile to copy and change.\n")?;
     out.flush()
+}
+
+/// Published figures beside those of the model.
+fn check(name: Option<&str>, out: &mut Out) -> Result<()> {
+    name.map(Profile::by_name).transpose()?;
+    let header = ["device", "figure", "published", "model", "off", "source"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let mut far = 0;
+    for (known, _) in profiles().filter(|(known, _)| name.is_none_or(|name| name == *known)) {
+        let profile = Profile::by_name(known)?;
+        for check in &profile.checks {
+            let model = check.figure.measure(&profile)?;
+            let off = (model / check.published - 1.0) * 100.0;
+            far += u32::from(check.excluded.is_none() && off.abs() > WITHIN_PERCENT);
+            rows.push(compared(known, check, model, off));
+        }
+    }
+    out.text(format::table(&rows, &[false, false, true, true, true]))?;
+    out.flush()?;
+    if far > 0 {
+        let text = format!(
+            "{far} figures are further than {WITHIN_PERCENT} % from the published ones; correct \
+             the profile or say in its check why it is excluded"
+        );
+        return Err(Failure::Failed(text));
+    }
+    Ok(())
+}
+
+fn compared(device: &str, check: &Check, model: f64, off: f64) -> Vec<String> {
+    let note = check.excluded.as_ref().map(|why| format!(" (not held: {why})"));
+    let digits = if model < 1.0 { 4 } else { 1 };
+    vec![
+        device.to_owned(),
+        check.figure.name(),
+        check.published.to_string(),
+        format!("{model:.digits$}"),
+        format!("{off:+.1} %"),
+        format!("{}{}", check.source, note.unwrap_or_default()),
+    ]
 }
 
 fn figures(profile: &Profile) -> Vec<Vec<String>> {

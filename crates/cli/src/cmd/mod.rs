@@ -11,6 +11,7 @@ pub(crate) mod flashlite;
 pub(crate) mod generated;
 pub(crate) mod info;
 pub(crate) mod latency;
+pub(crate) mod lifetime;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
