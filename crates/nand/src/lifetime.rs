@@ -1,9 +1,9 @@
 //! How long a device lives at a measured rate of writing.
 //!
 //! ```text
-//!   cycles a second = bytes programmed / bytes of flash / seconds       each byte once a cycle
-//!   years           = rated cycles / cycles a second                    if all wear evenly
-//!   years, worst    = years / (most worn superblock / mean)             until the first is worn out
+//!   cycles a second = bytes programmed / bytes of flash / seconds      each byte once a cycle
+//!   years           = rated cycles / cycles a second                   if all wear evenly
+//!   years, worst    = years / (most worn superblock / mean)          until the first is worn out
 //! ```
 //!
 //! Programs and not erases are counted, so that a short run says something before the first
