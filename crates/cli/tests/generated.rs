@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "bench",
     "buffer",
     "cat",
