@@ -11,6 +11,8 @@ use crate::{complain, interrupt};
 
 /// How often a server looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often it looks whether a loop device has gone: for 2 minutes.
+const RELEASE_LOOKS: u32 = 2400;
 
 /// Attaches a loop device without a cache of its own.
 pub(crate) fn attach(file: &Path) -> Result<String> {
@@ -29,8 +31,21 @@ pub(crate) fn attach(file: &Path) -> Result<String> {
     )))
 }
 
+/// The kernel lets go of the file when the last opener of the loop device does, which may be a
+/// program that only looks at new devices; until then the directory cannot be unmounted.
 fn detach(node: &str) -> bool {
-    Command::new("losetup").args(["-d", node]).status().is_ok_and(|status| status.success())
+    let asked = Command::new("losetup").args(["-d", node]).status();
+    if !asked.is_ok_and(|status| status.success()) {
+        return false;
+    }
+    let name = node.rsplit('/').next().unwrap_or(node);
+    let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+    (0..RELEASE_LOOKS).any(|look| {
+        if look > 0 {
+            std::thread::sleep(LOOK);
+        }
+        !backing.exists()
+    })
 }
 
 /// Starts the loop device if one was asked for; without it nothing is served.
