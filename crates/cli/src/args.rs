@@ -40,6 +40,7 @@ pub enum Command {
     Mount(Mount),
     Umount(Umount),
     Status(Status),
+    Trace(Trace),
     Devices(Devices),
     Flash(Flash),
     Buffer(Buffer),
@@ -56,7 +57,9 @@ pub enum Command {
 ///
 /// On a simulated device everything runs in this process, in virtual time: the figures are the same
 /// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
-/// mixed. Where a paper has figures for two of the runs, they are printed beside ours.
+/// mixed. Where a paper has figures for two of the runs, they are printed beside ours. The workload
+/// replay, alone, plays traces of system calls in both sync modes, beside the eager-sync paper's
+/// Table 5.4.
 ///
 /// Ctrl-C ends the run after the operation under way and reports what was done.
 #[derive(Debug, Args)]
@@ -111,6 +114,13 @@ pub struct Bench {
     /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
     #[arg(long, conflicts_with_all = ["sync", "html"])]
     pub sensitivity: bool,
+    /// With the workload replay: a trace of system calls, of any format that `syncline trace`
+    /// reads; may be repeated.
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["dir", "sensitivity", "html"])]
+    pub trace: Vec<PathBuf>,
+    /// With the workload replay: longest gap between two calls, milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pub gap_max: u64,
     /// Write the figures as JSON; `-` is standard output, and takes the table's place.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -307,6 +317,125 @@ pub struct Status {
     pub json: bool,
     /// Where it is mounted.
     pub dir: PathBuf,
+}
+
+/// Read, convert, measure and record traces of storage activity.
+///
+/// A trace is a file of ours (Parquet, docs/FORMAT.md) or one of: blktrace, blkparse, fio's iolog,
+/// strace, tracefs block events, MSR Cambridge, UMass and SPC, SNIA SYSTOR'17, DiskMon, the ftrace
+/// logs and MobiGen scripts of phones, and others; the content tells which. gzip and zstd are
+/// unpacked. Lines that cannot be read are counted, and the first are shown.
+///
+/// Examples: `syncline trace record -o app.trace -- sqlite3 a.db`, `syncline trace stat app.trace`,
+/// `syncline trace import trace.csv.zst --output disk.trace`.
+#[derive(Debug, Args)]
+pub struct Trace {
+    #[command(subcommand)]
+    pub command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    Import(TraceImport),
+    Export(TraceExport),
+    Stat(TraceStat),
+    Record(TraceRecord),
+}
+
+/// A trace and how to read it.
+#[derive(Debug, Args)]
+pub struct TraceInput {
+    /// A trace of any format.
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Name of its format, where the content does not tell.
+    #[arg(long, value_name = "NAME")]
+    pub format: Option<String>,
+    /// Columns of a text of no known format: time_s,op,offset_sectors,len_bytes, and - for others.
+    #[arg(long, value_name = "LIST", conflicts_with = "format")]
+    pub columns: Option<String>,
+    /// Stop at the first line that cannot be read.
+    #[arg(long)]
+    pub strict: bool,
+    /// Leave out accesses that equal one of the 32 before in operation and range.
+    #[arg(long)]
+    pub drop_repeats: bool,
+    /// Files that were open before the trace: lines of path, inode and size, by tabs [default:
+    /// TRACE_PREOPEN where it exists].
+    #[arg(long, value_name = "FILE")]
+    pub preopen: Option<PathBuf>,
+}
+
+impl TraceInput {
+    /// `trace` with nothing else said.
+    pub fn of(trace: PathBuf) -> TraceInput {
+        TraceInput {
+            trace,
+            format: None,
+            columns: None,
+            strict: false,
+            drop_repeats: false,
+            preopen: None,
+        }
+    }
+}
+
+/// Convert a trace into a trace file of ours.
+#[derive(Debug, Args)]
+pub struct TraceImport {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Convert a trace for another program.
+///
+/// Formats: fio (iolog version 3), blkparse-csv, libcachesim-csv, oracle-general (libCacheSim).
+#[derive(Debug, Args)]
+pub struct TraceExport {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Format to write.
+    #[arg(long, value_name = "FORMAT")]
+    pub to: String,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Show what a trace does: sizes, sequentiality, synchronous share, reuse.
+#[derive(Debug, Args)]
+pub struct TraceStat {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with addresses against time: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Run a program and record its system calls on files, through strace.
+///
+/// With --block, which needs root, also what reaches a block device in the same time: the traces
+/// before and after the page cache of one run.
+#[derive(Debug, Args)]
+pub struct TraceRecord {
+    /// The trace file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Record block requests to this device, too.
+    #[arg(long, value_name = "DEVICE", requires = "block_output")]
+    pub block: Option<PathBuf>,
+    /// The trace file for them.
+    #[arg(long, value_name = "FILE", requires = "block")]
+    pub block_output: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
 }
 
 /// List the simulated devices, or show the profile of one.

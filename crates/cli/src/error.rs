@@ -14,6 +14,7 @@ use syncline_fuse::FuseError;
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
 use syncline_recorder::RecorderError;
+use syncline_trace::TraceError;
 use syncline_workload::WorkloadError;
 
 /// Result of a command.
@@ -230,6 +231,19 @@ impl From<WorkloadError> for Failure {
             WorkloadError::Nand(err) => err.into(),
             WorkloadError::Usage(text) => Failure::Usage(text),
             other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(err: TraceError) -> Failure {
+        let text = err.to_string();
+        match err {
+            TraceError::Io { .. } => Failure::Failed(without_number(&text)),
+            TraceError::Corrupt(_) => Failure::Corrupt(text),
+            TraceError::Unsupported(_) => Failure::Unsupported(text),
+            TraceError::Usage(_) => Failure::Usage(text),
+            TraceError::Stopped => Failure::Interrupted,
         }
     }
 }

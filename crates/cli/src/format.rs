@@ -116,17 +116,51 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);
     }
+    let staged = Staged(temporary_name(path));
+    std::fs::write(staged.temporary(), bytes).map_err(failed)?;
+    staged.commit(path)
+}
+
+/// A file on its way: written under a temporary name beside its own, renamed by `commit`, removed
+/// when it is dropped before.
+pub(crate) struct Staged(std::path::PathBuf);
+
+impl Staged {
+    /// A place for `path`.
+    pub(crate) fn new(path: &Path) -> Result<Staged> {
+        let staged = Staged(temporary_name(path));
+        staged.file(path)?;
+        Ok(staged)
+    }
+
+    /// Where it is for now.
+    pub(crate) fn temporary(&self) -> &Path {
+        &self.0
+    }
+
+    /// The empty file.
+    pub(crate) fn file(&self, path: &Path) -> Result<std::fs::File> {
+        std::fs::File::create(&self.0).map_err(|err| Failure::host(path, &err))
+    }
+
+    /// Gives it its name.
+    pub(crate) fn commit(self, path: &Path) -> Result<()> {
+        std::fs::rename(&self.0, path).map_err(|err| Failure::host(path, &err))
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        // Gone already after a commit.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn temporary_name(path: &Path) -> std::path::PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
     name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let written =
-        std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
-    if written.is_err() {
-        // The first failure counts, not that of tidying up.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written.map_err(failed)
+    path.with_file_name(name)
 }
 
 /// Rows with aligned columns; those for which `right` says so to the right.

@@ -64,6 +64,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Mount(args) => cmd::mount::run(&args),
         Command::Umount(args) => cmd::umount::run(&args),
         Command::Status(args) => cmd::status::run(&args),
+        Command::Trace(args) => cmd::trace::run(&args.command),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Buffer(args) => cmd::buffer::run(&args.command),
         Command::Flash(args) => cmd::flash::run(&args.command),

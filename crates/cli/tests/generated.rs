@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 25] = [
     "bench",
     "buffer",
     "cat",
@@ -28,6 +28,7 @@ const COMMANDS: [&str; 24] = [
     "rm",
     "stat",
     "status",
+    "trace",
     "umount",
 ];
 

@@ -22,7 +22,7 @@ pub struct Trace {
     pub events_lost: u64,
 }
 
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 body{font:14px/1.45 system-ui,sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;\
 color:#1b1f24}\
 table{border-collapse:collapse;margin:.6em 0}\

@@ -97,7 +97,7 @@ impl Stack {
         VolumeTarget::new(volume, clock, self.nand.profile().host.syscall_us, seed)
     }
 
-    fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark {
             now_ns: self.clock.now_ns(),
             counts: self.recording.begin_phase(),
@@ -106,7 +106,7 @@ impl Stack {
     }
 
     /// The device's figures and the nanoseconds since `mark`.
-    fn since(&self, mark: &Mark) -> (DeviceMetrics, u64) {
+    pub(crate) fn since(&self, mark: &Mark) -> (DeviceMetrics, u64) {
         let counts = self.recording.counts() - mark.counts;
         let nand = self.nand.counters().since(&mark.nand);
         (DeviceMetrics::new(&counts, &nand), self.clock.now_ns() - mark.now_ns)
@@ -114,7 +114,7 @@ impl Stack {
 }
 
 /// Where a phase began.
-struct Mark {
+pub(crate) struct Mark {
     now_ns: u64,
     counts: Counts,
     nand: Counters,
@@ -240,7 +240,7 @@ fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {
 }
 
 /// Bytes moved since `start`.
-fn since(now: Option<AppBytes>, start: Option<AppBytes>) -> Option<AppBytes> {
+pub(crate) fn since(now: Option<AppBytes>, start: Option<AppBytes>) -> Option<AppBytes> {
     let (now, start) = (now?, start?);
     Some(AppBytes {
         written_bytes: now.written_bytes - start.written_bytes,

@@ -27,6 +27,9 @@ const EVENTS_MAX: usize = 200_000;
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
+    if args.workloads == ["replay"] {
+        return super::replay::run(args);
+    }
     let mut entries: Vec<&Entry> = Vec::new();
     for name in &args.workloads {
         for entry in find(name)? {
@@ -81,7 +84,7 @@ fn synchronous(name: &str) -> Result<Synchronous> {
     })
 }
 
-fn load(args: &Bench) -> Result<(Profile, Image)> {
+pub(super) fn load(args: &Bench) -> Result<(Profile, Image)> {
     let profile = Profile::parse_spec(&args.device, &|path| std::fs::read_to_string(path))?;
     let source = match &args.image {
         Some(path) => ImageSource::File(path.clone()),
@@ -180,7 +183,7 @@ fn keep(run: Run, runs: &mut Vec<Run>) -> Result<()> {
 }
 
 /// The options of each interval of `--mtime-update`, with `sync`.
-fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions>> {
+pub(super) fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions>> {
     let usage = |err: syncline_fs::FsError| {
         Failure::Usage(format!("{err}; see the mount options in --help"))
     };
@@ -213,7 +216,7 @@ fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()> {
 }
 
 /// The text on standard output, and the document where `--json` wants it.
-fn print(args: &Bench, text: &str, document: &dyn Fn() -> String) -> Result<()> {
+pub(super) fn print(args: &Bench, text: &str, document: &dyn Fn() -> String) -> Result<()> {
     let json = args.json.as_deref();
     let to_stdout = json == Some(Path::new("-"));
     let mut out = Out::new();

@@ -87,7 +87,9 @@ impl Take<'_, '_> {
 
     /// A path of a file, or none for what is no file.
     fn path(&mut self, path: &str) -> Option<NameId> {
-        let outside = ["/dev/", "/proc/", "/sys/"].iter().any(|prefix| path.starts_with(prefix));
+        let special = ["/dev/", "/proc/", "/sys/"].iter().any(|prefix| path.starts_with(prefix));
+        // A file system in memory, for programs.
+        let outside = special && !path.starts_with("/dev/shm/");
         (path.starts_with('/') && !outside).then(|| self.out.names.intern(path))
     }
 

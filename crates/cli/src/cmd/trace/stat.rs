@@ -1,0 +1,153 @@
+//! `trace stat`: the figures of a trace as a table, a document or a page with plots.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::json;
+use syncline_trace::{
+    Direction, Gather, Header, Histogram, Names, Record, Share, Sink, Statistics,
+};
+use syncline_workload::{Picked, trace_report};
+
+use super::source::Source;
+use crate::args::TraceStat;
+use crate::error::Result;
+use crate::format::{self, Out, table};
+
+/// Gathers figures, and what a plot shows.
+struct Both {
+    gather: Gather,
+    picked: Picked,
+}
+
+impl Sink for Both {
+    fn record(&mut self, names: &Names, record: &Record) -> syncline_trace::Result<()> {
+        self.picked.record(record);
+        self.gather.record(names, record)
+    }
+}
+
+/// Reads everything, then prints.
+pub(crate) fn run(args: &TraceStat) -> Result<()> {
+    let source = Source::open(&args.input)?;
+    let header = source.header();
+    let mut both = Both { gather: Gather::default(), picked: Picked::default() };
+    let (_, names) = source.read(&args.input.trace, &mut both)?;
+    let found = both.gather.finish(&names);
+    let text = text(&header, &found);
+    let mut out = Out::new();
+    let json = || {
+        let document = json!({
+            "schema": "syncline.trace-stat/1",
+            "trace": header,
+            "statistics": found,
+        });
+        format!("{document:#}\n")
+    };
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    out.text(if to_stdout { json() } else { text.clone() })?;
+    out.flush()?;
+    if let Some(path) = args.json.as_deref().filter(|_| !to_stdout) {
+        format::write_file(path, json().as_bytes())?;
+    }
+    if let Some(path) = &args.html {
+        let page = trace_report(&args.input.trace.display().to_string(), &text, &both.picked);
+        format::write_file(path, page.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn mb(bytes: u64) -> String {
+    format!("{:.2}", bytes as f64 / 1e6)
+}
+
+fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1}", part as f64 * 100.0 / whole.max(1) as f64)
+}
+
+fn text(header: &Header, found: &Statistics) -> String {
+    let mut text = format!(
+        "{} trace of {}: {} records in {:.1} s, {} files\n\n",
+        header.kind.name(),
+        header.source,
+        found.records,
+        found.duration_s,
+        found.files
+    );
+    text += &directions(found);
+    let calls = found.calls.iter().map(|(name, count)| format!("{name} {count}"));
+    let _ = writeln!(text, "\ncalls: {}", calls.collect::<Vec<_>>().join(", "));
+    let _ = writeln!(
+        text,
+        "failed {}; synced {} ({} % of written MB); written in bursts over 128 sectors {:.2} %",
+        found.failed_calls,
+        found.sync_calls,
+        percent(found.sync_bytes, found.write.bytes),
+        found.sequential_ratio * 100.0
+    );
+    text += &shares("process", &found.processes);
+    text += &shares("file", &found.most_written);
+    text += "\n";
+    text += &quantiles(found);
+    text
+}
+
+/// Tables 5.2, 5.3 and 4 of the papers.
+fn directions(found: &Statistics) -> String {
+    let all = found.read.bytes.saturating_add(found.write.bytes);
+    let row = |name: &str, d: &Direction| {
+        vec![
+            name.to_owned(),
+            d.calls.to_string(),
+            mb(d.bytes),
+            percent(d.bytes, all),
+            format!("{:.2}", d.mean_bytes() / 1024.0),
+            mb(d.sequential_bytes),
+            mb(d.bytes - d.sequential_bytes),
+        ]
+    };
+    let header = ["", "calls", "MB", "%", "mean KiB", "sequential MB", "random MB"];
+    let rows =
+        [header.map(str::to_owned).to_vec(), row("read", &found.read), row("write", &found.write)];
+    table(&rows, &[false, true, true, true, true, true, true])
+}
+
+fn shares(what: &str, list: &[Share]) -> String {
+    if list.is_empty() {
+        return String::new();
+    }
+    let header = [what, "written MB", "synced MB", "synced %", "syncs"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(list.iter().map(|share| {
+        vec![
+            share.name.replace(char::is_control, "?"),
+            mb(share.written_bytes),
+            mb(share.sync_bytes),
+            percent(share.sync_bytes, share.written_bytes),
+            share.sync_calls.to_string(),
+        ]
+    }));
+    format!("\n{}", table(&rows, &[false, true, true, true, true]))
+}
+
+fn quantiles(found: &Statistics) -> String {
+    let row = |name: &str, histogram: &Histogram| {
+        let mut cells = vec![name.to_owned(), histogram.total().to_string()];
+        cells.extend([10, 50, 90, 99].map(|percent| histogram.below(percent).to_string()));
+        cells
+    };
+    let header = ["below (powers of two)", "values", "10 %", "50 %", "90 %", "99 %"];
+    let rows = [
+        header.map(str::to_owned).to_vec(),
+        row("read size, bytes", &found.read.sizes),
+        row("write size, bytes", &found.write.sizes),
+        row("reuse distance, pages", &found.reuse_distance_pages),
+        row("update interval, ms", &found.update_interval_ms),
+    ];
+    let mut text = table(&rows, &[false, true, true, true, true, true]);
+    let _ = write!(text, "first accesses of a page: {}", found.first_accesses);
+    if found.followed_one_in > 1 {
+        let _ = write!(text, "; one page in {} was followed", found.followed_one_in);
+    }
+    text + "\n"
+}
