@@ -1,5 +1,5 @@
-//! Who waits for whom, in real time: nobody for a stranger's fsync, callers share bursts, full
-//! commits and bursts take turns.
+//! Who waits for whom: nobody for a stranger's fsync, callers share bursts, full commits and bursts
+//! take turns. In real time, and with a device that holds one command while others go on.
 
 mod file_io_support;
 
@@ -7,7 +7,12 @@ use file_io_support::{Bed, bytes, spec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use syncline_device::{Clock, Latencies, LatencyDevice, WallClock};
+
+use parking_lot::{Condvar, Mutex};
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, Geometry, Latencies, LatencyDevice, MemoryDevice, Op, Request,
+    WallClock,
+};
 use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, Volume};
 use syncline_testkit::ImageSpec;
 
@@ -228,6 +233,175 @@ fn many_threads_and_the_background_share_a_short_log() {
         });
         println!("{sync}: {steps} steps");
         drop(shared);
+        volume.unmount().expect("unmount");
+        bed.judge();
+    }
+}
+
+/// For hangs only.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Holds the k-th write or flush that comes after [`Gate::close_at`] until it is opened.
+struct Gate {
+    inner: Arc<MemoryDevice>,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    /// Writes and flushes until one is held; `None`: all pass.
+    left: Option<u64>,
+    held: bool,
+}
+
+impl Gate {
+    fn close_at(&self, left: u64) {
+        *self.state.lock() = GateState { left: Some(left), held: false };
+    }
+
+    /// Waits until a command is held; false if `over` says that none will come.
+    fn wait_held(&self, over: impl Fn() -> bool) -> bool {
+        let until = Instant::now() + LONG;
+        let mut state = self.state.lock();
+        while !state.held {
+            if over() {
+                return false;
+            }
+            assert!(Instant::now() < until, "neither held nor over");
+            self.changed.wait_for(&mut state, Duration::from_millis(5));
+        }
+        true
+    }
+
+    fn open(&self) {
+        *self.state.lock() = GateState::default();
+        self.changed.notify_all();
+    }
+}
+
+impl BlockDevice for Gate {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        let changes = batch.iter().any(|r| !matches!(r.op, Op::Read { .. }));
+        let mut state = self.state.lock();
+        if let Some(left) = state.left.filter(|_| changes) {
+            state.left = left.checked_sub(1);
+            state.held = left == 0;
+            self.changed.notify_all();
+            let until = Instant::now() + 2 * LONG;
+            while left == 0 && state.held {
+                assert!(!self.changed.wait_until(&mut state, until).timed_out(), "never opened");
+            }
+        }
+        drop(state);
+        self.inner.submit(batch)
+    }
+}
+
+/// Runs `waits` with its k-th command to the device held, and `goes_on` meanwhile, for each k. How
+/// many commands there were.
+fn at_every_command(
+    gate: &Gate,
+    waits: &(dyn Fn(u64) + Sync),
+    goes_on: &(dyn Fn(u64) + Sync),
+) -> u64 {
+    for k in 0.. {
+        gate.close_at(k);
+        let held = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| waits(k));
+            let held = gate.wait_held(|| waiting.is_finished());
+            if held {
+                let (tell, told) = std::sync::mpsc::channel();
+                scope.spawn(move || {
+                    goes_on(k);
+                    // The receiver may have given up.
+                    let _ = tell.send(());
+                });
+                let done = told.recv_timeout(LONG);
+                gate.open();
+                done.unwrap_or_else(|_| panic!("a call waits for command {k} of another file"));
+            }
+            gate.open();
+            waiting.join().expect("the held thread ends");
+            held
+        });
+        if !held {
+            return k;
+        }
+        assert!(k < 1000, "no end of commands");
+    }
+    0
+}
+
+/// A volume behind a gate, with an allocated file of 1 MiB, and another file.
+fn gated(bed: &Bed, options: &str) -> (Arc<Gate>, Volume, InodeRef, InodeRef) {
+    let (state, changed) = (Mutex::default(), Condvar::new());
+    let gate = Arc::new(Gate { inner: Arc::clone(&bed.dev), state, changed });
+    let volume = bed.mount_on(Arc::clone(&gate) as Arc<dyn BlockDevice>, options);
+    let (a, b) = (bed.file(&volume, 0), bed.file(&volume, 1));
+    volume.fallocate(&b, FallocateMode::Allocate, 0, 1 << 20).expect("fallocate");
+    volume.fsync(&b, false).expect("fsync");
+    (gate, volume, a, b)
+}
+
+#[test]
+fn writes_and_preallocations_go_on_at_every_command_of_a_strangers_truncate_and_fsync() {
+    for (options, atime) in [
+        ("sync=eager", "noatime,lazytime"),
+        ("sync=eager", "noatime"),
+        ("sync=ordered", "noatime,lazytime"),
+        ("sync=ordered", "noatime"),
+    ] {
+        let bed = Bed::new(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 2);
+        let (gate, volume, a, b) = gated(&bed, &format!("{options},{atime}"));
+        // Freed blocks, bitmap, descriptor and inode block are those that the other file uses, too.
+        let waits = |k: u64| {
+            volume.fallocate(&a, FallocateMode::Allocate, 0, 1 << 20).expect("fallocate a");
+            volume.write(&a, k % 64 * 4096, &[k as u8; BLOCK]).expect("write a");
+            volume.fsync(&a, false).expect("fsync a");
+            volume.truncate(&a, 4096).expect("truncate a");
+            volume.fsync(&a, false).expect("fsync a");
+        };
+        let goes_on = |k: u64| {
+            bed.wait_ms(20);
+            for n in 0..8 {
+                volume.write(&b, (k * 8 + n) % 256 * 4096, &[k as u8; BLOCK]).expect("write b");
+            }
+            let at = (1 << 20) + k * (256 << 10);
+            volume.fallocate(&b, FallocateMode::KeepSize, at, 256 << 10).expect("fallocate b");
+        };
+        let commands = at_every_command(&gate, &waits, &goes_on);
+        println!("{options},{atime}: {commands} commands");
+        // Two fsyncs: a write and a flush each, at least.
+        assert!(commands >= 4, "{commands} commands");
+        drop((a, b));
+        volume.unmount().expect("unmount");
+        bed.judge();
+    }
+}
+
+#[test]
+fn writes_go_on_at_every_command_of_the_same_files_write_back_and_fsync() {
+    for options in ["sync=eager,noatime,lazytime", "sync=ordered,noatime,lazytime"] {
+        let bed = Bed::new(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 2);
+        let (gate, volume, a, b) = gated(&bed, options);
+        let waits = |k: u64| {
+            volume.write(&b, k % 128 * 4096, &[k as u8; BLOCK]).expect("write");
+            volume.writeback_range(&b, 0, 1 << 20).expect("write-back");
+            volume.write(&b, k % 128 * 4096, &[!k as u8; BLOCK]).expect("write");
+            volume.fsync(&b, false).expect("fsync");
+        };
+        let goes_on = |k: u64| {
+            volume.write(&b, (128 + k % 128) * 4096, &[k as u8; BLOCK]).expect("write beside");
+        };
+        let commands = at_every_command(&gate, &waits, &goes_on);
+        println!("{options}: {commands} commands");
+        assert!(commands >= 2, "{commands} commands");
+        drop((a, b));
         volume.unmount().expect("unmount");
         bed.judge();
     }
