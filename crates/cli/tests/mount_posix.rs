@@ -173,7 +173,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("ranges taken out and put in", "Linux passes these modes of fallocate to no FUSE mount"),
     ("an empty read is none", "Linux asks a FUSE mount for nothing, so it sees no read"),
     ("O_NOATIME", "Linux does not tell a FUSE mount of it"),
-    ("access times by relatime", "directories and links keep their access times"),
+    ("access times by relatime", "the kernel may read directories and links from its own cache"),
 ];
 
 /// The mount gives what the kernel gives. Where that is not the wanted answer the kernel is another
