@@ -322,6 +322,8 @@ fn sparse_copies_of_what_the_kernel_has_not_sent() {
         file.set_len(4 << 20).unwrap();
         file.write_all_at(&[7; 9000], 1 << 20).unwrap();
         file.write_all_at(&[8; 5], 3 << 20).unwrap();
+        let data = rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0));
+        assert!(data.is_ok_and(|at| at <= 1 << 20), "{options}: {data:?}");
         for sparse in ["always", "auto", "never"] {
             let copy = m.at(sparse);
             let mut cp = std::process::Command::new("cp");
