@@ -20,7 +20,8 @@ pub struct MountEntry {
     pub kind: String,
     /// What: a device, or what the FUSE program calls it.
     pub source: PathBuf,
-    device: (u32, u32),
+    /// Major and minor number of the file system.
+    pub(crate) device: (u32, u32),
 }
 
 fn unescape(field: &[u8]) -> PathBuf {

@@ -24,6 +24,7 @@ use syncline_fs::{FsError, Volume};
 use crate::adapter::Adapter;
 use crate::error::{FuseError, Result};
 use crate::gate::Gate;
+use crate::mounts::mount_of;
 use crate::options::FuseOptions;
 use crate::serve::Serve;
 use crate::status::{CountsOf, Status};
@@ -66,6 +67,7 @@ pub struct Mount {
     watch: JoinHandle<()>,
     stop: Arc<AtomicBool>,
     maintenance: JoinHandle<()>,
+    writeback_cache: bool,
 }
 
 /// How a mount ended.
@@ -108,7 +110,8 @@ impl Mount {
             .map_err(|err| refused(dir, &err))?;
         read_ahead(dir);
         let (dir, session) = (dir.to_owned(), Some(session));
-        Ok(Mount { dir, volume, serve, session, gate, watch, stop, maintenance })
+        let writeback_cache = options.writeback_cache;
+        Ok(Mount { dir, volume, serve, session, gate, watch, stop, maintenance, writeback_cache })
     }
 
     /// Whether the mount is gone: somebody unmounted it.
@@ -120,7 +123,7 @@ impl Mount {
     pub fn end(mut self) -> Ended {
         let mut was_busy = false;
         if !self.is_over() {
-            was_busy = detach(&self.dir);
+            was_busy = detach(&self.dir, self.writeback_cache);
             let began = Instant::now();
             while !self.is_over() && began.elapsed() < END_WAIT {
                 thread::sleep(Duration::from_millis(5));
@@ -190,16 +193,19 @@ fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
 }
 
 /// Asks the kernel for more than its 128 KiB. Only root may; it works without, slower.
+///
+/// The mount is found in the table, not asked for its number: a process that is killed while it
+/// waits for itself never ends, and its mount with it.
 fn read_ahead(dir: &Path) {
-    let Ok(stat) = rustix::fs::stat(dir) else { return };
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let Some((major, minor)) = mount_of(dir).map(|entry| entry.device) else { return };
     let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READAHEAD_KIB);
 }
 
 /// Unmounts the directory; true if it was in use and could only be detached.
-fn detach(dir: &Path) -> bool {
-    // With `writeback_cache` the kernel may hold written data.
-    if let Ok(root) = std::fs::File::open(dir) {
+fn detach(dir: &Path, writeback_cache: bool) -> bool {
+    // The kernel may hold written data. Without that nothing is asked of the own mount: see
+    // `read_ahead`.
+    if writeback_cache && let Ok(root) = std::fs::File::open(dir) {
         let _ = rustix::fs::syncfs(&root);
     }
     if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW).is_ok() {

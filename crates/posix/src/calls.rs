@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{
     Access, AtFlags, CWD, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Stat, Timespec,
@@ -303,6 +304,7 @@ pub(crate) fn on_file(name: &str, file: &File, words: &[OsString]) -> Result<Ans
             ok(rustix::fs::fallocate(file, flags?, w.bytes(1)?, w.bytes(2)?))
         }
         "allocate-all" => ok(fill_up(file)),
+        "await-inode" => ok(await_inode(file)),
         _ => return Err(format!("@{name}: no such operation")),
     })
 }
@@ -318,6 +320,19 @@ fn fill_up(file: &File) -> Result<(), Errno> {
                 Err(errno) => return Err(errno),
             }
         }
+    }
+    Ok(())
+}
+
+/// Waits until a removed file is gone for good: Linux tells a FUSE mount so after unlink(2) has
+/// returned.
+fn await_inode(file: &File) -> Result<(), Errno> {
+    let began = Instant::now();
+    while rustix::fs::fstatvfs(file)?.f_ffree == 0 {
+        if began.elapsed() > Duration::from_secs(120) {
+            return Err(Errno::TIMEDOUT);
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
