@@ -26,7 +26,7 @@ fn figures(replayed: &Replayed) -> Option<[f64; 4]> {
 pub fn replay_table(all: &[Replayed]) -> String {
     let header = [
         "trace", "", "MB/s", "eager", "ratio", "MB", "eager", "ratio", "sectors", "eager", "ratio",
-        "seq %", "eager", "skipped",
+        "seq %", "eager", "left out",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let of = |sync: &'static str| {

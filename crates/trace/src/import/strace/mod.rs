@@ -15,8 +15,8 @@
 //!
 //! Offsets of read and write are followed through open, lseek, dup, fork and threads, from 0 for
 //! what was open before. Only files count: pipes, sockets and what lies in /dev, /proc and /sys are
-//! passed over, /dev/shm apart. A file that is looked at before it is written was there: its size becomes a
-//! `present` record. Memory grows with the files that are open, not with the trace.
+//! passed over, /dev/shm apart. A file that is looked at before it is written was there: its size
+//! becomes a `present` record. Memory grows with the files that are open, not with the trace.
 
 mod calls;
 mod parse;

@@ -1,0 +1,125 @@
+//! The command line of `syncline trace`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Read, convert, measure and record traces of storage activity.
+///
+/// A trace is a file of ours (Parquet, docs/FORMAT.md) or one of: blktrace, blkparse, fio's iolog,
+/// strace, tracefs block events, MSR Cambridge, UMass and SPC, SNIA SYSTOR'17, DiskMon, the ftrace
+/// logs and MobiGen scripts of phones, and others; the content tells which. gzip and zstd are
+/// unpacked. Lines that cannot be read are counted, and the first are shown.
+///
+/// Examples: `syncline trace record -o app.trace -- sqlite3 a.db`, `syncline trace stat app.trace`,
+/// `syncline trace import trace.csv.zst --output disk.trace`.
+#[derive(Debug, Args)]
+pub struct Trace {
+    #[command(subcommand)]
+    pub command: TraceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TraceCommand {
+    Import(TraceImport),
+    Export(TraceExport),
+    Stat(TraceStat),
+    Record(TraceRecord),
+}
+
+/// A trace and how to read it.
+#[derive(Debug, Args)]
+pub struct TraceInput {
+    /// A trace of any format.
+    #[arg(value_name = "TRACE")]
+    pub trace: PathBuf,
+    /// Name of its format, where the content does not tell.
+    #[arg(long, value_name = "NAME")]
+    pub format: Option<String>,
+    /// Columns of a text of no known format: time_s,op,offset_sectors,len_bytes, and - for others.
+    #[arg(long, value_name = "LIST", conflicts_with = "format")]
+    pub columns: Option<String>,
+    /// Stop at the first line that cannot be read.
+    #[arg(long)]
+    pub strict: bool,
+    /// Leave out accesses that equal one of the 32 before in operation and range.
+    #[arg(long)]
+    pub drop_repeats: bool,
+    /// Files that were open before the trace: lines of path, inode and size, by tabs [default:
+    /// TRACE_PREOPEN where it exists].
+    #[arg(long, value_name = "FILE")]
+    pub preopen: Option<PathBuf>,
+}
+
+impl TraceInput {
+    /// `trace` with nothing else said.
+    pub fn of(trace: PathBuf) -> TraceInput {
+        TraceInput {
+            trace,
+            format: None,
+            columns: None,
+            strict: false,
+            drop_repeats: false,
+            preopen: None,
+        }
+    }
+}
+
+/// Convert a trace into a trace file of ours.
+#[derive(Debug, Args)]
+pub struct TraceImport {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Convert a trace for another program.
+///
+/// Formats: fio (iolog version 3), blkparse-csv, libcachesim-csv, oracle-general (libCacheSim).
+#[derive(Debug, Args)]
+pub struct TraceExport {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Format to write.
+    #[arg(long, value_name = "FORMAT")]
+    pub to: String,
+    /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Show what a trace does: sizes, sequentiality, synchronous share, reuse.
+#[derive(Debug, Args)]
+pub struct TraceStat {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with addresses against time: one self-contained HTML file.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// Run a program and record its system calls on files, through strace.
+///
+/// With --block, which needs root, also what reaches a block device in the same time: the traces
+/// before and after the page cache of one run.
+#[derive(Debug, Args)]
+pub struct TraceRecord {
+    /// The trace file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Record block requests to this device, too.
+    #[arg(long, value_name = "DEVICE", requires = "block_output")]
+    pub block: Option<PathBuf>,
+    /// The trace file for them.
+    #[arg(long, value_name = "FILE", requires = "block")]
+    pub block_output: Option<PathBuf>,
+    /// The program and its arguments.
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
