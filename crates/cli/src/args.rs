@@ -11,9 +11,7 @@ use clap::{Args, Parser, Subcommand};
 #[path = "args/trace.rs"]
 mod trace;
 
-pub use trace::{
-    Trace, TraceCommand, TraceExport, TraceImport, TraceInput, TraceRecord, TraceStat,
-};
+pub use trace::*;
 
 /// ext4 images and flash devices in user space, without root.
 ///
