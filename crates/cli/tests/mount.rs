@@ -403,6 +403,12 @@ fn a_full_mount_says_so_and_goes_on() {
         fs::read_dir(&m.dir).unwrap().for_each(drop);
         drop(file);
         fs::remove_file(m.at("big")).unwrap();
+        // Linux tells the mount that the file is gone only after unlink(2) has returned.
+        let began = std::time::Instant::now();
+        while rustix::fs::statvfs(&m.dir).unwrap().f_bfree < 1024 {
+            assert!(began.elapsed() < PATIENCE, "{options}: the space does not come back");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         fs::write(m.at("more"), [1; 1 << 16]).unwrap();
         File::open(m.at("more")).unwrap().sync_all().unwrap();
         m.unmount_clean();
