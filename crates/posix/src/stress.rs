@@ -205,8 +205,9 @@ impl Worker<'_> {
 
     /// A second name for a moment, and the first one removed.
     ///
-    /// Linux counts a removed name of a FUSE mount twice if the directory is listed meanwhile, takes
-    /// the file for one without names and refuses the link; the next stat puts the count right.
+    /// Linux counts a removed name of a FUSE mount twice if the directory is listed meanwhile,
+    /// takes the file for one without names and refuses the link; the next stat puts the count
+    /// right.
     fn link(&mut self, path: PathBuf, content: Content) -> std::io::Result<()> {
         let to = self.name();
         let link = || fs::hard_link(self.dir.join(&path), self.dir.join(&to));
