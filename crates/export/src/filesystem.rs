@@ -1,6 +1,7 @@
 //! The FUSE requests: a root directory, the device's file, the controls.
 
 use std::ffi::OsStr;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
@@ -8,10 +9,10 @@ use fuser::{
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyWrite, TimeOrNow, WriteFlags,
 };
-use parking_lot::RwLock;
-use syncline_device::{Kind, Op, Origin, Request, SECTOR_BYTES};
+use syncline_device::SECTOR_BYTES;
 
 use crate::Export;
+use crate::bytes::{ByteError, Bytes};
 
 const ROOT: u64 = 1;
 const DEVICE: u64 = 2;
@@ -22,7 +23,6 @@ const TTL: Duration = Duration::from_secs(60);
 const MAX_WRITE_BYTES: u32 = 1 << 20;
 /// Size that a control claims, as files in sysfs do.
 const CONTROL_BYTES: u64 = 4096;
-const ORIGIN: Origin = Origin::new(Kind::Other, true);
 
 /// `O_SYNC` contains it.
 const O_DSYNC: i32 = 0o10_000;
@@ -32,11 +32,19 @@ const FALLOC_FL_ZERO_RANGE: i32 = 16;
 
 pub(crate) struct Files {
     export: Export,
+    bytes: Bytes,
     uid: u32,
     gid: u32,
-    /// Shared by writes of whole sectors, exclusive for one that keeps a part of a sector: nobody
-    /// else may write to that sector between its read and its write.
-    sectors: RwLock<()>,
+}
+
+impl From<ByteError> for Errno {
+    fn from(error: ByteError) -> Errno {
+        match error {
+            ByteError::TooBig => Errno::EFBIG,
+            ByteError::BehindEnd => Errno::ENOSPC,
+            ByteError::Device => Errno::EIO,
+        }
+    }
 }
 
 impl Files {
@@ -46,7 +54,8 @@ impl Files {
         let owner = |f: fn(&std::fs::Metadata) -> u32| me.as_ref().map_or(0, f);
         use std::os::unix::fs::MetadataExt;
         let (uid, gid) = (owner(MetadataExt::uid), owner(MetadataExt::gid));
-        Files { export, uid, gid, sectors: RwLock::default() }
+        let bytes = Bytes::new(Arc::clone(&export.device));
+        Files { export, bytes, uid, gid }
     }
 
     fn name(&self, ino: u64) -> Option<&'static str> {
@@ -92,70 +101,14 @@ impl Files {
         })
     }
 
-    /// Reads `size` bytes of the device or what is left of it; any alignment.
-    fn read_device(&self, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        let end = self.export.device.geometry().size_bytes.min(offset.saturating_add(size.into()));
-        if offset >= end {
-            return Ok(Vec::new());
-        }
-        let first = offset / SECTOR_BYTES * SECTOR_BYTES;
-        let mut bytes = vec![0; (end.next_multiple_of(SECTOR_BYTES) - first) as usize];
-        self.submit(first, Op::Read { into: vec![&mut bytes] })?;
-        bytes.truncate((end - first) as usize);
-        bytes.drain(..(offset - first) as usize);
-        Ok(bytes)
-    }
-
-    /// Writes; with `sync` it is durable on return: a FUA write where the device has that, else a
-    /// flush after it. What does not fill its sectors is put into what they hold: two requests.
-    fn write_device(&self, offset: u64, data: &[u8], sync: bool) -> Result<u32, Errno> {
-        let end = offset.checked_add(data.len() as u64).ok_or(Errno::EFBIG)?;
-        if end > self.export.device.geometry().size_bytes {
-            return Err(Errno::ENOSPC);
-        }
-        let fua = sync && self.export.device.geometry().fua;
-        if (offset | end).is_multiple_of(SECTOR_BYTES) {
-            let _shared = self.sectors.read();
-            self.submit(offset, Op::Write { from: vec![data], fua })?;
-        } else {
-            let _alone = self.sectors.write();
-            let first = offset / SECTOR_BYTES * SECTOR_BYTES;
-            let behind = end.next_multiple_of(SECTOR_BYTES);
-            let mut bytes = vec![0; (behind - first) as usize];
-            self.submit(first, Op::Read { into: vec![&mut bytes] })?;
-            let at = (offset - first) as usize;
-            bytes[at..at + data.len()].copy_from_slice(data);
-            self.submit(first, Op::Write { from: vec![&bytes], fua })?;
-        }
-        if sync && !fua {
-            self.submit(0, Op::Flush)?;
-        }
-        Ok(data.len() as u32)
-    }
-
-    fn submit(&self, offset_bytes: u64, op: Op<'_>) -> Result<(), Errno> {
-        let mut batch = [Request { offset_bytes, op, origin: ORIGIN }];
-        self.export.device.submit(&mut batch).map_err(|_| Errno::EIO)
-    }
-
-    /// Discards the whole sectors of a range.
-    fn discard(&self, offset: u64, length: u64) -> Result<(), Errno> {
-        let size = self.export.device.geometry().size_bytes;
-        let end = offset.checked_add(length).ok_or(Errno::EFBIG)?.min(size);
-        let (first, end) =
-            (offset.next_multiple_of(SECTOR_BYTES), end / SECTOR_BYTES * SECTOR_BYTES);
-        if first >= end {
-            return Ok(());
-        }
-        self.submit(first, Op::Discard { len_bytes: end - first })
-    }
-
     fn fallocate_device(&self, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
         let discards = self.export.device.geometry().discard;
         match mode & !FALLOC_FL_KEEP_SIZE {
             // A device has all its blocks.
             0 if mode == FALLOC_FL_KEEP_SIZE => Ok(()),
-            FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE if discards => self.discard(offset, length),
+            FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE if discards => {
+                Ok(self.bytes.discard(offset, length)?)
+            }
             _ => Err(Errno::EOPNOTSUPP),
         }
     }
@@ -240,9 +193,9 @@ impl Filesystem for Files {
         reply: ReplyData,
     ) {
         if ino.0 == DEVICE {
-            return match self.read_device(offset, size) {
+            return match self.bytes.read(offset, size) {
                 Ok(bytes) => reply.data(&bytes),
-                Err(errno) => reply.error(errno),
+                Err(error) => reply.error(error.into()),
             };
         }
         match self.control(ino.0) {
@@ -271,7 +224,11 @@ impl Filesystem for Files {
         // The kernel leaves O_DSYNC and RWF_DSYNC of direct writes to the server.
         let sync = flags.0 & O_DSYNC != 0;
         let result = match self.control(ino.0).map(|control| &control.write) {
-            None => self.write_device(offset, data, sync),
+            None => self
+                .bytes
+                .write(offset, data, sync)
+                .map(|()| data.len() as u32)
+                .map_err(Errno::from),
             Some(None) => Err(Errno::EACCES),
             Some(Some(write)) => match std::str::from_utf8(data).map(|text| write(text.trim())) {
                 Ok(Ok(())) => Ok(data.len() as u32),
@@ -304,8 +261,8 @@ impl Filesystem for Files {
         _datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let result = if ino.0 == DEVICE { self.submit(0, Op::Flush) } else { Ok(()) };
-        answer(reply, result);
+        let result = if ino.0 == DEVICE { self.bytes.flush() } else { Ok(()) };
+        answer(reply, result.map_err(Errno::from));
     }
 
     fn fallocate(

@@ -1,4 +1,5 @@
-//! Any [`BlockDevice`](syncline_device::BlockDevice) as one file in a FUSE directory, no logic.
+//! Any [`BlockDevice`](syncline_device::BlockDevice) as one file in a FUSE directory, or over the
+//! network block device protocol ([`NbdServer`]); no logic.
 //!
 //! ```text
 //!   kernel ext4, xfs, btrfs
@@ -18,14 +19,17 @@
 //!   hole is a discard.
 //! - A device error is `EIO`, never a short success.
 //!
-//! Assumptions: callers keep to whole sectors of 512 bytes, as with `O_DIRECT` on a disk; other
-//! writes are `EINVAL`, other reads are served. Tested in `tests/export.rs`.
+//! Writes of parts of sectors of 512 bytes are a read and a write. Tested in `tests/export.rs` and
+//! `tests/nbd.rs`.
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod filesystem;
+mod nbd;
 mod server;
 
+pub use nbd::{Listen, NbdError, NbdServed, NbdServer};
 pub use server::{Export, ExportError, Served};
 
 /// A text file beside the device.

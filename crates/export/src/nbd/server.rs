@@ -1,0 +1,177 @@
+//! Listening, connections, the end.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use syncline_device::BlockDevice;
+
+use super::handshake::handshake;
+use super::stream::{Listen, Listener, Stream};
+use super::transmission::serve;
+use crate::bytes::Bytes;
+
+/// Connections at one time; more are closed at once.
+const CONNECTIONS_MAX: usize = 16;
+/// How long a client may take over one step of the handshake.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long to wait after an accept that failed: no descriptors are left, as a rule.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How often the end looks whether what is under way was answered: for 10 seconds.
+const LOOK: Duration = Duration::from_millis(5);
+const END_LOOKS: u32 = 2000;
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum NbdError {
+    /// The socket cannot be made.
+    #[error("cannot listen on {listen}: {source}; choose another place, or end what is there")]
+    Listen {
+        /// Where.
+        listen: Listen,
+        /// Why.
+        source: io::Error,
+    },
+    /// No thread.
+    #[error("cannot serve: {0}; end other programs and try again")]
+    Thread(#[from] io::Error),
+}
+
+/// A device that is to be served.
+pub struct NbdServer {
+    /// The device.
+    pub device: Arc<dyn BlockDevice>,
+    /// Name of the export; the empty name means it, too.
+    pub name: String,
+}
+
+struct Shared {
+    bytes: Bytes,
+    device: Arc<dyn BlockDevice>,
+    name: String,
+    stop: AtomicBool,
+    connections: Mutex<Vec<Arc<Stream>>>,
+}
+
+/// A device that is being served, until it is stopped or dropped.
+pub struct NbdServed {
+    listen: Listen,
+    shared: Arc<Shared>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl NbdServer {
+    /// Listens and serves in threads of its own. Clients can connect when this returns.
+    ///
+    /// # Errors
+    /// Both classes of [`NbdError`].
+    pub fn serve(self, listen: &Listen) -> Result<NbdServed, NbdError> {
+        let failed = |source| NbdError::Listen { listen: listen.clone(), source };
+        let (listener, bound) = Listener::bind(listen).map_err(failed)?;
+        let shared = Arc::new(Shared {
+            bytes: Bytes::new(Arc::clone(&self.device)),
+            device: self.device,
+            name: self.name,
+            stop: AtomicBool::new(false),
+            connections: Mutex::default(),
+        });
+        let seen = Arc::clone(&shared);
+        let accepting =
+            thread::Builder::new().name("nbd".into()).spawn(move || accept(&listener, &seen))?;
+        Ok(NbdServed { listen: bound, shared, accepting: Mutex::new(Some(accepting)) })
+    }
+}
+
+fn accept(listener: &Listener, shared: &Arc<Shared>) {
+    let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    while !shared.stop.load(Ordering::Acquire) {
+        let Ok(stream) = listener.accept() else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        threads.retain(|thread| !thread.is_finished());
+        if !stream.may_connect()
+            || threads.len() >= CONNECTIONS_MAX
+            || shared.stop.load(Ordering::Acquire)
+        {
+            continue;
+        }
+        let stream = Arc::new(stream);
+        let kept = Arc::clone(&stream);
+        shared.connections.lock().push(Arc::clone(&stream));
+        let seen = Arc::clone(shared);
+        let spawned = thread::Builder::new().name("nbd-connection".into()).spawn(move || {
+            // A connection that breaks is its client's to report.
+            let _ = connection(&stream, &seen);
+            seen.connections.lock().retain(|other| !Arc::ptr_eq(other, &stream));
+        });
+        match spawned {
+            Ok(thread) => threads.push(thread),
+            Err(_) => shared.connections.lock().retain(|other| !Arc::ptr_eq(other, &kept)),
+        }
+    }
+    shared.connections.lock().iter().for_each(|connection| connection.end_reads());
+    for _ in 0..END_LOOKS {
+        if threads.iter().all(JoinHandle::is_finished) {
+            break;
+        }
+        thread::sleep(LOOK);
+    }
+    // Who does not read its replies does not get them.
+    shared.connections.lock().iter().for_each(|connection| connection.end());
+    for thread in threads {
+        // One that panicked serves nobody either.
+        let _ = thread.join();
+    }
+}
+
+fn connection(stream: &Stream, shared: &Shared) -> io::Result<()> {
+    stream.set_patience(Some(HANDSHAKE))?;
+    let geometry = shared.device.geometry();
+    let Some(agreed) = handshake(stream, &shared.name, geometry)? else {
+        return Ok(());
+    };
+    stream.set_patience(None)?;
+    serve(stream, &shared.bytes, geometry.read_only, agreed)
+}
+
+impl NbdServed {
+    /// Where it listens; a port that was left open is known now. As text: the URI for clients.
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.lock().len()
+    }
+
+    /// Takes no more requests, answers those that came, and removes the socket. Nothing is flushed
+    /// that the clients did not flush: the device's owner does that.
+    pub fn stop(&self) {
+        let Some(accepting) = self.accepting.lock().take() else { return };
+        self.shared.stop.store(true, Ordering::Release);
+        // Wakes who waits for a connection; it fails where the socket is gone.
+        drop(Stream::connect(&self.listen));
+        let _ = accepting.join();
+        if let Listen::Unix(path) = &self.listen {
+            remove(path);
+        }
+    }
+}
+
+fn remove(path: &Path) {
+    // Somebody may have removed it already.
+    let _ = std::fs::remove_file(path);
+}
+
+impl Drop for NbdServed {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

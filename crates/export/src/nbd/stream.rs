@@ -1,0 +1,168 @@
+//! Sockets of both kinds as one.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Where a server listens.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Listen {
+    /// A socket at this path, which must not exist.
+    Unix(PathBuf),
+    /// A port of the loopback address; 0: any free one.
+    Tcp(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    /// `unix:PATH`, `127.0.0.1:PORT` or `[::1]:PORT`.
+    fn from_str(text: &str) -> Result<Listen, String> {
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Ok(Listen::Unix(path.into()));
+        }
+        let address = text.parse::<SocketAddr>();
+        let address = address.map_err(|_| "unix:PATH or 127.0.0.1:PORT".to_owned())?;
+        if !address.ip().is_loopback() {
+            let why = "there is no authentication, so only 127.0.0.1 and [::1] are served; use a \
+                       tunnel, ssh -L, from elsewhere";
+            return Err(why.to_owned());
+        }
+        Ok(Listen::Tcp(address))
+    }
+}
+
+impl fmt::Display for Listen {
+    /// As a client's URI, for the export without a name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Unix(path) => write!(f, "nbd+unix:///?socket={}", path.display()),
+            Listen::Tcp(address) => write!(f, "nbd://{address}"),
+        }
+    }
+}
+
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// Binds; with the place as it came to be.
+    pub(crate) fn bind(listen: &Listen) -> io::Result<(Listener, Listen)> {
+        match listen {
+            Listen::Unix(path) => {
+                let listener = UnixListener::bind(path)?;
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                Ok((Listener::Unix(listener), listen.clone()))
+            }
+            Listen::Tcp(address) => {
+                let listener = TcpListener::bind(address)?;
+                let bound = Listen::Tcp(listener.local_addr()?);
+                Ok((Listener::Tcp(listener), bound))
+            }
+        }
+    }
+
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        Ok(match self {
+            Listener::Unix(listener) => Stream::Unix(listener.accept()?.0),
+            Listener::Tcp(listener) => Stream::Tcp(listener.accept()?.0),
+        })
+    }
+}
+
+/// A connection. Both halves are used through references, as of the sockets themselves.
+pub(crate) enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+macro_rules! each {
+    ($stream:expr, $name:ident => $call:expr) => {
+        match $stream {
+            Stream::Unix($name) => $call,
+            Stream::Tcp($name) => $call,
+        }
+    };
+}
+
+impl Stream {
+    pub(crate) fn connect(listen: &Listen) -> io::Result<Stream> {
+        Ok(match listen {
+            Listen::Unix(path) => Stream::Unix(UnixStream::connect(path)?),
+            Listen::Tcp(address) => Stream::Tcp(TcpStream::connect(address)?),
+        })
+    }
+
+    /// Reads end as at the end of the stream; what is written still goes out.
+    pub(crate) fn end_reads(&self) {
+        // Fails where the other side has ended it.
+        let _ = each!(self, socket => socket.shutdown(Shutdown::Read));
+    }
+
+    /// Nothing goes either way any more.
+    pub(crate) fn end(&self) {
+        // As above.
+        let _ = each!(self, socket => socket.shutdown(Shutdown::Both));
+    }
+
+    /// Whether the other side is our user or root. Anybody, for a port.
+    pub(crate) fn may_connect(&self) -> bool {
+        let Stream::Unix(socket) = self else { return true };
+        let own = rustix::process::geteuid();
+        let peer = rustix::net::sockopt::socket_peercred(socket);
+        peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
+    }
+
+    /// How long reads and writes wait; replies go out at once.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
+        if let Stream::Tcp(socket) = self {
+            socket.set_nodelay(true)?;
+        }
+        each!(self, socket => socket.set_read_timeout(patience))?;
+        each!(self, socket => socket.set_write_timeout(patience))
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        each!(self, socket => (&*socket).read(into))
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        each!(self, socket => (&*socket).write(from))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_to_listen() {
+        assert_eq!("unix:/a/b".parse(), Ok(Listen::Unix("/a/b".into())));
+        assert!(matches!("127.0.0.1:10809".parse(), Ok(Listen::Tcp(a)) if a.port() == 10809));
+        assert!(matches!("[::1]:0".parse(), Ok(Listen::Tcp(_))));
+        for (bad, why) in [
+            ("unix:", "unix:PATH"),
+            ("10809", "unix:PATH"),
+            ("localhost:1", "unix:PATH"),
+            ("0.0.0.0:10809", "no authentication"),
+            ("192.168.1.1:10809", "no authentication"),
+        ] {
+            assert!(bad.parse::<Listen>().unwrap_err().contains(why), "{bad}");
+        }
+    }
+}
