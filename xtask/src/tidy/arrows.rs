@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 21] = [
+const BELOW: [(&str, &[&str]); 22] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -19,6 +19,7 @@ const BELOW: [(&str, &[&str]); 21] = [
     ("cache", &["device"]),
     ("jbd2", &["device", "ondisk", "cache"]),
     ("fs", &["device", "ondisk", "cache", "jbd2"]),
+    ("preload", &[]),
     ("flashlite", &[]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),

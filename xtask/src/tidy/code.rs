@@ -12,23 +12,25 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 6] = [
+const UNSAFE_CRATES: [(&str, &str); 7] = [
     ("crates/device/", "io_uring and block device ioctls"),
     ("crates/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/flashlite-c/", "pointers of C programs"),
     ("crates/recorder-c/", "C interface"),
+    ("crates/preload/", "functions in place of libc's"),
     ("crates/workload/", "SQLite's C interface"),
     ("crates/posix/", "maps the files it tests"),
 ];
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
 /// the files that are the one place for it.
-const SYSTEM_USERS: [(&str, &str); 13] = [
+const SYSTEM_USERS: [(&str, &str); 14] = [
     ("xtask/", "a developer's tool"),
     ("crates/cli/", "adapter"),
     ("crates/posix/", "a developer's tool"),
     ("crates/fuse/", "adapter"),
     ("crates/export/", "adapter"),
+    ("crates/preload/", "adapter"),
     ("crates/recorder/src/os/", "the adapter part of the recorder"),
     ("crates/device/src/clock.rs", "the wall clock"),
     ("crates/device/src/file", "the file device"),

@@ -1,0 +1,434 @@
+//! The state of the process: rules, counts, files; what a call is to do; the end.
+//!
+//! A child after fork owes nothing: its parent does. `owner` tells the two apart, also where no
+//! fork handler runs (vfork).
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_int};
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::files::{FileId, Files};
+use crate::hooks::real;
+use crate::rules::Rules;
+use crate::system::{self, Spin, complain};
+
+/// Files of one device that are synced one by one at the end; with more its file system is.
+const SINGLY_MAX: usize = 64;
+/// Of statfs: each file has to be synced, the whole does nothing.
+const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
+
+/// What is counted.
+#[derive(Clone, Copy)]
+pub(crate) enum Call {
+    Fsync,
+    Fdatasync,
+    SyncFileRange,
+    Msync,
+    /// open with `O_SYNC` or `O_DSYNC`.
+    OpenSync,
+    /// pwritev2 with `RWF_SYNC` or `RWF_DSYNC`.
+    WriteSync,
+    Syncfs,
+    Sync,
+}
+
+const CALLS: [&str; 8] =
+    ["fsync", "fdatasync", "sync_file_range", "msync", "open_sync", "write_sync", "syncfs", "sync"];
+
+struct Library {
+    rules: Rules,
+    /// Where the report goes.
+    report: Option<PathBuf>,
+}
+
+static LIBRARY: OnceLock<Library> = OnceLock::new();
+static FILES: Spin<Files> = Spin::new();
+static SKIPPED: [AtomicU64; CALLS.len()] = [const { AtomicU64::new(0) }; CALLS.len()];
+static KEPT: [AtomicU64; CALLS.len()] = [const { AtomicU64::new(0) }; CALLS.len()];
+static RINGS: AtomicU64 = AtomicU64::new(0);
+/// The process that owes what is owed.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+/// Whether anything was ever owed: without it renames cost nothing.
+static OWED: AtomicBool = AtomicBool::new(false);
+
+/// When the library is loaded: reads the variables and the rules.
+pub(crate) extern "C" fn begin() {
+    OWNER.store(std::process::id(), Ordering::Relaxed);
+    let rules = read_rules().unwrap_or_else(|why| {
+        complain(&format!("{why}; every file is strict until the rules are corrected"));
+        Rules::default()
+    });
+    let report = std::env::var_os("SYNCLINE_PRELOAD_REPORT").map(PathBuf::from);
+    let report = report.filter(|path| !path.as_os_str().is_empty());
+    // Loaded once; a second call changes nothing.
+    let _ = LIBRARY.set(Library { rules, report });
+    // SAFETY: the handler is a function without arguments that lives as long as the process.
+    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+}
+
+fn read_rules() -> Result<Rules, String> {
+    let mut text = String::new();
+    if let Some(path) = std::env::var_os("SYNCLINE_PRELOAD_RULES_FILE").filter(|p| !p.is_empty()) {
+        let path = PathBuf::from(path);
+        text = std::fs::read_to_string(&path)
+            .map_err(|err| format!("the rules {} cannot be read: {err}", path.display()))?;
+    }
+    if let Some(more) = std::env::var_os("SYNCLINE_PRELOAD_RULES") {
+        text = format!("{text}\n{}", more.to_string_lossy());
+    }
+    Rules::parse(&text)
+}
+
+extern "C" fn forked() {
+    OWNER.store(std::process::id(), Ordering::Relaxed);
+    OWED.store(false, Ordering::Relaxed);
+    for counter in SKIPPED.iter().chain(&KEPT).chain([&RINGS]) {
+        counter.store(0, Ordering::Relaxed);
+    }
+    // SAFETY: a child after fork has one thread.
+    unsafe { FILES.start_again() };
+}
+
+/// A ring of io_uring was made, whose submissions nobody sees here.
+pub(crate) fn ring_made() {
+    RINGS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn count(call: Call, skipped: bool) -> bool {
+    let counters = if skipped { &SKIPPED } else { &KEPT };
+    counters[call as usize].fetch_add(1, Ordering::Relaxed);
+    skipped
+}
+
+/// Whether a sync of this descriptor is skipped. It is counted, and owed if so.
+pub(crate) fn skips(fd: c_int, call: Call) -> bool {
+    count(call, system::keeping_errno(|| owe(fd)).is_some())
+}
+
+/// A file was opened with its synchronous flags.
+pub(crate) fn kept_open() {
+    count(Call::OpenSync, false);
+}
+
+/// `Some`: the file is relaxed, and its sync is owed from now on.
+fn owe(fd: c_int) -> Option<()> {
+    let library = LIBRARY.get().filter(|library| !library.rules.nothing())?;
+    let file = system::identity(fd).filter(|file| file.plain)?;
+    let known = FILES.with(|files| {
+        let decision = files.decision(&file.id);
+        if decision == Some(true) {
+            files.owe(&file.id);
+        }
+        decision
+    })?;
+    let relaxed = match known {
+        Some(relaxed) => relaxed,
+        None => {
+            let path = system::path_of(fd)?;
+            let relaxed = library.rules.is_relaxed(&path);
+            FILES.with(|files| {
+                let fits = files.decided(file.id, path, relaxed);
+                if fits && relaxed {
+                    files.owe(&file.id);
+                }
+                fits && relaxed
+            })?
+        }
+    };
+    if relaxed {
+        OWED.store(true, Ordering::Relaxed);
+    }
+    relaxed.then_some(())
+}
+
+/// Whether calls without a file (sync, syncfs) are skipped: only if every file is relaxed.
+pub(crate) fn skips_all(call: Call) -> bool {
+    count(call, LIBRARY.get().is_some_and(|library| library.rules.everything()))
+}
+
+/// Whether a file of this name would be relaxed, before it is opened.
+pub(crate) fn name_is_relaxed(dirfd: c_int, path: &CStr) -> bool {
+    let Some(library) = LIBRARY.get().filter(|library| !library.rules.nothing()) else {
+        return false;
+    };
+    let path = absolute(dirfd, path);
+    path.is_some_and(|path| library.rules.is_relaxed(&std::fs::canonicalize(&path).unwrap_or(path)))
+}
+
+/// The path with its directory resolved; its last part may be a link, or not be there.
+pub(crate) fn absolute(dirfd: c_int, path: &CStr) -> Option<PathBuf> {
+    let path = Path::new(std::ffi::OsStr::from_bytes(path.to_bytes()));
+    let base = match dirfd {
+        _ if path.is_absolute() => PathBuf::new(),
+        libc::AT_FDCWD => std::env::current_dir().ok()?,
+        dirfd => system::path_of(dirfd)?,
+    };
+    let path = base.join(path);
+    let name = path.file_name()?;
+    Some(std::fs::canonicalize(path.parent()?).ok()?.join(name))
+}
+
+/// What is mapped at an address: the file's path, for each mapping of the range. `None`: some of it
+/// is no file.
+fn mapped(address: usize, length: usize) -> Option<Vec<PathBuf>> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let end = address.checked_add(length)?;
+    let mut at = address;
+    let mut paths = Vec::new();
+    for line in maps.split(|byte| *byte == b'\n') {
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let range = std::str::from_utf8(words.next()?).ok().and_then(|text| text.split_once('-'));
+        let Some((from, to)) = range else { continue };
+        let number = |text| usize::from_str_radix(text, 16).ok();
+        let (from, to) = (number(from)?, number(to)?);
+        if to <= at {
+            continue;
+        }
+        let path = words.nth(4)?.trim_ascii_start();
+        if from > at || !path.starts_with(b"/") {
+            return None;
+        }
+        paths.push(PathBuf::from(std::ffi::OsStr::from_bytes(path)));
+        at = to;
+        if at >= end {
+            return Some(paths);
+        }
+    }
+    None
+}
+
+/// Whether msync of this range is skipped: every file in it is relaxed.
+pub(crate) fn skips_mapping(address: usize, length: usize) -> bool {
+    let skipped = system::keeping_errno(|| {
+        if LIBRARY.get().is_none_or(|library| library.rules.nothing()) {
+            return false;
+        }
+        let Some(paths) = mapped(address, length.max(1)) else { return false };
+        let files = paths.iter().map(|path| open(path)).collect::<Vec<_>>();
+        let all = files.iter().all(|file| file.as_ref().is_some_and(|fd| is_relaxed(fd.0)));
+        all && files.iter().flatten().all(|fd| owe(fd.0).is_some())
+    });
+    count(Call::Msync, skipped)
+}
+
+fn is_relaxed(fd: c_int) -> bool {
+    let path = system::identity(fd).filter(|file| file.plain).and_then(|_| system::path_of(fd));
+    path.is_some_and(|path| LIBRARY.get().is_some_and(|library| library.rules.is_relaxed(&path)))
+}
+
+/// A descriptor without rights to the contents: closing it ends no lock of the program (`O_PATH`).
+struct Fd(c_int);
+
+impl Drop for Fd {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor is ours and is not used again.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+fn open(path: &Path) -> Option<Fd> {
+    open_with(path, libc::O_PATH)
+}
+
+fn open_with(path: &Path, flags: c_int) -> Option<Fd> {
+    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::open(name.as_ptr(), flags | libc::O_CLOEXEC) };
+    (fd >= 0).then_some(Fd(fd))
+}
+
+/// A file is about to get another name: what is owed of it is synced before, if that one is strict.
+/// Its absolute paths, for [`named`].
+pub(crate) fn naming(old: (c_int, &CStr), new: (c_int, &CStr)) -> Option<(PathBuf, PathBuf, bool)> {
+    if !OWED.load(Ordering::Relaxed) {
+        return None;
+    }
+    system::keeping_errno(|| {
+        let (from, to) = (absolute(old.0, old.1)?, absolute(new.0, new.1)?);
+        let directory = from.is_dir();
+        let owed = FILES.with(|files| files.owed_at(&from, directory))?;
+        let library = LIBRARY.get()?;
+        for (id, path) in owed {
+            let Ok(rest) = path.strip_prefix(&from) else { continue };
+            let moved = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+            if !library.rules.is_relaxed(&moved) && sync_file(&id, &path) == Outcome::Done {
+                FILES.with(|files| files.synced(&id));
+            }
+        }
+        Some((from, to, directory))
+    })
+}
+
+/// A file got another name, or two changed theirs.
+pub(crate) fn named(paths: Option<(PathBuf, PathBuf, bool)>, exchanged: bool) {
+    system::keeping_errno(|| {
+        FILES.with(|files| match paths {
+            Some((old, new, directory)) if !exchanged => files.renamed(&old, &new, directory),
+            Some((old, new, _)) => {
+                let between = old.join("\0");
+                files.renamed(&old, &between, true);
+                files.renamed(&new, &old, true);
+                files.renamed(&between, &new, true);
+            }
+            None => files.renamed(Path::new(""), Path::new(""), false),
+        })
+    });
+}
+
+#[derive(PartialEq)]
+enum Outcome {
+    Done,
+    /// The name leads to no file, or to another one.
+    Gone,
+    Failed,
+}
+
+fn sync_file(id: &FileId, path: &Path) -> Outcome {
+    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Outcome::Gone };
+    if system::identity_at(&name).is_none_or(|file| file.id != *id) {
+        return Outcome::Gone;
+    }
+    let usual = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_NOFOLLOW;
+    let file = open_with(path, usual).or_else(|| open_with(path, usual | libc::O_WRONLY));
+    match (file, real::FSYNC.get()) {
+        // SAFETY: the descriptor is open.
+        (Some(file), Some(fsync)) if unsafe { fsync(file.0) } == 0 => Outcome::Done,
+        _ => Outcome::Failed,
+    }
+}
+
+/// Whether the file system of an open file has to be synced file by file.
+fn is_fuse(fd: c_int) -> bool {
+    // SAFETY: statfs is a structure of integers, for which zeros are valid.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: `found` is large enough by its type.
+    let asked = unsafe { libc::fstatfs(fd, &raw mut found) };
+    asked != 0 || found.f_type == FUSE_SUPER_MAGIC
+}
+
+/// Syncs the file system of many files at once, if it has that; true: all of them are durable.
+fn sync_file_system(files: &[(FileId, PathBuf)]) -> bool {
+    let directory = libc::O_DIRECTORY;
+    let place = files.iter().find_map(|(_, path)| open_with(path.parent()?, directory));
+    let same =
+        |fd: &Fd| system::identity(fd.0).is_some_and(|dir| dir.id.device == files[0].0.device);
+    match (place.filter(|fd| same(fd) && !is_fuse(fd.0)), real::SYNCFS.get()) {
+        // SAFETY: the descriptor is open.
+        (Some(place), Some(syncfs)) => unsafe { syncfs(place.0) == 0 },
+        _ => false,
+    }
+}
+
+/// What the end came to.
+#[derive(Default)]
+struct Synced {
+    done: u64,
+    gone: u64,
+    failed: Vec<PathBuf>,
+}
+
+fn sync_owed() -> Synced {
+    let mut synced = Synced::default();
+    let skipped = |call: Call| SKIPPED[call as usize].load(Ordering::Relaxed) > 0;
+    if (skipped(Call::Sync) || skipped(Call::Syncfs))
+        && let Some(sync) = real::SYNC.get()
+    {
+        // SAFETY: it takes nothing.
+        unsafe { sync() };
+    }
+    let owed = FILES.with(|files| files.owed()).unwrap_or_default();
+    let mut devices: BTreeMap<(u32, u32), Vec<(FileId, PathBuf)>> = BTreeMap::new();
+    for (id, path) in owed {
+        devices.entry(id.device).or_default().push((id, path));
+    }
+    for files in devices.values() {
+        if files.len() > SINGLY_MAX && sync_file_system(files) {
+            synced.done += files.len() as u64;
+            FILES.with(|known| files.iter().for_each(|(id, _)| known.synced(id)));
+            continue;
+        }
+        for (id, path) in files {
+            match sync_file(id, path) {
+                Outcome::Done => synced.done += 1,
+                Outcome::Gone => synced.gone += 1,
+                Outcome::Failed => synced.failed.push(path.clone()),
+            }
+            FILES.with(|known| known.synced(id));
+        }
+    }
+    synced
+}
+
+/// The end of the program, or of what it was before exec: syncs what is owed, and reports.
+pub(crate) extern "C" fn finish() {
+    if OWNER.load(Ordering::Relaxed) != std::process::id() {
+        return;
+    }
+    system::keeping_errno(|| {
+        let synced = sync_owed();
+        OWED.store(false, Ordering::Relaxed);
+        if let Some(path) = synced.failed.first() {
+            complain(&format!(
+                "{} files could not be synced at the end, the first is {}; check the device, what \
+                 was written to them may be lost",
+                synced.failed.len(),
+                path.display()
+            ));
+        }
+        report(&synced);
+    });
+}
+
+fn counts(counters: &[AtomicU64]) -> (Value, u64) {
+    let numbers = counters.iter().map(|counter| counter.swap(0, Ordering::Relaxed));
+    let named: Vec<(&str, u64)> = CALLS.into_iter().zip(numbers).collect();
+    let sum = named.iter().map(|(_, number)| number).sum();
+    (named.into_iter().filter(|(_, number)| *number > 0).collect(), sum)
+}
+
+/// Rings that are still open, those of libraries that make the system call themselves included.
+fn open_rings() -> u64 {
+    let Ok(links) = std::fs::read_dir("/proc/self/fd") else { return 0 };
+    let is_ring = |entry: &std::fs::DirEntry| {
+        let target = std::fs::read_link(entry.path());
+        target.is_ok_and(|target| target.as_os_str() == "anon_inode:[io_uring]")
+    };
+    links.flatten().filter(is_ring).count() as u64
+}
+
+fn report(synced: &Synced) {
+    let Some(place) = LIBRARY.get().and_then(|library| library.report.as_ref()) else { return };
+    let ((skipped, some), (kept, more)) = (counts(&SKIPPED), counts(&KEPT));
+    let rings = RINGS.swap(0, Ordering::Relaxed).max(open_rings());
+    if some + more + rings == 0 {
+        return;
+    }
+    let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let line = json!({
+        "schema": "syncline.preload/1",
+        "pid": std::process::id(),
+        "program": program.to_string_lossy(),
+        "skipped": skipped,
+        "kept": kept,
+        "synced_at_end": synced.done,
+        "gone_at_end": synced.gone,
+        "failed_at_end": synced.failed.len(),
+        "too_many_files": FILES.with(|files| files.is_full()),
+        "io_uring_not_covered": rings,
+    });
+    let written = if place.as_os_str() == "-" {
+        writeln!(std::io::stderr(), "{line}")
+    } else {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(place);
+        file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
+    };
+    if let Err(err) = written {
+        complain(&format!("no report in {}: {err}; choose another file", place.display()));
+    }
+}
