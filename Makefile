@@ -20,6 +20,7 @@
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
+# make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make latency  (root) write() and fallocate() beside another file's fsyncs, on kernel ext4, a Syncline mount and in
 #              process, all on the emulated eMMC in real time; half an hour, or LATENCY=--quick: five minutes
@@ -120,6 +121,11 @@ bench-speed: cargo
 
 bench-nand: cargo
 	@cargo bench --quiet -p syncline-nand --bench speed
+
+.PHONY: bench-preload
+bench-preload: cargo
+	@cargo build --quiet --release -p syncline-preload
+	@python3 scripts/bench_preload.py target/release/libsyncline_preload.so
 
 bench-mounted: cargo
 	@cargo build --quiet --release -p syncline-cli

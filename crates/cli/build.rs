@@ -16,7 +16,7 @@ mod args;
 
 fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=src/args.rs");
-    println!("cargo:rerun-if-changed=src/args/trace.rs");
+    println!("cargo:rerun-if-changed=src/args");
     println!("cargo:rerun-if-changed=build.rs");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or(std::io::ErrorKind::NotFound)?);
     let mut command = args::Cli::command();

@@ -8,9 +8,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+#[path = "args/buffer.rs"]
+mod buffer;
+#[path = "args/control.rs"]
+mod control;
 #[path = "args/trace.rs"]
 mod trace;
 
+pub use buffer::*;
+pub use control::*;
 pub use trace::*;
 
 /// ext4 images and flash devices in user space, without root.
@@ -54,6 +60,7 @@ pub enum Command {
     RecordRead(RecordRead),
     Latency(Latency),
     Lifetime(Lifetime),
+    Preload(Preload),
     Completions(Completions),
     Man(Man),
 }
@@ -487,86 +494,6 @@ pub struct FlashliteRearrange {
     /// The file takes the name of the log, and its space as --release does.
     #[arg(long)]
     pub in_place: bool,
-}
-
-/// Put a write buffer with a log in front of a device, for any file system on it.
-///
-/// Small writes that are flushed go to LOG in one sequential write and reach their places later,
-/// sorted; large ones go there at once. What was flushed survives power cuts: attach again after
-/// one, before anything else uses DEVICE. Durability is that of the whole device; files are not
-/// known here.
-///
-/// Example: `syncline buffer attach card.img DIR --log card.log --create --attach`, then
-/// `mount /dev/loop0 /mnt`, later `umount /mnt` and `syncline buffer detach DIR`.
-#[derive(Debug, Args)]
-pub struct Buffer {
-    #[command(subcommand)]
-    pub command: BufferCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum BufferCommand {
-    Attach(BufferAttach),
-    /// Write everything to its place and end: DEVICE is plain data then, and LOG empty.
-    Detach(BufferDir),
-    Status(BufferStatus),
-}
-
-/// Serve the buffered device as the file DIR/device, until it is detached.
-///
-/// What LOG holds from before is recovered. Prints the loop device with --attach. SIGTERM and
-/// unmounting DIR drain the log as detach does; when the process is killed the log keeps what was
-/// flushed.
-#[derive(Debug, Args)]
-pub struct BufferAttach {
-    /// File or block device to buffer.
-    #[arg(value_name = "DEVICE")]
-    pub device: PathBuf,
-    /// An empty directory.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-    /// File or block device of the log.
-    #[arg(long, value_name = "LOG")]
-    pub log: PathBuf,
-    /// Make the log: LOG is overwritten, or made as a file. Without it LOG has to hold one.
-    #[arg(long)]
-    pub create: bool,
-    /// Size of a file that --create makes: bytes, or with K, M, G.
-    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_bytes)]
-    pub log_size: u64,
-    /// With --create: overwrite LOG also if it is not empty.
-    #[arg(long, requires = "create")]
-    pub force: bool,
-    /// Memory for staged writes: bytes, or with K, M, G.
-    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size_bytes)]
-    pub ram: u64,
-    /// How the device is offered.
-    #[arg(long = "as", value_name = "WAY", value_parser = ["fuse"], default_value = "fuse")]
-    pub way: String,
-    /// Attach a loop device (root) and print its name.
-    #[arg(long)]
-    pub attach: bool,
-    /// Stay in the foreground.
-    #[arg(short, long)]
-    pub foreground: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct BufferDir {
-    /// The directory that is served.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-}
-
-/// Show what the buffer holds and has done.
-#[derive(Debug, Args)]
-pub struct BufferStatus {
-    /// As one JSON document.
-    #[arg(long)]
-    pub json: bool,
-    /// The directory that is served.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
 }
 
 /// `2G`, `512M`, `64K` or bytes.

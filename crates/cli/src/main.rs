@@ -9,6 +9,7 @@
 
 mod args;
 mod cmd;
+mod control;
 mod daemon;
 mod error;
 mod format;
@@ -73,6 +74,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::RecordRead(args) => cmd::record_read::run(&args),
         Command::Latency(args) => cmd::latency::run(&args),
         Command::Lifetime(args) => cmd::lifetime::run(&args),
+        Command::Preload(args) => cmd::preload::run(&args),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),
     }

@@ -163,3 +163,51 @@ fn attached_in_the_background_it_is_a_file() {
     assert!(said.contains("buffer attach"), "{said}");
     assert_eq!(run(&["buffer", "attach", &image, &served, "--log", &log, "--as", "tape"]).code, 2);
 }
+
+#[test]
+fn over_network_blocks_it_is_the_same_device() {
+    let test = "over_network_blocks_it_is_the_same_device";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let files = Files::new(16 << 20);
+    let (image, served, log) = (files.text("image"), files.text("served"), files.text("log"));
+    let before = std::fs::read(files.path("image")).unwrap();
+    let attach = ["buffer", "attach", &image, &served, "--log", &log, "--as", "nbd"];
+    let with = |more: &[&'static str]| [&attach[..], more].concat();
+    assert_eq!(run(&with(&["--create", "--attach"])).code, 2);
+    assert_eq!(run(&with(&["--create", "--listen", "0.0.0.0:10809"])).code, 2);
+    let uri = done(&with(&["--create"]));
+    assert_eq!(uri.trim(), format!("nbd+unix:///?socket={served}/nbd"));
+    let mut client = std::os::unix::net::UnixStream::connect(files.path("served/nbd")).unwrap();
+    // The oldest handshake, one write with FUA of a page at 1 MiB, and its reply.
+    let mut hello = [0; 18];
+    std::io::Read::read_exact(&mut client, &mut hello).unwrap();
+    let mut words = vec![0, 0, 0, 3];
+    words.extend(b"IHAVEOPT\0\0\0\x01\0\0\0\0");
+    words.extend([0x25, 0x60, 0x95, 0x13, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5]);
+    words.extend((1_u64 << 20).to_be_bytes());
+    words.extend(4096_u32.to_be_bytes());
+    words.extend([0xa5; 4096]);
+    std::io::Write::write_all(&mut client, &words).unwrap();
+    let mut answer = [0; 26];
+    std::io::Read::read_exact(&mut client, &mut answer).unwrap();
+    assert_eq!(answer[..8], (16_u64 << 20).to_be_bytes());
+    assert_eq!(answer[10..], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
+    let status: serde_json::Value =
+        serde_json::from_str(&done(&["buffer", "status", "--json", &served])).unwrap();
+    assert_eq!((&status["logged_pages"], &status["flushes"]), (&1.into(), &1.into()));
+    let said = refused(1, &["buffer", "detach", &served]);
+    assert!(said.contains("1 clients are connected"), "{said}");
+    drop(client);
+    let began = std::time::Instant::now();
+    while run(&["buffer", "detach", &served]).code != 0 {
+        assert!(began.elapsed().as_secs() < 120, "the connection is not seen to end");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let after = std::fs::read(files.path("image")).unwrap();
+    assert!(after[1 << 20..][..4096].iter().all(|byte| *byte == 0xa5));
+    assert!(after[..1 << 20] == before[..1 << 20] && !files.path("served/nbd").exists());
+    let said = refused(1, &["buffer", "status", &served]);
+    assert!(said.contains("buffer attach"), "{said}");
+}

@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 25] = [
+const COMMANDS: [&str; 26] = [
     "bench",
     "buffer",
     "cat",
@@ -22,6 +22,7 @@ const COMMANDS: [&str; 25] = [
     "mkdir",
     "mount",
     "mv",
+    "preload",
     "record",
     "record-read",
     "recover",

@@ -1,17 +1,20 @@
-//! `buffer`: the write buffer under any file system, as a file or loop device.
+//! `buffer`: the write buffer under any file system, as a file, a loop device, or network blocks.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
-use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
-use syncline_export::{Control, Export};
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Request, WallClock,
+};
+use syncline_export::{Control, Export, Listen, NbdServed, NbdServer};
 
 use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
+use crate::control::{self, ControlSocket};
 use crate::error::{Failure, Result};
 use crate::format::Out;
 use crate::{complain, daemon, interrupt, served};
@@ -20,7 +23,9 @@ use crate::{complain, daemon, interrupt, served};
 const DEVICE: &str = "device";
 const STATUS: &str = "status";
 const CONTROL: &str = "control";
-/// How often `detach` looks whether the server has ended.
+/// Name of the socket for network blocks.
+const SOCKET: &str = "nbd";
+/// How often `detach` looks whether the server has ended, and a server whether it is to.
 const LOOK: Duration = Duration::from_millis(20);
 /// Work of one visit while the device is idle.
 const TICKS_MAX: u32 = 64;
@@ -43,32 +48,137 @@ fn attach(args: &BufferAttach) -> Result<()> {
         }
         return out.flush();
     }
-    let buffer = Arc::new(open(args)?);
-    let leave = Arc::new(AtomicBool::new(false));
-    let file = args.dir.join(DEVICE);
-    let export = export(Arc::clone(&buffer), args, Arc::clone(&leave));
-    let served = export.serve(&args.dir).map_err(|err| Failure::Failed(err.to_string()))?;
-    let (served, node) = served::attached(served, args.attach.then_some(&*file))?;
-    daemon::ready(node.as_deref().unwrap_or(""))?;
-    let clock = WallClock::new();
-    let mut said = false;
-    served::stay(served, node.as_deref(), || {
+    let dir = std::fs::canonicalize(&args.dir).map_err(|err| Failure::host(&args.dir, &err))?;
+    let listen = listen(args, &dir)?;
+    let server = Arc::new(Server {
+        buffer: open(args)?,
+        names: [args.device.display().to_string(), args.log.display().to_string()],
+        leave: AtomicBool::new(false),
+    });
+    // Answers until everything is at its place: who asked for that waits for this.
+    match listen {
+        None => {
+            let _control = ControlSocket::answer(&dir, handler(&server, None))?;
+            over_fuse(args, &server)?;
+            server.buffer.drain().map_err(Failure::from)
+        }
+        Some(listen) => over_nbd(&dir, &listen, &server),
+    }
+}
+
+/// Where to listen for network blocks, if that is the way.
+fn listen(args: &BufferAttach, dir: &Path) -> Result<Option<Listen>> {
+    if args.way != "nbd" {
+        return match args.listen {
+            Some(_) => Err(Failure::Usage("--listen is for --as nbd; add that".to_owned())),
+            None => Ok(None),
+        };
+    }
+    if args.attach {
+        let text = "--attach makes a loop device of a file; leave it out, and give the URI to \
+                    nbd-client";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let place = args.listen.as_deref().map_or(Ok(Listen::Unix(dir.join(SOCKET))), str::parse);
+    place.map(Some).map_err(|why| Failure::Usage(format!("--listen: {why}; give one of these")))
+}
+
+/// What the ways of serving share.
+struct Server {
+    buffer: Buffer,
+    /// Device and log.
+    names: [String; 2],
+    leave: AtomicBool,
+}
+
+impl Server {
+    fn document(&self) -> String {
+        format!("{:#}\n", document(&self.buffer, &self.names))
+    }
+
+    fn detach(&self) -> std::result::Result<(), String> {
+        self.buffer.drain().map_err(|err| {
+            format!(
+                "the log was not drained ({err}); correct the device, end the server and attach \
+                 again"
+            )
+        })?;
+        self.leave.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What is to be done now and then; false if the server is to end.
+    fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
         for _ in 0..TICKS_MAX {
-            match buffer.tick(Duration::from_nanos(clock.now_ns())) {
+            match self.buffer.tick(Duration::from_nanos(clock.now_ns())) {
                 Ok(true) if !interrupt::asked() => {}
                 Ok(_) => break,
                 Err(error) => {
-                    if !said {
+                    if !std::mem::replace(said, true) {
                         complain(&error.to_string());
                     }
-                    said = true;
                     break;
                 }
             }
         }
-        !leave.load(Ordering::Relaxed)
-    })?;
-    buffer.drain().map_err(Failure::from)
+        !self.leave.load(Ordering::Relaxed)
+    }
+}
+
+/// What the control socket answers.
+fn handler(server: &Arc<Server>, nbd: Option<&Arc<NbdServed>>) -> control::Handler {
+    let (server, nbd) = (Arc::clone(server), nbd.map(Arc::clone));
+    Box::new(move |line| match line {
+        "status" => Ok(server.document()),
+        "detach" => {
+            let clients = nbd.as_ref().map_or(0, |nbd| nbd.connections());
+            if clients > 0 {
+                let text = format!("{clients} clients are connected; end them, nbd-client -d");
+                return Err(text);
+            }
+            server.detach().map(|()| String::new())
+        }
+        other => Err(format!("`{other}` is no request; use status or detach")),
+    })
+}
+
+fn over_fuse(args: &BufferAttach, server: &Arc<Server>) -> Result<()> {
+    let file = args.dir.join(DEVICE);
+    let served = export(server).serve(&args.dir);
+    let served = served.map_err(|err| Failure::Failed(err.to_string()))?;
+    let (served, node) = served::attached(served, args.attach.then_some(&*file))?;
+    daemon::ready(node.as_deref().unwrap_or(""))?;
+    let (clock, mut said) = (WallClock::new(), false);
+    served::stay(served, node.as_deref(), || server.visit(&clock, &mut said))
+}
+
+fn over_nbd(dir: &Path, listen: &Listen, server: &Arc<Server>) -> Result<()> {
+    let device: Arc<dyn BlockDevice> = Arc::new(SharedBuffer(Arc::clone(server)));
+    let served = NbdServer { device, name: DEVICE.to_owned() }.serve(listen);
+    let served = Arc::new(served.map_err(|err| Failure::Failed(err.to_string()))?);
+    let control = ControlSocket::answer(dir, handler(server, Some(&served)))?;
+    daemon::ready(&served.listen().to_string())?;
+    let (clock, mut said) = (WallClock::new(), false);
+    while server.visit(&clock, &mut said) && !interrupt::asked() {
+        std::thread::sleep(LOOK);
+    }
+    served.stop();
+    let drained = server.buffer.drain().map_err(Failure::from);
+    drop(control);
+    drained
+}
+
+/// The buffer of a server as a device.
+struct SharedBuffer(Arc<Server>);
+
+impl BlockDevice for SharedBuffer {
+    fn geometry(&self) -> Geometry {
+        self.0.buffer.geometry()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> std::result::Result<(), DeviceError> {
+        self.0.buffer.submit(batch)
+    }
 }
 
 /// The log's bytes are random where two logs could be taken for each other.
@@ -133,27 +243,19 @@ fn failure(args: &BufferAttach, error: BufferError) -> Failure {
     failure.at(args.log.display())
 }
 
-fn export(buffer: Arc<Buffer>, args: &BufferAttach, leave: Arc<AtomicBool>) -> Export {
-    let (shown, drained) = (Arc::clone(&buffer), Arc::clone(&buffer));
-    let names = [args.device.display().to_string(), args.log.display().to_string()];
-    let status = Control {
-        name: STATUS,
-        read: Box::new(move || format!("{:#}\n", document(&shown, &names))),
-        write: None,
-    };
+fn export(server: &Arc<Server>) -> Export {
+    let (shown, left) = (Arc::clone(server), Arc::clone(server));
+    let status = Control { name: STATUS, read: Box::new(move || shown.document()), write: None };
     let control = Control {
         name: CONTROL,
         read: Box::new(|| "detach\n".to_owned()),
         write: Some(Box::new(move |word| match word {
-            "detach" => {
-                drained.drain().map_err(|err| err.to_string())?;
-                leave.store(true, Ordering::Relaxed);
-                Ok(())
-            }
+            "detach" => left.detach(),
             other => Err(format!("`{other}` is not detach")),
         })),
     };
-    Export { device: buffer, name: DEVICE, controls: vec![status, control] }
+    let device = Arc::new(SharedBuffer(Arc::clone(server)));
+    Export { device, name: DEVICE, controls: vec![status, control] }
 }
 
 fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
@@ -181,19 +283,18 @@ fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
     })
 }
 
-fn not_served(dir: &Path, err: &std::io::Error) -> Failure {
-    Failure::Failed(format!(
-        "{}: {err}; start it with `syncline buffer attach DEVICE {0} --log LOG`",
-        dir.display()
-    ))
-}
-
-fn read_status(dir: &Path) -> Result<String> {
-    std::fs::read_to_string(dir.join(STATUS)).map_err(|err| not_served(dir, &err))
+/// Asks the server of a directory.
+fn ask(dir: &Path, request: &str) -> Result<String> {
+    control::ask(dir, request)?.ok_or_else(|| {
+        Failure::Failed(format!(
+            "{}: nobody serves it; start it with `syncline buffer attach DEVICE {0} --log LOG`",
+            dir.display()
+        ))
+    })
 }
 
 fn status(args: &BufferStatus) -> Result<()> {
-    let text = read_status(&args.dir)?;
+    let text = ask(&args.dir, STATUS)?;
     let mut out = Out::new();
     if args.json {
         out.text(text)?;
@@ -247,21 +348,17 @@ fn mounted(file: &Path) -> Result<Option<String>> {
 }
 
 fn detach(args: &BufferDir) -> Result<()> {
-    read_status(&args.dir)?;
-    if let Some(node) = mounted(&args.dir.join(DEVICE))? {
+    ask(&args.dir, STATUS)?;
+    // Before it is unmounted: then the same name is another directory.
+    let dir: PathBuf =
+        std::fs::canonicalize(&args.dir).map_err(|err| Failure::host(&args.dir, &err))?;
+    if let Some(node) = mounted(&dir.join(DEVICE))? {
         return Err(Failure::Failed(format!(
             "{node} is mounted; unmount it with `umount {node}` and detach again"
         )));
     }
-    let file = std::fs::OpenOptions::new().write(true).open(args.dir.join(CONTROL));
-    file.and_then(|mut file| std::io::Write::write_all(&mut file, b"detach")).map_err(|err| {
-        Failure::Failed(format!(
-            "{}: the log was not drained ({err}); correct the device, end the server and attach \
-             again",
-            args.dir.display()
-        ))
-    })?;
-    while args.dir.join(CONTROL).exists() {
+    ask(&dir, "detach")?;
+    while control::ask(&dir, STATUS).is_ok_and(|answer| answer.is_some()) {
         interrupt::check()?;
         std::thread::sleep(LOOK);
     }

@@ -16,6 +16,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod preload;
 pub(crate) mod record;
 pub(crate) mod record_read;
 pub(crate) mod recover;

@@ -1,0 +1,92 @@
+//! The command line of `syncline buffer`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::size_bytes;
+
+/// Put a write buffer with a log in front of a device, for any file system on it.
+///
+/// Small writes that are flushed go to LOG in one sequential write and reach their places later,
+/// sorted; large ones go there at once. What was flushed survives power cuts: attach again after
+/// one, before anything else uses DEVICE. Durability is that of the whole device; files are not
+/// known here.
+///
+/// Example: `syncline buffer attach card.img DIR --log card.log --create --attach`, then
+/// `mount /dev/loop0 /mnt`, later `umount /mnt` and `syncline buffer detach DIR`.
+#[derive(Debug, Args)]
+pub struct Buffer {
+    #[command(subcommand)]
+    pub command: BufferCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BufferCommand {
+    Attach(BufferAttach),
+    /// Write everything to its place and end: DEVICE is plain data then, and LOG empty.
+    Detach(BufferDir),
+    Status(BufferStatus),
+}
+
+/// Serve the buffered device as the file DIR/device, or over NBD, until it is detached.
+///
+/// What LOG holds from before is recovered. Prints the loop device with --attach, and with --as nbd
+/// the URI for qemu, libnbd and nbd-client, which needs neither root nor FUSE. SIGTERM, and to
+/// unmount DIR, drains the log as detach does; a process that is killed leaves in the log what was
+/// flushed.
+#[derive(Debug, Args)]
+pub struct BufferAttach {
+    /// File or block device to buffer.
+    #[arg(value_name = "DEVICE")]
+    pub device: PathBuf,
+    /// An empty directory.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// File or block device of the log.
+    #[arg(long, value_name = "LOG")]
+    pub log: PathBuf,
+    /// Make the log: LOG is overwritten, or made as a file. Without it LOG has to hold one.
+    #[arg(long)]
+    pub create: bool,
+    /// Size of a file that --create makes: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_bytes)]
+    pub log_size: u64,
+    /// With --create: overwrite LOG also if it is not empty.
+    #[arg(long, requires = "create")]
+    pub force: bool,
+    /// Memory for staged writes: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size_bytes)]
+    pub ram: u64,
+    /// How the device is offered: a file in DIR, or network blocks.
+    #[arg(long = "as", value_name = "WAY", value_parser = ["fuse", "nbd"], default_value = "fuse")]
+    pub way: String,
+    /// With --as nbd: unix:PATH, or 127.0.0.1:PORT, which anybody on this machine may use [default:
+    /// unix:DIR/nbd].
+    #[arg(long, value_name = "PLACE")]
+    pub listen: Option<String>,
+    /// Attach a loop device (root) and print its name.
+    #[arg(long, conflicts_with = "listen")]
+    pub attach: bool,
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    pub foreground: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct BufferDir {
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Show what the buffer holds and has done.
+#[derive(Debug, Args)]
+pub struct BufferStatus {
+    /// As one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}

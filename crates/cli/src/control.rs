@@ -1,0 +1,188 @@
+//! The control socket of a process that serves a directory.
+//!
+//! ```text
+//!   syncline ctl DIR ... --> abstract socket named after DIR --> thread --> handler(line)
+//!             <-- "ok\n" and text, or "error SENTENCE\n"
+//! ```
+//!
+//! One line, one answer, one connection after the other. The name is in the kernel only, so nothing
+//! stays behind a process that is killed, and DIR may be covered by a mount or dead. Who asks has
+//! to be the user who serves, or root; who answers has to be the user who asks, root, or the
+//! owner of DIR (`SO_PEERCRED`), because anybody may take a name.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Uid, geteuid};
+
+use crate::error::{Failure, Result, plain};
+
+/// Longest request, in bytes.
+const REQUEST_BYTES_MAX: u64 = 8192;
+/// Longest answer, in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+/// How long one side waits for a line of the other.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long an answer may take: draining a log writes all of it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Answers a line with a text, or with a sentence that says why not.
+pub(crate) type Handler = Box<dyn Fn(&str) -> std::result::Result<String, String> + Send>;
+
+/// A socket that answers until it is dropped.
+pub(crate) struct ControlSocket {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The name for a directory: a hash, since names are short (FNV-1a, 64 bits, twice).
+fn address(dir: &Path) -> std::io::Result<SocketAddr> {
+    use std::os::unix::ffi::OsStrExt;
+    let hash = |seed: u64| {
+        dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    };
+    let name = format!("syncline/control/{:016x}{:016x}", hash(0), hash(0x5bd1_e995));
+    SocketAddr::from_abstract_name(name.as_bytes())
+}
+
+impl ControlSocket {
+    /// Answers for `dir`, an absolute path without links.
+    ///
+    /// # Errors
+    /// Somebody answers for it already, or no thread can be made.
+    pub(crate) fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
+        let failed = |err: std::io::Error| {
+            Failure::Failed(format!(
+                "{}: no control socket: {}; end the process that serves this directory",
+                dir.display(),
+                plain(&err)
+            ))
+        };
+        let address = address(dir).map_err(failed)?;
+        let listener = UnixListener::bind_addr(&address).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let serve = move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if seen.load(Ordering::Acquire) {
+                    break;
+                }
+                // A client that goes away early gets no answer.
+                let _ = answer(&stream, &handler);
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".into()).spawn(serve);
+        let thread = Some(thread.map_err(failed)?);
+        Ok(ControlSocket { address, stop, thread })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Wakes the thread.
+        drop(UnixStream::connect_addr(&self.address));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut stream: &UnixStream, handler: &Handler) -> std::io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let peer = socket_peercred(stream)?.uid;
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
+    let answer = match line.strip_suffix('\n') {
+        _ if peer != geteuid() && !peer.is_root() => {
+            let owner = geteuid().as_raw();
+            Err(format!("user {} may not control it; ask as user {owner} or root", peer.as_raw()))
+        }
+        None => Err("the request is no line; use `syncline ctl`".to_owned()),
+        Some(line) => handler(line),
+    };
+    let text = match answer {
+        Ok(text) => format!("ok\n{text}"),
+        Err(why) => format!("error {}\n", why.replace('\n', " ")),
+    };
+    stream.write_all(text.as_bytes())
+}
+
+/// Whether it may be believed.
+fn trusted(server: Uid, dir: &Path) -> bool {
+    let owner = std::fs::metadata(dir).map(|meta| meta.uid());
+    server == geteuid() || server.is_root() || owner.is_ok_and(|uid| uid == server.as_raw())
+}
+
+/// Asks the process that serves `dir`. `None`: nobody does.
+///
+/// # Errors
+/// What it answered, or that its answer did not come.
+pub(crate) fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
+    let dir: PathBuf = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let broken = |err: std::io::Error| {
+        Failure::Failed(format!(
+            "{}: the process that serves it does not answer: {}; try again",
+            dir.display(),
+            plain(&err)
+        ))
+    };
+    let address = address(&dir).map_err(broken)?;
+    let Ok(mut stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
+    let server = socket_peercred(&stream).map_err(|err| broken(err.into()))?.uid;
+    if !trusted(server, &dir) {
+        return Err(Failure::Failed(format!(
+            "{}: user {} answers for it, who does not own it; end that process",
+            dir.display(),
+            server.as_raw()
+        )));
+    }
+    stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
+    stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(broken)?;
+    stream.write_all(format!("{line}\n").as_bytes()).map_err(broken)?;
+    let mut text = String::new();
+    (&stream).take(ANSWER_BYTES_MAX).read_to_string(&mut text).map_err(broken)?;
+    match text.split_once('\n') {
+        Some(("ok", text)) => Ok(Some(text.to_owned())),
+        Some((first, _)) if first.starts_with("error ") => {
+            Err(Failure::Failed(format!("{}: {}", dir.display(), &first[6..])))
+        }
+        _ => Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_answers() {
+        let dir = std::env::temp_dir().join("no such directory of the control socket's test");
+        let dir = dir.join(std::process::id().to_string());
+        assert_eq!(ask(&dir, "x").unwrap(), None);
+        let handler: Handler = Box::new(|line| match line {
+            "good" => Ok("a\nb".to_owned()),
+            _ => Err(format!("`{line}` is not good; say good")),
+        });
+        let socket = ControlSocket::answer(&dir, handler).unwrap();
+        assert_eq!(ask(&dir, "good").unwrap().as_deref(), Some("a\nb"));
+        let said = ask(&dir, "bad").unwrap_err();
+        assert!(said.message().is_some_and(|text| text.ends_with("`bad` is not good; say good")));
+        let second = ControlSocket::answer(&dir, Box::new(|_| Ok(String::new())));
+        assert!(second.err().is_some_and(|err| err.message().is_some()));
+        drop(socket);
+        assert_eq!(ask(&dir, "good").unwrap(), None);
+    }
+}
