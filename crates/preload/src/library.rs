@@ -404,7 +404,7 @@ fn open_rings() -> u64 {
 
 fn report(synced: &Synced) {
     let Some(place) = LIBRARY.get().and_then(|library| library.report.as_ref()) else { return };
-    let ((skipped, some), (kept, more)) = (counts(&SKIPPED), counts(&KEPT));
+    let ((relaxed, some), (strict, more)) = (counts(&SKIPPED), counts(&KEPT));
     let rings = RINGS.swap(0, Ordering::Relaxed).max(open_rings());
     if some + more + rings == 0 {
         return;
@@ -414,8 +414,8 @@ fn report(synced: &Synced) {
         "schema": "syncline.preload/1",
         "pid": std::process::id(),
         "program": program.to_string_lossy(),
-        "skipped": skipped,
-        "kept": kept,
+        "relaxed": relaxed,
+        "strict": strict,
         "synced_at_end": synced.done,
         "gone_at_end": synced.gone,
         "failed_at_end": synced.failed.len(),
