@@ -340,7 +340,7 @@ fn the_tools_of_qemu_accept_it() {
     assert!(device.counts().flushes() > 0 && device.counts().other.fua_writes > 0);
     // A whole image there and back.
     let image = dir.path().join("image");
-    let bytes: Vec<u8> = (0..16 * MIB).map(|i| (i * i >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..16 * MIB).map(|i| ((i * i) >> 7) as u8).collect();
     std::fs::write(&image, &bytes).unwrap();
     let name = image.to_str().unwrap();
     tool(test, &["qemu-img", "convert", "-n", "-f", "raw", "-O", "raw", name, &uri]).unwrap();
@@ -374,7 +374,7 @@ fn the_tools_of_libnbd_accept_it() {
     }
     assert!(tool(test, &["nbdinfo", "--list", &uri]).unwrap().contains("export=\"disk\""));
     let (there, back) = (dir.path().join("there"), dir.path().join("back"));
-    let bytes: Vec<u8> = (0..16 * MIB).map(|i| (i * i >> 9) as u8).collect();
+    let bytes: Vec<u8> = (0..16 * MIB).map(|i| ((i * i) >> 9) as u8).collect();
     std::fs::write(&there, &bytes).unwrap();
     let copy = ["nbdcopy", "--connections=4", "--flush", there.to_str().unwrap(), &uri];
     tool(test, &copy).unwrap();
