@@ -63,6 +63,12 @@ pub struct Counters {
     pub map_erases: u64,
     /// Units unmapped by discard.
     pub discarded_units: u64,
+    /// Pages programmed in the SLC write cache; their bytes are among the programmed ones.
+    pub slc_programs: u64,
+    /// Superblocks of the SLC write cache erased.
+    pub slc_erases: u64,
+    /// Units copied from the SLC write cache to the scheme behind it.
+    pub slc_folded_units: u64,
 }
 
 macro_rules! difference {
@@ -79,7 +85,8 @@ impl Counters {
             coalesced_units, page_programs, programmed_bytes, padded_units, page_reads, rmw_reads,
             gc_copies, wear_moves, gc_runs, merge_copies, switch_merges,
             partial_merges, full_merges, stream_opens, stream_closes, map_reads,
-            map_programs, erases, map_erases, discarded_units,
+            map_programs, erases, map_erases, discarded_units, slc_programs, slc_erases,
+            slc_folded_units,
         )
     }
 
@@ -112,6 +119,16 @@ impl Wear {
             erases_mean: sum as f64 / erases.len().max(1) as f64,
             erases_max: erases.iter().copied().max().unwrap_or(0),
         }
+    }
+}
+
+impl Wear {
+    /// Erases that `percent` of 100 superblocks do not exceed; 0 without superblocks.
+    pub fn percentile(erases: &[u32], percent: u32) -> u32 {
+        let mut sorted = erases.to_vec();
+        sorted.sort_unstable();
+        let rank = (sorted.len() as u64 * u64::from(percent)).div_ceil(100).max(1) - 1;
+        sorted.get(rank as usize).or(sorted.last()).copied().unwrap_or(0)
     }
 }
 
@@ -227,5 +244,8 @@ mod tests {
         assert_eq!(Wear::of(&[]), Wear::default());
         let w = Wear::of(&[1, 2, 6]);
         assert_eq!((w.erases_min, w.erases_mean, w.erases_max), (1, 3.0, 6));
+        let of = |percent| Wear::percentile(&[9, 1, 5, 7], percent);
+        assert_eq!([of(0), of(25), of(26), of(50), of(99), of(200)], [1, 1, 5, 5, 9, 9]);
+        assert_eq!(Wear::percentile(&[], 50), 0);
     }
 }

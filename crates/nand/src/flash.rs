@@ -7,6 +7,7 @@
 
 use crate::counters::Counters;
 use crate::geometry::Layout;
+use crate::profile::SlcParameters;
 use crate::timing::{Schedule, Timing};
 
 /// Dies, counters and wear of one device.
@@ -25,12 +26,12 @@ pub struct Flash {
 }
 
 impl Flash {
-    /// Erased, unworn flash.
-    pub fn new(timing: &Timing, layout: Layout) -> Self {
+    /// Erased, unworn flash, and an SLC write cache with these times.
+    pub fn new(timing: &Timing, slc: Option<&SlcParameters>, layout: Layout) -> Self {
         Flash {
             layout,
             counters: Counters::default(),
-            schedule: Schedule::new(timing, &layout),
+            schedule: Schedule::new(timing, slc, &layout),
             erases: vec![0; layout.blocks as usize],
             map_pages: 0,
             map_next: 0,
@@ -64,6 +65,25 @@ impl Flash {
         self.counters.erases += 1;
         self.erases[block as usize] += 1;
         self.schedule.erase(at_ns)
+    }
+
+    /// Reads `bytes` of a page of the SLC write cache.
+    pub fn slc_read(&mut self, page: u32, bytes: u64, at_ns: u64) -> u64 {
+        self.counters.page_reads += 1;
+        self.schedule.slc_read(page, bytes, at_ns)
+    }
+
+    /// Programs a page of the SLC write cache.
+    pub fn slc_program(&mut self, page: u32, ready_ns: u64) -> u64 {
+        self.counters.slc_programs += 1;
+        self.counters.programmed_bytes += self.layout.page_bytes();
+        self.schedule.slc_program(page, ready_ns)
+    }
+
+    /// Erases a superblock of the SLC write cache. They are used in turn, so all wear alike.
+    pub fn slc_erase(&mut self, at_ns: u64) -> u64 {
+        self.counters.slc_erases += 1;
+        self.schedule.slc_erase(at_ns)
     }
 
     /// Reads the map page of a segment.

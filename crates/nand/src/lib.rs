@@ -29,8 +29,8 @@
 //! BAST, FAST and block mapping, with merges counted by kind ([`ftl`]). Everything is integer
 //! nanoseconds and seeded: equal requests give equal times, counts and wear on every machine.
 //!
-//! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection, SLC
-//! regions. Preconditioning is [`NandDevice::precondition`]; a new device is fresh.
+//! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection.
+//! Preconditioning is [`NandDevice::precondition`]; a new device is fresh.
 //!
 //! Tested in `tests/ftl.rs` (invariants, published write amplification, streams, determinism),
 //! `tests/schemes` (merges by hand and against plain models), `tests/device.rs` (contents, flush,
@@ -59,9 +59,10 @@ pub use device::NandDevice;
 pub use error::NandError;
 pub use flash::Flash;
 pub use geometry::{Layout, NandGeometry};
-pub use lifetime::Lifetime;
+pub use lifetime::{Lifetime, SlcWear};
 pub use profile::{
-    BufferParameters, FtlParameters, HostParameters, Mapping, Profile, Source, Victims, profiles,
+    BufferParameters, FtlParameters, HostParameters, Mapping, Profile, SlcFull, SlcParameters,
+    Source, Victims, profiles,
 };
 pub use rng::SplitMix64;
 pub use sim::Simulator;

@@ -6,6 +6,9 @@
 //!   years, worst    = years / (most worn superblock / mean)          until the first is worn out
 //! ```
 //!
+//! An SLC write cache is worn apart: its programs do not count with the others, and
+//! [`SlcWear::years`] is when its blocks reach their own rated cycles.
+//!
 //! Programs and not erases are counted, so that a short run says something before the first
 //! superblock is erased again. The area of map pages counts with the data. Tested here.
 
@@ -40,12 +43,17 @@ impl Lifetime {
         wear: &Wear,
         elapsed_ns: u64,
     ) -> Option<Lifetime> {
-        if counters.programmed_bytes == 0 || elapsed_ns == 0 {
+        if elapsed_ns == 0 {
             return None;
         }
         let pages = u64::from(layout.blocks) * u64::from(layout.pages_per_block);
         let flash_bytes = (pages * layout.page_bytes()) as f64;
-        let cycles_used = counters.programmed_bytes as f64 / flash_bytes;
+        let slc_bytes = counters.slc_programs * layout.page_bytes();
+        let programmed_bytes = counters.programmed_bytes.saturating_sub(slc_bytes);
+        let cycles_used = programmed_bytes as f64 / flash_bytes;
+        if programmed_bytes == 0 {
+            return None;
+        }
         let runs = f64::from(rated_cycles) / cycles_used;
         let even = runs * elapsed_ns as f64 / 1e9 / YEAR_S;
         let spread = match wear.erases_mean > 0.0 {
@@ -59,6 +67,24 @@ impl Lifetime {
             years_even: even,
             years_worst: even / spread,
         })
+    }
+}
+
+/// What a run costs the SLC write cache, whose blocks are used in turn and so wear alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlcWear {
+    /// Erases of each of its superblocks.
+    pub erases_mean: f64,
+    /// Years until their rated cycles at this rate; infinite if none was erased.
+    pub years: f64,
+}
+
+impl SlcWear {
+    /// Of `erases` in `elapsed_ns` on a cache of `blocks` superblocks.
+    pub fn of(rated_cycles: u32, blocks: u64, erases: u64, elapsed_ns: u64) -> SlcWear {
+        let erases_mean = erases as f64 / blocks.max(1) as f64;
+        let years = f64::from(rated_cycles) / erases_mean * elapsed_ns as f64 / 1e9 / YEAR_S;
+        SlcWear { erases_mean, years }
     }
 }
 
@@ -81,6 +107,14 @@ mod tests {
         assert!((l.years_even - 3000.0 / 365.25).abs() < 1e-9, "{l:?}");
         assert_eq!(l.years_worst, l.years_even / 2.5);
         assert_eq!(l.written_tb, 1500.0 * flash as f64 / 1e12);
+        // What an SLC cache programmed is not charged to the main blocks.
+        let pages = flash / layout.page_bytes();
+        let cached = Counters { programmed_bytes: 2 * flash, slc_programs: pages, ..counters };
+        assert_eq!(Lifetime::of(&layout, 3000, &cached, &wear, day_ns).unwrap(), l);
+        let slc = SlcWear::of(30_000, 10, 20, day_ns);
+        assert_eq!(slc.erases_mean, 2.0);
+        assert!((slc.years - 15_000.0 / 365.25).abs() < 1e-9, "{slc:?}");
+        assert_eq!(SlcWear::of(1, 0, 0, 1).years, f64::INFINITY);
         let unworn = Wear::default();
         assert_eq!(Lifetime::of(&layout, 1, &counters, &unworn, 1).unwrap().wear_spread, 1.0);
         assert_eq!(Lifetime::of(&layout, 1, &Counters::default(), &unworn, 1), None);

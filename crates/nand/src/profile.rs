@@ -6,7 +6,8 @@
 //!   ./my-card.toml:streams=1            a file
 //! ```
 //!
-//! Every key is mandatory in a file, published figures (`[[check]]`) aside, and unique across its
+//! Every key is mandatory in a file, published figures (`[[check]]`) and the SLC write cache
+//! (`[slc]`, as a whole) aside, and unique across its
 //! tables, so that an override needs no table name and a profile hides no default. Unknown keys are
 //! errors. Each profile says in `[source]` where its figures come from. Tested in
 //! `tests/profiles.rs`.
@@ -88,7 +89,8 @@ pub struct FtlParameters {
     /// Log superblocks of `bast` and `fast` (of `fast` besides the sequential one), or open
     /// replacements of `block`, 1 to 4096. `page` has none and ignores it.
     pub log_blocks: u32,
-    /// Sequential runs kept going at once, 1 to 1024.
+    /// Sequential runs kept going at once, 1 to 1024; 0: runs do not matter, all writes go to one
+    /// frontier in the order in which they come.
     pub streams: u32,
     /// A write this far behind the end of a run still continues it, KiB.
     pub stream_window_kib: u32,
@@ -107,6 +109,56 @@ pub struct FtlParameters {
     pub map_cache_entries: u32,
     /// Static wear levelling: most erases of a superblock beyond the least worn, 0 (off) to 2^20.
     pub wear_gap: u32,
+}
+
+/// What a write does when the SLC write cache has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SlcFull {
+    /// It goes to the main blocks.
+    Direct,
+    /// It waits for a superblock of the cache to be folded.
+    Fold,
+}
+
+/// A write cache of single-level blocks: the `[slc]` table of a profile, which only parts with one
+/// have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SlcParameters {
+    /// Data that it always takes, MiB, 0 to 2^20.
+    pub slc_mib: u32,
+    /// Data that it takes further while nothing is mapped, MiB, 0 to 2^20; the more is mapped the
+    /// less.
+    pub slc_dynamic_mib: u32,
+    /// Bits of a cell of the main blocks, 1 to 5: a superblock of the cache has so many times fewer
+    /// pages.
+    pub slc_bits: u32,
+    /// Cell array to page register, microseconds.
+    pub slc_read_us: u32,
+    /// Page register to cell array, microseconds.
+    pub slc_program_us: u32,
+    /// Erase, microseconds.
+    pub slc_erase_us: u32,
+    /// Time without commands after which it is folded, milliseconds, 0 to 10^6.
+    pub slc_idle_ms: u32,
+    /// What a write does without room.
+    pub slc_full: SlcFull,
+    /// Erases that a block is rated for in this mode, 1 to 10^7.
+    pub slc_rated_cycles: u32,
+}
+
+impl SlcParameters {
+    fn validate(&self) -> Result<(), NandError> {
+        check("slc_mib", self.slc_mib, 0, 1 << 20)?;
+        check("slc_dynamic_mib", self.slc_dynamic_mib, 0, 1 << 20)?;
+        check("slc_bits", self.slc_bits, 1, 5)?;
+        check("slc_read_us", self.slc_read_us, 0, 100_000)?;
+        check("slc_program_us", self.slc_program_us, 0, 1_000_000)?;
+        check("slc_erase_us", self.slc_erase_us, 0, 10_000_000)?;
+        check("slc_idle_ms", self.slc_idle_ms, 0, 1_000_000)?;
+        check("slc_rated_cycles", self.slc_rated_cycles, 1, 10_000_000)
+    }
 }
 
 /// The volatile write buffer: the `[buffer]` table of a profile.
@@ -160,13 +212,15 @@ pub struct Profile {
     pub ftl: FtlParameters,
     /// Write buffer.
     pub buffer: BufferParameters,
+    /// SLC write cache, if the part has one.
+    pub slc: Option<SlcParameters>,
     /// Host side.
     pub host: HostParameters,
     /// What was published of the device, to be compared with what the profile gives.
     pub checks: Vec<Check>,
 }
 
-#[derive(Deserialize)]
+#[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
     source: Source,
@@ -174,6 +228,8 @@ struct File {
     timing: Timing,
     ftl: FtlParameters,
     buffer: BufferParameters,
+    #[serde(default)]
+    slc: Option<SlcParameters>,
     host: HostParameters,
     #[serde(default)]
     check: Vec<Check>,
@@ -243,11 +299,40 @@ impl Profile {
             name: name.to_owned(),
             reason: e.message().to_owned(),
         })?;
-        let File { source, geometry, timing, ftl, buffer, host, check: checks } = file;
-        let profile =
-            Profile { name: name.to_owned(), source, geometry, timing, ftl, buffer, host, checks };
+        let File { source, geometry, timing, ftl, buffer, slc, host, check: checks } = file;
+        let profile = Profile {
+            name: name.to_owned(),
+            source,
+            geometry,
+            timing,
+            ftl,
+            buffer,
+            slc,
+            host,
+            checks,
+        };
         profile.validate()?;
         Ok(profile)
+    }
+
+    /// The profile as the text of a file, which [`Profile::from_toml`] reads.
+    ///
+    /// # Errors
+    /// [`NandError::BadValue`] as [`Profile::validate`].
+    pub fn to_toml(&self) -> Result<String, NandError> {
+        self.validate()?;
+        let file = File {
+            source: self.source.clone(),
+            geometry: self.geometry,
+            timing: self.timing,
+            ftl: self.ftl,
+            buffer: self.buffer,
+            slc: self.slc,
+            host: self.host,
+            check: self.checks.clone(),
+        };
+        toml::to_string(&file)
+            .map_err(|e| NandError::Parse { name: self.name.clone(), reason: e.to_string() })
     }
 
     /// Refuses figures that no device has. Call it after changing fields in code.
@@ -258,7 +343,7 @@ impl Profile {
         self.geometry.validate()?;
         self.timing.validate()?;
         check("log_blocks", self.ftl.log_blocks, 1, 4096)?;
-        check("streams", self.ftl.streams, 1, 1024)?;
+        check("streams", self.ftl.streams, 0, 1024)?;
         check("stream_window_kib", self.ftl.stream_window_kib, 0, 1 << 20)?;
         check("close_map_programs", self.ftl.close_map_programs, 0, 64)?;
         check("close_us", self.ftl.close_us, 0, 10_000_000)?;
@@ -268,6 +353,7 @@ impl Profile {
         check("map_cache_entries", self.ftl.map_cache_entries, 1, 1 << 24)?;
         check("wear_gap", self.ftl.wear_gap, 0, 1 << 20)?;
         check("buffer_kib", self.buffer.buffer_kib, 0, 1 << 20)?;
+        self.slc.as_ref().map_or(Ok(()), SlcParameters::validate)?;
         check("queue_depth", self.host.queue_depth, 1, 1024)?;
         check("request_us", self.host.request_us, 0, 1_000_000)?;
         check("syscall_us", self.host.syscall_us, 0, 1_000_000)?;
@@ -299,7 +385,7 @@ impl Profile {
         let frontiers = match self.ftl.mapping.by_superblock() {
             // The log blocks and the sequential one of `fast`.
             true => self.ftl.log_blocks + 1,
-            false => self.ftl.streams + 1 + u32::from(self.ftl.wear_gap > 0),
+            false => self.ftl.streams.max(1) + 1 + u32::from(self.ftl.wear_gap > 0),
         };
         Layout::new(&self.geometry, size_bytes, frontiers)
     }
@@ -323,7 +409,7 @@ fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
 }
 
 /// Tables whose keys may be overridden.
-const TABLES: [&str; 5] = ["geometry", "timing", "ftl", "buffer", "host"];
+const TABLES: [&str; 6] = ["geometry", "timing", "ftl", "buffer", "slc", "host"];
 
 /// Applies one `key=value`, whose type is that of the value it replaces.
 fn set(table: &mut toml::Table, text: &str) -> Result<(), NandError> {

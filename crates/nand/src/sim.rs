@@ -11,7 +11,7 @@
 use crate::NandError;
 use crate::counters::{Counters, Latencies, Report, Wear};
 use crate::flash::Flash;
-use crate::ftl::{Ftl, Span, build};
+use crate::ftl::{Arrival, Ftl, Span, build};
 use crate::geometry::Layout;
 use crate::profile::Profile;
 use crate::rng::SplitMix64;
@@ -50,7 +50,7 @@ impl Simulator {
         let layout = profile.layout(size_bytes)?;
         Ok(Simulator {
             ftl: build(profile, layout),
-            flash: Flash::new(&profile.timing, layout),
+            flash: Flash::new(&profile.timing, profile.slc.as_ref(), layout),
             size_bytes,
             request_ns: u64::from(profile.host.request_us) * 1000,
             command_ns: u64::from(profile.timing.command_us) * 1000,
@@ -93,8 +93,8 @@ impl Simulator {
         if let Some(span) = self.span(offset_bytes, len_bytes) {
             self.flash.counters.written_bytes += span.sectors * 512;
             let through = fua || self.write_through;
-            let bus_ns = self.unit_bus_ns;
-            done_ns = self.ftl.write(&span, through, at_ns, bus_ns, &mut self.flash);
+            let arrival = Arrival { at_ns, bus_ns: self.unit_bus_ns, through };
+            done_ns = self.ftl.write(&span, arrival, &mut self.flash);
         }
         self.finish(place, WRITE, now_ns, done_ns)
     }
@@ -167,6 +167,7 @@ impl Simulator {
             self.write(0, rng.below(units) * unit_bytes, unit_bytes, false);
         }
         self.flush(0);
+        self.ftl.settle(&mut self.flash);
         self.power_cycle();
         self.flash.reset_accounting();
         self.reset_latencies();
@@ -180,6 +181,11 @@ impl Simulator {
     /// Erases of each superblock.
     pub fn erases(&self) -> &[u32] {
         self.flash.erases()
+    }
+
+    /// Superblocks of the SLC write cache; 0 without one.
+    pub fn slc_blocks(&self) -> u64 {
+        self.ftl.slc_blocks()
     }
 
     /// Totals, wear and latencies so far.

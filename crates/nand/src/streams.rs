@@ -41,19 +41,25 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct StreamTable {
     slots: Vec<Option<Slot>>,
+    /// Whether runs matter.
+    tracked: bool,
     window_sectors: u64,
     uses: u64,
 }
 
 impl StreamTable {
-    /// `streams` slots (at least one). A write that starts up to `window_sectors` after the end of
-    /// a run still continues it.
+    /// `streams` slots; 0: one slot that takes every write and never closes. A write that starts up
+    /// to `window_sectors` after the end of a run still continues it.
     pub fn new(streams: u32, window_sectors: u64) -> Self {
-        StreamTable { slots: vec![None; streams.max(1) as usize], window_sectors, uses: 0 }
+        let slots = vec![None; streams.max(1) as usize];
+        StreamTable { slots, tracked: streams > 0, window_sectors, uses: 0 }
     }
 
     /// Finds the slot for a write of `sectors` sectors at `start` and notes the write.
     pub fn place(&mut self, start: u64, sectors: u64) -> Placement {
+        if !self.tracked {
+            return Placement { slot: 0, opened: false, closed: None };
+        }
         self.uses += 1;
         let window = self.window_sectors;
         let continues = |s: &Slot| start >= s.run.end && start - s.run.end <= window;
@@ -119,6 +125,15 @@ mod tests {
         t.place(0, 8);
         assert!(t.place(1000, 8).closed.is_some());
         assert!(t.place(8, 8).closed.is_some(), "the first run was closed");
+    }
+
+    #[test]
+    fn without_streams_nothing_is_opened_or_closed() {
+        let mut t = StreamTable::new(0, 0);
+        for start in [0, 1000, 8, 0] {
+            assert_eq!(t.place(start, 8), Placement { slot: 0, opened: false, closed: None });
+        }
+        assert_eq!(t.len(), 1);
     }
 
     #[test]

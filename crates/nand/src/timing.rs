@@ -12,6 +12,7 @@
 
 use crate::NandError;
 use crate::geometry::{Layout, check};
+use crate::profile::SlcParameters;
 use serde::{Deserialize, Serialize};
 
 /// Times of the flash and of the path to it: the `[timing]` table of a profile.
@@ -56,12 +57,26 @@ impl Timing {
     }
 }
 
-/// Availability of every die and channel. All times are nanoseconds of the device's clock.
-#[derive(Clone, Debug)]
-pub struct Schedule {
+/// What the cells of one kind take, nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct Cells {
     read_ns: u64,
     program_ns: u64,
     erase_ns: u64,
+}
+
+impl Cells {
+    fn new(read_us: u32, program_us: u32, erase_us: u32) -> Cells {
+        let ns = |us: u32| u64::from(us) * 1000;
+        Cells { read_ns: ns(read_us), program_ns: ns(program_us), erase_ns: ns(erase_us) }
+    }
+}
+
+/// Availability of every die and channel. All times are nanoseconds of the device's clock.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    cells: Cells,
+    slc: Cells,
     page_transfer_ns: u64,
     channel_mb_per_s: u64,
     die_free_ns: Vec<u64>,
@@ -72,11 +87,13 @@ pub struct Schedule {
 
 impl Schedule {
     /// Everything free at time 0.
-    pub fn new(t: &Timing, l: &Layout) -> Self {
+    pub fn new(t: &Timing, slc: Option<&SlcParameters>, l: &Layout) -> Self {
+        let cells = Cells::new(t.read_us, t.program_us, t.erase_us);
+        let of_slc =
+            |s: &SlcParameters| Cells::new(s.slc_read_us, s.slc_program_us, s.slc_erase_us);
         Schedule {
-            read_ns: u64::from(t.read_us) * 1000,
-            program_ns: u64::from(t.program_us) * 1000,
-            erase_ns: u64::from(t.erase_us) * 1000,
+            cells,
+            slc: slc.map_or(cells, of_slc),
             page_transfer_ns: l.page_bytes() * 1000 / u64::from(t.channel_mb_per_s),
             channel_mb_per_s: u64::from(t.channel_mb_per_s),
             die_free_ns: vec![0; l.dies as usize],
@@ -94,9 +111,18 @@ impl Schedule {
 
     /// Reads `bytes` of the page with this number; returns when the controller has them.
     pub fn read(&mut self, page: u32, bytes: u64, at_ns: u64) -> u64 {
+        self.read_from(self.cells, page, bytes, at_ns)
+    }
+
+    /// [`Schedule::read`] of the SLC write cache.
+    pub fn slc_read(&mut self, page: u32, bytes: u64, at_ns: u64) -> u64 {
+        self.read_from(self.slc, page, bytes, at_ns)
+    }
+
+    fn read_from(&mut self, cells: Cells, page: u32, bytes: u64, at_ns: u64) -> u64 {
         let die = self.die(page);
         let channel = die % self.channel_free_ns.len();
-        let sensed = at_ns.max(self.die_free_ns[die]) + self.read_ns;
+        let sensed = at_ns.max(self.die_free_ns[die]) + cells.read_ns;
         let done = sensed.max(self.channel_free_ns[channel]) + bytes * 1000 / self.channel_mb_per_s;
         self.die_free_ns[die] = done;
         self.channel_free_ns[channel] = done;
@@ -106,12 +132,21 @@ impl Schedule {
     /// Programs the page with this number, data in the controller at `ready_ns`; returns when it is
     /// in the cells.
     pub fn program(&mut self, page: u32, ready_ns: u64) -> u64 {
+        self.program_to(self.cells, page, ready_ns)
+    }
+
+    /// [`Schedule::program`] in the SLC write cache.
+    pub fn slc_program(&mut self, page: u32, ready_ns: u64) -> u64 {
+        self.program_to(self.slc, page, ready_ns)
+    }
+
+    fn program_to(&mut self, cells: Cells, page: u32, ready_ns: u64) -> u64 {
         let die = self.die(page);
         let channel = die % self.channel_free_ns.len();
         let start = ready_ns.max(self.die_free_ns[die]).max(self.channel_free_ns[channel]);
         let transferred = start + self.page_transfer_ns;
         self.channel_free_ns[channel] = transferred;
-        self.die_free_ns[die] = transferred + self.program_ns;
+        self.die_free_ns[die] = transferred + cells.program_ns;
         self.die_free_ns[die]
     }
 
@@ -126,7 +161,7 @@ impl Schedule {
         let transfers = 2 * self.page_transfer_ns;
         let each = u64::from(pages).div_ceil(self.die_free_ns.len() as u64);
         let carried = u64::from(pages).div_ceil(self.channel_free_ns.len() as u64);
-        let dies_ns = each * (self.read_ns + self.program_ns + transfers);
+        let dies_ns = each * (self.cells.read_ns + self.cells.program_ns + transfers);
         let done = start + dies_ns.max(carried * transfers);
         self.die_free_ns.fill(done);
         self.channel_free_ns.fill(done);
@@ -135,9 +170,18 @@ impl Schedule {
 
     /// Erases a superblock on all dies; returns when all are done.
     pub fn erase(&mut self, at_ns: u64) -> u64 {
+        self.erase_of(self.cells, at_ns)
+    }
+
+    /// [`Schedule::erase`] in the SLC write cache.
+    pub fn slc_erase(&mut self, at_ns: u64) -> u64 {
+        self.erase_of(self.slc, at_ns)
+    }
+
+    fn erase_of(&mut self, cells: Cells, at_ns: u64) -> u64 {
         let mut done = at_ns;
         for die in &mut self.die_free_ns {
-            *die = at_ns.max(*die) + self.erase_ns;
+            *die = at_ns.max(*die) + cells.erase_ns;
             done = done.max(*die);
         }
         done
@@ -175,7 +219,7 @@ mod tests {
             command_us: 0,
             flush_us: 0,
         };
-        Schedule::new(&t, &Layout::new(&g, 1 << 20, 2).unwrap())
+        Schedule::new(&t, None, &Layout::new(&g, 1 << 20, 2).unwrap())
     }
 
     #[test]

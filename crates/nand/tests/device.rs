@@ -12,8 +12,19 @@ const SECTOR: usize = 512;
 const SECTORS: usize = 4096 + 3;
 const ORIGIN: Origin = Origin::new(Kind::Other, true);
 
+/// 1 MiB before the mapping scheme of a specification that ends in `+slc`.
+const SLC: &str = "\n[slc]\nslc_mib = 1\nslc_dynamic_mib = 0\nslc_bits = 2\nslc_read_us = 25\n\
+                   slc_program_us = 200\nslc_erase_us = 2000\nslc_idle_ms = 1\n\
+                   slc_full = \"direct\"\nslc_rated_cycles = 30000\n";
+
 fn device(spec: &str, sectors: usize) -> (NandDevice, Arc<VirtualClock>) {
-    let profile = Profile::parse_built_in(spec).unwrap();
+    let profile = match spec.strip_suffix("+slc") {
+        Some(main) => {
+            let text = Profile::parse_built_in(main).unwrap().to_toml().unwrap() + SLC;
+            Profile::from_toml(spec, &text).unwrap()
+        }
+        None => Profile::parse_built_in(spec).unwrap(),
+    };
     let backing = Arc::new(MemoryDevice::new((sectors * SECTOR) as u64));
     let clock = Arc::new(VirtualClock::default());
     (NandDevice::with_power_cuts(&profile, backing, clock.clone()).unwrap(), clock)
@@ -142,6 +153,8 @@ proptest! {
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=bast,log_blocks=2",
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=fast,buffer_kib=0",
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=block,buffer_kib=64",
+            "nexus7-emmc:pages_per_block=8,over_provisioning_percent=1+slc",
+            "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=fast+slc",
         ]),
     ) {
         run(spec, &steps);

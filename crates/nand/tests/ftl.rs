@@ -1,6 +1,9 @@
 //! The model without contents: invariants under random commands, write amplification against the
 //! published analysis, streams, map cache, parallelism, determinism.
 
+mod analysis;
+
+use analysis::greedy_write_amplification;
 use syncline_nand::{Profile, Report, Simulator, SplitMix64};
 
 const MIB: u64 = 1 << 20;
@@ -87,26 +90,6 @@ fn equal_seeds_give_equal_results() {
     assert_eq!(c.write(7, 0, 4096, true), d.write(7, 0, 4096, true));
 }
 
-/// Write amplification of greedy collection under uniform random writes: Desnoyers, "Analytic
-/// modeling of SSD write performance", SYSTOR 2012, greedy cleaning with n units a superblock, a =
-/// T/U: x0 = 1/2 - n/a W(-k a e^(-k a)) with k = 1 + 1/(2n), A = n / (n - (x0 - 1)).
-fn analytic_write_amplification(usable: f64, total: f64, units_per_block: f64) -> f64 {
-    let (n, a) = (units_per_block, total / usable);
-    let k = 1.0 + 1.0 / (2.0 * n);
-    let x0 = 0.5 - n / a * lambert_w(-k * a * (-k * a).exp());
-    n / (n - (x0 - 1.0))
-}
-
-/// The principal branch for arguments in -1/e..0, by bisection.
-fn lambert_w(x: f64) -> f64 {
-    let (mut low, mut high) = (-1.0f64, 0.0f64);
-    for _ in 0..100 {
-        let w = (low + high) / 2.0;
-        if w * w.exp() < x { low = w } else { high = w }
-    }
-    low
-}
-
 #[test]
 fn greedy_write_amplification_is_the_published_one() {
     for op in [10, 20, 40] {
@@ -130,7 +113,7 @@ fn greedy_write_amplification_is_the_published_one() {
         // The reserve and, half filled on average, the two frontiers hold no garbage to speak of.
         let total = f64::from(l.blocks - 3) * f64::from(l.units_per_block);
         let n = f64::from(l.units_per_block);
-        let want = analytic_write_amplification(units as f64, total, n);
+        let want = greedy_write_amplification(units as f64, total, n);
         println!("over-provisioning {op} %: {got:.3}, analysis {want:.3}");
         let wear = s.report().wear;
         assert!(f64::from(wear.erases_max) < 1.5 * wear.erases_mean + 2.0, "uneven: {wear:?}");

@@ -62,7 +62,7 @@ fn bad_overrides() {
     assert!(matches!(e("nexus7-emmc:streams=-1"), NandError::Parse { .. }));
     assert!(matches!(e("nexus7-emmc:mapping=magic"), NandError::Parse { .. }));
     for (spec, key) in [
-        ("nexus7-emmc:streams=0", "streams"),
+        ("nexus7-emmc:streams=1025", "streams"),
         ("nexus7-emmc:planes=99", "planes"),
         ("nexus7-emmc:merge_kib=6", "merge_kib"),
         ("nexus7-emmc:map_segment_kib=6", "map_segment_kib"),

@@ -90,11 +90,16 @@ fn figures(profile: &Profile) -> Vec<Vec<String>> {
         0 => "none".to_owned(),
         kib => format!("{kib} KiB{}", if profile.buffer.fua { ", FUA" } else { "" }),
     };
+    let slc = match &profile.slc {
+        None => "none".to_owned(),
+        Some(slc) => format!("{} MiB, {} MiB more when empty", slc.slc_mib, slc.slc_dynamic_mib),
+    };
     let row = |name: &str, value: String| vec![format!("  {name}"), value];
     vec![
         row("dies", geometry.dies().to_string()),
         row("page", format!("{} B", geometry.page_bytes())),
         row("volatile cache", cache),
+        row("SLC write cache", slc),
         row("write streams", ftl.streams.to_string()),
         row("queue depth", profile.host.queue_depth.to_string()),
     ]

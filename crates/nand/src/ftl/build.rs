@@ -5,6 +5,7 @@ use super::block_map::BlockMap;
 use super::dftl::Dftl;
 use super::fast::Fast;
 use super::hybrid::{BlockScheme, Core, Hybrid};
+use super::slc::SlcCache;
 use super::zone_map::ZoneMap;
 use super::{CloseCost, Ftl, MapCache, MapTable, PageMap};
 use crate::buffer::FifoBuffer;
@@ -16,11 +17,16 @@ use crate::streams::StreamTable;
 /// The mapping scheme of a profile over erased flash. The profile was validated.
 pub(crate) fn build(profile: &Profile, layout: Layout) -> Box<dyn Ftl> {
     let logs = profile.ftl.log_blocks;
-    match profile.ftl.mapping {
+    let main: Box<dyn Ftl> = match profile.ftl.mapping {
         Mapping::Page | Mapping::Zone | Mapping::Dftl => Box::new(page_map(profile, layout)),
         Mapping::Bast => hybrid(profile, layout, |core| Bast::new(core, logs)),
         Mapping::Fast => hybrid(profile, layout, |core| Fast::new(core, logs)),
         Mapping::Block => hybrid(profile, layout, |core| BlockMap::new(core, logs)),
+    };
+    let buffered = profile.buffer.buffer_kib / profile.geometry.map_unit_kib;
+    match &profile.slc {
+        Some(slc) => Box::new(SlcCache::new(slc, layout, buffered, main)),
+        None => main,
     }
 }
 
@@ -54,7 +60,7 @@ fn page_map(profile: &Profile, layout: Layout) -> PageMap {
         _ => Box::new(MapCache::new(units, segment_units, cached)),
     };
     // Without a volatile cache there is still the page register of each frontier.
-    let registers = (f.streams + 1) * layout.units_per_page;
+    let registers = (f.streams.max(1) + 1) * layout.units_per_page;
     let capacity = (profile.buffer.buffer_kib / unit_kib).max(registers);
     let cache = Box::new(FifoBuffer::new(capacity));
     let close = CloseCost {

@@ -21,7 +21,7 @@
 //! at most, 8 bytes a superblock and the scheme's. Tested by `tests/schemes`.
 
 use super::bits::Bits;
-use super::{Ftl, Span};
+use super::{Arrival, Ftl, Span};
 use crate::buffer::WriteCache;
 use crate::flash::Flash;
 use crate::geometry::Layout;
@@ -356,16 +356,9 @@ impl<S: BlockScheme> Ftl for Hybrid<S> {
         bus_free_ns
     }
 
-    fn write(
-        &mut self,
-        span: &Span,
-        through: bool,
-        at_ns: u64,
-        bus_ns: u64,
-        flash: &mut Flash,
-    ) -> u64 {
+    fn write(&mut self, span: &Span, arrival: Arrival, flash: &mut Flash) -> u64 {
+        let Arrival { mut at_ns, bus_ns, through } = arrival;
         let sectors = self.core.layout.unit_bytes / 512;
-        let mut at_ns = at_ns;
         self.dirty = true;
         flash.counters.host_units += u64::from(span.units);
         for i in 0..span.units {

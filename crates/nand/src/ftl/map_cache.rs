@@ -100,7 +100,7 @@ mod tests {
 
     fn flash() -> Flash {
         let p = Profile::by_name("nexus7-emmc").unwrap();
-        Flash::new(&p.timing, p.layout(64 << 20).unwrap())
+        Flash::new(&p.timing, None, p.layout(64 << 20).unwrap())
     }
 
     #[test]

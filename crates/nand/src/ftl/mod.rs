@@ -9,6 +9,8 @@
 //! | `fast` | `fast` | at its place or in the log blocks of all | all of a log block merged |
 //! | `block` | `block_map` | at its place | superblock replaced as a whole |
 //!
+//! `slc` puts a write cache of single-level blocks in front of any of them.
+//!
 //! A scheme decides where units go, when pages are programmed and what is collected. It has no
 //! contents and no clock: times come in with the call, and every flash operation goes through
 //! [`Flash`]. All state is integers, so that equal requests give equal results everywhere.
@@ -23,6 +25,7 @@ mod hybrid;
 mod lru;
 mod map_cache;
 mod page_map;
+mod slc;
 mod zone_map;
 
 pub(crate) use build::build;
@@ -64,6 +67,11 @@ impl Span {
         }
     }
 
+    /// Of whole units.
+    pub fn of_units(unit: u32, units: u32, unit_bytes: u64) -> Span {
+        Span::new(u64::from(unit) * unit_bytes, u64::from(units) * unit_bytes, unit_bytes)
+    }
+
     /// Sectors of the `i`-th unit that the span covers, counted from the begin of that unit of
     /// `unit_sectors`: first, and the one after the last.
     pub fn within(&self, i: u32, unit_sectors: u64) -> (u64, u64) {
@@ -80,6 +88,17 @@ impl Span {
     pub fn partial(&self, i: u32) -> bool {
         (i == 0 && self.head_partial) || (i + 1 == self.units && self.tail_partial)
     }
+}
+
+/// How the data of a write comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// From when on.
+    pub at_ns: u64,
+    /// Host bus time of a unit.
+    pub bus_ns: u64,
+    /// Whether the write is done only when the cells have the data.
+    pub through: bool,
 }
 
 /// Which parts of a page map are in the controller's RAM, and what it costs to get at the others.
@@ -111,16 +130,8 @@ pub trait Ftl: Send {
     /// host has everything.
     fn read(&mut self, span: &Span, at_ns: u64, bus_ns: u64, flash: &mut Flash) -> u64;
 
-    /// Writes a span from `at_ns` on; `bus_ns` is the host bus time of a unit. Returns when the
-    /// buffer has everything, or with `through` when the cells have.
-    fn write(
-        &mut self,
-        span: &Span,
-        through: bool,
-        at_ns: u64,
-        bus_ns: u64,
-        flash: &mut Flash,
-    ) -> u64;
+    /// Writes a span. Returns when the buffer has everything, or the cells where that was asked.
+    fn write(&mut self, span: &Span, arrival: Arrival, flash: &mut Flash) -> u64;
 
     /// Programs everything that the buffer holds. Returns when it is in the cells, and whether
     /// there was anything since the last flush.
@@ -134,6 +145,16 @@ pub trait Ftl: Send {
 
     /// A power cut and restart: streams are closed, open pages are lost, the buffer is empty.
     fn power_cycle(&mut self);
+
+    /// Does all that waits for idle time. Its time is not told: for ageing before a run.
+    fn settle(&mut self, flash: &mut Flash) {
+        let _ = flash;
+    }
+
+    /// Superblocks of an SLC write cache.
+    fn slc_blocks(&self) -> u64 {
+        0
+    }
 
     /// Where the newest copy of a unit is, as the number of a flash unit; `None`: unmapped, or in
     /// RAM only.

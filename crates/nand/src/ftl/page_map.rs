@@ -28,7 +28,7 @@
 //! plus over-provisioning when only the reserve is free, so some victim has an invalid unit. Tested
 //! by `tests/ftl.rs` and `tests/device.rs`.
 
-use super::{Ftl, MapTable, Span};
+use super::{Arrival, Ftl, MapTable, Span};
 use crate::buffer::WriteCache;
 use crate::flash::Flash;
 use crate::gc::VictimPolicy;
@@ -372,17 +372,10 @@ impl Ftl for PageMap {
         bus_free_ns
     }
 
-    fn write(
-        &mut self,
-        span: &Span,
-        through: bool,
-        at_ns: u64,
-        bus_ns: u64,
-        flash: &mut Flash,
-    ) -> u64 {
+    fn write(&mut self, span: &Span, arrival: Arrival, flash: &mut Flash) -> u64 {
+        let Arrival { mut at_ns, bus_ns, through } = arrival;
         let placement = self.streams.place(span.sector, span.sectors);
         let slot = placement.slot;
-        let mut at_ns = at_ns;
         flash.counters.stream_opens += u64::from(placement.opened);
         if let Some(run) = placement.closed {
             at_ns = self.close(slot, run, at_ns, flash);

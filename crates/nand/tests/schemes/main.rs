@@ -1,9 +1,12 @@
 //! Mapping schemes beyond page mapping: exact counts, plain models, invariants.
 
+#[path = "../analysis/mod.rs"]
+mod analysis;
 mod exact;
 mod maps;
 mod naive;
 mod published;
+mod slc;
 mod wear;
 
 use syncline_nand::{Profile, Simulator};
