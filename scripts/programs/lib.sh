@@ -113,6 +113,26 @@ slain() {
     done
 }
 
+# insert_until_killed TABLE: rows with the numbers after $answered, each noted once it is answered; the
+# process that does it is $writer. The script says what sql STATEMENT does.
+insert_until_killed() {
+    (
+        i=$answered
+        while i=$((i + 1)) && sql "INSERT INTO $1 VALUES ($i)"; do
+            echo "$i" >"$work/next" && mv "$work/next" "$work/answered"
+        done
+    ) >/dev/null 2>&1 &
+    writer=$!
+}
+
+# no_insert_is_missing TABLE: every answered row is there; $answered is the last row from now on.
+no_insert_is_missing() {
+    last=$(cat "$work/answered" 2>/dev/null || echo 0)
+    there=$(sql "SELECT count(*) FROM $1 WHERE k <= $last")
+    [ "$there" = "$last" ] || fail "$last inserts were answered, $there are there"
+    answered=$(sql "SELECT coalesce(max(k), 0) FROM $1")
+}
+
 # pause LEAST MOST: sleeps a random number of milliseconds.
 pause() {
     random=$(od -An -N2 -tu2 /dev/urandom)

@@ -20,7 +20,7 @@ chmod 777 "$work"
 runs=
 writer=
 end_programs() { slain $database $runs $writer; database= runs= writer=; }
-sql() { mariadb --no-defaults --socket="$socket" -u root -N "$@"; }
+sql() { mariadb --no-defaults --socket="$socket" -u root -N -e "$1"; }
 
 start_database() {
     # The flush method that uses fsync.
@@ -30,7 +30,7 @@ start_database() {
         --log-error="$work/log" </dev/null >/dev/null 2>&1 &
     database=$!
     tries=12000
-    until sql -e 'SELECT 1' >/dev/null 2>&1; do
+    until sql 'SELECT 1' >/dev/null 2>&1; do
         kill -0 "$database" 2>/dev/null || fail "the server ended: $(tail -n 20 "$work/log")"
         tries=$((tries - 1))
         [ "$tries" -gt 0 ] || fail "no answer: $(tail -n 20 "$work/log")"
@@ -44,7 +44,7 @@ mariadb-install-db --no-defaults --user=mysql --datadir="$data" --skip-test-db \
     --auth-root-authentication-method=normal --innodb-log-file-size=64M >"$work/said" 2>&1 ||
     fail "mariadb-install-db: $(tail -n 5 "$work/said")"
 start_database
-sql -e 'CREATE DATABASE sbtest; CREATE TABLE sbtest.acked (k INT PRIMARY KEY) ENGINE=InnoDB'
+sql 'CREATE DATABASE sbtest; CREATE TABLE sbtest.acked (k INT PRIMARY KEY) ENGINE=InnoDB'
 bench() {
     sysbench oltp_read_write --mysql-socket="$socket" --mysql-user=root --tables=4 \
         --table-size=50000 --threads=8 "$@"
@@ -62,20 +62,11 @@ while [ "$kill" -lt "$kills" ]; do
         bench --time=600 run >/dev/null 2>&1 &
         runs=$!
     fi
-    (
-        i=$answered
-        while i=$((i + 1)) && sql -e "INSERT INTO sbtest.acked VALUES ($i)"; do
-            echo "$i" >"$work/next" && mv "$work/next" "$work/answered"
-        done
-    ) >/dev/null 2>&1 &
-    writer=$!
+    insert_until_killed sbtest.acked
     pause 1000 3000
     strike
     start_database
-    last=$(cat "$work/answered" 2>/dev/null || echo 0)
-    there=$(sql -e "SELECT count(*) FROM sbtest.acked WHERE k <= $last")
-    [ "$there" = "$last" ] || fail "$last inserts were answered, $there are there"
-    answered=$(sql -e 'SELECT coalesce(max(k), 0) FROM sbtest.acked')
+    no_insert_is_missing sbtest.acked
     mariadb-check --no-defaults --socket="$socket" -u root --check --extended sbtest >"$work/said"
     grep -v 'OK$' "$work/said" && fail "a table is damaged: $(cat "$work/said")"
     kill=$((kill + 1))

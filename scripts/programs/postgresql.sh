@@ -26,7 +26,7 @@ chown postgres "$data"
 chmod 700 "$data"
 
 as_postgres() { (cd / && setpriv --reuid=postgres --regid=postgres --init-groups -- "$@"); }
-sql() { as_postgres psql -h "$work" -d postgres -qAt -v ON_ERROR_STOP=1 "$@"; }
+sql() { as_postgres psql -h "$work" -d postgres -qAt -v ON_ERROR_STOP=1 -c "$1"; }
 start_database() {
     as_postgres pg_ctl -D "$data" -l "$work/log" -w -t 300 \
         -o "-c listen_addresses= -k $work -c fsync=on -c synchronous_commit=on" \
@@ -50,7 +50,7 @@ end_programs() {
 as_postgres initdb -D "$data" -A trust --data-checksums >"$work/said" 2>&1 ||
     fail "initdb: $(tail -n 5 "$work/said")"
 start_database
-sql -c 'CREATE TABLE acked (k int PRIMARY KEY)'
+sql 'CREATE TABLE acked (k int PRIMARY KEY)'
 as_postgres pgbench -h "$work" -i -q -s 1 postgres >"$work/said" 2>&1 ||
     fail "pgbench -i: $(tail -n 5 "$work/said")"
 
@@ -62,22 +62,13 @@ while [ "$kill" -lt "$kills" ]; do
     grep -E 'tps|number of transactions' "$work/said"
     as_postgres pgbench -n -h "$work" -c 4 -T 600 postgres >/dev/null 2>&1 &
     load=$!
-    (
-        i=$answered
-        while i=$((i + 1)) && sql -c "INSERT INTO acked VALUES ($i)"; do
-            echo "$i" >"$work/next" && mv "$work/next" "$work/answered"
-        done
-    ) >/dev/null 2>&1 &
-    writer=$!
+    insert_until_killed acked
     pause 1000 3000
     strike
     rm -f "$data/postmaster.pid" "$work"/.s.PGSQL.*
     start_database
-    last=$(cat "$work/answered" 2>/dev/null || echo 0)
-    there=$(sql -c "SELECT count(*) FROM acked WHERE k <= $last")
-    [ "$there" = "$last" ] || fail "$last inserts were answered, $there are there"
-    answered=$(sql -c 'SELECT coalesce(max(k), 0) FROM acked')
-    sums=$(sql -c "SELECT (SELECT sum(abalance) FROM pgbench_accounts) =
+    no_insert_is_missing acked
+    sums=$(sql "SELECT (SELECT sum(abalance) FROM pgbench_accounts) =
             (SELECT sum(bbalance) FROM pgbench_branches) AND
             (SELECT sum(bbalance) FROM pgbench_branches) =
             (SELECT sum(tbalance) FROM pgbench_tellers) AND
