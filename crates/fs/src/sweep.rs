@@ -1,7 +1,7 @@
 //! Background write-back of eager mode, in steps of bounded length.
 //!
 //! ```text
-//!   starts   data or metadata has expired, or the log is 7/8 full
+//!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
 //!   pages    file by file, block by block: at most STEP_PAGES changed pages a step
 //!   journal  what is left of the transactions that were there at the start, a step at a time
 //!   ends     the tail moves
@@ -84,12 +84,12 @@ impl Inner {
         }
         let expire_ns = self.expire_ns();
         let before_ns = now_ns.saturating_sub(expire_ns);
-        let timer = self.periodic_due(now_ns)?;
+        let due = self.writeback_due(now_ns)?;
         let oldest = self.pages.next_dirty_file(None);
         let files = oldest.is_some_and(|(dirtied_ns, _)| {
             dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
         });
-        if journal.take_expired(now_ns) || timer && files {
+        if journal.take_expired(now_ns) || due && files {
             return Ok(Some(Sweep { before_ns, for_space: false, ..sweep }));
         }
         Ok(None)

@@ -1,4 +1,4 @@
-//! fsync, fdatasync, syncfs and the periodic write-back.
+//! fsync, fdatasync, syncfs and the write-back in the background.
 //!
 //! ```text
 //!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
@@ -30,6 +30,10 @@ use syncline_ondisk::inode::{S_IFMT, S_IFREG};
 
 /// Nanoseconds in a hundredth of a second.
 const NS_PER_CENTISECOND: u64 = 10_000_000;
+
+/// Least time between the starts of two write-backs because of `dirty_background_ratio`: where
+/// nothing can be written, for lack of space, nobody spins.
+const BACKGROUND_PAUSE_NS: u64 = 50_000_000;
 
 /// Age at which timestamps that lazytime kept in memory are written (`dirtytime_expire_seconds`).
 const LAZY_EXPIRE_NS: u64 = 12 * 60 * 60 * 1_000_000_000;
@@ -91,18 +95,25 @@ impl Volume {
         journal.tick(now_ns)?;
         match self.0.options.sync {
             SyncMode::Eager => self.0.sweep_tick(now_ns),
-            SyncMode::Ordered => self.0.periodic_writeback(now_ns),
+            SyncMode::Ordered => self.0.background_writeback(now_ns),
         }
     }
 
-    /// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock.
+    /// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock. What
+    /// is due at once was due at 0: a caller that has read the clock before finds it past.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let journal = self.0.journal().ok()?;
         if self.0.sweep_is_due() {
-            return Some(self.0.clock.now_ns());
+            return Some(0);
         }
         let deadlines = [journal.next_deadline_ns(), self.0.writeback_deadline_ns()];
         deadlines.into_iter().flatten().min()
+    }
+
+    /// Whether dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
+    /// thread is to look at [`Volume::next_deadline_ns`] now.
+    pub fn wants_writeback(&self) -> bool {
+        self.0.pages.above_background()
     }
 
     /// Figures of the page cache.
@@ -219,11 +230,12 @@ impl Inner {
         Ok(journal.write_back()?)
     }
 
-    /// The periodic part of write-back, to be called at [`Inner::writeback_deadline_ns`] or
-    /// whenever: every `dirty_writeback_centisecs` it writes the files that have been dirty for
-    /// `dirty_expire_centisecs`, and above `dirty_background_ratio` the oldest whatever their age.
-    pub(crate) fn periodic_writeback(&self, now_ns: u64) -> Result<()> {
-        if !self.periodic_due(now_ns)? {
+    /// Write-back in the background, to be called at [`Inner::writeback_deadline_ns`] or whenever:
+    /// every `dirty_writeback_centisecs` it writes the files that have been dirty for
+    /// `dirty_expire_centisecs`, and at once above `dirty_background_ratio` the oldest whatever
+    /// their age.
+    pub(crate) fn background_writeback(&self, now_ns: u64) -> Result<()> {
+        if !self.writeback_due(now_ns)? {
             return Ok(());
         }
         let expire_ns = self.expire_ns();
@@ -232,9 +244,27 @@ impl Inner {
         })
     }
 
+    /// Whether files may have to be written: the timer has run out, or too much is dirty
+    /// (`wb_over_bg_thresh`).
+    pub(crate) fn writeback_due(&self, now_ns: u64) -> Result<bool> {
+        let timer = self.periodic_due(now_ns)?;
+        let background = self.pages.above_background() && now_ns >= self.background_due_ns();
+        if background {
+            self.pages.last_background_ns.store(now_ns, Ordering::Relaxed);
+        }
+        Ok(timer || background)
+    }
+
+    fn background_due_ns(&self) -> u64 {
+        match self.pages.last_background_ns.load(Ordering::Relaxed) {
+            0 => 0,
+            last_ns => last_ns.saturating_add(BACKGROUND_PAUSE_NS),
+        }
+    }
+
     /// Whether the timer of the periodic write-back has run out; then it starts again, and
     /// timestamps that lazytime kept long enough are written.
-    pub(crate) fn periodic_due(&self, now_ns: u64) -> Result<bool> {
+    fn periodic_due(&self, now_ns: u64) -> Result<bool> {
         if self.journal().is_err() || now_ns < self.writeback_due_ns() {
             return Ok(false);
         }
@@ -259,12 +289,18 @@ impl Inner {
         self.pages.last_writeback_ns.load(Ordering::Relaxed).saturating_add(interval)
     }
 
-    /// When [`Inner::periodic_writeback`] has something to do next; `None` while nothing is dirty.
+    /// When [`Inner::background_writeback`] has something to do next; `None` while nothing is
+    /// dirty.
     pub(crate) fn writeback_deadline_ns(&self) -> Option<u64> {
         self.pages.next_dirty_file(None).map(|(dirtied_ns, _)| {
             let interval = u64::from(self.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
             // The timer starts with the first dirty page (`wb_wakeup_delayed`).
-            self.writeback_due_ns().max(dirtied_ns.saturating_add(interval))
+            let timer_ns = self.writeback_due_ns().max(dirtied_ns.saturating_add(interval));
+            if self.pages.above_background() {
+                timer_ns.min(self.background_due_ns())
+            } else {
+                timer_ns
+            }
         })
     }
 }

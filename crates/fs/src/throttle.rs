@@ -1,28 +1,34 @@
-//! Dirty throttling: whoever dirties too much writes back before it goes on.
+//! Dirty throttling: whoever dirties too much writes some of it back before it goes on.
 //!
-//! Names and meaning are Linux's `vm.dirty_ratio`, as a share of `cache=`. Linux lets the flusher
-//! threads write and the writer sleep; here the writer writes itself, its own file first, since
-//! nothing runs in the background. Above `dirty_background_ratio` the periodic
-//! [`crate::Volume::tick`] writes whatever the age of the pages (`sync.rs`).
+//! Names and meaning are Linux's `vm.dirty_ratio`, as a share of `cache=`. Above
+//! `dirty_background_ratio` [`crate::Volume::tick`] writes at once, whatever the age of the pages
+//! (`sync.rs`), so that a writer which is not faster than the device does not come here. One that
+//! is writes itself, its own file first: more than it has dirtied since, so that the dirty pages
+//! get fewer, but no more than [`SHARE_PAGES`], so that no call waits for the whole backlog.
 //!
 //! Called with `rwsem` of the writer's file at most; takes `io` of one file at a time.
 
 use crate::inode::Inode;
 use crate::volume::Inner;
 
+/// Pages that one step of a writer writes back at most: 4 times what the step dirties.
+pub(crate) const SHARE_PAGES: usize = 256;
+
 impl Inner {
-    /// Writes back until the dirty pages are below the limit or nothing is left that can be
-    /// written. An error latches the volume (or, for lack of space, stays with the file); the next
-    /// write or fsync reports it.
+    /// Writes back the writer's share, or what is left to be written if that is less. An error
+    /// latches the volume (or, for lack of space, stays with the file); the next write or fsync
+    /// reports it.
     #[cold]
     pub(crate) fn balance_dirty(&self, inode: &Inode) {
-        let _ = self.write_back(inode, 0, u64::MAX, false);
+        let write =
+            |file: &Inode, pages| self.write_back_at_most(file, (0, u64::MAX), pages, false);
+        let mut left = SHARE_PAGES.saturating_sub(write(inode, SHARE_PAGES).unwrap_or(0));
         let mut after = None;
-        while self.pages.above_throttle() {
+        while left > 0 && self.pages.above_throttle() {
             let Some(file) = self.pages.next_dirty_file(after) else { return };
             after = Some(file);
             if let Some(other) = self.cached_inode(file.1) {
-                let _ = self.write_back(&other, 0, u64::MAX, false);
+                left = left.saturating_sub(write(&other, left).unwrap_or(0));
             }
         }
     }

@@ -95,6 +95,17 @@ impl Inner {
         to: u64,
         sync: bool,
     ) -> Result<usize> {
+        self.write_back_at_most(inode, (from, to), usize::MAX, sync)
+    }
+
+    /// As [`Inner::write_back`] of the first `most` of these pages.
+    pub(crate) fn write_back_at_most(
+        &self,
+        inode: &Inode,
+        (from, to): (u64, u64),
+        most: usize,
+        sync: bool,
+    ) -> Result<usize> {
         if !inode.pages.lock().has_dirty() {
             return Ok(0);
         }
@@ -105,13 +116,21 @@ impl Inner {
         let mut pick = Pick { from, to, max: PASS_PAGES, gap_max };
         let mut sent = 0;
         let result = loop {
+            if sent >= most {
+                break Ok(());
+            }
+            pick.max = PASS_PAGES.min(most - sent);
             match self.write_pass(inode, &pick, sync) {
                 Ok(None) => break Ok(()),
                 Ok(Some((next, pages))) => (pick.from, sent) = (next, sent + pages),
                 Err(err) => break Err(err),
             }
         };
-        inode.pages.lock().settle(&self.pages, &*self.clock);
+        let mut tree = inode.pages.lock();
+        // What was not asked for is as old as before.
+        if sent < most || !tree.has_dirty() {
+            tree.settle(&self.pages, &*self.clock);
+        }
         result.map(|()| sent)
     }
 

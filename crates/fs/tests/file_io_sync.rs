@@ -228,15 +228,48 @@ fn the_deadline_leads_a_simulation_to_the_write_back() {
 }
 
 #[test]
-fn above_the_background_ratio_the_tick_writes_young_data() {
+fn above_the_background_ratio_the_tick_writes_young_data_at_once() {
     let counted = Counted::new(1, "cache=8M,commit=900");
     let file = counted.bed.file(&counted.volume, 0);
-    counted.volume.write(&file, 0, &bytes(1, 1 << 20)).expect("write");
+    counted.volume.write(&file, 0, &bytes(1, 128 << 12)).expect("write");
+    assert!(!counted.volume.wants_writeback());
+    assert!(counted.volume.next_deadline_ns().is_some_and(|due| due > counted.bed.clock.now_ns()));
+    counted.volume.write(&file, 128 << 12, &bytes(1, 128 << 12)).expect("write");
+    assert!(counted.volume.wants_writeback());
+    assert!(counted.volume.next_deadline_ns().is_some_and(|due| due < counted.bed.clock.now_ns()));
     assert_eq!(counted.volume.cache_stats().dirty_pages, 256);
-    counted.bed.wait_ms(6_000);
+    counted.tick();
+    assert_eq!(counted.volume.cache_stats().dirty_pages, 0);
+    // The next one has to wait a little, whatever is dirty.
+    counted.volume.write(&file, 0, &bytes(1, 1 << 20)).expect("write");
+    assert!(counted.volume.next_deadline_ns().is_some_and(|due| due > counted.bed.clock.now_ns()));
+    counted.bed.wait_ms(50);
     counted.tick();
     assert_eq!(counted.volume.cache_stats().dirty_pages, 0);
     drop(file);
+    counted.done();
+}
+
+#[test]
+fn a_writer_above_the_dirty_ratio_writes_a_bounded_share_of_a_backlog() {
+    let counted = Counted::new(2, "cache=64M,commit=900,dirty_ratio=90");
+    let backlog = counted.bed.file(&counted.volume, 0);
+    counted.volume.write(&backlog, 0, &bytes(1, 40 << 20)).expect("write");
+    let limit = counted.volume.cache_stats().pages_max * 9 / 10;
+    let file = counted.bed.file(&counted.volume, 1);
+    let (mut most, mut writes) = (0, 0);
+    for n in 0..800 {
+        let before = counted.dev.begin_phase();
+        counted.volume.write(&file, n << 14, &bytes(n, 1 << 14)).expect("write");
+        let data = (counted.dev.counts() - before).data;
+        most = most.max(data.written_bytes);
+        writes += u64::from(data.written_bytes > 0);
+        let dirty = counted.volume.cache_stats().dirty_pages;
+        assert!(dirty <= limit + 4, "{dirty} pages of at most {limit}");
+    }
+    assert!(most <= 1 << 20, "a write waited for {most} bytes");
+    assert!((5..800).contains(&writes), "{writes} of 800 writes wrote back");
+    drop((backlog, file));
     counted.done();
 }
 

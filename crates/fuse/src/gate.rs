@@ -33,7 +33,7 @@ const LONG: Duration = Duration::from_micros(100);
 /// So many requests of a kind after a long one may be long as well.
 const LONG_TURNS: u8 = 32;
 /// How often the watch looks while requests come.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(1);
 /// Looks without a request after which the watch sleeps.
 const QUIET_LOOKS: u32 = 100;
 

@@ -25,6 +25,7 @@
 
 mod acl;
 mod adapter;
+mod bell;
 mod convert;
 mod error;
 mod gate;

@@ -17,6 +17,7 @@ use syncline_fs::{
 };
 
 use crate::acl;
+use crate::bell::Bell;
 use crate::nodes::Nodes;
 use crate::ops::{Context, Entry, OpenHow, Operations, WriteHow};
 use crate::options::FuseOptions;
@@ -49,6 +50,8 @@ pub(crate) struct Serve {
     group: Option<u32>,
     eager: bool,
     status: Arc<Status>,
+    /// Rung when there is more to write back than may wait.
+    pub(crate) bell: Bell,
 }
 
 impl Serve {
@@ -60,7 +63,8 @@ impl Serve {
     ) -> Serve {
         let eager = options.volume.sync == SyncMode::Eager;
         let (owner, group) = (options.uid, options.gid);
-        Serve { vol, clock, nodes: Nodes::default(), owner, group, eager, status }
+        let (nodes, bell) = Default::default();
+        Serve { vol, clock, nodes, owner, group, eager, status, bell }
     }
 
     /// Lets go of every inode, for the unmount.
@@ -352,6 +356,7 @@ impl Operations for Serve {
             return Ok(done);
         }
         let done = self.vol.write(&inode, offset, data)?;
+        self.bell.ring_if(self.vol.wants_writeback());
         // Eager mode puts the data of the next fsync into its log; until then nobody waits for it.
         if how.direct && !self.eager {
             self.vol.writeback_range(&inode, offset, done as u64)?;

@@ -21,6 +21,11 @@ use rustix::mount::UnmountFlags;
 use syncline_device::Clock;
 use syncline_fs::{FsError, Volume};
 
+use thread_priority::{
+    ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
+    thread_schedule_policy,
+};
+
 use crate::adapter::Adapter;
 use crate::error::{FuseError, Result};
 use crate::gate::Gate;
@@ -103,6 +108,7 @@ impl Mount {
             .name("maintenance".into())
             .spawn(move || keeper.run())
             .map_err(|err| refused(dir, &err))?;
+        serve.bell.wakes(maintenance.thread());
         let watched = Arc::clone(&gate);
         let watch = thread::Builder::new()
             .name("watch".into())
@@ -230,8 +236,19 @@ struct Keeper {
     stop: Arc<AtomicBool>,
 }
 
+/// In a process with real-time priority the calling thread gets the lowest there is: below the
+/// workers, so that no request waits for a processor that writes back, and still above what is not
+/// real-time, which must not hold up a lock of ours.
+fn step_back() {
+    if let Ok(policy @ ThreadSchedulePolicy::Realtime(_)) = thread_schedule_policy() {
+        // Without it write-back only has the priority that it was given.
+        let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
+    }
+}
+
 impl Keeper {
     fn run(self) {
+        step_back();
         let mut said = false;
         while !self.stop.load(Ordering::Acquire) {
             let now = self.clock.now_ns();

@@ -79,6 +79,8 @@ pub(crate) struct PageCache {
     block_size: usize,
     /// Start of the last periodic write-back, in nanoseconds of the volume's clock; 0: none yet.
     pub(crate) last_writeback_ns: AtomicU64,
+    /// Start of the last write-back because of the background limit; 0: none yet.
+    pub(crate) last_background_ns: AtomicU64,
     /// When lazily kept timestamps were last written; 0: never looked.
     pub(crate) lazy_since_ns: AtomicU64,
     pub(crate) read: AtomicU64,
@@ -119,6 +121,7 @@ impl PageCache {
             spare: Mutex::default(),
             block_size,
             last_writeback_ns: AtomicU64::new(0),
+            last_background_ns: AtomicU64::new(0),
             lazy_since_ns: AtomicU64::new(0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -142,7 +145,7 @@ impl PageCache {
         self.dirty_pages() > self.throttle_pages
     }
 
-    /// Whether the periodic write-back has to go on whatever the age of the pages.
+    /// Whether the write-back in the background has to go on whatever the age of the pages.
     pub(crate) fn above_background(&self) -> bool {
         self.dirty_pages() > self.background_pages
     }
