@@ -5,7 +5,8 @@
 # make fuzz    every fuzz test, SECONDS each (default 60)
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
-#              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000)
+#              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
+#              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 10,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
 #              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600)
@@ -18,6 +19,7 @@
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
+# make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
@@ -35,6 +37,7 @@ OPS ?= 200000
 STATES ?= 32000
 EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
+RELAXED_STATES ?= 10000
 FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000
@@ -80,6 +83,8 @@ crash-long: cargo
 		--nocapture eager::
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
+	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test relaxed strict_and_relaxed -- \
+		--nocapture
 
 flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
@@ -111,6 +116,10 @@ flashlite-bench: cargo
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
+
+.PHONY: bench-buffer
+bench-buffer: cargo
+	@cargo bench --quiet -p syncline-buffer --bench speed
 
 .PHONY: bench-cache
 bench-cache: cargo

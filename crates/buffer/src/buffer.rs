@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use syncline_device::{
     BlockDevice, DeviceError, Durability, Geometry, Kind, Op, Origin, Request, SECTOR_BYTES,
 };
@@ -29,7 +30,7 @@ pub struct LogArea {
 }
 
 /// What a buffer did and holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Pages that went to the log.
     pub logged_pages: u64,
@@ -102,6 +103,15 @@ impl Buffer {
         recover::create(&area.device, home_bytes, id, force)
     }
 
+    /// The id that the log in `area` was made with.
+    ///
+    /// # Errors
+    /// [`BufferError::NoLog`], [`BufferError::Corrupt`], [`BufferError::Device`] and those of an
+    /// area that can hold none.
+    pub fn log_id(area: &LogArea) -> Result<LogId, BufferError> {
+        recover::log_id(&*area.device)
+    }
+
     /// Buffers `home`; with a log, what that holds is recovered first.
     ///
     /// # Errors
@@ -157,6 +167,24 @@ impl Buffer {
         }
         let idle = now.saturating_sub(state.last_request) >= state.options.idle_after;
         let result = state.expire().and_then(|()| if idle { state.idle() } else { Ok(false) });
+        state.latch(result)
+    }
+
+    /// How it works now.
+    pub fn options(&self) -> BufferOptions {
+        self.state.lock().options.clone()
+    }
+
+    /// Works like this from now on. What RAM holds beyond its new limits is written out before this
+    /// returns; relaxed data whose limit is 0 is durable then.
+    ///
+    /// # Errors
+    /// What failed below; the buffer has latched.
+    pub fn configure(&self, options: BufferOptions) -> Result<(), DeviceError> {
+        let mut state = self.state.lock();
+        state.latched()?;
+        state.options = options;
+        let result = state.shrink();
         state.latch(result)
     }
 
@@ -271,7 +299,8 @@ impl State {
         if durable {
             return self.flush(relaxed_too);
         }
-        if self.options.ram_bytes == 0 { self.write_out_strict() } else { self.evict() }
+        // Without RAM nothing can wait, relaxed or not.
+        if self.options.ram_bytes == 0 { self.write_out_all() } else { self.evict() }
     }
 
     /// Sectors that a page of the device has: fewer in the last one.

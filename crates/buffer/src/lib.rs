@@ -24,6 +24,7 @@
 //!   on.
 //! - A write waits for one cleaning step at most: 16 pages and the rest of their run (128 pages),
 //!   per 16 pages that it logs.
+//! - [`Buffer::configure`] changes all of that while requests run: sizes, and each part on and off.
 //! - Deterministic: no clock, no thread. Time is what [`Buffer::tick`] says; whoever owns the
 //!   device calls it.
 //!
@@ -51,11 +52,20 @@ use syncline_device::DeviceError;
 pub use buffer::{Buffer, LogArea, Status};
 pub use format::{LogId, PAGE_BYTES};
 
+/// Whether a page has the zero words for its own description in the log (FORMAT.md); others share
+/// a header with their batch.
+pub fn describes_itself(page: &[u8; PAGE_BYTES]) -> bool {
+    format::describes_itself(page)
+}
+
 /// How a buffer works. The default is RAM and log together (6.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferOptions {
     /// Memory for staged pages, in bytes; 0: every request goes on at once.
     pub ram_bytes: u64,
+    /// Whether small writes go to the log; off: everything goes to its place, and what the log
+    /// holds stays readable and is cleaned in idle time.
+    pub log_writes: bool,
     /// A run of consecutive pages of so many bytes goes to its place, a shorter one to the log.
     pub threshold_bytes: u64,
     /// Relaxed data is written this long after it came.
@@ -70,6 +80,7 @@ impl Default for BufferOptions {
     fn default() -> Self {
         BufferOptions {
             ram_bytes: 16 << 20,
+            log_writes: true,
             threshold_bytes: 64 << 10,
             relaxed_expire: Duration::from_secs(30),
             relaxed_bytes_max: 12 << 20,

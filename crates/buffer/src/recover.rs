@@ -130,6 +130,11 @@ fn check(superblock: &Superblock, home_bytes: u64, area_bytes: u64) -> Result<()
     Ok(())
 }
 
+/// The id of the log in an area.
+pub(crate) fn log_id(device: &dyn BlockDevice) -> Result<LogId, BufferError> {
+    Ok(newest(read_superblocks(device)?)?.id)
+}
+
 /// The ring and its map, ready for writes of a new epoch.
 pub(crate) fn open(
     device: Arc<dyn BlockDevice>,

@@ -96,8 +96,8 @@ impl State {
         self.settle()
     }
 
-    pub(crate) fn write_out_strict(&mut self) -> Result<(), DeviceError> {
-        // Without RAM nothing can wait, relaxed or not.
+    /// Everything in RAM, relaxed or not.
+    pub(crate) fn write_out_all(&mut self) -> Result<(), DeviceError> {
         let all: Vec<u64> = self.ram.pages.keys().copied().collect();
         self.write_out(&all, false)
     }
@@ -158,6 +158,18 @@ impl State {
         Ok(())
     }
 
+    /// After a change of the limits: RAM is within them, and no relaxed data waits that may not.
+    pub(crate) fn shrink(&mut self) -> Result<(), DeviceError> {
+        let had_relaxed = self.ram.relaxed_pages() > 0;
+        if self.options.ram_bytes == 0 {
+            self.write_out_all()?;
+        } else {
+            self.evict()?;
+        }
+        let none_may_wait = self.options.ram_bytes == 0 || self.options.relaxed_bytes_max == 0;
+        if had_relaxed && none_may_wait { self.settle() } else { Ok(()) }
+    }
+
     /// Relaxed data that has been here for `relaxed_expire` becomes durable.
     pub(crate) fn expire(&mut self) -> Result<(), DeviceError> {
         let due = |since| self.now.saturating_sub(since) >= self.options.relaxed_expire;
@@ -188,7 +200,7 @@ impl State {
     }
 
     pub(crate) fn drain(&mut self) -> Result<(), DeviceError> {
-        self.write_out_strict()?;
+        self.write_out_all()?;
         self.settle()?;
         self.clean_all()
     }
@@ -200,7 +212,7 @@ impl State {
         let (mut home, mut small) = (Vec::new(), Vec::new());
         let threshold = self.threshold_pages() as usize;
         for run in pages.chunk_by(|a, b| a + 1 == *b) {
-            if self.log.is_none() || run.len() >= threshold {
+            if self.log.is_none() || !self.options.log_writes || run.len() >= threshold {
                 home.push(run);
             } else {
                 small.extend_from_slice(run);

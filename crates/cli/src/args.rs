@@ -71,7 +71,9 @@ pub enum Command {
 /// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
 /// mixed. Where a paper has figures for two of the runs, they are printed beside ours. The workload
 /// replay, alone, plays traces of system calls in both sync modes, beside the eager-sync paper's
-/// Table 5.4.
+/// Table 5.4. The workload fjord, or fjord/rlbench, fjord/email, fjord/browsing, runs applications
+/// with and without the write buffer, beside the informed-storage paper's figures; without -o,
+/// write-back is as on that paper's phones (writeback_preset=android).
 ///
 /// Ctrl-C ends the run after the operation under way and reports what was done.
 #[derive(Debug, Args)]
@@ -133,6 +135,13 @@ pub struct Bench {
     /// With the workload replay: longest gap between two calls, milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_max: u64,
+    /// With fjord: length of the applications, percent of their public sizes.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub scale: u64,
+    /// With fjord: size of the log: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_bytes)]
+    pub log_size: u64,
     /// Write the figures as JSON; `-` is standard output, and takes the table's place.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

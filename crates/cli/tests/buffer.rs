@@ -1,10 +1,12 @@
-//! `syncline buffer`: a kernel's ext4 over the write buffer, killed, recovered and detached.
+//! `syncline buffer`: a kernel's ext4 over the write buffer, killed, recovered and detached; the
+//! buffer inside of a mount.
 
 mod support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::mounted::Mounted;
 use support::{at, done, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, e2fsck_preen, mkfs, require};
 
@@ -210,4 +212,97 @@ fn over_network_blocks_it_is_the_same_device() {
     assert!(after[..1 << 20] == before[..1 << 20] && !files.path("served/nbd").exists());
     let said = refused(1, &["buffer", "status", &served]);
     assert!(said.contains("buffer attach"), "{said}");
+}
+
+/// The buffer inside of a mount: killed, refused without its log, recovered with it.
+#[test]
+fn a_mount_with_a_log_is_killed_and_recovered() {
+    let test = "a_mount_with_a_log_is_killed_and_recovered";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let log = dir.path().join("log");
+    let options = |sync: &str| {
+        let log = log.display();
+        format!("sync={sync},relaxed=*.cache,buffer_log={log},buffer_log_size=2M,buffer_ram=1M")
+    };
+    let image = mkfs(&ImageSpec::with_size(64 << 20));
+    let mut mounted = Mounted::prepared(image, None);
+    for sync in ["ordered", "eager"] {
+        mounted.mount(&options(sync));
+        let kept = |nr: u32| format!("{sync}-{nr}.db");
+        for nr in 0..20 {
+            let bytes = format!("{nr}\n").repeat(3000);
+            for name in [kept(nr), format!("{sync}-{nr}.cache")] {
+                let path = mounted.at(name);
+                std::fs::write(&path, &bytes).unwrap();
+                std::fs::File::open(&path).unwrap().sync_all().unwrap();
+            }
+        }
+        let dir = mounted.dir.to_str().unwrap().to_owned();
+        let status: serde_json::Value =
+            serde_json::from_str(&done(&["status", "--json", &dir])).unwrap();
+        assert!(status["buffer"]["logged_pages"].as_u64().unwrap() > 20, "{status}");
+        assert!(done(&["status", &dir]).contains("\nbuffer    log "));
+        mounted.kill_serving();
+        mounted.bury();
+
+        // Without the log the image is for nobody.
+        let image = mounted.image.path().to_str().unwrap().to_owned();
+        let before = std::fs::read(&image).unwrap();
+        for command in [vec!["mount", "-f", &image, &dir], vec!["recover", &image]] {
+            let said = refused(4, &command);
+            assert!(said.contains("write_log") && said.contains("-o buffer_log=LOG"), "{said}");
+        }
+        let cat = at(mounted.image.path(), "/x");
+        assert!(refused(4, &["cat", &cat]).contains("write_log"));
+        let served = scratch();
+        let attach = ["buffer", "attach", &image, served.path().to_str().unwrap(), "--log"];
+        let said = refused(4, &[&attach[..], &[log.to_str().unwrap()]].concat());
+        assert!(said.contains("syncline mount -o"), "{said}");
+        let other = dir_of(&log).join("other");
+        let said = refused(
+            1,
+            &["mount", "-f", "-o", &format!("buffer_log={}", other.display()), &image, &dir],
+        );
+        assert!(said.contains("give the log that it was mounted with last"), "{said}");
+        assert!(!other.exists(), "nothing half-made stays");
+        assert!(std::fs::read(&image).unwrap() == before, "nobody has changed it");
+
+        mounted.mount(&options(sync));
+        for nr in 0..20 {
+            let found = std::fs::read_to_string(mounted.at(kept(nr))).unwrap();
+            assert_eq!(found, format!("{nr}\n").repeat(3000), "{sync} {nr}");
+        }
+        mounted.unmount_clean();
+    }
+    // A plain ext4 again, without the log.
+    std::fs::remove_file(&log).unwrap();
+    mounted.mount("");
+    assert!(mounted.at("eager-7.cache").exists());
+    mounted.unmount_clean();
+}
+
+fn dir_of(path: &Path) -> &Path {
+    path.parent().unwrap()
+}
+
+#[test]
+fn zeros_of_pages_are_counted() {
+    let dir = scratch();
+    let file = dir.path().join("file");
+    let mut bytes = vec![7; 3 * 4096];
+    // The first page has two zero words, the second all that it may need, the third none.
+    bytes[400..408].fill(0);
+    bytes[5000..8000].fill(0);
+    std::fs::write(&file, &bytes).unwrap();
+    let shown = done(&["buffer", "zeros", file.to_str().unwrap()]);
+    let figures: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(figures[1..], ["3", "33.3", "66.7"], "{shown}");
+    let json = done(&["buffer", "zeros", "--json", file.to_str().unwrap()]);
+    let document: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(document["schema"], "syncline.zeros/1");
+    assert_eq!(document["files"][0]["self_describing_pages"], 1);
+    assert!(refused(1, &["buffer", "zeros", "/no/such/file"]).contains("check the path"));
 }

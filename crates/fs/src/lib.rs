@@ -13,6 +13,7 @@
 mod attr;
 mod balloc;
 mod blockmap;
+mod buffered;
 mod check;
 mod dcache;
 mod dir;
@@ -46,6 +47,7 @@ mod writeback;
 mod xattr;
 
 pub use attr::{Attr, SetAttr, SetTime, StatFs, type_letter};
+pub use buffered::Buffered;
 pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use dir::{DirEntry, FileKind};
 pub use error::{FsError, Result};

@@ -2,6 +2,8 @@
 //!
 //! Unknown names are refused with the nearest known one, whichever of the three it belongs to.
 
+use std::path::PathBuf;
+
 use syncline_fs::MountOptions;
 
 use crate::error::{FuseError, Result};
@@ -27,6 +29,12 @@ pub struct FuseOptions {
     pub writeback_cache: bool,
     /// Worker threads (`threads=`); 0: chosen by the number of processors.
     pub threads: usize,
+    /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
+    pub buffer_log: Option<PathBuf>,
+    /// Size in bytes of a log file that is made (`buffer_log_size=`) [64 MiB].
+    pub buffer_log_size: Option<u64>,
+    /// Memory of the buffer in bytes (`buffer_ram=`) [16 MiB]; 0: none.
+    pub buffer_ram: Option<u64>,
 }
 
 /// Names handled here.
@@ -43,6 +51,9 @@ const OWN: &[&str] = &[
     "noexec",
     "writeback_cache",
     "threads",
+    "buffer_log",
+    "buffer_log_size",
+    "buffer_ram",
     "defaults",
 ];
 
@@ -51,6 +62,9 @@ const FSTAB: &[&str] = &["auto", "noauto", "nofail", "_netdev", "user", "users",
 
 /// Most worker threads.
 const THREADS_MAX: u32 = 128;
+
+/// Largest size of an option: a tebibyte.
+const SIZE_MAX: u64 = 1 << 40;
 
 impl FuseOptions {
     /// Parses comma-separated lists, later ones on top of earlier ones.
@@ -63,7 +77,21 @@ impl FuseOptions {
         for item in items.filter(|item| !item.is_empty()) {
             options.apply(item)?;
         }
+        options.check_buffer()?;
         Ok(options)
+    }
+
+    /// What belongs to a buffer wants its log, and a buffer wants to write.
+    fn check_buffer(&self) -> Result<()> {
+        let sized = self.buffer_log_size.is_some() || self.buffer_ram.is_some();
+        let text = match &self.buffer_log {
+            None if sized => {
+                "`buffer_log_size` and `buffer_ram` want `buffer_log=FILE` beside them"
+            }
+            Some(_) if self.volume.read_only => "`buffer_log` wants a mount without `ro`",
+            _ => return Ok(()),
+        };
+        Err(FuseError::Usage(format!("mount option {text}; add or leave out one of them")))
     }
 
     fn apply(&mut self, item: &str) -> Result<()> {
@@ -83,6 +111,11 @@ impl FuseOptions {
             ("threads", Some(value)) => {
                 self.threads = number(item, value, 1, THREADS_MAX)? as usize;
             }
+            ("buffer_log", Some(path)) if !path.is_empty() => {
+                self.buffer_log = Some(path.into());
+            }
+            ("buffer_log_size", Some(value)) => self.buffer_log_size = Some(bytes(item, value)?),
+            ("buffer_ram", Some(value)) => self.buffer_ram = Some(bytes(item, value)?),
             (name, _) if OWN.contains(&name) => {
                 let text = format!("mount option `{item}`: bad or missing value; check it");
                 return Err(FuseError::Usage(text));
@@ -112,6 +145,20 @@ fn number(item: &str, value: &str, low: u32, high: u32) -> Result<u32> {
     }
 }
 
+/// `64M`: bytes, or with K, M, G.
+fn bytes(item: &str, value: &str) -> Result<u64> {
+    let (digits, shift) = match value.chars().last().map(|c| c.to_ascii_uppercase()) {
+        Some('K') => (&value[..value.len() - 1], 10),
+        Some('M') => (&value[..value.len() - 1], 20),
+        Some('G') => (&value[..value.len() - 1], 30),
+        _ => (value, 0),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|n| *n <= SIZE_MAX).ok_or_else(|| {
+        FuseError::Usage(format!("mount option `{item}`: give bytes, or a number with K, M or G"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,6 +174,14 @@ mod tests {
     }
 
     #[test]
+    fn a_buffer_has_a_log_and_sizes() {
+        let list = ["buffer_log=/a/log,buffer_ram=0", "buffer_log_size=128m"];
+        let options = FuseOptions::parse(&list).unwrap();
+        assert_eq!(options.buffer_log.as_deref(), Some("/a/log".as_ref()));
+        assert_eq!((options.buffer_ram, options.buffer_log_size), (Some(0), Some(128 << 20)));
+    }
+
+    #[test]
     fn unknown_names_are_refused_with_the_nearest() {
         for (bad, near) in [
             ("alow_other", "`allow_other`"),
@@ -136,6 +191,10 @@ mod tests {
             ("uid=x", "give a number"),
             ("threads=0", "1 to 128"),
             ("commit=0", "give"),
+            ("buffer_ram=16M", "want `buffer_log=FILE`"),
+            ("buffer_log=a,ro", "without `ro`"),
+            ("buffer_log=a,buffer_ram=x", "K, M or G"),
+            ("buffer_log=", "bad or missing value"),
         ] {
             let err = FuseOptions::parse(&[bad]).unwrap_err();
             assert!(matches!(&err, FuseError::Usage(_)), "{bad}");

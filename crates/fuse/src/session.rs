@@ -32,7 +32,7 @@ use crate::gate::Gate;
 use crate::mounts::mount_of;
 use crate::options::FuseOptions;
 use crate::serve::Serve;
-use crate::status::{CountsOf, Status};
+use crate::status::{BufferOf, CountsOf, Status};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
@@ -58,6 +58,8 @@ pub struct Setup {
     pub image: PathBuf,
     /// Where the counts of the device come from.
     pub counts: CountsOf,
+    /// What the write buffer under the volume says, where there is one.
+    pub buffer: Option<BufferOf>,
     /// Takes one line about something that went wrong.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -91,9 +93,10 @@ impl Mount {
     /// [`FuseError::Mount`] if the kernel or fusermount3 refuses. The volume was not unmounted
     /// then: a clone of it can be.
     pub fn start(setup: Setup, dir: &Path) -> Result<Mount> {
-        let Setup { volume, clock, options, image, counts, log } = setup;
+        let Setup { volume, clock, options, image, counts, buffer, log } = setup;
         let image = image.to_string_lossy().into_owned();
-        let status = Arc::new(Status::new(image.clone(), &options, Arc::clone(&clock), counts));
+        let status = Status::new(image.clone(), &options, Arc::clone(&clock), counts, buffer);
+        let status = Arc::new(status);
         let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
         let workers = workers(&options);
         let gate = Gate::new(workers);

@@ -38,6 +38,9 @@ impl Tally {
 /// Where the device's counts come from.
 pub(crate) type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
 
+/// Where the figures of a write buffer come from.
+pub(crate) type BufferOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+
 /// Counters of one mount.
 pub(crate) struct Status {
     image: String,
@@ -45,6 +48,7 @@ pub(crate) struct Status {
     clock: Arc<dyn Clock>,
     began_ns: u64,
     counts: CountsOf,
+    buffer: Option<BufferOf>,
     sync_us: Mutex<Histogram<u64>>,
     /// Reads and writes that the kernel sent.
     pub(crate) reads: Tally,
@@ -57,6 +61,7 @@ impl Status {
         options: &FuseOptions,
         clock: Arc<dyn Clock>,
         counts: CountsOf,
+        buffer: Option<BufferOf>,
     ) -> Status {
         let sync = match options.volume.sync {
             SyncMode::Ordered => "ordered",
@@ -67,7 +72,7 @@ impl Status {
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(histogram);
-        Status { image, sync, clock, began_ns, counts, sync_us, reads, writes }
+        Status { image, sync, clock, began_ns, counts, buffer, sync_us, reads, writes }
     }
 
     /// A synchronous call took `ns` nanoseconds.
@@ -134,6 +139,7 @@ impl Status {
                 "read_bytes": counts.read_bytes(),
                 "flushes": counts.flushes(),
             },
+            "buffer": self.buffer.as_ref().map(|buffer| buffer()),
         })
         .to_string()
     }

@@ -149,6 +149,7 @@ feature_set! {
         INLINE_DATA = 0x8000, "inline_data";
         ENCRYPT = 0x1_0000, "encrypt";
         CASEFOLD = 0x2_0000, "casefold";
+        WRITE_LOG = 0x4000_0000, "write_log";
     }
 }
 
@@ -245,6 +246,13 @@ pub fn check(incompat: IncompatFeatures, ro_compat: RoCompatFeatures) -> Result<
     let readable = IncompatFeatures::WRITABLE.union(IncompatFeatures::READABLE);
     let mut refused: Vec<String> = incompat.without(readable).names().collect();
     refused.extend(RoCompatFeatures(ro_compat.0 & RoCompatFeatures::REFUSED.0).names());
+    if incompat.contains(IncompatFeatures::WRITE_LOG) {
+        return Err(OndiskError::unsupported(
+            "write_log",
+            "the newest data of this image is in a write log; mount it with its log, \
+             `syncline mount -o buffer_log=LOG`, and unmount it",
+        ));
+    }
     if !refused.is_empty() {
         return Err(OndiskError::unsupported(
             refused.join(", "),
@@ -276,7 +284,8 @@ mod tests {
 
     #[test]
     fn refused_features_are_named() {
-        let cases: [(u32, u32, &str); 8] = [
+        let cases: [(u32, u32, &str); 9] = [
+            (0x4000_0000, 0, "write_log"),
             (0x1_0000, 0, "encrypt"),
             (0x2_0000, 0, "casefold"),
             (0, 0x8000, "verity"),

@@ -38,6 +38,7 @@ pub mod jbd2;
 pub mod mmp;
 pub mod orphan_file;
 pub mod superblock;
+pub mod write_log;
 pub mod xattr;
 
 pub use error::{Location, OndiskError, Result};

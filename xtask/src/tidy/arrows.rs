@@ -3,7 +3,7 @@
 //! ```text
 //!   cli  fuse  export            adapters: no logic
 //!   workload  recorder  flashlite  trace
-//!   fs -> jbd2 -> cache, ondisk
+//!   fs -> jbd2 -> cache, ondisk; fs -> buffer
 //!   buffer  nand  crash -> device
 //! ```
 
@@ -18,7 +18,7 @@ const BELOW: [(&str, &[&str]); 22] = [
     ("buffer", &["device"]),
     ("cache", &["device"]),
     ("jbd2", &["device", "ondisk", "cache"]),
-    ("fs", &["device", "ondisk", "cache", "jbd2"]),
+    ("fs", &["device", "ondisk", "cache", "jbd2", "buffer"]),
     ("preload", &[]),
     ("flashlite", &[]),
     ("flashlite-c", &["flashlite"]),

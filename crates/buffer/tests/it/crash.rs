@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use syncline_buffer::Buffer;
+use syncline_buffer::{Buffer, BufferOptions};
 use syncline_crash::{
     Budget, CrashDevice, CrashOptions, ExploreOptions, Explorer, Lie, StateId, Summary, run,
     run_nested,
@@ -77,6 +77,9 @@ impl History {
 }
 
 struct Workload<'a> {
+    config: Config,
+    /// Sizes and parts change on the way.
+    switching: bool,
     device: Arc<CrashDevice>,
     buffer: &'a Buffer,
     history: History,
@@ -123,6 +126,21 @@ impl Workload<'_> {
         self.acknowledge();
     }
 
+    /// Another size of RAM, threshold and limit of relaxed data, and the log on or off.
+    fn switch(&mut self) {
+        let options = self.config.options();
+        let one_of = |rng: &mut ChaCha8Rng, most: u64| [0, most / 4, most][rng.random_range(0..3)];
+        let options = BufferOptions {
+            ram_bytes: one_of(&mut self.rng, options.ram_bytes),
+            relaxed_bytes_max: one_of(&mut self.rng, options.relaxed_bytes_max),
+            threshold_bytes: 4096 << self.rng.random_range(0..5),
+            // Mostly on, so that the ring goes on wrapping.
+            log_writes: self.rng.random_range(0..4) > 0,
+            ..options
+        };
+        self.buffer.configure(options).unwrap();
+    }
+
     /// Random operations; small pages lie close together, so that they are logged again.
     fn run(&mut self, rounds: u64) {
         for round in 0..rounds {
@@ -153,6 +171,9 @@ impl Workload<'_> {
                     }
                 }
             }
+            if self.switching && self.rng.random_range(0..3) == 0 {
+                self.switch();
+            }
             if self.rng.random_range(0..3) > 0 {
                 self.flush();
             }
@@ -168,12 +189,23 @@ fn base(config: Config) -> MemoryDevice {
 }
 
 fn recorded(config: Config, seed: u64, rounds: u64, options: CrashOptions) -> (Explorer, History) {
+    recorded_as(config, seed, rounds, options, false)
+}
+
+fn recorded_as(
+    config: Config,
+    seed: u64,
+    rounds: u64,
+    options: CrashOptions,
+    switching: bool,
+) -> (Explorer, History) {
     let device = Arc::new(CrashDevice::new(&base(config), options));
     let below: Arc<dyn BlockDevice> = device.clone();
     let buffer = config.open(&below, HOME).unwrap();
     let rng = ChaCha8Rng::seed_from_u64(seed);
+    let history = History::new();
     let mut work =
-        Workload { device: device.clone(), buffer: &buffer, history: History::new(), rng };
+        Workload { config, switching, device: device.clone(), buffer: &buffer, history, rng };
     work.run(rounds);
     let history = work.history;
     let status = buffer.status();
@@ -229,8 +261,20 @@ fn rounds(config: Config) -> u64 {
 
 fn cuts(name: &str, config: Config, options: CrashOptions) {
     let (explorer, history) = recorded(config, 7, rounds(config), options);
-    let budget = Budget::new(states(8), 1).with_only(only());
+    let budget = Budget::new(states(9), 1).with_only(only());
     passes(run(&explorer, &budget, &command(name), |state| {
+        judge(config, &history, state.marks(), &state.image)
+    }));
+}
+
+/// Sizes and parts of the buffer change while it works; the cut is judged with all of them on.
+#[test]
+fn cuts_while_parts_are_switched() {
+    let config = CONFIGS[2];
+    let (explorer, history) =
+        recorded_as(config, 17, 3 * rounds(config), CrashOptions::default(), true);
+    let budget = Budget::new(states(9), 1).with_only(only());
+    passes(run(&explorer, &budget, &command("cuts_while_parts_are_switched"), |state| {
         judge(config, &history, state.marks(), &state.image)
     }));
 }
@@ -267,7 +311,7 @@ fn two_crashes(name: &str, config: Config) {
     let (explorer, history) = recorded(config, 11, rounds(config), CrashOptions::default());
     let shown: RefCell<Vec<u64>> = RefCell::default();
     let known = RefCell::new(history.known.clone());
-    let budget = Budget::new(states(8).div_ceil(12), 3).with_only(only());
+    let budget = Budget::new(states(9).div_ceil(12), 3).with_only(only());
     let inner = Budget::new(12, 5);
     let recover = |device: Arc<CrashDevice>| {
         let below: Arc<dyn BlockDevice> = device.clone();
@@ -324,7 +368,7 @@ fn two_crashes_with_ram_and_log() {
 fn cuts_within_recovery_and_drain() {
     let config = CONFIGS[2];
     let (explorer, history) = recorded(config, 13, rounds(config), CrashOptions::default());
-    let budget = Budget::new(states(8).div_ceil(12), 3).with_only(only());
+    let budget = Budget::new(states(9).div_ceil(12), 3).with_only(only());
     let recover = |device: Arc<CrashDevice>| {
         let below: Arc<dyn BlockDevice> = device;
         let buffer = config.open(&below, HOME).map_err(|e| e.to_string())?;

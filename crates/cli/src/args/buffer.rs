@@ -27,6 +27,22 @@ pub enum BufferCommand {
     /// Write everything to its place and end: DEVICE is plain data then, and LOG empty.
     Detach(BufferDir),
     Status(BufferStatus),
+    Zeros(BufferZeros),
+}
+
+/// Count the pages of files that can describe themselves in a log.
+///
+/// A page of 4 KiB needs as many zero words of four bytes as its first nine are not zero; others
+/// share a header with their batch. Beside it, the condition of the informed-storage paper: two
+/// zero words.
+#[derive(Debug, Args)]
+pub struct BufferZeros {
+    /// Files of any kind; a last page that is not full is filled with zeros, as on disk.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// As one JSON document.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Serve the buffered device as the file DIR/device, or over NBD, until it is detached.

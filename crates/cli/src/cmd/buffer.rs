@@ -9,9 +9,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
 use syncline_device::{
-    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Request, WallClock,
+    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Kind, Origin, Request,
+    WallClock,
 };
 use syncline_export::{Control, Export, Listen, NbdServed, NbdServer};
+use syncline_ondisk::Superblock;
+use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
+use syncline_ondisk::write_log::write_log_of;
 
 use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
 use crate::control::{self, ControlSocket};
@@ -36,6 +40,7 @@ pub(crate) fn run(command: &BufferCommand) -> Result<()> {
         BufferCommand::Attach(args) => attach(args),
         BufferCommand::Detach(args) => detach(args),
         BufferCommand::Status(args) => status(args),
+        BufferCommand::Zeros(args) => super::zeros::run(args),
     }
 }
 
@@ -109,18 +114,7 @@ impl Server {
 
     /// What is to be done now and then; false if the server is to end.
     fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
-        for _ in 0..TICKS_MAX {
-            match self.buffer.tick(Duration::from_nanos(clock.now_ns())) {
-                Ok(true) if !interrupt::asked() => {}
-                Ok(_) => break,
-                Err(error) => {
-                    if !std::mem::replace(said, true) {
-                        complain(&error.to_string());
-                    }
-                    break;
-                }
-            }
-        }
+        keep(&self.buffer, clock, said, &|text| complain(text));
         !self.leave.load(Ordering::Relaxed)
     }
 }
@@ -181,8 +175,24 @@ impl BlockDevice for SharedBuffer {
     }
 }
 
+/// What a buffer has to do by now. A failure, which has latched it, is said once.
+pub(super) fn keep(buffer: &Buffer, clock: &WallClock, said: &mut bool, say: &dyn Fn(&str)) {
+    for _ in 0..TICKS_MAX {
+        match buffer.tick(Duration::from_nanos(clock.now_ns())) {
+            Ok(true) if !interrupt::asked() => {}
+            Ok(_) => break,
+            Err(error) => {
+                if !std::mem::replace(said, true) {
+                    say(&error.to_string());
+                }
+                break;
+            }
+        }
+    }
+}
+
 /// The log's bytes are random where two logs could be taken for each other.
-fn new_id() -> Result<LogId> {
+pub(super) fn new_id() -> Result<LogId> {
     let mut id = LogId::default();
     let path = Path::new("/dev/urandom");
     std::fs::File::open(path)
@@ -191,14 +201,38 @@ fn new_id() -> Result<LogId> {
     Ok(id)
 }
 
+/// A new file for a log.
+pub(super) fn make_log(path: &Path, size_bytes: u64) -> Result<()> {
+    std::fs::File::create_new(path)
+        .and_then(|file| file.set_len(size_bytes))
+        .map_err(|err| Failure::host(path, &err))
+}
+
+/// An image that a mount left with its log is that mount's.
+fn refuse_marked(home: &dyn BlockDevice) -> Result<()> {
+    let mut sb = [0; SUPERBLOCK_BYTES];
+    let fits = home.geometry().size_bytes >= SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64;
+    if fits {
+        home.read(SUPERBLOCK_OFFSET, &mut sb, Origin::new(Kind::Metadata, true))?;
+    }
+    let marked = Superblock::decode(&sb).is_ok() && write_log_of(&sb).is_some();
+    if !marked {
+        return Ok(());
+    }
+    Err(Failure::Unsupported(
+        "a mount left its newest data in a write log; mount it with that log, `syncline mount -o \
+         buffer_log=LOG`, and unmount it"
+            .to_owned(),
+    ))
+}
+
 fn open(args: &BufferAttach) -> Result<Buffer> {
     let home: Arc<dyn BlockDevice> =
         Arc::new(FileDevice::open(&args.device, FileOptions::default())?);
+    refuse_marked(&*home).map_err(|err| err.at(args.device.display()))?;
     let made = args.create && !args.log.exists();
     if made {
-        std::fs::File::create_new(&args.log)
-            .and_then(|file| file.set_len(args.log_size))
-            .map_err(|err| Failure::host(&args.log, &err))?;
+        make_log(&args.log, args.log_size)?;
     }
     let buffer = open_log(args, home);
     if made && buffer.is_err() {
@@ -258,29 +292,13 @@ fn export(server: &Arc<Server>) -> Export {
     Export { device, name: DEVICE, controls: vec![status, control] }
 }
 
-fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
-    let status = buffer.status();
-    json!({
-        "schema": "syncline.buffer/1",
-        "device": device,
-        "log": log,
-        "latched": status.latched,
-        "ram_pages": status.ram_pages,
-        "relaxed_pages": status.relaxed_pages,
-        "ring_pages": status.ring_pages,
-        "ring_used_pages": status.ring_used_pages,
-        "mapped_pages": status.mapped_pages,
-        "recovered_pages": status.recovered_pages,
-        "logged_pages": status.logged_pages,
-        "opaque_pages": status.opaque_pages,
-        "header_pages": status.header_pages,
-        "home_bytes": status.home_bytes,
-        "cleaned_pages": status.cleaned_pages,
-        "cleaned_runs": status.cleaned_runs,
-        "sweeps": status.sweeps,
-        "flushes": status.flushes,
-        "flushes_saved": status.flushes_saved,
-    })
+pub(super) fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
+    let mut document = json!({ "schema": "syncline.buffer/1", "device": device, "log": log });
+    let status = serde_json::to_value(buffer.status());
+    if let (Some(all), Ok(Value::Object(figures))) = (document.as_object_mut(), status) {
+        all.extend(figures);
+    }
+    document
 }
 
 /// Asks the server of a directory.

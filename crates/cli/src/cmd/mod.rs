@@ -26,3 +26,4 @@ pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod umount;
+pub(crate) mod zeros;

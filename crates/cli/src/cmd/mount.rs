@@ -16,8 +16,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use syncline_device::{Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock};
-use syncline_fs::{MountOptions, MountReport, Volume};
+use syncline_buffer::{BufferOptions, LogArea};
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock,
+};
+use syncline_fs::{Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{FuseOptions, Mount, Setup, mounted_image};
 
 use crate::args;
@@ -31,6 +34,9 @@ const FINISH_WAIT: Duration = Duration::from_secs(30);
 
 /// How often signals and the end of the mount are looked for.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// Size of a log that is made, unless told otherwise.
+const LOG_BYTES: u64 = 64 << 20;
 
 /// What a FUSE mount without its process answers.
 const ENOTCONN: i32 = 107;
@@ -115,18 +121,29 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     let at = |failure: Failure| failure.at(image.display());
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let counted = Arc::clone(&device);
-    let (volume, report) = Volume::mount_report(device, Arc::clone(&clock), options.volume.clone())
-        .map_err(|err| at(err.into()))?;
+    let buffered = buffered(&options, &device)?;
+    let top = top(buffered.as_ref(), device);
+    let mounted = Volume::mount_report(top, Arc::clone(&clock), options.volume.clone());
+    let (volume, report) = match mounted {
+        Ok(mounted) => mounted,
+        Err(err) => {
+            // What it refuses is the caller's to know, not what comes of the log.
+            let _ = detach(buffered);
+            return Err(at(err.into()));
+        }
+    };
     let log = logger(image, args.served);
     if let Some(warning) = small_zones(&options.volume, &report) {
         log(&warning);
     }
+    let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
         volume: volume.clone(),
         clock,
         options,
         image: image.to_owned(),
         counts: Arc::new(move || counted.counts()),
+        buffer: buffered.as_ref().map(|buffered| shown(buffered, image, &log_of_buffer)),
         log: Arc::clone(&log),
     };
     let mount = match Mount::start(setup, dir) {
@@ -134,6 +151,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         Err(err) => {
             // Nothing was changed: the image goes back to what it was.
             let _ = volume.unmount();
+            let _ = detach(buffered);
             return Err(err.into());
         }
     };
@@ -142,15 +160,15 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     if args.served {
         ready().map_err(|err| Failure::host(dir, &err))?;
     }
-    while !mount.is_over() && !crate::interrupt::asked() {
-        std::thread::park_timeout(LOOK);
-    }
+    stay(&mount, buffered.as_ref(), &log);
     let ended = mount.end();
     if ended.was_busy {
         log("unmounted while files were open; programs that use them get errors from now on");
     }
-    ended.volume.map_err(|err| {
-        let failure = at(err.into());
+    let unmounted = ended.volume.map_err(Failure::from);
+    // Without a clean unmount the image stays with its log, as after a crash.
+    unmounted.and_then(|()| detach(buffered)).map_err(|err| {
+        let failure = at(err);
         if args.served {
             log(failure.message().unwrap_or_default());
         }
@@ -158,7 +176,70 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     })
 }
 
+/// Until somebody unmounts it or asks us to end.
+fn stay(mount: &Mount, buffered: Option<&Buffered>, log: &Log) {
+    let clock = WallClock::new();
+    let mut said = false;
+    while !mount.is_over() && !crate::interrupt::asked() {
+        if let Some(buffered) = buffered {
+            super::buffer::keep(buffered.buffer(), &clock, &mut said, &|text| log(text));
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
 type Device = RecordingDevice<FileDevice>;
+
+/// The write buffer that `buffer_log` asks for, over the image.
+fn buffered(options: &FuseOptions, image: &Arc<Device>) -> Result<Option<Buffered>> {
+    let Some(path) = &options.buffer_log else { return Ok(None) };
+    let made = !path.exists();
+    if made {
+        super::buffer::make_log(path, options.buffer_log_size.unwrap_or(LOG_BYTES))?;
+    }
+    let attached = FileDevice::open(path, FileOptions::default()).map_err(Failure::from);
+    let attached = attached.and_then(|log| {
+        let area = LogArea { device: Arc::new(log), same_medium: false };
+        let defaults = BufferOptions::default();
+        let ram_bytes = options.buffer_ram.unwrap_or(defaults.ram_bytes);
+        let relaxed_bytes_max = defaults.relaxed_bytes_max.min(ram_bytes);
+        let sizes = BufferOptions { ram_bytes, relaxed_bytes_max, ..defaults };
+        let id = super::buffer::new_id()?;
+        Buffered::attach(image.clone(), area, id, sizes).map_err(|err| match err {
+            // It says what to do.
+            FsError::Invalid(text) => Failure::Failed(text),
+            other => other.into(),
+        })
+    });
+    if made && attached.is_err() {
+        // Nothing half-made stays; the error is the one to report.
+        let _ = std::fs::remove_file(path);
+    }
+    attached.map(Some).map_err(|err| err.at(path.display()))
+}
+
+/// What the volume is mounted on.
+fn top(buffered: Option<&Buffered>, image: Arc<Device>) -> Arc<dyn BlockDevice> {
+    match buffered {
+        Some(buffered) => buffered.buffer().clone(),
+        None => image,
+    }
+}
+
+fn detach(buffered: Option<Buffered>) -> Result<()> {
+    Ok(buffered.map_or(Ok(()), Buffered::detach)?)
+}
+
+/// What `status` shows of a buffer.
+fn shown(
+    buffered: &Buffered,
+    image: &Path,
+    log: &Path,
+) -> Arc<dyn Fn() -> serde_json::Value + Send + Sync> {
+    let buffer = buffered.buffer().clone();
+    let names = [image.display().to_string(), log.display().to_string()];
+    Arc::new(move || super::buffer::document(&buffer, &names))
+}
 
 /// Opens the image, refusing what somebody else has mounted. A process that is just ending its
 /// mount of the image is waited for.

@@ -98,5 +98,16 @@ fn table(document: &Value) -> String {
         mib(at("/device/read_bytes")),
         at("/device/flushes"),
     );
+    if document.pointer("/buffer").is_some_and(Value::is_object) {
+        let percent = 100 * at("/buffer/ring_used_pages") / at("/buffer/ring_pages").max(1);
+        out += &format!(
+            "buffer    log {}, {percent} % of {} used; {} in RAM, {} relaxed; {} pages logged\n",
+            text("/buffer/log"),
+            mib(at("/buffer/ring_pages") * 4096),
+            mib(at("/buffer/ram_pages") * 4096),
+            mib(at("/buffer/relaxed_pages") * 4096),
+            at("/buffer/logged_pages"),
+        );
+    }
     out
 }
