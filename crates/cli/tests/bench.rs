@@ -171,3 +171,31 @@ fn sensitivity_is_a_table_or_a_document() {
     let two = run(&["bench", "create", "--sensitivity", "--mtime-update=off,100"]);
     assert!(two.code == 2 && two.err.contains("run it once for each"), "{two:?}");
 }
+
+#[test]
+fn fjord_compares_configurations_of_the_write_buffer() {
+    if !require("fjord_compares_configurations_of_the_write_buffer", &[Need::E2fsck]) {
+        return;
+    }
+    let arguments =
+        ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M", "--json=-"];
+    let document = document(&done(&arguments));
+    assert_eq!(document["schema"], "syncline.fjord/1");
+    let runs = document["runs"].as_array().expect("runs");
+    let of = |sync: &str, config: &str| {
+        let is = |run: &&Value| run["sync"] == sync && run["config"] == config;
+        runs.iter().find(is).unwrap_or_else(|| panic!("{sync} {config}"))
+    };
+    assert_eq!(of("ordered", "native")["buffer"], Value::Null);
+    let log = of("ordered", "log");
+    assert!(log["buffer"]["logged_pages"].as_u64().expect("a count") > 0, "{log}");
+    assert_eq!(log["run"]["operations"], 3);
+    assert!(of("eager", "both")["run"]["duration_s"].as_f64().expect("seconds") > 0.0);
+    for (refused, says) in [
+        (["bench", "fjord/mail", "--size=64"], "choose of fjord/rlbench"),
+        (["bench", "fjord", "--html=x.html"], "use --json"),
+    ] {
+        let ran = run(&refused);
+        assert!(ran.code == 2 && ran.err.contains(says), "{ran:?}");
+    }
+}

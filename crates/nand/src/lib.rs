@@ -61,8 +61,8 @@ pub use flash::Flash;
 pub use geometry::{Layout, NandGeometry};
 pub use lifetime::{Lifetime, SlcWear};
 pub use profile::{
-    BufferParameters, FtlParameters, HostParameters, Mapping, Profile, SlcFull, SlcParameters,
-    Source, Victims, profiles,
+    BufferParameters, EnergyParameters, FtlParameters, HostParameters, Mapping, Profile, SlcFull,
+    SlcParameters, Source, Victims, profiles,
 };
 pub use rng::SplitMix64;
 pub use sim::Simulator;

@@ -6,14 +6,15 @@
 //!   ./my-card.toml:streams=1            a file
 //! ```
 //!
-//! Every key is mandatory in a file, published figures (`[[check]]`) and the SLC write cache
-//! (`[slc]`, as a whole) aside, and unique across its
+//! Every key is mandatory in a file, published figures (`[[check]]`), the SLC write cache (`[slc]`,
+//! as a whole) and `[energy]` aside, and unique across its
 //! tables, so that an override needs no table name and a profile hides no default. Unknown keys are
 //! errors. Each profile says in `[source]` where its figures come from. Tested in
 //! `tests/profiles.rs`.
 
 use crate::NandError;
 use crate::calibration::Check;
+use crate::counters::Counters;
 use crate::geometry::{Layout, NandGeometry, check};
 use crate::timing::Timing;
 use serde::{Deserialize, Serialize};
@@ -185,6 +186,41 @@ pub struct HostParameters {
     pub syscall_us: u32,
 }
 
+/// What work costs: the `[energy]` table of a profile, which is optional. An estimate for
+/// comparisons, see [`EnergyParameters::joules`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnergyParameters {
+    /// An effective page read from the cells, microjoules.
+    pub read_uj: u32,
+    /// An effective page programmed, microjoules.
+    pub program_uj: u32,
+    /// A block of one die erased, all planes, microjoules.
+    pub erase_uj: u32,
+    /// Controller and bus while the device works or moves data, milliwatts.
+    pub active_mw: u32,
+    /// Where the figures come from.
+    pub energy_source: String,
+}
+
+impl EnergyParameters {
+    /// Joules of the counted work on a device of `dies`, and of `busy_s` seconds of the controller.
+    /// Idle time is free: it is the same device in each of two runs that are compared.
+    pub fn joules(&self, c: &Counters, dies: u32, busy_s: f64) -> f64 {
+        let reads = (c.page_reads + c.map_reads) as f64 * f64::from(self.read_uj);
+        let programs = (c.page_programs + c.map_programs) as f64 * f64::from(self.program_uj);
+        let erases = (c.erases + c.map_erases) as f64 * f64::from(dies) * f64::from(self.erase_uj);
+        (reads + programs + erases) / 1e6 + busy_s * f64::from(self.active_mw) / 1e3
+    }
+
+    fn validate(&self) -> Result<(), NandError> {
+        check("read_uj", self.read_uj, 0, 1_000_000)?;
+        check("program_uj", self.program_uj, 0, 1_000_000)?;
+        check("erase_uj", self.erase_uj, 0, 10_000_000)?;
+        check("active_mw", self.active_mw, 0, 100_000)
+    }
+}
+
 /// Where the figures come from: the `[source]` table of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -216,6 +252,8 @@ pub struct Profile {
     pub slc: Option<SlcParameters>,
     /// Host side.
     pub host: HostParameters,
+    /// What work costs, where somebody published it.
+    pub energy: Option<EnergyParameters>,
     /// What was published of the device, to be compared with what the profile gives.
     pub checks: Vec<Check>,
 }
@@ -231,6 +269,8 @@ struct File {
     #[serde(default)]
     slc: Option<SlcParameters>,
     host: HostParameters,
+    #[serde(default)]
+    energy: Option<EnergyParameters>,
     #[serde(default)]
     check: Vec<Check>,
 }
@@ -299,7 +339,7 @@ impl Profile {
             name: name.to_owned(),
             reason: e.message().to_owned(),
         })?;
-        let File { source, geometry, timing, ftl, buffer, slc, host, check: checks } = file;
+        let File { source, geometry, timing, ftl, buffer, slc, host, energy, check: checks } = file;
         let profile = Profile {
             name: name.to_owned(),
             source,
@@ -309,6 +349,7 @@ impl Profile {
             buffer,
             slc,
             host,
+            energy,
             checks,
         };
         profile.validate()?;
@@ -342,6 +383,9 @@ impl Profile {
     pub fn validate(&self) -> Result<(), NandError> {
         self.geometry.validate()?;
         self.timing.validate()?;
+        if let Some(energy) = &self.energy {
+            energy.validate()?;
+        }
         check("log_blocks", self.ftl.log_blocks, 1, 4096)?;
         check("streams", self.ftl.streams, 0, 1024)?;
         check("stream_window_kib", self.ftl.stream_window_kib, 0, 1 << 20)?;
@@ -409,7 +453,7 @@ fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
 }
 
 /// Tables whose keys may be overridden.
-const TABLES: [&str; 6] = ["geometry", "timing", "ftl", "buffer", "slc", "host"];
+const TABLES: [&str; 7] = ["geometry", "timing", "ftl", "buffer", "slc", "host", "energy"];
 
 /// Applies one `key=value`, whose type is that of the value it replaces.
 fn set(table: &mut toml::Table, text: &str) -> Result<(), NandError> {

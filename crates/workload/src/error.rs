@@ -1,5 +1,6 @@
 //! The error type of this crate. Messages end with the next step.
 
+use syncline_buffer::BufferError;
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
 use syncline_nand::NandError;
@@ -16,6 +17,9 @@ pub enum WorkloadError {
     /// The device failed.
     #[error("{0}; look at the device and run again")]
     Device(#[from] DeviceError),
+    /// The write buffer refused or failed.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     /// A profile is unknown or bad.
     #[error(transparent)]
     Nand(#[from] NandError),

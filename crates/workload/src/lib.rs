@@ -33,6 +33,7 @@
 
 pub mod cost_model;
 mod error;
+mod fjord;
 mod image;
 mod latency;
 mod metrics;
@@ -52,6 +53,10 @@ mod volume_fs;
 mod workloads;
 
 pub use error::{Result, WorkloadError};
+pub use fjord::{
+    FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,
+    fjord_table,
+};
 pub use image::{Image, ImageSource};
 pub use latency::Timer;
 pub use metrics::{Config, DeviceMetrics, Document, Metrics, Run, SCHEMA};
@@ -67,5 +72,8 @@ pub use table::table;
 pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
 pub use trace_report::{Picked, trace_report};
 pub use vfs::{SqliteVfs, seed_sqlite};
-pub use volume_fs::{AppBytes, VolumeFs};
-pub use workloads::{Entry, JournalMode, Parameters, Synchronous, WORKLOADS, Workload, find};
+pub use volume_fs::{AppBytes, Background, VolumeFs};
+pub use workloads::{
+    APPLICATIONS, Entry, JournalMode, Parameters, Synchronous, WORKLOADS, Workload, applications,
+    find,
+};

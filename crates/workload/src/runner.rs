@@ -250,7 +250,7 @@ pub(crate) fn since(now: Option<AppBytes>, start: Option<AppBytes>) -> Option<Ap
 }
 
 /// The measured loop. Returns how many operations were done.
-fn steps(
+pub(crate) fn steps(
     workload: &mut dyn Workload,
     target: &dyn Target,
     total: u64,

@@ -11,8 +11,8 @@
 //! since a virtual run has one thread and one device. Bytes that the application reads and writes
 //! are counted. Paths are relative to the root of the volume. Tested through everything above it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use syncline_device::Clock;
 use syncline_fs::{Create, FsError, InodeRef, Result, Volume};
@@ -28,6 +28,12 @@ pub struct AppBytes {
     pub calls: u64,
 }
 
+/// Work of devices below the volume that time asks for; gets the time of the clock.
+pub type Background = Box<dyn Fn(u64) + Send + Sync>;
+
+/// How often it is called, at most.
+const BACKGROUND_NS: u64 = 100_000_000;
+
 /// System calls on a [`Volume`]. See the module's description.
 pub struct VolumeFs {
     volume: Volume,
@@ -37,6 +43,8 @@ pub struct VolumeFs {
     read_bytes: AtomicU64,
     calls: AtomicU64,
     always_fsync: AtomicBool,
+    background: OnceLock<Background>,
+    background_ns: AtomicU64,
 }
 
 impl VolumeFs {
@@ -51,6 +59,8 @@ impl VolumeFs {
             read_bytes: 0.into(),
             calls: 0.into(),
             always_fsync: false.into(),
+            background: OnceLock::new(),
+            background_ns: 0.into(),
         }
     }
 
@@ -83,6 +93,11 @@ impl VolumeFs {
         self.always_fsync.store(always, Ordering::Relaxed);
     }
 
+    /// From now on `work` is done too, every tenth of a second of the clock. Only the first counts.
+    pub fn set_background(&self, work: Background) {
+        let _ = self.background.set(work);
+    }
+
     /// One system call begins: its time passes, and what is due in the background happens.
     pub fn enter(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -93,6 +108,12 @@ impl VolumeFs {
         if self.volume.next_deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
             // A failure here has latched the volume: the next call that writes reports it.
             let _ = self.volume.tick(now_ns);
+        }
+        if let Some(work) = self.background.get()
+            && now_ns >= self.background_ns.load(Ordering::Relaxed)
+        {
+            self.background_ns.store(now_ns + BACKGROUND_NS, Ordering::Relaxed);
+            work(now_ns);
         }
     }
 

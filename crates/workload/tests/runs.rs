@@ -8,7 +8,8 @@ use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 use syncline_testkit::e2fsck_clean;
 use syncline_workload::{
-    Image, JournalMode, Parameters, Simulation, Stack, Unwatched, WORKLOADS, Watch, find,
+    APPLICATIONS, FJORD_CONFIGS, Fjord, FjordRun, Image, JournalMode, Parameters, Simulation,
+    Stack, Unwatched, WORKLOADS, Watch, find,
 };
 
 /// A run, and whether e2fsck finds the image it leaves clean.
@@ -112,4 +113,52 @@ fn more_dirty_data_of_others_makes_fsync_dearer() {
         common::run(image, "nexus7-emmc", "fileio/random-overwrite-fsync", &parameters).foreground;
     let journal = |m: syncline_workload::Metrics| m.device.unwrap().journal_bytes;
     assert!(journal(mixed) > 2 * journal(alone), "ordered commits drag strangers along");
+}
+
+/// Small applications in every configuration of the write buffer.
+#[test]
+fn fjord_repeats_leaves_a_clean_image_and_saves_what_it_should() {
+    let test = "fjord_repeats_leaves_a_clean_image_and_saves_what_it_should";
+    if !syncline_testkit::require(test, &[syncline_testkit::Need::E2fsck]) {
+        return;
+    }
+    const BYTES: u64 = 128 << 20;
+    let source = syncline_workload::ImageSource::Mke2fs { size_bytes: BYTES };
+    let image = Image::load(&source).unwrap();
+    let profile = Profile::by_name("emmc-gnote").unwrap();
+    for entry in APPLICATIONS {
+        // The phases of the benchmark are thirteen whatever is asked for.
+        let operations = (entry.name != "fjord/rlbench").then_some(6);
+        let parameters = Parameters { scale_percent: 4, operations, ..Parameters::default() };
+        let bench = Fjord::new(&profile, &image, &parameters, 32 << 20).unwrap();
+        let mut runs: Vec<FjordRun> = Vec::new();
+        for config in &FJORD_CONFIGS {
+            let stack = bench.stack().unwrap();
+            let mount = common::ordered();
+            let run = bench.run_on(&stack, entry, config, &mount, &mut Unwatched).unwrap();
+            if config.name.ends_with("both") {
+                let again = bench.run(entry, config, &mount, &mut Unwatched).unwrap();
+                assert_eq!(again, run, "{} {}", entry.name, config.name);
+            }
+            let file = tempfile::NamedTempFile::new().unwrap();
+            Arc::clone(&stack.memory).to_file(file.path()).unwrap();
+            file.as_file().set_len(BYTES).unwrap();
+            e2fsck_clean(file.path())
+                .unwrap_or_else(|said| panic!("{} {}: {said}", entry.name, config.name));
+            runs.push(run);
+        }
+        let of = |name: &str| runs.iter().find(|run| run.config == name).unwrap();
+        let seconds = |name: &str| of(name).run.metrics.duration_s;
+        let written = |name: &str| of(name).run.metrics.device.as_ref().unwrap().written_bytes;
+        assert!(seconds("log") < seconds("native"), "{}", entry.name);
+        assert!(seconds("relaxed-both") < seconds("log"), "{}", entry.name);
+        assert!(written("fsync-control") < written("native"), "{}", entry.name);
+        let steady = of("log-steady").buffer.unwrap();
+        assert!(steady.logged_pages > 0 && steady.cleaned_pages > 0, "{}: {steady:?}", entry.name);
+        assert!(of("native").buffer.is_none() && of("native").run.joules.unwrap() > 0.0);
+        let shown = syncline_workload::fjord_table(&runs);
+        let rows = shown.lines().filter(|line| line.starts_with(entry.name)).count();
+        assert_eq!(rows, FJORD_CONFIGS.len(), "{shown}");
+        assert!(shown.contains("paper: informed-storage"), "{shown}");
+    }
 }

@@ -30,6 +30,9 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     if args.workloads == ["replay"] {
         return super::replay::run(args);
     }
+    if args.workloads.iter().all(|name| name == "fjord" || name.starts_with("fjord/")) {
+        return super::fjord::run(args);
+    }
     let mut entries: Vec<&Entry> = Vec::new();
     for name in &args.workloads {
         for entry in find(name)? {
@@ -38,11 +41,7 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
             }
         }
     }
-    let modes: Vec<JournalMode> = args
-        .journal_mode
-        .iter()
-        .map(|name| JournalMode::by_name(name))
-        .collect::<std::result::Result<_, _>>()?;
+    let modes = journal_modes(args)?;
     if args.sensitivity {
         let mut cells = Vec::new();
         let done = sensitivity(args, &entries, &modes, &mut cells);
@@ -61,8 +60,18 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     done.and(printed)
 }
 
+/// The journal modes that were asked for.
+pub(super) fn journal_modes(args: &Bench) -> Result<Vec<JournalMode>> {
+    let modes = args.journal_mode.iter().map(|name| JournalMode::by_name(name));
+    Ok(modes.collect::<std::result::Result<_, _>>()?)
+}
+
 /// The settings of each run of `entry`: the journal mode matters to SQLite only.
-fn parameters(args: &Bench, entry: &Entry, modes: &[JournalMode]) -> Result<Vec<Parameters>> {
+pub(super) fn parameters(
+    args: &Bench,
+    entry: &Entry,
+    modes: &[JournalMode],
+) -> Result<Vec<Parameters>> {
     let synchronous = synchronous(&args.synchronous)?;
     let used = if entry.sqlite { modes } else { modes.get(..1).unwrap_or(&[]) };
     let make = |journal_mode: &JournalMode| Parameters {
@@ -71,6 +80,7 @@ fn parameters(args: &Bench, entry: &Entry, modes: &[JournalMode]) -> Result<Vec<
         journal_mode: *journal_mode,
         synchronous,
         sqlite_fsync: args.sqlite_fsync,
+        scale_percent: args.scale,
     };
     Ok(used.iter().map(make).collect())
 }
@@ -156,7 +166,7 @@ fn sensitivity(
     Ok(())
 }
 
-fn in_directory(
+pub(super) fn in_directory(
     args: &Bench,
     dir: &Path,
     entries: &[&Entry],
@@ -206,7 +216,7 @@ pub(super) fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions
 }
 
 /// Table or document, then the report.
-fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()> {
+pub(super) fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()> {
     let text = table(runs) + &comparison_table(&compare(runs));
     print(args, &text, &|| Document::new(runs.to_vec()).to_json())?;
     match &args.html {
@@ -233,10 +243,10 @@ pub(super) fn print(args: &Bench, text: &str, document: &dyn Fn() -> String) -> 
 }
 
 /// Progress on a terminal.
-struct Shown(ProgressBar);
+pub(super) struct Shown(pub(super) ProgressBar);
 
 impl Shown {
-    fn new(entry: &Entry, parameters: &Parameters) -> Shown {
+    pub(super) fn new(entry: &Entry, parameters: &Parameters) -> Shown {
         Shown(progress::bar(entry.name, entry.operations(parameters)))
     }
 }

@@ -6,6 +6,7 @@ pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod cp;
 pub(crate) mod devices;
+pub(crate) mod fjord;
 pub(crate) mod flash;
 pub(crate) mod flashlite;
 pub(crate) mod generated;

@@ -9,12 +9,14 @@
 
 mod create;
 mod fileio;
+mod fjord;
 mod mixed;
 mod sqlite;
 
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+pub use fjord::{APPLICATIONS, applications};
 pub use sqlite::{JournalMode, Synchronous};
 
 use crate::error::{Result, WorkloadError};
@@ -35,6 +37,8 @@ pub struct Parameters {
     /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do (Android's
     /// at the time of the papers). Simulated runs only.
     pub sqlite_fsync: bool,
+    /// Length of the applications of `fjord`, percent of their public sizes.
+    pub scale_percent: u64,
 }
 
 impl Default for Parameters {
@@ -45,6 +49,7 @@ impl Default for Parameters {
             journal_mode: JournalMode::Delete,
             synchronous: Synchronous::Full,
             sqlite_fsync: false,
+            scale_percent: 100,
         }
     }
 }

@@ -94,9 +94,14 @@ const INSERT: &str = "INSERT INTO t VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)";
 const UPDATE: &str = "UPDATE t SET i1=?, c1=?, c7=?, c13=? WHERE id=?";
 const DELETE: &str = "DELETE FROM t WHERE id=?";
 
-/// Opens the database with its pragmas set. WAL wants its locking mode first.
+/// The workload's database.
 pub(super) fn connect(target: &dyn Target, p: &Parameters) -> Result<Connection> {
-    let db = target.database(PATH)?;
+    connect_to(target, PATH, p)
+}
+
+/// Opens a database with its pragmas set. WAL wants its locking mode first.
+pub(super) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Result<Connection> {
+    let db = target.database(path)?;
     let mut pragmas = String::new();
     if p.journal_mode == JournalMode::Wal {
         pragmas += "PRAGMA locking_mode=EXCLUSIVE; ";
