@@ -6,10 +6,9 @@
 //!   ./my-card.toml:streams=1            a file
 //! ```
 //!
-//! Every key is mandatory in a file, published figures (`[[check]]`), the SLC write cache (`[slc]`,
-//! as a whole) and `[energy]` aside, and unique across its
-//! tables, so that an override needs no table name and a profile hides no default. Unknown keys are
-//! errors. Each profile says in `[source]` where its figures come from. Tested in
+//! Every key is mandatory in a file, published figures (`[[check]]`), the SLC write cache (`[slc]`)
+//! and `[energy]`, each as a whole, aside, and unique across its tables, so that an override needs
+//! no table name and a profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its figures come from. Tested in
 //! `tests/profiles.rs`.
 
 use crate::NandError;
@@ -208,8 +207,11 @@ impl EnergyParameters {
     /// Idle time is free: it is the same device in each of two runs that are compared.
     pub fn joules(&self, c: &Counters, dies: u32, busy_s: f64) -> f64 {
         let reads = (c.page_reads + c.map_reads) as f64 * f64::from(self.read_uj);
-        let programs = (c.page_programs + c.map_programs) as f64 * f64::from(self.program_uj);
-        let erases = (c.erases + c.map_erases) as f64 * f64::from(dies) * f64::from(self.erase_uj);
+        // An SLC page costs less; the profiles with an SLC cache have no figures of it.
+        let programs = c.page_programs + c.map_programs + c.slc_programs;
+        let programs = programs as f64 * f64::from(self.program_uj);
+        let erases = (c.erases + c.map_erases + c.slc_erases) as f64 * f64::from(dies);
+        let erases = erases * f64::from(self.erase_uj);
         (reads + programs + erases) / 1e6 + busy_s * f64::from(self.active_mw) / 1e3
     }
 
