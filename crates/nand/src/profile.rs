@@ -6,12 +6,11 @@
 //!   ./my-card.toml:streams=1            a file
 //! ```
 //!
-//! Every key is mandatory in a file, published figures (`[[check]]`), the SLC write cache (`[slc]`)
-//! and `[energy]`, each as a whole, aside, and unique across its tables, so that an override needs
-//! no table name and a profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its figures come from. Tested in
-//! `tests/profiles.rs`.
+//! Every key is mandatory in a file, published figures (`[[check]]`) and the whole of `[slc]` and
+//! `[energy]` aside, and unique across its tables, so that an override needs no table name and a
+//! profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its
+//! figures come from. Tested in `tests/profiles.rs`.
 
-use crate::NandError;
 use crate::calibration::Check;
 use crate::counters::Counters;
 use crate::geometry::{Layout, NandGeometry, check};
