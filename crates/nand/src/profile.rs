@@ -11,6 +11,7 @@
 //! profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its
 //! figures come from. Tested in `tests/profiles.rs`.
 
+use crate::NandError;
 use crate::calibration::Check;
 use crate::counters::Counters;
 use crate::geometry::{Layout, NandGeometry, check};
