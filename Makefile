@@ -18,6 +18,7 @@
 # make flashlite-bench  a FlashLite log against a plain file in DIR (default .), real time
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
+# make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
@@ -124,6 +125,12 @@ bench-buffer: cargo
 .PHONY: bench-cache
 bench-cache: cargo
 	@cargo bench --quiet -p syncline-cache --bench speed
+
+.PHONY: compare-libcachesim
+PYTHON ?= python3
+compare-libcachesim: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@$(PYTHON) scripts/compare_libcachesim.py target/release/syncline $(TRACES)
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed

@@ -160,6 +160,17 @@ impl Simulator {
         self.0.forget(key);
     }
 
+    /// As [`Simulator::forget`] for the pages of `file` from `first` on, at most `pages` of them.
+    pub fn forget_range(&mut self, file: u64, first: u64, pages: u64) {
+        self.0.forget_range(file, first, pages);
+    }
+
+    /// Writes the dirty ones of these pages in ascending order, as fsync does; they stay. Counted
+    /// as background writes.
+    pub fn write_range(&mut self, file: u64, first: u64, pages: u64) {
+        self.0.write_range(file, first, pages);
+    }
+
     /// Pins a cached page or unpins it; pinned pages stay. Whether it is cached.
     pub fn set_pinned(&mut self, key: PageKey, pinned: bool) -> bool {
         self.0.set_pinned(key, pinned)
@@ -205,6 +216,8 @@ pub(crate) trait Run: Send {
     fn take_device_accesses(&mut self) -> Vec<DeviceAccess>;
     fn run(&mut self, accesses: &[PageAccess], next_uses: &[u64]);
     fn forget(&mut self, key: PageKey);
+    fn forget_range(&mut self, file: u64, first: u64, pages: u64);
+    fn write_range(&mut self, file: u64, first: u64, pages: u64);
     fn set_pinned(&mut self, key: PageKey, pinned: bool) -> bool;
     fn pages(&self) -> usize;
     fn memory_bytes(&self) -> usize;
@@ -325,17 +338,44 @@ impl<O: Order> Engine<O> {
         dirty
     }
 
-    /// Writes every dirty page in ascending order.
-    fn write_back(&mut self) {
+    /// All pages, in no order.
+    fn all(&self) -> impl Iterator<Item = (PageKey, FrameId)> {
         // Slots fit, see `Frames::new`.
         let slots = (0..self.frames.high_water() as u32).map(FrameId);
-        let dirty = slots.filter(|frame| self.frames.is_dirty(*frame));
-        let mut pages: Vec<(PageKey, FrameId)> =
-            dirty.filter_map(|frame| Some((self.frames.key(frame)?, frame))).collect();
+        slots.filter_map(|frame| Some((self.frames.key(frame)?, frame)))
+    }
+
+    /// The cached ones of a range, in ascending order: looked up one by one, or picked of all.
+    fn cached(&self, file: u64, first: u64, pages: u64) -> Vec<(PageKey, FrameId)> {
+        let range = first..first.saturating_add(pages);
+        if pages <= self.frames.high_water() as u64 {
+            let keys = range.map(|index| PageKey { file, index });
+            return keys
+                .filter_map(|key| Some((key, self.index.get(&self.frames, key)?)))
+                .collect();
+        }
+        let inside = |key: &PageKey| key.file == file && range.contains(&key.index);
+        let mut found: Vec<_> = self.all().filter(|(key, _)| inside(key)).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Writes every dirty page in ascending order.
+    fn write_back(&mut self) {
+        let mut pages: Vec<_> = self.all().collect();
+        pages.retain(|(_, frame)| self.frames.is_dirty(*frame));
         pages.sort_unstable();
-        self.counts.background_writes += pages.len() as u64;
-        self.dirty = 0;
+        self.clean(pages);
+    }
+
+    /// Writes those of these pages that are dirty, in this order.
+    fn clean(&mut self, pages: Vec<(PageKey, FrameId)>) {
         for (key, frame) in pages {
+            if !self.frames.is_dirty(frame) {
+                continue;
+            }
+            self.counts.background_writes += 1;
+            self.dirty -= 1;
             self.frames.set_dirty(frame, false);
             self.order.dirty(&self.frames, frame);
             self.write(key);
@@ -399,12 +439,21 @@ impl<O: Order> Run for Engine<O> {
     }
 
     fn forget(&mut self, key: PageKey) {
-        if let Some(frame) = self.index.get(&self.frames, key) {
+        self.forget_range(key.file, key.index, 1);
+    }
+
+    fn forget_range(&mut self, file: u64, first: u64, pages: u64) {
+        for (key, frame) in self.cached(file, first, pages) {
             self.dirty -= usize::from(self.frames.is_dirty(frame));
             self.order.remove(&self.frames, frame);
             self.index.remove(key, frame);
             self.frames.release(frame);
         }
+    }
+
+    fn write_range(&mut self, file: u64, first: u64, pages: u64) {
+        let pages = self.cached(file, first, pages);
+        self.clean(pages);
     }
 
     fn set_pinned(&mut self, key: PageKey, pinned: bool) -> bool {

@@ -12,11 +12,14 @@ use clap::{Args, Parser, Subcommand};
 mod buffer;
 #[path = "args/control.rs"]
 mod control;
+#[path = "args/evaluate.rs"]
+mod evaluate;
 #[path = "args/trace.rs"]
 mod trace;
 
 pub use buffer::*;
 pub use control::*;
+pub use evaluate::*;
 pub use trace::*;
 
 /// ext4 images and flash devices in user space, without root.
@@ -52,6 +55,8 @@ pub enum Command {
     Umount(Umount),
     Status(Status),
     Trace(Trace),
+    Cache(Box<Cache>),
+    Replay(Replay),
     Devices(Devices),
     Flash(Flash),
     Buffer(Buffer),

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use syncline_device::DeviceError;
+use syncline_evaluate::EvaluateError;
 use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
 use syncline_fuse::FuseError;
@@ -231,6 +232,18 @@ impl From<WorkloadError> for Failure {
             WorkloadError::Nand(err) => err.into(),
             WorkloadError::Usage(text) => Failure::Usage(text),
             other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<EvaluateError> for Failure {
+    fn from(err: EvaluateError) -> Failure {
+        match err {
+            EvaluateError::Cache(err) => Failure::Usage(err.to_string()),
+            EvaluateError::Usage(text) => Failure::Usage(text),
+            EvaluateError::Device(_) => Failure::Failed(err.to_string()),
+            EvaluateError::Nand(err) => err.into(),
+            EvaluateError::Trace(err) => err.into(),
         }
     }
 }

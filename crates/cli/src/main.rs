@@ -66,6 +66,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Umount(args) => cmd::umount::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Trace(args) => cmd::trace::run(&args.command),
+        Command::Cache(args) => cmd::cache::run(&args),
+        Command::Replay(args) => cmd::player::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Buffer(args) => cmd::buffer::run(&args.command),
         Command::Flash(args) => cmd::flash::run(&args.command),

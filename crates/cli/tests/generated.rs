@@ -4,9 +4,10 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 26] = [
+const COMMANDS: [&str; 28] = [
     "bench",
     "buffer",
+    "cache",
     "cat",
     "check",
     "completions",
@@ -26,6 +27,7 @@ const COMMANDS: [&str; 26] = [
     "record",
     "record-read",
     "recover",
+    "replay",
     "rm",
     "stat",
     "status",

@@ -9,8 +9,9 @@
 //!
 //! Cache simulators want pages: a request becomes an access for each of its 4096-byte pages. The
 //! id of a page is its number on the device; of a file, the number of the file times 2^32 plus the
-//! page in the file. Everything streams but `oracle-general`, which has to know the future: it
-//! keeps 24 bytes an access. Tested in `tests/it/stat.rs`.
+//! page in the file; of a second device likewise, in the order of first access. Everything streams
+//! but `oracle-general`, which has to know the future: it keeps 24 bytes an access. Tested in
+//! `tests/it/stat.rs`.
 
 use std::io::Write;
 
@@ -66,6 +67,8 @@ pub struct Exporter<W: Write> {
     accesses: Vec<Access>,
     /// Where the last access of a page is in `accesses`.
     last: FxHashMap<u64, usize>,
+    /// Devices in the order of their first access.
+    devices: FxHashMap<u32, u64>,
 }
 
 struct Access {
@@ -89,6 +92,7 @@ impl<W: Write> Exporter<W> {
             begun: false,
             accesses: Vec::new(),
             last: FxHashMap::default(),
+            devices: FxHashMap::default(),
         }
     }
 
@@ -191,7 +195,9 @@ impl<W: Write> Exporter<W> {
         if record.len_bytes == 0 {
             return Ok(());
         }
-        let file = record.file.index().map_or(0, |index| (index as u64 + 1) << 32);
+        let next = self.devices.len() as u64;
+        let device = *self.devices.entry(record.device).or_insert(next);
+        let file = record.file.index().map_or(device, |index| index as u64 + 1) << 32;
         let first = record.offset_bytes / PAGE_BYTES;
         let last = (record.offset_bytes + (record.len_bytes - 1)) / PAGE_BYTES;
         for page in first..=last {

@@ -28,8 +28,13 @@ impl Timer {
     pub fn time<T>(&mut self, target: &dyn Target, call: impl FnOnce() -> Result<T>) -> Result<T> {
         let start_ns = target.now_ns();
         let value = call()?;
-        self.histogram.saturating_record(target.now_ns().saturating_sub(start_ns).max(1));
+        self.add_ns(target.now_ns().saturating_sub(start_ns));
         Ok(value)
+    }
+
+    /// Counts a call of this length.
+    pub(crate) fn add_ns(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns.max(1));
     }
 
     /// Calls timed.

@@ -31,6 +31,7 @@
 
 #![deny(unsafe_code)]
 
+mod charts;
 pub mod cost_model;
 mod error;
 mod fjord;
@@ -52,6 +53,7 @@ mod vfs;
 mod volume_fs;
 mod workloads;
 
+pub use charts::{Chart, chart_report};
 pub use error::{Result, WorkloadError};
 pub use fjord::{
     FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,
@@ -61,7 +63,7 @@ pub use image::{Image, ImageSource};
 pub use latency::Timer;
 pub use metrics::{Config, DeviceMetrics, Document, Metrics, Run, SCHEMA};
 pub use papers::{Comparison, Figures, compare, comparison_table};
-pub use replay::{Replay, ReplayTrace, Replayed, replay_table};
+pub use replay::{DirectoryReplay, DirectoryReplayed, Replay, ReplayTrace, Replayed, replay_table};
 pub use report::{Trace, report};
 pub use runner::{DirectoryRun, Simulation, Stack, Unwatched, Watch};
 pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};

@@ -1,4 +1,7 @@
-//! The workloads on a mounted directory: the same code, real files, real time.
+//! The workloads on a mounted directory: the same code, real files, real time. And traces there.
+
+#[path = "directory/replay.rs"]
+mod replay;
 
 use syncline_workload::{DirectoryRun, JournalMode, Parameters, Unwatched, WORKLOADS, find};
 

@@ -162,3 +162,23 @@ fn fjord_repeats_leaves_a_clean_image_and_saves_what_it_should() {
         assert!(shown.contains("paper: informed-storage"), "{shown}");
     }
 }
+
+/// A volume gives up clean pages and writes dirty ones file by file in ascending order, whatever
+/// the policy: what reaches the device does not depend on it.
+#[test]
+fn no_policy_scatters_the_writes_of_a_volume_with_a_small_cache() {
+    let Some(image) = common::image("no_policy_scatters_the_writes") else { return };
+    let parameters = common::parameters(JournalMode::Delete, Some(120));
+    for device in ["nexus7-emmc", "sd-2012"] {
+        let run = |policy: &str| {
+            let mut mount = common::ordered();
+            (mount.policy, mount.cache_bytes) = (policy.into(), 1 << 20);
+            common::run_as(&mount, image, device, "mixed", &parameters).metrics.device.unwrap()
+        };
+        let clock = run("clock");
+        assert!(clock.write_requests > 120, "{clock:?}");
+        for policy in ["spatialclock", "spatial-protected", "fab"] {
+            assert_eq!(run(policy), clock, "{policy} on {device}");
+        }
+    }
+}

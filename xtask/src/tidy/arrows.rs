@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   cli  fuse  export            adapters: no logic
-//!   workload  recorder  flashlite  trace
+//!   workload  recorder  flashlite  evaluate -> trace
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer
 //!   buffer  nand  crash -> device
 //! ```
@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 22] = [
+const BELOW: [(&str, &[&str]); 23] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -23,6 +23,7 @@ const BELOW: [(&str, &[&str]); 22] = [
     ("flashlite", &[]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),
+    ("evaluate", &["device", "cache", "nand", "trace"]),
     ("recorder", &["device", "fs"]),
     ("recorder-c", &["recorder"]),
     (
@@ -55,6 +56,7 @@ const BELOW: [(&str, &[&str]); 22] = [
             "nand",
             "buffer",
             "trace",
+            "evaluate",
             "flashlite",
             "recorder",
             "workload",

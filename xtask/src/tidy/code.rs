@@ -24,7 +24,7 @@ const UNSAFE_CRATES: [(&str, &str); 7] = [
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
 /// the files that are the one place for it.
-const SYSTEM_USERS: [(&str, &str); 14] = [
+const SYSTEM_USERS: [(&str, &str); 16] = [
     ("xtask/", "a developer's tool"),
     ("crates/cli/", "adapter"),
     ("crates/posix/", "a developer's tool"),
@@ -32,6 +32,8 @@ const SYSTEM_USERS: [(&str, &str); 14] = [
     ("crates/export/", "adapter"),
     ("crates/preload/", "adapter"),
     ("crates/recorder/src/os/", "the adapter part of the recorder"),
+    ("crates/evaluate/src/os/", "traces played on real devices"),
+    ("crates/workload/src/replay/directory.rs", "traces replayed in a directory, in real time"),
     ("crates/device/src/clock.rs", "the wall clock"),
     ("crates/device/src/file", "the file device"),
     ("crates/device/src/mirror.rs", "image files of crash states for stock judges"),

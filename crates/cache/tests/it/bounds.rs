@@ -137,6 +137,35 @@ fn a_forgotten_page_is_not_written_back() {
     }
 }
 
+/// Ranges shorter and longer than the cache: the first are looked up, the others picked of all.
+#[test]
+fn a_range_is_written_in_order_or_forgotten() {
+    for (entry, pages) in POLICIES.iter().flat_map(|entry| [(entry, 6), (entry, u64::MAX)]) {
+        let mut simulator = Simulator::of(entry, 8, WriteBack::Lazy);
+        simulator.record();
+        for index in [9, 4, 7, 5, 2] {
+            let access = if index == 7 { Access::Read } else { Access::Write };
+            simulator.access(PageKey { file: 0, index }, access);
+        }
+        simulator.access(PageKey { file: 1, index: 4 }, Access::Write);
+        simulator.take_device_accesses();
+        simulator.write_range(0, 4, pages);
+        let written = |simulator: &mut Simulator| -> Vec<(u64, u64)> {
+            let seen = simulator.take_device_accesses();
+            seen.iter().map(|seen| (seen.key.file, seen.key.index)).collect()
+        };
+        assert_eq!(written(&mut simulator), [(0, 4), (0, 5), (0, 9)], "{}", entry.name);
+        simulator.write_range(0, 4, pages);
+        assert!(written(&mut simulator).is_empty(), "they are clean now: {}", entry.name);
+        simulator.forget_range(0, 0, pages);
+        let stays = if pages == 6 { 3 } else { 1 };
+        assert_eq!(simulator.pages(), stays, "{}", entry.name);
+        let counts = simulator.finish();
+        let figures = (counts.background_writes, counts.final_writes);
+        assert_eq!(figures, (3, 1), "{}: {counts:?}", entry.name);
+    }
+}
+
 #[test]
 fn background_writes_are_sorted_and_keep_dirty_pages_below_the_limit() {
     let mut simulator =

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod buffer;
+pub(crate) mod cache;
 pub(crate) mod cat;
 pub(crate) mod check;
 pub(crate) mod cp;
@@ -17,6 +18,7 @@ pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod player;
 pub(crate) mod preload;
 pub(crate) mod record;
 pub(crate) mod record_read;

@@ -107,6 +107,16 @@ fn exports_are_what_the_other_programs_read() {
 }
 
 #[test]
+fn pages_of_two_devices_are_different_pages() {
+    let on = |device| Record { device, ..Record::new(0, Op::Read).range(0, 4096) };
+    let text =
+        export(ExportFormat::LibcachesimCsv, &Names::default(), &[on(9), on(5), on(9), on(5)]);
+    let text = String::from_utf8(text).unwrap();
+    let ids: Vec<_> = text.lines().skip(1).map(|line| line.split(',').nth(1).unwrap()).collect();
+    assert_eq!(ids, ["0", "4294967296", "0", "4294967296"]);
+}
+
+#[test]
 fn an_export_is_imported_again() {
     let names = Names::default();
     let records: Vec<Record> = (0..500u64)

@@ -13,12 +13,16 @@
 //! counted, not guessed. Figures are those of every other run: foreground to the last call, whole
 //! with the final unmount.
 //!
+//! `directory` plays them in a directory of the host, with threads and in real time.
+//!
 //! Tested in `tests/replay.rs`.
 
+mod directory;
 mod plan;
 mod play;
 mod table;
 
+pub use directory::{DirectoryReplay, DirectoryReplayed};
 pub use table::replay_table;
 
 use std::sync::Arc;

@@ -20,16 +20,23 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// A file that was there.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Before {
-    path: NameId,
-    size_bytes: u64,
+    pub(super) path: NameId,
+    pub(super) size_bytes: u64,
     /// End of what the trace reads or writes of it.
     touched_bytes: u64,
 }
 
+impl Before {
+    /// Bytes that are written before; what is left to its size is a hole.
+    pub(super) fn filled_bytes(&self) -> u64 {
+        self.size_bytes.min(self.touched_bytes).min(FILLED_BYTES_MAX)
+    }
+}
+
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    files: Vec<Before>,
-    dirs: BTreeSet<String>,
+    pub(super) files: Vec<Before>,
+    pub(super) dirs: BTreeSet<String>,
 }
 
 /// A path of a trace as a path of the volume.
@@ -113,7 +120,7 @@ impl Plan {
                     continue;
                 }
             };
-            let filled = file.size_bytes.min(file.touched_bytes).min(FILLED_BYTES_MAX);
+            let filled = file.filled_bytes();
             let mut at = 0;
             while at < filled {
                 let len = (filled - at).min(CHUNK_BYTES as u64);

@@ -1,0 +1,7 @@
+//! The evaluation framework: pages of traces, runs, players.
+
+mod os;
+mod pages;
+mod player;
+mod run;
+mod support;
