@@ -372,6 +372,7 @@ impl Profile {
             buffer: self.buffer,
             slc: self.slc,
             host: self.host,
+            energy: self.energy.clone(),
             check: self.checks.clone(),
         };
         toml::to_string(&file)
