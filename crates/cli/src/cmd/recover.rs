@@ -1,9 +1,9 @@
 //! `recover`: replays the journal and finishes orphans, which is what a mount does first.
 
-use syncline_ondisk::CompatFeatures;
+use syncline_ondisk::{CompatFeatures, IncompatFeatures};
 
 use crate::args::Recover;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::format::Out;
 use crate::image::{self, Image};
 
@@ -11,6 +11,10 @@ use crate::image::{self, Image};
 pub(crate) fn run(args: &Recover) -> Result<()> {
     let path = &args.image;
     let sb = image::superblock(&*image::device(path, true)?, path)?;
+    if sb.s_feature_incompat.contains(IncompatFeatures::WRITE_LOG) {
+        // Whether it is clean stands in its write log.
+        sb.check_features().map_err(|err| Failure::from(err).at(path.display()))?;
+    }
     // Only a mount that was not ended leaves either.
     let orphans = sb.s_last_orphan != 0
         || sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)
