@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 23] = [
+const BELOW: [(&str, &[&str]); 24] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -20,6 +20,7 @@ const BELOW: [(&str, &[&str]); 23] = [
     ("jbd2", &["device", "ondisk", "cache"]),
     ("fs", &["device", "ondisk", "cache", "jbd2", "buffer"]),
     ("preload", &[]),
+    ("control", &[]),
     ("flashlite", &[]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),
@@ -62,6 +63,7 @@ const BELOW: [(&str, &[&str]); 23] = [
             "workload",
             "fuse",
             "export",
+            "control",
         ],
     ),
     // For tests only: nothing depends on these three but through dev-dependencies.

@@ -1,0 +1,47 @@
+//! What the system's services know: UPower of the battery, logind of sessions and of a shutdown.
+//!
+//! Properties are asked for, once a second or so, and no signals awaited: an answer is never older
+//! than that, and a service that is started later, or again, needs no care. A service that is not
+//! there makes its part unknown.
+//!
+//! Sources: UPower's reference (`org.freedesktop.UPower.Device`, WarningLevel: 3 low, 4 critical, 5
+//! action), org.freedesktop.login1(5).
+
+use std::io::{self, Read, Write};
+
+use crate::dbus::{Bus, Value};
+use crate::{Power, Session};
+
+const UPOWER: &str = "org.freedesktop.UPower";
+const BATTERY: &str = "/org/freedesktop/UPower/devices/DisplayDevice";
+const BATTERY_INTERFACE: &str = "org.freedesktop.UPower.Device";
+const LOGIND: &str = "org.freedesktop.login1";
+const MANAGER: &str = "/org/freedesktop/login1";
+const MANAGER_INTERFACE: &str = "org.freedesktop.login1.Manager";
+const OWN_SESSION: &str = "/org/freedesktop/login1/session/auto";
+const SESSION_INTERFACE: &str = "org.freedesktop.login1.Session";
+/// The first warning that means something.
+const LOW: u32 = 3;
+
+/// Asks the services of the system's bus.
+///
+/// # Errors
+/// The connection's: connect again.
+pub fn look<S: Read + Write>(bus: &mut Bus<S>) -> io::Result<(Session, Power)> {
+    let warning = bus.property(UPOWER, BATTERY, BATTERY_INTERFACE, "WarningLevel")?;
+    let ending = bus.property(LOGIND, MANAGER, MANAGER_INTERFACE, "PreparingForShutdown")?;
+    let idle = bus.property(LOGIND, MANAGER, MANAGER_INTERFACE, "IdleHint")?;
+    let locked = bus.property(LOGIND, OWN_SESSION, SESSION_INTERFACE, "LockedHint")?;
+    let power = match (warning, ending) {
+        (_, Some(Value::Bool(true))) => Power::Failing,
+        (Some(Value::U32(level)), _) if level >= LOW => Power::Failing,
+        (Some(Value::U32(level)), _) if level > 0 => Power::Good,
+        _ => Power::Unknown,
+    };
+    let session = match (idle, locked) {
+        (Some(Value::Bool(true)), _) | (_, Some(Value::Bool(true))) => Session::Away,
+        (Some(Value::Bool(false)), _) => Session::Active,
+        _ => Session::Unknown,
+    };
+    Ok((session, power))
+}

@@ -1,0 +1,177 @@
+//! Policies that control a write buffer by what is known of the whole machine (informed-storage
+//! paper, 6.6.7): pure functions of time and observations.
+//!
+//! ```text
+//!   server, once a second:  Observation { now, buffer, session, power }
+//!        --> Policies::decide --> each Policy --> Change { RamBytes, RamOn, Clean } --> Buffer
+//! ```
+//!
+//! A policy is one file in `policy` and one line in [`POLICIES`]. It keeps what it has to remember
+//! and reads no clock; who observes decides how often. Tested in each file, second by second.
+
+#![forbid(unsafe_code)]
+
+pub mod dbus;
+mod desktop;
+mod policy;
+
+use std::time::Duration;
+
+pub use desktop::look;
+
+/// What the user is doing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Session {
+    /// Nobody says.
+    #[default]
+    Unknown,
+    /// Working.
+    Active,
+    /// Every session is idle or locked.
+    Away,
+}
+
+/// Whether the power may fail soon.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Power {
+    /// Nobody says.
+    #[default]
+    Unknown,
+    /// Mains, or a battery with enough charge.
+    Good,
+    /// The battery is low, or the machine is being switched off.
+    Failing,
+}
+
+/// What is known at one moment.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Observation {
+    /// Since any fixed moment.
+    pub now: Duration,
+    /// Memory that the buffer may use, in bytes; 0 while it is off.
+    pub ram_bytes: u64,
+    /// Memory that it uses.
+    pub ram_used_bytes: u64,
+    /// Whether anything waits in memory or log.
+    pub holds_data: bool,
+    /// The user.
+    pub session: Session,
+    /// The power.
+    pub power: Power,
+}
+
+/// What is to be changed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// The buffer may use so much memory.
+    RamBytes(u64),
+    /// No write waits in memory, or they do again with the size of before.
+    RamOn(bool),
+    /// Everything goes to its place now.
+    Clean,
+}
+
+/// One rule.
+pub trait Policy: Send {
+    /// What is to be changed after this observation; observations come in the order of time.
+    fn decide(&mut self, seen: &Observation) -> Option<Change>;
+}
+
+/// Bounds of the size in memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Bytes, at least.
+    pub ram_bytes_min: u64,
+    /// Bytes, at most.
+    pub ram_bytes_max: u64,
+}
+
+impl Default for Limits {
+    /// A quarter of the paper's 16 MiB to four times that.
+    fn default() -> Limits {
+        Limits { ram_bytes_min: 4 << 20, ram_bytes_max: 64 << 20 }
+    }
+}
+
+type Make = fn(Limits) -> Box<dyn Policy>;
+
+/// Every policy: its name, and how one is made. The first that has a change has its way.
+pub static POLICIES: [(&str, Make); 3] = [
+    ("power", |_| Box::new(policy::PowerFails::default())),
+    ("session", |_| Box::new(policy::SessionAway::default())),
+    ("auto-ram", |limits| Box::new(policy::AutoRam::new(limits))),
+];
+
+/// Policies that are on, by name.
+#[derive(Default)]
+pub struct Policies(Vec<(&'static str, Box<dyn Policy>)>);
+
+impl Policies {
+    /// Switches one on or off. False: there is none of that name.
+    pub fn switch(&mut self, name: &str, on: bool, limits: Limits) -> bool {
+        let Some(place) = POLICIES.iter().position(|(known, _)| *known == name) else {
+            return false;
+        };
+        let (known, make) = POLICIES[place];
+        let order = |other: &str| POLICIES.iter().position(|(known, _)| *known == other);
+        self.0.retain(|(other, _)| *other != known);
+        if on {
+            let at = self.0.iter().take_while(|(other, _)| order(other) < Some(place)).count();
+            self.0.insert(at, (known, make(limits)));
+        }
+        true
+    }
+
+    /// Names of those that are on, in their order.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|(name, _)| *name).collect()
+    }
+
+    /// Shows an observation to all; the first change, and whose it is.
+    pub fn decide(&mut self, seen: &Observation) -> Option<(&'static str, Change)> {
+        let mut first = None;
+        for (name, policy) in &mut self.0 {
+            let change = policy.decide(seen);
+            first = first.or(change.map(|change| (*name, change)));
+        }
+        first
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_by_name_in_their_order() {
+        let mut policies = Policies::default();
+        for name in ["auto-ram", "session", "power", "session"] {
+            assert!(policies.switch(name, true, Limits::default()));
+        }
+        assert!(!policies.switch("moon", true, Limits::default()));
+        assert_eq!(policies.names(), ["power", "session", "auto-ram"]);
+        assert!(policies.switch("session", false, Limits::default()));
+        assert_eq!(policies.names(), ["power", "auto-ram"]);
+    }
+
+    #[test]
+    fn failing_power_comes_before_a_larger_buffer() {
+        let mut policies = Policies::default();
+        for (name, _) in POLICIES {
+            policies.switch(name, true, Limits::default());
+        }
+        let full = |seconds, power| Observation {
+            now: Duration::from_secs(seconds),
+            ram_bytes: 16 << 20,
+            ram_used_bytes: 16 << 20,
+            holds_data: true,
+            power,
+            ..Observation::default()
+        };
+        for second in 0..3 {
+            assert_eq!(policies.decide(&full(second, Power::Good)), None);
+        }
+        let decided = policies.decide(&full(3, Power::Failing));
+        assert_eq!(decided, Some(("power", Change::RamOn(false))));
+    }
+}
