@@ -36,6 +36,7 @@ mod options;
 mod serve;
 mod session;
 mod status;
+mod traffic;
 
 pub use error::{FuseError, Result};
 pub use mounts::{MountEntry, mount_of, mounted_image};

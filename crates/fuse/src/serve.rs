@@ -195,6 +195,7 @@ impl Operations for Serve {
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
         let dir = self.vol.iget(dir)?;
         let inode = if name == b"." { dir } else { self.vol.lookup(&dir, name)? };
+        self.status.traffic.named(inode.ino, name);
         Ok(self.learned(&inode))
     }
 
@@ -311,6 +312,7 @@ impl Operations for Serve {
             self.vol.create(&dir, name, create)
         })?;
         self.nodes.open(&inode);
+        self.status.traffic.named(inode.ino, name);
         Ok(self.learned(&inode))
     }
 
@@ -335,12 +337,14 @@ impl Operations for Serve {
 
     fn read(&self, ino: u32, offset: u64, into: &mut [u8]) -> Result<usize> {
         self.status.reads.add(into.len());
+        self.status.traffic.read(ino, into.len());
         // The kernel caches what it reads.
         self.vol.read_once(&self.vol.iget(ino)?, offset, into)
     }
 
     fn write(&self, ino: u32, offset: u64, data: &[u8], how: WriteHow) -> Result<usize> {
         self.status.writes.add(data.len());
+        self.status.traffic.written(ino, data.len());
         let inode = self.vol.iget(ino)?;
         if how.drop_set_id {
             self.drop_privileges(&inode)?;
@@ -367,6 +371,7 @@ impl Operations for Serve {
     fn fsync(&self, ino: u32, datasync: bool) -> Result<()> {
         let from = self.clock.now_ns();
         self.vol.fsync(&self.vol.iget(ino)?, datasync)?;
+        self.status.traffic.synced(ino);
         self.status.synced(self.clock.now_ns().saturating_sub(from));
         Ok(())
     }

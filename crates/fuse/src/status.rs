@@ -14,6 +14,7 @@ use syncline_device::{Clock, Counts};
 use syncline_fs::{SyncMode, Volume};
 
 use crate::options::FuseOptions;
+use crate::traffic::Traffic;
 
 /// Extended attribute of the root that holds the status document.
 pub const STATUS_XATTR: &str = "user.syncline.status";
@@ -53,6 +54,8 @@ pub(crate) struct Status {
     /// Reads and writes that the kernel sent.
     pub(crate) reads: Tally,
     pub(crate) writes: Tally,
+    /// The same by file.
+    pub(crate) traffic: Traffic,
 }
 
 impl Status {
@@ -72,7 +75,18 @@ impl Status {
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(histogram);
-        Status { image, sync, clock, began_ns, counts, buffer, sync_us, reads, writes }
+        Status {
+            image,
+            sync,
+            clock,
+            began_ns,
+            counts,
+            buffer,
+            sync_us,
+            reads,
+            writes,
+            traffic: Traffic::default(),
+        }
     }
 
     /// A synchronous call took `ns` nanoseconds.
@@ -123,6 +137,7 @@ impl Status {
                 "latency_us_p99": sync.value_at_quantile(0.99),
                 "latency_us_max": sync.max(),
             },
+            "files": self.traffic.document(),
             "requests": {
                 "reads": load(&self.reads.requests),
                 "read_bytes": load(&self.reads.bytes),
