@@ -65,6 +65,8 @@ pub enum Command {
     RecordRead(RecordRead),
     Latency(Latency),
     Lifetime(Lifetime),
+    Ctl(Ctl),
+    Top(Top),
     Preload(Preload),
     Completions(Completions),
     Man(Man),
@@ -511,7 +513,7 @@ pub struct FlashliteRearrange {
 }
 
 /// `2G`, `512M`, `64K` or bytes.
-fn size_bytes(text: &str) -> Result<u64, String> {
+pub fn size_bytes(text: &str) -> Result<u64, String> {
     let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
         Some('K') => (&text[..text.len() - 1], 10),
         Some('M') => (&text[..text.len() - 1], 20),

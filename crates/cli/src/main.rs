@@ -13,6 +13,7 @@ mod control;
 mod daemon;
 mod error;
 mod format;
+mod governor;
 mod helper;
 mod image;
 mod interrupt;
@@ -76,6 +77,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::RecordRead(args) => cmd::record_read::run(&args),
         Command::Latency(args) => cmd::latency::run(&args),
         Command::Lifetime(args) => cmd::lifetime::run(&args),
+        Command::Ctl(args) => cmd::ctl::run(&args.command),
+        Command::Top(args) => cmd::top::run(&args),
         Command::Preload(args) => cmd::preload::run(&args),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),

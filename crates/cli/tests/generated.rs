@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 30] = [
     "bench",
     "buffer",
     "cache",
@@ -12,6 +12,7 @@ const COMMANDS: [&str; 28] = [
     "check",
     "completions",
     "cp",
+    "ctl",
     "devices",
     "flash",
     "flashlite",
@@ -31,6 +32,7 @@ const COMMANDS: [&str; 28] = [
     "rm",
     "stat",
     "status",
+    "top",
     "trace",
     "umount",
 ];

@@ -6,7 +6,8 @@
 //! immutable or append-only are not opened for what they refuse. With `uid=` or `gid=` every file
 //! shows that owner, and what is made belongs, on disk, to the owner of its directory.
 //!
-//! Tested in `tests/`.
+//! This file is long because it answers every request of the kernel, one method each. Tested in
+//! `tests/`.
 
 use std::sync::Arc;
 

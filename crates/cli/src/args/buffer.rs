@@ -74,6 +74,10 @@ pub struct BufferAttach {
     /// Memory for staged writes: bytes, or with K, M, G.
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size_bytes)]
     pub ram: u64,
+    /// Policies that are on: auto-ram, session, power; `syncline ctl set` switches them later.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',',
+        value_parser = ["auto-ram", "session", "power"])]
+    pub policy: Vec<String>,
     /// How the device is offered: a file in DIR, or network blocks.
     #[arg(long = "as", value_name = "WAY", value_parser = ["fuse", "nbd"], default_value = "fuse")]
     pub way: String,

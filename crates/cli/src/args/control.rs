@@ -1,9 +1,9 @@
-//! The command lines that control durability: `preload`.
+//! The command lines that control durability: `preload`, `ctl`, `top`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
 /// Run a program whose syncs of chosen files wait until it ends, on any file system.
 ///
@@ -35,4 +35,75 @@ pub struct Preload {
     /// The program and its arguments.
     #[arg(required = true, last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// Control what is served: how durable files of a mount are, and the parts of a write buffer.
+///
+/// Settings of a buffer: ram=SIZE or off, log=on or off, threshold=SIZE, relaxed_expire=SECONDS,
+/// relaxed_max=SIZE or off, idle_after=SECONDS. Policies, on or off: auto-ram (grows over 80 % for
+/// 3 s, shrinks under 10 % for 5 s, within ram_limits=MIN-MAX), session (cleans the log when the
+/// user is away, by logind), power (memory off while the battery is low or the machine is being
+/// switched off, by UPower and logind).
+///
+/// Who may: the user who serves, and root. Examples: `syncline ctl relax ~/card/.cache`;
+/// `syncline ctl set DIR ram=32M power=on`.
+#[derive(Debug, Args)]
+pub struct Ctl {
+    #[command(subcommand)]
+    pub command: CtlCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CtlCommand {
+    /// fsync of these files returns at once; of a directory: of what is made in it from now on.
+    Relax(CtlPaths),
+    /// fsync of these files means it, whatever their names say.
+    Strict(CtlPaths),
+    /// Change settings of a write buffer while it serves: all of them, or none.
+    Set(CtlSet),
+    /// Write everything in a buffer to its place now.
+    Clean(CtlDir),
+    /// Print what is served, as JSON.
+    Status(CtlDir),
+}
+
+#[derive(Debug, Args)]
+pub struct CtlPaths {
+    /// Files or directories on a Syncline mount.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct CtlSet {
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// What to change.
+    #[arg(required = true, value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct CtlDir {
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// Watch a mount or a write buffer: fill levels, hit ratios, latencies, rates, traffic by file.
+///
+/// In the terminal, until q. A write buffer knows no files.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Print one picture as text, with the rates of one interval.
+    #[arg(long)]
+    pub once: bool,
+    /// Milliseconds between two looks.
+    #[arg(long, value_name = "MS", default_value_t = 1000,
+        value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub interval: u64,
+    /// Where it is mounted or served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }

@@ -21,6 +21,7 @@ use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
 use crate::control::{self, ControlSocket};
 use crate::error::{Failure, Result};
 use crate::format::Out;
+use crate::governor::Governor;
 use crate::{complain, daemon, interrupt, served};
 
 /// Names of the files in the directory.
@@ -59,7 +60,13 @@ fn attach(args: &BufferAttach) -> Result<()> {
         buffer: open(args)?,
         names: [args.device.display().to_string(), args.log.display().to_string()],
         leave: AtomicBool::new(false),
+        governor: Governor::default(),
     });
+    if !args.policy.is_empty() {
+        let words: Vec<String> = args.policy.iter().map(|name| format!("{name}=on")).collect();
+        let set = server.governor.set(&server.buffer, words.iter().map(String::as_str));
+        set.map_err(Failure::Failed)?;
+    }
     // Answers until everything is at its place: who asked for that waits for this.
     match listen {
         None => {
@@ -94,11 +101,14 @@ struct Server {
     /// Device and log.
     names: [String; 2],
     leave: AtomicBool,
+    governor: Governor,
 }
 
 impl Server {
     fn document(&self) -> String {
-        format!("{:#}\n", document(&self.buffer, &self.names))
+        let mut document = document(&self.buffer, &self.names);
+        document["settings"] = self.governor.document(&self.buffer);
+        format!("{document:#}\n")
     }
 
     fn detach(&self) -> std::result::Result<(), String> {
@@ -115,6 +125,8 @@ impl Server {
     /// What is to be done now and then; false if the server is to end.
     fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
         keep(&self.buffer, clock, said, &|text| complain(text));
+        // A failure has latched the buffer: the next visit says it.
+        let _ = self.governor.visit(&self.buffer, Duration::from_nanos(clock.now_ns()));
         !self.leave.load(Ordering::Relaxed)
     }
 }
@@ -132,7 +144,17 @@ fn handler(server: &Arc<Server>, nbd: Option<&Arc<NbdServed>>) -> control::Handl
             }
             server.detach().map(|()| String::new())
         }
-        other => Err(format!("`{other}` is no request; use status or detach")),
+        "clean" => {
+            let drained = server.buffer.drain().map(|()| String::new());
+            drained.map_err(|err| format!("the log was not drained ({err}); correct the device"))
+        }
+        other => match other.strip_prefix("set ") {
+            Some(words) => {
+                let words = words.split_whitespace();
+                server.governor.set(&server.buffer, words).map(|()| String::new())
+            }
+            None => Err(format!("`{other}` is no request; use status, set, clean or detach")),
+        },
     })
 }
 

@@ -26,7 +26,8 @@ pub(crate) fn run(args: &Status) -> Result<()> {
     out.flush()
 }
 
-fn read(dir: &Path) -> Result<String> {
+/// The document of a mount.
+pub(super) fn read(dir: &Path) -> Result<String> {
     let mut bytes = vec![0; BYTES_MAX];
     let len = rustix::fs::getxattr(dir, STATUS_XATTR, &mut bytes[..]).map_err(|err| {
         let text = match err {

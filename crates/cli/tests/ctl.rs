@@ -1,0 +1,124 @@
+//! `syncline ctl`: settings and policies of a buffer while it serves, marks on files of a mount.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use support::mounted::Mounted;
+use support::{done, refused, run, scratch};
+use syncline_testkit::{ImageSpec, Need, mkfs, require};
+
+/// A buffer over NBD: needs neither root nor FUSE. Detached at the end.
+struct Served(tempfile::TempDir);
+
+impl Served {
+    fn start(more: &[&str]) -> Served {
+        let dir = scratch();
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        std::fs::File::create(dir.path().join("device")).unwrap().set_len(16 << 20).unwrap();
+        let served = Served(dir);
+        let (device, dir, log) = (served.text("device"), served.text("dir"), served.text("log"));
+        let words = ["buffer", "attach", &device, &dir, "--log", &log, "--create", "--as", "nbd"];
+        done(&[&words[..], &["--log-size", "4M"], more].concat());
+        served
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn set(&self, settings: &[&str]) {
+        assert_eq!(done(&[&["ctl", "set", &self.text("dir")], settings].concat()), "");
+    }
+
+    fn settings(&self) -> Value {
+        let text = done(&["ctl", "status", &self.text("dir")]);
+        serde_json::from_str::<Value>(&text).unwrap()["settings"].take()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        run(&["buffer", "detach", &self.text("dir")]);
+    }
+}
+
+#[test]
+fn settings_of_a_buffer_change_while_it_serves() {
+    let served = Served::start(&["--policy", "auto-ram,power"]);
+    let dir = served.text("dir");
+    assert_eq!(served.settings()["policies"], serde_json::json!(["power", "auto-ram"]));
+    served.set(&["auto-ram=off", "ram=2M", "log=off", "relaxed_expire=5", "session=on"]);
+    let settings = served.settings();
+    assert_eq!((&settings["ram_bytes"], &settings["log"]), (&(2 << 20).into(), &false.into()));
+    assert_eq!(settings["relaxed_expire_s"], 5.0);
+    assert_eq!(settings["policies"], serde_json::json!(["power", "session"]));
+    // All or none.
+    let said = refused(1, &["ctl", "set", &dir, "ram=4M", "moon=on"]);
+    assert!(said.contains("`moon` is no setting"), "{said}");
+    assert_eq!(served.settings()["ram_bytes"], 2 << 20);
+    let shown = done(&["top", "--once", "--interval", "100", &dir]);
+    assert!(shown.contains("with log") && shown.contains("power, session"), "{shown}");
+    served.set(&["ram=off"]);
+    assert_eq!(served.settings()["ram_bytes"], 0);
+    done(&["ctl", "clean", &dir]);
+    refused(2, &["ctl", "set", &dir, "ram=4M\nlog=on"]);
+    let nobody = served.text("device");
+    let said = refused(1, &["ctl", "set", &nobody, "ram=4M"]);
+    assert!(said.contains("buffer attach"), "{said}");
+}
+
+#[test]
+fn the_size_in_memory_follows_the_load() {
+    let served = Served::start(&["--policy", "auto-ram", "--ram", "32M"]);
+    // Empty for five seconds: half; the pure policy is tested second by second elsewhere.
+    let began = std::time::Instant::now();
+    while served.settings()["ram_bytes"] != 16 << 20 {
+        assert!(began.elapsed().as_secs() < 120, "{}", served.settings());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(served.settings()["last_change"].as_str().unwrap().starts_with("auto-ram"));
+}
+
+fn durability(path: &Path) -> Option<String> {
+    let mut value = [0; 16];
+    let length = rustix::fs::getxattr(path, "user.syncline.durability", &mut value[..]).ok()?;
+    Some(String::from_utf8_lossy(&value[..length]).into_owned())
+}
+
+#[test]
+fn files_of_a_mount_are_marked_and_others_are_not() {
+    let test = "files_of_a_mount_are_marked_and_others_are_not";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    let (file, dir) = (mounted.at("a.db"), mounted.at("cache"));
+    std::fs::write(&file, "x").unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    done(&["ctl", "relax", &text(&file), &text(&dir)]);
+    assert_eq!(durability(&file).as_deref(), Some("relaxed"));
+    std::fs::write(dir.join("new"), "y").unwrap();
+    assert_eq!(durability(&dir.join("new")).as_deref(), Some("relaxed"));
+    done(&["ctl", "strict", &text(&file)]);
+    assert_eq!(durability(&file).as_deref(), Some("strict"));
+    let status: Value =
+        serde_json::from_str(&done(&["ctl", "status", &text(&mounted.dir)])).unwrap();
+    assert_eq!(status["schema"], "syncline.status/1");
+    assert_eq!(status["files"][0]["name"], "a.db");
+    let shown = done(&["top", "--once", "--interval", "100", &text(&mounted.dir)]);
+    assert!(shown.contains("sync=eager") && shown.contains("a.db"), "{shown}");
+    refused(2, &["top", &text(&mounted.dir)]);
+    let elsewhere = scratch();
+    let other = support::file(elsewhere.path(), "other", "z");
+    let said = refused(1, &["ctl", "relax", &text(&other)]);
+    assert!(said.contains("not on a Syncline mount"), "{said}");
+    assert_eq!(durability(&other), None);
+    mounted.unmount_clean();
+}
