@@ -76,11 +76,11 @@ pub enum Command {
 ///
 /// On a simulated device everything runs in this process, in virtual time: the figures are the same
 /// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
-/// mixed. Where a paper has figures for two of the runs, they are printed beside ours. The workload
-/// replay, alone, plays traces of system calls in both sync modes, beside the eager-sync paper's
-/// Table 5.4. The workload fjord, or fjord/rlbench, fjord/email, fjord/browsing, runs applications
-/// with and without the write buffer, beside the informed-storage paper's figures; without -o,
-/// write-back is as on that paper's phones (writeback_preset=android).
+/// mixed, android-day. Where a paper has figures for two of the runs, they are printed beside ours.
+/// The workload replay, alone, plays traces of system calls in both sync modes, beside the
+/// eager-sync paper's Table 5.4. The workload fjord, or fjord/rlbench, fjord/email, fjord/browsing,
+/// runs applications with and without the write buffer, beside the informed-storage paper's
+/// figures; without -o, write-back is as on that paper's phones (writeback_preset=android).
 ///
 /// Ctrl-C ends the run after the operation under way and reports what was done.
 #[derive(Debug, Args)]
@@ -113,6 +113,15 @@ pub struct Bench {
     /// Replacement policy of the page cache.
     #[arg(long, value_name = "NAME", default_value = "clock")]
     pub policy: String,
+    /// Where blocks go: default, hot_zones, lifetime; a list runs each and compares them.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub alloc: Vec<String>,
+    /// Use the volume for weeks before, until it is this full (1 to 95 per cent), and write its
+    /// size once more; a list runs each. It is made with four groups in a flex group [default: a
+    /// fresh volume of mke2fs's defaults].
+    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=95))]
+    pub fill: Vec<u32>,
     /// Mount options, as for mount(8): commit=1,noatime,writeback_preset=android.
     #[arg(short = 'o', value_name = "OPTIONS", default_value = "")]
     pub options: String,
@@ -129,7 +138,7 @@ pub struct Bench {
     /// Run in this directory, in real time, on whatever is mounted there.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["device", "sync", "policy", "options", "size", "image",
-            "mtime_update", "sqlite_fsync", "sensitivity"])]
+            "mtime_update", "sqlite_fsync", "sensitivity", "alloc", "fill"])]
     pub dir: Option<PathBuf>,
     /// Instead of --sync: ordered and eager for 1, 2, 4 and 8 open write streams and flushes of
     /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
@@ -300,11 +309,11 @@ pub struct Recover {
 ///
 /// Options (-o) of the volume: sync=eager (usual) or sync=ordered, eager_threshold=PAGES, ro,
 /// noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS,
-/// errors=remount-ro or errors=continue, discard, policy=NAME, hot_zones=N, hot_zone_size=SIZE,
-/// hot=GLOB (file names beside those of databases, repeatable), relaxed=GLOB (file names whose
-/// fsync does nothing, repeatable; a power cut loses up to a minute of them), dirty_ratio=,
-/// dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of the mount:
-/// allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N.
+/// errors=remount-ro or errors=continue, discard, policy=NAME, alloc=NAME, hot_zones=N,
+/// hot_zone_size=SIZE, hot=GLOB (file names beside those of databases, repeatable), relaxed=GLOB
+/// (file names whose fsync does nothing, repeatable; a power cut loses up to a minute of them),
+/// dirty_ratio=, dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of
+/// the mount: allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N.
 ///
 /// In /etc/fstab: `/path/image /mnt fuse.syncline noatime,nofail 0 0`, with links of this
 /// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline.

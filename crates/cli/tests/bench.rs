@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{binary, done, run, scratch};
+use support::{binary, done, refused, run, scratch};
 use syncline_testkit::{Need, require};
 
 fn document(text: &str) -> Value {
@@ -198,4 +198,25 @@ fn fjord_compares_configurations_of_the_write_buffer() {
         let ran = run(&refused);
         assert!(ran.code == 2 && ran.err.contains(says), "{ran:?}");
     }
+}
+
+#[test]
+fn policies_are_compared_on_an_aged_volume() {
+    if !require("policies_are_compared_on_an_aged_volume", &[Need::E2fsck]) {
+        return;
+    }
+    let common = ["bench", "create", "--operations=5", "--size=64", "--alloc=default,lifetime"];
+    let text = done(&[&common[..], &["--fill=60"]].concat());
+    let rows: Vec<_> = text.lines().filter(|line| line.contains(" 60%")).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    assert!(text.contains("GC copies") && rows[3].contains("lifetime"), "{text}");
+    let json = done(&[&common[..], &["--fill=60", "--json=-"]].concat());
+    let value = document(&json);
+    let config = |run: usize| &value["runs"][run]["config"];
+    assert_eq!((&config(0)["alloc"], &config(0)["fill_percent"]), (&Value::Null, &60.into()));
+    assert_eq!(config(1)["alloc"], "lifetime");
+    assert!(value["runs"][1]["metrics"]["nand_gc_runs"].is_u64(), "{json}");
+    refused(2, &["bench", "create", "--fill=96"]);
+    let err = refused(2, &["bench", "create", "--alloc=linux"]);
+    assert!(err.contains("default, hot_zones, lifetime"), "{err}");
 }

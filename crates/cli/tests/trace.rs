@@ -103,3 +103,21 @@ fn a_program_is_recorded_through_strace() {
     );
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
 }
+
+#[test]
+fn hot_files_are_shown() {
+    let dir = scratch();
+    let text = file(dir.path(), "disk.csv", SPC);
+    let shown = done(&args(&["trace", "hot"], &[&text]));
+    let row: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..4], ["device", "0,", "0", "MiB"], "{shown}");
+    assert_eq!(row[6..], ["2", "0.01", "2", "0", "0.0", "-", "-"], "{shown}");
+    assert!(shown.ends_with("1 of 1 files, by their writes\n"), "{shown}");
+    let json = done(&args(&["trace", "hot", "--top=0", "--json=-"], &[&text]));
+    let value: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], "syncline.trace-hot/1");
+    assert_eq!(
+        (value["files"].as_u64(), value["most_written"].as_array().unwrap().len()),
+        (Some(1), 0)
+    );
+}

@@ -20,6 +20,7 @@ use syncline_ondisk::group::{INODE_UNINIT, init_inode_bitmap};
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{GroupDesc, IncompatFeatures, RoCompatFeatures, bitmap, extent};
 
+use crate::balloc::Lifetime;
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, InodeRef};
 use crate::volume::Inner;
@@ -44,8 +45,8 @@ pub(crate) struct NewInode {
     pub(crate) mode: u16,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// Whether its blocks will go to a hot zone; the inode then goes to that zone's flex group.
-    pub(crate) hot: bool,
+    /// Of its blocks; the inode goes to the flex group of their zone.
+    pub(crate) life: Lifetime,
 }
 
 impl Ialloc {
@@ -90,15 +91,13 @@ impl Inner {
     ) -> Result<InodeRef> {
         let is_dir = new.mode & disk::S_IFMT == disk::S_IFDIR;
         let home = self.geo.inode_group(parent.ino).ok_or(FsError::Stale)?;
-        for group in self.group_order(parent, is_dir, new.hot)? {
+        for group in self.group_order(parent, is_dir, new.life.is_hot())? {
             let near = (group == home.0 && !is_dir).then_some(home.1);
             if let Some(ino) = self.take_inode(h, group, near, is_dir)? {
                 let raw = self.blank_inode(parent, new);
                 let mut inode = Inode::new(ino, raw, h.tid());
                 inode.state.get_mut().fresh = true;
-                if new.hot {
-                    inode.set_hot();
-                }
+                inode.set_life(new.life);
                 self.forget_inode(ino);
                 return Ok(self.insert_inode(Arc::new(inode)));
             }
@@ -144,7 +143,9 @@ impl Inner {
         let flex = self.geo.groups_per_flex.max(1);
         let top = parent.ino == syncline_ondisk::superblock::ROOT_INO
             || parent.state.read().raw.has_flag(flags::TOPDIR);
-        let start = if is_dir && top {
+        let start = if self.balloc.gathers_inodes() {
+            self.balloc.hot_flex_start(parent_group)
+        } else if is_dir && top {
             self.spread_group(parent_group)?
         } else if hot {
             self.balloc.hot_flex_start(parent_group)

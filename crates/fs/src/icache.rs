@@ -115,7 +115,7 @@ impl Inner {
         held
     }
 
-    fn read_inode(&self, ino: u32) -> Result<disk::Inode> {
+    pub(crate) fn read_inode(&self, ino: u32) -> Result<disk::Inode> {
         let (block, offset) = self.inode_place(ino)?;
         let bytes = self.buffers.read(block)?;
         let slot = bytes.get(offset..offset + self.geo.inode_size).ok_or(FsError::Stale)?;

@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock};
 use syncline_jbd2::{Handle, Tid};
 use syncline_ondisk::{checksum, inode as disk};
 
+use crate::balloc::Lifetime;
 use crate::error::{FsError, Result};
 use crate::extents::ExtentCache;
 use crate::orphan::OrphanPlace;
@@ -48,8 +49,10 @@ pub struct Inode {
     refs: AtomicU32,
     /// Blocks were allocated for it, so the allocator may keep more for it.
     pub(crate) may_have_window: AtomicBool,
-    /// Updated often: its blocks belong into a hot zone (`crate::hot`).
-    hot: AtomicBool,
+    /// [`Lifetime`] of its blocks (`crate::hot`), as its number.
+    life: AtomicU8,
+    /// Blocks written over since it is in memory.
+    pub(crate) overwritten: AtomicU32,
     /// What is known about its durability; see `relaxed.rs`.
     pub(crate) durability: AtomicU8,
 }
@@ -101,19 +104,24 @@ impl Inode {
             pages: Mutex::new(PageTree::new(ino)),
             refs: AtomicU32::new(0),
             may_have_window: AtomicBool::new(false),
-            hot: AtomicBool::new(false),
+            life: AtomicU8::new(Lifetime::Long as u8),
+            overwritten: AtomicU32::new(0),
             durability: AtomicU8::new(0),
         }
     }
 
-    /// Whether the file is known to be updated often.
-    pub(crate) fn is_hot(&self) -> bool {
-        self.hot.load(Ordering::Relaxed)
+    /// What its blocks are expected to do.
+    pub(crate) fn life(&self) -> Lifetime {
+        match self.life.load(Ordering::Relaxed) {
+            life if life == Lifetime::Updated as u8 => Lifetime::Updated,
+            life if life == Lifetime::Short as u8 => Lifetime::Short,
+            _ => Lifetime::Long,
+        }
     }
 
-    /// The file is known to be updated often.
-    pub(crate) fn set_hot(&self) {
-        self.hot.store(true, Ordering::Relaxed);
+    /// Its blocks are expected to do this.
+    pub(crate) fn set_life(&self, life: Lifetime) {
+        self.life.store(life as u8, Ordering::Relaxed);
     }
 
     /// References held by callers.

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock, DeviceError, Kind, Origin};
 use syncline_jbd2::{BufferCache, Checksums, Journal, JournalOptions, LogMap, Recovery};
+use syncline_ondisk::extent::Node;
 use syncline_ondisk::superblock::{
     STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
 };
@@ -171,7 +172,7 @@ fn build(
     let mut inner = Inner {
         csum: GroupCsum::new(&sb),
         csum_seed: sb.csum_seed(),
-        balloc: Balloc::new(&geo, &sb, (&[], None), &options),
+        balloc: Balloc::new(&geo, &sb, (&[], None, &[]), &options),
         hot: HotFiles::new(&options)?,
         relaxed: RelaxedFiles::new(&options)?,
         ialloc: Ialloc::new(geo.group_count, 0, 0, seed),
@@ -201,13 +202,26 @@ fn build(
         inodes += u64::from(desc.bg_free_inodes_count);
         dirs += u64::from(desc.bg_used_dirs_count);
     }
-    let zone = if inner.options.hot_zones > 0 { Some(inner.zone()?.clone()) } else { None };
-    inner.balloc = Balloc::new(&inner.geo, &inner.sb.lock(), (&blocks, zone), &inner.options);
+    let wants_zones = inner.options.hot_zones > 0;
+    let zone = if wants_zones { Some(inner.zone()?.clone()) } else { None };
+    let log = if wants_zones { inner.log_runs() } else { Vec::new() };
+    let known = (&*blocks, zone, &*log);
+    inner.balloc = Balloc::new(&inner.geo, &inner.sb.lock(), known, &inner.options);
     inner.ialloc = Ialloc::new(inner.geo.group_count, inodes, dirs, seed);
     Ok(Arc::new(inner))
 }
 
 impl Inner {
+    /// Start and length of the log's extents as its inode has them: a hint for the allocator, so
+    /// what cannot be read is not there. Opening the journal says what is wrong.
+    fn log_runs(&self) -> Vec<(u64, u64)> {
+        let ino = self.sb.lock().s_journal_inum;
+        let Ok(raw) = self.read_inode(ino) else { return Vec::new() };
+        let Ok(root) = Node::parse_header(&raw.i_block) else { return Vec::new() };
+        let extents = (0..).map_while(|at| root.extent(at));
+        extents.map(|extent| (extent.start, extent.len.into())).collect()
+    }
+
     /// Where the log lies on the device.
     fn log_map(self: &Arc<Self>) -> Result<LogMap> {
         let ino = self.sb.lock().s_journal_inum;

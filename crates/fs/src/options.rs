@@ -34,6 +34,37 @@ pub enum SyncMode {
     Eager,
 }
 
+/// Where blocks of files go (`alloc=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alloc {
+    /// ext4's places.
+    Default,
+    /// These, with zones at the front of flex groups for files that are updated often (hot-zones
+    /// paper, section 2).
+    HotZones,
+    /// By expected lifetime: one region for what is short-lived or updated often, everything else
+    /// as low as there is room.
+    Lifetime,
+}
+
+impl Alloc {
+    /// Every policy, in the order of reports.
+    pub const ALL: [Alloc; 3] = [Alloc::Default, Alloc::HotZones, Alloc::Lifetime];
+
+    /// Its name in the mount option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Alloc::Default => "default",
+            Alloc::HotZones => "hot_zones",
+            Alloc::Lifetime => "lifetime",
+        }
+    }
+}
+
+/// Zones where a policy wants some and `hot_zones=` does not say how many (hot-zones paper, section
+/// 2: four hold the databases of each of ten phones).
+const HOT_ZONES: u32 = 4;
+
 /// Options of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -76,8 +107,10 @@ pub struct MountOptions {
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
     pub policy: String,
-    /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`);
-    /// none with 0 (hot-zones paper, section 2).
+    /// Where blocks go (`alloc=`).
+    pub alloc: Alloc,
+    /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`), 0
+    /// with [`Alloc::Default`] (hot-zones paper, section 2). [`Alloc::Lifetime`] joins them to one.
     pub hot_zones: u32,
     /// Size of each in bytes (`hot_zone_size=`).
     pub hot_zone_size_bytes: u64,
@@ -112,6 +145,7 @@ impl Default for MountOptions {
             set_id_by_caller: false,
             discard: false,
             policy: "clock".into(),
+            alloc: Alloc::Default,
             hot_zones: 0,
             hot_zone_size_bytes: 64 << 20,
             hot: Vec::new(),
@@ -145,6 +179,7 @@ const NAMES: &[&str] = &[
     "discard",
     "nodiscard",
     "policy",
+    "alloc",
     "hot_zones",
     "hot_zone_size",
     "hot",
@@ -211,6 +246,15 @@ impl MountOptions {
             ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
             ("writeback_preset", Some("android")) => self.set_writeback(200, 5),
             ("policy", Some(value)) => self.policy = value.to_owned(),
+            ("alloc", Some(value)) => self.set_alloc(item, value)?,
+            ("hot_zones", Some(value)) => {
+                self.hot_zones = number(item, value, 0, 4096)?;
+                self.alloc = match (self.alloc, self.hot_zones) {
+                    (_, 0) => Alloc::Default,
+                    (Alloc::Default, _) => Alloc::HotZones,
+                    (chosen, _) => chosen,
+                };
+            }
             ("hot_zone_size", Some(value)) => self.hot_zone_size_bytes = size(item, value)?,
             ("hot", Some(value)) => {
                 crate::hot::check_glob("hot", value)?;
@@ -236,10 +280,23 @@ impl MountOptions {
             "dirty_ratio" => (&mut self.dirty_ratio, 1, 100),
             "timer_tick_ms" => (&mut self.timer_tick_ms, 1, 1000),
             "eager_threshold" => (&mut self.eager_threshold, 0, 100_000),
-            "hot_zones" => (&mut self.hot_zones, 0, 4096),
             _ => return Err(unknown(item, name, &[])),
         };
         *field = number(item, value, low, high)?;
+        Ok(())
+    }
+
+    fn set_alloc(&mut self, item: &str, value: &str) -> Result<()> {
+        let found = Alloc::ALL.into_iter().find(|alloc| alloc.name() == value);
+        self.alloc = found.ok_or_else(|| {
+            let names = Alloc::ALL.map(Alloc::name).join(", ");
+            FsError::invalid(format!("mount option `{item}`: give one of {names}"))
+        })?;
+        self.hot_zones = match self.alloc {
+            Alloc::Default => 0,
+            _ if self.hot_zones == 0 => HOT_ZONES,
+            _ => self.hot_zones,
+        };
         Ok(())
     }
 
@@ -327,6 +384,21 @@ mod tests {
         for bad in ["mtime_update=0", "mtime_update=1001", "mtime_update=", "un_mtime_update=1"] {
             assert!(matches!(parse(bad), Err(FsError::Invalid(_))), "{bad}");
         }
+    }
+
+    #[test]
+    fn zones_and_policies_go_together() {
+        let parse = |list: &str| MountOptions::parse(list).map(|o| (o.alloc, o.hot_zones));
+        assert_eq!(parse(""), Ok((Alloc::Default, 0)));
+        assert_eq!(parse("hot_zones=2"), Ok((Alloc::HotZones, 2)));
+        assert_eq!(parse("alloc=hot_zones"), Ok((Alloc::HotZones, 4)));
+        assert_eq!(parse("alloc=lifetime"), Ok((Alloc::Lifetime, 4)));
+        assert_eq!(parse("alloc=lifetime,hot_zones=1"), Ok((Alloc::Lifetime, 1)));
+        assert_eq!(parse("hot_zones=1,alloc=lifetime"), Ok((Alloc::Lifetime, 1)));
+        assert_eq!(parse("hot_zones=1,alloc=default"), Ok((Alloc::Default, 0)));
+        assert_eq!(parse("alloc=lifetime,hot_zones=0"), Ok((Alloc::Default, 0)));
+        let err = parse("alloc=linux").unwrap_err().to_string();
+        assert!(err.contains("default, hot_zones, lifetime"), "{err}");
     }
 
     #[test]

@@ -255,6 +255,11 @@ impl Inner {
         };
         // A batch has fewer than 2^32 pages.
         let len = run.len as u32;
+        if after == After::Nothing && !reserved {
+            self.hot.note_overwritten(inode, len, || {
+                inode.state.read().size.div_ceil(self.block_size() as u64)
+            });
+        }
         segments.push(Segment { lblk: run.lblk, pblk: run.pblk, len, after, reserved });
         Ok(())
     }
@@ -277,7 +282,8 @@ impl Inner {
             let goal = before.map(|last| last.pblk + u64::from(last.len));
             let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
             let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
-            let claimed = (reserved && to_log).then(|| self.balloc.claim(inode.ino, want));
+            let claimed =
+                (reserved && to_log).then(|| self.balloc.claim(inode.ino, inode.life(), want));
             let (range, source) = match claimed.flatten() {
                 Some(claimed) => claimed,
                 None => {

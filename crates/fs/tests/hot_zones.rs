@@ -1,11 +1,14 @@
-//! Hot zones on real images: who lies where, the same space as without them, judged by e2fsck.
+//! Allocation policies on real images: who lies where, the same space with every policy, what is
+//! learned, and files that are moved, judged by e2fsck, also after power cuts.
 
 mod space_support;
 
-use space_support::Bench;
+use space_support::{Bench, contents};
 use std::sync::Arc;
-use syncline_fs::{Create, FsError, InodeRef, MountOptions, Volume};
-use syncline_testkit::{ImageSpec, Need, require};
+use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
+use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
+use syncline_fs::{Create, FsError, InodeRef, MountOptions, Volume, XattrFlags};
+use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
 
 const MIB: u64 = 1 << 20;
 const ZONE_MIB: u64 = 8;
@@ -112,7 +115,9 @@ fn a_full_volume_holds_as_much_with_zones_as_without() {
     if !require("a_full_volume_holds_as_much_with_zones_as_without", &[Need::E2fsck]) {
         return;
     }
-    assert_eq!(fill("hot_zones=4,hot_zone_size=4M"), fill("hot_zones=0"));
+    let without = fill("alloc=default");
+    assert_eq!(fill("alloc=hot_zones,hot_zone_size=4M"), without);
+    assert_eq!(fill("alloc=lifetime,hot_zone_size=4M"), without);
 }
 
 #[test]
@@ -156,4 +161,276 @@ fn a_small_volume_gets_small_zones_and_says_so() {
     let (vol, report) = Volume::mount_report(dev, clock, options).unwrap();
     assert_eq!(report.hot_zone_bytes, 8 * MIB, "an eighth");
     vol.unmount().unwrap();
+}
+
+const POLICIES: [&str; 2] = ["alloc=hot_zones,hot_zone_size=8M", "alloc=lifetime"];
+
+/// Where a new database lies: the begin of what is kept for such files, and 8 MiB of it.
+fn hot_place(vol: &Volume) -> (u64, u64) {
+    let (_, runs) = file(vol, "probe.db", b"", 4096);
+    (runs[0].0, runs[0].0 + 8 * MIB)
+}
+
+#[test]
+fn by_lifetime_all_directories_share_one_region_and_the_rest_is_low() {
+    let test = "by_lifetime_all_directories_share_one_region_and_the_rest_is_low";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    // Four flex groups of 128 MiB.
+    let spec = ImageSpec {
+        block_size_bytes: 1024,
+        blocks_per_group: Some(8192),
+        ..ImageSpec::with_size(512 * MIB)
+    };
+    for (list, gathered) in [("alloc=default", false), ("alloc=lifetime,hot_zones=1", true)] {
+        let bench = bench(&spec, list);
+        let vol = bench.mount();
+        let (top, mut databases, mut photos) = (vol.root().unwrap(), Vec::new(), Vec::new());
+        for index in 0..8 {
+            let name = format!("d{index}");
+            let dir = vol.mkdir(&top, name.as_bytes(), &Create::default()).unwrap();
+            for (name, list) in [("app.db", &mut databases), ("p.jpg", &mut photos)] {
+                let inode = vol.create(&dir, name.as_bytes(), &Create::default()).unwrap();
+                vol.write(&inode, 0, &vec![5; 600_000]).unwrap();
+                vol.fsync(&inode, false).unwrap();
+                list.extend(runs(&vol, &inode));
+            }
+        }
+        let first = databases[0].0;
+        let region = (first.saturating_sub(16 * MIB), first + 64 * MIB);
+        assert_eq!(within(&databases, region), gathered, "{list}: {databases:?}");
+        // Eight windows of 1 MiB behind the region, and nothing further up.
+        let behind = (region.0, region.1 + 24 * MIB);
+        assert_eq!(within(&photos, behind), gathered, "{list}: {photos:?}");
+        drop(top);
+        vol.unmount().unwrap();
+        bench.judge(list);
+    }
+}
+
+#[test]
+fn a_file_that_is_written_over_moves_in_when_it_is_written_anew() {
+    let test = "a_file_that_is_written_over_moves_in_when_it_is_written_anew";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    for list in POLICIES {
+        let bench = bench(&ImageSpec::with_size(200 * MIB), list);
+        let vol = bench.mount();
+        let zone = hot_place(&vol);
+        let (state, before) = file(&vol, "state.bin", b"", 40_960);
+        let rewrite = |inode: &InodeRef| {
+            vol.truncate(inode, 0).unwrap();
+            vol.write(inode, 0, &[8; 40_960]).unwrap();
+            vol.fsync(inode, false).unwrap();
+            runs(&vol, inode)
+        };
+        assert!(apart(&before, zone) && apart(&rewrite(&state), zone), "{list}: not known yet");
+        for round in 0..64 {
+            vol.write(&state, round % 10 * 4096, &[round as u8; 4096]).unwrap();
+            vol.fsync(&state, false).unwrap();
+        }
+        assert!(within(&rewrite(&state), zone), "{list}: {:?} {zone:?}", runs(&vol, &state));
+        drop(state);
+        vol.unmount().unwrap();
+        bench.judge(list);
+    }
+}
+
+#[test]
+fn files_whose_ending_dies_young_go_to_the_zone_at_once() {
+    if !require("files_whose_ending_dies_young_go_to_the_zone_at_once", &[Need::E2fsck]) {
+        return;
+    }
+    for list in POLICIES {
+        let bench = bench(&ImageSpec::with_size(200 * MIB), list);
+        let vol = bench.mount();
+        let zone = hot_place(&vol);
+        // Short-lived files have the front of the zone, before databases, with `alloc=lifetime`.
+        let zone = (zone.0.saturating_sub(16 * MIB), zone.1);
+        for index in 0..8 {
+            let name = format!("{index}.part");
+            let (inode, runs) = file(&vol, &name, b"", 8192);
+            assert!(apart(&runs, zone), "{list}: {runs:?} is not known yet");
+            drop(inode);
+            vol.unlink(&vol.root().unwrap(), name.as_bytes()).unwrap();
+        }
+        let (_, runs) = file(&vol, "next.part", b"", 8192);
+        assert!(within(&runs, zone), "{list}: {runs:?} {zone:?}");
+        vol.unmount().unwrap();
+        bench.judge(list);
+    }
+}
+
+fn mixed_bytes(len: usize, salt: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 512 * 7 + at % 251 + salt) as u8).collect()
+}
+
+#[test]
+fn a_file_is_moved_on_demand_and_keeps_what_it_holds() {
+    if !require("a_file_is_moved_on_demand_and_keeps_what_it_holds", &[Need::E2fsck]) {
+        return;
+    }
+    for (list, sync) in POLICIES.iter().flat_map(|list| ["eager", "ordered"].map(|s| (list, s))) {
+        let mut bench = bench(&ImageSpec::with_size(200 * MIB), "alloc=default");
+        let bytes = mixed_bytes(1_500_000, 0);
+        {
+            let vol = bench.mount();
+            let (inode, _) = file(&vol, "old.bin", &bytes, bytes.len() as u64);
+            // A hole, and blocks that were never written.
+            vol.write(&inode, 3 * MIB, &bytes[..5000]).unwrap();
+            let mode = syncline_fs::FallocateMode::KeepSize;
+            vol.fallocate(&inode, mode, 2 * MIB, 65536).unwrap();
+            vol.fsync(&inode, false).unwrap();
+            let asked = vol.relocate(&inode);
+            assert!(matches!(asked, Err(FsError::Invalid(_))), "no zones: {asked:?}");
+            drop(inode);
+            vol.unmount().unwrap();
+        }
+        bench.options = MountOptions::parse(&format!("cache=4M,{list},sync={sync}")).unwrap();
+        let vol = bench.mount();
+        let root = vol.root().unwrap();
+        let zone = hot_place(&vol);
+        let inode = vol.lookup(&root, b"old.bin").unwrap();
+        assert!(apart(&runs(&vol, &inode), zone));
+        // Pages that are newer than the device.
+        vol.write(&inode, 8192, b"changed").unwrap();
+        vol.fsync(&inode, false).unwrap();
+        vol.write(&inode, 40_000, b"not synced").unwrap();
+        let mut expected = contents(&vol, &inode);
+        let before = vol.getattr(&inode);
+        let moved = vol.relocate(&inode).unwrap();
+        assert_eq!(moved, 1_500_000_u64.div_ceil(4096) + 16 + 2, "{list} {sync}");
+        assert!(within(&runs(&vol, &inode), zone), "{list} {sync}: {:?}", runs(&vol, &inode));
+        assert_eq!(vol.relocate(&inode).unwrap(), 0, "it is there");
+        let after = vol.getattr(&inode);
+        assert_eq!((before.size, before.mtime), (after.size, after.mtime));
+        assert_eq!(before.blocks, after.blocks);
+        assert_eq!(contents(&vol, &inode), expected);
+        vol.write(&inode, 100, b"after").unwrap();
+        expected[100..105].copy_from_slice(b"after");
+        vol.fsync(&inode, false).unwrap();
+        drop((inode, root));
+        vol.unmount().unwrap();
+        bench.judge("a moved file");
+        let vol = bench.mount();
+        let inode = vol.lookup(&vol.root().unwrap(), b"old.bin").unwrap();
+        assert_eq!(contents(&vol, &inode), expected, "{list} {sync}: after a remount");
+    }
+}
+
+#[test]
+fn a_directory_is_moved_by_the_attribute_and_a_full_zone_is_no_error() {
+    let test = "a_directory_is_moved_by_the_attribute_and_a_full_zone_is_no_error";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let bench = bench(&ImageSpec::with_size(200 * MIB), "alloc=hot_zones,hot_zone_size=1M");
+    let vol = bench.mount();
+    let root = vol.root().unwrap();
+    let dir = vol.mkdir(&root, b"d", &Create::default()).unwrap();
+    let mut files = Vec::new();
+    for index in 0..3 {
+        let name = format!("{index}.bin");
+        let inode = vol.create(&dir, name.as_bytes(), &Create::default()).unwrap();
+        vol.write(&inode, 0, &mixed_bytes(400_000, index)).unwrap();
+        vol.fsync(&inode, false).unwrap();
+        files.push((runs(&vol, &inode), inode));
+    }
+    let attribute = b"user.syncline.relocate";
+    vol.setxattr(&dir, attribute, b"now", XattrFlags::Any).unwrap();
+    assert!(vol.listxattr(&dir).unwrap().is_empty(), "it is not stored");
+    let moved: Vec<bool> = files.iter().map(|(before, i)| runs(&vol, i) != *before).collect();
+    assert_eq!(moved, [true, true, true], "the third in part");
+    let left = files.iter().filter(|(before, inode)| {
+        runs(&vol, inode).iter().any(|run| before.iter().any(|b| b.0 <= run.0 && run.1 <= b.1))
+    });
+    assert_eq!(left.count(), 1, "1 MiB holds two and a part of the third");
+    for (index, (_, inode)) in files.iter().enumerate() {
+        assert_eq!(contents(&vol, inode), mixed_bytes(400_000, index));
+    }
+    let link = vol.symlink(&root, b"l", b"d", &Create::default()).unwrap();
+    assert!(matches!(vol.relocate(&link), Err(FsError::NotSupported(_))));
+    drop((files, dir, root, link));
+    vol.unmount().unwrap();
+    bench.judge("a moved directory");
+}
+
+fn judge_moved(image: &MemoryDevice, file: &TempImage, bytes: &[u8]) -> Result<(), String> {
+    let mut all = vec![0; image.geometry().size_bytes as usize];
+    image.read_at(0, &mut all).map_err(|e| e.to_string())?;
+    std::fs::write(file.path(), &all).map_err(|e| e.to_string())?;
+    e2fsck_preen(file.path())?;
+    e2fsck_clean(file.path())?;
+    let dev: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::load(file.path()).unwrap());
+    let options = MountOptions::parse("ro").unwrap();
+    let vol = Volume::mount(dev, Arc::new(VirtualClock::default()), options);
+    let vol = vol.map_err(|e| e.to_string())?;
+    let inode = vol.lookup(&vol.root().unwrap(), b"old.bin").map_err(|e| e.to_string())?;
+    let found = contents(&vol, &inode);
+    let differs = found.iter().zip(bytes).position(|(a, b)| a != b);
+    match (found.len() == bytes.len(), differs) {
+        (true, None) => Ok(()),
+        (_, at) => Err(format!("{} bytes, the first wrong at {at:?}", found.len())),
+    }
+}
+
+#[test]
+fn a_power_cut_while_a_file_is_moved_loses_nothing() {
+    if !require("a_power_cut_while_a_file_is_moved_loses_nothing", &[Need::E2fsck]) {
+        return;
+    }
+    let states = std::env::var("SYNCLINE_CRASH_STATES").ok().and_then(|n| n.trim().parse().ok());
+    let only = std::env::var("SYNCLINE_CRASH_STATE").ok();
+    let only = only.map(|id| id.parse().expect("an id from a failure report"));
+    let spec = ImageSpec { journal_size_mib: Some(4), ..ImageSpec::with_size(16 * MIB) };
+    let image = Arc::new(MemoryDevice::load(mkfs(&spec).path()).unwrap());
+    let mount = |dev: Arc<dyn BlockDevice>, list: &str| {
+        let options = MountOptions::parse(list).unwrap();
+        Volume::mount(dev, Arc::new(VirtualClock::default()), options).unwrap()
+    };
+    let mut bytes = mixed_bytes(1_300_000, 3);
+    let vol = mount(image.clone(), "cache=4M");
+    // Where the zone will be.
+    drop(file(&vol, "first", b"", 2_300_000));
+    drop(file(&vol, "old.bin", &bytes, bytes.len() as u64));
+    vol.unlink(&vol.root().unwrap(), b"first").unwrap();
+    vol.unmount().unwrap();
+    for sync in ["eager", "ordered"] {
+        let device = Arc::new(CrashDevice::new(&image, CrashOptions::default()));
+        let list = format!("cache=4M,sync={sync},alloc=hot_zones,hot_zone_size=2M");
+        let vol = mount(device.clone(), &list);
+        let inode = vol.lookup(&vol.root().unwrap(), b"old.bin").unwrap();
+        let before = runs(&vol, &inode);
+        for page in 0..12 {
+            // In the log with sync=eager.
+            let at = page * 9 * 4096;
+            bytes[at..at + 4096].fill(page as u8);
+            vol.write(&inode, at as u64, &bytes[at..at + 4096]).unwrap();
+            vol.fsync(&inode, false).unwrap();
+        }
+        device.mark(1);
+        assert_eq!(vol.relocate(&inode).unwrap(), 318);
+        assert!(apart(&runs(&vol, &inode), (before[0].0, before[0].1)), "sync={sync}");
+        vol.syncfs().unwrap();
+        // The blocks that were freed are used again.
+        for index in 0..3 {
+            file(&vol, &format!("other{index}"), b"", 600_000);
+        }
+        // A machine that stops does not close its files.
+        std::mem::forget(inode);
+        let scratch = TempImage::zeroed(16 * MIB);
+        let budget = Budget::new(states.unwrap_or(100), 3).with_only(only.clone());
+        let command = "cargo test -p syncline-fs --test hot_zones a_power_cut_while";
+        let summary =
+            run(&Explorer::new(device.log()), &budget, command, |state| match state.marks() {
+                [] => Ok(()),
+                _ => judge_moved(&state.image, &scratch, &bytes),
+            });
+        println!("sync={sync}: {summary}");
+        if let Err(text) = summary.into_result() {
+            panic!("sync={sync}: {text}");
+        }
+    }
 }

@@ -27,6 +27,12 @@ pub enum ImageSource {
         /// Size of the volume in bytes.
         size_bytes: u64,
     },
+    /// The same with four block groups in a flex group instead of sixteen: so 2 GiB have the flex
+    /// groups of 8, and what is spread over them on a phone is spread here. For [`crate::Aging`].
+    ManyFlexGroups {
+        /// Size of the volume in bytes.
+        size_bytes: u64,
+    },
     /// An image file. It is read, never written.
     File(PathBuf),
 }
@@ -50,7 +56,8 @@ impl Image {
     pub fn load(source: &ImageSource) -> Result<Image> {
         match source {
             ImageSource::File(path) => Ok(Image(MemoryDevice::load(path)?)),
-            ImageSource::Mke2fs { size_bytes } => mke2fs(*size_bytes),
+            ImageSource::Mke2fs { size_bytes } => mke2fs(*size_bytes, &[]),
+            ImageSource::ManyFlexGroups { size_bytes } => mke2fs(*size_bytes, &["-G", "4"]),
         }
     }
 
@@ -60,7 +67,7 @@ impl Image {
     }
 }
 
-fn mke2fs(size_bytes: u64) -> Result<Image> {
+fn mke2fs(size_bytes: u64, more: &[&str]) -> Result<Image> {
     let failed = |err: std::io::Error| WorkloadError::host(std::env::temp_dir().display(), &err);
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
     file.as_file().set_len(size_bytes).map_err(failed)?;
@@ -70,6 +77,7 @@ fn mke2fs(size_bytes: u64) -> Result<Image> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
     let made = Command::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-U", UUID, "-E", &extended])
+        .args(more)
         .arg(file.path())
         .env("PATH", path)
         .env("E2FSPROGS_FAKE_TIME", FAKE_TIME_S)

@@ -31,6 +31,8 @@
 
 #![deny(unsafe_code)]
 
+mod aging;
+mod allocation;
 mod charts;
 pub mod cost_model;
 mod error;
@@ -53,6 +55,8 @@ mod vfs;
 mod volume_fs;
 mod workloads;
 
+pub use aging::Aging;
+pub use allocation::allocation_table;
 pub use charts::{Chart, chart_report};
 pub use error::{Result, WorkloadError};
 pub use fjord::{

@@ -72,6 +72,12 @@ pub struct Config {
     /// Set if SQLite called fsync where it would call fdatasync.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sqlite_fsync: bool,
+    /// Where blocks went, if not to ext4's places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alloc: Option<String>,
+    /// How full the volume was before, in per cent, if it was used before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fill_percent: Option<u32>,
     /// Replacement policy of the page cache; absent on a mounted directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -84,7 +90,15 @@ impl Config {
     pub fn label(&self) -> String {
         let mtime = self.mtime_update_ms.map(|ms| format!("mtime={ms}"));
         let fsync = self.sqlite_fsync.then_some("fsync");
-        let words = [self.sync.as_deref(), self.journal_mode.as_deref(), fsync, mtime.as_deref()];
+        let fill = self.fill_percent.map(|percent| format!("{percent}%"));
+        let words = [
+            self.sync.as_deref(),
+            self.journal_mode.as_deref(),
+            fsync,
+            mtime.as_deref(),
+            self.alloc.as_deref(),
+            fill.as_deref(),
+        ];
         let words: Vec<_> = words.into_iter().flatten().collect();
         if words.is_empty() { "-".to_owned() } else { words.join(" ") }
     }
@@ -140,8 +154,14 @@ pub struct DeviceMetrics {
     pub sequential_ratio: f64,
     /// Effective pages programmed, data and map.
     pub nand_page_programs: u64,
+    /// Superblocks collected.
+    #[serde(default)]
+    pub nand_gc_runs: u64,
     /// Units copied by the garbage collector.
     pub nand_gc_copies: u64,
+    /// Map pages read and programmed.
+    #[serde(default)]
+    pub nand_map_pages: u64,
     /// Superblocks erased.
     pub nand_erases: u64,
     /// Bytes programmed for each byte written.
@@ -161,7 +181,9 @@ impl DeviceMetrics {
             mean_write_sectors: counts.mean_write_sectors(),
             sequential_ratio: counts.sequential_ratio(),
             nand_page_programs: nand.page_programs + nand.map_programs,
+            nand_gc_runs: nand.gc_runs,
             nand_gc_copies: nand.gc_copies,
+            nand_map_pages: nand.map_reads + nand.map_programs,
             nand_erases: nand.erases + nand.map_erases,
             write_amplification: nand.write_amplification(),
         }

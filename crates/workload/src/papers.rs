@@ -156,7 +156,8 @@ impl Published {
         let same_mode = journal_mode.as_deref() == mode && *sqlite_fsync == self.sqlite_fsync;
         let same_side =
             sync.as_deref() == Some(&*side.sync) && *mtime_update_ms == side.mtime_update_ms;
-        same_run && same_mode && same_side && !run.interrupted
+        let fresh = run.config.alloc.is_none() && run.config.fill_percent.is_none();
+        same_run && same_mode && same_side && fresh && !run.interrupted
     }
 
     fn beside(&self, base: &Run, changed: &Run) -> Comparison {
@@ -222,6 +223,8 @@ mod tests {
             journal_mode: Some("delete".into()),
             mtime_update_ms,
             sqlite_fsync: false,
+            alloc: None,
+            fill_percent: None,
             policy: Some("clock".into()),
             seed: 1,
         };

@@ -150,6 +150,8 @@ mod tests {
             journal_mode: Some("wal".into()),
             mtime_update_ms: Some(100),
             sqlite_fsync: false,
+            alloc: None,
+            fill_percent: None,
             policy: None,
             seed: 1,
         };

@@ -19,9 +19,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
-use syncline_fs::{MountOptions, SyncMode, Volume};
+use syncline_fs::{Alloc, MountOptions, SyncMode, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
 
+use crate::aging::Aging;
 use crate::error::Result;
 use crate::image::Image;
 use crate::latency::Timer;
@@ -97,6 +98,17 @@ impl Stack {
         VolumeTarget::new(volume, clock, self.nand.profile().host.syscall_us, seed)
     }
 
+    /// Uses the volume for weeks, if the parameters ask for one that is not fresh.
+    ///
+    /// # Errors
+    /// As [`Aging::run`].
+    pub(crate) fn age(&self, mount: &MountOptions, parameters: &Parameters) -> Result<()> {
+        let Some(fill_percent) = parameters.fill_percent else { return Ok(()) };
+        let target = self.mount(mount, parameters.seed)?;
+        Aging { fill_percent, seed: parameters.seed }.run(&target)?;
+        target.unmount()
+    }
+
     pub(crate) fn mark(&self) -> Mark {
         Mark {
             now_ns: self.clock.now_ns(),
@@ -138,6 +150,7 @@ impl Simulation<'_> {
         let seed = self.parameters.seed;
         crate::vfs::seed_sqlite(seed as u32 | 1);
         let mut workload = entry.make(self.parameters);
+        stack.age(self.mount, self.parameters)?;
         let target = stack.mount(self.mount, seed)?;
         workload.prepare(&target)?;
         target.unmount()?;
@@ -180,6 +193,8 @@ impl Simulation<'_> {
             journal_mode: journal_mode(entry, self.parameters),
             mtime_update_ms: self.mount.mtime_update_ms,
             sqlite_fsync: entry.sqlite && self.parameters.sqlite_fsync,
+            alloc: alloc_name(self.mount),
+            fill_percent: self.parameters.fill_percent,
             policy: Some(self.mount.policy.clone()),
             seed: self.parameters.seed,
         }
@@ -221,6 +236,8 @@ impl DirectoryRun<'_> {
             journal_mode: journal_mode(entry, self.parameters),
             mtime_update_ms: None,
             sqlite_fsync: false,
+            alloc: None,
+            fill_percent: None,
             policy: None,
             seed: self.parameters.seed,
         };
@@ -233,6 +250,11 @@ impl DirectoryRun<'_> {
             interrupted: done < total,
         })
     }
+}
+
+/// Where blocks go, if not to ext4's places.
+pub(crate) fn alloc_name(mount: &MountOptions) -> Option<String> {
+    (mount.alloc != Alloc::Default).then(|| mount.alloc.name().to_owned())
 }
 
 fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {

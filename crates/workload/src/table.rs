@@ -88,6 +88,8 @@ mod tests {
             sync: Some("ordered".into()),
             journal_mode: None,
             mtime_update_ms: None,
+            alloc: None,
+            fill_percent: None,
             sqlite_fsync: false,
             policy: Some("clock".into()),
             seed: 1,

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use syncline_device::Clock;
-use syncline_fs::{Create, FsError, InodeRef, Result, Volume};
+use syncline_fs::{Create, FsError, InodeRef, RenameFlags, Result, Volume};
 
 /// Bytes an application moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,6 +155,17 @@ impl VolumeFs {
         self.enter();
         let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
         self.volume.unlink(&dir, name)
+    }
+
+    /// Gives a file another name, in place of what has it.
+    ///
+    /// # Errors
+    /// As [`Volume::rename`].
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.enter();
+        let (old_dir, old_name) = self.volume.resolve_parent(from.as_bytes())?;
+        let (new_dir, new_name) = self.volume.resolve_parent(to.as_bytes())?;
+        self.volume.rename(&old_dir, old_name, &new_dir, new_name, RenameFlags::default())
     }
 
     /// The directory that holds `path`.

@@ -9,7 +9,14 @@ use syncline_workload::{Replay, ReplayTrace, Replayed, Unwatched, replay_table};
 
 fn replay(mount: &MountOptions, image: &syncline_workload::Image, trace: &ReplayTrace) -> Replayed {
     let profile = Profile::by_name("nexus7-emmc").unwrap();
-    let replay = Replay { profile: &profile, image, mount, gap_max_ns: 10_000_000, seed: 1 };
+    let replay = Replay {
+        profile: &profile,
+        image,
+        mount,
+        gap_max_ns: 10_000_000,
+        seed: 1,
+        fill_percent: None,
+    };
     replay.run(trace, &mut Unwatched).unwrap()
 }
 

@@ -25,6 +25,7 @@ pub enum TraceCommand {
     Import(TraceImport),
     Export(TraceExport),
     Stat(TraceStat),
+    Hot(TraceHot),
     Record(TraceRecord),
 }
 
@@ -102,6 +103,23 @@ pub struct TraceStat {
     /// Write a page with addresses against time: one self-contained HTML file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// Show which files are updated often, and how long what they write lives.
+///
+/// A block (4 KiB) lives from one write to the next, or until it is cut off or removed. `updated`
+/// and `short` are what a mount with -o alloc=lifetime expects of such a file. In a trace of
+/// blocks, 64 MiB of addresses stand for a file.
+#[derive(Debug, Args)]
+pub struct TraceHot {
+    #[command(flatten)]
+    pub input: TraceInput,
+    /// Files shown, those with most writes first.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub top: usize,
+    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Run a program and record its system calls on files, through strace.

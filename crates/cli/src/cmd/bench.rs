@@ -12,8 +12,8 @@ use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 use syncline_workload::{
     Cell, DirectoryRun, Document, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode,
-    Parameters, Run, STREAMS, Sensitivity, Simulation, Stack, Synchronous, Trace, Watch, compare,
-    comparison_table, find, report, table,
+    Parameters, Run, STREAMS, Sensitivity, Simulation, Stack, Synchronous, Trace, Watch,
+    allocation_table, compare, comparison_table, find, report, table,
 };
 
 use crate::args::Bench;
@@ -66,6 +66,14 @@ pub(super) fn journal_modes(args: &Bench) -> Result<Vec<JournalMode>> {
     Ok(modes.collect::<std::result::Result<_, _>>()?)
 }
 
+/// How full the volume is before each run; once fresh, where nothing was asked for.
+pub(super) fn fills(args: &Bench) -> Vec<Option<u32>> {
+    match args.fill.as_slice() {
+        [] => vec![None],
+        list => list.iter().copied().map(Some).collect(),
+    }
+}
+
 /// The settings of each run of `entry`: the journal mode matters to SQLite only.
 pub(super) fn parameters(
     args: &Bench,
@@ -74,15 +82,18 @@ pub(super) fn parameters(
 ) -> Result<Vec<Parameters>> {
     let synchronous = synchronous(&args.synchronous)?;
     let used = if entry.sqlite { modes } else { modes.get(..1).unwrap_or(&[]) };
-    let make = |journal_mode: &JournalMode| Parameters {
+    let make = |journal_mode: &JournalMode, fill_percent| Parameters {
         operations: args.operations,
         seed: args.seed,
         journal_mode: *journal_mode,
         synchronous,
         sqlite_fsync: args.sqlite_fsync,
         scale_percent: args.scale,
+        fill_percent,
     };
-    Ok(used.iter().map(make).collect())
+    let fills = fills(args);
+    let each = used.iter().flat_map(|mode| fills.iter().map(move |fill| make(mode, *fill)));
+    Ok(each.collect())
 }
 
 fn synchronous(name: &str) -> Result<Synchronous> {
@@ -98,7 +109,8 @@ pub(super) fn load(args: &Bench) -> Result<(Profile, Image)> {
     let profile = Profile::parse_spec(&args.device, &|path| std::fs::read_to_string(path))?;
     let source = match &args.image {
         Some(path) => ImageSource::File(path.clone()),
-        None => ImageSource::Mke2fs { size_bytes: args.size << 20 },
+        None if args.fill.is_empty() => ImageSource::Mke2fs { size_bytes: args.size << 20 },
+        None => ImageSource::ManyFlexGroups { size_bytes: args.size << 20 },
     };
     Ok((profile, Image::load(&source)?))
 }
@@ -117,8 +129,8 @@ fn simulated(
     let (profile, image) = load(args)?;
     let events_max = if args.html.is_some() { EVENTS_MAX } else { 0 };
     for entry in entries {
-        for mount in &mounts {
-            for parameters in parameters(args, entry, modes)? {
+        for parameters in parameters(args, entry, modes)? {
+            for mount in &mounts {
                 let simulation =
                     Simulation { profile: &profile, image: &image, mount, parameters: &parameters };
                 let stack = Stack::new(&profile, image.snapshot(), events_max)?;
@@ -148,7 +160,8 @@ fn sensitivity(
 ) -> Result<()> {
     let mounts = mount_options(args, "sync=ordered")?;
     let [mount] = mounts.as_slice() else {
-        let text = "--sensitivity takes one --mtime-update; run it once for each".to_owned();
+        let text = "--sensitivity takes one --mtime-update and --alloc; run it once for each";
+        let text = text.to_owned();
         return Err(Failure::Usage(text));
     };
     let (profile, image) = load(args)?;
@@ -192,7 +205,7 @@ fn keep(run: Run, runs: &mut Vec<Run>) -> Result<()> {
     if stopped { Err(Failure::Interrupted) } else { interrupt::check() }
 }
 
-/// The options of each interval of `--mtime-update`, with `sync`.
+/// The options of each interval of `--mtime-update` and each policy of `--alloc`, with `sync`.
 pub(super) fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions>> {
     let usage = |err: syncline_fs::FsError| {
         Failure::Usage(format!("{err}; see the mount options in --help"))
@@ -200,24 +213,30 @@ pub(super) fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions
     let mut base = MountOptions::parse(&args.options).map_err(usage)?;
     base.apply(sync).map_err(usage)?;
     base.apply(&format!("policy={}", args.policy)).map_err(usage)?;
-    if args.mtime_update.is_empty() {
-        return Ok(vec![base]);
-    }
-    let each = args.mtime_update.iter().map(|interval| {
-        let mut options = base.clone();
-        let item = match interval.as_str() {
-            "off" => "un_mtime_update".to_owned(),
-            ms => format!("mtime_update={ms}"),
-        };
-        options.apply(&item).map_err(usage)?;
-        Ok(options)
+    let intervals = args.mtime_update.iter().map(|interval| match interval.as_str() {
+        "off" => "un_mtime_update".to_owned(),
+        ms => format!("mtime_update={ms}"),
     });
-    each.collect()
+    let allocs = args.alloc.iter().map(|name| format!("alloc={name}"));
+    let mut all = vec![base];
+    for items in [intervals.collect::<Vec<_>>(), allocs.collect()] {
+        if items.is_empty() {
+            continue;
+        }
+        let mut varied = Vec::new();
+        for (options, item) in all.iter().flat_map(|o| items.iter().map(move |item| (o, item))) {
+            let mut options = options.clone();
+            options.apply(item).map_err(usage)?;
+            varied.push(options);
+        }
+        all = varied;
+    }
+    Ok(all)
 }
 
 /// Table or document, then the report.
 pub(super) fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()> {
-    let text = table(runs) + &comparison_table(&compare(runs));
+    let text = table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs);
     print(args, &text, &|| Document::new(runs.to_vec()).to_json())?;
     match &args.html {
         Some(path) => format::write_file(path, report(runs, traces).as_bytes()),

@@ -5,9 +5,11 @@
 
 use syncline_nand::Profile;
 use syncline_trace::TraceKind;
-use syncline_workload::{Image, Replay, ReplayTrace, Replayed, Watch, replay_table, table};
+use syncline_workload::{
+    Image, Replay, ReplayTrace, Replayed, Watch, allocation_table, replay_table, table,
+};
 
-use super::bench::{load, mount_options, print};
+use super::bench::{fills, load, mount_options, print};
 use super::trace::source::Source;
 use crate::args::{Bench, TraceInput};
 use crate::error::{Failure, Result};
@@ -24,7 +26,7 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     let done = replay_all(args, modes, &profile, &image, &mut all);
     if !all.is_empty() {
         let runs: Vec<_> = all.iter().map(|replayed| replayed.run.clone()).collect();
-        let text = table(&runs) + &replay_table(&all);
+        let text = table(&runs) + &replay_table(&all) + &allocation_table(&runs);
         print(args, &text, &|| syncline_workload::Document::new(runs.clone()).to_json())?;
     }
     done
@@ -39,10 +41,13 @@ fn replay_all(
 ) -> Result<()> {
     for trace in traces(args)? {
         for mode in modes {
-            for mount in mount_options(args, &format!("sync={mode}"))? {
+            let mounts = mount_options(args, &format!("sync={mode}"))?;
+            for (fill_percent, mount) in
+                fills(args).into_iter().flat_map(|fill| mounts.iter().map(move |m| (fill, m)))
+            {
                 let gap_max_ns = args.gap_max.saturating_mul(1_000_000);
-                let (mount, seed) = (&mount, args.seed);
-                let replay = Replay { profile, image, mount, gap_max_ns, seed };
+                let seed = args.seed;
+                let replay = Replay { profile, image, mount, gap_max_ns, seed, fill_percent };
                 let mut watch = Shown(progress::bar(&trace.name, trace.records.len() as u64));
                 let replayed = replay.run(&trace, &mut watch);
                 watch.0.finish_and_clear();

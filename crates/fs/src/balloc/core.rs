@@ -23,7 +23,7 @@
 //! Tested in `balloc/tests.rs` against a model.
 
 use super::bitmap::{GroupMap, RunMap};
-use super::goal::{AllocPolicy, Shape};
+use super::goal::{AllocPolicy, Lifetime, Shape};
 use super::reserve::{Reserve, Source};
 use super::window::Windows;
 use crate::error::{FsError, Result};
@@ -56,8 +56,8 @@ pub(crate) struct Request {
     /// Size of the file with these blocks, in blocks; 0 for blocks that need no window
     /// (directories, index blocks).
     pub file_blocks: u64,
-    /// Whether it is for a file that is updated often, or its metadata.
-    pub hot: bool,
+    /// What its blocks are expected to do; metadata of a file goes with its data.
+    pub life: Lifetime,
 }
 
 /// Where a search may look.
@@ -228,7 +228,7 @@ impl Core {
         request: &Request,
         (long, least): (u32, u32),
     ) -> Result<Option<Range>> {
-        let areas: &[Area] = match (self.policy.has_zones(), request.hot) {
+        let areas: &[Area] = match (self.policy.has_zones(), request.life.is_hot()) {
             (false, _) => &[Area::All],
             (true, true) => &[Area::Kept, Area::Others],
             (true, false) => &[Area::Others],
@@ -269,9 +269,9 @@ impl Core {
         group.checked_shr(self.shape.flex_log).unwrap_or(0)
     }
 
-    /// Hot and other small files are not packed together.
-    fn packed_key(&self, request: &Request) -> (u32, bool) {
-        (self.flex_of(request.goal), request.hot)
+    /// Only small files of equal lifetime are packed together.
+    fn packed_key(&self, request: &Request) -> (u32, Lifetime) {
+        (self.flex_of(request.goal), request.life)
     }
 
     fn window_to_keep(&self, request: &Request, granted: u32) -> Keep {

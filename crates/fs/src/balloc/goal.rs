@@ -2,7 +2,8 @@
 //!
 //! A policy only says where to look first, how much to keep together and which blocks are kept for
 //! hot files; whether blocks are free, accounts, windows and locks are the allocator's. Another
-//! policy is another file that implements [`AllocPolicy`], as `balloc/hot.rs` does.
+//! policy is another file that implements [`AllocPolicy`], as `balloc/hot.rs` and
+//! `balloc/lifetime.rs` do.
 //!
 //! Linux: `ext4_ext_find_goal`, `ext4_inode_to_goal_block` (balloc.c), `ext4_mb_normalize_request`,
 //! `ext4_mb_group_or_file` (mballoc.c). Left out: the colouring by process, which only matters
@@ -49,6 +50,24 @@ impl Shape {
     }
 }
 
+/// How long a block is expected to keep what is written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lifetime {
+    /// For long, as far as is known: photos, programs.
+    Long,
+    /// Until it is written again: databases.
+    Updated,
+    /// Until its file is removed or cut, soon: journals of databases, temporary files.
+    Short,
+}
+
+impl Lifetime {
+    /// Whether it is one of the two that a zone is for.
+    pub(crate) fn is_hot(self) -> bool {
+        self != Lifetime::Long
+    }
+}
+
 /// What is known about the file a block is wanted for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
@@ -56,8 +75,8 @@ pub(crate) struct Wish {
     pub inode_group: u32,
     /// Whether it is a regular file (and not a directory or symlink).
     pub regular: bool,
-    /// Whether it is updated often (`crate::hot`).
-    pub hot: bool,
+    /// What its blocks are expected to do (`crate::hot`).
+    pub life: Lifetime,
     /// First logical block wanted.
     pub lblk: u32,
     /// The mapped extent start nearest before (or else after) `lblk`: logical, physical.
@@ -85,6 +104,17 @@ pub(crate) trait AllocPolicy: Send + Sync {
     /// Whether any group has such blocks.
     fn has_zones(&self) -> bool {
         false
+    }
+
+    /// Whether inodes of all files and directories belong together, as those of hot files do,
+    /// instead of being spread over the volume.
+    fn gathers_inodes(&self) -> bool {
+        false
+    }
+
+    /// How many blocks are kept in all.
+    fn kept_blocks(&self) -> u64 {
+        0
     }
 }
 
@@ -145,22 +175,25 @@ impl AllocPolicy for LinuxPolicy {
     }
 }
 
+/// Forty groups of 128 MiB, the last a little short, sixteen in a flex group.
+#[cfg(test)]
+pub(super) const SHAPE: Shape = Shape {
+    first_data_block: 0,
+    blocks_per_group: 32768,
+    blocks_count: 32768 * 40 - 100,
+    groups: 40,
+    flex_log: 4,
+    block_bits: 12,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
-        first_data_block: 0,
-        blocks_per_group: 32768,
-        blocks_count: 32768 * 40 - 100,
-        groups: 40,
-        flex_log: 4,
-        block_bits: 12,
-    };
-
     #[test]
     fn places_are_those_of_ext4() {
-        let mut wish = Wish { inode_group: 19, regular: true, hot: false, lblk: 7, near: None };
+        let life = Lifetime::Long;
+        let mut wish = Wish { inode_group: 19, regular: true, life, lblk: 7, near: None };
         assert_eq!(LinuxPolicy.goal(&SHAPE, &wish), 17 * 32768);
         wish.regular = false;
         assert_eq!(LinuxPolicy.goal(&SHAPE, &wish), 16 * 32768);

@@ -11,6 +11,7 @@
 //! few ranges. A zone is a rule of this allocator alone: the same options give the same zones at
 //! every mount, nothing on disk says so, and whatever other programs put there stays where it is.
 //! All zones together are at most an eighth of the volume; a smaller volume gets smaller zones.
+//! Where the log lies at the front of a flex group the zone is behind it.
 //!
 //! Does not help where the device maps pages of all addresses into one open block: there, what was
 //! written together lies together. Tested here and in `tests/hot_zones.rs`.
@@ -26,34 +27,38 @@ const SHARE: u64 = 8;
 pub(super) struct HotZones {
     /// First block and one past the last, sorted.
     zones: Vec<(u64, u64)>,
+    /// Blocks in them that can be allocated.
+    blocks: u64,
 }
 
 impl HotZones {
-    /// Up to `count` zones of `blocks` blocks, behind the metadata of the first flex groups.
-    pub(super) fn plan(shape: &Shape, metadata: &Zone, count: u32, blocks: u64) -> HotZones {
+    /// Up to `count` zones of `blocks` blocks, behind what is `taken` for good at the front of the
+    /// first flex groups: metadata, and the log where it lies there.
+    pub(super) fn plan(shape: &Shape, taken: &Zone, count: u32, blocks: u64) -> HotZones {
         let flex = 1_u32.checked_shl(shape.flex_log).unwrap_or(1).max(1);
         let count = count.min(shape.groups.div_ceil(flex)).max(1);
         let blocks = blocks.min(shape.blocks_count / SHARE / u64::from(count));
-        let zones = (0..count).map(|index| {
-            let from = metadata.end_at(shape.group_start(index * flex));
+        let mut plan = HotZones { zones: Vec::new(), blocks: 0 };
+        for index in 0..count {
+            let from = taken.end_at(shape.group_start(index * flex));
             let next = shape.group_start(((index + 1) * flex).min(shape.groups));
-            (from, from.saturating_add(blocks).min(next).min(shape.blocks_count))
-        });
-        HotZones { zones: zones.filter(|zone| zone.0 < zone.1).collect() }
+            let (end, found) = taken.skip(from, blocks, next.min(shape.blocks_count));
+            if found > 0 {
+                plan.zones.push((from, end));
+                plan.blocks += found;
+            }
+        }
+        plan
     }
 
-    /// Blocks in all zones.
-    pub(super) fn blocks(&self) -> u64 {
-        self.zones.iter().map(|zone| zone.1 - zone.0).sum()
-    }
-
-    fn covers(&self, block: u64) -> bool {
+    /// Whether a block is in a zone.
+    pub(super) fn covers(&self, block: u64) -> bool {
         let at = self.zones.partition_point(|zone| zone.1 <= block);
         self.zones.get(at).is_some_and(|zone| zone.0 <= block)
     }
 
     /// The zone of the group's flex group, or of the one before that has one.
-    fn zone_for(&self, shape: &Shape, group: u32) -> Option<(u64, u64)> {
+    pub(super) fn zone_for(&self, shape: &Shape, group: u32) -> Option<(u64, u64)> {
         let behind = shape.group_start(group.saturating_add(1));
         let before = self.zones.partition_point(|zone| zone.0 < behind);
         self.zones.get(before.saturating_sub(1)).copied()
@@ -62,7 +67,7 @@ impl HotZones {
 
 impl AllocPolicy for HotZones {
     fn goal(&self, shape: &Shape, wish: &Wish) -> u64 {
-        let zone = if wish.hot { self.zone_for(shape, wish.inode_group) } else { None };
+        let zone = if wish.life.is_hot() { self.zone_for(shape, wish.inode_group) } else { None };
         match zone {
             Some(zone) => {
                 let goal = LinuxPolicy.goal(shape, wish);
@@ -92,20 +97,16 @@ impl AllocPolicy for HotZones {
     fn has_zones(&self) -> bool {
         !self.zones.is_empty()
     }
+
+    fn kept_blocks(&self) -> u64 {
+        self.blocks
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::goal::{Lifetime, SHAPE};
     use super::*;
-
-    const SHAPE: Shape = Shape {
-        first_data_block: 0,
-        blocks_per_group: 32768,
-        blocks_count: 32768 * 40 - 100,
-        groups: 40,
-        flex_log: 4,
-        block_bits: 12,
-    };
 
     #[test]
     fn zones_lie_behind_the_metadata_of_the_first_flex_groups() {
@@ -117,16 +118,21 @@ mod tests {
         assert_eq!(zones.kept_for_hot(&SHAPE, 16), Some((32700, 32768)));
         assert_eq!(zones.kept_for_hot(&SHAPE, 17), Some((0, 16316)));
         assert_eq!(zones.kept_for_hot(&SHAPE, 18), None);
+        let log = metadata.with(&[(8300, 16384), (16 * 32768 + 32700 + 100, 500)]);
+        let behind = HotZones::plan(&SHAPE, &log, 2, 16384);
+        assert_eq!(behind.zones, [(24684, 41068), (16 * 32768 + 32700, 17 * 32768 + 16816)]);
+        assert_eq!(behind.kept_blocks(), 2 * 16384, "the log is not counted");
         let all = HotZones::plan(&SHAPE, &metadata, 9, u64::MAX);
         assert_eq!(all.zones.len(), 3, "one a flex group");
-        assert!(all.blocks() <= SHAPE.blocks_count / 8);
+        assert!(all.kept_blocks() <= SHAPE.blocks_count / 8);
     }
 
     #[test]
     fn hot_files_go_to_the_zone_of_their_flex_group() {
         let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 900)]);
         let zones = HotZones::plan(&SHAPE, &metadata, 2, 16384);
-        let mut wish = Wish { inode_group: 17, regular: true, hot: true, lblk: 3, near: None };
+        let life = Lifetime::Updated;
+        let mut wish = Wish { inode_group: 17, regular: true, life, lblk: 3, near: None };
         assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900);
         wish.near = Some((2, 16 * 32768 + 1000));
         assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 1001);
@@ -134,7 +140,7 @@ mod tests {
         assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900, "it moves in");
         wish = Wish { inode_group: 39, near: None, ..wish };
         assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900, "the zone before");
-        wish.hot = false;
+        wish.life = Lifetime::Long;
         assert_eq!(zones.goal(&SHAPE, &wish), LinuxPolicy.goal(&SHAPE, &wish));
     }
 }

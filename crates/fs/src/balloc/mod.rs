@@ -3,6 +3,7 @@
 //! ```text
 //!   goal.rs     where to look first (policy)        reserve.rs  who may have how many (accounts)
 //!   hot.rs      ... with zones kept for hot files
+//!   lifetime.rs ... by expected lifetime
 //!        \                                          /
 //!         core.rs     runs out of group maps, in memory; window.rs keeps files contiguous
 //!              \
@@ -22,6 +23,7 @@ mod goal;
 mod held;
 mod hot;
 mod install;
+mod lifetime;
 mod reserve;
 #[cfg(test)]
 mod tests;
@@ -29,7 +31,7 @@ mod window;
 mod zone;
 
 pub(crate) use self::core::{Range, Request};
-pub(crate) use self::goal::Wish;
+pub(crate) use self::goal::{Lifetime, Wish};
 pub(crate) use self::reserve::Source;
 pub use self::reserve::SpaceCounts;
 
@@ -37,9 +39,10 @@ use self::core::{Core, GroupSource};
 use self::goal::{AllocPolicy, LinuxPolicy, Shape};
 use self::held::Held;
 use self::hot::HotZones;
+use self::lifetime::ByLifetime;
 pub(crate) use self::zone::Zone;
 use crate::error::Result;
-use crate::options::MountOptions;
+use crate::options::{Alloc, MountOptions};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -58,17 +61,16 @@ pub(crate) struct Balloc {
     zone: OnceLock<Zone>,
     privileged: bool,
     discard: bool,
-    /// Bytes kept for hot files.
-    zone_bytes: u64,
 }
 
 impl Balloc {
     /// An allocator that expects `free` (`bg_free_blocks_count`) blocks in each group. Hot zones,
-    /// where the options ask for them, lie behind the metadata that `zone` knows.
+    /// where the options ask for them, lie behind the metadata that `zone` knows and the `log`
+    /// (start, length).
     pub(crate) fn new(
         geo: &Geometry,
         sb: &Superblock,
-        (free, zone): (&[u32], Option<Zone>),
+        (free, zone, log): (&[u32], Option<Zone>, &[(u64, u64)]),
         options: &MountOptions,
     ) -> Balloc {
         let shape = Shape {
@@ -79,14 +81,17 @@ impl Balloc {
             flex_log: geo.groups_per_flex.max(1).ilog2(),
             block_bits: geo.block_bits,
         };
-        let zones = zone.as_ref().filter(|_| options.hot_zones > 0).map(|zone| {
-            let blocks = options.hot_zone_size_bytes >> geo.block_bits;
-            HotZones::plan(&shape, zone, options.hot_zones, blocks)
-        });
-        let zone_bytes = zones.as_ref().map_or(0, HotZones::blocks) << geo.block_bits;
-        let policy: Box<dyn AllocPolicy> = match zones {
-            Some(zones) => Box::new(zones),
-            None => Box::new(LinuxPolicy),
+        let blocks = options.hot_zone_size_bytes >> geo.block_bits;
+        let taken = zone.as_ref().map(|zone| zone.with(log));
+        let policy: Box<dyn AllocPolicy> = match (&taken, options.alloc) {
+            (Some(taken), Alloc::HotZones) => {
+                Box::new(HotZones::plan(&shape, taken, options.hot_zones, blocks))
+            }
+            (Some(taken), Alloc::Lifetime) => {
+                let blocks = blocks.saturating_mul(options.hot_zones.into());
+                Box::new(ByLifetime::plan(&shape, taken, blocks))
+            }
+            _ => Box::new(LinuxPolicy),
         };
         let known = OnceLock::new();
         if let Some(zone) = zone {
@@ -100,7 +105,6 @@ impl Balloc {
             zone: known,
             privileged: options.privileged,
             discard: options.discard,
-            zone_bytes,
         }
     }
 
@@ -133,9 +137,14 @@ impl Balloc {
     }
 
     /// Takes up to `want` blocks that `ino` freed, on the account of a promise, for data that goes
-    /// to the log in the handle that installs them (`balloc/held.rs`).
-    pub(crate) fn claim(&self, ino: u32, want: u32) -> Option<(Range, Source)> {
+    /// to the log in the handle that installs them (`balloc/held.rs`); none outside of the zones
+    /// for a file that belongs into one.
+    pub(crate) fn claim(&self, ino: u32, life: Lifetime, want: u32) -> Option<(Range, Source)> {
         let (free, range) = self.held.claim(ino, want)?;
+        let outside = life.is_hot() && !self.life_at(range.start).is_hot();
+        if outside && self.core.policy().has_zones() && self.held.cancel(free, range) {
+            return None;
+        }
         self.core.reserve.claim(range.len.into());
         Some((range, Source::Held { free }))
     }
@@ -156,19 +165,21 @@ impl Balloc {
         self.core.policy().goal(&self.core.shape, wish)
     }
 
-    /// Whether a block is one that is kept for hot files.
-    pub(crate) fn is_kept(&self, block: u64) -> bool {
+    /// The lifetime of what lies around a block: a zone is for what is updated.
+    pub(crate) fn life_at(&self, block: u64) -> Lifetime {
         let (core, shape) = (&self.core, &self.core.shape);
-        shape.locate(block).is_some_and(|(group, bit)| {
+        let kept = shape.locate(block).is_some_and(|(group, bit)| {
             let kept = core.policy().kept_for_hot(shape, group);
             kept.is_some_and(|(from, to)| (from..to).contains(&bit))
-        })
+        });
+        if kept { Lifetime::Updated } else { Lifetime::Long }
     }
 
     /// The flex group whose inodes belong to the zone of a hot file with an inode in `group`.
     pub(crate) fn hot_flex_start(&self, group: u32) -> u32 {
         let shape = &self.core.shape;
-        let wish = Wish { inode_group: group, regular: true, hot: true, lblk: 0, near: None };
+        let life = Lifetime::Updated;
+        let wish = Wish { inode_group: group, regular: true, life, lblk: 0, near: None };
         let goal = self.core.policy().goal(shape, &wish);
         let at = shape.locate(goal).map_or(group, |(at, _)| at);
         at >> shape.flex_log << shape.flex_log
@@ -176,7 +187,12 @@ impl Balloc {
 
     /// Bytes kept for hot files.
     pub(crate) fn zone_bytes(&self) -> u64 {
-        self.zone_bytes
+        self.core.policy().kept_blocks() << self.core.shape.block_bits
+    }
+
+    /// Whether inodes of all files belong to the zone's flex group.
+    pub(crate) fn gathers_inodes(&self) -> bool {
+        self.core.policy().gathers_inodes()
     }
 
     /// Gives up the window kept for a file, when it is truncated, closed or evicted.

@@ -2,8 +2,9 @@
 
 use super::bitmap::RunMap;
 use super::core::{Core, GroupSource, RANGE_BLOCKS_MAX, Range, Request};
-use super::goal::{AllocPolicy, LinuxPolicy, Shape};
+use super::goal::{AllocPolicy, Lifetime, LinuxPolicy, Shape};
 use super::hot::HotZones;
+use super::lifetime::ByLifetime;
 use super::reserve::Source;
 use super::zone::Zone;
 use crate::error::{FsError, Result};
@@ -27,7 +28,7 @@ fn volume(groups: u32, per_group: u32, metadata: u32) -> (Disk, Core) {
     volume_with(groups, per_group, metadata, 0)
 }
 
-/// The same with `zones` hot zones of 300 blocks.
+/// The same with `zones` hot zones of 300 blocks; with 3, by lifetime.
 fn volume_with(groups: u32, per_group: u32, metadata: u32, zones: u32) -> (Disk, Core) {
     let shape = Shape {
         first_data_block: 1,
@@ -46,6 +47,7 @@ fn volume_with(groups: u32, per_group: u32, metadata: u32, zones: u32) -> (Disk,
     let runs = (0..groups).map(|g| (shape.group_start(g), metadata.into())).collect();
     let policy: Box<dyn AllocPolicy> = match zones {
         0 => Box::new(LinuxPolicy),
+        3 => Box::new(ByLifetime::plan(&shape, &Zone::new(runs), 300)),
         zones => Box::new(HotZones::plan(&shape, &Zone::new(runs), zones, 300)),
     };
     (Disk { bitmaps, shape }, Core::new(shape, &free, 0, policy))
@@ -53,7 +55,7 @@ fn volume_with(groups: u32, per_group: u32, metadata: u32, zones: u32) -> (Disk,
 
 fn request(owner: u32, goal: u64, want: u32, file_blocks: u64) -> Request {
     let source = Source::Free { privileged: true };
-    Request { owner, goal, want, source, file_blocks, hot: false }
+    Request { owner, goal, want, source, file_blocks, life: Lifetime::Long }
 }
 
 /// Writes `blocks` in steps of `step`, each at the end of the last; returns the merged ranges.
@@ -151,7 +153,8 @@ fn cold_files_borrow_from_a_zone_only_when_nothing_else_is_free() {
     let zone = (0..disk.shape.blocks_count).filter(|b| *b > 0 && kept(*b)).count() as u64;
     assert!(zone > 200, "{zone}");
     let source = Source::Metadata;
-    let hot = Request { source, hot: true, ..request(12, 1, 5, 5) };
+    let life = Lifetime::Updated;
+    let hot = Request { source, life, ..request(12, 1, 5, 5) };
     assert!(kept(core.allocate(&disk, &hot).unwrap().start));
     let (mut taken, mut owner) = (5, 100);
     while taken < total {
@@ -163,6 +166,8 @@ fn cold_files_borrow_from_a_zone_only_when_nothing_else_is_free() {
     }
     assert!(matches!(core.allocate(&disk, &request(99, 1, 1, 0)), Err(FsError::NoSpace)));
 }
+
+const LIVES: [Lifetime; 3] = [Lifetime::Long, Lifetime::Updated, Lifetime::Short];
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -201,7 +206,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// proptest prints the seed and the shrunk steps of a failure.
     #[test]
-    fn every_block_has_one_owner_and_promises_are_kept(steps in steps(), zones in 0_u32..3) {
+    fn every_block_has_one_owner_and_promises_are_kept(steps in steps(), zones in 0_u32..4) {
         let (disk, core) = volume_with(5, 1024, 70, zones);
         let total = core.reserve.counts().free;
         let mut owned = BTreeMap::new();
@@ -221,7 +226,7 @@ proptest! {
                     let file_blocks = if small { 4 } else { 200 };
                     let ask = Request {
                         source: Source::Reserved,
-                        hot: owner % 2 == 0,
+                        life: LIVES[owner as usize % 3],
                         ..request(owner, u64::from(goal), want, file_blocks)
                     };
                     let got = core.allocate(&disk, &ask).expect("it was promised");

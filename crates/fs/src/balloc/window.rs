@@ -5,6 +5,7 @@
 //! before it lets an allocation fail. Tested in `balloc/tests.rs`.
 
 use super::core::Range;
+use super::goal::Lifetime;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
@@ -22,8 +23,8 @@ struct Packed {
 #[derive(Default)]
 pub(super) struct Windows {
     owned: BTreeMap<u32, Range>,
-    /// By flex group, and whether the files in it are hot.
-    packed: BTreeMap<(u32, bool), Packed>,
+    /// By flex group and lifetime.
+    packed: BTreeMap<(u32, Lifetime), Packed>,
 }
 
 fn cut(range: &mut Range, want: u32) -> Range {
@@ -42,7 +43,7 @@ impl Windows {
         owner: u32,
         goal: u64,
         want: u32,
-        flex: Option<(u32, bool)>,
+        flex: Option<(u32, Lifetime)>,
     ) -> Option<Range> {
         if let Some(window) = self.owned.get_mut(&owner)
             && window.start == goal
@@ -101,7 +102,7 @@ impl Windows {
     /// Files the window for small files of a flex group; returns the one it replaces.
     pub(super) fn put_packed(
         &mut self,
-        flex: (u32, bool),
+        flex: (u32, Lifetime),
         owner: u32,
         range: Range,
     ) -> Option<Range> {

@@ -23,6 +23,24 @@ impl Zone {
         Zone(merged)
     }
 
+    /// These runs and more.
+    pub(super) fn with(&self, more: &[(u64, u64)]) -> Zone {
+        let runs = self.0.iter().map(|(start, end)| (*start, end - start));
+        Zone::new(runs.chain(more.iter().copied()).collect())
+    }
+
+    /// Where `blocks` blocks from `start` on end that are none of these, at most at `limit`, and
+    /// how many there are.
+    pub(super) fn skip(&self, start: u64, blocks: u64, limit: u64) -> (u64, u64) {
+        let (mut at, mut left) = (start, blocks);
+        while left > 0 && at < limit {
+            let free = self.first_in(at, left).map_or(left, |run| run - at).min(limit - at);
+            left -= free;
+            at = if left == 0 { at + free } else { self.end_at(at + free) };
+        }
+        (at.min(limit), blocks - left)
+    }
+
     /// The first block at or behind `block` that is not metadata.
     pub(super) fn end_at(&self, block: u64) -> u64 {
         let at = self.0.partition_point(|run| run.1 <= block);
@@ -49,5 +67,12 @@ mod tests {
         assert_eq!(zone.first_in(7, 94), Some(100));
         assert_eq!(zone.first_in(111, 50), Some(111));
         assert_eq!(zone.first_in(112, u64::MAX), None);
+        assert_eq!(zone.skip(7, 50, 1000), (57, 50));
+        assert_eq!(zone.skip(90, 50, 1000), (152, 50), "over a run");
+        assert_eq!(zone.skip(90, 50, 130), (130, 28), "as far as the limit");
+        assert_eq!(zone.skip(90, 50, 105), (105, 10), "which is in a run");
+        assert_eq!(zone.skip(900, 50, 800), (800, 0));
+        let more = zone.with(&[(20, 5), (7, 3)]);
+        assert_eq!(more.0, [(0, 10), (20, 25), (100, 112)]);
     }
 }

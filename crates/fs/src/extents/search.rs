@@ -118,8 +118,8 @@ impl Inner {
         };
         let (inode_group, _) = self.geo.inode_group(inode.ino).unwrap_or((0, 0));
         let regular = st.raw.is_file();
-        let hot = inode.is_hot();
-        Ok(self.balloc.goal(&Wish { inode_group, regular, hot, lblk, near }))
+        let life = inode.life();
+        Ok(self.balloc.goal(&Wish { inode_group, regular, life, lblk, near }))
     }
 }
 

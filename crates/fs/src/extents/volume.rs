@@ -150,8 +150,8 @@ impl Inner {
     /// Takes and installs one block for metadata of a file (index or indirect block).
     pub(crate) fn new_metadata_block(&self, h: &mut Handle, goal: u64) -> Result<u64> {
         let source = Source::Metadata;
-        let hot = self.balloc.is_kept(goal);
-        let request = Request { owner: 0, goal, want: 1, source, file_blocks: 0, hot };
+        let life = self.balloc.life_at(goal);
+        let request = Request { owner: 0, goal, want: 1, source, file_blocks: 0, life };
         let range = self.balloc.allocate(self, &request)?;
         self.install_blocks(h, range)?;
         Ok(range.start)
@@ -328,8 +328,8 @@ impl Inner {
         } else {
             0
         };
-        let hot = inode.is_hot();
-        let request = Request { owner: inode.ino, goal, want, source, file_blocks, hot };
+        let life = inode.life();
+        let request = Request { owner: inode.ino, goal, want, source, file_blocks, life };
         inode.may_have_window.store(true, Ordering::Release);
         self.balloc.allocate(self, &request)
     }

@@ -11,6 +11,7 @@ use syncline_ondisk::inode::{
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, flags,
 };
 
+use crate::balloc::Lifetime;
 use crate::dcache::Known;
 use crate::dir::Probe;
 use crate::dir::store::{self, BlockKind};
@@ -143,8 +144,9 @@ impl Volume {
         if kind == S_IFDIR {
             vol.check_dir_links(dir)?;
         }
-        let hot = kind == S_IFREG && vol.hot.is_hot_name(name);
-        let new = new_inode(&dir.state.read(), (kind, hot), create);
+        let regular = kind == S_IFREG;
+        let life = if regular { vol.hot.life_by_name(name) } else { Lifetime::Long };
+        let new = new_inode(&dir.state.read(), (kind, life), create);
         vol.dcache.forget(dir.ino, name);
         let (inode, done) = {
             let mut h = vol.start(INSERT_CREDITS + NEW_INODE_CREDITS + ORPHAN_CREDITS)?;
@@ -159,13 +161,16 @@ impl Volume {
         // The handle is closed: only now may the failed inode's last reference go.
         done.map(|()| {
             vol.dcache.put(dir.ino, name, Known::Inode(inode.ino));
+            if regular {
+                vol.hot.note_made(name);
+            }
             inode
         })
     }
 }
 
 /// Mode and owner of a new inode in `parent`.
-fn new_inode(parent: &InodeState, (kind, hot): (u16, bool), create: &Create) -> NewInode {
+fn new_inode(parent: &InodeState, (kind, life): (u16, Lifetime), create: &Create) -> NewInode {
     let mut mode = kind | create.mode & !S_IFMT;
     let mut gid = create.gid;
     if parent.raw.i_mode & SET_GID != 0 {
@@ -174,7 +179,7 @@ fn new_inode(parent: &InodeState, (kind, hot): (u16, bool), create: &Create) -> 
             mode |= SET_GID;
         }
     }
-    NewInode { mode, uid: create.uid, gid, hot }
+    NewInode { mode, uid: create.uid, gid, life }
 }
 
 impl Inner {

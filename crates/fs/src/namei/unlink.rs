@@ -39,6 +39,7 @@ impl Volume {
             vol.remove_name(&mut h, dir, &mut dir.state.write(), &found)?;
             vol.drop_link(&mut h, &victim)?;
             vol.dcache.put(dir.ino, name, Known::Absent);
+            vol.hot.note_removed(&victim, name, vol.now().seconds);
             victim
         };
         // Handle and locks are released: this may free the file.

@@ -29,6 +29,7 @@ use syncline_ondisk::xattr::{self as disk, Entries, Place};
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, InodeRef, InodeState};
 use crate::relaxed::check_durability;
+use crate::relocate;
 use crate::volume::{Inner, Volume};
 use acl::Acl;
 use place::Attrs;
@@ -127,7 +128,8 @@ impl Volume {
     /// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
     /// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
     /// append-only files and for `user.` on anything but files and directories,
-    /// [`FsError::Invalid`] for a broken ACL.
+    /// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
+    /// request: errors are those of [`Volume::relocate`].
     pub fn setxattr(
         &self,
         inode: &InodeRef,
@@ -140,6 +142,9 @@ impl Volume {
         }
         let (index, rest) = split(name)?;
         check_durability(name, value)?;
+        if name == relocate::ATTRIBUTE {
+            return self.relocate(inode).map(drop);
+        }
         if !is_acl(index) {
             let done = self.0.change_xattr(inode, (index, rest), Some(value), flags, None);
             self.0.note_attribute(inode, name);

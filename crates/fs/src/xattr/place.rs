@@ -160,11 +160,11 @@ impl Inner {
     /// Takes a block near the inode.
     fn new_xattr_block(&self, h: &mut Handle, inode: &Inode) -> Result<u64> {
         let (inode_group, _) = self.geo.inode_group(inode.ino).ok_or(FsError::Stale)?;
-        let hot = inode.is_hot();
-        let wish = Wish { inode_group, regular: false, hot, lblk: 0, near: None };
+        let life = inode.life();
+        let wish = Wish { inode_group, regular: false, life, lblk: 0, near: None };
         let goal = self.balloc.goal(&wish);
         let source = self.balloc.unreserved();
-        let request = Request { owner: 0, goal, want: 1, source, file_blocks: 0, hot };
+        let request = Request { owner: 0, goal, want: 1, source, file_blocks: 0, life };
         let range = self.balloc.allocate(self, &request)?;
         if let Err(err) = self.install_blocks(h, range) {
             self.balloc.cancel(range, source);

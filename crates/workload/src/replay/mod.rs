@@ -35,8 +35,9 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::latency::Timer;
 use crate::metrics::{Config, Metrics, Run};
-use crate::runner::{Stack, Watch, since};
+use crate::runner::{Stack, Watch, alloc_name, since};
 use crate::target::Target;
+use crate::workloads::Parameters;
 use plan::Plan;
 use play::Player;
 
@@ -63,6 +64,8 @@ pub struct Replay<'a> {
     pub gap_max_ns: u64,
     /// Seed of what is written.
     pub seed: u64,
+    /// How full the volume is made before, as in [`crate::Parameters`].
+    pub fill_percent: Option<u32>,
 }
 
 /// A run, and how much of the trace it is.
@@ -82,6 +85,9 @@ impl Replay<'_> {
     pub fn run(&self, trace: &ReplayTrace, watch: &mut dyn Watch) -> Result<Replayed> {
         let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
         let plan = Plan::of(&trace.records, &trace.names);
+        let Replay { fill_percent, seed, .. } = *self;
+        let parameters = Parameters { fill_percent, seed, ..Parameters::default() };
+        stack.age(self.mount, &parameters)?;
         let target = stack.mount(self.mount, self.seed)?;
         plan.populate(target.fs(), &trace.names)?;
         target.unmount()?;
@@ -119,6 +125,8 @@ impl Replay<'_> {
             journal_mode: None,
             mtime_update_ms: self.mount.mtime_update_ms,
             sqlite_fsync: false,
+            alloc: alloc_name(self.mount),
+            fill_percent: self.fill_percent,
             policy: Some(self.mount.policy.clone()),
             seed: self.seed,
         };

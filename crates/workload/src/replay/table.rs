@@ -34,7 +34,12 @@ pub fn replay_table(all: &[Replayed]) -> String {
     };
     for base in of("ordered") {
         let name = &base.run.workload;
-        let Some(changed) = of("eager").find(|other| other.run.workload == *name) else { continue };
+        let alike = |other: &&Replayed| {
+            let (config, this) = (&other.run.config, &base.run.config);
+            let volume = config.alloc == this.alloc && config.fill_percent == this.fill_percent;
+            other.run.workload == *name && volume
+        };
+        let Some(changed) = of("eager").find(alike) else { continue };
         let (Some(a), Some(b)) = (figures(base), figures(changed)) else { continue };
         let pairs = [0, 1, 2, 3].map(|n| [a[n], b[n]]);
         let short = name.strip_prefix("replay/").unwrap_or(name);

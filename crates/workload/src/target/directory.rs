@@ -64,6 +64,16 @@ impl Target for DirectoryTarget {
         std::fs::create_dir(&path).map_err(|err| WorkloadError::host(path.display(), &err))
     }
 
+    fn remove(&self, path: &str) -> Result<()> {
+        let path = self.path(path);
+        std::fs::remove_file(&path).map_err(|err| WorkloadError::host(path.display(), &err))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.path(from), self.path(to));
+        std::fs::rename(&from, &to).map_err(|err| WorkloadError::host(from.display(), &err))
+    }
+
     fn database(&self, path: &str) -> Result<Connection> {
         Ok(Connection::open(self.path(path))?)
     }

@@ -75,6 +75,18 @@ pub trait Target {
     /// Whatever the file system reports.
     fn mkdir(&self, path: &str) -> Result<()>;
 
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// Whatever the file system reports.
+    fn remove(&self, path: &str) -> Result<()>;
+
+    /// Gives a file another name, in place of what has it.
+    ///
+    /// # Errors
+    /// Whatever the file system reports.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
     /// Opens or creates a SQLite database.
     ///
     /// # Errors

@@ -69,6 +69,14 @@ impl Target for VolumeTarget {
         Ok(self.fs.mkdir(path)?)
     }
 
+    fn remove(&self, path: &str) -> Result<()> {
+        Ok(self.fs.unlink(path)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        Ok(self.fs.rename(from, to)?)
+    }
+
     fn database(&self, path: &str) -> Result<Connection> {
         self.vfs.open(path)
     }

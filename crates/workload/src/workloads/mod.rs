@@ -8,6 +8,7 @@
 //! of the stored kernel figures (`baselines/`), so that both can be compared.
 
 mod create;
+mod day;
 mod fileio;
 mod fjord;
 mod mixed;
@@ -39,6 +40,9 @@ pub struct Parameters {
     pub sqlite_fsync: bool,
     /// Length of the applications of `fjord`, percent of their public sizes.
     pub scale_percent: u64,
+    /// How full the volume is made before, by weeks of use, in per cent ([`crate::Aging`]); `None`:
+    /// it is fresh. Simulated runs only.
+    pub fill_percent: Option<u32>,
 }
 
 impl Default for Parameters {
@@ -50,6 +54,7 @@ impl Default for Parameters {
             synchronous: Synchronous::Full,
             sqlite_fsync: false,
             scale_percent: 100,
+            fill_percent: None,
         }
     }
 }
@@ -172,6 +177,13 @@ pub const WORKLOADS: &[Entry] = &[
         mixed::mixed,
         "a transaction or a 4 KiB overwrite + fsync, beside files nobody syncs",
     ),
+    entry(
+        "android-day",
+        1500,
+        true,
+        day::day,
+        "an event of a phone: a transaction of one of 24 apps, settings, caches, photos, updates",
+    ),
 ];
 
 /// The workloads that `name` means: one, or a whole group (`sqlite`, `fileio`, `create`).
@@ -192,19 +204,19 @@ pub fn find(name: &str) -> Result<Vec<&'static Entry>> {
 }
 
 /// The random numbers of a workload; each gets its own, whatever else the run draws.
-fn random(seed: u64) -> ChaCha8Rng {
+pub(crate) fn random(seed: u64) -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(seed)
 }
 
 /// `len` bytes that do not compress.
-fn noise(rng: &mut ChaCha8Rng, len: usize) -> Vec<u8> {
+pub(crate) fn noise(rng: &mut ChaCha8Rng, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill_bytes(&mut bytes);
     bytes
 }
 
 /// A number below `limit`. The modulo bias is below one in a million for the limits used here.
-fn below(rng: &mut ChaCha8Rng, limit: u64) -> u64 {
+pub(crate) fn below(rng: &mut ChaCha8Rng, limit: u64) -> u64 {
     rng.next_u64() % limit.max(1)
 }
 

@@ -124,7 +124,12 @@ pub(super) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Res
 
 /// Makes the table.
 pub(super) fn make_table(target: &dyn Target, p: &Parameters) -> Result<()> {
-    close(connect(target, p).and_then(|db| {
+    make_table_at(target, PATH, p)
+}
+
+/// As [`make_table`], in the database at `path`.
+pub(super) fn make_table_at(target: &dyn Target, path: &str, p: &Parameters) -> Result<()> {
+    close(connect_to(target, path, p).and_then(|db| {
         db.execute_batch(SCHEMA)?;
         Ok(db)
     })?)
