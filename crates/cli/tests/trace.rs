@@ -111,7 +111,7 @@ fn hot_files_are_shown() {
     let shown = done(&args(&["trace", "hot"], &[&text]));
     let row: Vec<_> = shown.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..4], ["device", "0,", "0", "MiB"], "{shown}");
-    assert_eq!(row[6..], ["2", "0.01", "2", "0", "0.0", "-", "-"], "{shown}");
+    assert_eq!(row[7..], ["2", "0.01", "2", "0", "0.0", "-", "-"], "{shown}");
     assert!(shown.ends_with("1 of 1 files, by their writes\n"), "{shown}");
     let json = done(&args(&["trace", "hot", "--top=0", "--json=-"], &[&text]));
     let value: Value = serde_json::from_str(&json).unwrap();
