@@ -280,7 +280,7 @@ fn a_mount_with_a_log_is_killed_and_recovered() {
     // A plain ext4 again, without the log.
     std::fs::remove_file(&log).unwrap();
     mounted.mount("");
-    assert!(mounted.at("eager-7.cache").exists());
+    assert!(mounted.at("eager-7.db").exists());
     mounted.unmount_clean();
 }
 
