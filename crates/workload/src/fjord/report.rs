@@ -95,7 +95,7 @@ fn row(run: &FjordRun, native: Option<&FjordRun>, stored: &[Published]) -> Vec<S
     let paper = |of: &dyn Fn(&Published) -> &Vec<f64>| {
         let figures = stored.iter().filter(|figure| figure.is_of(run));
         let figures: Vec<String> =
-            figures.flat_map(|p| of(p)).map(|value| format!("{value:+.0}")).collect();
+            figures.flat_map(of).map(|value| format!("{value:+.0}")).collect();
         if figures.is_empty() { "-".to_owned() } else { figures.join("/") }
     };
     let flushes = run.run.metrics.device.as_ref().map_or(0, |device| device.flushes);
