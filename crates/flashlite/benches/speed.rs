@@ -1,7 +1,8 @@
 //! A log against a plain file in one run, real time: appends, random reads, and opening.
 //!
-//! `make flashlite-bench`; `BYTES` sets how much is written (default 1 GiB), `DIR` where. Each
-//! figure is the best of three rounds that take turns, so that both see the same machine.
+//! `make flashlite-bench`; `BYTES` sets how much is written (default 1 GiB), `DIR` where. Log and
+//! file take turns, and which is first changes, so that both see the same machine; each figure is
+//! the median of the ratios of the rounds, with the lowest and the highest.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -12,7 +13,8 @@ use std::time::Instant;
 
 use syncline_flashlite::{FileStorage, Log, Options, Storage};
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 7;
+const READS: u64 = 100_000;
 /// A prime, so that its multiples modulo a smaller power of two come in a scattered order.
 const SCATTER: u64 = 1_000_003;
 const SPARSE_BYTES: u64 = 100 << 30;
@@ -65,47 +67,94 @@ fn log(path: &Path) -> Log {
     Log::create_file(path, Options::default()).expect("DIR is writable")
 }
 
-/// Seconds of both for `bytes` in pieces: a plain file in order, a log in scattered order.
-fn appends(dir: &Path, bytes: u64, piece: u64) -> (f64, f64) {
-    let data = vec![0x5A; piece as usize];
-    let (file, pieces) = (plain(&dir.join("plain")), bytes / piece);
-    let ((), in_order) = timed(|| {
-        for at in 0..pieces {
-            file.write_all_at(&data, at * piece).expect("space in DIR");
-        }
-        file.sync_data().expect("DIR can be synced");
-    });
-    let log = log(&dir.join("log"));
-    let ((), scattered) = timed(|| {
-        for at in 0..pieces {
-            log.write_at(&data, at * SCATTER % pieces * piece).expect("space in DIR");
-        }
-        log.close().expect("DIR can be synced");
-    });
-    (in_order, scattered)
+/// Lowest, median and highest of how many times as long `log` takes as `plain`, in seconds each.
+fn ratios(mut plain: impl FnMut() -> f64, mut log: impl FnMut() -> f64) -> [f64; 3] {
+    let mut ratios: Vec<f64> = (0..ROUNDS)
+        .map(|round| {
+            if round % 2 == 0 {
+                let plain_s = plain();
+                log() / plain_s
+            } else {
+                let log_s = log();
+                log_s / plain()
+            }
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    [ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]]
 }
 
-/// Seconds of both for `count` reads at random pieces of what `appends` has left.
-fn reads(dir: &Path, bytes: u64, piece: u64, len: u64, count: u64) -> (f64, f64) {
+/// `bytes` in pieces: a plain file in order, a log in scattered order.
+fn appends(dir: &Path, bytes: u64, piece: u64) -> [f64; 3] {
+    let data = vec![0x5A; piece as usize];
+    let pieces = bytes / piece;
+    let in_order = || {
+        let file = plain(&dir.join("plain"));
+        let ((), seconds) = timed(|| {
+            for at in 0..pieces {
+                file.write_all_at(&data, at * piece).expect("space in DIR");
+            }
+            file.sync_data().expect("DIR can be synced");
+        });
+        seconds
+    };
+    let scattered = || {
+        let log = log(&dir.join("log"));
+        let ((), seconds) = timed(|| {
+            for at in 0..pieces {
+                log.write_at(&data, at * SCATTER % pieces * piece).expect("space in DIR");
+            }
+            log.close().expect("DIR can be synced");
+        });
+        seconds
+    };
+    ratios(in_order, scattered)
+}
+
+/// Reads of `len` bytes at random pieces of what [`appends`] has left.
+fn reads(dir: &Path, bytes: u64, piece: u64, len: u64) -> [f64; 3] {
     let file = File::open(dir.join("plain")).expect("it was written");
     let log = Log::open_file(&dir.join("log"), Options::default()).expect("it was written");
-    let mut into = vec![0; len as usize];
     let place = |i: u64| i * SCATTER * 7 % (bytes / piece) * piece;
-    let ((), normal) = timed(|| {
-        for i in 0..count {
-            file.read_exact_at(&mut into, place(i)).expect("it is there");
-        }
-    });
-    let ((), logged) = timed(|| {
-        for i in 0..count {
-            log.read_at(&mut into, place(i)).expect("it is there");
-        }
-    });
-    (normal, logged)
+    let all = |read: &dyn Fn(&mut [u8], u64)| {
+        let mut into = vec![0; len as usize];
+        let ((), seconds) = timed(|| (0..READS).for_each(|i| read(&mut into, place(i))));
+        seconds
+    };
+    ratios(
+        || all(&|into, at| file.read_exact_at(into, at).expect("it is there")),
+        || all(&|into, at| assert_eq!(log.read_at(into, at).expect("it is there"), into.len())),
+    )
 }
 
-fn best(mut both: impl FnMut() -> (f64, f64)) -> (f64, f64) {
-    (0..ROUNDS).map(|_| both()).fold((f64::MAX, f64::MAX), |a, b| (a.0.min(b.0), a.1.min(b.1)))
+/// After each piece that is written in scattered order, four reads of `len` bytes of pieces that
+/// are there; only the reads count.
+fn reads_while_written(dir: &Path, bytes: u64, piece: u64, len: u64) -> [f64; 3] {
+    let data = vec![0x5A; piece as usize];
+    let pieces = bytes / piece;
+    let all = |write: &dyn Fn(u64), read: &dyn Fn(&mut [u8], u64)| {
+        let mut into = vec![0; len as usize];
+        let mut seconds = 0.0;
+        for at in 0..pieces {
+            write(at * SCATTER % pieces * piece);
+            let place = |k: u64| (at * (2 * k + 1) * 7919 % (at + 1)) * SCATTER % pieces * piece;
+            seconds += timed(|| (0..4).for_each(|k| read(&mut into, place(k)))).1;
+        }
+        seconds
+    };
+    let in_place = || {
+        let file = plain(&dir.join("plain"));
+        all(&|at| file.write_all_at(&data, at).expect("space in DIR"), &|into, at| {
+            file.read_exact_at(into, at).expect("it is there");
+        })
+    };
+    let logged = || {
+        let log = log(&dir.join("log"));
+        all(&|at| log.write_at(&data, at).expect("space in DIR"), &|into, at| {
+            assert_eq!(log.read_at(into, at).expect("it is there"), into.len());
+        })
+    };
+    ratios(in_place, logged)
 }
 
 fn opening(dir: &Path) {
@@ -132,15 +181,25 @@ fn main() {
     let bytes = std::env::var("BYTES").ok().and_then(|text| text.parse().ok()).unwrap_or(1 << 30);
     let parent = std::env::var_os("DIR").unwrap_or_else(|| ".".into());
     let dir = tempfile::tempdir_in(parent).expect("DIR is writable");
+    let dir = dir.path();
     for piece in [16_u64 << 10, 256 << 10] {
-        let (in_order, scattered) = best(|| appends(dir.path(), bytes, piece));
-        let share = in_order / scattered * 100.0;
-        println!("appends of {} KiB: {share:.0} % of a plain sequential write", piece >> 10);
+        // Throughput is the other way round than time.
+        let [high, median, low] = appends(dir, bytes, piece).map(|times| 100.0 / times);
+        println!(
+            "appends of {} KiB: {median:.0} % of a plain sequential write ({low:.0} to {high:.0})",
+            piece >> 10
+        );
         for len in [4_u64 << 10, 16 << 10] {
-            let (normal, logged) = best(|| reads(dir.path(), bytes, piece, len, 100_000));
-            let times = logged / normal;
-            println!("  random reads of {} KiB: {times:.2} times a normal file", len >> 10);
+            let tell = |what: &str, [low, median, high]: [f64; 3]| {
+                println!(
+                    "  random reads of {} KiB{what}: {median:.2} times a normal file \
+                     ({low:.2} to {high:.2})",
+                    len >> 10
+                );
+            };
+            tell("", reads(dir, bytes, piece, len));
+            tell(" while it is written", reads_while_written(dir, bytes, piece, len));
         }
     }
-    opening(dir.path());
+    opening(dir);
 }

@@ -19,7 +19,8 @@
 //! - No panic on any log, and no more memory than the log has tags.
 //!
 //! Assumes of the storage: [`Storage::sync_data`] is true, and bytes once synced stay as they are
-//! ([`Log::check`] and [`Log::rearrange_to`] notice if not; [`Log::read_at`] does not look).
+//! ([`Log::check`] and [`Log::rearrange_to`] notice if not; [`Log::read_at`] looks only in a log
+//! that was opened as [`Log::verified`]).
 //!
 //! Bad fit: files written in order anyway (nothing to gain), files overwritten again and again (the
 //! log grows with each write until it is rearranged), and disks without room for 1.02 times the

@@ -94,6 +94,38 @@ fn damage_of_synced_bytes_is_an_error_and_no_torn_end() {
 }
 
 #[test]
+fn verified_reads_refuse_damage_and_return_everything_else() {
+    let disk = Disk::default();
+    let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap().verified();
+    // Records of 4 KiB and a half that cuts the second one.
+    for i in 0..4_u64 {
+        log.write_at(&[i as u8 + 1; 4096], i * 4096).unwrap();
+    }
+    log.write_at(&[9; 2048], 4096 + 1024).unwrap();
+    let mut whole = contents(&log);
+    assert_eq!((whole[4096 + 1023], whole[4096 + 1024], whole[2 * 4096 - 1]), (2, 9, 2));
+    log.close().unwrap();
+    let mut bad = disk.now();
+    bad[4096 + 2 * (4096 + 32) + 32 + 7] ^= 1;
+    let log = Log::open(Arc::new(Disk::new(bad)), SMALL).unwrap();
+    let mut byte = [0];
+    // Not the damaged byte but its record.
+    let third = 2 * 4096 + 100;
+    assert!(matches!(log.read_at(&mut byte, third), Ok(1)));
+    let log = log.verified();
+    let at = 4096 + 2 * (4096 + 32);
+    let refused = log.read_at(&mut byte, third).unwrap_err();
+    assert!(matches!(refused, Error::Corrupt { position, .. } if position == at), "{refused}");
+    whole.drain(2 * 4096..3 * 4096);
+    let mut rest = vec![0; 2 * 4096];
+    assert_eq!(log.read_at(&mut rest, 0).unwrap(), 2 * 4096);
+    let mut last = vec![0; 4096];
+    assert_eq!(log.read_at(&mut last, 3 * 4096).unwrap(), 4096);
+    rest.extend(last);
+    assert_eq!(rest, whole);
+}
+
+#[test]
 fn a_torn_end_is_dropped_and_named_exactly() {
     let disk = Disk::default();
     let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
