@@ -16,6 +16,9 @@
 # make posix   (root) the conformance suite on DIR
 # make flashlite-lifetime  erases of a 3.3 GB download, default storage against FlashLite
 # make flashlite-bench  a FlashLite log against a plain file in DIR (default .), real time
+# make swarm   a BitTorrent client on this machine downloads 1 GiB through its own storage and through FlashLite, killed half
+#              way: one table, target/swarm.html with the block traces; SWARM has options, as "--size 64 --seeders"
+# make swarm-test  checks and tests of swarm/, which is a workspace of its own
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
@@ -53,7 +56,7 @@ XTASK := cargo run --quiet -p xtask --
 
 .PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
 .PHONY: mount-long programs oltp posix latency
-.PHONY: flashlite-lifetime flashlite-bench
+.PHONY: flashlite-lifetime flashlite-bench swarm swarm-test
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
@@ -114,6 +117,13 @@ flashlite-lifetime: cargo
 
 flashlite-bench: cargo
 	@DIR=$(abspath $(or $(DIR),.)) cargo bench --quiet -p syncline-flashlite --bench speed
+
+swarm: cargo
+	@mkdir -p target
+	@cd swarm && cargo run --release --quiet -- run --html ../target/swarm.html --json ../target/swarm.json $(SWARM)
+
+swarm-test: cargo
+	cd swarm && cargo fmt --check && cargo clippy --release --all-targets -- -D warnings && cargo test --release
 
 bench: cargo
 	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)

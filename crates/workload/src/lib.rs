@@ -76,7 +76,7 @@ pub use stalls::{
 };
 pub use table::table;
 pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
-pub use trace_report::{Picked, trace_report};
+pub use trace_report::{Picked, SequencePlot, sequence_report, trace_report};
 pub use vfs::{SqliteVfs, seed_sqlite};
 pub use volume_fs::{AppBytes, Background, VolumeFs};
 pub use workloads::{

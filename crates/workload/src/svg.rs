@@ -118,6 +118,24 @@ fn height(bands: &[(u64, u64)], offset: u64, bottom: f64) -> f64 {
 pub(crate) fn scatter(title: &str, events: &[TraceEvent]) -> String {
     let start_ns = events.first().map_or(0, |event| event.time_ns);
     let span_ns = events.last().map_or(1, |event| (event.time_ns - start_ns).max(1));
+    let along = |_, event: &TraceEvent| (event.time_ns - start_ns) as f64 / span_ns as f64;
+    points(title, events, &along, &format!("{} s", figure(span_ns as f64 / 1e9)))
+}
+
+/// Writes as points: their numbers to the right, addresses upwards.
+pub(crate) fn sequence(title: &str, writes: &[TraceEvent]) -> String {
+    let count = writes.len();
+    let along = |n: usize, _: &TraceEvent| n as f64 / count.max(1) as f64;
+    points(title, writes, &along, &format!("{count} writes"))
+}
+
+/// Events as points, each as far to the right, from 0 to 1, as `along` says.
+fn points(
+    title: &str,
+    events: &[TraceEvent],
+    along: &dyn Fn(usize, &TraceEvent) -> f64,
+    end: &str,
+) -> String {
     let (right, bottom) = (WIDTH - 12.0, HEIGHT - 28.0);
     let bands = bands(events);
     let mut paths = [const { String::new() }; CLASSES.len()];
@@ -128,8 +146,7 @@ pub(crate) fn scatter(title: &str, events: &[TraceEvent]) -> String {
         if hash * events.len() as u64 >= (POINTS_MAX as u64) << 32 {
             continue;
         }
-        let along = (event.time_ns - start_ns) as f64 / span_ns as f64;
-        let x = MARGIN + along * (right - MARGIN);
+        let x = MARGIN + along(n, event) * (right - MARGIN);
         let y = height(&bands, event.offset_bytes, bottom);
         let _ = write!(paths[class], "M{x:.1} {y:.1}h0");
     }
@@ -159,9 +176,9 @@ pub(crate) fn scatter(title: &str, events: &[TraceEvent]) -> String {
     let _ = writeln!(
         svg,
         "<text x=\"4\" y=\"10\">MiB</text>\
-         <text x=\"{right}\" y=\"{:.0}\" text-anchor=\"end\">{} s</text>",
+         <text x=\"{right}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>",
         bottom + 18.0,
-        figure(span_ns as f64 / 1e9),
+        escape(end),
     );
     svg + "</svg>\n"
 }
@@ -196,6 +213,18 @@ mod tests {
         assert!(lone.contains("class=\"read\" d=\"M64.0 "), "{lone}");
         let empty = scatter("t", &[event(5, 0, TraceOp::Flush)]);
         assert_eq!(empty.matches("h0").count(), 0);
+    }
+
+    #[test]
+    fn a_sequence_has_equal_steps_whatever_the_time() {
+        let events: Vec<_> =
+            [0, 5, 5_000_000].map(|time_ns| event(time_ns, time_ns, TraceOp::Write)).to_vec();
+        let svg = sequence("t", &events);
+        // A third of 644 each.
+        for x in ["M64.0 ", "M278.7 ", "M493.3 "] {
+            assert!(svg.contains(x), "{x}: {svg}");
+        }
+        assert!(svg.contains(">3 writes<"), "{svg}");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! The page of `trace stat --html`: the figures, and addresses against time.
+//! Pages of block traces: figures, and addresses against time (`trace stat --html`) or against the
+//! number of the write, as the papers print them.
 
 use syncline_device::{Kind, Origin, TraceEvent, TraceOp};
 use syncline_trace::{Op, Record};
 
-use crate::report::STYLE;
-use crate::svg::{escape, scatter};
+use crate::report::{STYLE, page};
+use crate::svg::{escape, scatter, sequence};
 
 /// Accesses that are kept for a plot, at most.
 const PICKED_MAX: usize = 40_000;
@@ -78,9 +79,66 @@ pub fn trace_report(name: &str, text: &str, picked: &Picked) -> String {
     )
 }
 
+/// One plot of [`sequence_report`].
+#[derive(Clone, Copy, Debug)]
+pub struct SequencePlot<'a> {
+    /// What it shows.
+    pub title: &'a str,
+    /// Commands in order; the writes are shown.
+    pub events: &'a [TraceEvent],
+    /// Commands that did not fit, at the end.
+    pub events_lost: u64,
+}
+
+/// One file with the text of the figures and, for each trace that has writes, addresses against the
+/// number of the write (informed-storage paper, Figures 7 and 10).
+pub fn sequence_report(title: &str, text: &str, plots: &[SequencePlot<'_>]) -> String {
+    let mut body = format!("<pre>{}</pre>\n", escape(text));
+    for plot in plots {
+        let writes: Vec<TraceEvent> =
+            plot.events.iter().filter(|event| event.op == TraceOp::Write).copied().collect();
+        if writes.is_empty() {
+            continue;
+        }
+        let lost = match plot.events_lost {
+            0 => String::new(),
+            lost => format!(" (without the last {lost} commands)"),
+        };
+        body += &format!(
+            "<h3>{}{lost} <span class=\"key journal\">journal</span> \
+             <span class=\"key metadata\">metadata</span> \
+             <span class=\"key data\">data</span></h3>\n{}",
+            escape(plot.title),
+            sequence(plot.title, &writes)
+        );
+    }
+    page(&escape(title), &body)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sequence_shows_writes_only() {
+        let event = |op, offset_bytes| TraceEvent {
+            time_ns: 0,
+            op,
+            offset_bytes,
+            len_bytes: 4096,
+            origin: Origin::new(Kind::Data { inode: 12 }, false),
+            fua: false,
+        };
+        let events = [event(TraceOp::Write, 0), event(TraceOp::Read, 8192)];
+        let plot = SequencePlot { title: "a & b", events: &events, events_lost: 2 };
+        let none = SequencePlot { title: "not drawn", events: &events[1..], events_lost: 0 };
+        let html = sequence_report("x", "1 < 2", &[plot, none]);
+        for part in ["a &amp; b", "1 &lt; 2", "last 2 commands", "1 writes", "class=\"data\" d=\"M"]
+        {
+            assert!(html.contains(part), "{part} is missing: {html}");
+        }
+        assert!(!html.contains("not drawn") && !html.contains("class=\"read\" d="), "{html}");
+    }
 
     #[test]
     fn a_page_shows_all_of_a_long_trace() {

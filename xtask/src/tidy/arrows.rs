@@ -10,7 +10,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 24] = [
+const BELOW: [(&str, &[&str]); 25] = [
     ("device", &[]),
     ("ondisk", &[]),
     ("crash", &["device"]),
@@ -88,6 +88,8 @@ const BELOW: [(&str, &[&str]); 24] = [
         ],
     ),
     ("xtask", &[]),
+    // A workspace of its own.
+    ("swarm", &["device", "fs", "nand", "fuse", "flashlite", "workload"]),
 ];
 
 const OURS: &str = "syncline-";

@@ -24,8 +24,9 @@ const UNSAFE_CRATES: [(&str, &str); 7] = [
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
 /// the files that are the one place for it.
-const SYSTEM_USERS: [(&str, &str); 16] = [
+const SYSTEM_USERS: [(&str, &str); 17] = [
     ("xtask/", "a developer's tool"),
+    ("swarm/", "a measurement in real time"),
     ("crates/cli/", "adapter"),
     ("crates/posix/", "a developer's tool"),
     ("crates/fuse/", "adapter"),
