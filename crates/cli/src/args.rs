@@ -313,7 +313,9 @@ pub struct Recover {
 /// hot_zone_size=SIZE, hot=GLOB (file names beside those of databases, repeatable), relaxed=GLOB
 /// (file names whose fsync does nothing, repeatable; a power cut loses up to a minute of them),
 /// dirty_ratio=, dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of
-/// the mount: allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N.
+/// the mount: allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N,
+/// trace=FILE (records calls, pages and block requests as FILE.calls.trace, FILE.pages.trace and
+/// FILE.blocks.trace), trace_reads (with it every read, past the kernel's cache).
 ///
 /// In /etc/fstab: `/path/image /mnt fuse.syncline noatime,nofail 0 0`, with links of this
 /// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline.

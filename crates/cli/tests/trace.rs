@@ -1,9 +1,13 @@
 //! `trace`: through the binary, with files.
 
+#[path = "trace/mount.rs"]
+mod mount;
 mod support;
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::Value;
 use support::{done, file, refused, run, scratch};
@@ -71,6 +75,33 @@ fn what_cannot_be_read_is_said_and_leaves_nothing() {
     let err = refused(3, &args(&["trace", "stat"], &[&out]));
     assert!(err.contains("cut short"), "{err}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 4, "no temporary file is left");
+}
+
+/// The import is under way, since it has read what the pipe does not hold, when Ctrl-C comes.
+#[test]
+fn an_interrupted_import_leaves_nothing() {
+    let dir = scratch();
+    let out = dir.path().join("out.trace");
+    let mut import = support::binary();
+    import.args(args(&["trace", "import", "--format=spc", "-o"], &[&out, Path::new("/dev/stdin")]));
+    import.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut import = import.spawn().unwrap();
+    let mut pipe = import.stdin.take().unwrap();
+    // One more row group than is kept in memory; a pipe holds a hundredth of that.
+    for n in 0..2 * syncline_trace::ROWS_PER_GROUP {
+        writeln!(pipe, "0,{n},4096,W,{}.5", n / 1000).unwrap();
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file");
+    assert!(!out.exists());
+    let pid = rustix::process::Pid::from_child(&import);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // It ends at one of the next records, and with it the pipe.
+    while writeln!(pipe, "0,1,4096,W,300.5").is_ok() {}
+    let output = import.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted; run the command again"), "{said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
 }
 
 #[test]

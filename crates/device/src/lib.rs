@@ -23,8 +23,8 @@
 //!
 //! Which device for what: [`MemoryDevice`] for tests, judges and simulations, [`FileDevice`] for
 //! images and real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and
-//! [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for a partition. They stack;
-//! tests stand beside each.
+//! [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for a partition, [`TapDevice`]
+//! for captures. They stack; tests stand beside each.
 
 #![deny(unsafe_code)]
 
@@ -40,6 +40,7 @@ mod overlay;
 mod plug;
 mod recording;
 mod request;
+mod tap;
 
 pub use clock::{Clock, VirtualClock, WallClock};
 pub use counts::{BURST_SECTORS, Counts, KindCounts};
@@ -53,6 +54,7 @@ pub use overlay::OverlayDevice;
 pub use plug::Plug;
 pub use recording::{RecordingDevice, TraceEvent, TraceOp};
 pub use request::{Durability, Kind, Op, Origin, Request};
+pub use tap::{Observer, TapDevice};
 
 use std::sync::Arc;
 

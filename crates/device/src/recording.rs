@@ -157,7 +157,8 @@ impl<D: BlockDevice> RecordingDevice<D> {
     }
 }
 
-fn event(request: &Request<'_>, time_ns: u64) -> TraceEvent {
+/// The event of a request that is submitted at `time_ns`.
+pub(crate) fn event(request: &Request<'_>, time_ns: u64) -> TraceEvent {
     let (op, fua) = match request.op {
         Op::Read { .. } => (TraceOp::Read, false),
         Op::Write { fua, .. } => (TraceOp::Write, fua),

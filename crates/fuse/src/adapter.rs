@@ -18,9 +18,11 @@ use fuser::{
 use rustix::fs::OFlags;
 use syncline_fs::{Attr, FallocateMode, FsError, SetAttr, XattrFlags};
 
+use crate::capture::serve_for;
 use crate::convert::{self, errno};
-use crate::gate::{Gate, Kind};
+use crate::gate::{Gate, Kind, Turn};
 use crate::ops::{Context, OpenHow, Operations, WriteHow};
+use crate::options::FuseOptions;
 
 /// The only writer of a volume is its mount: what the kernel knows stays true.
 const TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -58,13 +60,30 @@ pub(crate) struct Adapter<T> {
     ops: Arc<T>,
     gate: Arc<Gate>,
     writeback_cache: bool,
+    /// Every read and write of a program comes here, past the kernel's cache.
+    all_reads: bool,
     /// The kernel needs no answer to opendir.
     opens_dirs_itself: bool,
 }
 
 impl<T: Operations> Adapter<T> {
-    pub(crate) fn new(ops: Arc<T>, gate: Arc<Gate>, writeback_cache: bool) -> Adapter<T> {
-        Adapter { ops, gate, writeback_cache, opens_dirs_itself: false }
+    pub(crate) fn new(ops: Arc<T>, gate: Arc<Gate>, options: &FuseOptions) -> Adapter<T> {
+        let (writeback_cache, all_reads) = (options.writeback_cache, options.trace_reads);
+        Adapter { ops, gate, writeback_cache, all_reads, opens_dirs_itself: false }
+    }
+
+    /// A worker begins a request.
+    fn turn(&self, req: &Request, kind: Kind) -> Turn<'_> {
+        serve_for(req.pid());
+        self.gate.begin(kind)
+    }
+
+    /// What the kernel's cache does with an open file.
+    fn opened(&self) -> FopenFlags {
+        if self.all_reads {
+            return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+        }
+        FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
     }
 }
 
@@ -118,6 +137,10 @@ impl<T: Operations> Filesystem for Adapter<T> {
         if self.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
+        if self.all_reads {
+            // Shared mappings go through the kernel's cache all the same (Linux 6.6).
+            wanted |= InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        }
         // What the kernel does not have it does itself, or without.
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -128,8 +151,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.gate.begin(Kind::Names);
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         match self.ops.lookup(dir, name.as_bytes()) {
             Ok(attr) => reply.entry(&TTL, &convert::entry(&attr), generation(&attr)),
@@ -150,8 +173,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
         }
     }
 
-    fn getattr(&self, _req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        let _turn = self.gate.begin(Kind::Attributes);
+    fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.getattr(ino), |attr| reply.attr(&TTL, &convert::attr(&attr)));
     }
@@ -175,7 +198,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         reply: ReplyAttr,
     ) {
         let kind = if size.is_some() { Kind::Write } else { Kind::Attributes };
-        let _turn = self.gate.begin(kind);
+        let _turn = self.turn(req, kind);
         let ino = ino!(reply, node);
         let set = SetAttr {
             mode: mode.map(|mode| (mode & 0o7777) as u16),
@@ -192,8 +215,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
         });
     }
 
-    fn readlink(&self, _req: &Request, node: INodeNo, reply: ReplyData) {
-        let _turn = self.gate.begin(Kind::Attributes);
+    fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.readlink(ino), |target| reply.data(&target));
     }
@@ -208,7 +231,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         let made = self.ops.mknod(context(req), dir, name.as_bytes(), mode, umask, device(rdev));
         answer!(reply, made, |attr| {
@@ -225,7 +248,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         let made = self.ops.mkdir(context(req), dir, name.as_bytes(), mode, umask);
         answer!(reply, made, |attr| {
@@ -233,14 +256,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
         });
     }
 
-    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.gate.begin(Kind::Names);
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         answer!(reply, self.ops.unlink(dir, name.as_bytes()), |()| reply.ok());
     }
 
-    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.gate.begin(Kind::Names);
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         answer!(reply, self.ops.rmdir(dir, name.as_bytes()), |()| reply.ok());
     }
@@ -253,7 +276,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         let target = target.as_os_str().as_bytes();
         let made = self.ops.symlink(context(req), dir, name.as_bytes(), target);
@@ -264,7 +287,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn rename(
         &self,
-        _req: &Request,
+        req: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -272,7 +295,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let from = (ino!(reply, parent), name.as_bytes());
         let to = (ino!(reply, newparent), newname.as_bytes());
         answer!(reply, self.ops.rename(from, to, flags.bits()), |()| reply.ok());
@@ -280,21 +303,21 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn link(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         newparent: INodeNo,
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let (ino, dir) = (ino!(reply, node), ino!(reply, newparent));
         answer!(reply, self.ops.link(ino, dir, newname.as_bytes()), |attr| {
             reply.entry(&TTL, &convert::entry(&attr), generation(&attr))
         });
     }
 
-    fn open(&self, _req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.gate.begin(Kind::Attributes);
+    fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         let flags = oflags(flags.0);
         let how = OpenHow {
@@ -302,13 +325,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
             append: flags.contains(OFlags::APPEND),
         };
         answer!(reply, self.ops.open(ino, how), |()| {
-            reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH)
+            reply.opened(FileHandle(0), self.opened())
         });
     }
 
     fn read(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -317,7 +340,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.gate.begin(Kind::Read);
+        let _turn = self.turn(req, Kind::Read);
         let ino = ino!(reply, node);
         READ_BUFFER.with_borrow_mut(|buffer| {
             let len = size.min(REQUEST_BYTES_MAX) as usize;
@@ -332,7 +355,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn write(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -343,14 +366,17 @@ impl<T: Operations> Filesystem for Adapter<T> {
         reply: ReplyWrite,
     ) {
         let direct = oflags(flags.0).contains(OFlags::DIRECT);
-        let _turn = self.gate.begin(if direct { Kind::Sync } else { Kind::Write });
+        let _turn = self.turn(req, if direct { Kind::Sync } else { Kind::Write });
         let ino = ino!(reply, node);
         // After a synchronous write through its cache the kernel sends an fsync by itself; after a
         // direct one it may not, if nobody waits for the write (io_uring).
+        let uncached = direct || self.all_reads;
         let how = WriteHow {
-            dsync: direct && flags.0 & O_DSYNC == O_DSYNC,
-            sync: direct && flags.0 & O_SYNC == O_SYNC,
+            dsync: uncached && flags.0 & O_DSYNC == O_DSYNC,
+            sync: uncached && flags.0 & O_SYNC == O_SYNC,
             direct,
+            uncached,
+            append: oflags(flags.0).contains(OFlags::APPEND),
             drop_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
         };
         answer!(reply, self.ops.write(ino, offset, data, how), |n| reply.written(n as u32));
@@ -370,7 +396,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn release(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         _flags: OpenFlags,
@@ -378,7 +404,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.gate.begin(Kind::Write);
+        let _turn = self.turn(req, Kind::Write);
         let ino = ino!(reply, node);
         self.ops.release(ino);
         reply.ok();
@@ -386,13 +412,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn fsync(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.gate.begin(Kind::Sync);
+        let _turn = self.turn(req, Kind::Sync);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
     }
@@ -409,13 +435,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn readdir(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let ino = ino!(reply, node);
         let done = self.ops.readdir(ino, offset, false, &mut |entry| {
             let (ino, kind) = (INodeNo(u64::from(entry.ino)), convert::file_type(entry.kind));
@@ -426,13 +452,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn readdirplus(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let ino = ino!(reply, node);
         let done = self.ops.readdir(ino, offset, true, &mut |entry| {
             // `.` and `..` only need a number and a type: the kernel links neither.
@@ -453,19 +479,19 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn fsyncdir(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         datasync: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.gate.begin(Kind::Sync);
+        let _turn = self.turn(req, Kind::Sync);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.fsync(ino, datasync), |()| reply.ok());
     }
 
-    fn statfs(&self, _req: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.gate.begin(Kind::Attributes);
+    fn statfs(&self, req: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turn(req, Kind::Attributes);
         let s = self.ops.statfs();
         let size = s.block_size;
         reply.statfs(
@@ -482,7 +508,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn setxattr(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         name: &OsStr,
         value: &[u8],
@@ -490,7 +516,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.gate.begin(Kind::Attributes);
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         let flags = match flags {
             0 => XattrFlags::Any,
@@ -501,8 +527,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
         answer!(reply, self.ops.setxattr(ino, name.as_bytes(), value, flags), |()| reply.ok());
     }
 
-    fn getxattr(&self, _req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _turn = self.gate.begin(Kind::Attributes);
+    fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         let changes = name.as_bytes() == crate::STATUS_XATTR.as_bytes();
         let slack = if changes { XATTR_SLACK_BYTES } else { 0 };
@@ -512,14 +538,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
     }
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.gate.begin(Kind::Attributes);
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         let names = self.ops.listxattr(context(req), ino);
         answer!(reply, names, |names| send_sized(reply, size, &names, 0));
     }
 
-    fn removexattr(&self, _req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.gate.begin(Kind::Attributes);
+    fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         answer!(reply, self.ops.removexattr(ino, name.as_bytes()), |()| reply.ok());
     }
@@ -534,19 +560,18 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.gate.begin(Kind::Names);
+        let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
         let made = self.ops.create(context(req), dir, name.as_bytes(), mode, umask);
         answer!(reply, made, |attr| {
-            let flags = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH;
             let entry = convert::entry(&attr);
-            reply.created(&TTL, &entry, generation(&attr), FileHandle(0), flags)
+            reply.created(&TTL, &entry, generation(&attr), FileHandle(0), self.opened())
         });
     }
 
     fn ioctl(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         _flags: IoctlFlags,
@@ -555,7 +580,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.gate.begin(Kind::Attributes);
+        let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
         match cmd {
             FS_IOC_GETFLAGS => answer!(reply, self.ops.getattr(ino), |attr| {
@@ -581,7 +606,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn fallocate(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: u64,
@@ -589,7 +614,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.gate.begin(Kind::Write);
+        let _turn = self.turn(req, Kind::Write);
         let ino = ino!(reply, node);
         let mode = match mode {
             0x00 => FallocateMode::Allocate,
@@ -604,14 +629,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn lseek(
         &self,
-        _req: &Request,
+        req: &Request,
         node: INodeNo,
         _fh: FileHandle,
         offset: i64,
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.gate.begin(Kind::Attributes);
+        let _turn = self.turn(req, Kind::Attributes);
         if self.writeback_cache {
             // What the kernel has not sent yet lies in holes as far as we know. It asks no more,
             // and calls everything data.
@@ -629,7 +654,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
 
     fn copy_file_range(
         &self,
-        _req: &Request,
+        req: &Request,
         node_in: INodeNo,
         _fh_in: FileHandle,
         offset_in: u64,
@@ -640,7 +665,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _turn = self.gate.begin(Kind::Write);
+        let _turn = self.turn(req, Kind::Write);
         let from = (ino!(reply, node_in), offset_in);
         let to = (ino!(reply, node_out), offset_out);
         answer!(reply, self.ops.copy(from, to, len), |n| reply.written(n as u32));

@@ -1,6 +1,9 @@
 //! Why a mount did not come about, or did not end well.
 
+use std::path::PathBuf;
+
 use syncline_fs::FsError;
+use syncline_trace::TraceError;
 
 /// Result of mounting.
 pub type Result<T> = std::result::Result<T, FuseError>;
@@ -17,4 +20,12 @@ pub enum FuseError {
     /// The kernel or fusermount3 refused; the text ends with the next step.
     #[error("{0}")]
     Mount(String),
+    /// A trace of the mount could not be written; the mount is not affected.
+    #[error("{}: {source}", path.display())]
+    Trace {
+        /// The first of its files.
+        path: PathBuf,
+        /// Why.
+        source: TraceError,
+    },
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   programs -> VFS, page cache -> /dev/fuse -> worker threads        fuser, `adapter.rs`
 //!                                                   | Operations      `ops.rs`, our own seam
+//!                                              [Captured]             `capture/`, for `trace=`
 //!                                               Serve                 `serve.rs`
 //!                                                   | Volume          crate fs
 //!   maintenance thread: Volume::tick  ---------------
@@ -26,6 +27,7 @@
 mod acl;
 mod adapter;
 mod bell;
+mod capture;
 mod convert;
 mod error;
 mod gate;
@@ -38,6 +40,7 @@ mod session;
 mod status;
 mod traffic;
 
+pub use capture::{Capture, CaptureCounts};
 pub use error::{FuseError, Result};
 pub use mounts::{MountEntry, mount_of, mounted_image};
 pub use options::FuseOptions;

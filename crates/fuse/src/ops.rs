@@ -23,6 +23,10 @@ pub(crate) struct WriteHow {
     pub sync: bool,
     /// On the device before it returns, durable or not: O_DIRECT.
     pub direct: bool,
+    /// Not through the kernel's cache, which takes capabilities away itself.
+    pub uncached: bool,
+    /// O_APPEND.
+    pub append: bool,
     /// Set-id bits go, because somebody without privileges writes.
     pub drop_set_id: bool,
 }

@@ -27,6 +27,12 @@ pub struct FuseOptions {
     pub noexec: bool,
     /// The kernel keeps written data until it likes or fsync comes (`writeback_cache`).
     pub writeback_cache: bool,
+    /// What programs do and what the device is told is recorded in files with names that begin so
+    /// (`trace=`).
+    pub trace: Option<PathBuf>,
+    /// Every read of a program is in the trace, not only those that the kernel's cache has not
+    /// (`trace_reads`).
+    pub trace_reads: bool,
     /// Worker threads (`threads=`); 0: chosen by the number of processors.
     pub threads: usize,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
@@ -54,6 +60,8 @@ const OWN: &[&str] = &[
     "buffer_log",
     "buffer_log_size",
     "buffer_ram",
+    "trace",
+    "trace_reads",
     "defaults",
 ];
 
@@ -78,6 +86,10 @@ impl FuseOptions {
             options.apply(item)?;
         }
         options.check_buffer()?;
+        if options.trace_reads && options.trace.is_none() {
+            let text = "mount option `trace_reads` is for `trace=FILE`; give that, too";
+            return Err(FuseError::Usage(text.to_owned()));
+        }
         Ok(options)
     }
 
@@ -106,6 +118,8 @@ impl FuseOptions {
             ("exec", None) => self.noexec = false,
             ("noexec", None) => self.noexec = true,
             ("writeback_cache", None) => self.writeback_cache = true,
+            ("trace", Some(value)) if !value.is_empty() => self.trace = Some(value.into()),
+            ("trace_reads", None) => self.trace_reads = true,
             ("uid", Some(value)) => self.uid = Some(number(item, value, 0, u32::MAX - 1)?),
             ("gid", Some(value)) => self.gid = Some(number(item, value, 0, u32::MAX - 1)?),
             ("threads", Some(value)) => {
@@ -170,6 +184,8 @@ mod tests {
         let options = FuseOptions::parse(&lists).unwrap();
         assert!(options.allow_other && !options.suid && !options.dev);
         assert_eq!((options.uid, options.gid), (Some(1000), None));
+        let traced = FuseOptions::parse(&["trace_reads,trace=/t/run"]).unwrap();
+        assert_eq!(traced.trace.as_deref(), Some(std::path::Path::new("/t/run")));
         assert_eq!((options.volume.atime, options.volume.commit_s), (Atime::Noatime, 30));
     }
 
@@ -195,6 +211,8 @@ mod tests {
             ("buffer_log=a,ro", "without `ro`"),
             ("buffer_log=a,buffer_ram=x", "K, M or G"),
             ("buffer_log=", "bad or missing value"),
+            ("trace=", "bad or missing value"),
+            ("trace_reads", "give that, too"),
         ] {
             let err = FuseOptions::parse(&[bad]).unwrap_err();
             assert!(matches!(&err, FuseError::Usage(_)), "{bad}");

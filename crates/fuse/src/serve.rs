@@ -350,8 +350,7 @@ impl Operations for Serve {
         if how.drop_set_id {
             self.drop_privileges(&inode)?;
         }
-        if how.direct {
-            // Of a write through its cache the kernel takes them away itself.
+        if how.uncached {
             self.drop_capabilities(&inode)?;
         }
         if how.sync || how.dsync {

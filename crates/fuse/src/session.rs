@@ -27,12 +27,14 @@ use thread_priority::{
 };
 
 use crate::adapter::Adapter;
+use crate::capture::{Capture, Captured};
 use crate::error::{FuseError, Result};
 use crate::gate::Gate;
 use crate::mounts::mount_of;
+use crate::ops::Operations;
 use crate::options::FuseOptions;
 use crate::serve::Serve;
-use crate::status::{BufferOf, CountsOf, Status};
+use crate::status::{BufferOf, CountsOf, Sources, Status};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
@@ -47,7 +49,7 @@ const READAHEAD_KIB: &str = "1024";
 const THREADS_MIN: usize = 8;
 
 /// What a mount is made of.
-pub struct Setup {
+pub struct Setup<'c> {
     /// The volume, mounted with `options.volume`.
     pub volume: Volume,
     /// The clock of the volume.
@@ -60,6 +62,8 @@ pub struct Setup {
     pub counts: CountsOf,
     /// What the write buffer under the volume says, where there is one.
     pub buffer: Option<BufferOf>,
+    /// Records what is done; its device is the volume's, see [`Capture::device`].
+    pub capture: Option<&'c Capture>,
     /// Takes one line about something that went wrong.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
 }
@@ -92,19 +96,26 @@ impl Mount {
     /// # Errors
     /// [`FuseError::Mount`] if the kernel or fusermount3 refuses. The volume was not unmounted
     /// then: a clone of it can be.
-    pub fn start(setup: Setup, dir: &Path) -> Result<Mount> {
-        let Setup { volume, clock, options, image, counts, buffer, log } = setup;
+    pub fn start(setup: Setup<'_>, dir: &Path) -> Result<Mount> {
+        let Setup { volume, clock, options, image, counts, buffer, capture, log } = setup;
         let image = image.to_string_lossy().into_owned();
-        let status = Status::new(image.clone(), &options, Arc::clone(&clock), counts, buffer);
+        let tap = capture.map(Capture::tap);
+        let sources = Sources { counts, buffer, capture: tap.clone() };
+        let status = Status::new(image.clone(), &options, Arc::clone(&clock), sources);
         let status = Arc::new(status);
         let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
         let workers = workers(&options);
         let gate = Gate::new(workers);
-        let adapter = Adapter::new(Arc::clone(&serve), Arc::clone(&gate), options.writeback_cache);
         let mut config = config(&options, image, volume.is_read_only());
         config.n_threads = Some(workers);
-        let session = Session::new(adapter, dir, &config).map_err(|err| refused(dir, &err))?;
-        let session = session.spawn().map_err(|err| refused(dir, &err))?;
+        let (ops, gated) = (Arc::clone(&serve), Arc::clone(&gate));
+        let session = match tap {
+            None => spawn(Adapter::new(ops, gated, &options), dir, &config)?,
+            Some(tap) => {
+                let ops = Arc::new(Captured::new(ops, tap));
+                spawn(Adapter::new(ops, gated, &options), dir, &config)?
+            }
+        };
         let stop = Arc::new(AtomicBool::new(false));
         let keeper = Keeper { volume: volume.clone(), clock, log, stop: Arc::clone(&stop) };
         let maintenance = thread::Builder::new()
@@ -153,6 +164,15 @@ impl Mount {
         }
         Ended { volume, was_busy }
     }
+}
+
+fn spawn<T: Operations>(
+    adapter: Adapter<T>,
+    dir: &Path,
+    config: &Config,
+) -> Result<BackgroundSession> {
+    let session = Session::new(adapter, dir, config).map_err(|err| refused(dir, &err))?;
+    session.spawn().map_err(|err| refused(dir, &err))
 }
 
 fn config(options: &FuseOptions, image: String, read_only: bool) -> Config {

@@ -13,6 +13,7 @@ use serde_json::json;
 use syncline_device::{Clock, Counts};
 use syncline_fs::{SyncMode, Volume};
 
+use crate::capture::Tap;
 use crate::options::FuseOptions;
 use crate::traffic::Traffic;
 
@@ -42,6 +43,13 @@ pub(crate) type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
 /// Where the figures of a write buffer come from.
 pub(crate) type BufferOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
+/// Where a status gets what others know.
+pub(crate) struct Sources {
+    pub(crate) counts: CountsOf,
+    pub(crate) buffer: Option<BufferOf>,
+    pub(crate) capture: Option<Arc<Tap>>,
+}
+
 /// Counters of one mount.
 pub(crate) struct Status {
     image: String,
@@ -50,6 +58,7 @@ pub(crate) struct Status {
     began_ns: u64,
     counts: CountsOf,
     buffer: Option<BufferOf>,
+    capture: Option<Arc<Tap>>,
     sync_us: Mutex<Histogram<u64>>,
     /// Reads and writes that the kernel sent.
     pub(crate) reads: Tally,
@@ -63,8 +72,7 @@ impl Status {
         image: String,
         options: &FuseOptions,
         clock: Arc<dyn Clock>,
-        counts: CountsOf,
-        buffer: Option<BufferOf>,
+        sources: Sources,
     ) -> Status {
         let sync = match options.volume.sync {
             SyncMode::Ordered => "ordered",
@@ -75,6 +83,7 @@ impl Status {
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(histogram);
+        let Sources { counts, buffer, capture } = sources;
         Status {
             image,
             sync,
@@ -82,6 +91,7 @@ impl Status {
             began_ns,
             counts,
             buffer,
+            capture,
             sync_us,
             reads,
             writes,
@@ -111,6 +121,10 @@ impl Status {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let asked_pages = load(&self.reads.bytes).div_ceil(block_size.max(1));
         let hits = asked_pages.saturating_sub(cache.pages_read);
+        let capture = self.capture.as_ref().map(|tap| {
+            let (events, lost) = tap.counts();
+            json!({ "events": events, "lost": lost })
+        });
         let sync = self.sync_us.lock();
         let counts = (self.counts)();
         json!({
@@ -138,6 +152,7 @@ impl Status {
                 "latency_us_max": sync.max(),
             },
             "files": self.traffic.document(),
+            "trace": capture,
             "requests": {
                 "reads": load(&self.reads.requests),
                 "read_bytes": load(&self.reads.bytes),

@@ -43,7 +43,7 @@ const BELOW: [(&str, &[&str]); 25] = [
             "recorder",
         ],
     ),
-    ("fuse", &["device", "fs"]),
+    ("fuse", &["device", "fs", "trace"]),
     ("export", &["device"]),
     (
         "cli",

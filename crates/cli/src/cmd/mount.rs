@@ -21,7 +21,7 @@ use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock,
 };
 use syncline_fs::{Buffered, FsError, MountOptions, MountReport, Volume};
-use syncline_fuse::{FuseOptions, Mount, Setup, mounted_image};
+use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image};
 
 use crate::args;
 use crate::error::{Failure, Result};
@@ -121,8 +121,9 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     let at = |failure: Failure| failure.at(image.display());
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let counted = Arc::clone(&device);
+    let traced = start_capture(&options, &clock, &device)?;
     let buffered = buffered(&options, &device)?;
-    let top = top(buffered.as_ref(), device);
+    let top = tapped(traced.as_ref(), top(buffered.as_ref(), device));
     let mounted = Volume::mount_report(top, Arc::clone(&clock), options.volume.clone());
     let (volume, report) = match mounted {
         Ok(mounted) => mounted,
@@ -144,6 +145,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         image: image.to_owned(),
         counts: Arc::new(move || counted.counts()),
         buffer: buffered.as_ref().map(|buffered| shown(buffered, image, &log_of_buffer)),
+        capture: traced.as_ref().map(|traced| &traced.capture),
         log: Arc::clone(&log),
     };
     let mount = match Mount::start(setup, dir) {
@@ -167,12 +169,12 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     }
     let unmounted = ended.volume.map_err(Failure::from);
     // Without a clean unmount the image stays with its log, as after a crash.
-    unmounted.and_then(|()| detach(buffered)).map_err(|err| {
-        let failure = at(err);
+    let unmounted = unmounted.and_then(|()| detach(buffered)).map_err(at);
+    let written = traced.map_or(Ok(()), |traced| end_capture(traced, &log));
+    unmounted.and(written).inspect_err(|failure| {
         if args.served {
             log(failure.message().unwrap_or_default());
         }
-        failure
     })
 }
 
@@ -186,6 +188,46 @@ fn stay(mount: &Mount, buffered: Option<&Buffered>, log: &Log) {
         }
         std::thread::park_timeout(LOOK);
     }
+}
+
+/// A capture, which holds the image: an unmount waits until its lock goes, and then has the traces.
+struct Traced {
+    capture: Capture,
+    _image: Arc<Device>,
+}
+
+/// The capture that `trace` asks for, in files with a path that holds in any working directory.
+fn start_capture(
+    options: &FuseOptions,
+    clock: &Arc<dyn Clock>,
+    image: &Arc<Device>,
+) -> Result<Option<Traced>> {
+    let Some(file) = &options.trace else { return Ok(None) };
+    let path = std::path::absolute(file).map_err(|err| Failure::host(file, &err))?;
+    let capture = Capture::start(&path, Arc::clone(clock))?;
+    Ok(Some(Traced { capture, _image: Arc::clone(image) }))
+}
+
+/// What the volume sees as its device.
+fn tapped(traced: Option<&Traced>, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    match traced {
+        Some(traced) => Arc::new(traced.capture.device(device)),
+        None => device,
+    }
+}
+
+/// Gives the traces their names, and says what is missing in them.
+fn end_capture(traced: Traced, log: &Log) -> Result<()> {
+    let counts = traced.capture.finish()?;
+    if counts.lost > 0 {
+        log(&format!(
+            "the trace misses {} of {} records, which came faster than they were written; put it \
+             on a faster place, or record less at once",
+            counts.lost,
+            counts.lost + counts.calls + counts.blocks
+        ));
+    }
+    Ok(())
 }
 
 type Device = RecordingDevice<FileDevice>;

@@ -36,6 +36,8 @@ const VERSION: &str = "1";
 const KEY_VERSION: &str = "syncline.trace.version";
 const KEY_KIND: &str = "syncline.trace.kind";
 const KEY_SOURCE: &str = "syncline.trace.source";
+/// Records that were lost while the trace was recorded; absent: none.
+const KEY_LOST: &str = "syncline.trace.lost";
 
 /// How a column is stored and reached.
 enum Field {

@@ -13,7 +13,7 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 
-use super::{COLUMNS, Field, KEY_KIND, KEY_SOURCE, KEY_VERSION, VERSION, failed};
+use super::{COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, VERSION, failed};
 use crate::error::{Result, TraceError};
 use crate::model::{Flags, Header, NameId, Names, Op, Record, Sink, TraceKind};
 
@@ -63,6 +63,11 @@ impl<R: ChunkReader + 'static> TraceReader<R> {
     /// Records of the file, as its footer says.
     pub fn records(&self) -> u64 {
         u64::try_from(self.file.metadata().file_metadata().num_rows()).unwrap_or(0)
+    }
+
+    /// Records that were lost while the trace was recorded.
+    pub fn lost(&self) -> u64 {
+        value(self.file.metadata(), KEY_LOST).and_then(|lost| lost.parse().ok()).unwrap_or(0)
     }
 
     /// The names of the records read so far.
@@ -138,12 +143,14 @@ fn guard<T>(call: impl FnOnce() -> parquet::errors::Result<T>) -> Result<T> {
     }
 }
 
+/// One of the file's own keys.
+fn value<'m>(metadata: &'m ParquetMetaData, key: &str) -> Option<&'m str> {
+    let keys = metadata.file_metadata().key_value_metadata()?;
+    keys.iter().find(|entry| entry.key == key)?.value.as_deref()
+}
+
 fn header(metadata: &ParquetMetaData) -> Result<Header> {
-    let keys = metadata.file_metadata().key_value_metadata();
-    let value = |key: &str| {
-        let entry = keys?.iter().find(|entry| entry.key == key)?;
-        entry.value.as_deref()
-    };
+    let value = |key: &str| value(metadata, key);
     let foreign = || {
         TraceError::Unsupported(
             "this Parquet file is not a trace of ours; export it as CSV and import that with \

@@ -1,28 +1,43 @@
 //! Writes a trace file, a row group at a time.
+//!
+//! ```text
+//!   group 0 | group 1 | group 2 | footer          TraceWriter::footer_so_far
+//!                               | group 3 ...     the next group goes over it
+//! ```
+//!
+//! A recorder may be killed at any time. With a footer behind what is written so far its file is
+//! whole, but for the moment in which the next group is on its way.
 
 use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
-use parquet::file::metadata::KeyValue;
+use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::schema::types::SchemaDescriptor;
 use rustc_hash::FxHashMap;
 
 use super::{
-    COLUMNS, Field, KEY_KIND, KEY_SOURCE, KEY_VERSION, ROWS_PER_GROUP, VERSION, failed, schema,
+    COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, ROWS_PER_GROUP, VERSION, failed,
+    schema,
 };
-use crate::error::Result;
+use crate::error::{Result, TraceError};
 use crate::model::{Header, NameId, Names, Record, Sink};
+
+const CREATED_BY: &str = concat!("syncline ", env!("CARGO_PKG_VERSION"));
 
 /// Writes records to a trace file. Without [`TraceWriter::finish`] the file has no footer and no
 /// reader takes it: write under another name and rename.
 pub struct TraceWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
+    keys: Vec<KeyValue>,
     pending: Vec<Record>,
     columns: Buffers,
     records: u64,
+    /// Records of whole row groups.
+    written: u64,
 }
 
 /// Values of one column on their way, kept to be used again.
@@ -49,25 +64,64 @@ impl<W: Write + Send> TraceWriter<W> {
             (KEY_SOURCE, header.source.as_str()),
         ];
         let keys = keys.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned()));
+        let keys = keys.to_vec();
         let properties = WriterProperties::builder()
-            .set_created_by(concat!("syncline ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_created_by(CREATED_BY.to_owned())
             .set_compression(Compression::ZSTD(level))
             .set_statistics_enabled(EnabledStatistics::None)
             .set_offset_index_disabled(true)
-            .set_key_value_metadata(Some(keys.to_vec()))
+            .set_key_value_metadata(Some(keys.clone()))
             .build();
         let file = SerializedFileWriter::new(out, schema()?, Arc::new(properties));
         Ok(TraceWriter {
             file: file.map_err(failed)?,
+            keys,
             pending: Vec::new(),
             columns: Buffers::default(),
             records: 0,
+            written: 0,
         })
     }
 
     /// Records taken so far.
     pub fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Whether no record waits for its row group: the names so far are not needed any more.
+    pub fn is_between_groups(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// Says in the file how many records were lost while it was recorded.
+    pub fn lost(&mut self, records: u64) {
+        self.file
+            .append_key_value_metadata(KeyValue::new(KEY_LOST.to_owned(), records.to_string()));
+    }
+
+    /// Ends the row group, however short it is, and passes all groups on to what is written to.
+    /// Gives the place behind them, and the footer that makes a file of them: to be written there
+    /// beside the writer, whose next group goes to the same place.
+    ///
+    /// # Errors
+    /// A failed write.
+    pub fn footer_so_far(&mut self, names: &Names) -> Result<(u64, Vec<u8>)> {
+        self.write_group(names)?;
+        self.file.flush().map_err(TraceError::io("trace file"))?;
+        let about = FileMetaData::new(
+            1,
+            i64::try_from(self.written).unwrap_or(i64::MAX),
+            Some(CREATED_BY.to_owned()),
+            Some(self.keys.clone()),
+            Arc::new(SchemaDescriptor::new(schema()?)),
+            None,
+        );
+        let groups = self.file.flushed_row_groups().to_vec();
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &ParquetMetaData::new(about, groups))
+            .finish()
+            .map_err(failed)?;
+        Ok((self.file.bytes_written() as u64, footer))
     }
 
     /// Ends the file, and gives back what it was written to.
@@ -91,6 +145,7 @@ impl<W: Write + Send> TraceWriter<W> {
             writer.close().map_err(failed)?;
         }
         group.close().map_err(failed)?;
+        self.written += self.pending.len() as u64;
         self.pending.clear();
         self.columns.names.clear();
         Ok(())

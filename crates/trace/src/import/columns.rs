@@ -23,7 +23,7 @@ pub(super) enum Column {
     Process,
     Thread,
     ProcessName,
-    /// `name-pid`.
+    /// `name-pid`; the number is missing where the name was cut at a blank.
     NameAndPid,
     File,
     /// A truth value.
@@ -106,7 +106,7 @@ impl Layout {
                 Column::Thread => record.thread = narrow(cell).ok_or_else(bad)?,
                 Column::ProcessName => record.process_name = intern(cell),
                 Column::NameAndPid => {
-                    let (name, pid) = name_and_pid(cell).ok_or_else(bad)?;
+                    let (name, pid) = name_and_pid(cell).unwrap_or((cell, 0));
                     record.process = pid;
                     record.process_name = intern(if name == "<...>" { "" } else { name });
                 }
@@ -151,7 +151,6 @@ impl Column {
             Column::Len(_) => "length",
             Column::Latency(_) => "latency",
             Column::Sync => "truth value",
-            Column::NameAndPid => "process name with its number",
             _ => "number",
         }
     }

@@ -33,6 +33,9 @@ pub(super) fn parser(_: &ImportOptions) -> Result<Box<dyn Parser>> {
     Ok(Box::new(Script { events: Vec::new() }))
 }
 
+/// What a call returned that failed; its errno is not in the script.
+const FAILED: &str = "-1";
+
 struct Event {
     time_ns: u64,
     thread: u32,
@@ -91,7 +94,12 @@ impl Parser for Script {
                     event.offset = number(next()?).ok_or("no offset")?;
                 }
                 if call.ends_with("read") || call.ends_with("write") {
-                    event.len = number(next()?).ok_or("no length")?;
+                    let len = next()?;
+                    if len == FAILED {
+                        out.pass_over();
+                        return Ok(());
+                    }
+                    event.len = number(len).ok_or("no length")?;
                 }
             }
         }

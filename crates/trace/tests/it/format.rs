@@ -1,5 +1,7 @@
 //! The trace file: what goes in comes out, and what is damaged says so.
 
+use std::io::Write;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -121,6 +123,50 @@ fn a_file_cut_anywhere_says_so() {
         assert!(matches!(err, TraceError::Corrupt(_)), "{len}: {err:?}");
         assert!(err.to_string().contains("cut short"), "{err}");
     }
+}
+
+/// Takes what is written, as a file that another handle sees.
+#[derive(Clone, Default)]
+struct Disk(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Disk {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_footer_on_the_way_makes_a_file_of_what_is_written() {
+    let mut names = Names::default();
+    let disk = Disk::default();
+    let mut writer = TraceWriter::new(disk.clone(), &header()).unwrap();
+    let mut records = Vec::new();
+    for group in 0..5u64 {
+        for n in group * 100..(group + 1) * 100 {
+            let file = names.intern(&format!("/f{}", n % 7));
+            records.push(Record { file, ..Record::new(n, Op::Write).range(n * 4096, 4096) });
+            writer.record(&names, records.last().unwrap()).unwrap();
+        }
+        assert!(!writer.is_between_groups());
+        let (place, footer) = writer.footer_so_far(&names).unwrap();
+        assert!(writer.is_between_groups());
+        let mut killed = disk.0.lock().unwrap().clone();
+        assert_eq!(killed.len() as u64, place);
+        assert!(read(&killed).is_err());
+        killed.extend(footer);
+        let expected: Vec<_> = records.iter().map(|r| with_texts(r, &names)).collect();
+        assert_eq!(read(&killed).unwrap(), expected);
+    }
+    writer.lost(7);
+    drop(writer.finish(&names).unwrap());
+    let whole = disk.0.lock().unwrap().clone();
+    assert_eq!(read(&whole).unwrap().len(), 500);
+    assert_eq!(TraceReader::open(Bytes::from(whole)).unwrap().lost(), 7);
 }
 
 #[test]

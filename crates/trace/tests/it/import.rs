@@ -70,6 +70,7 @@ fn logs_of_requests_become_bytes_and_nanoseconds() {
             (0, "read", "", 29_880_920 * 512, 8192),
             (85, "write", "", 30_175_712 * 512, 4096),
             (86, "write", "", 30_175_712 * 512, 4096),
+            (2_721_797, "write", "", 19_652_704 * 512, 4096),
         ],
     );
     expect("nexus5", &[(0, "write", "", 4096, 4096), (0, "read", "", 8192, 8192)]);
@@ -84,7 +85,9 @@ fn logs_of_requests_become_bytes_and_nanoseconds() {
         "lirs",
         &[(0, "read", "", 4096, 4096), (0, "read", "", 8192, 4096), (0, "read", "", 4096, 4096)],
     );
-    let (records, _, names) = sample("pixel6a");
+    let (records, report, names) = sample("pixel6a");
+    // "Crashlytics Exc-12345", cut by the set's own extraction.
+    assert_eq!((report.bad_lines, names.get(records[3].process_name)), (0, "Crashlytics"));
     assert_eq!((records[1].process, names.get(records[1].process_name)), (225, "kworker/4:1H"));
     assert_eq!(records[1].time_ns, 85_840_999);
     assert!(sample("wiscsee").0[1].flags.has(Flags::SYNC));
@@ -177,7 +180,7 @@ fn phones_logs_get_paths_and_order() {
     assert_eq!(found[0].2, "/data/a.db#40", "a path is told apart by its descriptor");
     let ops: Vec<&str> = found.iter().map(|r| r.1).collect();
     assert_eq!(ops, ["create", "write", "write", "fsync", "close", "unlink"]);
-    assert_eq!(report.passed_over, 3, "the pipe");
+    assert_eq!(report.passed_over, 4, "the pipe, and a read that failed");
     assert_eq!((found[1].3, found[1].4, found[2].3), (4096, 1024, 0));
 }
 
@@ -233,7 +236,7 @@ fn repeats_are_dropped_on_request() {
     let options = ImportOptions { drop_repeats: true, ..ImportOptions::default() };
     let text = TEXTS.iter().find(|(name, _)| *name == "pixel6a").unwrap().1;
     let (records, report, _) = import_with(text.as_bytes(), &options).unwrap();
-    assert_eq!((records.len(), report.repeats), (2, 1));
+    assert_eq!((records.len(), report.repeats), (3, 1));
 }
 
 #[test]

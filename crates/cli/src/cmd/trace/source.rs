@@ -66,6 +66,10 @@ impl Source {
         match self {
             Source::Ours(mut reader) => {
                 reader.read_all(&mut sink).map_err(|err| at(path, err))?;
+                if reader.lost() > 0 {
+                    let (path, lost) = (path.display(), reader.lost());
+                    complain(&format!("{path}: {lost} records were lost when it was recorded"));
+                }
                 Ok((None, reader.into_names()))
             }
             Source::Theirs(import) => {

@@ -1,0 +1,139 @@
+//! Events in, three traces out.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use syncline_device::{Kind, TraceEvent, TraceOp, VirtualClock};
+use syncline_trace::{Flags, Op, Origin, Record, TraceReader};
+
+use super::CaptureCounts;
+use super::event::{Call, Event, Found, Named, Range, What};
+use super::process::Process;
+use super::scribe::Scribe;
+
+const ROOT: u32 = 2;
+
+/// A capture of these events; with its records and the paths in them, a line each.
+fn captured(events: Vec<Event>, keep: bool) -> (tempfile::TempDir, CaptureCounts) {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Arc::new(VirtualClock::new(1000));
+    let scribe = Scribe::new(&dir.path().join("run"), clock).unwrap();
+    let (queue, out) = sync_channel(events.len() + 1);
+    for event in events {
+        queue.send(event).unwrap();
+    }
+    queue.send(Event::End { keep, lost: 3 }).unwrap();
+    let counts = scribe.run(&out).unwrap();
+    (dir, counts)
+}
+
+fn lines(path: &Path) -> Vec<String> {
+    let mut reader = TraceReader::open(File::open(path).unwrap()).unwrap();
+    assert_eq!(reader.lost(), 3);
+    let mut lines = Vec::new();
+    while let Some((records, names)) = reader.next_batch().unwrap() {
+        for r in records {
+            let mut line = format!("{} {} {}", r.time_ns, r.op.name(), names.get(r.file));
+            if r.target.is_some() {
+                line += &format!(" -> {}", names.get(r.target));
+            }
+            if r.op.has_range() {
+                line += &format!(" {}+{}", r.offset_bytes, r.len_bytes);
+            }
+            if let Some(size) = r.size_bytes {
+                line += &format!(" of {size}");
+            }
+            if let Some(result) = r.result.filter(|result| *result != 0) {
+                line += &format!(" = {result}");
+            }
+            if r.process_name.is_some() {
+                line += &format!(" {}[{}]", names.get(r.process_name), r.process);
+            }
+            lines.push(line);
+        }
+    }
+    lines
+}
+
+fn call(begin_ns: u64, result: i64, what: What) -> Event {
+    Event::Call(Call { begin_ns, latency_ns: 10, thread: 7, result, what })
+}
+
+fn named(op: Op, dir: u32, name: &[u8], found: Option<Found>) -> Named {
+    Named { op, dir, name: name.into(), to: None, found, exchanged: None }
+}
+
+fn file(ino: u32, size_bytes: u64) -> Option<Found> {
+    Some(Found { ino, size_bytes, is_dir: false, is_file: true })
+}
+
+fn range(ino: u32, offset_bytes: u64, len_bytes: u64) -> Range {
+    Range { ino, offset_bytes, len_bytes }
+}
+
+#[test]
+fn a_program_and_its_device_become_three_traces() {
+    let name = |begin, result, named| call(begin, result, What::Name(Box::new(named)));
+    let write = |range| What::Range(Op::Write, range, Flags::APPEND);
+    let origin = syncline_device::Origin::new(Kind::Data { inode: 12 }, true);
+    let (op, offset_bytes, len_bytes) = (TraceOp::Write, 8192, 4096);
+    let event = TraceEvent { time_ns: 1120, op, offset_bytes, len_bytes, origin, fua: true };
+    let renamed = Named {
+        to: Some((ROOT, b"b"[..].into())),
+        ..named(Op::Rename, ROOT, b"a", file(12, 5000))
+    };
+    let process = Process { number: 6, name: Some("prog".into()) };
+    let events = vec![
+        name(1005, -2, named(Op::Stat, ROOT, b"a", None)),
+        Event::Thread { thread: 7, process },
+        name(1010, 0, named(Op::Create, ROOT, b"a", file(12, 0))),
+        call(1030, 5000, write(range(12, 0, 5000))),
+        Event::Device { event, latency_ns: 4, errno: None },
+        // It began before what comes before it in the queue.
+        call(1025, 0, What::Inode(Op::Fsync, 12)),
+        name(1130, 0, renamed),
+        name(1140, 0, named(Op::Stat, ROOT, b"old", file(13, 900))),
+        call(1150, 0, What::Inode(Op::Open, 13)),
+        call(1160, 900, What::Range(Op::Read, range(13, 0, 4096), Flags::NONE)),
+        call(1170, -28, write(range(12, 5000, 10))),
+    ];
+    let (dir, counts) = captured(events, true);
+    assert_eq!(counts, CaptureCounts { calls: 10, pages: 2, blocks: 1, lost: 3 });
+    assert_eq!(
+        lines(&dir.path().join("run.calls.trace")),
+        [
+            "5 stat /a = -2",
+            "10 create /a prog[6]",
+            "25 fsync /a prog[6]",
+            "30 write /a 0+5000 of 0 = 5000 prog[6]",
+            "130 rename /a -> /b prog[6]",
+            "140 stat /old prog[6]",
+            "150 present /old of 900 prog[6]",
+            "150 open /old prog[6]",
+            "160 read /old 0+900 of 900 = 900 prog[6]",
+            "170 write /b 5000+10 of 5000 = -28 prog[6]",
+        ][..]
+    );
+    assert_eq!(
+        lines(&dir.path().join("run.pages.trace")),
+        ["30 write /a 0+8192 prog[6]", "160 read /old 0+4096 prog[6]"]
+    );
+    let blocks = dir.path().join("run.blocks.trace");
+    let mut reader = TraceReader::open(File::open(blocks).unwrap()).unwrap();
+    let mut records: Vec<Record> = Vec::new();
+    reader.read_all(&mut records).unwrap();
+    let block = records[0];
+    assert_eq!((block.origin, block.inode, block.device), (Origin::Data, 12, 0));
+    assert_eq!(block.flags, Flags::SYNC.with(Flags::FUA));
+    assert_eq!((block.time_ns, block.offset_bytes, block.len_bytes), (120, 8192, 4096));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "no partial file is left");
+}
+
+#[test]
+fn a_mount_that_does_not_come_about_leaves_nothing() {
+    let (dir, counts) = captured(Vec::new(), false);
+    assert_eq!(counts, CaptureCounts::default());
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
