@@ -42,6 +42,7 @@ mod latency;
 mod metrics;
 mod papers;
 pub mod peers;
+pub mod probe;
 mod replay;
 mod report;
 mod runner;
