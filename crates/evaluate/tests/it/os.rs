@@ -29,12 +29,16 @@ fn mixed(count: u64) -> Vec<Record> {
     (0..count).map(record).collect()
 }
 
-/// Counts what is under way, and what was under way when a flush came.
+const REQUESTS: usize = 2000;
+
+/// Counts what is under way, and flushes that came before all that was sent before was done.
 struct Watching {
     inner: MemoryDevice,
     under_way: AtomicUsize,
     most: AtomicUsize,
-    at_flush: AtomicUsize,
+    done: AtomicUsize,
+    flushes: AtomicUsize,
+    early: AtomicUsize,
 }
 
 impl BlockDevice for Watching {
@@ -46,28 +50,35 @@ impl BlockDevice for Watching {
         let now = self.under_way.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(now, Ordering::SeqCst);
         if batch.iter().any(|request| matches!(request.op, DeviceOp::Flush)) {
-            self.at_flush.fetch_max(now, Ordering::SeqCst);
+            // Every fourth request of the trace; the last one is the player's.
+            let before = 4 * self.flushes.fetch_add(1, Ordering::SeqCst) + 3;
+            let early = self.done.load(Ordering::SeqCst) < before.min(REQUESTS);
+            self.early.fetch_add(usize::from(early), Ordering::SeqCst);
         }
         std::thread::yield_now();
         let done = self.inner.submit(batch);
         self.under_way.fetch_sub(1, Ordering::SeqCst);
+        self.done.fetch_add(1, Ordering::SeqCst);
         done
     }
 }
 
 #[test]
-fn no_more_than_the_depth_is_under_way_and_a_flush_is_alone() {
+fn no_more_than_the_depth_is_under_way_and_a_flush_comes_after_all_before() {
     for depth in [1, 4, 32] {
         let device = Watching {
             inner: MemoryDevice::new(1 << 20),
             under_way: 0.into(),
             most: 0.into(),
-            at_flush: 0.into(),
+            done: 0.into(),
+            flushes: 0.into(),
+            early: 0.into(),
         };
-        let played = feed(&device, depth, &mixed(2000)).unwrap();
+        let played = feed(&device, depth, &mixed(REQUESTS as u64)).unwrap();
         assert_eq!((played.reads, played.writes, played.flushes), (500, 1000, 500));
         assert!(device.most.load(Ordering::SeqCst) <= depth, "depth {depth}");
-        assert_eq!(device.at_flush.load(Ordering::SeqCst), 1, "depth {depth}");
+        assert_eq!(device.flushes.load(Ordering::SeqCst), 501, "depth {depth}");
+        assert_eq!(device.early.load(Ordering::SeqCst), 0, "depth {depth}");
     }
 }
 
