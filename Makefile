@@ -30,6 +30,7 @@
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make latency  (root) write() and fallocate() beside another file's fsyncs, on kernel ext4, a Syncline mount and in
 #              process, all on the emulated eMMC in real time; half an hour, or LATENCY=--quick: five minutes
+# make samples  (root) captures the programs of samples/ again
 # make capture-cost  (FUSE) what `mount -o trace=` costs, in turns with a mount without it, real time
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
 # make clean   removes what was built
@@ -167,7 +168,11 @@ latency: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/latency.py target/release/syncline --json target/latency.json $(LATENCY)
 
-.PHONY: capture-cost
+.PHONY: samples capture-cost
+samples: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/capture.py target/release/syncline --out samples --scale 0.5
+
 capture-cost: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/capture_cost.py target/release/syncline

@@ -9,7 +9,7 @@
     leaves           DIR/NAME.calls.trace, NAME.pages.trace (before the cache), NAME.blocks.trace (after it)
 
 Needs root or fusermount3, e2fsprogs, and the programs; one whose program is missing is left out, and the last lines
-say why. Everything is generated here: pages, mails, packages, statements and the film. --scale 1 is what ships in
+say why. Everything is generated here: pages, mails, packages, statements and the film. --scale 0.5 is what ships in
 samples/; larger ones make larger traces.
 """
 import argparse
@@ -87,7 +87,13 @@ def served(answer):
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, request, client_address):
+            # A browser that ends leaves connections.
+            if not isinstance(sys.exc_info()[1], ConnectionError):
+                super().handle_error(request, client_address)
+
+    server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -145,7 +145,7 @@ pub struct Bench {
     #[arg(long, conflicts_with_all = ["sync", "html"])]
     pub sensitivity: bool,
     /// With the workload replay: a trace of system calls, of any format that `syncline trace`
-    /// reads; may be repeated.
+    /// reads; may be repeated. Without it the captured programs that ship.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["dir", "sensitivity", "html"])]
     pub trace: Vec<PathBuf>,
     /// With the workload replay: longest gap between two calls, milliseconds.

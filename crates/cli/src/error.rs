@@ -231,6 +231,7 @@ impl From<WorkloadError> for Failure {
             }
             WorkloadError::Fs(err) => err.into(),
             WorkloadError::Nand(err) => err.into(),
+            WorkloadError::Trace(err) => err.into(),
             WorkloadError::Usage(text) => Failure::Usage(text),
             other => Failure::Failed(other.to_string()),
         }

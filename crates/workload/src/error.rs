@@ -4,6 +4,7 @@ use syncline_buffer::BufferError;
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
 use syncline_nand::NandError;
+use syncline_trace::TraceError;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, WorkloadError>;
@@ -23,6 +24,9 @@ pub enum WorkloadError {
     /// A profile is unknown or bad.
     #[error(transparent)]
     Nand(#[from] NandError),
+    /// A trace could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// SQLite refused or failed.
     #[error("SQLite: {0}; if the file system reported no error this is a bug, please report it")]
     Sqlite(#[from] rusqlite::Error),

@@ -1,6 +1,8 @@
 //! Replay of traces: exact counts of a small one, and repeatability.
 
 mod common;
+#[path = "replay/samples.rs"]
+mod samples;
 
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;

@@ -20,6 +20,7 @@
 mod directory;
 mod plan;
 mod play;
+mod samples;
 mod table;
 
 pub use directory::{DirectoryReplay, DirectoryReplayed};
