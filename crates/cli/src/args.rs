@@ -14,12 +14,15 @@ mod buffer;
 mod control;
 #[path = "args/evaluate.rs"]
 mod evaluate;
+#[path = "args/probe.rs"]
+mod probe;
 #[path = "args/trace.rs"]
 mod trace;
 
 pub use buffer::*;
 pub use control::*;
 pub use evaluate::*;
+pub use probe::*;
 pub use trace::*;
 
 /// ext4 images and flash devices in user space, without root.
@@ -68,6 +71,7 @@ pub enum Command {
     Ctl(Ctl),
     Top(Top),
     Preload(Preload),
+    Probe(Probe),
     Completions(Completions),
     Man(Man),
 }

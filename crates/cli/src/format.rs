@@ -121,6 +121,32 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     staged.commit(path)
 }
 
+/// What a measuring command gives out.
+pub(crate) struct Forms<'a> {
+    /// For people.
+    pub(crate) table: &'a dyn Fn() -> String,
+    /// For programs.
+    pub(crate) json: &'a dyn Fn() -> String,
+    /// For a browser.
+    pub(crate) page: &'a dyn Fn() -> String,
+}
+
+/// Prints the table, or the document where `json` is `-`, and writes the files that were asked for.
+pub(crate) fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
+    let to_stdout = json == Some(Path::new("-"));
+    let mut out = Out::new();
+    out.text(if to_stdout { (forms.json)() } else { (forms.table)() })?;
+    out.flush()?;
+    match json {
+        Some(path) if !to_stdout => write_file(path, (forms.json)().as_bytes())?,
+        _ => {}
+    }
+    match html {
+        Some(path) => write_file(path, (forms.page)().as_bytes()),
+        None => Ok(()),
+    }
+}
+
 /// A file on its way: written under a temporary name beside its own, renamed by `commit`, removed
 /// when it is dropped before.
 pub(crate) struct Staged(std::path::PathBuf);

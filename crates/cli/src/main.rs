@@ -80,6 +80,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Ctl(args) => cmd::ctl::run(&args.command),
         Command::Top(args) => cmd::top::run(&args),
         Command::Preload(args) => cmd::preload::run(&args),
+        Command::Probe(args) => cmd::probe::run(&args),
         Command::Completions(args) => cmd::generated::completions(&args),
         Command::Man(args) => cmd::generated::man(&args),
     }

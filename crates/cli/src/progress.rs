@@ -1,6 +1,9 @@
 //! Progress on standard error, where that is a terminal; nothing otherwise.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use syncline_workload::Watch;
+
+use crate::interrupt;
 
 /// A bar for `total` steps.
 pub(crate) fn bar(what: &str, total: u64) -> ProgressBar {
@@ -10,4 +13,25 @@ pub(crate) fn bar(what: &str, total: u64) -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.set_prefix(what.to_owned());
     bar
+}
+
+/// A bar that a run moves; Ctrl-C cancels the run.
+pub(crate) struct Shown(pub(crate) ProgressBar);
+
+impl Shown {
+    /// A bar for `total` steps.
+    pub(crate) fn new(what: &str, total: u64) -> Shown {
+        Shown(bar(what, total))
+    }
+}
+
+impl Watch for Shown {
+    fn progress(&mut self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt::asked()
+    }
 }

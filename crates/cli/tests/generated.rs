@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 30] = [
+const COMMANDS: [&str; 31] = [
     "bench",
     "buffer",
     "cache",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 30] = [
     "mount",
     "mv",
     "preload",
+    "probe",
     "record",
     "record-read",
     "recover",

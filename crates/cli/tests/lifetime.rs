@@ -1,4 +1,5 @@
-//! `syncline lifetime`: a trace made here, figures worked out by hand, every refusal.
+//! `syncline lifetime`: a trace made here, figures worked out by hand, every refusal. And `syncline
+//! probe`: profiles, directories, files; nothing destroyed that was not meant to be.
 
 mod support;
 
@@ -76,4 +77,110 @@ fn what_is_no_block_trace_is_refused() {
     let said = refused(1, &["lifetime", "--trace", &missing]);
     assert!(said.contains("check the path"), "{said}");
     refused(2, &["lifetime", "--trace", &calls, "--device", "nokia"]);
+}
+
+#[test]
+fn processes_and_files_get_their_share() {
+    let dir = scratch();
+    let header = Header { kind: TraceKind::Block, source: "test".into() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let mut names = Names::default();
+    let (db, log) = (names.intern("app.db"), names.intern("logger"));
+    for i in 0..32u64 {
+        // One process writes in order, the other the same megabyte again and again.
+        let mut record = Record::new(i * 1_000_000, Op::Write).range(i << 20, 1 << 20);
+        (record.process, record.process_name, record.inode) = (7, log, 12);
+        if i % 2 == 1 {
+            record = record.range(40 << 20, 1 << 20);
+            (record.process, record.process_name, record.file) = (8, db, db);
+            record.inode = 0;
+        }
+        writer.record(&names, &record).unwrap();
+    }
+    let path = save(dir.path(), "two.trace", &writer.finish(&names).unwrap());
+    let arguments = ["lifetime", "--trace", &path, "--precondition", "0"];
+    let table = done(&arguments);
+    assert!(table.contains("logger (7)") && table.contains("app.db (8)"), "{table}");
+    assert!(table.contains("erases p1/p25/p50/p75/p99") && table.contains("rated cycles used"));
+    let json = done(&[&arguments[..], &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let total = |list: &str, key: &str| {
+        let rows = json[list].as_array().unwrap();
+        rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>()
+    };
+    for list in ["processes", "files"] {
+        assert_eq!(json[list].as_array().unwrap().len(), 2, "{json:#}");
+        assert_eq!(total(list, "written_bytes"), 32 << 20);
+        assert_eq!(total(list, "programmed_bytes"), json["programmed_bytes"].as_u64().unwrap());
+    }
+    assert_eq!(json["erases_per_block"]["p50"], 0);
+}
+
+/// Short tests.
+const QUICK: [&str; 5] =
+    ["--size=8M", "--requests=8", "--bytes=128K", "--seconds=1", "--sustain=1M"];
+
+#[test]
+fn a_profile_is_probed_and_fitted() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (json, html, fit) = (at("a.json"), at("a.html"), at("card.toml"));
+    let first = ["probe", "sd-2012", "--json", &json, "--html", &html, "--fit", &fit];
+    let table = done(&[&first[..], &QUICK, &["--tries=40"]].concat());
+    assert!(table.contains("virtual time") && table.contains("fitted avg us"), "{table}");
+    let document: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(document["schema"], "syncline.probe/1");
+    assert!(document["fit"]["evaluations"].as_u64().unwrap() <= 60, "{document:#}");
+    assert!(std::fs::read_to_string(&html).unwrap().contains("sequential-read"));
+    // The fitted profile is one, and its probe gives what the document says.
+    let again = done(&[&["probe", fit.as_str(), "--json", "-"][..], &QUICK].concat());
+    let again: serde_json::Value = serde_json::from_str(&again).unwrap();
+    let fitted = document["fit"]["figures"].as_array().unwrap();
+    for (fitted, figure) in fitted.iter().zip(again["figures"].as_array().unwrap()) {
+        assert_eq!(fitted["fitted_us"], figure["latency_us_mean"], "{}", fitted["name"]);
+    }
+    let said = refused(2, &["probe", "sd-2102"]);
+    assert!(said.contains("nearest: sd-2012"), "{said}");
+    let said = refused(2, &["probe", "sd-2012", "--destroy", "--destroy"]);
+    assert!(said.contains("leave --destroy out"), "{said}");
+    let said = refused(2, &["probe", "sd-2012", "--fit", "card.json"]);
+    assert!(said.contains("ends in .toml"), "{said}");
+    let said = refused(2, &["probe", "sd-2012", "--size=1M"]);
+    assert!(said.contains("larger --size"), "{said}");
+}
+
+#[test]
+fn a_directory_is_left_as_it_was() {
+    let dir = scratch();
+    let target = dir.path().to_str().unwrap();
+    let table = done(&[&["probe", target][..], &QUICK].concat());
+    assert!(table.contains("real time") && table.contains("sync-4k"), "{table}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let said = refused(2, &["probe", target, "--destroy"]);
+    assert!(said.contains("leave --destroy out"), "{said}");
+    let said = refused(2, &["probe", target, "--precondition=50"]);
+    assert!(said.contains("leave --precondition out"), "{said}");
+    let missing = format!("{target}/missing");
+    assert!(refused(1, &["probe", &missing]).contains("check the path"));
+}
+
+#[test]
+fn a_file_is_overwritten_only_when_asked_twice() {
+    let dir = scratch();
+    let bytes: Vec<u8> = (0..9u32 << 20).map(|i| (i >> 9) as u8).collect();
+    let path = save(dir.path(), "card.img", &bytes);
+    let table = done(&[&["probe", path.as_str()][..], &QUICK].concat());
+    assert!(table.contains("only read") && !table.contains("sync-4k"), "{table}");
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    let said = refused(2, &["probe", &path, "--destroy"]);
+    assert!(said.contains("give --destroy twice"), "{said}");
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    let said = refused(2, &[&["probe", path.as_str(), "--fit=a.toml"][..], &QUICK].concat());
+    assert!(said.contains("a fit needs reads and writes"), "{said}");
+    let table = done(&[&["probe", path.as_str(), "--destroy", "--destroy"][..], &QUICK].concat());
+    assert!(table.contains("sync-4k"), "{table}");
+    let now = std::fs::read(&path).unwrap();
+    assert!(now.len() == bytes.len() && now[..8 << 20] != bytes[..8 << 20]);
+    assert!(now[8 << 20..] == bytes[8 << 20..], "nothing behind the region");
 }

@@ -1,11 +1,12 @@
 //! `lifetime`: a block trace on a simulated device, and how long the device can take it.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
 use serde_json::json;
-use syncline_nand::{Lifetime, Profile, Report, Simulator, Wear};
-use syncline_trace::{Flags, Op, Record, TraceError, TraceKind, TraceReader};
+use syncline_nand::{Lifetime, Profile, Report, Simulator, SlcWear, Wear};
+use syncline_trace::{Flags, NameId, Names, Op, Record, TraceError, TraceKind, TraceReader};
 
 use crate::args::Lifetime as Arguments;
 use crate::error::{Failure, Result};
@@ -16,6 +17,10 @@ use crate::{interrupt, progress};
 const SEED: u64 = 1;
 /// Smallest device that a trace is put on, bytes.
 const SIZE_MIN: u64 = 64 << 20;
+/// Rows of the lists by process and by file.
+const SHARES_MAX: usize = 10;
+/// Shares of the blocks whose erases are told, percent.
+const PERCENTILES: [u32; 5] = [1, 25, 50, 75, 99];
 
 /// Replays and prints.
 pub(crate) fn run(args: &Arguments) -> Result<()> {
@@ -27,17 +32,23 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     let mut device = Simulator::new(&profile, size)?;
     device.precondition(args.precondition, SEED);
     let before = device.erases().to_vec();
-    let mut replay = Replay { device, start_ns: 0, end_ns: 0 };
+    let mut replay = Replay {
+        device,
+        start_ns: 0,
+        end_ns: 0,
+        processes: Shares::default(),
+        files: Shares::default(),
+    };
     let bar = progress::bar("passes", args.passes);
     for _ in 0..args.passes {
         replay.start_ns = replay.end_ns;
-        each(&args.trace, &mut |record| replay.record(record))?;
+        each(&args.trace, &mut |record, names| replay.record(record, names))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
     let worn: Vec<u32> =
         replay.device.erases().iter().zip(&before).map(|(now, then)| now - then).collect();
-    print(args, &profile, &replay, &Wear::of(&worn))
+    print(args, &profile, &replay, &worn)
 }
 
 const SECTOR: u64 = 512;
@@ -51,10 +62,80 @@ struct Replay {
     start_ns: u64,
     /// When its last request was done or sent.
     end_ns: u64,
+    processes: Shares,
+    files: Shares,
+}
+
+/// What the requests of somebody cost: programs while a request runs, collection and merges
+/// included, are that request's.
+#[derive(Clone, Debug, Default)]
+struct Share {
+    name: String,
+    written_bytes: u64,
+    programmed_bytes: u64,
+}
+
+/// By number and name of a process, or by inode and path of a file.
+#[derive(Default)]
+struct Shares(BTreeMap<(u64, NameId), Share>);
+
+impl Shares {
+    fn add(&mut self, number: u64, name: NameId, names: &Names, cost: (u64, u64)) {
+        let share = self.0.entry((number, name)).or_insert_with(|| {
+            let name = match (names.get(name), number) {
+                ("", 0) => "not known".to_owned(),
+                ("", number) => number.to_string(),
+                (name, 0) => name.to_owned(),
+                (name, number) => format!("{name} ({number})"),
+            };
+            Share { name, ..Share::default() }
+        });
+        share.written_bytes += cost.0;
+        share.programmed_bytes += cost.1;
+    }
+
+    /// Those that cost most, if the trace knows any.
+    fn top(&self) -> Vec<Share> {
+        if self.0.keys().all(|key| *key == (0, NameId::NONE)) {
+            return Vec::new();
+        }
+        let mut list: Vec<Share> = self.0.values().cloned().collect();
+        list.sort_by_key(|share| std::cmp::Reverse(share.programmed_bytes));
+        list.truncate(SHARES_MAX);
+        list
+    }
+
+    fn json(&self) -> Vec<serde_json::Value> {
+        let share = |s: Share| {
+            json!({
+                "name": s.name, "written_bytes": s.written_bytes,
+                "programmed_bytes": s.programmed_bytes,
+            })
+        };
+        self.top().into_iter().map(share).collect()
+    }
+
+    /// A table under this heading; nothing if the trace knows nobody.
+    fn text(&self, what: &str, all_bytes: u64) -> String {
+        let top = self.top();
+        if top.is_empty() {
+            return String::new();
+        }
+        let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+        let mut rows = vec![[what, "written MB", "programmed MB", "of all"].map(str::to_owned)];
+        rows.extend(top.into_iter().map(|s| {
+            let share = s.programmed_bytes as f64 * 100.0 / all_bytes.max(1) as f64;
+            let programmed = mb(s.programmed_bytes);
+            [s.name, mb(s.written_bytes), programmed, format!("{share:.1} %")]
+        }));
+        let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+        format!("\n{}", format::table(&rows, &[false, true, true, true]))
+    }
 }
 
 impl Replay {
-    fn record(&mut self, record: &Record) {
+    fn record(&mut self, record: &Record, names: &Names) {
+        let before = self.device.counters();
         let now_ns = self.start_ns.saturating_add(record.time_ns).min(TIME_NS_MAX);
         // A device has whole sectors.
         let offset = record.offset_bytes / SECTOR * SECTOR;
@@ -73,11 +154,17 @@ impl Replay {
             _ => done_ns,
         };
         self.end_ns = self.end_ns.max(done_ns);
+        let c = self.device.counters().since(&before);
+        let cost = (c.written_bytes, c.programmed_bytes);
+        if cost != (0, 0) {
+            self.processes.add(u64::from(record.process), record.process_name, names, cost);
+            self.files.add(record.inode, record.file, names, cost);
+        }
     }
 }
 
 /// Passes every record of a block trace on.
-fn each(path: &Path, take: &mut dyn FnMut(&Record)) -> Result<()> {
+fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names)) -> Result<()> {
     let failed = |err: TraceError| failure(err).at(path.display());
     let file = File::open(path).map_err(|err| Failure::host(path, &err))?;
     let mut reader = TraceReader::open(file).map_err(failed)?;
@@ -89,9 +176,11 @@ fn each(path: &Path, take: &mut dyn FnMut(&Record)) -> Result<()> {
         );
         return Err(Failure::Unsupported(text));
     }
-    while let Some((records, _)) = reader.next_batch().map_err(failed)? {
+    while let Some((records, names)) = reader.next_batch().map_err(failed)? {
         interrupt::check()?;
-        records.iter().filter(|record| !record.failed()).for_each(&mut *take);
+        for record in records.iter().filter(|record| !record.failed()) {
+            take(record, names);
+        }
     }
     Ok(())
 }
@@ -99,7 +188,9 @@ fn each(path: &Path, take: &mut dyn FnMut(&Record)) -> Result<()> {
 /// The end of the highest request of a trace, bytes.
 fn end(path: &Path) -> Result<u64> {
     let mut end = 0u64;
-    each(path, &mut |record| end = end.max(record.offset_bytes.saturating_add(record.len_bytes)))?;
+    each(path, &mut |record, _| {
+        end = end.max(record.offset_bytes.saturating_add(record.len_bytes));
+    })?;
     Ok(end.min(1 << 50))
 }
 
@@ -113,11 +204,62 @@ fn failure(err: TraceError) -> Failure {
     }
 }
 
-fn print(args: &Arguments, profile: &Profile, replay: &Replay, wear: &Wear) -> Result<()> {
+/// The wear of a used device as its S.M.A.R.T. page would tell it.
+struct Spread<'a> {
+    worn: &'a [u32],
+    cycles: u32,
+}
+
+impl Spread<'_> {
+    /// Share of the rated cycles that the run used of the most worn block, percent.
+    fn used_percent(&self) -> f64 {
+        let most = self.worn.iter().copied().max().unwrap_or(0);
+        f64::from(most) * 100.0 / f64::from(self.cycles)
+    }
+
+    fn percentiles(&self) -> [u32; PERCENTILES.len()] {
+        PERCENTILES.map(|percent| Wear::percentile(self.worn, percent))
+    }
+
+    fn unused_blocks(&self) -> usize {
+        self.worn.iter().filter(|erases| **erases == 0).count()
+    }
+
+    fn json(&self, wear: &Wear) -> serde_json::Value {
+        let [p1, p25, p50, p75, p99] = self.percentiles();
+        json!({
+            "min": wear.erases_min, "mean": wear.erases_mean, "max": wear.erases_max,
+            "p1": p1, "p25": p25, "p50": p50, "p75": p75, "p99": p99,
+            "blocks": self.worn.len(), "blocks_not_erased": self.unused_blocks(),
+            "used_percent": self.used_percent(),
+        })
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let row = |name: &str, value: String| vec![name.to_owned(), value];
+        let texts = self.percentiles().map(|erases| erases.to_string());
+        vec![
+            row("erases p1/p25/p50/p75/p99", texts.join(" / ")),
+            row("blocks not erased", format!("{} of {}", self.unused_blocks(), self.worn.len())),
+            row(
+                "rated cycles used",
+                format!("{:.3} % of the most worn block's", self.used_percent()),
+            ),
+        ]
+    }
+}
+
+fn print(args: &Arguments, profile: &Profile, replay: &Replay, worn: &[u32]) -> Result<()> {
+    let wear = &Wear::of(worn);
     let report = replay.device.report();
     let (layout, c) = (replay.device.layout(), &report.counters);
     let cycles = profile.geometry.rated_cycles;
     let lifetime = Lifetime::of(layout, cycles, c, wear, replay.end_ns);
+    let spread = Spread { worn, cycles };
+    let slc = profile.slc.map(|slc| {
+        let blocks = replay.device.slc_blocks();
+        SlcWear::of(slc.slc_rated_cycles, blocks, c.slc_erases, replay.end_ns)
+    });
     let mut out = Out::new();
     if args.json {
         let life = lifetime.map(|l| {
@@ -133,9 +275,13 @@ fn print(args: &Arguments, profile: &Profile, replay: &Replay, wear: &Wear) -> R
             "rated_cycles": cycles, "duration_s": replay.end_ns as f64 / 1e9,
             "written_bytes": c.written_bytes, "programmed_bytes": c.programmed_bytes,
             "write_amplification": c.write_amplification(), "erases": c.erases,
-            "erases_per_block": {
-                "min": wear.erases_min, "mean": wear.erases_mean, "max": wear.erases_max,
-            },
+            "erases_per_block": spread.json(wear),
+            "slc": slc.map(|slc| json!({
+                "erases_per_block_mean": slc.erases_mean,
+                "years": Some(slc.years).filter(|years| years.is_finite()),
+                "folded_units": c.slc_folded_units,
+            })),
+            "processes": replay.processes.json(), "files": replay.files.json(),
             "merges": {
                 "switch": c.switch_merges, "partial": c.partial_merges, "full": c.full_merges,
             },
@@ -144,7 +290,19 @@ fn print(args: &Arguments, profile: &Profile, replay: &Replay, wear: &Wear) -> R
         out.text(format!("{document:#}\n"))?;
         return out.flush();
     }
-    out.text(format::table(&rows(profile, replay, &report, wear), &[]))?;
+    let mut lines = rows(profile, replay, &report, wear);
+    lines.extend(spread.rows());
+    if let Some(slc) = slc {
+        let text = format!(
+            "{:.2} erases per block, {:.1} years until their rated cycles",
+            slc.erases_mean, slc.years
+        );
+        lines.push(vec!["write cache (SLC)".to_owned(), text]);
+    }
+    out.text(format::table(&lines, &[]))?;
+    out.text(replay.processes.text("process", c.programmed_bytes))?;
+    out.text(replay.files.text("file", c.programmed_bytes))?;
+    out.text("\n")?;
     let end = match lifetime {
         None => "nothing was written: this trace wears nothing\n".to_owned(),
         Some(l) => format!(

@@ -21,6 +21,7 @@ pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod player;
 pub(crate) mod preload;
+pub(crate) mod probe;
 pub(crate) mod record;
 pub(crate) mod record_read;
 pub(crate) mod recover;

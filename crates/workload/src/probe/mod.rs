@@ -1,4 +1,4 @@
-//! Measures a path, a device or a profile as the papers' tables do.
+//! Measures a path, a device or a profile as the papers' tables do: `syncline probe`.
 //!
 //! ```text
 //!   ProbeTarget: Simulated (a profile, virtual time) | DeviceTarget (any BlockDevice and Clock)
@@ -16,7 +16,7 @@
 //! Promises: nothing outside of the first `region_bytes` of the target is touched, and nothing is
 //! written to a target that is not writable. Requests, bytes and time of each test are bounded by
 //! the [`Plan`]. In virtual time a probe is exact and equal on every machine. One request at a
-//! time. Tested in `tests.rs`.
+//! time. Tested in `tests.rs`, and through the binary.
 
 mod cases;
 mod document;

@@ -66,6 +66,28 @@ fn table_6_comes_out_of_a_probe() {
 }
 
 #[test]
+fn long_writes_show_the_cliff_of_a_write_cache() {
+    let spec = "generic-emmc";
+    let slc = "\n[slc]\nslc_mib = 32\nslc_dynamic_mib = 0\nslc_bits = 3\nslc_read_us = 25\n\
+               slc_program_us = 150\nslc_erase_us = 2000\nslc_idle_ms = 100\n\
+               slc_full = \"direct\"\nslc_rated_cycles = 30000\n";
+    let text = Profile::by_name(spec).unwrap().to_toml().unwrap() + slc;
+    let text = text.replace("program_us = 750", "program_us = 2500");
+    let profile = Profile::from_toml("slc", &text).unwrap();
+    let plan = Plan { sustained_bytes: 96 << 20, ..PLAN };
+    let mut target = Simulated::new(&profile, 1 << 30, 0, 0).unwrap();
+    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    let s = &d.sustained[0];
+    // A part is 4 MiB: about eight fit, less what is left of the tests before.
+    let cliff = s.cliff_part.unwrap();
+    assert!((7..=9).contains(&cliff), "{s:?}");
+    assert!(s.recovered_mb_per_s > 0.9 * s.mb_per_s[0], "{s:?}");
+    assert!(d.text().contains("a cliff after "), "{}", d.text());
+    let without = probe_of(spec, &plan);
+    assert_eq!(without.sustained[0].cliff_part, None);
+}
+
+#[test]
 fn a_device_is_only_read_unless_it_may_be_written() {
     let profile = Profile::by_name("nexus7-emmc").unwrap();
     let memory = Arc::new(MemoryDevice::new(16 << 20));
@@ -148,6 +170,12 @@ fn round_trip(spec: &str) -> (Profile, Fit) {
         near("bus", read.timing.bus_mb_per_s.into(), known.timing.bus_mb_per_s.into());
     }
     (read, fit)
+}
+
+#[test]
+fn a_tablets_emmc_is_fitted() {
+    let (fitted, _) = round_trip("nexus7-emmc");
+    assert_eq!((fitted.ftl.mapping, fitted.ftl.streams), (Mapping::Page, 2));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use syncline_workload::{Image, ImageSource, LatencyDocument};
 
 use crate::args::Latency;
 use crate::error::{Failure, Result};
-use crate::format::{self, Out};
+use crate::format::{self, Forms};
 use crate::place::{Directory, InProcess, Place};
 use measure::Plan;
 
@@ -74,18 +74,12 @@ fn in_process(profile: &str, options: &str) -> Result<InProcess> {
 }
 
 fn publish(args: &Latency, document: &LatencyDocument) -> Result<()> {
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let mut out = Out::new();
-    out.text(if to_stdout { document.to_json() } else { document.text() })?;
-    out.flush()?;
-    match &args.json {
-        Some(path) if !to_stdout => format::write_file(path, document.to_json().as_bytes())?,
-        _ => {}
-    }
-    match &args.html {
-        Some(path) => format::write_file(path, document.html().as_bytes()),
-        None => Ok(()),
-    }
+    let forms = Forms {
+        table: &|| document.text(),
+        json: &|| document.to_json(),
+        page: &|| document.html(),
+    };
+    format::publish(&forms, args.json.as_deref(), args.html.as_deref())
 }
 
 /// Removes its file at the end, whatever happens.
