@@ -7,20 +7,19 @@
 
 use std::path::Path;
 
-use indicatif::ProgressBar;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 use syncline_workload::{
     Cell, DirectoryRun, Document, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode,
-    Parameters, Run, STREAMS, Sensitivity, Simulation, Stack, Synchronous, Trace, Watch,
-    allocation_table, compare, comparison_table, find, report, table,
+    Parameters, Run, STREAMS, Sensitivity, Simulation, Stack, Synchronous, Trace, allocation_table,
+    compare, comparison_table, find, report, table,
 };
 
 use crate::args::Bench;
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::interrupt;
-use crate::progress;
+use crate::progress::Shown;
 
 /// Commands of one run that a report can plot.
 const EVENTS_MAX: usize = 200_000;
@@ -134,7 +133,7 @@ fn simulated(
                 let simulation =
                     Simulation { profile: &profile, image: &image, mount, parameters: &parameters };
                 let stack = Stack::new(&profile, image.snapshot(), events_max)?;
-                let mut watch = Shown::new(entry, &parameters);
+                let mut watch = shown(entry, &parameters);
                 let run = simulation.run_on(&stack, entry, &mut watch);
                 watch.0.finish_and_clear();
                 let run = run?;
@@ -169,7 +168,7 @@ fn sensitivity(
     let grid = Grid { profile, image, mount, streams: &STREAMS, flushes_us: &FLUSHES_US };
     for entry in entries {
         for parameters in parameters(args, entry, modes)? {
-            let mut watch = Shown::new(entry, &parameters);
+            let mut watch = shown(entry, &parameters);
             let found = grid.run(entry, &parameters, &mut watch);
             watch.0.finish_and_clear();
             cells.extend(found?);
@@ -189,7 +188,7 @@ pub(super) fn in_directory(
     for entry in entries {
         for parameters in parameters(args, entry, modes)? {
             let run = DirectoryRun { dir: dir.to_owned(), parameters: &parameters };
-            let mut watch = Shown::new(entry, &parameters);
+            let mut watch = shown(entry, &parameters);
             let run = run.run(entry, &mut watch);
             watch.0.finish_and_clear();
             keep(run?, runs)?;
@@ -261,22 +260,7 @@ pub(super) fn print(args: &Bench, text: &str, document: &dyn Fn() -> String) -> 
     }
 }
 
-/// Progress on a terminal.
-pub(super) struct Shown(pub(super) ProgressBar);
-
-impl Shown {
-    pub(super) fn new(entry: &Entry, parameters: &Parameters) -> Shown {
-        Shown(progress::bar(entry.name, entry.operations(parameters)))
-    }
-}
-
-impl Watch for Shown {
-    fn progress(&mut self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
-    }
-
-    fn cancelled(&self) -> bool {
-        interrupt::asked()
-    }
+/// Progress of a workload on a terminal.
+pub(super) fn shown(entry: &Entry, parameters: &Parameters) -> Shown {
+    Shown::new(entry.name, entry.operations(parameters))
 }

@@ -11,7 +11,7 @@ use syncline_workload::{
 };
 
 use super::bench::{
-    Shown, in_directory, journal_modes, load, mount_options, parameters, print, publish,
+    in_directory, journal_modes, load, mount_options, parameters, print, publish, shown,
 };
 use crate::args::Bench;
 use crate::error::{Failure, Result};
@@ -88,7 +88,7 @@ fn one(
     mount: &MountOptions,
     runs: &mut Vec<FjordRun>,
 ) -> Result<()> {
-    let mut watch = Shown::new(entry, parameters);
+    let mut watch = shown(entry, parameters);
     let run = bench.run(entry, config, mount, &mut watch);
     watch.0.finish_and_clear();
     // A run that was interrupted is not comparable.

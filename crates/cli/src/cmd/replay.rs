@@ -6,14 +6,15 @@
 use syncline_nand::Profile;
 use syncline_trace::TraceKind;
 use syncline_workload::{
-    Image, Replay, ReplayTrace, Replayed, Watch, allocation_table, replay_table, table,
+    Image, Replay, ReplayTrace, Replayed, allocation_table, replay_table, table,
 };
 
 use super::bench::{fills, load, mount_options, print};
 use super::trace::source::Source;
 use crate::args::{Bench, TraceInput};
 use crate::error::{Failure, Result};
-use crate::{interrupt, progress};
+use crate::interrupt;
+use crate::progress::Shown;
 
 /// Replays every trace in every mode, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
@@ -48,7 +49,7 @@ fn replay_all(
                 let gap_max_ns = args.gap_max.saturating_mul(1_000_000);
                 let seed = args.seed;
                 let replay = Replay { profile, image, mount, gap_max_ns, seed, fill_percent };
-                let mut watch = Shown(progress::bar(&trace.name, trace.records.len() as u64));
+                let mut watch = Shown::new(&trace.name, trace.records.len() as u64);
                 let replayed = replay.run(&trace, &mut watch);
                 watch.0.finish_and_clear();
                 all.push(replayed?);
@@ -79,17 +80,4 @@ fn traces(args: &Bench) -> Result<Vec<ReplayTrace>> {
         traces.push(ReplayTrace { name, records, names });
     }
     Ok(traces)
-}
-
-/// Progress on a terminal.
-struct Shown(indicatif::ProgressBar);
-
-impl Watch for Shown {
-    fn progress(&mut self, done: u64, _: u64) {
-        self.0.set_position(done);
-    }
-
-    fn cancelled(&self) -> bool {
-        interrupt::asked()
-    }
 }
