@@ -6,7 +6,7 @@
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
-#              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 10,000)
+#              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
 #              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600)
@@ -43,7 +43,7 @@ OPS ?= 200000
 STATES ?= 32000
 EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
-RELAXED_STATES ?= 10000
+RELAXED_STATES ?= 50000
 FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000

@@ -57,8 +57,9 @@ const ITEMS_AT: usize = 24;
 const ITEM_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"SYNCBUF1";
-const VERSION: u32 = 1;
-const SUPER_CRC_AT: usize = PAGE_BYTES - 4;
+const VERSION: u32 = 2;
+/// Within the first sector, which a power cut keeps or loses as a whole.
+const SUPER_CRC_AT: usize = 512 - 4;
 
 /// Tells one log from another; part of every checksum. Random where logs could be confused.
 pub type LogId = [u8; 16];
@@ -303,9 +304,11 @@ pub(crate) fn decode(page: &mut [u8], logical: u64, id: &LogId, sequence: u64) -
 /// ```text
 ///    0  magic "SYNCBUF1"   8  u32 version   12  u32 epoch   16  u64 generation
 ///   24  id (16 bytes)     40  u64 bytes of the device   48  u64 pages of the ring
-///   56  u64 tail: first sequence to read   64  u32 lowest epoch from there   4092  u32 CRC-32C
+///   56  u64 tail: first sequence to read   64  u32 lowest epoch from there   508  u32 CRC-32C
 /// ```
-/// Two copies: generation g is in page g % 2, so a torn one leaves the one before.
+/// One sector, so a cut while a log is made leaves zeros or a log and never something in between;
+/// the rest of the page is zeros (version 1 had the checksum at its end). Two copies: generation g
+/// is in page g % 2, so a device that tears sectors leaves the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub(crate) epoch: u32,
@@ -321,7 +324,7 @@ pub(crate) struct Superblock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MaybeSuperblock {
     Good(Superblock),
-    /// Valid, of another version.
+    /// Of another version, which may have its checksum elsewhere.
     Version(u32),
     /// Has the magic and a wrong checksum.
     Torn,
@@ -349,11 +352,11 @@ impl Superblock {
         if page[..8] != MAGIC {
             return MaybeSuperblock::None;
         }
-        if crc32c::crc32c(&page[..SUPER_CRC_AT]) != word(page, SUPER_CRC_AT / 4) {
-            return MaybeSuperblock::Torn;
-        }
         if word(page, 2) != VERSION {
             return MaybeSuperblock::Version(word(page, 2));
+        }
+        if crc32c::crc32c(&page[..SUPER_CRC_AT]) != word(page, SUPER_CRC_AT / 4) {
+            return MaybeSuperblock::Torn;
         }
         let mut id = [0; 16];
         id.copy_from_slice(&page[24..40]);

@@ -132,7 +132,9 @@ pub enum BufferError {
         area_bytes: u64,
     },
     /// A version that is not known.
-    #[error("the log has format version {version}, this program knows 1; use a newer program")]
+    #[error(
+        "the log has format version {version}, this program knows 2; detach it with the program that made it"
+    )]
     Unsupported {
         /// The version found.
         version: u32,

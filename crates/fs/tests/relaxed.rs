@@ -2,11 +2,14 @@
 //! buffer with strict and relaxed files mixed; the image that knows its log; Postmark's requests
 //! classified.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use sha2::{Digest, Sha256};
 use syncline_buffer::{BufferOptions, LogArea};
 use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_device::{
@@ -16,7 +19,7 @@ use syncline_device::{
 use syncline_fs::{Buffered, Create, FsError, InodeRef, MountOptions, Volume, XattrFlags};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
 
-const HOME: u64 = 16 << 20;
+const HOME: u64 = 12 << 20;
 const LOG: u64 = 130 * 4096;
 const ATTRIBUTE: &[u8] = b"user.syncline.durability";
 
@@ -153,11 +156,15 @@ fn with_log() -> MemoryDevice {
     whole
 }
 
-/// The image without its log, as others see it.
-fn alone(device: &Arc<dyn BlockDevice>, file: &TempImage) {
+fn bytes_of(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
     let mut bytes = vec![0; HOME as usize];
     home(device).read(0, &mut bytes, Origin::new(Kind::Other, true)).unwrap();
-    std::fs::write(file.path(), &bytes).unwrap();
+    bytes
+}
+
+/// The image without its log, as others see it.
+fn alone(device: &Arc<dyn BlockDevice>, file: &TempImage) {
+    std::fs::write(file.path(), bytes_of(device)).unwrap();
 }
 
 const SECTORS: u64 = 160;
@@ -179,6 +186,7 @@ struct Files {
     vol: Volume,
     device: Arc<CrashDevice>,
     open: Vec<InodeRef>,
+    strict: Vec<bool>,
     now: Vec<Vec<u64>>,
     synced: Synced,
     marks: Vec<Synced>,
@@ -197,13 +205,35 @@ impl Files {
         range.for_each(|sector| now[sector as usize] = self.version);
     }
 
+    fn acknowledge(&mut self) {
+        self.device.mark(self.marks.len() as u64);
+        self.marks.push(self.synced.clone());
+    }
+
     fn sync(&mut self, file: usize) {
         self.vol.fsync(&self.open[file], false).unwrap();
-        if file.is_multiple_of(2) {
+        if self.strict[file] {
             self.synced.insert(file as u64, self.now[file].clone());
-            self.device.mark(self.marks.len() as u64);
-            self.marks.push(self.synced.clone());
+            self.acknowledge();
         }
+    }
+
+    /// From now on strict or relaxed, whatever its name says.
+    fn mark_file(&mut self, file: usize, strict: bool) {
+        let value: &[u8] = if strict { b"strict" } else { b"relaxed" };
+        self.vol.setxattr(&self.open[file], ATTRIBUTE, value, XattrFlags::Any).unwrap();
+        self.strict[file] = strict;
+    }
+
+    /// Made again: blocks change their owner, and the name decides again.
+    fn remake(&mut self, file: usize) {
+        let root = self.vol.root().unwrap();
+        self.vol.unlink(&root, name(file).as_bytes()).unwrap();
+        self.synced.remove(&(file as u64));
+        self.acknowledge();
+        self.open[file] = create(&self.vol, &name(file));
+        self.now[file].clear();
+        self.strict[file] = file.is_multiple_of(2);
     }
 }
 
@@ -212,46 +242,59 @@ fn name(file: usize) -> String {
     format!("{file}.{}", if file.is_multiple_of(2) { "db" } else { "cache" })
 }
 
-fn workload(mode: &str) -> (Explorer, Vec<Synced>) {
-    let device = Arc::new(CrashDevice::new(&with_log(), CrashOptions::default()));
+/// Events of a run that a cut is to fall into.
+#[derive(Debug, Default)]
+struct Events {
+    ram_sizes: u64,
+    log_switches: u64,
+    durabilities: u64,
+    wraps: u64,
+    sweeps: u64,
+}
+
+/// Operations of a run: the ring wraps.
+const ROUNDS: u64 = 400;
+
+/// One recorded run. The seed decides on all of it.
+fn workload(mode: &str, base: &MemoryDevice, seed: u64) -> (Explorer, Vec<Synced>, Events) {
+    let device = Arc::new(CrashDevice::new(base, CrashOptions::default()));
     let below: Arc<dyn BlockDevice> = device.clone();
     let attached = buffered(&below);
     let buffer = attached.buffer().clone();
     let vol = mount(buffer.clone(), &format!("sync={mode},relaxed=*.cache"));
     let open = (0..6).map(|file| create(&vol, &name(file))).collect();
-    let now = vec![Vec::new(); 6];
     let mut files = Files {
         vol,
         device: device.clone(),
         open,
-        now,
+        strict: (0..6).map(|file: usize| file.is_multiple_of(2)).collect(),
+        now: vec![Vec::new(); 6],
         synced: Synced::new(),
         marks: Vec::new(),
         version: 0,
     };
-    let mut rng = ChaCha8Rng::seed_from_u64(5);
-    for round in 0..180 {
+    let (mut rng, mut events) = (ChaCha8Rng::seed_from_u64(seed), Events::default());
+    let (mut ram_before, mut log_before) = (options().ram_bytes, true);
+    for round in 0..ROUNDS {
         if rng.random_range(0..6) == 0 {
-            // Sizes change, and parts go off and on.
             let ram_bytes = [0, 64 << 10, 1 << 20][rng.random_range(0..3)];
             let log_writes = rng.random_range(0..4) > 0;
             buffer.configure(BufferOptions { ram_bytes, log_writes, ..options() }).unwrap();
+            events.ram_sizes += u64::from(ram_bytes != ram_before);
+            events.log_switches += u64::from(log_writes != log_before);
+            (ram_before, log_before) = (ram_bytes, log_writes);
         }
         let file = rng.random_range(0..6);
+        if rng.random_range(0..20) == 0 {
+            let strict = !files.strict[file];
+            files.mark_file(file, strict);
+            events.durabilities += 1;
+        }
         files.write(file, rng.random_range(0..SECTORS), rng.random_range(1..24));
         match rng.random_range(0..8) {
             0..5 => files.sync(file),
             5 => drop(files.vol.writeback_range(&files.open[file], 0, u64::MAX).unwrap()),
-            6 => {
-                // Made again: blocks change their owner.
-                let root = files.vol.root().unwrap();
-                files.vol.unlink(&root, name(file).as_bytes()).unwrap();
-                files.synced.remove(&(file as u64));
-                files.device.mark(files.marks.len() as u64);
-                files.marks.push(files.synced.clone());
-                files.open[file] = create(&files.vol, &name(file));
-                files.now[file].clear();
-            }
+            6 => files.remake(file),
             _ => {
                 let now = std::time::Duration::from_secs(round * 10);
                 files.vol.tick(now.as_nanos() as u64).unwrap();
@@ -260,79 +303,170 @@ fn workload(mode: &str) -> (Explorer, Vec<Synced>) {
         }
     }
     let status = buffer.status();
-    assert!(status.logged_pages > 20 && status.home_bytes > 0, "{status:?}");
-    assert!(status.cleaned_pages > 20 && status.sweeps > 1, "the ring wraps: {status:?}");
+    let ring_pages = LOG / 4096 - 2;
+    (events.wraps, events.sweeps) = (status.logged_pages / ring_pages, status.sweeps);
+    assert!(status.cleaned_pages > 20 && status.home_bytes > 0, "{status:?}");
     for inode in files.open {
         // A machine that stops does not close its files.
         std::mem::forget(inode);
     }
-    (Explorer::new(device.log()), files.marks)
+    (Explorer::new(device.log()), files.marks, events)
 }
 
-fn judge_file(vol: &Volume, file: usize, synced: Option<&Vec<u64>>) -> Result<(), String> {
+/// The versions of each file's sectors in a volume; `None`: there is no such file.
+type Seen = Vec<Option<Vec<u64>>>;
+
+/// A sector of zeros, which no version has.
+const HOLE: u64 = 0;
+
+fn see_file(vol: &Volume, file: usize) -> Result<Option<Vec<u64>>, String> {
     let root = vol.root().unwrap();
     let inode = match vol.lookup(&root, name(file).as_bytes()) {
         Ok(inode) => inode,
-        Err(_) if synced.is_none() => return Ok(()),
+        Err(FsError::NotFound) => return Ok(None),
         Err(error) => return Err(format!("{}: {error}", name(file))),
     };
     let mut bytes = vec![0; SECTORS as usize * 512];
     let len = vol.read(&inode, 0, &mut bytes).map_err(|e| e.to_string())?;
-    let lowest = synced.map_or(&[][..], |list| list);
-    if len < lowest.len() * 512 {
-        return Err(format!(
-            "{} has {len} bytes, {} sectors were synced",
-            name(file),
-            lowest.len()
-        ));
-    }
-    for (sector, piece) in (0..).zip(bytes[..len].chunks_exact(512)) {
-        let low = lowest.get(sector as usize).copied().unwrap_or(0);
+    let sectors = (0..).zip(bytes[..len].chunks_exact(512));
+    let version = |(sector, piece): (u64, &[u8])| {
         let version = u64::from_le_bytes(piece[16..24].try_into().unwrap());
+        if piece.iter().all(|&byte| byte == 0) {
+            return Ok(HOLE);
+        }
         let own = piece == signed(file as u64, sector, version);
-        let zero = piece.iter().all(|&byte| byte == 0) && low == 0;
-        if !zero && (!own || version < low) {
-            let what = if own { "too old" } else { "not its own" };
-            return Err(format!("{} sector {sector}: {what}, {version} < {low}", name(file)));
+        own.then_some(version).ok_or_else(|| format!("{} sector {sector}: not its own", name(file)))
+    };
+    sectors.map(version).collect::<Result<_, _>>().map(Some)
+}
+
+fn judge_file(file: usize, seen: Option<&Vec<u64>>, synced: &Vec<u64>) -> Result<(), String> {
+    let Some(seen) = seen else { return Err(format!("{} is not there", name(file))) };
+    if seen.len() < synced.len() {
+        let (found, least) = (seen.len(), synced.len());
+        return Err(format!("{} has {found} sectors, {least} were synced", name(file)));
+    }
+    for (sector, (version, low)) in seen.iter().zip(synced).enumerate() {
+        if version < low {
+            return Err(format!("{} sector {sector}: too old, {version} < {low}", name(file)));
         }
     }
     Ok(())
 }
 
-fn judge(image: &MemoryDevice, synced: &Synced, file: &TempImage) -> Result<(), String> {
-    let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
-    let attached = Buffered::attach(home(&device), area(&device), [8; 16], options());
-    attached.and_then(Buffered::detach).map_err(|e| e.to_string())?;
-    alone(&device, file);
-    e2fsck_preen(file.path())?;
-    e2fsck_clean(file.path())?;
-    let vol = mount(Arc::new(MemoryDevice::load(file.path()).unwrap()), "ro");
-    (0..6).try_for_each(|file| judge_file(&vol, file, synced.get(&(file as u64))))
+/// Images that recovery left, by where and how they differ from the base (SHA-256), with what was
+/// found in them. e2fsck and the volume say the same of the same bytes, so they judge each once.
+struct Recovered {
+    base: Vec<u8>,
+    file: TempImage,
+    /// What the file holds.
+    on_file: Vec<u8>,
+    known: HashMap<[u8; 32], Result<Arc<Seen>, String>>,
+}
+
+impl Recovered {
+    fn see(&mut self, device: &Arc<dyn BlockDevice>) -> Result<Arc<Seen>, String> {
+        let bytes = bytes_of(device);
+        let mut key = Sha256::new();
+        let pages = bytes.chunks(4096).zip(self.base.chunks(4096)).enumerate();
+        for (at, (page, _)) in pages.filter(|(_, (page, base))| page != base) {
+            key.update((at as u64).to_le_bytes());
+            key.update(page);
+        }
+        let key = key.finalize().into();
+        if let Some(seen) = self.known.get(&key) {
+            return seen.clone();
+        }
+        let seen = self.look(&bytes).map(Arc::new);
+        self.known.insert(key, seen.clone());
+        seen
+    }
+
+    fn look(&mut self, bytes: &[u8]) -> Result<Seen, String> {
+        let file = File::options().write(true).open(self.file.path()).unwrap();
+        let pages = bytes.chunks(4096).zip(self.on_file.chunks(4096)).enumerate();
+        for (at, (page, _)) in pages.filter(|(_, (page, there))| page != there) {
+            file.write_all_at(page, at as u64 * 4096).unwrap();
+        }
+        drop(file);
+        let verdict = e2fsck_preen(self.file.path()).and_then(|()| e2fsck_clean(self.file.path()));
+        self.on_file = self.file.bytes();
+        verdict?;
+        let vol = mount(Arc::new(MemoryDevice::from_bytes(&self.on_file)), "ro");
+        (0..6).map(|file| see_file(&vol, file)).collect()
+    }
+
+    fn judge(&mut self, image: &MemoryDevice, synced: &Synced) -> Result<(), String> {
+        let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
+        let attached = Buffered::attach(home(&device), area(&device), [8; 16], options());
+        attached.and_then(Buffered::detach).map_err(|e| e.to_string())?;
+        let seen = self.see(&device)?;
+        let file = |(&file, synced): (&u64, &Vec<u64>)| {
+            judge_file(file as usize, seen[file as usize].as_ref(), synced)
+        };
+        synced.iter().try_for_each(file)
+    }
+}
+
+/// The first of the seeds; a failure's is in `SYNCLINE_CRASH_SEED`.
+const FIRST_SEED: u64 = 5;
+/// States built from one run at most.
+const SEED_STATES_MAX: u64 = 10_000;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.trim().parse().ok()
+}
+
+/// Runs of one seed after the other until enough different states were judged.
+fn strict_and_relaxed(test: &str, mode: &str) {
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let states = number("SYNCLINE_CRASH_STATES").unwrap_or(100);
+    let only = std::env::var("SYNCLINE_CRASH_STATE").ok();
+    let only = only.map(|id| id.parse().expect("an id from a failure report"));
+    let first = number("SYNCLINE_CRASH_SEED").unwrap_or(FIRST_SEED);
+    let base = with_log();
+    let whole: Arc<dyn BlockDevice> = Arc::new(base.snapshot());
+    let bytes = bytes_of(&whole);
+    let (mut judged, mut images) = (0, 0);
+    for seed in first.. {
+        let (explorer, marks, events) = workload(mode, &base, seed);
+        let (file, on_file) = (TempImage::zeroed(HOME), vec![0; HOME as usize]);
+        let (base, known) = (bytes.clone(), HashMap::new());
+        let mut recovered = Recovered { base, file, on_file, known };
+        // About half of what is built is equal to something before.
+        let budget = Budget::new((2 * (states - judged)).min(SEED_STATES_MAX), 2);
+        let budget = budget.with_only(only.clone());
+        let command =
+            format!("SYNCLINE_CRASH_SEED={seed} cargo test -p syncline-fs --test relaxed {test}");
+        let summary = run(&explorer, &budget, &command, |state| {
+            let none = Synced::new();
+            let synced = state.marks().last().map_or(&none, |&mark| &marks[mark as usize]);
+            recovered.judge(&state.image, synced)
+        });
+        println!("{mode}, seed {seed}: {summary}");
+        println!("  {} recovered images; {events:?}", recovered.known.len());
+        let summary = summary.into_result().unwrap_or_else(|text| panic!("sync={mode}: {text}"));
+        judged += summary.judged;
+        images += recovered.known.len();
+        assert!(events.ram_sizes > 5 && events.log_switches > 2 && events.durabilities > 2);
+        assert!(events.wraps > 0 && events.sweeps > 1, "the ring wraps: {events:?}");
+        if judged >= states || only.is_some() {
+            break;
+        }
+    }
+    println!("{mode}: {judged} different states, {images} recovered images by e2fsck");
 }
 
 #[test]
 fn strict_and_relaxed_files_through_a_write_buffer() {
-    if !require("strict_and_relaxed_files_through_a_write_buffer", &[Need::E2fsck]) {
-        return;
-    }
-    let states = std::env::var("SYNCLINE_CRASH_STATES").ok().and_then(|n| n.trim().parse().ok());
-    let only = std::env::var("SYNCLINE_CRASH_STATE").ok();
-    let only = only.map(|id| id.parse().expect("an id from a failure report"));
-    for mode in ["ordered", "eager"] {
-        let (explorer, marks) = workload(mode);
-        let file = TempImage::zeroed(HOME);
-        let budget = Budget::new(states.unwrap_or(100), 2).with_only(only.clone());
-        let command = "cargo test -p syncline-fs --test relaxed strict_and_relaxed";
-        let summary = run(&explorer, &budget, command, |state| {
-            let none = Synced::new();
-            let synced = state.marks().last().map_or(&none, |&mark| &marks[mark as usize]);
-            judge(&state.image, synced, &file)
-        });
-        println!("{mode}: {summary}");
-        if let Err(text) = summary.into_result() {
-            panic!("sync={mode}: {text}");
-        }
-    }
+    strict_and_relaxed("strict_and_relaxed_files_through_a_write_buffer", "ordered");
+}
+
+#[test]
+fn eager_strict_and_relaxed_files_through_a_write_buffer() {
+    strict_and_relaxed("eager_strict_and_relaxed_files_through_a_write_buffer", "eager");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What is known of the files that a process syncs. Makes no system call.
 //!
 //! A file is what its device, inode and birth time say: an inode that was freed and taken again is
-//! another file. `names` counts renames; a decision from before one is not used.
+//! another file. `names` counts renames of directories, and of what is not known; a decision from
+//! before one is not used. Once many files of a device were decided on and every file is relaxed,
+//! the device is *whole*: its file system is owed, and its files are told apart no more.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +11,23 @@ use std::path::{Path, PathBuf};
 /// Files of which something is known, at most.
 pub(crate) const FILES_MAX: usize = 65_536;
 
+/// Files decided on, of one device, until it may become whole.
+pub(crate) const DECISIONS_MAX: usize = 64;
+
+/// Major and minor number.
+pub(crate) type Device = (u32, u32);
+
 /// One file, for as long as it exists.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct FileId {
-    pub(crate) device: (u32, u32),
+    pub(crate) device: Device,
     pub(crate) inode: u64,
     /// Nanoseconds since 1970; zero where the file system does not say.
     pub(crate) born_ns: i128,
 }
+
+/// No count of renames: the decision does not hold.
+const STALE: u64 = u64::MAX;
 
 struct Known {
     relaxed: bool,
@@ -26,12 +37,29 @@ struct Known {
     names: u64,
 }
 
+/// What one device is owed.
+struct OfDevice {
+    device: Device,
+    decisions: usize,
+    whole: Whole,
+}
+
+enum Whole {
+    /// Not decided on.
+    Open,
+    /// Its file system cannot be synced as a whole.
+    Never,
+    /// A directory on it, and the files that were owed until then.
+    Yes(PathBuf, u64),
+}
+
 /// The files of one process.
 #[derive(Default)]
 pub(crate) struct Files {
     by_id: HashMap<FileId, Known>,
     by_path: HashMap<PathBuf, FileId>,
     names: u64,
+    devices: Vec<OfDevice>,
     /// Too many files: nothing is relaxed any more.
     full: bool,
 }
@@ -41,6 +69,74 @@ impl Files {
     pub(crate) fn decision(&self, id: &FileId) -> Option<bool> {
         let known = self.by_id.get(id)?;
         (known.names == self.names && id.born_ns != 0).then_some(known.relaxed)
+    }
+
+    /// Whether every sync of this device is owed by its file system.
+    pub(crate) fn is_whole(&self, device: Device) -> bool {
+        let known = self.devices.iter().find(|known| known.device == device);
+        known.is_some_and(|known| matches!(known.whole, Whole::Yes(..)))
+    }
+
+    /// Whether it is time to ask if the device can be synced as a whole. True once.
+    pub(crate) fn many_on(&mut self, device: Device) -> bool {
+        let Some(known) = self.devices.iter_mut().find(|known| known.device == device) else {
+            self.devices.push(OfDevice { device, decisions: 1, whole: Whole::Open });
+            return false;
+        };
+        known.decisions += 1;
+        let many = known.decisions > DECISIONS_MAX && matches!(known.whole, Whole::Open);
+        if many {
+            known.whole = Whole::Never;
+        }
+        many
+    }
+
+    /// From now on the file system is owed, which has this directory.
+    pub(crate) fn make_whole(&mut self, device: Device, directory: PathBuf) {
+        let before = self.by_id.len();
+        self.by_id.retain(|id, _| id.device != device);
+        self.by_path.retain(|_, id| id.device != device);
+        let files = (before - self.by_id.len()) as u64;
+        if let Some(known) = self.devices.iter_mut().find(|known| known.device == device) {
+            known.whole = Whole::Yes(directory, files);
+        }
+    }
+
+    /// The devices that are whole, each with a directory and its files; they are open again.
+    pub(crate) fn take_whole(&mut self) -> Vec<(Device, PathBuf, u64)> {
+        let mut found = Vec::new();
+        for known in &mut self.devices {
+            if let Whole::Yes(directory, files) = std::mem::replace(&mut known.whole, Whole::Open) {
+                found.push((known.device, directory, files));
+            }
+            known.decisions = 0;
+        }
+        found
+    }
+
+    /// Whether a file is owed by itself.
+    pub(crate) fn owes_files(&self) -> bool {
+        self.by_id.values().any(|known| known.owed)
+    }
+
+    /// The path of a file of which something is known, and whether it is owed.
+    pub(crate) fn known(&self, id: &FileId) -> Option<(PathBuf, bool)> {
+        self.by_id.get(id).map(|known| (known.path.clone(), known.owed))
+    }
+
+    /// A file that is no directory has another name: it is decided on again.
+    pub(crate) fn moved(&mut self, id: &FileId, path: PathBuf) {
+        let Some(known) = self.by_id.get_mut(id) else { return };
+        let before = std::mem::replace(&mut known.path, path.clone());
+        known.names = STALE;
+        if self.by_path.get(&before) == Some(id) {
+            self.by_path.remove(&before);
+        }
+        if let Some(other) = self.by_path.insert(path.clone(), *id).filter(|other| other != id)
+            && self.by_id.get(&other).is_some_and(|known| known.path == path)
+        {
+            self.by_id.remove(&other);
+        }
     }
 
     /// A decision was made; false if there is no room for it, and the file has to be strict.
@@ -170,6 +266,34 @@ mod tests {
         let mut paths: Vec<_> = files.owed().into_iter().map(|(_, path)| path).collect();
         paths.sort();
         assert_eq!(paths, [Path::new("/dd/a"), Path::new("/dd/c")]);
+    }
+
+    #[test]
+    fn a_moved_file_is_decided_on_again_and_others_are_not() {
+        let mut files = Files::default();
+        owe(&mut files, 1, "/d/a.tmp");
+        owe(&mut files, 2, "/d/b");
+        files.moved(&id(1), "/d/b".into());
+        assert_eq!(files.decision(&id(1)), None);
+        assert_eq!(files.known(&id(1)), Some(("/d/b".into(), true)));
+        assert_eq!(files.owed(), [(id(1), "/d/b".into())], "the other one lost its name");
+        owe(&mut files, 3, "/d/c");
+        files.moved(&id(1), "/d/e".into());
+        assert_eq!(files.decision(&id(3)), Some(true));
+        files.moved(&id(9), "/x".into());
+        assert_eq!(files.known(&id(9)), None);
+    }
+
+    #[test]
+    fn a_device_with_many_files_becomes_whole_once() {
+        let mut files = Files::default();
+        let asked = (0..DECISIONS_MAX + 9).filter(|_| files.many_on((8, 1))).count();
+        assert_eq!(asked, 1);
+        owe(&mut files, 1, "/a");
+        files.make_whole((8, 1), "/".into());
+        assert!(files.is_whole((8, 1)) && !files.is_whole((8, 2)) && !files.owes_files());
+        assert_eq!(files.take_whole(), [((8, 1), "/".into(), 1)]);
+        assert!(!files.is_whole((8, 1)) && files.take_whole().is_empty());
     }
 
     #[test]

@@ -314,13 +314,13 @@ unsafe fn renames(
 ) -> c_int {
     // SAFETY: by the caller's promise.
     let (from, to) = unsafe { ((old.0, text(old.1)), (new.0, text(new.1))) };
-    let paths = library::naming(from, to);
+    let change = library::naming(from, to, exchange);
     if exchange {
-        library::naming(to, from);
+        library::naming(to, from, true);
     }
     let done = real();
     if done == 0 {
-        library::named(paths, exchange);
+        library::named(change, exchange);
     }
     done
 }
@@ -378,7 +378,7 @@ pub unsafe extern "C" fn renameat2(
 pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
     let here = libc::AT_FDCWD;
     // SAFETY: the paths are the caller's.
-    library::naming((here, unsafe { text(old) }), (here, unsafe { text(new) }));
+    library::naming((here, unsafe { text(old) }), (here, unsafe { text(new) }), false);
     pass_on!(LINK, old, new)
 }
 
@@ -395,7 +395,7 @@ pub unsafe extern "C" fn linkat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the paths are the caller's.
-    library::naming((olddir, unsafe { text(old) }), (newdir, unsafe { text(new) }));
+    library::naming((olddir, unsafe { text(old) }), (newdir, unsafe { text(new) }), false);
     pass_on!(LINKAT, olddir, old, newdir, new, flags)
 }
 

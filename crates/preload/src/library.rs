@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::files::{FileId, Files};
+use crate::files::{Device, FileId, Files};
 use crate::hooks::real;
 use crate::rules::Rules;
 use crate::system::{self, Spin, complain};
@@ -43,6 +43,10 @@ const CALLS: [&str; 8] =
 
 struct Library {
     rules: Rules,
+    /// No file is relaxed.
+    nothing: bool,
+    /// Every file is.
+    everything: bool,
     /// Where the report goes.
     report: Option<PathBuf>,
 }
@@ -67,7 +71,8 @@ pub(crate) extern "C" fn begin() {
     let report = std::env::var_os("SYNCLINE_PRELOAD_REPORT").map(PathBuf::from);
     let report = report.filter(|path| !path.as_os_str().is_empty());
     // Loaded once; a second call changes nothing.
-    let _ = LIBRARY.set(Library { rules, report });
+    let (nothing, everything) = (rules.nothing(), rules.everything());
+    let _ = LIBRARY.set(Library { rules, nothing, everything, report });
     // SAFETY: the handler is a function without arguments that lives as long as the process.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
@@ -118,43 +123,58 @@ pub(crate) fn kept_open() {
 
 /// `Some`: the file is relaxed, and its sync is owed from now on.
 fn owe(fd: c_int) -> Option<()> {
-    let library = LIBRARY.get().filter(|library| !library.rules.nothing())?;
+    let library = LIBRARY.get().filter(|library| !library.nothing)?;
     let file = system::identity(fd).filter(|file| file.plain)?;
     let known = FILES.with(|files| {
+        if files.is_whole(file.id.device) {
+            return Some(true);
+        }
         let decision = files.decision(&file.id);
         if decision == Some(true) {
             files.owe(&file.id);
+            OWED.store(true, Ordering::Relaxed);
         }
         decision
     })?;
     let relaxed = match known {
         Some(relaxed) => relaxed,
-        None => {
-            let path = system::path_of(fd)?;
-            let relaxed = library.rules.is_relaxed(&path);
-            FILES.with(|files| {
-                let fits = files.decided(file.id, path, relaxed);
-                if fits && relaxed {
-                    files.owe(&file.id);
-                }
-                fits && relaxed
-            })?
-        }
+        None => decide(library, fd, file.id)?,
     };
+    relaxed.then_some(())
+}
+
+/// Decides on a file; if it is relaxed its sync is owed. `None`: it cannot be told.
+fn decide(library: &Library, fd: c_int, id: FileId) -> Option<bool> {
+    let path = system::path_of(fd)?;
+    let relaxed = library.everything || library.rules.is_relaxed(&path);
+    let directory = library.everything.then(|| path.parent().unwrap_or(&path).to_owned());
+    let (relaxed, many) = FILES.with(|files| {
+        let fits = files.decided(id, path, relaxed);
+        if fits && relaxed {
+            files.owe(&id);
+        }
+        (fits && relaxed, library.everything && files.many_on(id.device))
+    })?;
     if relaxed {
         OWED.store(true, Ordering::Relaxed);
     }
-    relaxed.then_some(())
+    if let Some(directory) = directory.filter(|_| many && !is_fuse(fd)) {
+        FILES.with(|files| {
+            files.make_whole(id.device, directory);
+            OWED.store(files.owes_files(), Ordering::Relaxed);
+        });
+    }
+    Some(relaxed)
 }
 
 /// Whether calls without a file (sync, syncfs) are skipped: only if every file is relaxed.
 pub(crate) fn skips_all(call: Call) -> bool {
-    count(call, LIBRARY.get().is_some_and(|library| library.rules.everything()))
+    count(call, LIBRARY.get().is_some_and(|library| library.everything))
 }
 
 /// Whether a file of this name would be relaxed, before it is opened.
 pub(crate) fn name_is_relaxed(dirfd: c_int, path: &CStr) -> bool {
-    let Some(library) = LIBRARY.get().filter(|library| !library.rules.nothing()) else {
+    let Some(library) = LIBRARY.get().filter(|library| !library.nothing) else {
         return false;
     };
     let path = absolute(dirfd, path);
@@ -206,7 +226,7 @@ fn mapped(address: usize, length: usize) -> Option<Vec<PathBuf>> {
 /// Whether msync of this range is skipped: every file in it is relaxed.
 pub(crate) fn skips_mapping(address: usize, length: usize) -> bool {
     let skipped = system::keeping_errno(|| {
-        if LIBRARY.get().is_none_or(|library| library.rules.nothing()) {
+        if LIBRARY.get().is_none_or(|library| library.nothing) {
             return false;
         }
         let Some(paths) = mapped(address, length.max(1)) else { return false };
@@ -243,40 +263,96 @@ fn open_with(path: &Path, flags: c_int) -> Option<Fd> {
     (fd >= 0).then_some(Fd(fd))
 }
 
+/// What a rename is about to change.
+pub(crate) enum Naming {
+    /// Nothing that is known, or nothing that matters.
+    Nothing,
+    /// One file gets this path.
+    File(FileId, PathBuf),
+    /// From, to, and whether that is a directory.
+    Paths(PathBuf, PathBuf, bool),
+    /// It cannot be told.
+    Unknown,
+}
+
+/// A name of the caller: directory and path.
+pub(crate) type Named<'a> = (c_int, &'a CStr);
+
 /// A file is about to get another name: what is owed of it is synced before, if that one is strict.
-/// Its absolute paths, for [`named`].
-pub(crate) fn naming(old: (c_int, &CStr), new: (c_int, &CStr)) -> Option<(PathBuf, PathBuf, bool)> {
+/// What changes, for [`named`].
+pub(crate) fn naming(old: Named<'_>, new: Named<'_>, exchange: bool) -> Naming {
+    let Some(library) = LIBRARY.get().filter(|library| !library.nothing) else {
+        return Naming::Nothing;
+    };
     if !OWED.load(Ordering::Relaxed) {
-        return None;
+        // Where every file is relaxed no decision changes.
+        return if library.everything { Naming::Nothing } else { Naming::Unknown };
     }
     system::keeping_errno(|| {
-        let (from, to) = (absolute(old.0, old.1)?, absolute(new.0, new.1)?);
-        let directory = from.is_dir();
-        let owed = FILES.with(|files| files.owed_at(&from, directory))?;
-        let library = LIBRARY.get()?;
-        for (id, path) in owed {
-            let Ok(rest) = path.strip_prefix(&from) else { continue };
-            let moved = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
-            if !library.rules.is_relaxed(&moved) && sync_file(&id, &path) == Outcome::Done {
-                FILES.with(|files| files.synced(&id));
-            }
+        match system::identity_of_link(old.0, old.1) {
+            Some(file) if !file.directory && !exchange => naming_file(library, &file.id, old, new),
+            _ => naming_paths(library, old, new),
         }
-        Some((from, to, directory))
+        .unwrap_or(Naming::Unknown)
     })
 }
 
+fn naming_file(library: &Library, id: &FileId, old: Named<'_>, new: Named<'_>) -> Option<Naming> {
+    let Some((path, owed)) = FILES.with(|files| files.known(id))? else {
+        return Some(Naming::Nothing);
+    };
+    let moved = beside(&path, old, new).or_else(|| absolute(new.0, new.1))?;
+    if owed && !library.rules.is_relaxed(&moved) && sync_file(id, &path) == Outcome::Done {
+        FILES.with(|files| files.synced(id));
+    }
+    Some(Naming::File(*id, moved))
+}
+
+/// The new path of the file at `path`, where both names are in one directory.
+fn beside(path: &Path, old: Named<'_>, new: Named<'_>) -> Option<PathBuf> {
+    let split = |name: &CStr| {
+        let bytes = name.to_bytes();
+        let at = bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        (bytes[..at].to_owned(), bytes[at..].to_owned())
+    };
+    let ((from, name), (to, moved)) = (split(old.1), split(new.1));
+    let plain = |name: &[u8]| !matches!(name, b"" | b"." | b"..");
+    let same = old.0 == new.0 && from == to && plain(&name) && plain(&moved);
+    // Another name than the known one: it is a hard link, or was renamed by somebody else.
+    let known = path.file_name().is_some_and(|known| known.as_bytes() == name);
+    (same && known).then(|| path.with_file_name(std::ffi::OsStr::from_bytes(&moved)))
+}
+
+fn naming_paths(library: &Library, old: Named<'_>, new: Named<'_>) -> Option<Naming> {
+    let (from, to) = (absolute(old.0, old.1)?, absolute(new.0, new.1)?);
+    let directory = from.is_dir();
+    let owed = FILES.with(|files| files.owed_at(&from, directory))?;
+    for (id, path) in owed {
+        let Ok(rest) = path.strip_prefix(&from) else { continue };
+        let moved = if rest.as_os_str().is_empty() { to.clone() } else { to.join(rest) };
+        if !library.rules.is_relaxed(&moved) && sync_file(&id, &path) == Outcome::Done {
+            FILES.with(|files| files.synced(&id));
+        }
+    }
+    Some(Naming::Paths(from, to, directory))
+}
+
 /// A file got another name, or two changed theirs.
-pub(crate) fn named(paths: Option<(PathBuf, PathBuf, bool)>, exchanged: bool) {
+pub(crate) fn named(naming: Naming, exchanged: bool) {
     system::keeping_errno(|| {
-        FILES.with(|files| match paths {
-            Some((old, new, directory)) if !exchanged => files.renamed(&old, &new, directory),
-            Some((old, new, _)) => {
+        FILES.with(|files| match naming {
+            Naming::Nothing => {}
+            Naming::File(id, path) => files.moved(&id, path),
+            Naming::Paths(old, new, directory) if !exchanged => {
+                files.renamed(&old, &new, directory);
+            }
+            Naming::Paths(old, new, _) => {
                 let between = old.join("\0");
                 files.renamed(&old, &between, true);
                 files.renamed(&new, &old, true);
                 files.renamed(&between, &new, true);
             }
-            None => files.renamed(Path::new(""), Path::new(""), false),
+            Naming::Unknown => files.renamed(Path::new(""), Path::new(""), false),
         })
     });
 }
@@ -312,16 +388,22 @@ fn is_fuse(fd: c_int) -> bool {
     asked != 0 || found.f_type == FUSE_SUPER_MAGIC
 }
 
-/// Syncs the file system of many files at once, if it has that; true: all of them are durable.
-fn sync_file_system(files: &[(FileId, PathBuf)]) -> bool {
-    let directory = libc::O_DIRECTORY;
-    let place = files.iter().find_map(|(_, path)| open_with(path.parent()?, directory));
-    let same =
-        |fd: &Fd| system::identity(fd.0).is_some_and(|dir| dir.id.device == files[0].0.device);
+/// Syncs the file system of this device, which the directory is on; true: all of it is durable.
+fn sync_file_system(device: Device, directory: &Path) -> bool {
+    let place = open_with(directory, libc::O_DIRECTORY);
+    let same = |fd: &Fd| system::identity(fd.0).is_some_and(|dir| dir.id.device == device);
     match (place.filter(|fd| same(fd) && !is_fuse(fd.0)), real::SYNCFS.get()) {
         // SAFETY: the descriptor is open.
         (Some(place), Some(syncfs)) => unsafe { syncfs(place.0) == 0 },
         _ => false,
+    }
+}
+
+/// Syncs every file system but those of FUSE.
+fn sync_all() {
+    if let Some(sync) = real::SYNC.get() {
+        // SAFETY: it takes nothing.
+        unsafe { sync() };
     }
 }
 
@@ -330,25 +412,32 @@ fn sync_file_system(files: &[(FileId, PathBuf)]) -> bool {
 struct Synced {
     done: u64,
     gone: u64,
+    file_systems: u64,
     failed: Vec<PathBuf>,
 }
 
 fn sync_owed() -> Synced {
     let mut synced = Synced::default();
     let skipped = |call: Call| SKIPPED[call as usize].load(Ordering::Relaxed) > 0;
-    if (skipped(Call::Sync) || skipped(Call::Syncfs))
-        && let Some(sync) = real::SYNC.get()
-    {
-        // SAFETY: it takes nothing.
-        unsafe { sync() };
+    if skipped(Call::Sync) || skipped(Call::Syncfs) {
+        sync_all();
+    }
+    for (device, directory, files) in FILES.with(Files::take_whole).unwrap_or_default() {
+        synced.file_systems += 1;
+        synced.done += files;
+        if !sync_file_system(device, &directory) {
+            // Its directory has gone, or it could not: all of them.
+            sync_all();
+        }
     }
     let owed = FILES.with(|files| files.owed()).unwrap_or_default();
-    let mut devices: BTreeMap<(u32, u32), Vec<(FileId, PathBuf)>> = BTreeMap::new();
+    let mut devices: BTreeMap<Device, Vec<(FileId, PathBuf)>> = BTreeMap::new();
     for (id, path) in owed {
         devices.entry(id.device).or_default().push((id, path));
     }
-    for files in devices.values() {
-        if files.len() > SINGLY_MAX && sync_file_system(files) {
+    for (device, files) in &devices {
+        let directory = files.iter().find_map(|(_, path)| path.parent().filter(|dir| dir.is_dir()));
+        if files.len() > SINGLY_MAX && directory.is_some_and(|dir| sync_file_system(*device, dir)) {
             synced.done += files.len() as u64;
             FILES.with(|known| files.iter().for_each(|(id, _)| known.synced(id)));
             continue;
@@ -418,6 +507,7 @@ fn report(synced: &Synced) {
         "strict": strict,
         "synced_at_end": synced.done,
         "gone_at_end": synced.gone,
+        "file_systems_at_end": synced.file_systems,
         "failed_at_end": synced.failed.len(),
         "too_many_files": FILES.with(|files| files.is_full()),
         "io_uring_not_covered": rings,

@@ -99,6 +99,7 @@ pub(crate) struct Identity {
     pub(crate) id: FileId,
     /// Regular with one name, a directory, or a block device: a rule can decide on it.
     pub(crate) plain: bool,
+    pub(crate) directory: bool,
     /// It has a name.
     pub(crate) named: bool,
 }
@@ -111,6 +112,11 @@ pub(crate) fn identity(fd: c_int) -> Option<Identity> {
 /// Of a path, a link followed.
 pub(crate) fn identity_at(path: &CStr) -> Option<Identity> {
     status(libc::AT_FDCWD, path, 0)
+}
+
+/// Of a path, a link itself.
+pub(crate) fn identity_of_link(dirfd: c_int, path: &CStr) -> Option<Identity> {
+    status(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)
 }
 
 fn status(fd: c_int, path: &CStr, flags: c_int) -> Option<Identity> {
@@ -134,6 +140,7 @@ fn status(fd: c_int, path: &CStr, flags: c_int) -> Option<Identity> {
             born_ns,
         },
         plain: file && found.stx_nlink <= 1 || kind == libc::S_IFDIR || kind == libc::S_IFBLK,
+        directory: kind == libc::S_IFDIR,
         named: found.stx_nlink > 0,
     })
 }
