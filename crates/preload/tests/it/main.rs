@@ -138,6 +138,25 @@ fn what_is_skipped_is_synced_at_the_end_and_counted() {
 }
 
 #[test]
+fn many_files_are_synced_with_their_file_system() {
+    let Some(bench) = Bench::new("many_files_are_synced_with_their_file_system") else { return };
+    let many: String = (0..100).map(|nr| format!("fsync f{nr} ")).collect();
+    let words = format!("{many}rename f99 g fsync g fdatasync f0 mark");
+    let calls = bench.run("relaxed *", &words);
+    assert_eq!(calls, ["mark", "syncfs files"]);
+    let report = &bench.reports()[0];
+    assert_eq!(
+        (&report["file_systems_at_end"], &report["relaxed"]["fsync"]),
+        (&1.into(), &101.into())
+    );
+    // A rule that leaves a file strict: each file for itself, and names count.
+    let calls = bench.run("relaxed *\nstrict g", &words);
+    let before: Vec<&str> = calls.iter().map(String::as_str).take_while(|c| *c != "mark").collect();
+    assert_eq!(before, ["fsync f99", "fsync g"]);
+    assert_eq!(bench.reports()[0]["synced_at_end"], 99);
+}
+
+#[test]
 fn strict_files_beside_relaxed_ones_lose_nothing() {
     let Some(bench) = Bench::new("strict_files_beside_relaxed_ones_lose_nothing") else { return };
     let rules = "relaxed *.tmp\nstrict keep*";
