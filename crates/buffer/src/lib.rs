@@ -133,7 +133,8 @@ pub enum BufferError {
     },
     /// A version that is not known.
     #[error(
-        "the log has format version {version}, this program knows 2; detach it with the program that made it"
+        "the log has format version {version}, this program knows 2; detach it with the program \
+         that made it"
     )]
     Unsupported {
         /// The version found.

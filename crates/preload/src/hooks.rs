@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use libc::{iovec, mode_t, off64_t, size_t, ssize_t};
 
 use crate::library::{self, Call};
+use crate::naming;
 
 /// libc's own.
 pub(crate) mod real {
@@ -314,13 +315,13 @@ unsafe fn renames(
 ) -> c_int {
     // SAFETY: by the caller's promise.
     let (from, to) = unsafe { ((old.0, text(old.1)), (new.0, text(new.1))) };
-    let change = library::naming(from, to, exchange);
+    let change = naming::naming(from, to, exchange);
     if exchange {
-        library::naming(to, from, true);
+        naming::naming(to, from, true);
     }
     let done = real();
     if done == 0 {
-        library::named(change, exchange);
+        naming::named(change, exchange);
     }
     done
 }
@@ -378,7 +379,7 @@ pub unsafe extern "C" fn renameat2(
 pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
     let here = libc::AT_FDCWD;
     // SAFETY: the paths are the caller's.
-    library::naming((here, unsafe { text(old) }), (here, unsafe { text(new) }), false);
+    naming::naming((here, unsafe { text(old) }), (here, unsafe { text(new) }), false);
     pass_on!(LINK, old, new)
 }
 
@@ -395,7 +396,7 @@ pub unsafe extern "C" fn linkat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the paths are the caller's.
-    library::naming((olddir, unsafe { text(old) }), (newdir, unsafe { text(new) }), false);
+    naming::naming((olddir, unsafe { text(old) }), (newdir, unsafe { text(new) }), false);
     pass_on!(LINKAT, olddir, old, newdir, new, flags)
 }
 

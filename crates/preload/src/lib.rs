@@ -13,6 +13,7 @@
 //! | `files` | what is known of files: decision, name, whether a sync is owed; pure |
 //! | `system` | libc's own functions, identity and name of a descriptor |
 //! | `library` | the state of the process, decisions, the end |
+//! | `naming` | renames and links |
 //! | `hooks` | the functions that programs call in place of libc's |
 //!
 //! Promises
@@ -39,6 +40,8 @@ mod files;
 mod hooks;
 #[cfg(not(test))]
 mod library;
+#[cfg(not(test))]
+mod naming;
 #[cfg_attr(test, allow(dead_code))]
 mod rules;
 #[cfg(not(test))]
