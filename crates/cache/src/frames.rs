@@ -76,6 +76,7 @@ impl Frames {
 
     /// Takes a free slot for `key`; `None` when the table is full, or for an index of 2^60 and
     /// more, which no file has.
+    #[inline]
     pub fn insert(&self, key: PageKey, dirty: bool) -> Option<FrameId> {
         let word = word(key, dirty)?;
         let slot = {
@@ -101,6 +102,7 @@ impl Frames {
 
     /// Puts `key` into a frame that is in use: a release and an insert in one. False, and nothing
     /// is changed, if the frame is not in use or the index is 2^60 or more.
+    #[inline]
     pub fn replace(&self, id: FrameId, key: PageKey, dirty: bool) -> bool {
         let (Some(word), Some(frame)) = (word(key, dirty), self.frame(id)) else { return false };
         if frame.word.load(Ordering::Acquire) & IN_USE == 0 {
@@ -112,6 +114,7 @@ impl Frames {
     }
 
     /// Gives the slot back. A frame that is not in use is left alone.
+    #[inline]
     pub fn release(&self, id: FrameId) {
         let Some(frame) = self.frame(id) else { return };
         if frame.word.swap(0, Ordering::AcqRel) & IN_USE != 0 {
@@ -121,6 +124,7 @@ impl Frames {
     }
 
     /// Frames in use.
+    #[inline]
     pub fn len(&self) -> usize {
         self.in_use.load(Ordering::Relaxed)
     }
@@ -131,11 +135,13 @@ impl Frames {
     }
 
     /// One more than the largest slot ever used.
+    #[inline]
     pub fn high_water(&self) -> usize {
         self.high_water.load(Ordering::Acquire)
     }
 
     /// The page in the frame; `None` when it is not in use.
+    #[inline]
     pub fn key(&self, id: FrameId) -> Option<PageKey> {
         let frame = self.frame(id)?;
         let word = frame.word.load(Ordering::Acquire);
@@ -146,21 +152,25 @@ impl Frames {
     }
 
     /// Whether the page was modified since it was last written back.
+    #[inline]
     pub fn is_dirty(&self, id: FrameId) -> bool {
         self.has(id, DIRTY)
     }
 
     /// Says that the page is dirty or clean.
+    #[inline]
     pub fn set_dirty(&self, id: FrameId, dirty: bool) {
         self.set(id, DIRTY, dirty);
     }
 
     /// Whether the page must stay, for example because its write-back is under way.
+    #[inline]
     pub fn is_pinned(&self, id: FrameId) -> bool {
         self.has(id, PINNED)
     }
 
     /// Pins or unpins.
+    #[inline]
     pub fn set_pinned(&self, id: FrameId, pinned: bool) {
         self.set(id, PINNED, pinned);
     }
@@ -177,6 +187,7 @@ impl Frames {
     }
 
     /// Clears the reference bit and returns what it was.
+    #[inline]
     pub fn take_reference(&self, id: FrameId) -> bool {
         let Some(frame) = self.frame(id) else { return false };
         // Most bits that a sweep meets are clear: a load does then.
@@ -185,16 +196,19 @@ impl Frames {
     }
 
     /// Whether a victim search may return the frame.
+    #[inline]
     pub fn evictable(&self, id: FrameId, accept: crate::Accept) -> bool {
         let Some(frame) = self.frame(id) else { return false };
         let flags = frame.word.load(Ordering::Acquire);
         flags & (IN_USE | PINNED) == IN_USE && (accept == crate::Accept::Any || flags & DIRTY == 0)
     }
 
+    #[inline]
     fn has(&self, id: FrameId, flag: u64) -> bool {
         self.frame(id).is_some_and(|frame| frame.word.load(Ordering::Acquire) & flag != 0)
     }
 
+    #[inline]
     fn set(&self, id: FrameId, flag: u64, on: bool) {
         if let Some(frame) = self.frame(id) {
             if on {

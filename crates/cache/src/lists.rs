@@ -1,7 +1,8 @@
 //! Recency lists over slots, through one vector: what every list policy is made of.
 //!
 //! ```text
-//!   links: [ head 0 | head 1 | ... | slot 0 | slot 1 | ... ]      12 bytes each
+//!   links: [ head 0 | head 1 | ... | slot 0 | slot 1 | ... ]      8 bytes each
+//!   states:                        [ slot 0 | slot 1 | ... ]      1 byte each: list, mark
 //!   head -> oldest <-> ... <-> newest -> head                     a ring, so no end is special
 //! ```
 //!
@@ -13,38 +14,45 @@ use crate::{Accept, FrameId, Frames};
 /// Frames that one search from the old end looks at.
 pub(crate) const SCAN_MAX: usize = 4096;
 
+/// Aligned, so that none straddles two lines of the processor's cache.
 #[derive(Clone, Copy)]
+#[repr(align(8))]
 struct Link {
     newer: u32,
     older: u32,
-    /// Number of the list plus one; 0: in none.
-    list: u16,
-    mark: bool,
 }
 
-const UNLINKED: Link = Link { newer: 0, older: 0, list: 0, mark: false };
+const UNLINKED: Link = Link { newer: 0, older: 0 };
+
+/// The bits of a state: number of the list plus one, 0 in none; and the mark.
+const LIST: u8 = 0x7F;
+const MARK: u8 = 0x80;
 
 /// `N` lists over the same slots.
 pub(crate) struct Lists<const N: usize> {
     links: Vec<Link>,
+    states: Vec<u8>,
     lens: [usize; N],
 }
 
 impl<const N: usize> Lists<N> {
     /// Memory of one slot, in bytes.
-    pub const SLOT_BYTES: usize = size_of::<Link>();
+    pub const SLOT_BYTES: usize = size_of::<Link>() + size_of::<u8>();
 
     /// Empty lists with room for `capacity` slots; they grow when there are more.
     pub fn new(capacity: usize) -> Self {
-        let mut links = Vec::with_capacity(N + capacity.min(1 << 22));
+        const { assert!(N < LIST as usize) };
+        let room = capacity.min(1 << 22);
+        let mut links = Vec::with_capacity(N + room);
         for head in 0..N {
-            // A head fits: there are at most 65 lists.
-            links.push(Link { newer: head as u32, older: head as u32, list: 0, mark: false });
+            // A head fits, see the assertion.
+            links.push(Link { newer: head as u32, older: head as u32 });
         }
-        Lists { links, lens: [0; N] }
+        Lists { links, states: Vec::with_capacity(room), lens: [0; N] }
     }
 
     /// Members of `list`.
+    #[inline]
     pub fn len(&self, list: usize) -> usize {
         self.lens[list]
     }
@@ -52,8 +60,8 @@ impl<const N: usize> Lists<N> {
     /// The list that `slot` is in.
     #[inline]
     pub fn list_of(&self, slot: u32) -> Option<usize> {
-        let list = self.links.get(N + slot as usize)?.list;
-        (list > 0).then(|| usize::from(list) - 1)
+        let list = self.states.get(slot as usize)? & LIST;
+        usize::from(list).checked_sub(1)
     }
 
     /// Links `slot` as the newest of `list`, from wherever it was, its mark cleared.
@@ -62,26 +70,39 @@ impl<const N: usize> Lists<N> {
         let at = N + slot as usize;
         if at >= self.links.len() {
             self.links.resize(at + 1, UNLINKED);
-        } else if self.links[at].list > 0 {
+            self.states.resize(slot as usize + 1, 0);
+        } else if self.states[slot as usize] & LIST > 0 {
             self.unlink(slot);
         }
+        self.link(list, at);
+        // It fits, see the assertion in `new`.
+        self.states[slot as usize] = list as u8 + 1;
+        self.lens[list] += 1;
+    }
+
+    /// Makes `at` the newest of `list`.
+    #[inline]
+    fn link(&mut self, list: usize, at: usize) {
         let newest = self.links[list].older;
-        self.links[at] =
-            Link { newer: list as u32, older: newest, list: list as u16 + 1, mark: false };
+        self.links[at] = Link { newer: list as u32, older: newest };
         self.links[newest as usize].newer = at as u32;
         self.links[list].older = at as u32;
-        self.lens[list] += 1;
+    }
+
+    /// Lets the neighbours of `at` be neighbours.
+    #[inline]
+    fn close(&mut self, at: usize) {
+        let link = self.links[at];
+        self.links[link.newer as usize].older = link.older;
+        self.links[link.older as usize].newer = link.newer;
     }
 
     /// Takes `slot` out of its list and names the list.
     #[inline]
     pub fn unlink(&mut self, slot: u32) -> Option<usize> {
-        let at = N + slot as usize;
-        let link = *self.links.get(at)?;
-        let list = usize::from(link.list).checked_sub(1)?;
-        self.links[link.newer as usize].older = link.older;
-        self.links[link.older as usize].newer = link.newer;
-        self.links[at].list = 0;
+        let list = self.list_of(slot)?;
+        self.close(N + slot as usize);
+        self.states[slot as usize] &= MARK;
         self.lens[list] -= 1;
         Some(list)
     }
@@ -89,15 +110,16 @@ impl<const N: usize> Lists<N> {
     /// Makes a member the newest of its list; its mark stays. Others are left alone.
     #[inline]
     pub fn refresh(&mut self, slot: u32) {
-        let mark = self.mark(slot);
+        let at = N + slot as usize;
         let Some(list) = self.list_of(slot) else { return };
-        if self.links[list].older as usize != N + slot as usize {
-            self.push_newest(list, slot);
-            self.set_mark(slot, mark);
+        if self.links[list].older as usize != at {
+            self.close(at);
+            self.link(list, at);
         }
     }
 
     /// The member of `list` that was linked first.
+    #[inline]
     pub fn oldest(&self, list: usize) -> Option<u32> {
         self.member(self.links[list].newer)
     }
@@ -109,6 +131,7 @@ impl<const N: usize> Lists<N> {
     }
 
     /// Moves the oldest of `from` to the newest end of `to`, and names it.
+    #[inline]
     pub fn shift(&mut self, from: usize, to: usize) -> Option<u32> {
         let slot = self.oldest(from)?;
         self.push_newest(to, slot);
@@ -118,13 +141,14 @@ impl<const N: usize> Lists<N> {
     /// The mark of a member, for whatever the policy wants.
     #[inline]
     pub fn mark(&self, slot: u32) -> bool {
-        self.links.get(N + slot as usize).is_some_and(|link| link.mark)
+        self.states.get(slot as usize).is_some_and(|state| state & MARK > 0)
     }
 
     /// Sets or clears the mark of a slot that was linked.
+    #[inline]
     pub fn set_mark(&mut self, slot: u32, mark: bool) {
-        if let Some(link) = self.links.get_mut(N + slot as usize) {
-            link.mark = mark;
+        if let Some(state) = self.states.get_mut(slot as usize) {
+            *state = *state & LIST | if mark { MARK } else { 0 };
         }
     }
 
@@ -147,6 +171,7 @@ impl<const N: usize> Lists<N> {
         None
     }
 
+    #[inline]
     fn member(&self, at: u32) -> Option<u32> {
         // A head fits, see `new`.
         at.checked_sub(N as u32)

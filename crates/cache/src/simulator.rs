@@ -234,6 +234,9 @@ pub(crate) struct Engine<O> {
     /// Dirty pages that start a write-back.
     background: usize,
     dirty: usize,
+    /// Slots whose pages became dirty since the last write-back, and maybe left since; empty if
+    /// there is none but at the end.
+    dirtied: Vec<u32>,
     counts: Counts,
     /// The last page written, and how many in a row it ends.
     run: Option<(PageKey, u64)>,
@@ -256,6 +259,7 @@ impl<O: Order> Engine<O> {
                 }
             },
             dirty: 0,
+            dirtied: Vec::new(),
             counts: Counts::default(),
             run: None,
             accesses: 0,
@@ -272,7 +276,7 @@ impl<O: Order> Engine<O> {
             self.counts.hits += 1;
             if write && !self.frames.is_dirty(frame) {
                 self.frames.set_dirty(frame, true);
-                self.dirty += 1;
+                self.note_dirty(frame);
                 self.order.dirty(&self.frames, frame);
             }
             if O::HIT_SETS_REFERENCE {
@@ -287,6 +291,22 @@ impl<O: Order> Engine<O> {
             self.write_back();
         }
         self.accesses += 1;
+    }
+
+    /// The page in `frame` became dirty.
+    #[inline]
+    fn note_dirty(&mut self, frame: FrameId) {
+        self.dirty += 1;
+        if self.background == usize::MAX {
+            return;
+        }
+        if self.dirtied.len() >= self.capacity.saturating_mul(2) {
+            // Each dirty page is in it, and those that left make as many again at least.
+            self.dirtied.sort_unstable();
+            self.dirtied.dedup();
+            self.dirtied.retain(|slot| self.frames.is_dirty(FrameId(*slot)));
+        }
+        self.dirtied.push(frame.0);
     }
 
     fn miss(&mut self, key: PageKey, access: Access) {
@@ -309,9 +329,11 @@ impl<O: Order> Engine<O> {
             }
             return;
         };
-        self.dirty += usize::from(write);
+        if write {
+            self.note_dirty(frame);
+        }
         self.order.insert(&self.frames, frame, access);
-        self.index.insert(&self.frames, key, frame);
+        self.index.insert(key, frame);
     }
 
     /// Gives up one page; its frame stays in use, for the next page.
@@ -362,9 +384,17 @@ impl<O: Order> Engine<O> {
 
     /// Writes every dirty page in ascending order.
     fn write_back(&mut self) {
-        let mut pages: Vec<_> = self.all().collect();
-        pages.retain(|(_, frame)| self.frames.is_dirty(*frame));
+        let mut pages: Vec<(PageKey, FrameId)> = Vec::with_capacity(self.dirty);
+        for slot in self.dirtied.drain(..) {
+            let frame = FrameId(slot);
+            if self.frames.is_dirty(frame)
+                && let Some(key) = self.frames.key(frame)
+            {
+                pages.push((key, frame));
+            }
+        }
         pages.sort_unstable();
+        // A slot whose page left and came again is there twice; `clean` finds it clean then.
         self.clean(pages);
     }
 
@@ -467,7 +497,8 @@ impl<O: Order> Run for Engine<O> {
 
     fn memory_bytes(&self) -> usize {
         let frames = self.frames.high_water() * Frames::FRAME_BYTES;
-        frames + self.index.memory_bytes() + self.order.memory_bytes(&self.frames)
+        let dirtied = self.dirtied.capacity() * size_of::<u32>();
+        frames + self.index.memory_bytes() + self.order.memory_bytes(&self.frames) + dirtied
     }
 
     fn counts(&self) -> Counts {
@@ -481,6 +512,8 @@ impl<O: Order> Run for Engine<O> {
             self.frames.release(frame);
         }
         let background = self.counts.background_writes;
+        // What was pinned. Slots fit, see `Frames::new`.
+        self.dirtied = (0..self.frames.high_water() as u32).collect();
         self.write_back();
         self.counts.background_writes = background;
         self.counts.final_writes += self.counts.write_backs - before;

@@ -279,7 +279,7 @@ pub(crate) mod testing {
             let evicted = (self.frames.len() >= self.capacity).then(|| self.evict()).flatten();
             let frame = self.frames.insert(key, page < 0).expect("there is room");
             self.order.insert(&self.frames, frame, access);
-            self.index.insert(&self.frames, key, frame);
+            self.index.insert(key, frame);
             evicted
         }
 
