@@ -56,7 +56,7 @@ impl PageIndex {
     #[inline]
     fn home(&self, tag: u32) -> usize {
         // Below the number of entries, which a `u64` holds times a `u32`.
-        (u64::from(tag) * self.entries.len() as u64 >> 32) as usize
+        ((u64::from(tag) * self.entries.len() as u64) >> 32) as usize
     }
 
     #[inline]

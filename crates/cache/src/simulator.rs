@@ -11,6 +11,9 @@
 //! The order in which pages leave at the end is the policy's, because it is in the paper's figures:
 //! with 64 MB, more than half of the writes of table 5 can only be those of the last pages.
 //!
+//! This file is long because a run's counts, its interface without the policy's type and the engine
+//! with it belong together.
+//!
 //! Promises: deterministic; an access is O(1) for every policy but `min`. Tested in `tests/it`
 //! against plain models and exact figures.
 
