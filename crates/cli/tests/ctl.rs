@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use support::mounted::Mounted;
 use support::{done, refused, run, scratch};
-use syncline_testkit::{ImageSpec, Need, mkfs, require};
+use syncline_testkit::{ImageSpec, Need, debugfs, mkfs, require};
 
 /// A buffer over NBD: needs neither root nor FUSE. Detached at the end.
 struct Served(tempfile::TempDir);
@@ -121,4 +121,52 @@ fn files_of_a_mount_are_marked_and_others_are_not() {
     assert!(said.contains("not on a Syncline mount"), "{said}");
     assert_eq!(durability(&other), None);
     mounted.unmount_clean();
+}
+
+#[test]
+fn files_move_into_a_zone_where_the_mount_has_one() {
+    let test = "files_move_into_a_zone_where_the_mount_has_one";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(128 << 20)), "alloc=default");
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+    std::fs::create_dir(mounted.at("d")).unwrap();
+    // What was first is where the zone will be.
+    std::fs::write(mounted.at("first.bin"), vec![1; 32 << 20]).unwrap();
+    std::fs::File::open(mounted.at("first.bin")).unwrap().sync_all().unwrap();
+    for path in ["a.bin", "d/b.bin"] {
+        std::fs::write(mounted.at(path), &bytes).unwrap();
+        std::fs::File::open(mounted.at(path)).unwrap().sync_all().unwrap();
+    }
+    std::fs::remove_file(mounted.at("first.bin")).unwrap();
+    let text = |path: PathBuf| path.to_str().unwrap().to_owned();
+    let (a, d) = (text(mounted.at("a.bin")), text(mounted.at("d")));
+    let said = refused(1, &["ctl", "relocate", &a]);
+    assert!(said.contains("mount with -o alloc=hot_zones"), "{said}");
+    mounted.unmount_clean();
+    let blocks = |mounted: &Mounted| -> Vec<Vec<u64>> {
+        ["/a.bin", "/d/b.bin"]
+            .map(|path| {
+                let said = debugfs(mounted.image.path(), &format!("blocks {path}\n"));
+                said.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+            })
+            .to_vec()
+    };
+    let before = blocks(&mounted);
+    mounted.mount("alloc=hot_zones,hot_zone_size=16M");
+    assert_eq!(done(&["ctl", "relocate", &a, &d]), "");
+    for path in ["a.bin", "d/b.bin"] {
+        assert!(std::fs::read(mounted.at(path)).unwrap() == bytes, "{path}");
+    }
+    mounted.unmount_clean();
+    for (before, after) in before.iter().zip(blocks(&mounted)) {
+        assert_eq!(before.len(), after.len(), "{before:?} {after:?}");
+        assert!(after.len() >= 733, "{after:?}");
+        assert!(after.iter().all(|block| !before.contains(block)), "{before:?} {after:?}");
+    }
+    let elsewhere = scratch();
+    let other = support::file(elsewhere.path(), "other", "z");
+    let said = refused(1, &["ctl", "relocate", &text(other)]);
+    assert!(said.contains("not on a Syncline mount"), "{said}");
 }

@@ -37,7 +37,7 @@ pub struct Preload {
     pub command: Vec<OsString>,
 }
 
-/// Control what is served: how durable files of a mount are, and the parts of a write buffer.
+/// Control what is served: durability and place of files on a mount, the parts of a write buffer.
 ///
 /// Settings of a buffer: ram=SIZE or off, log=on or off, threshold=SIZE, relaxed_expire=SECONDS,
 /// relaxed_max=SIZE or off, idle_after=SECONDS. Policies, on or off: auto-ram (grows over 80 % for
@@ -59,6 +59,9 @@ pub enum CtlCommand {
     Relax(CtlPaths),
     /// fsync of these files means it, whatever their names say.
     Strict(CtlPaths),
+    /// Move the blocks of these files into the mount's zones for files that are updated often, and
+    /// keep them there; of a directory: of the files in it. Needs `-o alloc=hot_zones` or lifetime.
+    Relocate(CtlPaths),
     /// Change settings of a write buffer while it serves: all of them, or none.
     Set(CtlSet),
     /// Write everything in a buffer to its place now.

@@ -1,4 +1,4 @@
-//! `ctl`: durability of files on a mount, settings of a write buffer.
+//! `ctl`: durability and place of files on a mount, settings of a write buffer.
 
 use std::path::Path;
 
@@ -10,9 +10,12 @@ use crate::args::{CtlCommand, CtlPaths};
 use crate::control;
 use crate::error::{Failure, Result};
 use crate::format::Out;
+use crate::interrupt;
 
 /// The attribute that says how durable a file is.
 const DURABILITY: &str = "user.syncline.durability";
+/// The attribute that moves a file into a zone; it is not stored.
+const RELOCATE: &str = "user.syncline.relocate";
 /// What the mount table calls ours.
 const KIND: &str = "fuse.syncline";
 
@@ -21,6 +24,7 @@ pub(crate) fn run(command: &CtlCommand) -> Result<()> {
     match command {
         CtlCommand::Relax(args) => mark(args, "relaxed"),
         CtlCommand::Strict(args) => mark(args, "strict"),
+        CtlCommand::Relocate(args) => relocate(args),
         CtlCommand::Set(args) => {
             ask(&args.dir, &format!("set {}", args.settings.join(" "))).map(drop)
         }
@@ -51,24 +55,49 @@ fn ask(dir: &Path, request: &str) -> Result<String> {
 
 /// Sets the attribute, which the kernel allows to who may write to the file.
 fn mark(args: &CtlPaths, how: &str) -> Result<()> {
+    let set = |path: &Path, real: &Path| {
+        setxattr(real, DURABILITY, how.as_bytes(), XattrFlags::empty()).map_err(|err| match err {
+            Errno::OPNOTSUPP | Errno::PERM => Failure::Failed(format!(
+                "{}: only files and directories can be marked; give one of these",
+                path.display()
+            )),
+            _ => Failure::host(path, &err.into()),
+        })
+    };
+    each(args, "`syncline preload` relaxes files elsewhere", &set)
+}
+
+/// Moves files into the zones, one after the other; what a full zone does not take stays.
+fn relocate(args: &CtlPaths) -> Result<()> {
+    let set = |path: &Path, real: &Path| {
+        setxattr(real, RELOCATE, b"now", XattrFlags::empty()).map_err(|err| match err {
+            Errno::INVAL => Failure::Failed(format!(
+                "{}: the mount keeps no blocks for hot files; mount with -o alloc=hot_zones",
+                path.display()
+            )),
+            Errno::OPNOTSUPP | Errno::PERM => Failure::Failed(format!(
+                "{}: moving what is no file with extents; name a regular file or a directory",
+                path.display()
+            )),
+            _ => Failure::host(path, &err.into()),
+        })
+    };
+    each(args, "files are moved where Syncline places them", &set)
+}
+
+/// Does something to each path, all of which have to be on a mount of ours.
+fn each(args: &CtlPaths, elsewhere: &str, set: &dyn Fn(&Path, &Path) -> Result<()>) -> Result<()> {
     for path in &args.paths {
         let real = std::fs::canonicalize(path).map_err(|err| Failure::host(path, &err))?;
         let mount = real.ancestors().find_map(mount_of);
         if mount.is_none_or(|mount| mount.kind != KIND) {
             return Err(Failure::Failed(format!(
-                "{}: not on a Syncline mount; `syncline preload` relaxes files elsewhere",
+                "{}: not on a Syncline mount; {elsewhere}",
                 path.display()
             )));
         }
-        setxattr(&real, DURABILITY, how.as_bytes(), XattrFlags::empty()).map_err(
-            |err| match err {
-                Errno::OPNOTSUPP | Errno::PERM => Failure::Failed(format!(
-                    "{}: only files and directories can be marked; give one of these",
-                    path.display()
-                )),
-                _ => Failure::host(path, &err.into()),
-            },
-        )?;
+        set(path, &real)?;
+        interrupt::check()?;
     }
     Ok(())
 }
