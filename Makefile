@@ -26,6 +26,9 @@
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
+# make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
+#              CUTS power cuts under ext4 of each (default 10); one table
+# make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make latency  (root) write() and fallocate() beside another file's fsyncs, on kernel ext4, a Syncline mount and in
@@ -159,6 +162,16 @@ bench-mounted: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/bench_mounted.py target/release/syncline --html target/bench-mounted.html \
 		--json target/bench-mounted.json
+
+.PHONY: guest guest-peers
+CUTS ?= 10
+guest: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/guest_blocks.py target/release/syncline --cuts $(CUTS) --json target/guest.json
+
+guest-peers: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/guest_peers.py target/release/syncline --json target/guest-peers.json
 
 bench-tree: cargo
 	@cargo build --quiet --release -p syncline-cli

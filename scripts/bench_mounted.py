@@ -4,7 +4,7 @@
     bench_mounted.py SYNCLINE [--profile P ...] [--only NAME ...] [--scale X] [--quick] [--json FILE] [--html FILE]
 
     for each profile, each file system:
-        syncline flash serve PROFILE DIR --attach     a fresh device: every read, write and flush takes its modelled time
+        syncline flash serve PROFILE DIR --attach=loop  a fresh device: every read, write and flush takes its modelled time
         mkfs, mount                                   the kernel on the loop device, Syncline and fuse2fs on DIR/flash or the loop device
         syncline bench WORKLOAD --dir MOUNT           wall-clock rate; counts at the device are read before and after
         umount, losetup -d, umount DIR
@@ -153,7 +153,7 @@ def served_to_guest(syncline, profile, system, scale, directory, image):
         flash = os.path.join(directory, "flash")
         cache = os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
         names = {"mnt": "/mnt", "syncline": os.path.basename(syncline)}
-        with guest.Guest(cache, flash, [syncline]) as inside:
+        with guest.Guest(cache, [syncline], disk=flash) as inside:
             code, said = inside.run("mount -t f2fs /dev/vda /mnt")
             if code != 0:
                 return left_out(profile, system, said.strip())
@@ -174,7 +174,7 @@ def mounted(syncline, profile, system, size):
     """A file system on a fresh device of that size, until the end: names of its parts, and why it is not there, or nothing."""
     directory, mnt = tempfile.mkdtemp(prefix="flash"), tempfile.mkdtemp(prefix="mounted")
     kernel = "{node}" in system[1]
-    serve = [syncline, "flash", "serve", profile, directory, "--size", size] + (["--attach"] if kernel else [])
+    serve = [syncline, "flash", "serve", profile, directory, "--size", size] + (["--attach=loop"] if kernel else [])
     done = subprocess.run(serve, capture_output=True, text=True)
     node = done.stdout.strip()
     names = {"node": node, "flash": os.path.join(directory, "flash"), "mnt": mnt, "syncline": syncline, "directory": directory}

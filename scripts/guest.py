@@ -1,13 +1,17 @@
-"""A Linux guest in qemu, for file systems that the running kernel does not have: f2fs on a served flash device.
+"""A Linux guest in qemu, for what the running kernel does not have: f2fs, ublk, nbd, dm-writecache, bcache.
 
-    with Guest(cache, disk, [program]) as guest:     disk is a file: reads, writes and flushes of the guest reach it as its own
-        guest.run("mount -t f2fs /dev/vda /mnt")     a shell command; its exit code and output
+    with Guest(cache, [program], disk=disk) as guest:  disk is a file: reads, writes and flushes of the guest reach it as its own
+        guest.run("mount -t f2fs /dev/vda /mnt")       a shell command; its exit code and output
 
-The kernel is Debian's package for cloud-less machines, fetched by apt and unpacked into `cache`; nothing is installed. The
-initramfs has a static busybox, the needed modules, and the given programs with their libraries. The guest has two serial
-lines: the console goes to a file, commands go through the other one.
+The kernel is Debian's package for cloud-less machines, 6.12 where apt has it, else the default one; it is fetched by apt and
+unpacked into `cache`; nothing is installed. The initramfs has a static busybox, the needed modules, and the given programs with
+their libraries. The guest has two serial lines: the console goes to a file, commands go through the other one.
+
+With `instruction_ns` time in the guest is virtual: an instruction of its one emulated processor takes so long, and a wait takes no
+time of the host. What runs beside qemu changes no figure then.
 """
 import glob
+import lzma
 import os
 import re
 import shutil
@@ -16,7 +20,9 @@ import tempfile
 import threading
 
 # The guest's disk is virtio, its file system f2fs; crc32 is asked for by name at run time, so no module says that it needs it.
-MODULES = ["virtio_pci", "virtio_blk", "crc32_generic", "f2fs"]
+F2FS_MODULES = ["virtio_pci", "virtio_blk", "crc32_generic", "f2fs"]
+# Packages that depend on a kernel: the first that apt knows is taken.
+KERNELS = ["linux-image-6.12-amd64", "linux-image-amd64"]
 BOOT_SECONDS = 120
 KVM_BOOT_SECONDS = 20
 COMMAND_SECONDS = 1800
@@ -49,33 +55,40 @@ def kernel(cache):
         return root
     if shutil.which("apt-get") is None:
         raise Missing("needs a kernel for a guest; on Debian apt fetches it")
-    depends = subprocess.run(["apt-cache", "depends", "linux-image-amd64"], capture_output=True, text=True).stdout
-    name = re.search(r"Depends: (linux-image-\S+)", depends)
-    if name is None:
-        raise Missing("no package linux-image-amd64; run apt-get update")
+    for package in KERNELS:
+        depends = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True).stdout
+        name = re.search(r"Depends: (linux-image-\S+)", depends)
+        if name is not None:
+            return unpacked(name.group(1), root)
+    raise Missing(f"no package {KERNELS[-1]}; run apt-get update")
+
+
+def unpacked(package, root):
+    """Fetches a Debian package and unpacks it into `root`, which is returned."""
     with tempfile.TemporaryDirectory() as place:
-        done = subprocess.run(["apt-get", "download", name.group(1)], cwd=place, capture_output=True, text=True)
+        done = subprocess.run(["apt-get", "download", package], cwd=place, capture_output=True, text=True)
         packages = glob.glob(os.path.join(place, "*.deb"))
         if done.returncode != 0 or not packages:
-            raise Missing(f"apt cannot download {name.group(1)}: {done.stderr.strip().splitlines()[-1:]}")
+            raise Missing(f"apt cannot download {package}: {done.stderr.strip().splitlines()[-1:]}")
         subprocess.run(["dpkg-deb", "-x", packages[0], root], check=True)
     return root
 
 
 def module_order(root, wanted):
-    """The wanted modules with what they depend on, in the order of loading: name and file."""
-    files = {os.path.basename(path)[:-3].replace("-", "_"): path
-             for path in glob.glob(os.path.join(root, "lib/modules/**/*.ko"), recursive=True)}
+    """The wanted modules with what they depend on, in the order of loading: name and contents."""
+    files = {os.path.basename(path).split(".")[0].replace("-", "_"): path
+             for path in glob.glob(os.path.join(root, "lib/modules/**/*.ko*"), recursive=True)}
     order = []
 
     def add(name):
         if any(name == known for known, _ in order) or name not in files:
             return
-        with open(files[name], "rb") as file:
-            found = re.search(rb"\0depends=([^\0]*)\0", file.read())
+        with (lzma.open if files[name].endswith(".xz") else open)(files[name], "rb") as file:
+            module = file.read()
+        found = re.search(rb"\0depends=([^\0]*)\0", module)
         for needed in (found.group(1).decode().split(",") if found else []):
             add(needed.replace("-", "_"))
-        order.append((name, files[name]))
+        order.append((name, module))
 
     for name in wanted:
         add(name)
@@ -122,8 +135,8 @@ class Archive:
         return bytes(self.bytes)
 
 
-def initramfs(root, programs):
-    """The bytes of the guest's first file system."""
+def initramfs(root, programs, modules):
+    """The bytes of the guest's first file system. Programs come before busybox's of the same name."""
     busybox = shutil.which("busybox")
     if busybox is None or "not a dynamic" not in subprocess.run(["ldd", busybox], capture_output=True, text=True).stderr:
         raise Missing("needs a static busybox; install busybox-static")
@@ -131,12 +144,9 @@ def initramfs(root, programs):
     for name in ("dev", "proc", "sys", "mnt", "tmp"):
         archive.add(name, b"", 0o040755)
     archive.file("bin/busybox", busybox)
-    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    for applet in applets:
-        archive.add("bin/" + applet, b"busybox", 0o120777)
-    order = module_order(root, MODULES)
-    for name, path in order:
-        archive.file(f"modules/{name}.ko", path)
+    order = module_order(root, modules)
+    for name, module in order:
+        archive.add(f"modules/{name}.ko", module)
     for program in programs:
         with tempfile.NamedTemporaryFile() as small:
             # The debugging part of a program is most of it.
@@ -147,6 +157,9 @@ def initramfs(root, programs):
         said = subprocess.run(["ldd", program], capture_output=True, text=True).stdout
         for library in re.findall(r"(/\S+)", said):
             archive.file(library.lstrip("/"), os.path.realpath(library))
+    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    for applet in applets:
+        archive.add("bin/" + applet, b"busybox", 0o120777)
     archive.add("init", INIT.format(modules=" ".join(name for name, _ in order)).encode())
     return archive.end()
 
@@ -158,7 +171,8 @@ class Guest:
     # there and not work.
     accelerators = [["-accel", "kvm", "-cpu", "host"], ["-accel", "tcg"]]
 
-    def __init__(self, cache, disk, programs):
+    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None):
+        """`instruction_ns` (1, 2, 4, ...): one processor, in virtual time."""
         if shutil.which("qemu-system-x86_64") is None:
             raise Missing("needs qemu-system-x86_64; install qemu-system-x86")
         os.makedirs(cache, exist_ok=True)
@@ -167,10 +181,15 @@ class Guest:
         self.process = None
         try:
             with open(os.path.join(self.scratch, "initramfs"), "wb") as file:
-                file.write(initramfs(root, programs))
+                file.write(initramfs(root, programs, modules or F2FS_MODULES))
+            if instruction_ns:
+                shift = instruction_ns.bit_length() - 1
+                time = ["-accel", "tcg", "-icount", f"shift={shift},sleep=off", "-smp", "1"]
+                self.boot(root, disk, time)
+                return
             while True:
                 try:
-                    self.boot(root, disk)
+                    self.boot(root, disk, [*Guest.accelerators[0], "-smp", str(processors)])
                     return
                 except Missing:
                     if len(Guest.accelerators) == 1:
@@ -180,16 +199,17 @@ class Guest:
             self.__exit__()
             raise
 
-    def boot(self, root, disk):
-        kvm = "kvm" in Guest.accelerators[0]
+    def boot(self, root, disk, machine):
+        kvm = "kvm" in machine
         if kvm and not os.access("/dev/kvm", os.W_OK):
             raise Missing("needs /dev/kvm")
-        command = ["qemu-system-x86_64", *Guest.accelerators[0], "-m", "1024", "-smp", "2", "-nodefaults", "-no-reboot",
+        command = ["qemu-system-x86_64", *machine, "-m", "1024", "-nodefaults", "-no-reboot",
                    "-display", "none", "-kernel", glob.glob(os.path.join(root, "boot", "vmlinuz-*"))[0],
                    "-initrd", os.path.join(self.scratch, "initramfs"), "-append", "console=ttyS0 panic=-1 quiet",
-                   # Flushes are passed on; nothing stays in a cache of the host.
-                   "-drive", f"file={disk},format=raw,if=virtio,cache=none,aio=threads",
                    "-serial", "file:" + os.path.join(self.scratch, "console"), "-serial", "stdio"]
+        if disk is not None:
+            # Flushes are passed on; nothing stays in a cache of the host.
+            command += ["-drive", f"file={disk},format=raw,if=virtio,cache=none,aio=threads"]
         with open(os.path.join(self.scratch, "qemu"), "wb") as said:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
         try:

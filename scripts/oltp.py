@@ -145,7 +145,7 @@ def one(args, row, work, image, library):
     for made in (directory, mnt):
         os.makedirs(made, exist_ok=True)
     serve = [args.syncline, "flash", "serve", args.profile, directory, "--image", copy]
-    node = call(serve + (["--attach"] if kernel else [])).strip()
+    node = call(serve + (["--attach=loop"] if kernel else [])).strip()
     flash = os.path.join(directory, "flash")
     database = None
     try:

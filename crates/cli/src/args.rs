@@ -410,7 +410,7 @@ pub struct Lifetime {
 /// Serve a simulated device in real time, to run any file system on it.
 ///
 /// DIR/flash is the device: its reads, writes and flushes take what they take on the modelled part.
-/// `--attach` puts a loop device over it, for kernel file systems. DIR/stats has the counters.
+/// `--attach` makes it a block device too, for kernel file systems. DIR/stats has the counters.
 #[derive(Debug, Args)]
 pub struct Flash {
     #[command(subcommand)]
@@ -430,8 +430,8 @@ pub enum FlashCommand {
 
 /// Serve a simulated device as the file DIR/flash, until DIR is unmounted.
 ///
-/// Contents are in memory and gone at the end, unless --image keeps them in a file. Prints the loop
-/// device with --attach.
+/// Contents are in memory and gone at the end, unless --image keeps them in a file. Prints the
+/// block device with --attach.
 #[derive(Debug, Args)]
 pub struct FlashServe {
     /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
@@ -449,9 +449,11 @@ pub struct FlashServe {
     /// Fill the mapping to this share and overwrite at random first, as a used device is.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=95))]
     pub precondition: Option<u32>,
-    /// Attach a loop device (root) and print its name.
-    #[arg(long)]
-    pub attach: bool,
+    /// Make a block device (root) and print its name: ublk where the kernel has it, else a loop
+    /// device over the file; =ublk and =loop take that one only.
+    #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true,
+        default_missing_value = "auto", value_parser = ["auto", "ublk", "loop"])]
+    pub attach: Option<String>,
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,

@@ -1,10 +1,12 @@
-//! What commands share that serve a device as a file: the loop device over it, and staying.
+//! What commands share that serve a device: the block device over it or beside it, and staying.
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_export::Served;
+use syncline_device::BlockDevice;
+use syncline_export::{Served, UblkError, UblkServed, UblkServer};
 
 use crate::error::{Failure, Result};
 use crate::{complain, interrupt};
@@ -48,9 +50,44 @@ fn detach(node: &str) -> bool {
     })
 }
 
-/// Starts the loop device if one was asked for; without it nothing is served.
-pub(crate) fn attached(served: Served, file: Option<&Path>) -> Result<(Served, Option<String>)> {
-    match file.map(attach).transpose() {
+/// A block device of the kernel.
+pub(crate) enum Node {
+    /// Over the file.
+    Loop(String),
+    /// Beside it.
+    Ublk(Box<UblkServed>),
+}
+
+impl Node {
+    /// Its path.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Node::Loop(node) => node.clone(),
+            Node::Ublk(served) => served.node().display().to_string(),
+        }
+    }
+
+    fn remove(&self) -> Result<()> {
+        match self {
+            Node::Loop(node) => {
+                if !detach(node) {
+                    complain(&format!(
+                        "{node} is still attached; detach it with `losetup -d {node}`"
+                    ));
+                }
+                Ok(())
+            }
+            Node::Ublk(served) => remove(served),
+        }
+    }
+}
+
+/// Starts the block device that was asked for; without it nothing is served.
+pub(crate) fn attached(
+    served: Served,
+    node: impl FnOnce() -> Result<Option<Node>>,
+) -> Result<(Served, Option<Node>)> {
+    match node() {
         Ok(node) => Ok((served, node)),
         Err(failure) => {
             served.unmount().map_err(|err| Failure::Failed(err.to_string()))?;
@@ -59,11 +96,63 @@ pub(crate) fn attached(served: Served, file: Option<&Path>) -> Result<(Served, O
     }
 }
 
+/// The loop device over a file, if one was asked for.
+pub(crate) fn over(file: Option<&Path>) -> Result<Option<Node>> {
+    Ok(file.map(attach).transpose()?.map(Node::Loop))
+}
+
+/// A block device through ublk.
+pub(crate) fn beside(device: Arc<dyn BlockDevice>) -> Result<Node> {
+    ublk(device).map(Box::new).map(Node::Ublk)
+}
+
+/// What there is: ublk, or a loop device over `file`.
+pub(crate) fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> {
+    match (UblkServer { device }).serve() {
+        Ok(served) => Ok(Node::Ublk(Box::new(served))),
+        // Where root is what is missing the loop device says so.
+        Err(UblkError::Missing | UblkError::Old | UblkError::NotRoot) => {
+            attach(file).map(Node::Loop)
+        }
+        Err(err) => Err(ublk_failure(err)),
+    }
+}
+
+/// Whether there is ublk: before anything is made for it.
+pub(crate) fn check_ublk() -> Result<()> {
+    UblkServer::check().map_err(ublk_failure)
+}
+
+/// Serves a device through ublk.
+pub(crate) fn ublk(device: Arc<dyn BlockDevice>) -> Result<UblkServed> {
+    UblkServer { device }.serve().map_err(ublk_failure)
+}
+
+fn ublk_failure(error: UblkError) -> Failure {
+    match error {
+        UblkError::Missing | UblkError::Old => Failure::Unsupported(error.to_string()),
+        other => Failure::Failed(other.to_string()),
+    }
+}
+
+/// Removes a ublk device when nobody uses it any more, or 2 minutes later.
+pub(crate) fn remove(served: &UblkServed) -> Result<()> {
+    let mut looks = 0..RELEASE_LOOKS;
+    while served.in_use() && looks.next().is_some() {
+        std::thread::sleep(LOOK);
+    }
+    if served.in_use() {
+        let node = served.node().display();
+        complain(&format!("{node} was removed in use; unmount what was on it"));
+    }
+    served.stop().map_err(ublk_failure)
+}
+
 /// Serves until the directory is unmounted, a signal asks, or `each` (called all the time) says
 /// false.
 pub(crate) fn stay(
     served: Served,
-    node: Option<&str>,
+    node: Option<&Node>,
     mut each: impl FnMut() -> bool,
 ) -> Result<()> {
     let failed = |err: syncline_export::ExportError| Failure::Failed(err.to_string());
@@ -71,10 +160,15 @@ pub(crate) fn stay(
         std::thread::sleep(LOOK);
     }
     if served.finished() {
-        return served.wait().map_err(failed);
+        // Its loop device goes with its last user; ublk does not need the file.
+        let removed = match node {
+            Some(Node::Ublk(ublk)) => remove(ublk),
+            _ => Ok(()),
+        };
+        served.wait().map_err(failed)?;
+        return removed;
     }
-    if let Some(node) = node.filter(|node| !detach(node)) {
-        complain(&format!("{node} is still attached; detach it with `losetup -d {node}`"));
-    }
-    served.unmount().map_err(failed)
+    let removed = node.map_or(Ok(()), Node::remove);
+    served.unmount().map_err(failed)?;
+    removed
 }

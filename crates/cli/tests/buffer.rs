@@ -166,6 +166,32 @@ fn attached_in_the_background_it_is_a_file() {
     assert_eq!(run(&["buffer", "attach", &image, &served, "--log", &log, "--as", "tape"]).code, 2);
 }
 
+/// What works is tested in a guest, `make guest`.
+#[test]
+fn without_ublk_in_the_kernel_it_is_refused_and_nothing_stays() {
+    let test = "without_ublk_in_the_kernel_it_is_refused_and_nothing_stays";
+    let files = Files::new(16 << 20);
+    let (image, served, log) = (files.text("image"), files.text("served"), files.text("log"));
+    let attach = ["buffer", "attach", &image, &served, "--log", &log, "--as", "ublk", "--create"];
+    let said = refused(2, &[&attach[..], &["--attach"]].concat());
+    assert!(said.contains("--as ublk is a block device"), "{said}");
+    let said = refused(2, &[&attach[..], &["--listen", "unix:/tmp/x"]].concat());
+    assert!(said.contains("--as nbd"), "{said}");
+    if Path::new("/dev/ublk-control").exists() {
+        return syncline_testkit::skip(test, "needs a kernel without ublk");
+    }
+    let said = refused(4, &attach);
+    assert!(said.contains("this kernel has no ublk") && said.contains("modprobe"), "{said}");
+    assert!(!files.path("log").exists());
+    if !require(test, &[Need::Root, Need::Fuse]) {
+        return;
+    }
+    let said = refused(4, &["flash", "serve", "nexus7-emmc", &served, "--attach=ublk"]);
+    assert!(said.contains("this kernel has no ublk"), "{said}");
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(&served), "nothing stays mounted");
+}
+
 #[test]
 fn over_network_blocks_it_is_the_same_device() {
     let test = "over_network_blocks_it_is_the_same_device";

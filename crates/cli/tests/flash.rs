@@ -49,7 +49,7 @@ fn a_kernel_file_system_survives_a_cut_on_it() {
     if !require(test, &[Need::Root, Need::Fuse, Need::Loop, Need::E2fsck]) {
         return;
     }
-    let (serving, node) = Serving::start(&["--size", "96M", "--attach"]);
+    let (serving, node) = Serving::start(&["--size", "96M", "--attach=loop"]);
     assert!(node.starts_with("/dev/loop"), "{node}");
     let (mnt, dir) = (scratch(), serving.path().to_str().unwrap().to_owned());
     let at = mnt.path().display();

@@ -1,10 +1,11 @@
-//! Any [`BlockDevice`](syncline_device::BlockDevice) as one file in a FUSE directory, or over the
-//! network block device protocol ([`NbdServer`]); no logic.
+//! Any [`BlockDevice`](syncline_device::BlockDevice) as one file in a FUSE directory, over the
+//! network block device protocol ([`NbdServer`]), or as a block device of the kernel
+//! ([`UblkServer`]); no logic.
 //!
 //! ```text
 //!   kernel ext4, xfs, btrfs
 //!        |  block requests, flushes
-//!   /dev/loopN   losetup --direct-io=on      (any kernel; ublk is not used)
+//!   /dev/loopN   losetup --direct-io=on      (any kernel; ublk: see `ublk`)
 //!        |  FUSE_READ, FUSE_WRITE (1 MiB at most), FUSE_FSYNC, FUSE_FALLOCATE (punch)
 //!   DIR/flash --------> BlockDevice::submit   one request each, in the thread that read it
 //!   DIR/power, stats    Control: a text that is read and maybe written, as in sysfs
@@ -20,17 +21,19 @@
 //! - A device error is `EIO`, never a short success.
 //!
 //! Writes of parts of sectors of 512 bytes are a read and a write. Tested in `tests/export.rs` and
-//! `tests/nbd.rs`.
+//! `tests/nbd.rs`; ublk in a guest, `make guest`.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bytes;
 mod filesystem;
 mod nbd;
 mod server;
+mod ublk;
 
 pub use nbd::{Listen, NbdError, NbdServed, NbdServer};
 pub use server::{Export, ExportError, Served};
+pub use ublk::{UblkError, UblkServed, UblkServer};
 
 /// A text file beside the device.
 pub struct Control {

@@ -45,10 +45,12 @@ pub struct BufferZeros {
     pub json: bool,
 }
 
-/// Serve the buffered device as the file DIR/device, or over NBD, until it is detached.
+/// Serve the buffered device as the file DIR/device, over NBD, or through ublk, until it is
+/// detached.
 ///
-/// What LOG holds from before is recovered. Prints the loop device with --attach, and with --as nbd
-/// the URI for qemu, libnbd and nbd-client, which needs neither root nor FUSE. SIGTERM, and to
+/// What LOG holds from before is recovered. Prints the loop device with --attach, with --as ublk
+/// the block device /dev/ublkbN (root, Linux 6.5 with ublk_drv), and with --as nbd the URI for
+/// qemu, libnbd and nbd-client, which needs neither root nor FUSE. SIGTERM, and to
 /// unmount DIR, drains the log as detach does; a process that is killed leaves in the log what was
 /// flushed.
 #[derive(Debug, Args)]
@@ -78,14 +80,15 @@ pub struct BufferAttach {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
         value_parser = ["auto-ram", "session", "power"])]
     pub policy: Vec<String>,
-    /// How the device is offered: a file in DIR, or network blocks.
-    #[arg(long = "as", value_name = "WAY", value_parser = ["fuse", "nbd"], default_value = "fuse")]
+    /// How the device is offered: a file in DIR, network blocks, or a block device of the kernel.
+    #[arg(long = "as", value_name = "WAY", value_parser = ["fuse", "nbd", "ublk"],
+        default_value = "fuse")]
     pub way: String,
     /// With --as nbd: unix:PATH, or 127.0.0.1:PORT, which anybody on this machine may use [default:
     /// unix:DIR/nbd].
     #[arg(long, value_name = "PLACE")]
     pub listen: Option<String>,
-    /// Attach a loop device (root) and print its name.
+    /// With --as fuse: attach a loop device (root) and print its name.
     #[arg(long, conflicts_with = "listen")]
     pub attach: bool,
     /// Stay in the foreground.

@@ -1,4 +1,4 @@
-//! `buffer`: the write buffer under any file system, as a file, a loop device, or network blocks.
+//! `buffer`: the write buffer under any file system, as a file, a block device, or network blocks.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Kind, Origin, Request,
     WallClock,
 };
-use syncline_export::{Control, Export, Listen, NbdServed, NbdServer};
+use syncline_export::{Control, Export, Listen, NbdServer};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use syncline_ondisk::write_log::write_log_of;
@@ -30,6 +30,9 @@ const STATUS: &str = "status";
 const CONTROL: &str = "control";
 /// Name of the socket for network blocks.
 const SOCKET: &str = "nbd";
+/// Ways of serving beside the file.
+const NBD: &str = "nbd";
+const UBLK: &str = "ublk";
 /// How often `detach` looks whether the server has ended, and a server whether it is to.
 const LOOK: Duration = Duration::from_millis(20);
 /// Work of one visit while the device is idle.
@@ -56,6 +59,9 @@ fn attach(args: &BufferAttach) -> Result<()> {
     }
     let dir = std::fs::canonicalize(&args.dir).map_err(|err| Failure::host(&args.dir, &err))?;
     let listen = listen(args, &dir)?;
+    if args.way == UBLK {
+        served::check_ublk()?;
+    }
     let server = Arc::new(Server {
         buffer: open(args)?,
         names: [args.device.display().to_string(), args.log.display().to_string()],
@@ -69,8 +75,11 @@ fn attach(args: &BufferAttach) -> Result<()> {
     }
     // Answers until everything is at its place: who asked for that waits for this.
     match listen {
+        None if args.way == UBLK => over_ublk(&dir, &server),
         None => {
-            let _control = ControlSocket::answer(&dir, handler(&server, None))?;
+            // `detach` has looked for mounts of the loop device, which is over the file.
+            let free = Box::new(|| None);
+            let _control = ControlSocket::answer(&dir, handler(&server, free))?;
             over_fuse(args, &server)?;
             server.buffer.drain().map_err(Failure::from)
         }
@@ -80,7 +89,12 @@ fn attach(args: &BufferAttach) -> Result<()> {
 
 /// Where to listen for network blocks, if that is the way.
 fn listen(args: &BufferAttach, dir: &Path) -> Result<Option<Listen>> {
-    if args.way != "nbd" {
+    if args.way == UBLK && args.attach {
+        let text = "--attach makes a loop device of a file; leave it out, --as ublk is a block \
+                    device";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    if args.way != NBD {
         return match args.listen {
             Some(_) => Err(Failure::Usage("--listen is for --as nbd; add that".to_owned())),
             None => Ok(None),
@@ -131,19 +145,18 @@ impl Server {
     }
 }
 
+/// Why the device may not go yet.
+type Busy = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// What the control socket answers.
-fn handler(server: &Arc<Server>, nbd: Option<&Arc<NbdServed>>) -> control::Handler {
-    let (server, nbd) = (Arc::clone(server), nbd.map(Arc::clone));
+fn handler(server: &Arc<Server>, busy: Busy) -> control::Handler {
+    let server = Arc::clone(server);
     Box::new(move |line| match line {
         "status" => Ok(server.document()),
-        "detach" => {
-            let clients = nbd.as_ref().map_or(0, |nbd| nbd.connections());
-            if clients > 0 {
-                let text = format!("{clients} clients are connected; end them, nbd-client -d");
-                return Err(text);
-            }
-            server.detach().map(|()| String::new())
-        }
+        "detach" => match busy() {
+            Some(why) => Err(why),
+            None => server.detach().map(|()| String::new()),
+        },
         "clean" => {
             let drained = server.buffer.drain().map(|()| String::new());
             drained.map_err(|err| format!("the log was not drained ({err}); correct the device"))
@@ -162,17 +175,42 @@ fn over_fuse(args: &BufferAttach, server: &Arc<Server>) -> Result<()> {
     let file = args.dir.join(DEVICE);
     let served = export(server).serve(&args.dir);
     let served = served.map_err(|err| Failure::Failed(err.to_string()))?;
-    let (served, node) = served::attached(served, args.attach.then_some(&*file))?;
-    daemon::ready(node.as_deref().unwrap_or(""))?;
+    let over = || served::over(args.attach.then_some(&*file));
+    let (served, node) = served::attached(served, over)?;
+    daemon::ready(&node.as_ref().map_or(String::new(), served::Node::name))?;
     let (clock, mut said) = (WallClock::new(), false);
-    served::stay(served, node.as_deref(), || server.visit(&clock, &mut said))
+    served::stay(served, node.as_ref(), || server.visit(&clock, &mut said))
+}
+
+fn over_ublk(dir: &Path, server: &Arc<Server>) -> Result<()> {
+    let served = Arc::new(served::ublk(Arc::new(SharedBuffer(Arc::clone(server))))?);
+    let seen = Arc::clone(&served);
+    let busy: Busy = Box::new(move || {
+        let node = seen.node().display();
+        seen.in_use().then(|| format!("{node} is in use; unmount it with `umount {node}`"))
+    });
+    let control = ControlSocket::answer(dir, handler(server, busy))?;
+    daemon::ready(&served.node().display().to_string())?;
+    let (clock, mut said) = (WallClock::new(), false);
+    while server.visit(&clock, &mut said) && !served.finished() && !interrupt::asked() {
+        std::thread::sleep(LOOK);
+    }
+    let removed = served::remove(&served);
+    let drained = server.buffer.drain().map_err(Failure::from);
+    drop(control);
+    removed.and(drained)
 }
 
 fn over_nbd(dir: &Path, listen: &Listen, server: &Arc<Server>) -> Result<()> {
     let device: Arc<dyn BlockDevice> = Arc::new(SharedBuffer(Arc::clone(server)));
     let served = NbdServer { device, name: DEVICE.to_owned() }.serve(listen);
     let served = Arc::new(served.map_err(|err| Failure::Failed(err.to_string()))?);
-    let control = ControlSocket::answer(dir, handler(server, Some(&served)))?;
+    let seen = Arc::clone(&served);
+    let busy: Busy = Box::new(move || match seen.connections() {
+        0 => None,
+        clients => Some(format!("{clients} clients are connected; end them, nbd-client -d")),
+    });
+    let control = ControlSocket::answer(dir, handler(server, busy))?;
     daemon::ready(&served.listen().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !interrupt::asked() {

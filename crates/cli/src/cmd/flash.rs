@@ -1,4 +1,4 @@
-//! `flash`: the NAND simulator in real time, as a file or loop device that any file system uses.
+//! `flash`: the NAND simulator in real time, as a file or block device that any file system uses.
 
 use std::io;
 use std::path::Path;
@@ -62,11 +62,18 @@ fn serve(args: &FlashServe) -> Result<()> {
     }
     let device = device(args)?;
     let failed = |err: &dyn std::fmt::Display| Failure::Failed(err.to_string());
-    let served = export(device).serve(&args.dir).map_err(|err| failed(&err))?;
+    let export = export(device);
+    let device = Arc::clone(&export.device);
+    let served = export.serve(&args.dir).map_err(|err| failed(&err))?;
     let file = args.dir.join(FLASH);
-    let (served, node) = served::attached(served, args.attach.then_some(&*file))?;
-    daemon::ready(node.as_deref().unwrap_or(""))?;
-    served::stay(served, node.as_deref(), || true)
+    let (served, node) = served::attached(served, || match args.attach.as_deref() {
+        None => Ok(None),
+        Some("ublk") => served::beside(device).map(Some),
+        Some("loop") => served::over(Some(&file)),
+        Some(_) => served::either(device, &file).map(Some),
+    })?;
+    daemon::ready(&node.as_ref().map_or(String::new(), served::Node::name))?;
+    served::stay(served, node.as_ref(), || true)
 }
 
 /// The device: contents in memory or a file, times of the profile, power that can be cut.

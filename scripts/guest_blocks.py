@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""The write buffer as a block device of the kernel, in a qemu guest: through ublk, nbd-client and a loop device.
+
+    guest_blocks.py SYNCLINE [--ways WAY ...] [--cuts N] [--seed N] [--profile P] [--json FILE]
+
+    in a guest of Debian's kernel:
+        syncline flash serve PROFILE      a flash device in real time, a block device through ublk
+        dm-linear                         home and log of the buffer, both on that flash
+        for each way of ublk, nbd, fuse:
+            syncline buffer attach        limits as the kernel sees them; which commands arrive; fsync over them
+            N times                       ext4 on it, written and synced; at a random moment the server is killed, the flash
+                                          loses what was not flushed; attached again, every fsync is there, e2fsck is clean
+            syncline buffer detach        the same without buffer and log
+
+Prints one table; fails if a line of it does. Nothing of it runs on this machine but qemu: no root is needed.
+"""
+import argparse
+import base64
+import json
+import os
+import random
+import sys
+
+# A checkout stays as it is.
+sys.dont_write_bytecode = True
+import guest  # noqa: E402
+
+MODULES = ["ublk_drv", "nbd", "loop", "dm_mod", "crc32c_generic", "ext4"]
+# They are called by their paths where busybox has the same name: its shell would take its own, whose dd has no O_SYNC.
+PROGRAMS = ["/usr/sbin/nbd-client", "/usr/sbin/dmsetup", "/usr/sbin/mke2fs", "/usr/sbin/e2fsck", "/usr/sbin/losetup",
+            "/usr/sbin/blkdiscard", "/usr/bin/dd"]
+SECTOR_BYTES = 512
+FLASH_MIB, HOME_MIB, LOG_MIB = 160, 96, 16
+SLOTS = 16
+LINES_A_PAGE = 256
+# How long the writer runs before a cut, in milliseconds.
+CUT_AFTER_MS = (200, 2500)
+# What runs in the guest until it is killed: file N % 16 is overwritten with lines of N, synced, and then N is said. No leading
+# zeros: to awk of busybox they are octal.
+WRITER = f"""
+n=0
+while :; do
+    n=$((n + 1)); slot=$((n % {SLOTS})); pages=$((1 + slot % 5))
+    yes "$(printf '%2d %12d' $slot $n)" 2>/dev/null | head -n $((pages * {LINES_A_PAGE})) > /tmp/new
+    /bin/dd if=/tmp/new of=/mnt/slot$slot bs=64k conv=notrunc,fsync 2>/dev/null || exit
+    echo $n >> /tmp/synced
+done
+"""
+MKE2FS = "/bin/mke2fs -q -t ext4 -b 4096 -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard"
+
+
+class Failed(Exception):
+    """What went wrong in the guest."""
+
+
+class Blocks:
+    """The guest with its flash."""
+
+    def __init__(self, inside, profile):
+        self.inside = inside
+        self.sh(f"mkdir -p /flash /served && syncline flash serve {profile} --size {FLASH_MIB}M /flash --attach=ublk > /tmp/node")
+        node = self.sh("cat /tmp/node").strip()
+        sectors = HOME_MIB << 11, LOG_MIB << 11
+        self.sh(f"dmsetup create home --table '0 {sectors[0]} linear {node} 0' &&"
+                f" dmsetup create log --table '0 {sectors[1]} linear {node} {sectors[0]}' && dmsetup mknodes")
+
+    def sh(self, command):
+        """Output of a shell command that must succeed."""
+        code, said = self.inside.run(command)
+        if code != 0:
+            raise Failed(f"`{command}` ended with {code}: {said.strip()}")
+        return said
+
+    def flash(self):
+        return json.loads(self.sh("syncline flash stats /flash"))
+
+    def buffer(self):
+        return json.loads(self.sh("syncline buffer status --json /served"))
+
+    def attach(self, way, more=""):
+        """Serves; the block device that the kernel has."""
+        how = {"ublk": "--as ublk", "nbd": "--as nbd", "fuse": "--attach"}[way]
+        self.sh("syncline buffer attach /dev/mapper/home /served --log /dev/mapper/log"
+                f" {how} {more} -f > /tmp/served 2>/tmp/complained & echo $! > /tmp/server;"
+                " for i in $(seq 600); do grep -q . /tmp/served && break; kill -0 $(cat /tmp/server) || break; usleep 50000; done;"
+                " grep -q . /tmp/served || { cat /tmp/complained >&2; false; }")
+        if way != "nbd":
+            return self.sh("cat /tmp/served").strip()
+        self.sh("nbd-client -unix /served/nbd /dev/nbd0 -N device -b 512 -C 2 > /dev/null")
+        return "/dev/nbd0"
+
+    def detach(self, way):
+        if way == "nbd":
+            self.sh("nbd-client -d /dev/nbd0")
+        # Connections end a moment later.
+        self.sh("for i in $(seq 100); do syncline buffer detach /served && break; usleep 100000; done; wait $(cat /tmp/server)")
+
+    def cut(self, way, node):
+        """The server is killed and the flash loses what was not flushed."""
+        self.sh("kill -9 $(cat /tmp/server); syncline flash cut /flash; wait $(cat /tmp/server); true")
+        # What is left of it in the kernel fails on its own.
+        clear = {"ublk": "true", "nbd": "nbd-client -d /dev/nbd0", "fuse": f"losetup -d {node}; umount -l /served"}[way]
+        self.inside.run(f"[ ! -e /tmp/writer ] || {{ kill $(cat /tmp/writer); wait $(cat /tmp/writer); rm /tmp/writer; }};"
+                        f" umount /mnt || umount -l /mnt; {clear}")
+        self.sh("rm -f /served/*; syncline flash on /flash")
+
+    def limits(self, node):
+        """What the kernel believes of the device."""
+        queue = f"/sys/block/{os.path.basename(node)}/queue"
+        names = ["logical_block_size", "physical_block_size", "max_sectors_kb", "discard_max_bytes", "write_cache", "fua"]
+        values = self.sh(" && ".join(f"cat {queue}/{name}" for name in names)).splitlines()
+        return dict(zip(names, values, strict=True))
+
+
+def commands(blocks, way, node):
+    """Which commands arrive at the buffer, and whether what was flushed is kept; a line of the table for each."""
+    limits = blocks.limits(node)
+    yield "limits", True, ", ".join(f"{name} {value}" for name, value in limits.items())
+    before = blocks.buffer()["flushes"]
+    blocks.sh(f"dd if=/dev/zero bs=4k count=1 2>/dev/null | tr '\\0' a | /bin/dd of={node} bs=4k seek=100 oflag=direct 2>/dev/null")
+    plain = blocks.buffer()["flushes"] - before
+    blocks.sh(f"dd if=/dev/zero bs=4k count=1 2>/dev/null | tr '\\0' b |"
+              f" /bin/dd of={node} bs=4k seek=200 oflag=direct conv=fsync 2>/dev/null")
+    flushed = blocks.buffer()["flushes"] - before - plain
+    blocks.sh(f"dd if=/dev/zero bs=4k count=1 2>/dev/null | tr '\\0' c |"
+              f" /bin/dd of={node} bs=4k seek=300 oflag=direct,sync 2>/dev/null")
+    synchronous = blocks.buffer()["flushes"] - before - plain - flushed
+    yield "a write alone is no flush", plain == 0, f"{plain} flushes"
+    yield "fsync is a flush", flushed == 1, f"{flushed} flushes"
+    yield "O_SYNC is a FUA write or a flush", synchronous == 1, f"{synchronous} flushes, fua {limits['fua']}"
+    if int(limits["discard_max_bytes"]) > 0:
+        mapped = blocks.buffer()["mapped_pages"]
+        blocks.sh(f"/bin/blkdiscard -o {300 * 4096} -l 4096 {node}")
+        left = blocks.buffer()["mapped_pages"]
+        yield "a discard forgets its page", left == mapped - 1, f"{mapped} pages in the log, then {left}"
+    else:
+        yield "a discard forgets its page", way == "fuse", "none is offered"
+    blocks.sh(f"dd if=/dev/zero bs=4k count=1 2>/dev/null | tr '\\0' d |"
+              f" /bin/dd of={node} bs=4k seek=400 oflag=direct 2>/dev/null")
+    blocks.cut(way, node)
+    node = blocks.attach(way)
+    kept = [blocks.sh(f"/bin/dd if={node} bs=4k skip={page} count=1 iflag=direct 2>/dev/null | head -c 1").strip("\0")
+            for page in (200, 400)]
+    yield "a cut keeps what was flushed", kept[0] == "b", f"page 200 is {kept[0]!r}"
+    # The oracle can fail: what nobody flushed was in the killed server only.
+    yield "a cut loses what was not", kept[1] != "d", f"page 400 is {kept[1]!r}"
+
+
+def judge(blocks, synced):
+    """Every file that was synced has its lines: of the last sync, or of the one under way; how many files."""
+    for slot in range(SLOTS):
+        versions = [n for n in range(max(1, synced - SLOTS + 1), synced + 1) if n % SLOTS == slot]
+        if not versions:
+            continue
+        oldest = versions[-1]
+        newest = oldest + SLOTS if oldest + SLOTS == synced + 1 else oldest
+        lines = (1 + slot % 5) * LINES_A_PAGE
+        blocks.sh(f"awk -v slot={slot} -v oldest={oldest} -v newest={newest}"
+                  " '$1 != slot || $2 + 0 < oldest || $2 + 0 > newest { print FILENAME, $0 > \"/dev/stderr\"; bad = 1; exit }"
+                  f" END {{ if (NR != {lines}) {{ print FILENAME, NR > \"/dev/stderr\"; bad = 1 }} exit bad }}' /mnt/slot{slot}")
+
+
+def cut_often(blocks, way, cuts, rng):
+    """Cuts with a file system on it; the block device, how many syncs were judged, how many pages recovery found."""
+    node = blocks.attach(way, "--create --force")
+    blocks.sh(f"{MKE2FS} {node}")
+    syncs = recovered = 0
+    for cut in range(cuts):
+        blocks.sh(f"mount -t ext4 {node} /mnt && : > /tmp/synced && {{ sh /writer > /dev/null 2>&1 & echo $! > /tmp/writer; }}")
+        after_ms = rng.randint(*CUT_AFTER_MS)
+        blocks.sh(f"usleep {after_ms * 1000}")
+        blocks.cut(way, node)
+        synced = int(blocks.sh("tail -n 1 /tmp/synced").strip() or 0)
+        node = blocks.attach(way)
+        recovered += blocks.buffer()["recovered_pages"]
+        try:
+            blocks.sh(f"mount -t ext4 {node} /mnt")
+            judge(blocks, synced)
+            blocks.sh("umount /mnt")
+            blocks.sh(f"/bin/e2fsck -fn {node}")
+        except Failed as failed:
+            raise Failed(f"cut {cut + 1} of {cuts}, {after_ms} ms after the mount, {synced} syncs: {failed}") from failed
+        syncs += synced
+        if sys.stderr.isatty():
+            print(f"\r{way}: {cut + 1} of {cuts} cuts", end="", file=sys.stderr)
+    if sys.stderr.isatty():
+        print("\r" + " " * 40 + "\r", end="", file=sys.stderr)
+    return node, syncs, recovered
+
+
+def one_way(blocks, way, cuts, seed):
+    """The lines of a way."""
+    node = blocks.attach(way, "--create --force")
+    yield from commands(blocks, way, node)
+    blocks.detach(way)
+    node, syncs, recovered = cut_often(blocks, way, cuts, random.Random(seed))
+    yield f"{cuts} power cuts under ext4", recovered > 0, f"{syncs} syncs, all kept; {recovered} pages recovered; e2fsck clean"
+    refused, said = blocks.inside.run(f"mount -t ext4 {node} /mnt && syncline buffer detach /served")
+    yield "detach is refused while it is mounted", refused == 1 and "syncline: " in said, said.strip().split("syncline: ")[-1]
+    blocks.sh("umount /mnt")
+    blocks.detach(way)
+    blocks.sh("/bin/e2fsck -fn /dev/mapper/home && mount -t ext4 -o ro /dev/mapper/home /mnt && ls /mnt/slot1 && umount /mnt")
+    yield "detached it is plain ext4", True, "e2fsck clean, mounted without buffer and log"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("syncline")
+    parser.add_argument("--ways", nargs="+", default=["ublk", "nbd", "fuse"], choices=["ublk", "nbd", "fuse"])
+    parser.add_argument("--cuts", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--profile", default="nexus7-emmc")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    missing = [program for program in PROGRAMS if not os.path.exists(program)]
+    if missing:
+        sys.exit(f"guest_blocks: {missing[0]} is not there; install nbd-client, dmsetup, e2fsprogs and util-linux")
+    cache = os.path.join(os.path.dirname(os.path.abspath(args.syncline)), "guest")
+    rows = []
+    try:
+        with guest.Guest(cache, [args.syncline, *PROGRAMS], MODULES) as inside:
+            blocks = Blocks(inside, args.profile)
+            blocks.sh(f"echo {base64.b64encode(WRITER.encode()).decode()} | base64 -d > /writer")
+            kernel = blocks.sh("uname -r").strip()
+            for way in args.ways:
+                for name, held, found in one_way(blocks, way, args.cuts, args.seed):
+                    rows.append({"way": way, "name": name, "held": held, "found": found})
+    except guest.Missing as why:
+        sys.exit(f"guest_blocks: {why}")
+    except Failed as why:
+        rows.append({"way": way, "name": "the guest went on", "held": False, "found": str(why)})
+    print(f"Linux {kernel} in a guest, {args.profile}, seed {args.seed}")
+    for row in rows:
+        print(f"{row['way']:5} {'ok ' if row['held'] else 'NOT'} {row['name']:40} {row['found']}")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump({"schema": "syncline.guest-blocks/1", "kernel": kernel, "profile": args.profile, "rows": rows}, file, indent=1)
+    if not all(row["held"] for row in rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
