@@ -67,6 +67,7 @@ impl Stage {
             image: PathBuf::from("swarm"),
             counts: Arc::new(move || counted.counts()),
             buffer: None,
+            capture: None,
             log: Arc::new(|line| eprintln!("syncline-swarm: the mount: {line}")),
         };
         let mount = match Mount::start(setup, place.path()) {

@@ -81,6 +81,9 @@ fn rearranging_makes_the_file_and_goes_on_after_a_stop() {
     assert!(std::fs::read(&to).unwrap() == file && path.exists());
     let err = refused(1, &["flashlite", "rearrange", text(&path), text(&to)]);
     assert!(err.contains("choose another name"), "{err}");
+    let nowhere = dir.path().join("no/film");
+    let err = refused(1, &["flashlite", "rearrange", text(&path), text(&nowhere)]);
+    assert!(err.contains("check the path"), "{err}");
     let released = dir.path().join("released");
     done(&["flashlite", "rearrange", "--release", text(&path), text(&released)]);
     assert!(std::fs::read(&released).unwrap() == file && !path.exists());
@@ -101,6 +104,11 @@ fn what_is_no_log_is_refused() {
         let err = refused(3, &["flashlite", command, text(&path)]);
         assert!(err.contains("not a FlashLite log"), "{err}");
     }
-    refused(1, &["flashlite", "info", text(&dir.path().join("missing"))]);
+    for command in ["info", "cat", "check"] {
+        let err = refused(1, &["flashlite", command, text(&dir.path().join("missing"))]);
+        assert!(err.contains("check the path"), "{err}");
+        // What a directory says depends on the file system.
+        assert!([1, 3].contains(&run(&["flashlite", command, text(dir.path())]).code));
+    }
     assert_eq!(run(&["flashlite", "rearrange", text(&path)]).code, 2);
 }

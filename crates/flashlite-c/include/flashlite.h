@@ -57,7 +57,8 @@ int flashlite_sync(flashlite *log);
 /* Called as the file grows; a result other than 0 stops. */
 typedef int (*flashlite_progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
 
-/* Writes the log as a normal file at path, from start to end, compared with its checksums. release is
+/* Writes the log as a normal file, from start to end, compared with its checksums: path.part grows,
+ * and becomes path when it is complete and durable. There must be no file at path yet. release is
  * 1 to give the log's space back on the way, else 0. progress may be NULL. Called again with the same
  * path after a stop or a crash, it goes on. */
 int flashlite_rearrange(flashlite *log, const char *path, int release,

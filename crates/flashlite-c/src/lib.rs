@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use syncline_flashlite::{Error, FileStorage, Log, Options, Progress, Rearrange};
+use syncline_flashlite::{Error, Log, Options, Progress, Rearrange};
 
 const USAGE: Error = Error::Usage("a pointer is null; give a handle, a path and a buffer");
 
@@ -219,15 +219,12 @@ pub unsafe extern "C" fn flashlite_rearrange(
     };
     status(log.and_then(|log| {
         let path = path?;
-        let to = match FileStorage::create_new(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                FileStorage::open(path)
-            }
-            made => made,
-        };
-        let to = to.map_err(|source| Error::Io { doing: "making the destination", source })?;
+        if path.symlink_metadata().is_ok() {
+            let source = std::io::ErrorKind::AlreadyExists.into();
+            return Err(Error::Io { doing: "making the file", source });
+        }
         let options = Rearrange { release: release != 0, ..Rearrange::default() };
-        log.rearrange_to(&to, options, &mut tell).map(|_| ())
+        log.rearrange_to_file(path, options, &mut tell).map(|_| ())
     }))
 }
 

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::fs::Advice;
 use syncline_flashlite::{FileStorage, Log, Options, Storage};
 
 const ROUNDS: usize = 7;
@@ -19,31 +20,34 @@ const READS: u64 = 100_000;
 const SCATTER: u64 = 1_000_003;
 const SPARSE_BYTES: u64 = 100 << 30;
 
-/// A file that keeps what is not zero: holes for the data of a log of zeros.
-struct Sparse(FileStorage);
+/// A file without the records of a log, tags included: holes that read as zeros. Kept are the
+/// indexes, and all that is written from `keep_from` on. So a log of 100 GiB takes a few hundred
+/// MiB; an opening that needed a tag of a finished segment would find none, and fail.
+struct Sparse {
+    file: FileStorage,
+    keep_from: u64,
+}
 
 impl Storage for Sparse {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.read_at(into, offset)
+        self.file.read_at(into, offset)
     }
 
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        let mut at = offset;
-        for part in parts {
-            if part.len() < 16 << 10 || part.iter().any(|b| *b != 0) {
-                self.0.write_at(&[IoSlice::new(part)], at)?;
-            }
-            at += part.len() as u64;
+        // An index has two parts: what fills the gap before it, and its entries.
+        let record = parts.len() > 2 && parts.iter().any(|part| part.len() >= 4096);
+        if record && offset < self.keep_from {
+            return Ok(());
         }
-        Ok(())
+        self.file.write_at(parts, offset)
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.0.len()
+        self.file.len()
     }
 
     fn set_len(&self, len_bytes: u64) -> io::Result<()> {
-        self.0.set_len(len_bytes)
+        self.file.set_len(len_bytes)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -157,24 +161,39 @@ fn reads_while_written(dir: &Path, bytes: u64, piece: u64, len: u64) -> [f64; 3]
     ratios(in_place, logged)
 }
 
-fn opening(dir: &Path) {
+/// A log of 100 GiB in records of `piece` bytes, written in scattered order, is opened: first with
+/// nothing of it in memory, then again.
+fn opening(dir: &Path, piece: u64) {
     let path = dir.join("sparse");
     let _ = std::fs::remove_file(&path);
-    let storage = Sparse(FileStorage::create_new(&path).expect("DIR is writable"));
+    let file = FileStorage::create_new(&path).expect("DIR is writable");
+    let storage = Sparse { file, keep_from: SPARSE_BYTES };
     let log = Log::create(Arc::new(storage), Options::default()).expect("DIR is writable");
-    let (zeros, pieces) = (vec![0; 16 << 10], SPARSE_BYTES / (16 << 10));
+    let (zeros, pieces) = (vec![0; piece as usize], SPARSE_BYTES / piece);
     for at in 0..pieces {
-        log.write_at(&zeros, at * SCATTER % pieces * (16 << 10)).expect("space in DIR");
+        log.write_at(&zeros, at * SCATTER % pieces * piece).expect("space in DIR");
     }
+    let extents = log.info().extents;
     log.close().expect("DIR can be synced");
-    let (log, seconds) = timed(|| Log::open_file_read_only(&path).expect("it was written"));
-    let (info, opened) = (log.info(), log.opened());
-    println!(
-        "opening a log of 100 GiB: {seconds:.2} s, {} records, {} extents, {} MiB read",
-        info.records,
-        info.extents,
-        opened.read_bytes >> 20
-    );
+    let file = File::open(&path).expect("it was written");
+    file.sync_all().expect("DIR can be synced");
+    for how in ["none of it in memory", "again"] {
+        if how != "again" {
+            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("a file of the system");
+        }
+        let (log, seconds) = timed(|| Log::open_file_read_only(&path).expect("it was written"));
+        let (info, opened) = (log.info(), log.opened());
+        assert_eq!((info.extents, opened.dropped.is_some()), (extents, false));
+        println!(
+            "opening a log of 100 GiB in records of {} KiB, {how}: {seconds:.2} s, {} records, \
+             {} extents, {} MiB read",
+            piece >> 10,
+            info.records,
+            info.extents,
+            opened.read_bytes >> 20
+        );
+    }
+    std::fs::remove_file(&path).expect("it is ours");
 }
 
 fn main() {
@@ -201,5 +220,6 @@ fn main() {
             tell(" while it is written", reads_while_written(dir, bytes, piece, len));
         }
     }
-    opening(dir);
+    opening(dir, 256 << 10);
+    opening(dir, 16 << 10);
 }

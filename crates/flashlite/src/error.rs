@@ -7,23 +7,23 @@ use std::io;
 #[non_exhaustive]
 pub enum Error {
     /// The storage below failed.
-    #[error("{doing}: {source}; check the disk below and try again")]
+    #[error("{doing}: {source}; {}", next_step(source))]
     Io {
         /// What was being done.
         doing: &'static str,
         /// What the system said.
         source: io::Error,
     },
-    /// The storage below has no room. Nothing was changed; the same call can be made again.
-    #[error("no space for the log; free some and write again")]
+    /// The storage below has no room. Nothing is lost; the same call can be made again.
+    #[error("no space left where the log or its file is; make some and do the same again")]
     Full,
     /// There is no log here.
     #[error("this is not a FlashLite log; check the name of the file")]
     NotALog,
     /// What had been made durable is damaged.
     #[error(
-        "the log is damaged at byte {position} ({what}); restore it from a copy or download \
-         again what `check` names"
+        "the log is damaged at byte {position} ({what}); restore it from a copy, or download \
+         again what `check` names, all of it if that fails too"
     )]
     Corrupt {
         /// Which part.
@@ -58,6 +58,19 @@ pub enum Error {
 
 /// Short for results of this library.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What to do about an answer of the system.
+fn next_step(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "check its permissions",
+        io::ErrorKind::ReadOnlyFilesystem => "choose a place that can be written",
+        io::ErrorKind::AlreadyExists => "choose another name or remove it",
+        io::ErrorKind::IsADirectory => "name a file",
+        io::ErrorKind::ResourceBusy => "wait until that is done",
+        _ => "check the disk below and try again",
+    }
+}
 
 impl Error {
     /// For `map_err`: what was being done when the storage failed.

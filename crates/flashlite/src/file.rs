@@ -1,7 +1,9 @@
 //! A log, or the file it is rearranged to, as a file of the system.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice};
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use crate::Storage;
+use crate::{Error, Log, Progress, Rearrange, Rearranged, Result, Storage};
 
 /// An open file, locked against other programs that use this library: exclusively where it is
 /// written, shared where it is read.
@@ -68,15 +70,23 @@ impl Storage for FileStorage {
     }
 
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        // Nearly always one call writes all of it.
+        let mut done = match rustix::io::pwritev(&self.file, parts, offset) {
+            Ok(written) if written == len => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => written,
+            Err(Errno::INTR) => 0,
+            Err(error) => return Err(error.into()),
+        };
         let mut left: Vec<IoSlice<'_>> = parts.to_vec();
         let mut left = left.as_mut_slice();
-        let mut at = offset;
-        IoSlice::advance_slices(&mut left, 0);
+        IoSlice::advance_slices(&mut left, done);
         while !left.is_empty() {
-            match rustix::io::pwritev(&self.file, left, at) {
+            match rustix::io::pwritev(&self.file, left, offset + done as u64) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    at += written as u64;
+                    done += written;
                     IoSlice::advance_slices(&mut left, written);
                 }
                 Err(Errno::INTR) => {}
@@ -134,5 +144,36 @@ impl Storage for FileStorage {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.file.as_fd())
+    }
+}
+
+impl Log {
+    /// [`Log::rearrange_to`] a file: `path` with `.part` behind it grows, and takes the name `path`
+    /// when it is complete and durable, in place of what has that name by then. Called again after
+    /// a stop or a crash it goes on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn rearrange_to_file(
+        &self,
+        path: &Path,
+        options: Rearrange,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Rearranged> {
+        let mut part = OsString::from(path);
+        part.push(".part");
+        let part = Path::new(&part);
+        let to = match FileStorage::create_new(part) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => FileStorage::open(part),
+            made => made,
+        };
+        let to = to.map_err(Error::io("making the file with `.part` at its end"))?;
+        let done = self.rearrange_to(&to, options, progress)?;
+        let named = std::fs::rename(part, path).and_then(|()| {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+        });
+        named.map_err(Error::io("naming the file"))?;
+        Ok(done)
     }
 }

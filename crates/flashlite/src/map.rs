@@ -37,6 +37,24 @@ impl Extent {
         Extent { base, len: self.len - by, unit: self.unit, skip: offset % self.unit }
     }
 
+    /// Takes in `len` bytes at `logical` whose data is at `data_at`, if they are the next record;
+    /// whether they are. `key` is where this extent starts in the file.
+    fn go_on(&mut self, key: u64, logical: u64, data_at: u64, len: u32) -> bool {
+        let covered = self.skip.checked_add(self.len);
+        let total = covered.and_then(|covered| covered.checked_add(len));
+        let (Some(covered), Some(_)) = (covered, total) else { return false };
+        let next = key + u64::from(self.len) == logical
+            && len <= self.unit
+            // Cheaper than the division: most extents are one record, and another follows.
+            && data_at >= self.base + u64::from(covered)
+            && covered.is_multiple_of(self.unit)
+            && data_at == self.base + u64::from(covered / self.unit) * self.stride();
+        if next {
+            self.len += len;
+        }
+        next
+    }
+
     /// First byte after the last record it touches, padding included, as if that had `unit` bytes.
     fn records_end(self) -> u64 {
         let records = (self.skip + self.len).div_ceil(self.unit);
@@ -78,19 +96,22 @@ impl Map {
 
     /// `len` bytes at `logical` are now those of a record whose data starts at `data_at`.
     pub(crate) fn insert(&mut self, logical: u64, data_at: u64, len: u32) {
-        self.remove(logical, logical + u64::from(len));
-        if let Some((&key, before)) = self.0.range_mut(..logical).next_back() {
-            let covered = before.skip.checked_add(before.len);
-            let total = covered.and_then(|covered| covered.checked_add(len));
-            if let (Some(covered), Some(_)) = (covered, total)
-                && key + u64::from(before.len) == logical
-                && covered.is_multiple_of(before.unit)
-                && len <= before.unit
-                && data_at == before.base + u64::from(covered / before.unit) * before.stride()
-            {
-                before.len += len;
-                return;
+        let end = logical + u64::from(len);
+        // The last extent that starts before the end: in most cases the only one to be looked at.
+        let last = self.0.range_mut(..end).next_back();
+        let goes_on = match last {
+            None => false,
+            Some((&key, before)) if key < logical && key + u64::from(before.len) <= logical => {
+                before.go_on(key, logical, data_at, len)
             }
+            Some(_) => {
+                self.remove(logical, end);
+                let before = self.0.range_mut(..logical).next_back();
+                before.is_some_and(|(&key, before)| before.go_on(key, logical, data_at, len))
+            }
+        };
+        if goes_on {
+            return;
         }
         self.0.insert(logical, Extent { base: data_at, len, unit: len, skip: 0 });
     }
@@ -116,6 +137,25 @@ impl Map {
         if key + u64::from(extent.len) > to {
             self.0.insert(to, extent.advanced(offset_in(key, to)));
         }
+    }
+
+    /// The part of one record that has all bytes from `from` to `to`, if there is one.
+    pub(crate) fn piece(&self, from: u64, to: u64) -> Option<Piece> {
+        let (&key, &extent) = self.0.range(..=from).next_back()?;
+        let len = u32::try_from(to - from).ok()?;
+        if key + u64::from(extent.len) < to {
+            return None;
+        }
+        let offset = extent.skip + offset_in(key, from);
+        let skip = offset % extent.unit;
+        let data_at = extent.base + u64::from(offset / extent.unit) * extent.stride();
+        (skip.checked_add(len)? <= extent.unit).then_some(Piece {
+            logical: from,
+            len,
+            data_at,
+            skip,
+            unit: extent.unit,
+        })
     }
 
     /// The parts of records that make up the file from `from` to `to`, ascending, cut to that
@@ -233,6 +273,13 @@ mod tests {
                     for i in 0..u64::from(piece.len) {
                         found[(piece.logical + i) as usize] = Some(piece.position() + i);
                     }
+                }
+                if let Some(piece) = map.piece(a, b.max(a + 1)) {
+                    let whole: Vec<_> = map.pieces(a, b.max(a + 1)).collect();
+                    assert_eq!(whole, [piece], "seed {seed}, {a}..{b}");
+                } else {
+                    let whole = |piece: Piece| u64::from(piece.len) >= b.max(a + 1) - a;
+                    assert!(!map.pieces(a, b.max(a + 1)).next().is_some_and(whole), "{a}..{b}");
                 }
                 for at in 0..SIZE {
                     let wanted = model[at as usize].filter(|_| (a..b).contains(&at));

@@ -1,13 +1,12 @@
 //! `flashlite`: what is in a log, and the normal file that it becomes.
 
-use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::json;
-use syncline_flashlite::{FileStorage, Log, Options, Progress, Rearrange, Rearranged};
+use syncline_flashlite::{Error as FlashliteError, Log, Options, Progress, Rearrange};
 
 use crate::args::{FlashliteCommand, FlashliteInfo, FlashliteLog, FlashliteRearrange};
 use crate::error::{Failure, Result};
@@ -135,26 +134,19 @@ fn check(args: &FlashliteLog) -> Result<()> {
     Err(Failure::Corrupt(text.into()).at(args.log.display()))
 }
 
-/// `name` with `.part` behind it.
-fn part_of(name: &Path) -> PathBuf {
-    let mut part = OsString::from(name);
-    part.push(".part");
-    part.into()
-}
-
 fn rearrange(args: &FlashliteRearrange) -> Result<()> {
     let file = args.file.as_ref().unwrap_or(&args.log);
     if !args.in_place && fs::symlink_metadata(file).is_ok() {
         let exists = io::Error::from(io::ErrorKind::AlreadyExists);
         return Err(Failure::host(file, &exists));
     }
-    let log = Log::open_file(&args.log, Options::default())
-        .map_err(|err| Failure::from(err).at(args.log.display()))?;
-    let part = part_of(file);
-    let done = into_part(&log, &part, args.release || args.in_place)?;
-    let failed = |err: io::Error| Failure::host(file, &err);
-    fs::rename(&part, file).map_err(failed)?;
-    sync_directory(file).map_err(failed)?;
+    let release = args.release || args.in_place;
+    let log = writable(&args.log, release)?;
+    let bar = progress::bar("rearranging", log.len());
+    let options = Rearrange { release, ..Rearrange::default() };
+    let done = log.rearrange_to_file(file, options, &mut follow(&bar));
+    bar.finish_and_clear();
+    let done = done.map_err(|err| Failure::from(err).at(file.display()))?;
     if args.release {
         fs::remove_file(&args.log).map_err(|err| Failure::host(&args.log, &err))?;
     }
@@ -167,17 +159,19 @@ fn rearrange(args: &FlashliteRearrange) -> Result<()> {
     out.flush()
 }
 
-fn into_part(log: &Log, part: &Path, release: bool) -> Result<Rearranged> {
-    let to = if part.exists() { FileStorage::open(part) } else { FileStorage::create_new(part) };
-    let to = to.map_err(|err| Failure::host(part, &err))?;
-    let bar = progress::bar("rearranging", log.len());
-    let options = Rearrange { release, ..Rearrange::default() };
-    let done = log.rearrange_to(&to, options, &mut follow(&bar));
-    bar.finish_and_clear();
-    Ok(done?)
-}
-
-fn sync_directory(file: &Path) -> io::Result<()> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
-    fs::File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+/// A log that notes how far it is rearranged; one that may not be written does without the notes,
+/// and starts again after a stop.
+fn writable(path: &Path, release: bool) -> Result<Log> {
+    match Log::open_file(path, Options::default()) {
+        Err(FlashliteError::Io { source, .. })
+            if !release
+                && matches!(
+                    source.kind(),
+                    io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+                ) =>
+        {
+            read(path)
+        }
+        log => log.map_err(|err| Failure::from(err).at(path.display())),
+    }
 }

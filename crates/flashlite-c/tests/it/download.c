@@ -53,10 +53,17 @@ int main(void) {
     CHECK(flashlite_pread(log, back, CHUNK, (uint64_t)CHUNK * CHUNKS) == 5);
     CHECK(flashlite_rearrange(log, "file", 1, stop, NULL) == FLASHLITE_ESTOPPED);
     CHECK(flashlite_rearrange(log, "file", 1, tell, &seen) == FLASHLITE_OK);
+    CHECK(flashlite_rearrange(log, "file", 1, tell, &seen) == FLASHLITE_EIO);
+    CHECK(strstr(flashlite_message(), "choose another name") != NULL);
+    CHECK(flashlite_rearrange(log, "no/file", 0, NULL, NULL) == FLASHLITE_EIO);
+    CHECK(flashlite_rearrange(log, NULL, 0, NULL, NULL) == FLASHLITE_EUSAGE);
     CHECK(seen == 0 || seen == (uint64_t)CHUNK * CHUNKS + 5);
     CHECK(flashlite_pread(log, back, 1, 0) == FLASHLITE_EMOVED);
     CHECK(flashlite_close(log) == FLASHLITE_OK);
     CHECK(flashlite_open("download", 1) == NULL);
+    CHECK(flashlite_open("no/log", 0) == NULL && flashlite_create("no/log") == NULL);
+    CHECK(strstr(flashlite_message(), "check the path") != NULL);
+    CHECK(flashlite_open(NULL, 0) == NULL && flashlite_create(NULL) == NULL);
     CHECK(flashlite_pread(NULL, back, 1, 0) == FLASHLITE_EUSAGE);
     CHECK(flashlite_close(NULL) == FLASHLITE_EUSAGE);
     return 0;

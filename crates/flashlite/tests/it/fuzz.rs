@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_flashlite::{Log, MemoryStorage, Rearrange, Storage};
+use syncline_flashlite::{Log, MemoryStorage, Progress, Rearrange, Storage};
 use syncline_testkit::{Random, fuzz_seconds};
 
+use crate::memory::peak_bytes;
 use crate::support::{SMALL, apply, random_op};
 
 /// A file that is only counted: a log of a few tags may be exabytes long.
@@ -82,14 +83,23 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
+/// Memory that an opening may take whatever the log says: blocks that it reads, bytes.
+const BLOCKS_BYTES: u64 = 96 << 10;
+
 fn feed(bytes: Vec<u8>) {
+    let len = bytes.len() as u64;
     let storage = Arc::new(MemoryStorage::new(bytes));
-    if let Ok(log) = Log::open_read_only(storage.clone()) {
+    let (opened, peak) = peak_bytes(|| Log::open_read_only(storage.clone()));
+    // A tag of 32 bytes becomes an index entry and an extent, which take up to 130 while they grow.
+    assert!(peak <= BLOCKS_BYTES + 4 * len, "opening {len} B took {peak}");
+    if let Ok(log) = opened {
         let mut part = vec![0; 10_000];
         for at in [0, log.len() / 2, log.len().saturating_sub(100), u64::MAX - 5] {
             let _ = log.read_at(&mut part, at);
         }
-        let _ = log.check(&mut |_| ControlFlow::Continue(()));
+        let go = &mut |_: Progress| ControlFlow::Continue(());
+        let (_, peak) = peak_bytes(|| log.check(go));
+        assert!(peak <= BLOCKS_BYTES + 4 * len, "checking {len} B took {peak}");
     }
     if let Ok(log) = Log::open(storage, SMALL) {
         let _ = log.write_at(&[1; 5000], 100);

@@ -27,7 +27,7 @@ use syncline_testkit::Random;
 
 use crate::large::Forgetful;
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 
 /// How a client downloads.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,20 +83,20 @@ const REQUEST: u64 = 512 << 10;
 
 /// What is below the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Format {
+pub enum Format {
     /// Two copies of the table and the directory, all in place.
     Fat32,
     /// A journal, and inodes in place now and then.
     Ext4,
 }
 
-const META: u64 = 64 << 20;
+pub const META: u64 = 64 << 20;
 const JOURNAL: u64 = 8 << 20;
 const JOURNAL_BYTES: u64 = 32 << 20;
 const MET: u64 = 48 << 20;
 
 /// A device, and what reached it.
-struct Disk {
+pub struct Disk {
     simulator: Simulator,
     now_ns: u64,
     format: Format,
@@ -110,7 +110,7 @@ struct Disk {
 
 impl Disk {
     /// A device that was filled once, as one that is in use.
-    fn new(spec: &str, size: u64, format: Format) -> Disk {
+    pub fn new(spec: &str, size: u64, format: Format) -> Disk {
         let profile = Profile::parse_built_in(spec).unwrap();
         let mut simulator = Simulator::new(&profile, size).unwrap();
         let mut now_ns = 0;
@@ -145,6 +145,14 @@ impl Disk {
             self.requests += 1;
             done += part;
         }
+    }
+
+    pub fn read(&mut self, at: u64, len: u64) {
+        self.now_ns = self.simulator.read(self.now_ns, at, len);
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
     fn end_burst(&mut self) {
@@ -206,7 +214,7 @@ impl Disk {
 }
 
 /// A file whose pages are at one stretch of the device. Contents other than zeros are kept.
-struct OnDisk {
+pub struct OnDisk {
     disk: Arc<Mutex<Disk>>,
     base: u64,
     contents: Forgetful,
@@ -214,9 +222,14 @@ struct OnDisk {
 }
 
 impl OnDisk {
-    fn new(disk: &Arc<Mutex<Disk>>, base: u64) -> Arc<OnDisk> {
+    pub fn new(disk: &Arc<Mutex<Disk>>, base: u64) -> Arc<OnDisk> {
         let (contents, dirty) = (Forgetful::default(), Mutex::default());
         Arc::new(OnDisk { disk: Arc::clone(disk), base, contents, dirty })
+    }
+
+    /// Where it starts on the device.
+    pub fn base(&self) -> u64 {
+        self.base
     }
 
     /// Marks pages; writes them out if there are too many.

@@ -9,5 +9,6 @@ mod large;
 mod lifetime;
 mod memory;
 mod model;
+mod pace;
 mod rearrange;
 mod support;

@@ -13,13 +13,25 @@ struct Counting;
 
 thread_local! {
     static BYTES: Cell<i64> = const { Cell::new(0) };
+    static PEAK: Cell<i64> = const { Cell::new(0) };
 }
 
 fn count(bytes: usize, sign: i64) {
     // What a size takes in a common allocator: eight bytes more, in steps of 16.
     let taken = (bytes + 8).next_multiple_of(16) as i64;
     // A thread that ends frees its own counter last.
-    let _ = BYTES.try_with(|sum| sum.set(sum.get() + sign * taken));
+    let _ = BYTES.try_with(|sum| {
+        sum.set(sum.get() + sign * taken);
+        PEAK.try_with(|peak| peak.set(peak.get().max(sum.get())))
+    });
+}
+
+/// What `what` gives, and the most memory that this thread had more than before, bytes.
+pub fn peak_bytes<T>(what: impl FnOnce() -> T) -> (T, u64) {
+    let before = BYTES.get();
+    PEAK.set(before);
+    let done = what();
+    (done, u64::try_from(PEAK.get() - before).unwrap_or(0))
 }
 
 // SAFETY: every call is passed on to the system's allocator as it came.
