@@ -22,6 +22,7 @@
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
+# make compare-ftlsim  write amplification and erases of the page map against SSSL-ftlsim's, FTLSIM=its checkout
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
@@ -146,6 +147,12 @@ PYTHON ?= python3
 compare-libcachesim: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@$(PYTHON) scripts/compare_libcachesim.py target/release/syncline $(TRACES)
+
+.PHONY: compare-ftlsim
+compare-ftlsim: cargo
+	@[ -n "$(FTLSIM)" ] || { echo "give FTLSIM=DIR, a checkout of SSSL-ftlsim" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-cli
+	@$(PYTHON) scripts/compare_ftlsim.py target/release/syncline $(FTLSIM) $(TRACES)
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed

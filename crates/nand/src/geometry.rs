@@ -106,7 +106,7 @@ pub struct Layout {
 }
 
 /// Superblocks kept free so that garbage collection always has a place to copy to.
-pub(crate) const FREE_BLOCKS_MIN: u32 = 2;
+pub const FREE_BLOCKS_MIN: u32 = 2;
 
 impl Layout {
     /// Lays `size_bytes` over the shape: usable size, over-provisioning, and one superblock for

@@ -58,7 +58,7 @@ pub use counters::{Counters, Latencies, LatencyReport, Report, Wear};
 pub use device::NandDevice;
 pub use error::NandError;
 pub use flash::Flash;
-pub use geometry::{Layout, NandGeometry};
+pub use geometry::{FREE_BLOCKS_MIN, Layout, NandGeometry};
 pub use lifetime::{Lifetime, SlcWear};
 pub use profile::{
     BufferParameters, EnergyParameters, FtlParameters, HostParameters, Mapping, Profile, SlcFull,
