@@ -15,7 +15,7 @@
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
 # make flashlite-lifetime  erases of a 3.3 GB download, default storage against FlashLite
-# make flashlite-bench  a FlashLite log against a plain file in DIR (default .), real time
+# make flashlite-bench  a FlashLite log against a plain file in DIR (default .), real time; opens one of 100 GiB (400 MiB in DIR)
 # make swarm   a BitTorrent client on this machine downloads 1 GiB through its own storage and through FlashLite, killed half
 #              way: one table, target/swarm.html with the block traces; SWARM has options, as "--size 64 --seeders"
 # make swarm-test  checks and tests of swarm/, which is a workspace of its own

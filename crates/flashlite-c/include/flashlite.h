@@ -32,6 +32,10 @@ enum {
 /* Makes a new log in a file that does not exist. NULL on failure. */
 flashlite *flashlite_create(const char *path);
 
+/* The same for a device that maps flash in larger units than 4096 bytes: syncs fill up pages of this
+ * size, a power of two from 4096 to 65536. 16384 is right for most cards. */
+flashlite *flashlite_create_paged(const char *path, uint32_t page_bytes);
+
 /* Opens a log; read_only is 0 or 1. What a crash tore at its end is cut off. NULL on failure. */
 flashlite *flashlite_open(const char *path, int read_only);
 

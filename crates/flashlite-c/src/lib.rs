@@ -83,6 +83,18 @@ pub unsafe extern "C" fn flashlite_create(path: *const c_char) -> *mut Log {
 /// # Safety
 /// `path` is null or a C string.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn flashlite_create_paged(path: *const c_char, page_bytes: u32) -> *mut Log {
+    // SAFETY: the caller promises it.
+    let path = unsafe { path_of(path) };
+    let options = Options { page_bytes, ..Options::default() };
+    handle(path.and_then(|path| Log::create_file(path, options)))
+}
+
+/// As the header says.
+///
+/// # Safety
+/// `path` is null or a C string.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn flashlite_open(path: *const c_char, read_only: c_int) -> *mut Log {
     // SAFETY: the caller promises it.
     let path = unsafe { path_of(path) };

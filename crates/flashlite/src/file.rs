@@ -36,6 +36,11 @@ impl FileStorage {
         Ok(storage)
     }
 
+    /// Removes a new file that could not be filled. An error says less than that of the filling.
+    pub(crate) fn remove(path: &Path) {
+        let _ = std::fs::remove_file(path);
+    }
+
     /// Opens a file that exists for reading and writing.
     ///
     /// # Errors

@@ -189,13 +189,14 @@ impl Log {
         Ok(Log::with(storage, view, tail, opened, None))
     }
 
-    /// [`Log::create`] in a new file.
+    /// [`Log::create`] in a new file; if that fails there is none.
     ///
     /// # Errors
     /// As there, and `Io` if there is a file of this name.
     pub fn create_file(path: &Path, options: Options) -> Result<Log> {
+        Header::new(options.segment_bytes, options.page_bytes)?;
         let storage = FileStorage::create_new(path).map_err(Error::io("making the log"))?;
-        Log::create(Arc::new(storage), options)
+        Log::create(Arc::new(storage), options).inspect_err(|_| FileStorage::remove(path))
     }
 
     /// [`Log::open`] of a file.

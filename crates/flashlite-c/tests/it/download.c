@@ -63,6 +63,13 @@ int main(void) {
     CHECK(flashlite_open("download", 1) == NULL);
     CHECK(flashlite_open("no/log", 0) == NULL && flashlite_create("no/log") == NULL);
     CHECK(strstr(flashlite_message(), "check the path") != NULL);
+    log = flashlite_create_paged("paged", 16384);
+    CHECK(log != NULL && flashlite_pwrite(log, chunk, CHUNK, 0) == FLASHLITE_OK);
+    CHECK(flashlite_close(log) == FLASHLITE_OK);
+    CHECK(flashlite_create_paged("odd", 5000) == NULL);
+    CHECK(strstr(flashlite_message(), "choose such sizes") != NULL);
+    log = flashlite_create("odd");
+    CHECK(log != NULL && flashlite_close(log) == FLASHLITE_OK);
     CHECK(flashlite_open(NULL, 0) == NULL && flashlite_create(NULL) == NULL);
     CHECK(flashlite_pread(NULL, back, 1, 0) == FLASHLITE_EUSAGE);
     CHECK(flashlite_close(NULL) == FLASHLITE_EUSAGE);
