@@ -152,7 +152,7 @@ def written_pages(syncline, trace, scratch):
 
 
 def play_list(path, pages, source):
-    """Writes the fill and then four times as many writes of `source`; returns their number."""
+    """Writes every page once, then `source`, as 32-bit numbers; returns how many `source` has."""
     words = array.array("I", range(pages))
     words.extend(source)
     assert words.itemsize == 4
