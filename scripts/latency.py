@@ -7,8 +7,9 @@
     syncline mount    on the same served flash, noatime,lazytime, served at real-time priority (chrt), as the writer is
     in process        the volume as a library, on the same model
 
-For each: the table of `syncline latency` with the paper's Table 1 beside it, then what must hold. Needs root, loop devices, FUSE.
-Exit code 1: something does not hold.
+For each: the table of `syncline latency` with the paper's Table 1 beside it, then what must hold. A bound that only calls miss
+during which a processor ran not even a thread of the highest priority (a hypervisor, a kernel that is not preemptible) is named
+apart: no file system holds it on that machine. Needs root, loop devices, FUSE. Exit code 1: something does not hold.
 """
 import argparse
 import json
@@ -40,17 +41,24 @@ def table(name, document):
     if "why" in document:
         print(f"  not measured: {document['why']}")
         return
-    print(f"  {'call':<10} {'background':<18} {'calls':>6} {'avg us':>8} {'p99.9':>8} {'max us':>8} {'late':>5}   paper avg / max")
+    print(f"  {'call':<10} {'background':<18} {'calls':>6} {'avg us':>8} {'p99.9':>8} {'max us':>8}"
+          f" {'unstalled':>9} {'late':>5}   paper avg / max")
     paper = {("fallocate", False): (141, 4299), ("fallocate", True): (813, 208440),
              ("write", False): (178, 359), ("write", True): (181, 1043)}
     for case in document["cases"]:
         avg, most = paper[case["call"], case["background"]]
+        unstalled = case["machine"]["latency_us_max_unstalled"] if case["machine"] else float("nan")
         print(f"  {case['call']:<10} {'ftruncate + fsync' if case['background'] else 'none':<18} {case['calls']:>6}"
               f" {case['latency_us_mean']:>8.0f} {case['latency_us_p999']:>8.0f} {case['latency_us_max']:>8.0f}"
-              f" {case['late_periods']:>5}   {avg} / {most}")
+              f" {unstalled:>9.0f} {case['late_periods']:>5}   {avg} / {most}")
         for outlier in case["outliers"]:
             if outlier["cause"]:
                 print(f"    {outlier['latency_us']:.0f} us during {outlier['cause']}")
+    stretches = [("idle", document["idle"])] + [(f"{c['call']}{' beside fsyncs' * c['background']}", c["machine"]) for c in document["cases"]]
+    for what, machine in stretches:
+        if machine:
+            print(f"  {what}: {machine['stalls']} stalls of processors in {machine['watched_s']:.0f} s, the longest"
+                  f" {machine['stall_us_max']:.0f} us; {machine['stalled_calls']} calls overlap one")
     for remark in document["remarks"]:
         print(f"  {remark}")
 
@@ -59,16 +67,27 @@ def judge(name, document):
     """Prints what must hold; how much of it does not."""
     if "why" in document:
         return 1
-    most = {(case["call"], case["background"]): case["latency_us_max"] for case in document["cases"]}
-    rules = [
-        (f"write beside fsyncs, maximum below {WRITE_MAX_US} us", most["write", True], WRITE_MAX_US),
-        (f"write beside fsyncs, maximum below {WRITE_RATIO_MAX} times the one without",
-         most["write", True], WRITE_RATIO_MAX * most["write", False]),
-        (f"fallocate beside fsyncs, maximum below {FALLOCATE_MAX_US} us", most["fallocate", True], FALLOCATE_MAX_US),
-    ]
-    for rule, value, bound in rules:
-        print(f"{name:<16} {'holds' if value < bound else 'DOES NOT HOLD':<14} {rule}: {value:.0f} us")
-    return sum(value >= bound for _, value, bound in rules)
+    cases = {(case["call"], case["background"]): case for case in document["cases"]}
+
+    def most(call, background, unstalled):
+        machine = cases[call, background]["machine"]
+        return machine["latency_us_max_unstalled"] if unstalled and machine else cases[call, background]["latency_us_max"]
+
+    def rules(unstalled):
+        write = most("write", True, unstalled)
+        return [
+            (f"write beside fsyncs, maximum below {WRITE_MAX_US} us", write, WRITE_MAX_US),
+            (f"write beside fsyncs, maximum below {WRITE_RATIO_MAX} times the one without",
+             write, WRITE_RATIO_MAX * most("write", False, unstalled)),
+            (f"fallocate beside fsyncs, maximum below {FALLOCATE_MAX_US} us", most("fallocate", True, unstalled), FALLOCATE_MAX_US),
+        ]
+
+    missed = 0
+    for (rule, value, bound), (_, own, own_bound) in zip(rules(False), rules(True)):
+        verdict = "holds" if value < bound else "but for stalls" if own < own_bound else "DOES NOT HOLD"
+        missed += verdict == "DOES NOT HOLD"
+        print(f"{name:<16} {verdict:<14} {rule}: {value:.0f} us, {own:.0f} us without calls that overlap a stall of the machine")
+    return missed
 
 
 def main():

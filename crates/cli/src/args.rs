@@ -627,7 +627,9 @@ pub struct RecordRead {
 /// 8000 calls each: fallocate of 100 MB, and 16 KiB to preallocated blocks every 5 ms with a
 /// write-back every 2 MiB, as the paper on write latency did; its figures stand beside. The
 /// background loops ftruncate and fsync on another file. Needs 1 GB of free space. With root: real
-/// time priority, and what jbd2, ext4 and the block layer did during the slowest calls.
+/// time priority, what jbd2, ext4 and the block layer did during the slowest calls, and whether
+/// the machine itself stood still: a thread on each processor does nothing but wake up, and what
+/// makes it late no file system answers for. `unstalled max` is without such calls.
 ///
 /// Examples: `syncline latency /mnt/card --quick`; `syncline latency --in-process nexus7-emmc
 /// --html report.html`.

@@ -20,6 +20,7 @@ mod interrupt;
 mod place;
 mod progress;
 mod served;
+mod tracefs;
 
 use std::process::ExitCode;
 

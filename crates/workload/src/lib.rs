@@ -73,7 +73,8 @@ pub use report::{Trace, report};
 pub use runner::{DirectoryRun, Simulation, Stack, Unwatched, Watch};
 pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};
 pub use stalls::{
-    Bucket, Calls, LATENCY_SCHEMA, LatencyCase, LatencyDocument, OUTLIERS_MAX, Outlier,
+    Bucket, Calls, LATENCY_SCHEMA, LatencyCase, LatencyDocument, Machine, OUTLIERS_MAX, Outlier,
+    Stall,
 };
 pub use table::table;
 pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};

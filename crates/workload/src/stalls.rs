@@ -41,6 +41,67 @@ pub struct Outlier {
     pub cause: Option<String>,
 }
 
+/// A time in which a processor did not even run a thread of the highest priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Stall {
+    /// Which processor, as Linux numbers them.
+    pub processor: usize,
+    /// When the thread should have run, in nanoseconds of the measuring clock.
+    pub from_ns: u64,
+    /// When it did.
+    pub to_ns: u64,
+}
+
+/// Stalls of a stretch of time, and what they mean for the calls in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Machine {
+    /// How long was watched.
+    pub watched_s: f64,
+    /// Stalls of all processors.
+    pub stalls: u64,
+    /// The longest.
+    pub stall_us_max: f64,
+    /// Calls that overlap a stall.
+    pub stalled_calls: u64,
+    /// The slowest of the other calls.
+    pub latency_us_max_unstalled: f64,
+}
+
+impl Machine {
+    /// A stretch of time without calls.
+    pub fn watched(watched_s: f64, stalls: &[Stall]) -> Self {
+        let longest_ns = stalls.iter().map(|stall| stall.to_ns - stall.from_ns).max();
+        Machine {
+            watched_s,
+            stalls: stalls.len() as u64,
+            stall_us_max: longest_ns.unwrap_or(0) as f64 / 1e3,
+            ..Machine::default()
+        }
+    }
+
+    /// The same with calls, each by its start and its latency in nanoseconds.
+    fn with_calls(mut self, stalls: &[Stall], calls: &[(u64, u64)]) -> Self {
+        let mut stalls: Vec<(u64, u64)> = stalls.iter().map(|s| (s.from_ns, s.to_ns)).collect();
+        stalls.sort_unstable();
+        // The latest end of a stall that begins no later than this one.
+        let mut latest_ns = 0;
+        for (_, to_ns) in &mut stalls {
+            latest_ns = latest_ns.max(*to_ns);
+            *to_ns = latest_ns;
+        }
+        for (start_ns, latency_ns) in calls {
+            let begun = stalls.partition_point(|(from_ns, _)| *from_ns < start_ns + latency_ns);
+            if begun > 0 && stalls[begun - 1].1 > *start_ns {
+                self.stalled_calls += 1;
+            } else {
+                let latency_us = *latency_ns as f64 / 1e3;
+                self.latency_us_max_unstalled = self.latency_us_max_unstalled.max(latency_us);
+            }
+        }
+        self
+    }
+}
+
 /// One bar of a histogram: calls of at most `to_us` and more than the bar before.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bucket {
@@ -55,20 +116,23 @@ pub struct Calls {
     histogram: Histogram<u64>,
     sum_ns: u64,
     outliers: Vec<Outlier>,
-}
-
-impl Default for Calls {
-    fn default() -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
-        let histogram = histogram.expect("the bounds and the precision are in range");
-        Calls { histogram, sum_ns: 0, outliers: Vec::with_capacity(OUTLIERS_MAX + 1) }
-    }
+    /// Start and latency of each, in nanoseconds.
+    calls: Vec<(u64, u64)>,
 }
 
 impl Calls {
-    /// Notes a call. Allocates nothing.
+    /// For so many calls.
+    pub fn new(calls: usize) -> Self {
+        let histogram = Histogram::new_with_bounds(1, LONGEST_NS, 3);
+        let histogram = histogram.expect("the bounds and the precision are in range");
+        let outliers = Vec::with_capacity(OUTLIERS_MAX + 1);
+        Calls { histogram, sum_ns: 0, outliers, calls: Vec::with_capacity(calls) }
+    }
+
+    /// Notes a call. Allocates nothing up to the number of calls asked for.
     pub fn record(&mut self, start_ns: u64, latency_ns: u64) {
         let call = self.histogram.len();
+        self.calls.push((start_ns, latency_ns));
         self.histogram.saturating_record(latency_ns.max(1));
         self.sum_ns = self.sum_ns.saturating_add(latency_ns);
         let latency_us = latency_ns as f64 / 1e3;
@@ -79,9 +143,17 @@ impl Calls {
         }
     }
 
-    /// What was measured, as one case.
-    pub fn case(self, call: &'static str, background: bool) -> LatencyCase {
+    /// What was measured, as one case; `stalls`: seconds watched and what was seen in them.
+    pub fn case(
+        self,
+        call: &'static str,
+        background: bool,
+        stalls: Option<(f64, &[Stall])>,
+    ) -> LatencyCase {
         let calls = self.histogram.len();
+        let machine = stalls.map(|(watched_s, stalls)| {
+            Machine::watched(watched_s, stalls).with_calls(stalls, &self.calls)
+        });
         let percentile = |p: f64| self.histogram.value_at_percentile(p) as f64 / 1e3;
         let mut histogram: Vec<Bucket> = Vec::new();
         // Powers of two of a microsecond.
@@ -105,6 +177,7 @@ impl Calls {
             latency_us_max: max_us,
             late_periods: 0,
             background_rounds: 0,
+            machine,
             histogram,
             outliers: self.outliers,
         }
@@ -134,6 +207,8 @@ pub struct LatencyCase {
     pub late_periods: u64,
     /// ftruncate and fsync pairs that the background did.
     pub background_rounds: u64,
+    /// Whether the machine stood still meanwhile; none where it could not be watched.
+    pub machine: Option<Machine>,
     /// Calls by powers of two.
     pub histogram: Vec<Bucket>,
     /// The slowest, slowest first.
@@ -147,6 +222,8 @@ pub struct LatencyDocument {
     pub schema: &'static str,
     /// What was measured: a directory, or a volume in process on a device.
     pub place: String,
+    /// Stalls of the machine before the first case, with nothing of ours running.
+    pub idle: Option<Machine>,
     /// What could not be done, one sentence each: priorities, causes.
     pub remarks: Vec<String>,
     /// In the order of the paper's table.
@@ -156,7 +233,8 @@ pub struct LatencyDocument {
 impl LatencyDocument {
     /// An empty document.
     pub fn new(place: String) -> Self {
-        LatencyDocument { schema: LATENCY_SCHEMA, place, remarks: Vec::new(), cases: Vec::new() }
+        let (remarks, cases) = (Vec::new(), Vec::new());
+        LatencyDocument { schema: LATENCY_SCHEMA, place, idle: None, remarks, cases }
     }
 
     /// The document as JSON.
@@ -167,11 +245,12 @@ impl LatencyDocument {
 
     fn rows(&self) -> Vec<Vec<String>> {
         let head = ["call", "background", "calls", "avg us", "p50", "p99", "p99.9", "max us"];
-        let head = head.iter().chain(&["late", "paper avg", "paper max"]);
+        let head = head.iter().chain(&["late", "unstalled max", "paper avg", "paper max"]);
         let mut rows = vec![head.map(|cell| (*cell).to_owned()).collect::<Vec<_>>()];
         for case in &self.cases {
             let figure = |value: f64| format!("{value:.0}");
             let paper = PAPER.iter().find(|p| (p.0, p.1) == (case.call, case.background));
+            let unstalled = case.machine.as_ref().map(|m| figure(m.latency_us_max_unstalled));
             let of_paper = |value: Option<u64>| value.map_or(String::new(), |v| v.to_string());
             rows.push(vec![
                 case.call.to_owned(),
@@ -183,6 +262,7 @@ impl LatencyDocument {
                 figure(case.latency_us_p999),
                 figure(case.latency_us_max),
                 case.late_periods.to_string(),
+                unstalled.unwrap_or_default(),
                 of_paper(paper.map(|p| p.2)),
                 of_paper(paper.map(|p| p.3)),
             ]);
@@ -193,12 +273,19 @@ impl LatencyDocument {
     /// The table, then a histogram of each case, the slowest calls and the remarks.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.place, aligned(&self.rows(), 2));
+        if let Some(idle) = &self.idle {
+            let _ = writeln!(text, "\nbefore it, idle: {}", stood_still(idle));
+        }
         for case in &self.cases {
             let _ = writeln!(text, "\n{}", name(case));
             let most = case.histogram.iter().map(|bucket| bucket.calls).max().unwrap_or(1).max(1);
             for bucket in &case.histogram {
                 let bar = "#".repeat((bucket.calls * 50).div_ceil(most) as usize);
                 let _ = writeln!(text, "  {:>9} us {:>7}  {bar}", bucket.to_us, bucket.calls);
+            }
+            if let Some(machine) = &case.machine {
+                let calls = machine.stalled_calls;
+                let _ = writeln!(text, "  {}; {calls} calls overlap one", stood_still(machine));
             }
             for outlier in case.outliers.iter().filter(|outlier| outlier.cause.is_some()) {
                 let cause = outlier.cause.as_deref().unwrap_or_default();
@@ -229,11 +316,19 @@ impl LatencyDocument {
                 .collect();
             let _ = writeln!(body, "<h3>{}: calls</h3>\n{}", name(case), bars(case.call, &values));
         }
+        if let Some(idle) = &self.idle {
+            let _ = writeln!(body, "<p>before it, idle: {}</p>", stood_still(idle));
+        }
         for remark in &self.remarks {
             let _ = writeln!(body, "<p>{}</p>", crate::svg::escape(remark));
         }
         page("syncline latency", &body)
     }
+}
+
+fn stood_still(machine: &Machine) -> String {
+    let Machine { watched_s, stalls, stall_us_max, .. } = machine;
+    format!("{stalls} stalls of processors in {watched_s:.0} s, the longest {stall_us_max:.0} us")
 }
 
 fn name(case: &LatencyCase) -> String {
@@ -247,16 +342,27 @@ mod tests {
 
     #[test]
     fn a_case_has_the_figures_of_its_calls() {
-        let mut calls = Calls::default();
+        let mut calls = Calls::new(1000);
         for n in 0..1000_u64 {
             calls.record(n * 5000, if n == 700 { 3_000_000 } else { 10_000 + n });
         }
-        let case = calls.case("write", true);
+        let stall = |processor, from_us: u64, to_us: u64| Stall {
+            processor,
+            from_ns: from_us * 1000,
+            to_ns: to_us * 1000,
+        };
+        // The first lies within the second; during the last only call 700 is still running.
+        let stalls = [stall(1, 5, 6), stall(0, 0, 900), stall(0, 3503, 5000), stall(1, 6000, 6500)];
+        let case = calls.case("write", true, Some((5.0, &stalls)));
         assert_eq!((case.calls, case.latency_us_max), (1000, 3000.0));
         assert!((case.latency_us_mean - 13.49).abs() < 0.1, "{}", case.latency_us_mean);
         assert_eq!((case.outliers.len(), case.outliers[0].call), (OUTLIERS_MAX, 700));
         let buckets: Vec<_> = case.histogram.iter().map(|b| (b.to_us, b.calls)).collect();
         assert_eq!(buckets, [(16, 999), (4096, 1)]);
+        let machine = case.machine.as_ref().unwrap();
+        // One begins each 5 us: 180 in the first stall, from call 699 on all others in the third.
+        assert_eq!((machine.stalled_calls, machine.latency_us_max_unstalled), (481, 10.698));
+        assert_eq!((machine.stalls, machine.stall_us_max), (4, 1497.0));
         let mut document = LatencyDocument::new("here <there>".to_owned());
         document.remarks.push("no causes; run as root".to_owned());
         document.cases.push(case);
@@ -271,7 +377,7 @@ mod tests {
 
     #[test]
     fn nothing_measured_is_no_figure() {
-        let case = Calls::default().case("fallocate", false);
+        let case = Calls::new(0).case("fallocate", false, None);
         assert_eq!((case.calls, case.latency_us_mean, case.latency_us_max), (0, 0.0, 0.0));
         assert!(case.histogram.is_empty() && case.outliers.is_empty());
     }

@@ -1,15 +1,14 @@
 //! Which events of jbd2, ext4 and the block layer overlapped the slowest calls, from tracefs.
 //!
-//! An instance of the trace of our own, on the monotonic clock, removed at the end. Where tracefs
-//! is not there or not ours to use, that is said and the measurement goes on.
+//! And which stalls of processors did. The trace is on the monotonic clock. Where the kernel has
+//! no tracefs, or it is not ours to use, that is said and the measurement goes on.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 
-use syncline_workload::Outlier;
+use syncline_workload::{Outlier, Stall};
 
-/// Where tracefs may be.
-const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+use crate::tracefs::{Instance, kernel_filter};
+
 /// What is traced.
 const EVENTS: [&str; 10] = [
     "jbd2/jbd2_start_commit",
@@ -28,46 +27,34 @@ const BUFFER_KIB: &str = "16384";
 const NAMED_MAX: usize = 6;
 
 /// A trace that is running.
-pub(super) struct Tracing(PathBuf);
+pub(super) struct Tracing(Instance);
 
 impl Tracing {
     /// Starts tracing, or says why not.
-    pub(super) fn start() -> Result<Tracing, String> {
-        let root = ROOTS.iter().map(Path::new).find(|root| root.join("instances").is_dir());
-        let root = root.ok_or("tracefs is not there; mount it on /sys/kernel/tracing")?;
-        let dir = root.join("instances").join(format!("syncline-{}", std::process::id()));
-        std::fs::create_dir(&dir)
-            .map_err(|err| format!("tracefs: {}; run as root", crate::error::plain(&err)))?;
-        let tracing = Tracing(dir);
-        let set = |file: &str, text: &str| {
-            let path = tracing.0.join(file);
-            std::fs::write(&path, text)
-                .map_err(|err| format!("{}: {}; run as root", file, crate::error::plain(&err)))
-        };
-        set("trace_clock", "mono")?;
-        set("buffer_size_kb", BUFFER_KIB)?;
+    ///
+    /// `device`: dev_t of the file system, whose events alone are wanted.
+    pub(super) fn start(device: u64) -> Result<Tracing, String> {
+        let trace = Instance::new()?;
+        trace.set("trace_clock", "mono")?;
+        trace.set("buffer_size_kb", BUFFER_KIB)?;
         // Kernels differ in the events that they have; one is enough.
-        let on = EVENTS.iter().filter(|event| set(&format!("events/{event}/enable"), "1").is_ok());
-        if on.count() == 0 {
+        let filter = kernel_filter(device);
+        let on = |event: &&&str| {
+            let filtered = trace.set(&format!("events/{event}/filter"), &filter);
+            filtered.and_then(|()| trace.set(&format!("events/{event}/enable"), "1")).is_ok()
+        };
+        if EVENTS.iter().filter(on).count() == 0 {
             return Err("this kernel has none of the tracepoints; load ext4 first".to_owned());
         }
-        Ok(tracing)
+        Ok(Tracing(trace))
     }
 
-    /// Gives each of the calls what overlapped it, and begins anew.
-    pub(super) fn explain(&self, outliers: &mut [Outlier]) {
-        let path = self.0.join("trace");
-        let Ok(text) = std::fs::read_to_string(&path) else { return };
-        explain(&text, outliers);
+    /// The events so far, and begins anew.
+    pub(super) fn take(&self) -> String {
+        let Ok(text) = self.0.read() else { return String::new() };
         // An old trace only costs space.
-        let _ = std::fs::write(path, "");
-    }
-}
-
-impl Drop for Tracing {
-    fn drop(&mut self) {
-        // The kernel removes what is in it. Nothing else can be done about a failure.
-        let _ = std::fs::remove_dir(&self.0);
+        let _ = self.0.set("trace", "");
+        String::from_utf8_lossy(&text).into_owned()
     }
 }
 
@@ -83,8 +70,9 @@ fn event(line: &str) -> Option<(u64, &str)> {
     Some((time_ns, words.next()?.strip_suffix(':')?))
 }
 
-fn explain(text: &str, outliers: &mut [Outlier]) {
-    let events: Vec<(u64, &str)> = text.lines().filter_map(event).collect();
+/// Gives each of the calls what overlapped it.
+pub(super) fn explain(text: Option<&str>, stalls: &[Stall], outliers: &mut [Outlier]) {
+    let events: Vec<(u64, &str)> = text.unwrap_or_default().lines().filter_map(event).collect();
     for outlier in outliers {
         let end_ns = outlier.start_ns.saturating_add((outlier.latency_us * 1e3) as u64);
         let mut found: Vec<(&str, u64)> = Vec::new();
@@ -99,15 +87,23 @@ fn explain(text: &str, outliers: &mut [Outlier]) {
             events.iter().rev().find(|e| e.0 < outlier.start_ns && e.1.starts_with("jbd2"));
         let committing = before.is_some_and(|e| e.1 != "jbd2_end_commit");
         let mut cause = String::new();
+        // Writing to a string does not fail.
+        for stall in stalls.iter().filter(|s| s.from_ns < end_ns && s.to_ns > outlier.start_ns) {
+            let stall_us = (stall.to_ns - stall.from_ns) / 1000;
+            let _ = write!(cause, "processor {} stalled for {stall_us} us, ", stall.processor);
+        }
         if committing {
             cause += "a commit of jbd2, ";
         }
         for (name, count) in found.iter().take(NAMED_MAX) {
-            // Writing to a string does not fail.
             let _ = write!(cause, "{count} x {name}, ");
         }
         let cause = cause.trim_end_matches(", ");
-        outlier.cause = Some(if cause.is_empty() { "nothing traced" } else { cause }.to_owned());
+        outlier.cause = match (cause, text) {
+            ("", None) => None,
+            ("", Some(_)) => Some("nothing traced".to_owned()),
+            (cause, _) => Some(cause.to_owned()),
+        };
     }
 }
 
@@ -129,9 +125,22 @@ mod tests {
             Outlier { call: 1, start_ns, latency_us, cause: None }
         };
         let mut outliers = [call(400, 350.0), call(3000, 100.0), call(50, 60.0)];
-        explain(text, &mut outliers);
+        let stall = |from_us: u64, to_us: u64| {
+            let ns = |us| 10_000_000_000 + us * 1000;
+            Stall { processor: 1, from_ns: ns(from_us), to_ns: ns(to_us) }
+        };
+        let stalls = [stall(700, 1000), stall(750, 900)];
+        explain(Some(text), &stalls[1..], &mut outliers[1..]);
+        explain(Some(text), &stalls[..1], &mut outliers[..1]);
+        let mut untraced = outliers[1].clone();
+        explain(None, &stalls, std::slice::from_mut(&mut untraced));
+        assert_eq!(untraced.cause, None);
         let causes = outliers.map(|outlier| outlier.cause.unwrap());
-        assert_eq!(causes[0], "a commit of jbd2, 1 x jbd2_commit_flushing, 2 x block_rq_issue");
+        assert_eq!(
+            causes[0],
+            "processor 1 stalled for 300 us, a commit of jbd2, 1 x jbd2_commit_flushing, \
+             2 x block_rq_issue"
+        );
         assert_eq!(causes[1], "nothing traced");
         assert_eq!(causes[2], "1 x jbd2_start_commit");
     }

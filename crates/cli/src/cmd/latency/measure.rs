@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use syncline_recorder::os::real_time;
-use syncline_workload::{Calls, LatencyCase, LatencyDocument};
+use syncline_workload::{Calls, LatencyCase, LatencyDocument, Machine};
 
 use super::Scratch;
-use super::causes::Tracing;
+use super::causes::{self, Tracing};
+use super::witness::Witness;
 use crate::args::Latency;
 use crate::error::{Failure, Result};
 use crate::interrupt;
@@ -71,8 +72,31 @@ pub(super) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn sleep_until(due_ns: u64) {
+pub(super) fn sleep_until(due_ns: u64) {
     std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(now_ns())));
+}
+
+/// What looks on while a case runs.
+pub(super) struct Watch {
+    pub(super) tracing: Option<Tracing>,
+    pub(super) witness: Option<Witness>,
+}
+
+impl Watch {
+    /// Looks at the machine while nothing runs.
+    pub(super) fn idle(&self, time: Duration) -> Option<Machine> {
+        let witness = self.witness.as_ref()?;
+        witness.take();
+        std::thread::sleep(time);
+        Some(Machine::watched(time.as_secs_f64(), &witness.take()))
+    }
+
+    /// Begins a case anew.
+    fn begin(&self) {
+        // What came before it is nobody's.
+        let _ =
+            (self.witness.as_ref().map(Witness::take), self.tracing.as_ref().map(Tracing::take));
+    }
 }
 
 /// Measures every case into `document`.
@@ -80,42 +104,42 @@ pub(super) fn all<P: Place>(
     place: &P,
     plan: &Plan,
     document: &mut LatencyDocument,
-    tracing: Option<&Tracing>,
+    watch: &Watch,
 ) -> Result<()> {
     for background in [false, true] {
         if plan.fallocates > 0 {
-            let case = case(place, background, document, |m| fallocates(place, plan, m))?;
-            document.cases.push(finish("fallocate", case, background, tracing));
+            watch.begin();
+            let case =
+                case(place, background, plan.fallocates, document, |m| fallocates(place, plan, m))?;
+            document.cases.push(finish("fallocate", case, background, watch));
         }
     }
     for background in [false, true] {
         if plan.writes > 0 {
-            let case = case(place, background, document, |m| writes(place, plan, m))?;
-            document.cases.push(finish("write", case, background, tracing));
+            watch.begin();
+            let case = case(place, background, plan.writes, document, |m| writes(place, plan, m))?;
+            document.cases.push(finish("write", case, background, watch));
         }
     }
     interrupt::check()
 }
 
 /// What one case gives.
-#[derive(Default)]
 struct Measured {
     calls: Calls,
+    began_ns: u64,
     late: u64,
     rounds: u64,
 }
 
-fn finish(
-    call: &'static str,
-    measured: Measured,
-    background: bool,
-    tracing: Option<&Tracing>,
-) -> LatencyCase {
-    let mut case = measured.calls.case(call, background);
+fn finish(call: &'static str, measured: Measured, background: bool, watch: &Watch) -> LatencyCase {
+    let watched_s = (now_ns() - measured.began_ns) as f64 / 1e9;
+    let stalls = watch.witness.as_ref().map(Witness::take);
+    let seen = stalls.as_deref().map(|stalls| (watched_s, stalls));
+    let mut case = measured.calls.case(call, background, seen);
     (case.late_periods, case.background_rounds) = (measured.late, measured.rounds);
-    if let Some(tracing) = tracing {
-        tracing.explain(&mut case.outliers);
-    }
+    let text = watch.tracing.as_ref().map(Tracing::take);
+    causes::explain(text.as_deref(), stalls.as_deref().unwrap_or_default(), &mut case.outliers);
     case
 }
 
@@ -123,6 +147,7 @@ fn finish(
 fn case<P: Place>(
     place: &P,
     background: bool,
+    calls: u64,
     document: &mut LatencyDocument,
     measure: impl FnOnce(&mut Measured) -> Result<()> + Send,
 ) -> Result<Measured> {
@@ -130,7 +155,8 @@ fn case<P: Place>(
     place.sync_all()?;
     let other = background.then(|| Scratch::new(place, "other")).transpose()?;
     let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut measured = Measured::default();
+    let calls = Calls::new(usize::try_from(calls).unwrap_or_default());
+    let mut measured = Measured { calls, began_ns: now_ns(), late: 0, rounds: 0 };
     let (done, refused, behind) = std::thread::scope(|scope| {
         let behind = other.as_ref().map(|other| {
             let (stop, rounds) = (&stop, &rounds);

@@ -4,9 +4,12 @@
 
 mod causes;
 mod measure;
+mod witness;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use syncline_device::WallClock;
 use syncline_fs::MountOptions;
@@ -18,10 +21,14 @@ use crate::args::Latency;
 use crate::error::{Failure, Result};
 use crate::format::{self, Forms};
 use crate::place::{Directory, InProcess, Place};
-use measure::Plan;
+use measure::{Plan, Watch};
+use witness::Witness;
 
 /// Options of the volume in process, as of the paper's mount.
 const MOUNT: &str = "noatime,lazytime";
+
+/// How long the machine is watched before the first case.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// Measures and prints.
 pub(crate) fn run(args: &Latency) -> Result<()> {
@@ -35,21 +42,27 @@ pub(crate) fn run(args: &Latency) -> Result<()> {
         let why = crate::error::plain(&err);
         document.remarks.push(format!("memory is not locked: {why}; run as root for it"));
     }
+    let witness = Witness::start();
+    if let Err(why) = &witness {
+        document.remarks.push(format!("stalls of the machine are not told apart: {why}"));
+    }
+    let mut watch = Watch { tracing: None, witness: witness.ok() };
+    document.idle = watch.idle(IDLE);
     let done = match (&args.in_process, &args.dir) {
         (Some(profile), _) => {
             let place = in_process(profile, &args.options)?;
-            document.remarks.push("no causes: no tracepoints in process".to_owned());
-            let done = measure::all(&place, &plan, &mut document, None);
+            let done = measure::all(&place, &plan, &mut document, &watch);
             let ended = place.unmount();
             done.and(ended)
         }
         (None, Some(dir)) => {
-            let tracing = causes::Tracing::start();
-            if let Err(why) = &tracing {
-                document.remarks.push(format!("no causes of outliers: {why}"));
+            let meta = std::fs::metadata(dir).map_err(|err| Failure::host(dir, &err))?;
+            match causes::Tracing::start(meta.dev()) {
+                Ok(tracing) => watch.tracing = Some(tracing),
+                Err(why) => document.remarks.push(format!("no causes of outliers: {why}")),
             }
             let place = Directory(dir.clone());
-            measure::all(&place, &plan, &mut document, tracing.ok().as_ref())
+            measure::all(&place, &plan, &mut document, &watch)
         }
         (None, None) => Err(Failure::Usage("give a directory, or --in-process PROFILE".to_owned())),
     };
