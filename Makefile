@@ -34,6 +34,8 @@
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make latency  (root) write() and fallocate() beside another file's fsyncs, on kernel ext4, a Syncline mount and in
 #              process, all on the emulated eMMC in real time; half an hour, or LATENCY=--quick: five minutes
+# make recorder  (root) the recorder's strategies beside another file's fsyncs on kernel ext4, a Syncline mount and in an
+#              image, real time: records lost and slack used; RECORDER has options, as "--records 120000": ten minutes each
 # make samples  (root) captures the programs of samples/ again
 # make capture-cost  (FUSE) what `mount -o trace=` costs, in turns with a mount without it, real time
 # make deps    what the tests need from the system: installs it as root on Debian, else says it
@@ -187,6 +189,11 @@ bench-tree: cargo
 latency: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/latency.py target/release/syncline --json target/latency.json $(LATENCY)
+
+.PHONY: recorder
+recorder: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/recorder.py target/release/syncline --json target/recorder.json $(RECORDER)
 
 .PHONY: samples capture-cost
 samples: cargo

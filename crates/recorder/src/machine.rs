@@ -188,6 +188,8 @@ impl Machine {
         let Ok(chunk) = self.consumer.ring.read_chunk(slots * slot) else {
             return Step::default();
         };
+        let behind = (slots as u64).saturating_sub(self.config.pre_records.into());
+        self.consumer.shared.slack_used.fetch_max(behind, Ordering::Relaxed);
         let (first, second) = chunk.as_slices();
         let ring = View { first, second, slot, tail: self.tail };
         let head = self.tail + slots as u64;

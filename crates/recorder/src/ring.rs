@@ -29,6 +29,8 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     /// Records that found the ring full.
     pub(crate) lost: AtomicU64,
+    /// Most of the slack that was in use when the writer looked.
+    pub(crate) slack_used: AtomicU64,
 }
 
 impl Shared {
@@ -180,6 +182,12 @@ impl Trigger {
     /// Records lost so far.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
+    }
+
+    /// Most records that the writer was behind so far, of the configured slack: what tells how much
+    /// of it a device and a strategy need.
+    pub fn slack_used(&self) -> u64 {
+        self.shared.slack_used.load(Ordering::Relaxed)
     }
 
     /// The next record ends every event that is being recorded.

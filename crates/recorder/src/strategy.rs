@@ -62,4 +62,14 @@ pub trait Strategy: Send + Sync {
     /// # Errors
     /// The job failed, so what is not yet durable may be lost.
     fn lower(&self, job: &Job) -> Result<Done>;
+
+    /// Gets ready for the next events, in the lower thread while no event is under way: one short
+    /// piece of work, so that an event that begins meanwhile has the device to itself soon. Returns
+    /// whether there is more.
+    ///
+    /// # Errors
+    /// It cannot be done now; it is asked for again after the next event.
+    fn prepare(&self) -> Result<bool> {
+        Ok(false)
+    }
 }

@@ -119,7 +119,8 @@ fn record(
 ) -> Result<()> {
     let (producer, recorder) = Recorder::start(config, strategy, Options::default())?;
     recorder.permitted().refusals().iter().for_each(|text| complain(text));
-    let mut source = Source { args, producer, trigger: recorder.trigger(), clock, fault };
+    let trigger = recorder.trigger();
+    let mut source = Source { args, producer, trigger: trigger.clone(), clock, fault };
     let over = AtomicBool::new(false);
     let (pushed, tally) = std::thread::scope(|scope| {
         let reporter = scope.spawn(|| {
@@ -141,8 +142,11 @@ fn record(
     tally.print(&reports, &mut out)?;
     let (records, lost) = (source.producer.next_sequence(), source.producer.lost());
     out.text(format!(
-        "{records} records, {lost} lost; {} events, {} faults refused\n",
-        tally.finished, tally.refused
+        "{records} records, {lost} lost; {} events, {} faults refused; {} of {} records of slack used\n",
+        tally.finished,
+        tally.refused,
+        trigger.slack_used(),
+        args.slack
     ))?;
     out.flush()?;
     pushed?;

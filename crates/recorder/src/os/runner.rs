@@ -66,6 +66,10 @@ struct Queue {
     jobs: VecDeque<Job>,
     done: VecDeque<(Job, Result<Done>)>,
     reports: Vec<Report>,
+    /// Events under way, as the writer knows.
+    events: usize,
+    /// The strategy may have something to get ready.
+    unprepared: bool,
     stopping: bool,
     writer_over: bool,
 }
@@ -212,6 +216,12 @@ fn exchange(machine: &mut Machine, common: &Common, given: &mut Given) {
         machine.completed(&job, result, given);
     }
     queue.reports.append(&mut given.reports);
+    let events = machine.events();
+    if events == 0 && queue.events > 0 {
+        queue.unprepared = true;
+        common.changed.notify_all();
+    }
+    queue.events = events;
 }
 
 fn lower_thread(common: &Common, strategy: &dyn Strategy) {
@@ -220,15 +230,26 @@ fn lower_thread(common: &Common, strategy: &dyn Strategy) {
             let mut queue = common.queue.lock();
             loop {
                 if let Some(job) = queue.jobs.pop_front() {
-                    break job;
+                    break Some(job);
                 }
                 if queue.writer_over {
                     return;
                 }
+                if queue.unprepared && queue.events == 0 && !queue.stopping {
+                    queue.unprepared = false;
+                    break None;
+                }
                 common.changed.wait(&mut queue);
             }
         };
-        let result = strategy.lower(&job);
-        common.queue.lock().done.push_back((job, result));
+        match job {
+            Some(job) => {
+                let result = strategy.lower(&job);
+                common.queue.lock().done.push_back((job, result));
+            }
+            // What cannot be got ready is missed by the next fault, which says so.
+            None if strategy.prepare() == Ok(true) => common.queue.lock().unprepared = true,
+            None => {}
+        }
     }
 }

@@ -208,6 +208,10 @@ impl Strategy for UringStrategy {
         settled?;
         self.pool.lower(job)
     }
+
+    fn prepare(&self) -> Result<bool> {
+        self.pool.prepare()
+    }
 }
 
 impl Drop for Ring {

@@ -180,8 +180,9 @@ fn a_full_ring_loses_the_newest_and_says_so() {
     }
     trigger.fire();
     assert_eq!(producer.push(6, b"lost").unwrap_err().sequence, 6);
-    assert_eq!(producer.lost(), 1);
+    assert_eq!((producer.lost(), trigger.slack_used()), (1, 0));
     machine.step(&strategy, &mut kept);
+    assert_eq!(trigger.slack_used(), 2);
     // The fault waits for a record that is kept.
     assert_eq!(producer.push(7, b"kept"), Ok(7));
     kept.end(&mut machine, &strategy);

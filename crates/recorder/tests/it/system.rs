@@ -2,13 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use syncline_recorder::os::{
     FileSource, Options, PaperStrategy, PoolStrategy, Recorder, UringStrategy, event_files,
 };
 use syncline_recorder::reader::{self, Item};
-use syncline_recorder::{Config, Producer, RecorderError, Report, Strategy};
+use syncline_recorder::{Config, Done, Job, Producer, RecorderError, Report, Result, Strategy};
 use syncline_testkit::skip;
 
 use crate::support::payload;
@@ -105,6 +107,61 @@ fn a_pool_of_files() {
     let pool = Arc::new(PoolStrategy::new(dir.path().into(), &config).unwrap());
     assert_eq!((pool.spares(), event_files(dir.path()).unwrap().len()), (3, 3));
     exercise(dir.path(), &config, pool);
+}
+
+/// A pool in memory: remembers what it was asked in which order.
+#[derive(Default)]
+struct Asked {
+    calls: Mutex<Vec<&'static str>>,
+    pieces: AtomicU64,
+}
+
+impl Strategy for Asked {
+    fn begin(&self, _event: u64) -> Result<()> {
+        self.calls.lock().push("begin");
+        Ok(())
+    }
+
+    fn append(&self, _event: u64, _offset: u64, _slots: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn lower(&self, job: &Job) -> Result<Done> {
+        // Long enough for a piece beside the other event, if one were asked for.
+        std::thread::sleep(Duration::from_millis(20));
+        if let Job::Finish { len_bytes, .. } = job {
+            self.calls.lock().push("finish");
+            return Ok(Done { durable_bytes: *len_bytes });
+        }
+        Ok(Done::default())
+    }
+
+    fn prepare(&self) -> Result<bool> {
+        self.calls.lock().push("prepare");
+        Ok(self.pieces.fetch_add(1, Ordering::Relaxed) % 3 < 2)
+    }
+}
+
+#[test]
+fn spares_are_made_between_events_only() {
+    let strategy = Arc::new(Asked::default());
+    let options = Options { fifo_priority: None, lock_memory: false, ..Options::default() };
+    let (mut producer, recorder) =
+        Recorder::start(&config(64), Arc::clone(&strategy) as Arc<dyn Strategy>, options).unwrap();
+    for round in 0..2 {
+        recorder.trigger().fire();
+        push(&mut producer, 60);
+        recorder.trigger().fire();
+        push(&mut producer, 120);
+        let until = Instant::now() + LONG;
+        while strategy.pieces.load(Ordering::Relaxed) < 3 * (round + 1) {
+            assert!(Instant::now() < until, "{:?}", strategy.calls.lock());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    recorder.finish();
+    let round = ["begin", "begin", "finish", "finish", "prepare", "prepare", "prepare"];
+    assert_eq!(*strategy.calls.lock(), [round, round].concat());
 }
 
 #[test]
