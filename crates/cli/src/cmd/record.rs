@@ -142,7 +142,8 @@ fn record(
     tally.print(&reports, &mut out)?;
     let (records, lost) = (source.producer.next_sequence(), source.producer.lost());
     out.text(format!(
-        "{records} records, {lost} lost; {} events, {} faults refused; {} of {} records of slack used\n",
+        "{records} records, {lost} lost; {} events, {} faults refused; \
+         {} of {} records of slack used\n",
         tally.finished,
         tally.refused,
         trigger.slack_used(),

@@ -1,13 +1,13 @@
-//! Whether the machine itself stood still: a thread on each processor that does nothing but wake up.
+//! Whether the machine itself stood still: on each processor a thread that only wakes up.
 //!
 //! ```text
 //!   processor 0  |..|..|..|........|..|..     wakes every 250 us at the highest priority;
 //!   processor 1  |..|..|..|..|..|..|..|..     what is over 200 us late is a stall
 //! ```
 //!
-//! A thread that nothing in user space can hold up and that is late all the same was held up by what
-//! no file system answers for: a hypervisor that ran another guest, a host that was late with a
-//! timer, or a kernel that was not preemptible. A call that overlaps such a stall says little about
+//! A thread that nothing in user space can hold up and that is late all the same was held up by
+//! what no file system answers for: a hypervisor that ran another guest, a host that was late with
+//! a timer, or a kernel that was not preemptible. A call that overlaps such a stall says little about
 //! the file system. Linux's own tool for it is the osnoise tracer (kernel
 //! `Documentation/trace/osnoise-tracer.rst`), which few kernels have.
 
