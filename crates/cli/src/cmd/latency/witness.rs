@@ -7,8 +7,8 @@
 //!
 //! A thread that nothing in user space can hold up and that is late all the same was held up by
 //! what no file system answers for: a hypervisor that ran another guest, a host that was late with
-//! a timer, or a kernel that was not preemptible. A call that overlaps such a stall says little about
-//! the file system. Linux's own tool for it is the osnoise tracer (kernel
+//! a timer, or a kernel that was not preemptible. A call that overlaps such a stall says little
+//! about the file system. Linux's own tool for it is the osnoise tracer (kernel
 //! `Documentation/trace/osnoise-tracer.rst`), which few kernels have.
 
 use std::sync::atomic::{AtomicBool, Ordering};
