@@ -467,9 +467,15 @@ fn hold(client: Client, mapping: &str, format: Format, size: u64) -> (u64, u64) 
     (plain.erases, log.erases)
 }
 
-/// Every client on every mapping, then devices as they are sold, then what the paper leaves open,
+/// Every client on devices as they are sold and on every mapping, then what the paper leaves open,
 /// one thing at a time.
 fn full(size: u64) {
+    let format = Format::Fat32;
+    for client in [EMULE, BITTORRENT, REWRITING] {
+        for profile in ["ssd-mtron", "sd-2012", "emmc-n900", "ssd-850pro"] {
+            compare(profile, &Case { client, spec: profile.into(), format, size, seed: 1 });
+        }
+    }
     for client in [EMULE, BITTORRENT, REWRITING] {
         for format in [Format::Fat32, Format::Ext4] {
             for mapping in ["bast", "fast", "page"] {
@@ -478,12 +484,6 @@ fn full(size: u64) {
         }
     }
     let size = size / 4;
-    let format = Format::Fat32;
-    for client in [EMULE, BITTORRENT, REWRITING] {
-        for profile in ["ssd-850pro", "ssd-mtron", "sd-2012", "emmc-n900"] {
-            compare(profile, &Case { client, spec: profile.into(), format, size, seed: 1 });
-        }
-    }
     let mut cases = Vec::new();
     for log_blocks in [4, 8, 16, 32, 64] {
         let spec = hybrid("bast", 512, log_blocks);
