@@ -1,5 +1,6 @@
 //! The evaluation framework: pages of traces, runs, players.
 
+mod golden;
 mod os;
 mod pages;
 mod player;
