@@ -3,10 +3,15 @@
 mod support;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::{done, file, refused, run, scratch};
+use syncline_testkit::{ImageSpec, LoopDevice, Need, mkfs, require};
 
 /// 3000 accesses of a few databases and of files in order, as a CSV of the UMass kind.
 fn trace(dir: &Path) -> OsString {
@@ -195,4 +200,145 @@ fn system_calls_play_in_a_directory() {
     assert!(err.contains("--after-cache"), "{err}");
     let table = done(&with(&["cache", "--fsync", "--policy=lru", "--size=1M"], &input[..1]));
     assert!(table.contains("flushes"), "{table}");
+}
+
+/// A loop device with a file system: refused while it is mounted, while somebody else holds it, and
+/// for what is on it; its image, too. Told twice, it is played on.
+#[test]
+fn a_device_in_use_is_not_played_on_unless_told_twice() {
+    let name = "a_device_in_use_is_not_played_on_unless_told_twice";
+    if !require(name, &[Need::Root, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let (dir, image) = (scratch(), mkfs(&ImageSpec::with_size(16 << 20)));
+    let trace = file(dir.path(), "w.csv", "0,8192,4096,W,0\n").into_os_string();
+    let play = |device: &Path, more: &[&str]| {
+        let base = [&["replay", "--overwrite"], more].concat();
+        with(&base, &[("--trace", &trace), ("--device", &device.into())])
+    };
+    let device = LoopDevice::attach(image.path()).unwrap();
+    let node = device.node().to_owned();
+    let mount = device.mount("").unwrap();
+    std::fs::write(mount.path().join("kept"), "kept").unwrap();
+    for place in [&node, image.path()] {
+        let err = refused(1, &play(place, &[]));
+        assert!(err.contains("ext4") && err.contains("add --yes"), "{err}");
+    }
+    assert_eq!(std::fs::read(mount.path().join("kept")).unwrap(), b"kept");
+    mount.unmount().unwrap();
+    assert!(image.bytes()[1080..1082] == [0x53, 0xEF], "the file system is still there");
+    // Without marks it is told from one in use by the kernel.
+    let mut whole = File::options().write(true).open(&node).unwrap();
+    whole.write_all(&vec![0; 16 << 20]).and_then(|()| whole.sync_all()).unwrap();
+    drop(whole);
+    let held = File::options().read(true).custom_flags(O_EXCL).open(&node).unwrap();
+    let err = refused(1, &play(&node, &[]));
+    assert!(err.contains("is mounted or in use"), "{err}");
+    let err = refused(1, &play(image.path(), &[]));
+    assert!(err.contains("is in use by /dev/loop"), "{err}");
+    let written = |said: &str| said.contains("writes") && said.contains("1, 0.0 MB");
+    assert!(written(&done(&play(&node, &["--yes"]))), "told twice");
+    drop(held);
+    assert!(written(&done(&play(&node, &[]))), "nobody has it and it carries nothing");
+}
+
+/// Of Linux: a block device that somebody has is not given to others who say this.
+const O_EXCL: i32 = 0o200;
+
+/// Ctrl-C comes while the first files are being written.
+#[test]
+fn an_interrupted_comparison_leaves_whole_files_only() {
+    let dir = scratch();
+    let (trace, after) = (trace(dir.path()), dir.path().join("after"));
+    let csv = dir.path().join("f.csv");
+    // More sizes than are done before the signal comes.
+    let sizes: Vec<String> = (1..200).map(|pages| format!("{}p", pages * 7)).collect();
+    let list = ["cache", "--jobs=1", "--size", &sizes.join(",")];
+    let files = [("--after-cache", &after.clone().into()), ("--csv", &csv.clone().into())];
+    let mut cache = support::binary();
+    cache.args(with(&list, &[&[("--trace", &trace)], &files[..]].concat()));
+    let mut cache = cache.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let names = || -> Vec<OsString> {
+        let entries = std::fs::read_dir(&after).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    };
+    while names().is_empty() {
+        assert!(cache.try_wait().unwrap().is_none(), "it goes on");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let pid = rustix::process::Pid::from_child(&cache);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = cache.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("interrupted; run the command again"), "{said}");
+    assert!(!csv.exists());
+    for name in names() {
+        assert!(!name.to_string_lossy().starts_with('.'), "{name:?} is a temporary file");
+        done(&[OsString::from("trace"), "stat".into(), after.join(name).into()]);
+    }
+}
+
+/// A file system of 64 KiB, then the same, read-only.
+#[test]
+fn what_cannot_be_written_is_said_and_leaves_nothing() {
+    let name = "what_cannot_be_written_is_said_and_leaves_nothing";
+    if !require(name, &[Need::Root]) {
+        return;
+    }
+    let (dir, small) = (scratch(), scratch());
+    let (input, noisy) = (trace(dir.path()), noisy(dir.path()));
+    let tmpfs = |options| {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(small.path());
+        assert!(mount.status().unwrap().success());
+    };
+    tmpfs("size=64k");
+    let _unmount = Unmount(small.path());
+    let at = |name: &str| small.path().join(name).into_os_string();
+    let import = || {
+        let to = with(&["trace", "import"], &[("--output", &at("big.trace"))]);
+        [to, vec![noisy.clone()]].concat()
+    };
+    let cache = |option| with(&["cache"], &[("--trace", &noisy), (option, &at("out"))]);
+    for args in [import(), cache("--after-cache")] {
+        let err = refused(1, &args);
+        assert!(err.to_lowercase().contains("no space left"), "{err}");
+        let left = std::fs::read_dir(small.path()).unwrap().flatten();
+        let files: Vec<_> = left.filter(|entry| entry.path().is_file()).collect();
+        assert!(files.is_empty(), "{files:?}");
+    }
+    let _ = std::fs::remove_dir_all(at("out"));
+    tmpfs("remount,ro");
+    let replay =
+        with(&["replay", "--device=sd-2012"], &[("--trace", &input), ("--json", &at("x.json"))]);
+    for args in [import(), cache("--after-cache")] {
+        let err = refused(1, &args);
+        assert!(err.contains("read-only file system"), "{err}");
+    }
+    for args in [cache("--csv"), cache("--html"), replay] {
+        // The figures were shown already.
+        let ran = run(&args);
+        assert!(ran.code == 1 && ran.err.contains("read-only file system"), "{ran:?}");
+    }
+    assert_eq!(std::fs::read_dir(small.path()).unwrap().count(), 0);
+}
+
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
+}
+
+/// A trace that does not fit into 64 KiB, before the cache or after it.
+fn noisy(dir: &Path) -> OsString {
+    let mut state = 7u64;
+    let mut text = String::new();
+    for n in 0..30_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(n | 1);
+        text += &format!("0,{},4096,W,{}.{:03}\n", (state >> 40) * 8, n / 1000, state >> 54);
+    }
+    file(dir, "noisy.csv", &text).into()
 }
