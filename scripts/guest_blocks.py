@@ -131,7 +131,7 @@ def commands(blocks, way, node):
     yield "O_SYNC is a FUA write or a flush", synchronous >= 1, f"{synchronous} flushes, fua {limits['fua']}"
     if int(limits["discard_max_bytes"]) > 0:
         mapped = blocks.buffer()["mapped_pages"]
-        blocks.sh(f"/bin/blkdiscard -o {300 * 4096} -l 4096 {node}")
+        blocks.sh(f"/bin/blkdiscard -f -o {300 * 4096} -l 4096 {node}")
         left = blocks.buffer()["mapped_pages"]
         yield "a discard forgets its page", left == mapped - 1, f"{mapped} pages in the log, then {left}"
     else:
