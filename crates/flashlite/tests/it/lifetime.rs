@@ -351,7 +351,12 @@ struct Case {
     format: Format,
     size: u64,
     seed: u64,
+    /// Of the log.
+    page_bytes: u32,
 }
+
+/// What logs have if nothing is said.
+const LOG_PAGE: u32 = 4096;
 
 /// Fetches a file; `log` says whether through FlashLite.
 fn download(case: &Case, log: bool) -> Cost {
@@ -362,7 +367,8 @@ fn download(case: &Case, log: bool) -> Cost {
     let disk = Arc::new(Mutex::new(disk));
     let file = OnDisk::new(&disk, META);
     let storage = OnDisk::new(&disk, META + file_space);
-    let through = log.then(|| Log::create(storage.clone(), Options::default()).unwrap());
+    let options = Options { page_bytes: case.page_bytes, ..Options::default() };
+    let through = log.then(|| Log::create(storage.clone(), options).unwrap());
     let packet = vec![0; client.packet as usize];
     let (mut fetched, mut buffered) = (0, Vec::new());
     let flush = |buffered: &mut Vec<(u64, u64)>| {
@@ -457,7 +463,7 @@ fn compare(what: &str, case: &Case) -> (Cost, Cost, f64) {
 /// The bounds: on BAST at most 8 % of eMule's erases, elsewhere no more than all of them; a
 /// download that is sequential, but for the client's own files.
 fn hold(client: Client, mapping: &str, format: Format, size: u64) -> (u64, u64) {
-    let case = Case { client, spec: usual(mapping), format, size, seed: 1 };
+    let case = Case { client, spec: usual(mapping), format, size, seed: 1, page_bytes: LOG_PAGE };
     let (plain, log, share) = compare(mapping, &case);
     assert!(log.sequential >= if client == REWRITING { 0.85 } else { 0.95 }, "{log:?}");
     if client == EMULE {
@@ -471,9 +477,17 @@ fn hold(client: Client, mapping: &str, format: Format, size: u64) -> (u64, u64) 
 /// one thing at a time.
 fn full(size: u64) {
     let format = Format::Fat32;
+    for profile in ["ssd-mtron", "sd-2012", "emmc-n900"] {
+        let spec = profile.into();
+        let case = Case { client: EMULE, spec, format, size, seed: 1, page_bytes: 16 << 10 };
+        compare(&format!("{profile}, pages of 16 KiB"), &case);
+    }
     for client in [EMULE, BITTORRENT, REWRITING] {
         for profile in ["ssd-mtron", "sd-2012", "emmc-n900", "ssd-850pro"] {
-            compare(profile, &Case { client, spec: profile.into(), format, size, seed: 1 });
+            compare(
+                profile,
+                &Case { client, spec: profile.into(), format, size, seed: 1, page_bytes: LOG_PAGE },
+            );
         }
     }
     for client in [EMULE, BITTORRENT, REWRITING] {
@@ -504,7 +518,7 @@ fn full(size: u64) {
         cases.push(("bast".into(), EMULE, usual("bast"), seed));
     }
     for (what, client, spec, seed) in cases {
-        compare(&what, &Case { client, spec, format, size, seed });
+        compare(&what, &Case { client, spec, format, size, seed, page_bytes: LOG_PAGE });
     }
 }
 
