@@ -1,8 +1,8 @@
-//! What changes a write buffer while it serves: settings by name, and policies.
+//! What changes a write buffer or a mount while it serves: settings by name, and policies.
 //!
 //! ```text
-//!   ctl set DIR ram=32M auto-ram=on --> set --> Buffer::configure
-//!   visit, all the time --> once a second: Observation --> Policies --> Change --> Buffer
+//!   ctl set DIR ram=32M auto-ram=on --> set --> Buffer::configure, Volume::set_live_limits, ...
+//!   visit, all the time --> once a second: Observation --> Policies --> Change --> Governed
 //!   watcher thread (first session= or power=) --> system bus --> latest (Session, Power)
 //! ```
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferOptions, PAGE_BYTES};
 use syncline_control::dbus::Bus;
 use syncline_control::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
-use syncline_device::DeviceError;
+use syncline_fs::{LiveLimits, Volume};
 
 use crate::args::size_bytes;
 
@@ -28,12 +28,34 @@ const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 type Latest = Mutex<(Session, Power)>;
 
+/// What is changed: a buffer that is served, a mount, or a mount over a buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Governed<'a> {
+    pub(crate) buffer: Option<&'a Buffer>,
+    pub(crate) volume: Option<&'a Volume>,
+}
+
+impl<'a> Governed<'a> {
+    pub(crate) fn buffer(buffer: &'a Buffer) -> Governed<'a> {
+        Governed { buffer: Some(buffer), volume: None }
+    }
+}
+
+/// Options of what there is; nothing is changed before all settings have been read.
+struct Wanted {
+    buffer: Option<BufferOptions>,
+    limits: Option<LiveLimits>,
+    relaxes: Option<bool>,
+}
+
 #[derive(Default)]
 struct State {
     policies: Policies,
     limits: Limits,
     /// The size while the memory is switched off by a policy.
     ram_bytes_before: Option<u64>,
+    /// Whether files were relaxed when a policy made all of them strict.
+    relaxes_before: Option<bool>,
     looked: Option<Duration>,
     last_change: Option<String>,
     watching: bool,
@@ -60,16 +82,62 @@ enum Setting {
     IdleAfter(Duration),
     RamLimits(Limits),
     Policy(&'static str, bool),
+    Relaxes(bool),
+    DirtyExpire(Duration),
+    DirtyRatio(u32),
+    DirtyBackgroundRatio(u32),
 }
 
 /// The names, for messages.
-const NAMES: &str = "ram, log, threshold, relaxed_expire, relaxed_max, idle_after, ram_limits, \
-                     auto-ram, session, power";
+const BUFFER_NAMES: &str =
+    "ram, log, threshold, relaxed_expire, relaxed_max, idle_after, ram_limits, auto-ram, session";
+const VOLUME_NAMES: &str = "relaxed, dirty_expire, dirty_ratio, dirty_background_ratio";
 
-fn setting(word: &str) -> Result<Setting, String> {
-    let (name, value) =
-        word.split_once('=').ok_or_else(|| format!("`{word}` is not NAME=VALUE; write both"))?;
-    let bad = |what: &str| format!("{name}=`{value}`: give {what}");
+/// What can be set here.
+fn names(of: Governed<'_>) -> String {
+    let both = [of.buffer.map(|_| BUFFER_NAMES), of.volume.map(|_| VOLUME_NAMES), Some("power")];
+    both.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+impl Setting {
+    /// Whether there is something that it can be set on.
+    fn fits(&self, of: Governed<'_>) -> bool {
+        match self {
+            Setting::Policy("power", _) => true,
+            Setting::Relaxes(_)
+            | Setting::DirtyExpire(_)
+            | Setting::DirtyRatio(_)
+            | Setting::DirtyBackgroundRatio(_) => of.volume.is_some(),
+            _ => of.buffer.is_some(),
+        }
+    }
+}
+
+/// Reads a setting that is one of these.
+fn fitting(word: &str, of: Governed<'_>) -> Result<Setting, String> {
+    let read = setting(word).map_err(|why| {
+        why.unwrap_or_else(|| {
+            let name = word.split('=').next().unwrap_or(word);
+            format!("`{name}` is no setting; there are {}", names(of))
+        })
+    })?;
+    if read.fits(of) {
+        return Ok(read);
+    }
+    let place = if of.buffer.is_some() {
+        "is a setting of a mount, and this is a buffer alone"
+    } else {
+        "is a setting of a write buffer, and this mount has none (-o buffer_log=LOG)"
+    };
+    Err(format!("`{word}` {place}; there are {}", names(of)))
+}
+
+/// `Err(None)`: there is none of this name.
+fn setting(word: &str) -> Result<Setting, Option<String>> {
+    let (name, value) = word
+        .split_once('=')
+        .ok_or_else(|| Some(format!("`{word}` is not NAME=VALUE; write both")))?;
+    let bad = |what: &str| Some(format!("{name}=`{value}` cannot be read; give {what}"));
     let size = || size_bytes(value).map_err(|what| bad(&what));
     let size_or_off = || if value == "off" { Ok(0) } else { size() };
     let switch = || match value {
@@ -81,6 +149,14 @@ fn setting(word: &str) -> Result<Setting, String> {
         let parsed = value.parse::<f64>().ok().filter(|s| (0.0..=86_400.0).contains(s));
         parsed.map(Duration::from_secs_f64).ok_or_else(|| bad("seconds, up to a day"))
     };
+    let percent = |least: u32| {
+        let parsed = value.parse::<u32>().ok().filter(|share| (least..=100).contains(share));
+        parsed.ok_or_else(|| bad("per cent, up to 100"))
+    };
+    let expiry = || {
+        let parsed = value.parse::<f64>().ok().filter(|s| (0.01..=3600.0).contains(s));
+        parsed.map(Duration::from_secs_f64).ok_or_else(|| bad("seconds, 0.01 to 3600"))
+    };
     if let Some((policy, _)) = POLICIES.iter().find(|(known, _)| *known == name) {
         return switch().map(|on| Setting::Policy(policy, on));
     }
@@ -91,6 +167,10 @@ fn setting(word: &str) -> Result<Setting, String> {
         "relaxed_expire" => Setting::RelaxedExpire(seconds()?),
         "relaxed_max" => Setting::RelaxedMax(size_or_off()?),
         "idle_after" => Setting::IdleAfter(seconds()?),
+        "relaxed" => Setting::Relaxes(switch()?),
+        "dirty_expire" => Setting::DirtyExpire(expiry()?),
+        "dirty_ratio" => Setting::DirtyRatio(percent(1)?),
+        "dirty_background_ratio" => Setting::DirtyBackgroundRatio(percent(0)?),
         "ram_limits" => {
             let limits = value
                 .split_once('-')
@@ -99,7 +179,7 @@ fn setting(word: &str) -> Result<Setting, String> {
                 limits.filter(|(min, max)| min <= max).ok_or_else(|| bad("MIN-MAX like 4M-64M"))?;
             Setting::RamLimits(Limits { ram_bytes_min: min, ram_bytes_max: max })
         }
-        _ => return Err(format!("`{name}` is no setting; there are {NAMES}")),
+        _ => return Err(None),
     })
 }
 
@@ -110,34 +190,33 @@ impl Governor {
     /// A sentence with the next step.
     pub(crate) fn set<'a>(
         &self,
-        buffer: &Buffer,
+        of: Governed<'_>,
         words: impl Iterator<Item = &'a str>,
     ) -> Result<(), String> {
-        let settings = words.map(setting).collect::<Result<Vec<_>, _>>()?;
+        let settings = words.map(|word| fitting(word, of)).collect::<Result<Vec<_>, _>>()?;
         if settings.is_empty() {
-            return Err(format!("nothing to set; there are {NAMES}"));
+            return Err(format!("nothing to set; there are {}", names(of)));
         }
         let mut state = lock(&self.state);
-        let mut options = buffer.options();
+        let mut wanted = Wanted::of(of);
         for setting in settings {
-            self.apply(&mut state, &mut options, setting);
+            self.apply(&mut state, &mut wanted, setting);
         }
-        self.configure(buffer, options).map_err(|err| {
-            format!("the device failed ({err}); correct it, end the server and attach again")
-        })
+        configure(of, wanted)
     }
 
-    fn apply(&self, state: &mut State, options: &mut BufferOptions, setting: Setting) {
+    fn apply(&self, state: &mut State, wanted: &mut Wanted, setting: Setting) {
+        if let Some(options) = &mut wanted.buffer {
+            apply_to_buffer(state, options, &setting);
+        }
+        if let Some(limits) = &mut wanted.limits {
+            apply_to_limits(limits, &setting);
+        }
         match setting {
-            Setting::Ram(bytes) => match &mut state.ram_bytes_before {
-                Some(before) => *before = bytes,
-                None => options.ram_bytes = bytes,
+            Setting::Relaxes(on) => match &mut state.relaxes_before {
+                Some(before) => *before = on,
+                None => wanted.relaxes = Some(on),
             },
-            Setting::Log(on) => options.log_writes = on,
-            Setting::Threshold(bytes) => options.threshold_bytes = bytes,
-            Setting::RelaxedExpire(time) => options.relaxed_expire = time,
-            Setting::RelaxedMax(bytes) => options.relaxed_bytes_max = bytes,
-            Setting::IdleAfter(time) => options.idle_after = time,
             Setting::RamLimits(limits) => {
                 state.limits = limits;
                 for name in state.policies.names() {
@@ -147,7 +226,7 @@ impl Governor {
             Setting::Policy(name, on) => {
                 state.policies.switch(name, on, state.limits);
                 if name == "power" && !on {
-                    options.ram_bytes = state.ram_bytes_before.take().unwrap_or(options.ram_bytes);
+                    power_is_good(state, wanted);
                 }
                 if on && name != "auto-ram" && !std::mem::replace(&mut state.watching, true) {
                     let latest = Arc::downgrade(&self.latest);
@@ -157,29 +236,26 @@ impl Governor {
                         .spawn(move || watch(&latest));
                 }
             }
+            _ => {}
         }
-    }
-
-    fn configure(&self, buffer: &Buffer, mut options: BufferOptions) -> Result<(), DeviceError> {
-        options.relaxed_bytes_max = options.relaxed_bytes_max.min(options.ram_bytes);
-        buffer.configure(options)
     }
 
     /// What the policies want, once a second.
     ///
     /// # Errors
-    /// What failed below; the buffer has latched.
-    pub(crate) fn visit(&self, buffer: &Buffer, now: Duration) -> Result<(), DeviceError> {
+    /// What failed below; the buffer or the volume has latched.
+    pub(crate) fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.looked.is_some_and(|last| now.saturating_sub(last) < EVERY) {
             return Ok(());
         }
         state.looked = Some(now);
-        let (status, mut options) = (buffer.status(), buffer.options());
+        let status = of.buffer.map(Buffer::status).unwrap_or_default();
+        let mut wanted = Wanted::of(of);
         let (session, power) = *lock(&self.latest);
         let seen = Observation {
             now,
-            ram_bytes: options.ram_bytes,
+            ram_bytes: wanted.buffer.as_ref().map_or(0, |options| options.ram_bytes),
             ram_used_bytes: status.ram_pages * PAGE_BYTES as u64,
             holds_data: status.ram_pages + status.mapped_pages > 0,
             session,
@@ -187,39 +263,115 @@ impl Governor {
         };
         let Some((name, change)) = state.policies.decide(&seen) else { return Ok(()) };
         state.last_change = Some(format!("{name}: {change:?}"));
-        match change {
-            Change::Clean => return buffer.drain(),
-            Change::RamBytes(bytes) => options.ram_bytes = bytes,
-            Change::RamOn(false) => {
-                state.ram_bytes_before = Some(std::mem::take(&mut options.ram_bytes));
+        match (change, &mut wanted.buffer) {
+            (Change::Clean, _) => {
+                let drained = of.buffer.map_or(Ok(()), Buffer::drain);
+                return drained.map_err(|err| err.to_string());
             }
-            Change::RamOn(true) => {
-                options.ram_bytes = state.ram_bytes_before.take().unwrap_or(options.ram_bytes);
+            (Change::RamBytes(bytes), Some(options)) => options.ram_bytes = bytes,
+            (Change::RamBytes(_), None) => {}
+            (Change::RamOn(false), options) => {
+                let taken = options.as_mut().map(|o| std::mem::take(&mut o.ram_bytes));
+                state.ram_bytes_before = taken;
+                state.relaxes_before = of.volume.map(Volume::relaxes);
+                wanted.relaxes = Some(false);
             }
+            (Change::RamOn(true), _) => power_is_good(&mut state, &mut wanted),
         }
-        self.configure(buffer, options)
+        configure(of, wanted)
     }
 
     /// Settings and policies now.
-    pub(crate) fn document(&self, buffer: &Buffer) -> Value {
-        let (state, options) = (lock(&self.state), buffer.options());
+    pub(crate) fn document(&self, of: Governed<'_>) -> Value {
+        let state = lock(&self.state);
         let (session, power) = *lock(&self.latest);
-        json!({
-            "ram_bytes": options.ram_bytes,
-            "ram_off_by_policy": state.ram_bytes_before.is_some(),
-            "log": options.log_writes,
-            "threshold_bytes": options.threshold_bytes,
-            "relaxed_expire_s": options.relaxed_expire.as_secs_f64(),
-            "relaxed_bytes_max": options.relaxed_bytes_max,
-            "idle_after_s": options.idle_after.as_secs_f64(),
-            "ram_bytes_min": state.limits.ram_bytes_min,
-            "ram_bytes_max": state.limits.ram_bytes_max,
+        let mut document = json!({
             "policies": state.policies.names(),
             "last_change": state.last_change,
             "session": format!("{session:?}"),
             "power": format!("{power:?}"),
-        })
+        });
+        if let Some(options) = of.buffer.map(Buffer::options) {
+            document["ram_bytes"] = options.ram_bytes.into();
+            document["ram_off_by_policy"] = state.ram_bytes_before.is_some().into();
+            document["log"] = options.log_writes.into();
+            document["threshold_bytes"] = options.threshold_bytes.into();
+            document["relaxed_expire_s"] = options.relaxed_expire.as_secs_f64().into();
+            document["relaxed_bytes_max"] = options.relaxed_bytes_max.into();
+            document["idle_after_s"] = options.idle_after.as_secs_f64().into();
+            document["ram_bytes_min"] = state.limits.ram_bytes_min.into();
+            document["ram_bytes_max"] = state.limits.ram_bytes_max.into();
+        }
+        if let Some(volume) = of.volume {
+            let limits = volume.live_limits();
+            document["relaxed"] = volume.relaxes().into();
+            document["relaxed_off_by_policy"] = state.relaxes_before.is_some().into();
+            document["dirty_expire_s"] = (f64::from(limits.dirty_expire_centisecs) / 100.0).into();
+            document["dirty_ratio"] = limits.dirty_ratio.into();
+            document["dirty_background_ratio"] = limits.dirty_background_ratio.into();
+        }
+        document
     }
+}
+
+impl Wanted {
+    fn of(of: Governed<'_>) -> Wanted {
+        let limits = of.volume.map(Volume::live_limits);
+        Wanted { buffer: of.buffer.map(Buffer::options), limits, relaxes: None }
+    }
+}
+
+fn apply_to_buffer(state: &mut State, options: &mut BufferOptions, setting: &Setting) {
+    match *setting {
+        Setting::Ram(bytes) => match &mut state.ram_bytes_before {
+            Some(before) => *before = bytes,
+            None => options.ram_bytes = bytes,
+        },
+        Setting::Log(on) => options.log_writes = on,
+        Setting::Threshold(bytes) => options.threshold_bytes = bytes,
+        Setting::RelaxedExpire(time) => options.relaxed_expire = time,
+        Setting::RelaxedMax(bytes) => options.relaxed_bytes_max = bytes,
+        Setting::IdleAfter(time) => options.idle_after = time,
+        _ => {}
+    }
+}
+
+fn apply_to_limits(limits: &mut LiveLimits, setting: &Setting) {
+    match *setting {
+        // At most an hour, as it was read.
+        Setting::DirtyExpire(time) => {
+            limits.dirty_expire_centisecs = (time.as_secs_f64() * 100.0).round() as u32;
+        }
+        Setting::DirtyRatio(share) => limits.dirty_ratio = share,
+        Setting::DirtyBackgroundRatio(share) => limits.dirty_background_ratio = share,
+        _ => {}
+    }
+}
+
+/// What a policy switched off is on again, as it was set meanwhile.
+fn power_is_good(state: &mut State, wanted: &mut Wanted) {
+    if let (Some(options), Some(bytes)) = (&mut wanted.buffer, state.ram_bytes_before.take()) {
+        options.ram_bytes = bytes;
+    }
+    wanted.relaxes = state.relaxes_before.take().or(wanted.relaxes);
+}
+
+/// Changes what is wanted. Limits that are refused come first, so that nothing else changes then.
+fn configure(of: Governed<'_>, wanted: Wanted) -> Result<(), String> {
+    let failed = |err: &dyn std::fmt::Display| {
+        format!("the device failed ({err}); correct it, end the server and start it again")
+    };
+    if let (Some(volume), Some(limits)) = (of.volume, wanted.limits) {
+        volume.set_live_limits(limits).map_err(|err| err.to_string())?;
+    }
+    if let (Some(volume), Some(on)) = (of.volume, wanted.relaxes) {
+        volume.set_relaxes(on).map_err(|err| failed(&err))?;
+    }
+    if let (Some(buffer), Some(mut options)) = (of.buffer, wanted.buffer) {
+        options.relaxed_bytes_max = options.relaxed_bytes_max.min(options.ram_bytes);
+        buffer.configure(options).map_err(|err| failed(&err))?;
+    }
+    Ok(())
 }
 
 /// Asks the services, once a second, as long as somebody wants to know.
@@ -257,7 +409,7 @@ mod tests {
     }
 
     fn set(governor: &Governor, buffer: &Buffer, words: &str) -> Result<(), String> {
-        governor.set(buffer, words.split_whitespace())
+        governor.set(Governed::buffer(buffer), words.split_whitespace())
     }
 
     #[test]
@@ -276,6 +428,7 @@ mod tests {
             ("ram=x", "a size"),
             ("idle_after=-1", "seconds"),
             ("ram_limits=8M-4M", "MIN-MAX"),
+            ("relaxed=off", "a setting of a mount"),
             ("", "nothing to set"),
         ] {
             let said = set(&governor, &buffer, bad).unwrap_err();
@@ -293,7 +446,7 @@ mod tests {
         set(&governor, &buffer, "power=on auto-ram=on ram_limits=1M-64M").unwrap();
         let at = |second, power| {
             *lock(&governor.latest) = (Session::Unknown, power);
-            governor.visit(&buffer, Duration::from_secs(second)).unwrap();
+            governor.visit(Governed::buffer(&buffer), Duration::from_secs(second)).unwrap();
             buffer.options().ram_bytes >> 20
         };
         assert_eq!(at(0, Power::Good), 16);
@@ -304,6 +457,9 @@ mod tests {
         assert_eq!(at(13, Power::Good), 32);
         // Empty for five seconds: half.
         assert_eq!((at(14, Power::Good), at(19, Power::Good)), (32, 16));
-        assert_eq!(governor.document(&buffer)["last_change"], "auto-ram: RamBytes(16777216)");
+        assert_eq!(
+            governor.document(Governed::buffer(&buffer))["last_change"],
+            "auto-ram: RamBytes(16777216)"
+        );
     }
 }

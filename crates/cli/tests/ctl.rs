@@ -170,3 +170,75 @@ fn files_move_into_a_zone_where_the_mount_has_one() {
     let said = refused(1, &["ctl", "relocate", &text(other)]);
     assert!(said.contains("not on a Syncline mount"), "{said}");
 }
+
+/// Flushes of the device under a mount.
+fn flushes(status: &Value) -> u64 {
+    status["device"]["flushes"].as_u64().unwrap()
+}
+
+fn status_of(mounted: &Mounted) -> Value {
+    serde_json::from_str(&done(&["ctl", "status", mounted.dir.to_str().unwrap()])).unwrap()
+}
+
+/// What a write and fsync of this file of the mount flush.
+fn flushed_by(mounted: &Mounted, name: &str) -> u64 {
+    use std::io::Write;
+    let before = flushes(&status_of(mounted));
+    let file = std::fs::File::options().create(true).append(true).open(mounted.at(name));
+    let mut file = file.unwrap();
+    file.write_all(&[7; 8192]).unwrap();
+    file.sync_all().unwrap();
+    flushes(&status_of(mounted)) - before
+}
+
+#[test]
+fn settings_of_a_mount_change_while_it_serves() {
+    let test = "settings_of_a_mount_change_while_it_serves";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    // Relaxed files on and off, limits; a mount without a buffer has none of its settings.
+    let options = "sync=ordered,relaxed=*.cache,commit=900,dirty_expire_centisecs=90000";
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), options);
+    let dir = mounted.dir.to_str().unwrap().to_owned();
+    assert_eq!(flushed_by(&mounted, "a.cache"), 0);
+    done(&["ctl", "set", &dir, "relaxed=off", "dirty_expire=5", "dirty_ratio=10"]);
+    let settings = status_of(&mounted)["settings"].take();
+    assert_eq!((&settings["relaxed"], &settings["dirty_ratio"]), (&false.into(), &10.into()));
+    assert_eq!(settings["dirty_expire_s"], 5.0);
+    assert!(flushed_by(&mounted, "a.cache") > 0);
+    done(&["ctl", "set", &dir, "relaxed=on", "power=on"]);
+    assert_eq!(flushed_by(&mounted, "a.cache"), 0);
+    assert_eq!(status_of(&mounted)["settings"]["policies"], serde_json::json!(["power"]));
+    for (bad, why) in [
+        ("ram=4M", "this mount has none (-o buffer_log=LOG)"),
+        ("relaxed=maybe", "on or off"),
+        ("dirty_ratio=0", "per cent"),
+        ("dirty_expire=0", "seconds"),
+        ("moon=on", "there are relaxed, dirty_expire"),
+    ] {
+        let said = refused(1, &["ctl", "set", &dir, "dirty_background_ratio=3", bad]);
+        assert!(said.contains(why), "{said}");
+    }
+    assert_eq!(status_of(&mounted)["settings"]["dirty_background_ratio"], 10);
+    done(&["ctl", "clean", &dir]);
+    assert_eq!(status_of(&mounted)["dirty_bytes"], 0);
+    mounted.unmount_clean();
+    let said = refused(1, &["ctl", "set", &dir, "relaxed=off"]);
+    assert!(said.contains("syncline mount"), "{said}");
+
+    // With a buffer, the settings of both.
+    let place = scratch();
+    let log = place.path().join("log");
+    let options = format!("{options},buffer_log={},buffer_log_size=4M", log.display());
+    mounted.mount(&options);
+    done(&["ctl", "set", &dir, "ram=2M", "log=off", "relaxed=off", "auto-ram=on"]);
+    let status = status_of(&mounted);
+    let settings = &status["settings"];
+    assert_eq!((&settings["ram_bytes"], &settings["log"]), (&(2 << 20).into(), &false.into()));
+    assert_eq!(settings["relaxed"], false);
+    assert!(flushed_by(&mounted, "b.cache") > 0);
+    done(&["ctl", "clean", &dir]);
+    assert_eq!(status_of(&mounted)["buffer"]["mapped_pages"], 0);
+    mounted.unmount_clean();
+}

@@ -29,6 +29,7 @@ use crate::hot::HotFiles;
 use crate::ialloc::Ialloc;
 use crate::icache::Icache;
 use crate::inode::InodeRef;
+use crate::live::LiveLimits;
 use crate::options::{MountOptions, SyncMode};
 use crate::orphan::Orphans;
 use crate::pagecache::{BUFFER_SHARE, INODE_SHARE, NAME_SHARE, PageCache};
@@ -189,6 +190,7 @@ fn build(
         sb: Mutex::new(sb),
         dev,
         clock,
+        live: Mutex::new(LiveLimits::of(&options)),
         options,
         geo,
         desc_blocks,

@@ -13,6 +13,7 @@
 //!   fsync is relaxed.
 //! - A file that becomes strict is strict with its next fsync: what was written relaxed is flushed
 //!   when it gets a strict name or another attribute, and again if a write was under way.
+//! - They can be switched off and on while mounted ([`Volume::set_relaxes`]).
 //! - syncfs and unmounting make relaxed files durable as well.
 //!
 //! Tested in `tests/relaxed.rs`, with power cuts.
@@ -57,6 +58,8 @@ pub(crate) struct RelaxedFiles {
     patterns: Vec<Pattern>,
     /// Whether relaxed data was ever written, and may wait below.
     wrote: AtomicBool,
+    /// Switched off, every file is strict.
+    off: AtomicBool,
 }
 
 impl RelaxedFiles {
@@ -64,7 +67,12 @@ impl RelaxedFiles {
     /// [`FsError::Invalid`] for a rule that is no glob.
     pub(crate) fn new(options: &MountOptions) -> Result<RelaxedFiles> {
         let rules = options.relaxed.iter().map(|rule| check_glob("relaxed", rule));
-        Ok(RelaxedFiles { patterns: rules.collect::<Result<_>>()?, wrote: AtomicBool::new(false) })
+        let patterns = rules.collect::<Result<_>>()?;
+        Ok(RelaxedFiles { patterns, wrote: AtomicBool::new(false), off: AtomicBool::new(false) })
+    }
+
+    fn is_on(&self) -> bool {
+        !self.off.load(Ordering::Acquire)
     }
 
     fn matches(&self, name: &[u8]) -> bool {
@@ -117,6 +125,7 @@ impl Inner {
     /// How durable data of a segment has to be.
     pub(crate) fn durability_of(&self, inode: &Inode, segment: &Segment) -> Durability {
         let relaxed = self.options.sync == SyncMode::Ordered
+            && self.relaxed.is_on()
             && segment.is_plain()
             && is_relaxed(inode.durability.load(Ordering::Acquire));
         if !relaxed {
@@ -135,7 +144,8 @@ impl Inner {
         len: u64,
         datasync: bool,
     ) -> Result<()> {
-        if inode.state.read().raw.is_file() && is_relaxed(self.durability_bits(inode)) {
+        let relaxed = self.relaxed.is_on() && inode.state.read().raw.is_file();
+        if relaxed && is_relaxed(self.durability_bits(inode)) {
             return self.latch.check();
         }
         self.fsync_range(inode, offset, len, datasync)?;
@@ -167,6 +177,21 @@ impl Inner {
 }
 
 impl Volume {
+    /// Whether relaxed files are relaxed; they are on every new mount.
+    pub fn relaxes(&self) -> bool {
+        self.0.relaxed.is_on()
+    }
+
+    /// Switches that on, or off: then every file is strict, and what relaxed files had waiting is
+    /// durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::syncfs`]; it is off all the same.
+    pub fn set_relaxes(&self, on: bool) -> Result<()> {
+        let was_off = self.0.relaxed.off.swap(!on, Ordering::AcqRel);
+        if on || was_off { Ok(()) } else { self.syncfs() }
+    }
+
     /// A new file gets the attribute of its directory; without it, that of its name counts.
     pub(crate) fn inherit_durability(&self, dir: &InodeRef, inode: &InodeRef, name: &[u8]) {
         self.0.note_name(inode, name);

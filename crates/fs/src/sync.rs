@@ -281,7 +281,7 @@ impl Inner {
 
     /// Age at which dirty data is written.
     pub(crate) fn expire_ns(&self) -> u64 {
-        u64::from(self.options.dirty_expire_centisecs) * NS_PER_CENTISECOND
+        u64::from(self.live.lock().dirty_expire_centisecs) * NS_PER_CENTISECOND
     }
 
     fn writeback_due_ns(&self) -> u64 {

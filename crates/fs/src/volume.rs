@@ -40,6 +40,7 @@ use crate::error::{FsError, Result};
 use crate::hot::HotFiles;
 use crate::ialloc::Ialloc;
 use crate::icache::Icache;
+use crate::live::LiveLimits;
 use crate::options::{MountOptions, OnError};
 use crate::orphan::Orphans;
 use crate::pagecache::PageCache;
@@ -55,6 +56,8 @@ pub(crate) struct Inner {
     pub(crate) dev: Arc<dyn BlockDevice>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: MountOptions,
+    /// What of the options may have changed since.
+    pub(crate) live: Mutex<LiveLimits>,
     pub(crate) geo: Geometry,
     pub(crate) csum: GroupCsum,
     /// Block of each descriptor block, in order.

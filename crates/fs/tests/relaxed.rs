@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -13,10 +14,12 @@ use sha2::{Digest, Sha256};
 use syncline_buffer::{BufferOptions, LogArea};
 use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_device::{
-    BlockDevice, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op, Origin,
-    RecordingDevice, Request, TraceOp, VirtualClock,
+    BlockDevice, Clock, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op,
+    Origin, RecordingDevice, Request, TraceOp, VirtualClock,
 };
-use syncline_fs::{Buffered, Create, FsError, InodeRef, MountOptions, Volume, XattrFlags};
+use syncline_fs::{
+    Buffered, Create, FsError, InodeRef, LiveLimits, MountOptions, Volume, XattrFlags,
+};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
 
 const HOME: u64 = 12 << 20;
@@ -123,6 +126,63 @@ fn the_attribute_goes_before_names_and_is_inherited() {
     assert!(is_relaxed(&other));
     vol.link(&other, &root, b"important").unwrap();
     assert!(!is_relaxed(&other));
+}
+
+/// Relaxed files are switched off and on while mounted, and limits of unwritten data change.
+#[test]
+fn relaxed_files_and_limits_change_while_mounted() {
+    if !require("relaxed_files_and_limits_change_while_mounted", &[Need::E2fsck]) {
+        return;
+    }
+    for mode in ["ordered", "eager"] {
+        let device = Arc::new(RecordingDevice::new(image()));
+        let clock = Arc::new(VirtualClock::default());
+        let options = MountOptions::parse(&format!("sync={mode},relaxed=*.cache,cache=8M"));
+        let vol = Volume::mount(device.clone(), clock.clone(), options.unwrap()).unwrap();
+        let file = create(&vol, "a.cache");
+        vol.write(&file, 0, &[1; 8192]).unwrap();
+        let flushes = device.counts().flushes();
+        vol.fsync(&file, false).unwrap();
+        assert_eq!(device.counts().flushes(), flushes);
+        // What waited is durable when it is off, and so is what comes.
+        vol.set_relaxes(false).unwrap();
+        assert!(!vol.relaxes() && device.counts().flushes() > flushes, "{mode}");
+        assert_eq!(vol.cache_stats().dirty_pages, 0, "{mode}");
+        let flushes = device.counts().flushes();
+        vol.write(&file, 0, &[2; 8192]).unwrap();
+        vol.fsync(&file, false).unwrap();
+        assert!(device.counts().flushes() > flushes, "{mode}");
+        vol.set_relaxes(true).unwrap();
+        let flushes = device.counts().flushes();
+        vol.write(&file, 0, &[3; 8192]).unwrap();
+        vol.fsync(&file, false).unwrap();
+        assert_eq!(device.counts().flushes(), flushes, "{mode}");
+
+        // Data expires after the new time, and a writer above the new ratio writes back.
+        let limits = vol.live_limits();
+        assert_eq!((limits.dirty_expire_centisecs, limits.dirty_ratio), (3000, 20));
+        vol.set_live_limits(LiveLimits { dirty_expire_centisecs: 100, ..limits }).unwrap();
+        for _ in 0..20 {
+            clock.sleep_until(clock.now_ns() + 1_000_000_000);
+            vol.tick(clock.now_ns()).unwrap();
+        }
+        assert_eq!(vol.cache_stats().dirty_pages, 0, "{mode}: expired within 20 s");
+        let tight = LiveLimits { dirty_background_ratio: 1, dirty_ratio: 1, ..limits };
+        vol.set_live_limits(tight).unwrap();
+        vol.write(&file, 0, &[4; 1 << 20]).unwrap();
+        vol.write(&file, 0, &[5; 1 << 20]).unwrap();
+        assert!(vol.cache_stats().dirty_pages < 256, "{mode}: it wrote back");
+        for bad in [
+            LiveLimits { dirty_expire_centisecs: 0, ..limits },
+            LiveLimits { dirty_ratio: 0, ..limits },
+            LiveLimits { dirty_background_ratio: 101, ..limits },
+        ] {
+            assert!(matches!(vol.set_live_limits(bad), Err(FsError::Invalid(_))));
+        }
+        assert_eq!(vol.live_limits(), tight);
+        drop(file);
+        vol.unmount().unwrap();
+    }
 }
 
 fn home(device: &Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
@@ -242,14 +302,24 @@ fn name(file: usize) -> String {
     format!("{file}.{}", if file.is_multiple_of(2) { "db" } else { "cache" })
 }
 
-/// Events of a run that a cut is to fall into.
+/// Events of runs that a cut is to fall into.
 #[derive(Debug, Default)]
 struct Events {
     ram_sizes: u64,
     log_switches: u64,
     durabilities: u64,
-    wraps: u64,
+    logged_pages: u64,
     sweeps: u64,
+}
+
+impl Events {
+    fn add(&mut self, more: &Events) {
+        self.ram_sizes += more.ram_sizes;
+        self.log_switches += more.log_switches;
+        self.durabilities += more.durabilities;
+        self.logged_pages += more.logged_pages;
+        self.sweeps += more.sweeps;
+    }
 }
 
 /// Operations of a run: the ring wraps.
@@ -296,15 +366,14 @@ fn workload(mode: &str, base: &MemoryDevice, seed: u64) -> (Explorer, Vec<Synced
             5 => drop(files.vol.writeback_range(&files.open[file], 0, u64::MAX).unwrap()),
             6 => files.remake(file),
             _ => {
-                let now = std::time::Duration::from_secs(round * 10);
+                let now = Duration::from_secs(round * 10);
                 files.vol.tick(now.as_nanos() as u64).unwrap();
                 buffer.tick(now).unwrap();
             }
         }
     }
     let status = buffer.status();
-    let ring_pages = LOG / 4096 - 2;
-    (events.wraps, events.sweeps) = (status.logged_pages / ring_pages, status.sweeps);
+    (events.logged_pages, events.sweeps) = (status.logged_pages, status.sweeps);
     assert!(status.cleaned_pages > 20 && status.home_bytes > 0, "{status:?}");
     for inode in files.open {
         // A machine that stops does not close its files.
@@ -429,7 +498,7 @@ fn strict_and_relaxed(test: &str, mode: &str) {
     let base = with_log();
     let whole: Arc<dyn BlockDevice> = Arc::new(base.snapshot());
     let bytes = bytes_of(&whole);
-    let (mut judged, mut images) = (0, 0);
+    let (mut judged, mut images, mut all) = (0, 0, Events::default());
     for seed in first.. {
         let (explorer, marks, events) = workload(mode, &base, seed);
         let (file, on_file) = (TempImage::zeroed(HOME), vec![0; HOME as usize]);
@@ -450,12 +519,14 @@ fn strict_and_relaxed(test: &str, mode: &str) {
         let summary = summary.into_result().unwrap_or_else(|text| panic!("sync={mode}: {text}"));
         judged += summary.judged;
         images += recovered.known.len();
-        assert!(events.ram_sizes > 5 && events.log_switches > 2 && events.durabilities > 2);
-        assert!(events.wraps > 0 && events.sweeps > 1, "the ring wraps: {events:?}");
+        all.add(&events);
         if judged >= states || only.is_some() {
             break;
         }
     }
+    assert!(all.ram_sizes > 5 && all.log_switches > 2 && all.durabilities > 2, "{all:?}");
+    let ring_pages = LOG / 4096 - 2;
+    assert!(all.logged_pages > ring_pages && all.sweeps > 1, "the ring wraps: {all:?}");
     println!("{mode}: {judged} different states, {images} recovered images by e2fsck");
 }
 

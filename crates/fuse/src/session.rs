@@ -34,7 +34,7 @@ use crate::mounts::mount_of;
 use crate::ops::Operations;
 use crate::options::FuseOptions;
 use crate::serve::Serve;
-use crate::status::{BufferOf, CountsOf, Sources, Status};
+use crate::status::{CountsOf, PartOf, Sources, Status};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
@@ -61,7 +61,9 @@ pub struct Setup<'c> {
     /// Where the counts of the device come from.
     pub counts: CountsOf,
     /// What the write buffer under the volume says, where there is one.
-    pub buffer: Option<BufferOf>,
+    pub buffer: Option<PartOf>,
+    /// What can be changed while it is mounted, as it is now.
+    pub settings: PartOf,
     /// Records what is done; its device is the volume's, see [`Capture::device`].
     pub capture: Option<&'c Capture>,
     /// Takes one line about something that went wrong.
@@ -97,10 +99,10 @@ impl Mount {
     /// [`FuseError::Mount`] if the kernel or fusermount3 refuses. The volume was not unmounted
     /// then: a clone of it can be.
     pub fn start(setup: Setup<'_>, dir: &Path) -> Result<Mount> {
-        let Setup { volume, clock, options, image, counts, buffer, capture, log } = setup;
+        let Setup { volume, clock, options, image, counts, buffer, settings, capture, log } = setup;
         let image = image.to_string_lossy().into_owned();
         let tap = capture.map(Capture::tap);
-        let sources = Sources { counts, buffer, capture: tap.clone() };
+        let sources = Sources { counts, buffer, settings, capture: tap.clone() };
         let status = Status::new(image.clone(), &options, Arc::clone(&clock), sources);
         let status = Arc::new(status);
         let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));

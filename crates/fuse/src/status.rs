@@ -40,13 +40,14 @@ impl Tally {
 /// Where the device's counts come from.
 pub(crate) type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
 
-/// Where the figures of a write buffer come from.
-pub(crate) type BufferOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+/// Where a part of the document comes from.
+pub(crate) type PartOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// Where a status gets what others know.
 pub(crate) struct Sources {
     pub(crate) counts: CountsOf,
-    pub(crate) buffer: Option<BufferOf>,
+    pub(crate) buffer: Option<PartOf>,
+    pub(crate) settings: PartOf,
     pub(crate) capture: Option<Arc<Tap>>,
 }
 
@@ -57,7 +58,8 @@ pub(crate) struct Status {
     clock: Arc<dyn Clock>,
     began_ns: u64,
     counts: CountsOf,
-    buffer: Option<BufferOf>,
+    buffer: Option<PartOf>,
+    settings: PartOf,
     capture: Option<Arc<Tap>>,
     sync_us: Mutex<Histogram<u64>>,
     /// Reads and writes that the kernel sent.
@@ -83,7 +85,7 @@ impl Status {
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(histogram);
-        let Sources { counts, buffer, capture } = sources;
+        let Sources { counts, buffer, settings, capture } = sources;
         Status {
             image,
             sync,
@@ -91,6 +93,7 @@ impl Status {
             began_ns,
             counts,
             buffer,
+            settings,
             capture,
             sync_us,
             reads,
@@ -170,6 +173,7 @@ impl Status {
                 "flushes": counts.flushes(),
             },
             "buffer": self.buffer.as_ref().map(|buffer| buffer()),
+            "settings": (self.settings)(),
         })
         .to_string()
     }

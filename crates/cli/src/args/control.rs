@@ -40,10 +40,12 @@ pub struct Preload {
 /// Control what is served: durability and place of files on a mount, the parts of a write buffer.
 ///
 /// Settings of a buffer: ram=SIZE or off, log=on or off, threshold=SIZE, relaxed_expire=SECONDS,
-/// relaxed_max=SIZE or off, idle_after=SECONDS. Policies, on or off: auto-ram (grows over 80 % for
-/// 3 s, shrinks under 10 % for 5 s, within ram_limits=MIN-MAX), session (cleans the log when the
-/// user is away, by logind), power (memory off while the battery is low or the machine is being
-/// switched off, by UPower and logind).
+/// relaxed_max=SIZE or off, idle_after=SECONDS. Settings of a mount: relaxed=on or off (off: every
+/// file is strict, and what waited is synced), dirty_expire=SECONDS, dirty_ratio=PERCENT,
+/// dirty_background_ratio=PERCENT, and those of its buffer (`-o buffer_log=`). Policies, on or off:
+/// auto-ram (grows over 80 % for 3 s, shrinks under 10 % for 5 s, within ram_limits=MIN-MAX),
+/// session (cleans the log when the user is away, by logind), power (memory and relaxed files off
+/// while the battery is low or the machine is being switched off, by UPower and logind).
 ///
 /// Who may: the user who serves, and root. Examples: `syncline ctl relax ~/card/.cache`;
 /// `syncline ctl set DIR ram=32M power=on`.
@@ -62,9 +64,9 @@ pub enum CtlCommand {
     /// Move the blocks of these files into the mount's zones for files that are updated often, and
     /// keep them there; of a directory: of the files in it. Needs `-o alloc=hot_zones` or lifetime.
     Relocate(CtlPaths),
-    /// Change settings of a write buffer while it serves: all of them, or none.
+    /// Change settings of a mount or a write buffer while it serves: all of them, or none.
     Set(CtlSet),
-    /// Write everything in a buffer to its place now.
+    /// Write everything that waits to its place now.
     Clean(CtlDir),
     /// Print what is served, as JSON.
     Status(CtlDir),

@@ -21,7 +21,7 @@ use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
 use crate::control::{self, ControlSocket};
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::governor::Governor;
+use crate::governor::{Governed, Governor};
 use crate::{complain, daemon, interrupt, served};
 
 /// Names of the files in the directory.
@@ -70,7 +70,8 @@ fn attach(args: &BufferAttach) -> Result<()> {
     });
     if !args.policy.is_empty() {
         let words: Vec<String> = args.policy.iter().map(|name| format!("{name}=on")).collect();
-        let set = server.governor.set(&server.buffer, words.iter().map(String::as_str));
+        let set =
+            server.governor.set(Governed::buffer(&server.buffer), words.iter().map(String::as_str));
         set.map_err(Failure::Failed)?;
     }
     // Answers until everything is at its place: who asked for that waits for this.
@@ -121,7 +122,7 @@ struct Server {
 impl Server {
     fn document(&self) -> String {
         let mut document = document(&self.buffer, &self.names);
-        document["settings"] = self.governor.document(&self.buffer);
+        document["settings"] = self.governor.document(Governed::buffer(&self.buffer));
         format!("{document:#}\n")
     }
 
@@ -140,7 +141,9 @@ impl Server {
     fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
         keep(&self.buffer, clock, said, &|text| complain(text));
         // A failure has latched the buffer: the next visit says it.
-        let _ = self.governor.visit(&self.buffer, Duration::from_nanos(clock.now_ns()));
+        let _ = self
+            .governor
+            .visit(Governed::buffer(&self.buffer), Duration::from_nanos(clock.now_ns()));
         !self.leave.load(Ordering::Relaxed)
     }
 }
@@ -164,7 +167,7 @@ fn handler(server: &Arc<Server>, busy: Busy) -> control::Handler {
         other => match other.strip_prefix("set ") {
             Some(words) => {
                 let words = words.split_whitespace();
-                server.governor.set(&server.buffer, words).map(|()| String::new())
+                server.governor.set(Governed::buffer(&server.buffer), words).map(|()| String::new())
             }
             None => Err(format!("`{other}` is no request; use status, set, clean or detach")),
         },

@@ -1,4 +1,4 @@
-//! `ctl`: durability and place of files on a mount, settings of a write buffer.
+//! `ctl`: durability and place of files on a mount, settings of a mount or a write buffer.
 
 use std::path::Path;
 
@@ -30,14 +30,23 @@ pub(crate) fn run(command: &CtlCommand) -> Result<()> {
         }
         CtlCommand::Clean(args) => ask(&args.dir, "clean").map(drop),
         CtlCommand::Status(args) => {
-            let text = match control::ask(&args.dir, "status")? {
-                Some(text) => text,
-                None => super::status::read(&args.dir)? + "\n",
-            };
+            let text = document(&args.dir)?;
             let mut out = Out::new();
-            out.text(text)?;
+            out.text(format!("{}\n", text.trim_end()))?;
             out.flush()
         }
+    }
+}
+
+/// What is served: a mount says it by its attribute, a buffer on its socket.
+pub(super) fn document(dir: &Path) -> Result<String> {
+    let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    if mount_of(&real).is_some_and(|mount| mount.kind == KIND) {
+        return super::status::read(dir);
+    }
+    match control::ask(dir, "status")? {
+        Some(text) => Ok(text),
+        None => super::status::read(dir),
     }
 }
 
@@ -47,7 +56,8 @@ fn ask(dir: &Path, request: &str) -> Result<String> {
     }
     control::ask(dir, request)?.ok_or_else(|| {
         Failure::Failed(format!(
-            "{}: no write buffer is served there; start one with `syncline buffer attach`",
+            "{}: nothing that can be changed is served there; start it with `syncline mount` or \
+             `syncline buffer attach`",
             dir.display()
         ))
     })

@@ -18,6 +18,7 @@ pub(crate) mod lifetime;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
+mod mount_control;
 pub(crate) mod mv;
 pub(crate) mod player;
 pub(crate) mod preload;

@@ -23,6 +23,7 @@ use syncline_device::{
 use syncline_fs::{Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image};
 
+use super::mount_control::Live;
 use crate::args;
 use crate::error::{Failure, Result};
 
@@ -137,6 +138,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     if let Some(warning) = small_zones(&options.volume, &report) {
         log(&warning);
     }
+    let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer)));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
         volume: volume.clone(),
@@ -145,9 +147,12 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         image: image.to_owned(),
         counts: Arc::new(move || counted.counts()),
         buffer: buffered.as_ref().map(|buffered| shown(buffered, image, &log_of_buffer)),
+        settings: live.settings(),
         capture: traced.as_ref().map(|traced| &traced.capture),
         log: Arc::clone(&log),
     };
+    // Before there is a mount, so that whoever sees that can ask.
+    let control = live.answer(dir, &log);
     let mount = match Mount::start(setup, dir) {
         Ok(mount) => mount,
         Err(err) => {
@@ -162,30 +167,41 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     if args.served {
         ready().map_err(|err| Failure::host(dir, &err))?;
     }
-    stay(&mount, buffered.as_ref(), &log);
-    let ended = mount.end();
-    if ended.was_busy {
-        log("unmounted while files were open; programs that use them get errors from now on");
-    }
-    let unmounted = ended.volume.map_err(Failure::from);
-    // Without a clean unmount the image stays with its log, as after a crash.
-    let unmounted = unmounted.and_then(|()| detach(buffered)).map_err(at);
-    let written = traced.map_or(Ok(()), |traced| end_capture(traced, &log));
-    unmounted.and(written).inspect_err(|failure| {
+    stay(&mount, &live, &log);
+    drop(control);
+    let done = end(mount, buffered, traced, (image, &log));
+    done.inspect_err(|failure| {
         if args.served {
             log(failure.message().unwrap_or_default());
         }
     })
 }
 
+/// Unmounts, if nobody has yet; then everything is at its place and the traces have their names.
+fn end(
+    mount: Mount,
+    buffered: Option<Buffered>,
+    traced: Option<Traced>,
+    (image, log): (&Path, &Log),
+) -> Result<()> {
+    let ended = mount.end();
+    if ended.was_busy {
+        log("unmounted while files were open; programs that use them get errors from now on");
+    }
+    let unmounted = ended.volume.map_err(Failure::from);
+    // Without a clean unmount the image stays with its log, as after a crash.
+    let unmounted = unmounted.and_then(|()| detach(buffered));
+    let unmounted = unmounted.map_err(|failure| failure.at(image.display()));
+    let written = traced.map_or(Ok(()), |traced| end_capture(traced, log));
+    unmounted.and(written)
+}
+
 /// Until somebody unmounts it or asks us to end.
-fn stay(mount: &Mount, buffered: Option<&Buffered>, log: &Log) {
+fn stay(mount: &Mount, live: &Live, log: &Log) {
     let clock = WallClock::new();
     let mut said = false;
     while !mount.is_over() && !crate::interrupt::asked() {
-        if let Some(buffered) = buffered {
-            super::buffer::keep(buffered.buffer(), &clock, &mut said, &|text| log(text));
-        }
+        live.visit(&clock, &mut said, log);
         std::thread::park_timeout(LOOK);
     }
 }
@@ -333,7 +349,7 @@ fn ready() -> std::io::Result<()> {
     Ok(())
 }
 
-type Log = Arc<dyn Fn(&str) + Send + Sync>;
+pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Where lines go: standard error in the foreground, else the system log.
 fn logger(image: &Path, served: bool) -> Log {

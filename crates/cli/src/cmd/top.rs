@@ -13,7 +13,7 @@ use super::top_view::{View, draw};
 use crate::args::Top;
 use crate::error::{Failure, Result, plain};
 use crate::format::Out;
-use crate::{control, interrupt};
+use crate::interrupt;
 
 /// Size of the picture of `--once`.
 const COLUMNS: u16 = 100;
@@ -69,11 +69,7 @@ impl Seen {
 
 /// A buffer answers on its socket, a mount by its attribute.
 fn read(dir: &Path) -> Result<Value> {
-    let text = match control::ask(dir, "status")? {
-        Some(text) => text,
-        None => super::status::read(dir)?,
-    };
-    serde_json::from_str(&text)
+    serde_json::from_str(&super::ctl::document(dir)?)
         .map_err(|err| Failure::Failed(format!("the answer is no JSON: {err}; try `ctl status`")))
 }
 

@@ -64,13 +64,43 @@ pub struct CacheStats {
     pub pages_evicted: u64,
 }
 
+/// How much may be dirty, in pages.
+#[derive(Default)]
+struct Limits {
+    background_pages: AtomicUsize,
+    throttle_pages: AtomicUsize,
+}
+
+impl Limits {
+    /// Per cent of the pages that may be cached.
+    fn set(&self, pages_max: usize, background_ratio: u32, ratio: u32) {
+        let share = |ratio: u32| {
+            let ratio = ratio.min(100) as usize;
+            pages_max / 100 * ratio + pages_max % 100 * ratio / 100
+        };
+        // As `domain_dirty_limits`: the background limit is below the other one.
+        let throttle_pages = share(ratio).max(1);
+        let background_pages = match share(background_ratio) {
+            pages if pages >= throttle_pages => throttle_pages / 2,
+            pages => pages,
+        };
+        self.throttle_pages.store(throttle_pages, Ordering::Relaxed);
+        self.background_pages.store(background_pages, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn get(&self) -> (usize, usize) {
+        let load = |pages: &AtomicUsize| pages.load(Ordering::Relaxed);
+        (load(&self.background_pages), load(&self.throttle_pages))
+    }
+}
+
 /// Accounting and replacement of all cached file pages of one volume.
 pub(crate) struct PageCache {
     pub(crate) frames: Frames,
     pub(crate) policy: Box<dyn Policy>,
     pages_max: usize,
-    background_pages: usize,
-    throttle_pages: usize,
+    limits: Limits,
     dirty: AtomicUsize,
     files: Mutex<BTreeSet<(u64, u32)>>,
     /// Memory of pages that went, for those that come: what the allocator would give back to the
@@ -98,24 +128,15 @@ impl PageCache {
         let bytes = options.cache_bytes - options.cache_bytes / METADATA_SHARE;
         let pages = bytes / (block_size.max(512) as u64);
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
-        let share = |ratio: u32| {
-            let ratio = ratio.min(100) as usize;
-            pages_max / 100 * ratio + pages_max % 100 * ratio / 100
-        };
-        // As `domain_dirty_limits`: the background limit is below the other one.
-        let throttle_pages = share(options.dirty_ratio).max(1);
-        let background_pages = match share(options.dirty_background_ratio) {
-            pages if pages >= throttle_pages => throttle_pages / 2,
-            pages => pages,
-        };
+        let limits = Limits::default();
+        limits.set(pages_max, options.dirty_background_ratio, options.dirty_ratio);
         let policy = syncline_cache::policy(&options.policy, pages_max)
             .map_err(|err| FsError::invalid(err.to_string()))?;
         Ok(PageCache {
             frames: Frames::new(pages_max + FRAMES_SLACK),
             policy,
             pages_max,
-            background_pages,
-            throttle_pages,
+            limits,
             dirty: AtomicUsize::new(0),
             files: Mutex::new(BTreeSet::new()),
             spare: Mutex::default(),
@@ -127,6 +148,11 @@ impl PageCache {
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
         })
+    }
+
+    /// How much may be dirty from now on, in per cent of the limit.
+    pub(crate) fn set_dirty_limits(&self, background_ratio: u32, ratio: u32) {
+        self.limits.set(self.pages_max, background_ratio, ratio);
     }
 
     /// The limit, in pages.
@@ -142,12 +168,12 @@ impl PageCache {
     /// Whether a writer has to write back before it dirties more.
     #[inline]
     pub(crate) fn above_throttle(&self) -> bool {
-        self.dirty_pages() > self.throttle_pages
+        self.dirty_pages() > self.limits.throttle_pages.load(Ordering::Relaxed)
     }
 
     /// Whether the write-back in the background has to go on whatever the age of the pages.
     pub(crate) fn above_background(&self) -> bool {
-        self.dirty_pages() > self.background_pages
+        self.dirty_pages() > self.limits.background_pages.load(Ordering::Relaxed)
     }
 
     fn dirtied(&self, pages: usize) {
@@ -256,10 +282,11 @@ mod tests {
     #[test]
     fn limits_follow_the_ratios() {
         let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
-        let limits = (cache.pages_max, cache.background_pages, cache.throttle_pages);
-        assert_eq!(limits, (3000, 300, 600));
+        assert_eq!((cache.pages_max, cache.limits.get()), (3000, (300, 600)));
+        cache.set_dirty_limits(1, 2);
+        assert_eq!(cache.limits.get(), (30, 60));
         let cache = PageCache::new(&options("lru", 50, 20), 1024).expect("lru is known");
-        assert_eq!((cache.background_pages, cache.throttle_pages), (300, 600));
+        assert_eq!(cache.limits.get(), (300, 600));
     }
 
     #[test]

@@ -1,0 +1,73 @@
+//! What `ctl` changes on a mount, and the policies that do while it is served.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncline_buffer::Buffer;
+use syncline_device::{Clock, WallClock};
+use syncline_fs::Volume;
+
+use super::mount::Log;
+use crate::control::ControlSocket;
+use crate::governor::{Governed, Governor};
+
+/// A mount that can be changed.
+pub(super) struct Live {
+    volume: Volume,
+    buffer: Option<Arc<Buffer>>,
+    governor: Governor,
+}
+
+impl Live {
+    pub(super) fn new(volume: &Volume, buffer: Option<&Arc<Buffer>>) -> Live {
+        let (volume, buffer) = (volume.clone(), buffer.cloned());
+        Live { volume, buffer, governor: Governor::default() }
+    }
+
+    fn governed(&self) -> Governed<'_> {
+        Governed { buffer: self.buffer.as_deref(), volume: Some(&self.volume) }
+    }
+
+    /// For the status of the mount.
+    pub(super) fn settings(self: &Arc<Self>) -> Arc<dyn Fn() -> serde_json::Value + Send + Sync> {
+        let live = Arc::clone(self);
+        Arc::new(move || live.governor.document(live.governed()))
+    }
+
+    /// Answers `ctl` until it is dropped. Without a socket the mount is served all the same, and a
+    /// read-only one has nothing to change.
+    pub(super) fn answer(self: &Arc<Self>, dir: &Path, log: &Log) -> Option<ControlSocket> {
+        if self.volume.is_read_only() {
+            return None;
+        }
+        let live = Arc::clone(self);
+        let handler = move |line: &str| match line {
+            "clean" => live.clean().map(|()| String::new()),
+            other => match other.strip_prefix("set ") {
+                Some(words) => {
+                    let words = words.split_whitespace();
+                    live.governor.set(live.governed(), words).map(|()| String::new())
+                }
+                None => Err(format!("`{other}` is no request; use set or clean")),
+            },
+        };
+        let socket = ControlSocket::answer(dir, Box::new(handler));
+        socket.inspect_err(|err| log(err.message().unwrap_or_default())).ok()
+    }
+
+    fn clean(&self) -> Result<(), String> {
+        self.volume.syncfs().map_err(|err| err.to_string())?;
+        let drained = self.buffer.as_ref().map_or(Ok(()), |buffer| buffer.drain());
+        drained.map_err(|err| format!("the log was not drained ({err}); correct the device"))
+    }
+
+    /// What is to be done now and then. A failure is said once.
+    pub(super) fn visit(&self, clock: &WallClock, said: &mut bool, log: &Log) {
+        if let Some(buffer) = &self.buffer {
+            super::buffer::keep(buffer, clock, said, &|text| log(text));
+        }
+        // A failure has latched the buffer or the volume: the next call of a program says it.
+        let _ = self.governor.visit(self.governed(), Duration::from_nanos(clock.now_ns()));
+    }
+}
