@@ -31,6 +31,9 @@
 #              CUTS power cuts under ext4 of each (default 10); one table
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
+# make fjord-mounted  (root) the configurations of `bench fjord` in real time: a browser, a mail client and SQLite on mounts over
+#              emulated flash; FJORD has options, as "--rounds 1 --only browsing"
+# make corrupt-relaxed  a real browser's profile and a cache in SQLite with parts of their files lost: whether they recover
 # make bench-tree  (root) untar, find, rm -rf and streams on kernel ext4, fuse2fs and Syncline mounts in memory
 # make latency  (root) write() and fallocate() beside another file's fsyncs, on kernel ext4, a Syncline mount and in
 #              process, all on the emulated eMMC in real time; half an hour, or LATENCY=--quick: five minutes
@@ -181,6 +184,14 @@ guest: cargo
 guest-peers: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/guest_peers.py target/release/syncline --json target/guest-peers.json
+
+.PHONY: fjord-mounted corrupt-relaxed
+corrupt-relaxed:
+	@python3 scripts/corrupt_relaxed.py $(CORRUPT)
+
+fjord-mounted: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/fjord_mounted.py target/release/syncline --json target/fjord-mounted.json $(FJORD)
 
 bench-tree: cargo
 	@cargo build --quiet --release -p syncline-cli

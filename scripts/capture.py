@@ -117,7 +117,7 @@ setTimeout(() => location.href = "{next}", {stay_ms});
 </script>"""
 
 
-def site(scale, over):
+def site(scale, over, stay_ms=900):
     """The pages of a small newspaper; each goes on to the next, and the last one calls `over`."""
     pages = int(PAGES * scale)
 
@@ -130,7 +130,7 @@ def site(scale, over):
             pictures = "".join(f"<img src=/picture{nr}x{n}.png>" for n in range(rng.randint(3, 9)))
             following = f"/page{nr + 1}.html" if nr + 1 < pages else "/over.html"
             page = PAGE.format(title=words(rng, 5), text=text, pictures=pictures, nr=nr, style=nr % 4, next=following,
-                               stay_ms=900)
+                               stay_ms=stay_ms)
             return "text/html", page.encode()
         if name.startswith("picture"):
             # Not a picture that can be drawn, but one that is fetched and cached.
@@ -144,13 +144,13 @@ def site(scale, over):
     return answer
 
 
-def browse(mnt, _work, scale):
+def browse(mnt, _work, scale, stay_ms=900):
     """A browser over the pages of a local server. Its profile is on the mount."""
     chromium = need("chromium", "chromium-browser", "google-chrome")
     over = threading.Event()
     profile = os.path.join(mnt, "profile")
     os.makedirs(profile, exist_ok=True)
-    with served(site(scale, over)) as url:
+    with served(site(scale, over, stay_ms)) as url:
         command = [chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                    "--disable-background-networking", "--disable-component-update", "--disable-crash-reporter",
                    f"--user-data-dir={profile}", "--remote-debugging-port=0", f"{url}/page0.html"]
