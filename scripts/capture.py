@@ -144,7 +144,7 @@ def site(scale, over, stay_ms=900):
     return answer
 
 
-def browse(mnt, _work, scale, stay_ms=900):
+def browse(mnt, work, scale, stay_ms=900):
     """A browser over the pages of a local server. Its profile is on the mount."""
     chromium = need("chromium", "chromium-browser", "google-chrome")
     over = threading.Event()
@@ -155,7 +155,8 @@ def browse(mnt, _work, scale, stay_ms=900):
                    "--disable-background-networking", "--disable-component-update", "--disable-crash-reporter",
                    f"--user-data-dir={profile}", "--remote-debugging-port=0", f"{url}/page0.html"]
         with open(os.devnull, "r+b") as null:
-            browser = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+            # It leaves files of its own in there.
+            browser = subprocess.Popen(command, stdin=null, stdout=null, stderr=null, env=dict(os.environ, TMPDIR=work))
             try:
                 if not over.wait(60 + 3 * PAGES * scale):
                     raise RuntimeError("the browser did not come to the last page")

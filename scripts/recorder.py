@@ -64,11 +64,12 @@ def recorded(syncline, arguments, where, strategy):
     found = re.search(r"(\d+) records, (\d+) lost; (\d+) events, (\d+) faults refused; (\d+) of (\d+) records of slack used", done.stdout)
     if not found:
         return {"why": (done.stderr or done.stdout).strip().splitlines()[-1]}
-    if where[0] == "--image":
-        where = [tempfile.mkdtemp()]
-        subprocess.run([syncline, "cp", "-r", command[3] + ":/", where[0] + "/all"], check=True)
     names = ["records", "lost", "events", "refused", "slack_used_records", "slack_records"]
-    read = subprocess.run([syncline, "record-read", *where], capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as copy:
+        if where[0] == "--image":
+            subprocess.run([syncline, "cp", "-r", where[1] + ":/", copy + "/all"], check=True)
+            where = [copy + "/all"]
+        read = subprocess.run([syncline, "record-read", *where, "--verify"], capture_output=True, text=True)
     return dict(zip(names, map(int, found.groups())), whole=read.returncode == 0, said=done.stderr.strip())
 
 
