@@ -42,26 +42,29 @@ pub(crate) fn run(args: &Latency) -> Result<()> {
         let why = crate::error::plain(&err);
         document.remarks.push(format!("memory is not locked: {why}; run as root for it"));
     }
+    let dir = args.dir.as_deref();
+    // Before anybody waits for it.
+    let meta = dir.map(|dir| std::fs::metadata(dir).map_err(|err| Failure::host(dir, &err)));
+    let meta = meta.transpose()?;
     let witness = Witness::start();
     if let Err(why) = &witness {
         document.remarks.push(format!("stalls of the machine are not told apart: {why}"));
     }
     let mut watch = Watch { tracing: None, witness: witness.ok() };
     document.idle = watch.idle(IDLE);
-    let done = match (&args.in_process, &args.dir) {
+    let done = match (&args.in_process, dir.zip(meta)) {
         (Some(profile), _) => {
             let place = in_process(profile, &args.options)?;
             let done = measure::all(&place, &plan, &mut document, &watch);
             let ended = place.unmount();
             done.and(ended)
         }
-        (None, Some(dir)) => {
-            let meta = std::fs::metadata(dir).map_err(|err| Failure::host(dir, &err))?;
+        (None, Some((dir, meta))) => {
             match causes::Tracing::start(meta.dev()) {
                 Ok(tracing) => watch.tracing = Some(tracing),
                 Err(why) => document.remarks.push(format!("no causes of outliers: {why}")),
             }
-            let place = Directory(dir.clone());
+            let place = Directory(dir.to_owned());
             measure::all(&place, &plan, &mut document, &watch)
         }
         (None, None) => Err(Failure::Usage("give a directory, or --in-process PROFILE".to_owned())),
