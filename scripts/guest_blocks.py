@@ -58,8 +58,8 @@ class Blocks:
 
     def __init__(self, inside, profile):
         self.inside = inside
-        self.sh(f"mkdir -p /flash /served && syncline flash serve {profile} --size {FLASH_MIB}M /flash --attach=ublk > /tmp/node")
-        node = self.sh("cat /tmp/node").strip()
+        self.sh(f"mkdir -p /flash /served && syncline flash serve {profile} --size {FLASH_MIB}M /flash --attach > /tmp/node")
+        self.node = node = self.sh("cat /tmp/node").strip()
         sectors = HOME_MIB << 11, LOG_MIB << 11
         self.sh(f"dmsetup create home --table '0 {sectors[0]} linear {node} 0' &&"
                 f" dmsetup create log --table '0 {sectors[1]} linear {node} {sectors[0]}' && dmsetup mknodes")
@@ -189,6 +189,14 @@ def cut_often(blocks, way, cuts, rng):
     return node, syncs, recovered
 
 
+def terminated(blocks, node):
+    """SIGTERM while ext4 is mounted from a ublk device: it is served until that is unmounted, then drained; a line of the table."""
+    blocks.sh(f"mount -t ext4 {node} /mnt && echo before > /mnt/term && kill -TERM $(cat /tmp/server) && usleep 2000000")
+    blocks.sh("kill -0 $(cat /tmp/server) && echo after >> /mnt/term && sync && umount /mnt && wait $(cat /tmp/server)")
+    blocks.sh("mount -t ext4 -o ro /dev/mapper/home /mnt && [ $(cat /mnt/term | wc -l) = 2 ] && umount /mnt")
+    return "SIGTERM waits for the file system", True, "served until unmounted, then drained; the exit code is 0"
+
+
 def one_way(blocks, way, cuts, seed):
     """The lines of a way."""
     node = blocks.attach(way, "--create --force")
@@ -199,6 +207,9 @@ def one_way(blocks, way, cuts, seed):
     refused, said = blocks.inside.run(f"mount -t ext4 {node} /mnt && syncline buffer detach /served")
     yield "detach is refused while it is mounted", refused == 1 and "syncline: " in said, said.strip().split("syncline: ")[-1]
     blocks.sh("umount /mnt")
+    if way == "ublk":
+        yield terminated(blocks, node)
+        blocks.attach(way)
     blocks.detach(way)
     blocks.sh("/bin/e2fsck -fn /dev/mapper/home && mount -t ext4 -o ro /dev/mapper/home /mnt && ls /mnt/slot1 && umount /mnt")
     yield "detached it is plain ext4", True, "e2fsck clean, mounted without buffer and log"
@@ -218,6 +229,8 @@ def main():
         sys.exit(f"guest_blocks: {missing[0]} is not there; install nbd-client, dmsetup, e2fsprogs and util-linux")
     cache = os.path.join(os.path.dirname(os.path.abspath(args.syncline)), "guest")
     rows = []
+    # What is under way, and where, when something fails.
+    way, kernel = "flash", ""
 
     def add(way, name, held, found):
         rows.append({"way": way, "name": name, "held": held, "found": found})
@@ -229,6 +242,7 @@ def main():
             blocks.sh(f"echo {base64.b64encode(WRITER.encode()).decode()} | base64 -d > /writer")
             kernel = blocks.sh("uname -r").strip()
             print(f"Linux {kernel} in a guest, {args.profile}, seed {args.seed}", flush=True)
+            add("flash", "--attach takes ublk where it is", blocks.node.startswith("/dev/ublkb"), blocks.node)
             for way in args.ways:
                 for name, held, found in one_way(blocks, way, args.cuts, args.seed):
                     add(way, name, held, found)
