@@ -172,15 +172,16 @@ def cut_often(blocks, way, cuts, rng):
         blocks.sh(f"usleep {after_ms * 1000}")
         blocks.cut(way, node)
         synced = int(blocks.sh("tail -n 1 /tmp/synced").strip() or 0)
-        node = blocks.attach(way)
-        recovered += blocks.buffer()["recovered_pages"]
         try:
+            node = blocks.attach(way)
+            recovered += blocks.buffer()["recovered_pages"]
             blocks.sh(f"mount -t ext4 {node} /mnt")
             judge(blocks, synced)
             blocks.sh("umount /mnt")
             blocks.sh(f"/bin/e2fsck -fn {node}")
         except Failed as failed:
-            raise Failed(f"cut {cut + 1} of {cuts}, {after_ms} ms after the mount, {synced} syncs: {failed}") from failed
+            complained = blocks.inside.run("cat /tmp/complained; kill -0 $(cat /tmp/server) && echo it runs; dmesg | tail -n 20")[1]
+            raise Failed(f"cut {cut + 1} of {cuts}, {after_ms} ms after the mount, {synced} syncs: {failed}\n{complained}") from failed
         syncs += synced
         if sys.stderr.isatty():
             print(f"\r{way}: {cut + 1} of {cuts} cuts", end="", file=sys.stderr)

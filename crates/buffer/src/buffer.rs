@@ -82,6 +82,11 @@ pub(crate) struct State {
     pub(crate) status: Status,
 }
 
+/// A shorter device would be served as one of no bytes.
+fn has_a_page(device_bytes: u64) -> Result<(), BufferError> {
+    if device_bytes < PAGE { Err(BufferError::NoPage { device_bytes }) } else { Ok(()) }
+}
+
 /// A device over a device. See the crate's description.
 pub struct Buffer {
     geometry: Geometry,
@@ -93,13 +98,15 @@ impl Buffer {
     /// of the area have to be zero.
     ///
     /// # Errors
-    /// [`BufferError::InUse`], [`BufferError::TooSmall`], [`BufferError::Device`].
+    /// [`BufferError::InUse`], [`BufferError::TooSmall`], [`BufferError::NoPage`],
+    /// [`BufferError::Device`].
     pub fn create_log(
         area: &LogArea,
         home_bytes: u64,
         id: LogId,
         force: bool,
     ) -> Result<(), BufferError> {
+        has_a_page(home_bytes)?;
         recover::create(&area.device, home_bytes, id, force)
     }
 
@@ -125,6 +132,7 @@ impl Buffer {
         if below.read_only {
             return Err(BufferError::ReadOnly);
         }
+        has_a_page(below.size_bytes)?;
         let geometry = Geometry { volatile_cache: true, fua: true, ..below };
         let same_medium = log.as_ref().is_some_and(|area| area.same_medium);
         if log.is_some() {

@@ -131,6 +131,12 @@ pub enum BufferError {
         /// Bytes there.
         area_bytes: u64,
     },
+    /// The device to buffer holds no page.
+    #[error("the device has {device_bytes} bytes, less than a page; check that it is the right one")]
+    NoPage {
+        /// Size of the device.
+        device_bytes: u64,
+    },
     /// A version that is not known.
     #[error(
         "the log has format version {version}, this program knows 2; detach it with the program \

@@ -151,19 +151,64 @@ fn attached_in_the_background_it_is_a_file() {
     let shown = done(&["buffer", "status", &served]);
     assert!(shown.contains("16382 pages used"), "{shown}");
     done(&["buffer", "detach", &served]);
-    // The server lets go of the files when it ends, a moment after the directory is unmounted.
-    let began = std::time::Instant::now();
-    let said = loop {
-        let said = refused(1, &attach);
-        if !said.contains("another program has it open") || began.elapsed().as_secs() > 120 {
-            break said;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    };
+    free_again(&files.path("image"));
+    let said = refused(1, &attach);
     assert!(said.contains("a write log") && said.contains("--force"), "{said}");
     let said = refused(1, &["buffer", "status", &served]);
     assert!(said.contains("buffer attach"), "{said}");
     assert_eq!(run(&["buffer", "attach", &image, &served, "--log", &log, "--as", "tape"]).code, 2);
+}
+
+#[test]
+fn what_cannot_be_buffered_is_refused_and_stays_as_it_is() {
+    let test = "what_cannot_be_buffered_is_refused_and_stays_as_it_is";
+    if !require(test, &[Need::Fuse]) {
+        return;
+    }
+    let files = Files::new(16 << 20);
+    let (image, served, log) = (files.text("image"), files.text("served"), files.text("log"));
+    let attach = |device: &str, log: &str, more: &[&str]| {
+        refused(1, &[&["buffer", "attach", device, &served, "--log", log][..], more].concat())
+    };
+    let sized = |name: &str, bytes: u64| {
+        std::fs::File::create(files.path(name)).unwrap().set_len(bytes).unwrap();
+        files.text(name)
+    };
+    let refusal = |said: String, part: &str| assert!(said.contains(part), "{part}: {said}");
+    refusal(attach(&files.text("none"), &log, &["--create"]), "none: no such file");
+    refusal(attach(&served, &log, &["--create"]), "give an image file or a block device");
+    refusal(attach(&image, &served, &["--create"]), "give an image file or a block device");
+    refusal(attach(&image, &image, &["--create"]), "another program has it open");
+    refusal(attach(&sized("crumb", 2048), &log, &["--create"]), "crumb: the device has 2048");
+    refusal(attach(&image, &sized("tiny", 100 << 10), &["--create"]), "a log needs 270336 bytes");
+    refusal(attach(&image, &sized("new", 4 << 20), &[]), "there is no write log in it");
+
+    let new = files.text("new");
+    done(&["buffer", "attach", &image, &served, "--log", &new, "--create"]);
+    let said = refused(1, &["ctl", "set", &served, "ram=much"]);
+    assert!(said.contains("ram=`much` cannot be read"), "{said}");
+    let said = refused(1, &["ctl", "set", &served, "rum=1M"]);
+    assert!(said.contains("`rum` is no setting"), "{said}");
+    done(&["buffer", "detach", &served]);
+    free_again(&files.path("new"));
+    refusal(attach(&sized("other", 8 << 20), &new, &[]), "the log is of a device of 16777216 bytes");
+    let whole = std::fs::read(&new).unwrap();
+    std::fs::write(files.path("cut"), &whole[..2 << 20]).unwrap();
+    refusal(attach(&image, &files.text("cut"), &[]), "a log needs 4194304 bytes");
+    std::fs::write(files.path("wrecked"), [&vec![0xff; 8192], &whole[8192..]].concat()).unwrap();
+    refusal(attach(&image, &files.text("wrecked"), &[]), "there is no write log in it");
+    assert!(whole == std::fs::read(&new).unwrap(), "a refusal writes nothing");
+    e2fsck_clean(&files.path("image")).unwrap();
+}
+
+/// A server lets go of its files when it ends, a moment after its directory is unmounted.
+fn free_again(path: &Path) {
+    let file = std::fs::File::open(path).unwrap();
+    let began = std::time::Instant::now();
+    while file.try_lock().is_err() {
+        assert!(began.elapsed().as_secs() < 120, "{} is still held", path.display());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 /// What works is tested in a guest, `make guest`.

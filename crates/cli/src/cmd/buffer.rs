@@ -323,6 +323,10 @@ fn open_log(args: &BufferAttach, home: Arc<dyn BlockDevice>) -> Result<Buffer> {
 
 /// With the options that are the next step.
 fn failure(args: &BufferAttach, error: BufferError) -> Failure {
+    let place = match error {
+        BufferError::NoPage { .. } | BufferError::ReadOnly => &args.device,
+        _ => &args.log,
+    };
     let failure = match error {
         BufferError::Device(error) => error.into(),
         BufferError::NoLog => Failure::Failed(
@@ -333,11 +337,12 @@ fn failure(args: &BufferAttach, error: BufferError) -> Failure {
         )),
         BufferError::Corrupt { .. } => Failure::Corrupt(error.to_string()),
         BufferError::Unsupported { .. } => Failure::Unsupported(error.to_string()),
-        BufferError::OtherDevice { .. } | BufferError::TooSmall { .. } | BufferError::ReadOnly => {
-            Failure::Failed(error.to_string())
-        }
+        BufferError::OtherDevice { .. }
+        | BufferError::TooSmall { .. }
+        | BufferError::NoPage { .. }
+        | BufferError::ReadOnly => Failure::Failed(error.to_string()),
     };
-    failure.at(args.log.display())
+    failure.at(place.display())
 }
 
 fn export(server: &Arc<Server>) -> Export {

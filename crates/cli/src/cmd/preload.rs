@@ -56,6 +56,10 @@ fn rules(args: &Preload) -> Result<String> {
             if glob.trim().is_empty() || glob.contains('\n') {
                 return Err(Failure::Usage(format!("--{word}: an empty glob; give a name")));
             }
+            // The library would run the program with every file strict.
+            glob::Pattern::new(glob.trim()).map_err(|err| {
+                Failure::Usage(format!("--{word}: `{glob}` is no glob: {}; correct it", err.msg))
+            })?;
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{word} {glob}");
         }
