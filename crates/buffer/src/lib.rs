@@ -132,7 +132,9 @@ pub enum BufferError {
         area_bytes: u64,
     },
     /// The device to buffer holds no page.
-    #[error("the device has {device_bytes} bytes, less than a page; check that it is the right one")]
+    #[error(
+        "the device has {device_bytes} bytes, less than a page; check that it is the right one"
+    )]
     NoPage {
         /// Size of the device.
         device_bytes: u64,

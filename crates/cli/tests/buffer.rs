@@ -191,7 +191,10 @@ fn what_cannot_be_buffered_is_refused_and_stays_as_it_is() {
     assert!(said.contains("`rum` is no setting"), "{said}");
     done(&["buffer", "detach", &served]);
     free_again(&files.path("new"));
-    refusal(attach(&sized("other", 8 << 20), &new, &[]), "the log is of a device of 16777216 bytes");
+    refusal(
+        attach(&sized("other", 8 << 20), &new, &[]),
+        "the log is of a device of 16777216 bytes",
+    );
     let whole = std::fs::read(&new).unwrap();
     std::fs::write(files.path("cut"), &whole[..2 << 20]).unwrap();
     refusal(attach(&image, &files.text("cut"), &[]), "a log needs 4194304 bytes");
