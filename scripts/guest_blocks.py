@@ -180,7 +180,7 @@ def cut_often(blocks, way, cuts, rng):
             blocks.sh("umount /mnt")
             blocks.sh(f"/bin/e2fsck -fn {node}")
         except Failed as failed:
-            complained = blocks.inside.run("cat /tmp/complained; kill -0 $(cat /tmp/server) && echo it runs; dmesg | tail -n 20")[1]
+            complained = blocks.inside.run("cat /tmp/complained; head /proc/$(cat /tmp/server)/task/*/stack; dmesg | tail -n 20")[1]
             raise Failed(f"cut {cut + 1} of {cuts}, {after_ms} ms after the mount, {synced} syncs: {failed}\n{complained}") from failed
         syncs += synced
         if sys.stderr.isatty():
