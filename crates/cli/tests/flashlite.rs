@@ -3,9 +3,11 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use support::{done, refused, run, scratch};
 use syncline_flashlite::{FileStorage, Log, Options, Rearrange};
+use syncline_testkit::{Need, require};
 
 /// A log of three records and a gap, and the file that it is.
 fn log(dir: &Path) -> (PathBuf, Vec<u8>) {
@@ -36,7 +38,7 @@ fn info_cat_and_check_read_a_log() {
     assert_eq!(json["schema"], "syncline.flashlite/1");
     assert_eq!((&json["size_bytes"], &json["records"]), (&300_000.into(), &3.into()));
     assert_eq!((&json["data_bytes"], &json["extents"]), (&150_010.into(), &4.into()));
-    assert!(json["dropped"].is_null());
+    assert!(json["dropped"].is_null() && json["format_version"] == 2);
     let ran = run(&["flashlite", "cat", text(&path)]);
     assert!(ran.code == 0 && ran.out == file);
     assert_eq!(done(&["flashlite", "check", text(&path)]), "150000 B agree with their checksums\n");
@@ -48,7 +50,8 @@ fn damage_and_torn_ends_are_named() {
     let dir = scratch();
     let (path, _) = log(dir.path());
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[4096 + 32 + 5] ^= 1;
+    // The data of the first record, behind a head that ends at 16 KiB.
+    bytes[(16 << 10) + 5] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let ran = run(&["flashlite", "check", text(&path)]);
     assert_eq!((ran.code, ran.text().as_str()), (3, "damaged: 100000 B at 200000\n"));
@@ -56,8 +59,8 @@ fn damage_and_torn_ends_are_named() {
     let to = dir.path().join("film");
     refused(3, &["flashlite", "rearrange", text(&path), text(&to)]);
     assert!(!to.exists());
-    // A byte of the mark: what was written is whole, but no tag.
-    bytes[4096 + 32 + 5] ^= 1;
+    // What was written is whole; what is behind it has no tag.
+    bytes[(16 << 10) + 5] ^= 1;
     bytes.extend_from_slice(&[7; 100]);
     std::fs::write(&path, &bytes).unwrap();
     let shown = done(&["flashlite", "info", text(&path)]);
@@ -94,6 +97,44 @@ fn rearranging_makes_the_file_and_goes_on_after_a_stop() {
         std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["film.iso", "film.log", "released"]);
+}
+
+/// Where the log is on a read-only file system the file is made elsewhere, and no note is left.
+#[test]
+fn a_log_that_cannot_be_written_is_rearranged_all_the_same() {
+    let name = "a_log_that_cannot_be_written_is_rearranged_all_the_same";
+    if !require(name, &[Need::Root]) {
+        return;
+    }
+    let (dir, fixed) = (scratch(), scratch());
+    let mount = |options| {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(fixed.path());
+        assert!(mount.status().unwrap().success());
+    };
+    mount("size=4m");
+    let _unmount = Unmount(fixed.path());
+    let (path, file) = log(fixed.path());
+    let before = std::fs::read(&path).unwrap();
+    mount("remount,ro");
+    let to = dir.path().join("film");
+    let said = done(&["flashlite", "rearrange", text(&path), text(&to)]);
+    assert!(said.contains("film: 293.0 KiB"), "{said}");
+    assert!(std::fs::read(&to).unwrap() == file && std::fs::read(&path).unwrap() == before);
+    // What has to write the log says why it cannot.
+    for arguments in [&["--release", text(&path), "other"][..], &["--in-place", text(&path)]] {
+        let err = refused(1, &[&["flashlite", "rearrange"], arguments].concat());
+        assert!(err.contains("choose a place that can be written"), "{err}");
+    }
+    assert!(std::fs::read(&path).unwrap() == before && !dir.path().join("other").exists());
+}
+
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(self.0).status();
+    }
 }
 
 #[test]

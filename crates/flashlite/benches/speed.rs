@@ -34,9 +34,9 @@ impl Storage for Sparse {
     }
 
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        // An index has two parts: what fills the gap before it, and its entries.
-        let record = parts.len() > 2 && parts.iter().any(|part| part.len() >= 4096);
-        if record && offset < self.keep_from {
+        // The header is at 0. An index has two parts: what fills the gap before it, and its
+        // entries. Data have more, tags one.
+        if parts.len() != 2 && offset > 0 && offset < self.keep_from {
             return Ok(());
         }
         self.file.write_at(parts, offset)

@@ -31,15 +31,18 @@
 
 #![forbid(unsafe_code)]
 
+mod chain;
 mod cursor;
 mod error;
 mod file;
 mod format;
+mod group;
 mod log;
 mod map;
 mod rearrange;
 mod recover;
 mod storage;
+mod sums;
 mod tail;
 
 pub use cursor::Cursor;

@@ -1,5 +1,6 @@
 //! A log and the calls on it.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::format::{Entry, Header, Kind, SIZE_BYTES_MAX, TAG_BYTES};
 use crate::map::{Map, Piece};
 use crate::recover::{self, Opened, Recovered};
+use crate::sums::Sum;
 use crate::tail::Tail;
 use crate::{Error, FileStorage, Result, Storage};
 
@@ -24,8 +26,9 @@ pub struct Options {
     /// Of an existing log its own value holds. For cards that map units of 16 KiB choose that much
     /// (`docs/MEASURING.md`: five times the rate, for up to 16 KiB more a sync).
     pub page_bytes: u32,
-    /// Writes at least this long start at a page in the log, so that rearranging can share their
-    /// blocks instead of copying them. 0: none.
+    /// Writes at least this long start at a page in the log whatever their length is, so that
+    /// rearranging can share their blocks instead of copying them. 0: none. Shorter ones do if
+    /// their length is one of pages and little is wasted.
     pub align_from_bytes: u32,
     /// A sync by itself when a segment is full and this much is not durable, bytes; it bounds what
     /// opening reads after a crash. 0: never.
@@ -44,7 +47,7 @@ impl Default for Options {
 }
 
 /// What the records say.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct View {
     pub map: Map,
     pub size: u64,
@@ -55,6 +58,11 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// Of an empty log.
+    pub(crate) fn new(header: Header) -> View {
+        View { map: Map::new(header.gap_bytes()), size: 0, moved: None, released: 0 }
+    }
+
     /// Takes in a record whose data starts at `data_at`.
     pub(crate) fn apply(&mut self, entry: &Entry, data_at: u64) {
         match entry.kind {
@@ -73,7 +81,7 @@ impl View {
                 self.moved = Some((entry.logical, entry.data_crc));
                 self.released = self.released.max(entry.logical);
             }
-            Kind::Pad | Kind::Mark | Kind::Footer => {}
+            Kind::Pad | Kind::Mark | Kind::Footer | Kind::Group | Kind::Next => {}
         }
     }
 }
@@ -101,6 +109,8 @@ pub struct Info {
     pub segment_bytes: u32,
     /// As in [`Options`].
     pub page_bytes: u32,
+    /// Of the format: 2, or 1 in a log that an earlier release has made.
+    pub version: u32,
 }
 
 /// A file of any size that is written in any order, kept as a log.
@@ -131,6 +141,8 @@ pub struct Log {
     verified: bool,
     sync_every_bytes: u64,
     opened: Opened,
+    /// Of segments that were compared with their checksums.
+    pub(crate) sums: Mutex<BTreeMap<u64, Arc<[Sum]>>>,
 }
 
 impl std::fmt::Debug for Log {
@@ -151,7 +163,10 @@ impl Log {
         storage.write_at(&[std::io::IoSlice::new(&header.encode())], 0).map_err(&failed)?;
         storage.sync_data().map_err(&failed)?;
         let tail = Tail::new(header, options.align_from_bytes);
-        Ok(Log::with(storage, View::default(), tail, Opened::default(), Some(options)))
+        let view = View::new(header);
+        let (opened, repairs, sums) = <(Opened, Vec<(u64, Vec<u8>)>, BTreeMap<_, _>)>::default();
+        let new = Recovered { view, tail, opened, repairs, sums };
+        Ok(Log::with(storage, new, Some(options)))
     }
 
     /// Opens a log for reading and writing. What a crash tore at its end is cut off, durably,
@@ -163,19 +178,23 @@ impl Log {
         let failed = Error::io("opening the log");
         let len = storage.len().map_err(&failed)?;
         let header = recover::header(&*storage, len)?;
-        let Recovered { view, tail, opened, repairs } =
-            recover::recover(&*storage, header, len, options.align_from_bytes)?;
-        for (at, index) in &repairs {
+        let mut found = recover::recover(&*storage, header, len, options.align_from_bytes)?;
+        for (at, index) in &found.repairs {
             storage.write_at(&[std::io::IoSlice::new(index)], *at).map_err(&failed)?;
         }
-        if opened.dropped.is_some() {
-            storage.set_len(tail.position).map_err(&failed)?;
+        let dropped = found.opened.dropped.is_some();
+        if dropped {
+            storage.set_len(found.tail.end).map_err(&failed)?;
+            if found.tail.group.is_some() {
+                // Tags behind the end of a head are no longer looked at.
+                found.tail.end_group(&*storage)?;
+            }
         }
-        if opened.dropped.is_some() || !repairs.is_empty() {
+        if dropped || !found.repairs.is_empty() {
             // Durable before the next write: else a crash could join new records with old ones.
             storage.sync_data().map_err(&failed)?;
         }
-        Ok(Log::with(storage, view, tail, opened, Some(options)))
+        Ok(Log::with(storage, found, Some(options)))
     }
 
     /// Opens a log for reading; nothing is written, also if its end is torn.
@@ -185,8 +204,8 @@ impl Log {
     pub fn open_read_only(storage: Arc<dyn Storage>) -> Result<Log> {
         let len = storage.len().map_err(Error::io("opening the log"))?;
         let header = recover::header(&*storage, len)?;
-        let Recovered { view, tail, opened, .. } = recover::recover(&*storage, header, len, 0)?;
-        Ok(Log::with(storage, view, tail, opened, None))
+        let found = recover::recover(&*storage, header, len, 0)?;
+        Ok(Log::with(storage, found, None))
     }
 
     /// [`Log::create`] in a new file; if that fails there is none.
@@ -217,14 +236,10 @@ impl Log {
         Log::open_read_only(Arc::new(storage))
     }
 
-    fn with(
-        storage: Arc<dyn Storage>,
-        view: View,
-        tail: Tail,
-        opened: Opened,
-        options: Option<Options>,
-    ) -> Log {
+    fn with(storage: Arc<dyn Storage>, found: Recovered, options: Option<Options>) -> Log {
+        let Recovered { view, tail, opened, sums, .. } = found;
         Log {
+            sums: Mutex::new(sums),
             storage,
             view: RwLock::new(view),
             header: tail.header,
@@ -268,7 +283,7 @@ impl Log {
         let view = self.view.read();
         Info {
             size_bytes: view.size,
-            log_bytes: tail.position,
+            log_bytes: tail.end,
             data_bytes: tail.data_bytes,
             records: tail.sequence,
             extents: view.map.extents() as u64,
@@ -277,6 +292,7 @@ impl Log {
             released_bytes: view.released,
             segment_bytes: self.header.segment_bytes,
             page_bytes: self.header.page_bytes,
+            version: self.header.version,
         }
     }
 
@@ -464,6 +480,9 @@ impl Log {
     /// Tag and data of the record that a piece is of, compared with its checksum.
     pub(crate) fn record(&self, piece: &Piece) -> Result<Vec<u8>> {
         use crate::format::Tag;
+        if self.header.grouped() {
+            return self.grouped_record(piece);
+        }
         let at = piece.data_at - TAG_BYTES;
         let len = self.storage.len().map_err(Error::io("reading the log"))?;
         let wanted = (TAG_BYTES + u64::from(piece.unit)).min(len.saturating_sub(at));

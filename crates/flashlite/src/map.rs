@@ -2,13 +2,13 @@
 //! ordered map of extents.
 //!
 //! Records that follow one another in the log as in the file, all of one length but the last, are
-//! one extent: their places are computed. Newer extents cut older ones; what no extent covers reads
+//! one extent: their places are computed, with a gap for the tag where tags stand before the data. Newer extents cut older ones; what no extent covers reads
 //! as zeros. An extent takes under 64 bytes of memory with its share of the tree
 //! (`tests/it/memory.rs` measures it). Tested against an array of bytes at the end.
 
 use std::collections::BTreeMap;
 
-use crate::format::{TAG_BYTES, padded};
+use crate::format::padded;
 
 /// Records in a row. Packed: a u64 of alignment 8 would cost four bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,20 +26,20 @@ struct Extent {
 
 impl Extent {
     /// Bytes from the data of one record to that of the next.
-    fn stride(self) -> u64 {
-        padded(self.unit) + TAG_BYTES
+    fn stride(self, gap: u64) -> u64 {
+        padded(self.unit) + gap
     }
 
     /// Without its first `by` bytes, which is less than it has.
-    fn advanced(self, by: u32) -> Extent {
+    fn advanced(self, by: u32, gap: u64) -> Extent {
         let offset = self.skip + by;
-        let base = self.base + u64::from(offset / self.unit) * self.stride();
+        let base = self.base + u64::from(offset / self.unit) * self.stride(gap);
         Extent { base, len: self.len - by, unit: self.unit, skip: offset % self.unit }
     }
 
     /// Takes in `len` bytes at `logical` whose data is at `data_at`, if they are the next record;
     /// whether they are. `key` is where this extent starts in the file.
-    fn go_on(&mut self, key: u64, logical: u64, data_at: u64, len: u32) -> bool {
+    fn go_on(&mut self, key: u64, (logical, data_at): (u64, u64), len: u32, gap: u64) -> bool {
         let covered = self.skip.checked_add(self.len);
         let total = covered.and_then(|covered| covered.checked_add(len));
         let (Some(covered), Some(_)) = (covered, total) else { return false };
@@ -48,7 +48,7 @@ impl Extent {
             // Cheaper than the division: most extents are one record, and another follows.
             && data_at >= self.base + u64::from(covered)
             && covered.is_multiple_of(self.unit)
-            && data_at == self.base + u64::from(covered / self.unit) * self.stride();
+            && data_at == self.base + u64::from(covered / self.unit) * self.stride(gap);
         if next {
             self.len += len;
         }
@@ -56,9 +56,9 @@ impl Extent {
     }
 
     /// First byte after the last record it touches, padding included, as if that had `unit` bytes.
-    fn records_end(self) -> u64 {
+    fn records_end(self, gap: u64) -> u64 {
         let records = (self.skip + self.len).div_ceil(self.unit);
-        self.base + u64::from(records) * self.stride() - TAG_BYTES
+        self.base + u64::from(records) * self.stride(gap) - gap
     }
 }
 
@@ -85,40 +85,49 @@ impl Piece {
 }
 
 /// The map of one log.
-#[derive(Debug, Default)]
-pub(crate) struct Map(BTreeMap<u64, Extent>);
+#[derive(Debug)]
+pub(crate) struct Map {
+    extents: BTreeMap<u64, Extent>,
+    /// Bytes between the data of records in a row.
+    gap: u64,
+}
 
 impl Map {
+    /// Of a log in which records in a row have so many bytes between their data.
+    pub(crate) fn new(gap: u64) -> Map {
+        Map { extents: BTreeMap::new(), gap }
+    }
+
     /// Extents in it.
     pub(crate) fn extents(&self) -> usize {
-        self.0.len()
+        self.extents.len()
     }
 
     /// `len` bytes at `logical` are now those of a record whose data starts at `data_at`.
     pub(crate) fn insert(&mut self, logical: u64, data_at: u64, len: u32) {
-        let end = logical + u64::from(len);
+        let (end, gap) = (logical + u64::from(len), self.gap);
         // The last extent that starts before the end: in most cases the only one to be looked at.
-        let last = self.0.range_mut(..end).next_back();
+        let last = self.extents.range_mut(..end).next_back();
         let goes_on = match last {
             None => false,
             Some((&key, before)) if key < logical && key + u64::from(before.len) <= logical => {
-                before.go_on(key, logical, data_at, len)
+                before.go_on(key, (logical, data_at), len, gap)
             }
             Some(_) => {
                 self.remove(logical, end);
-                let before = self.0.range_mut(..logical).next_back();
-                before.is_some_and(|(&key, before)| before.go_on(key, logical, data_at, len))
+                let before = self.extents.range_mut(..logical).next_back();
+                before.is_some_and(|(&key, before)| before.go_on(key, (logical, data_at), len, gap))
             }
         };
         if goes_on {
             return;
         }
-        self.0.insert(logical, Extent { base: data_at, len, unit: len, skip: 0 });
+        self.extents.insert(logical, Extent { base: data_at, len, unit: len, skip: 0 });
     }
 
     /// Bytes from `from` up to `to` are unwritten.
     pub(crate) fn remove(&mut self, from: u64, to: u64) {
-        if let Some((&key, extent)) = self.0.range_mut(..from).next_back() {
+        if let Some((&key, extent)) = self.extents.range_mut(..from).next_back() {
             let whole = *extent;
             let end = key + u64::from(whole.len);
             if end > from {
@@ -126,8 +135,8 @@ impl Map {
                 self.keep_rest(key, whole, to);
             }
         }
-        while let Some((&key, &extent)) = self.0.range(from..to.max(from)).next() {
-            self.0.remove(&key);
+        while let Some((&key, &extent)) = self.extents.range(from..to.max(from)).next() {
+            self.extents.remove(&key);
             self.keep_rest(key, extent, to);
         }
     }
@@ -135,20 +144,20 @@ impl Map {
     /// What a removed extent covers from `to` on stays.
     fn keep_rest(&mut self, key: u64, extent: Extent, to: u64) {
         if key + u64::from(extent.len) > to {
-            self.0.insert(to, extent.advanced(offset_in(key, to)));
+            self.extents.insert(to, extent.advanced(offset_in(key, to), self.gap));
         }
     }
 
     /// The part of one record that has all bytes from `from` to `to`, if there is one.
     pub(crate) fn piece(&self, from: u64, to: u64) -> Option<Piece> {
-        let (&key, &extent) = self.0.range(..=from).next_back()?;
+        let (&key, &extent) = self.extents.range(..=from).next_back()?;
         let len = u32::try_from(to - from).ok()?;
         if key + u64::from(extent.len) < to {
             return None;
         }
         let offset = extent.skip + offset_in(key, from);
         let skip = offset % extent.unit;
-        let data_at = extent.base + u64::from(offset / extent.unit) * extent.stride();
+        let data_at = extent.base + u64::from(offset / extent.unit) * extent.stride(self.gap);
         (skip.checked_add(len)? <= extent.unit).then_some(Piece {
             logical: from,
             len,
@@ -161,17 +170,17 @@ impl Map {
     /// The parts of records that make up the file from `from` to `to`, ascending, cut to that
     /// range. Gaps are zeros.
     pub(crate) fn pieces(&self, from: u64, to: u64) -> impl Iterator<Item = Piece> + '_ {
-        let first = self.0.range(..from).next_back().filter(|(key, extent)| {
+        let first = self.extents.range(..from).next_back().filter(|(key, extent)| {
             let len = extent.len;
             *key + u64::from(len) > from
         });
-        first.into_iter().chain(self.0.range(from..to.max(from))).flat_map(
+        first.into_iter().chain(self.extents.range(from..to.max(from))).flat_map(
             move |(&key, &extent)| {
                 let (key, extent) = match from.checked_sub(key) {
-                    Some(by) if by > 0 => (from, extent.advanced(offset_in(key, from))),
+                    Some(by) if by > 0 => (from, extent.advanced(offset_in(key, from), self.gap)),
                     _ => (key, extent),
                 };
-                Units { key, extent: Some(extent), to }
+                Units { key, extent: Some(extent), to, gap: self.gap }
             },
         )
     }
@@ -179,13 +188,13 @@ impl Map {
     /// For each extent that has bytes at or after `from`: where its records start and end in the
     /// log, tags included.
     pub(crate) fn records_from(&self, from: u64) -> Vec<(u64, u64)> {
-        self.0
+        self.extents
             .iter()
             .filter(|(key, extent)| {
                 let len = extent.len;
                 **key + u64::from(len) > from
             })
-            .map(|(_, extent)| (extent.base - TAG_BYTES, extent.records_end()))
+            .map(|(_, extent)| (extent.base - self.gap, extent.records_end(self.gap)))
             .collect()
     }
 }
@@ -200,6 +209,7 @@ struct Units {
     key: u64,
     extent: Option<Extent>,
     to: u64,
+    gap: u64,
 }
 
 impl Iterator for Units {
@@ -215,7 +225,7 @@ impl Iterator for Units {
             skip: extent.skip,
             unit: extent.unit,
         };
-        self.extent = (in_unit < extent.len).then(|| extent.advanced(in_unit));
+        self.extent = (in_unit < extent.len).then(|| extent.advanced(in_unit, self.gap));
         self.key += u64::from(in_unit);
         Some(piece)
     }
@@ -224,11 +234,12 @@ impl Iterator for Units {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::TAG_BYTES;
     use syncline_testkit::Random;
 
     #[test]
     fn equal_records_in_a_row_are_one_extent() {
-        let mut map = Map::default();
+        let mut map = Map::new(TAG_BYTES);
         for i in 0..100 {
             map.insert(i * 1000, 4096 + 32 + i * (1024 + 32), 1000);
         }
@@ -248,7 +259,8 @@ mod tests {
         const SIZE: u64 = 600;
         for seed in 0..300 {
             let mut random = Random::new(seed);
-            let mut map = Map::default();
+            let gap = if seed % 2 == 0 { TAG_BYTES } else { 0 };
+            let mut map = Map::new(gap);
             let mut model = vec![None; SIZE as usize];
             let mut position = 4096;
             let mut next = 0;
@@ -261,7 +273,7 @@ mod tests {
                     model[from as usize..next as usize].fill(None);
                     continue;
                 }
-                let data_at = position + TAG_BYTES;
+                let data_at = position + gap;
                 map.insert(from, data_at, u32::try_from(len).unwrap());
                 for i in 0..len {
                     model[(from + i) as usize] = Some(data_at + i);

@@ -6,11 +6,16 @@
 //! fit ends the log, because records behind it may depend on it; what is behind is dropped and
 //! named. Damage before the durable end is no torn tail but an error.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::chain::Chain;
 use crate::format::{
     ENTRY_BYTES, Entry, HEADER_READ_BYTES, Header, Kind, RECORD_BYTES_MAX, TAG_BYTES, Tag, padded,
 };
 use crate::log::View;
-use crate::tail::{Tail, index_bytes, record_bytes};
+use crate::sums::{Sum, sums_of};
+use crate::tail::{Tail, index_bytes};
 use crate::{Error, Result, Storage};
 
 /// Read at once from the end of a segment; holds the index of 340 records.
@@ -76,18 +81,19 @@ pub(crate) fn recover(
         storage,
         header,
         len,
-        view: View::default(),
+        view: View::new(header),
         tail: Tail::new(header, align_from_bytes),
         opened: Opened::default(),
         repairs: Vec::new(),
+        sums: BTreeMap::new(),
     };
     scan.find_durable()?;
     let mut segment = 0;
     while scan.segment(segment)? {
         segment += 1;
     }
-    let Scan { view, tail, opened, repairs, .. } = scan;
-    Ok(Recovered { view, tail, opened, repairs })
+    let Scan { view, tail, opened, repairs, sums, .. } = scan;
+    Ok(Recovered { view, tail, opened, repairs, sums })
 }
 
 /// What an opening found.
@@ -97,15 +103,17 @@ pub(crate) struct Recovered {
     pub opened: Opened,
     /// Indexes to be written again, and where.
     pub repairs: Vec<(u64, Vec<u8>)>,
+    /// Checksums of the segments whose index was damaged.
+    pub sums: BTreeMap<u64, Arc<[Sum]>>,
 }
 
 /// Records of one segment as they were found.
 struct Found {
     entries: Vec<Entry>,
-    /// Where the last of them ends.
-    end: u64,
+    /// Where it ends; nothing if the index was used.
+    chain: Option<Chain>,
     /// Where the index starts, if it was used.
-    index_at: Option<u64>,
+    index_at: u64,
 }
 
 struct Scan<'a> {
@@ -116,6 +124,7 @@ struct Scan<'a> {
     tail: Tail,
     opened: Opened,
     repairs: Vec<(u64, Vec<u8>)>,
+    sums: BTreeMap<u64, Arc<[Sum]>>,
 }
 
 impl Scan<'_> {
@@ -129,18 +138,14 @@ impl Scan<'_> {
             }
             segment -= 1;
         }
-        let mut at = self.header.segment_start(segment);
-        let end = self.header.segment_end(segment);
-        while let Some(tag) = self.tag(at)? {
-            if tag.kind == Kind::Mark {
+        let mut chain = Chain::new(self.header, segment);
+        while let Some(at) = chain.next() {
+            let Some(tag) = self.tag(at)?.filter(|tag| chain.take(tag, self.len)) else { break };
+            if matches!(tag.kind, Kind::Mark | Kind::Group) {
                 self.durable(tag.logical)?;
             }
-            at += tag.span_bytes();
-            if at >= end {
-                return Ok(());
-            }
         }
-        self.marks_behind(at, end.min(self.len))
+        self.marks_behind(chain.at, self.header.segment_end(segment).min(self.len))
     }
 
     /// Marks behind the first thing that is no tag: they tell a torn end from damage.
@@ -152,8 +157,9 @@ impl Scan<'_> {
             self.read(&mut bytes[..part], at)?;
             for (place, cell) in (at..).step_by(TAG_BYTES as usize).zip(bytes[..part].chunks(32)) {
                 let Ok(cell) = cell.try_into() else { continue };
-                let tag = Tag::decode(cell, place).filter(|tag| tag.kind == Kind::Mark);
-                if let Some(tag) = tag.filter(|tag| tag.logical <= place) {
+                let tag = Tag::decode(cell, place).filter(|tag| tag.logical <= place);
+                let marks = |tag: &Tag| matches!(tag.kind, Kind::Mark | Kind::Group);
+                if let Some(tag) = tag.filter(marks) {
                     self.durable(tag.logical)?;
                 }
             }
@@ -194,29 +200,32 @@ impl Scan<'_> {
     /// Takes in a segment. Whether the log goes on in the next.
     fn segment(&mut self, segment: u64) -> Result<bool> {
         let start = self.header.segment_start(segment);
-        self.tail.position = start;
+        (self.tail.position, self.tail.end, self.tail.group) = (start, start, None);
         if start >= self.len {
             return if self.tail.durable > start { self.damage(start) } else { Ok(false) };
         }
+        let first = self.tail.sequence;
         let found = match self.index(segment)? {
             Some(found) if self.all_whole(segment, &found)? => {
                 self.opened.indexed_segments += 1;
                 found
             }
-            _ => self.tags(segment)?,
+            _ => self.tags(segment, first, usize::MAX)?,
         };
-        if let Some(torn) = self.apply(segment, &found)? {
-            return self.end(torn, &found.entries[self.tail.entries.len()..]);
+        if self.apply(segment, &found)? {
+            let whole = self.tail.entries.len();
+            let until = self.tags(segment, first, whole)?;
+            return self.end(until.chain, &found.entries[whole..]);
         }
-        let base = segment.saturating_mul(u64::from(self.header.segment_bytes));
-        let index_at = match found.index_at {
-            Some(at) => at,
-            None if self.goes_on(segment + 1)? => {
+        let index_at = match found.chain {
+            None => found.index_at,
+            Some(chain) if self.goes_on(segment + 1)? => {
                 self.opened.damaged_indexes += 1;
-                self.repair(segment, found.end)
+                self.repair(segment, chain.end)
             }
-            None => return self.end(found.end, &[]),
+            chain => return self.end(chain, &[]),
         };
+        let base = self.header.segment_base(segment);
         self.tail.indexes.push(u32::try_from(index_at - base).unwrap_or(u32::MAX));
         self.tail.entries.clear();
         Ok(true)
@@ -227,6 +236,10 @@ impl Scan<'_> {
         let (end, tail) = (self.header.segment_end(segment), &self.tail);
         let bytes = index_bytes(&tail.entries, tail.durable, tail.sequence, end);
         let at = end.saturating_sub(bytes.len() as u64);
+        if self.header.grouped() {
+            let base = self.header.segment_base(segment);
+            self.sums.insert(segment, sums_of(&tail.entries, base));
+        }
         // A writer has left the room for it.
         if at < records_end {
             return records_end;
@@ -235,17 +248,32 @@ impl Scan<'_> {
         at
     }
 
-    /// The log ends at `position`; `lost` is known to have been behind it.
-    fn end(&mut self, position: u64, lost: &[Entry]) -> Result<bool> {
-        if position < self.tail.durable {
-            return self.damage(position);
+    /// The log ends here; `lost` is known to have been behind it.
+    fn end(&mut self, chain: Option<Chain>, lost: &[Entry]) -> Result<bool> {
+        let Some(chain) = chain else { return Ok(false) };
+        // What was synced is whole groups.
+        if chain.group.map_or(chain.at, |group| group.start) < self.tail.durable {
+            return self.damage(chain.at);
         }
-        self.tail.position = position;
-        if position < self.len {
+        let (from, until) = chain.group.map_or((chain.at, chain.at), |group| {
+            (chain.at, group.head_end.min(self.len).max(chain.at))
+        });
+        let mut rest = vec![0; (until - from) as usize];
+        if until > from {
+            self.read(&mut rest, from)?;
+        }
+        let in_head = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1);
+        let bytes = in_head + self.len.saturating_sub(chain.end.max(until));
+        let tail = &mut self.tail;
+        (tail.position, tail.end, tail.group) = (chain.at, chain.end, chain.group);
+        if bytes > 0 {
+            if let Some(group) = chain.group.filter(|_| chain.group_is_empty()) {
+                (tail.position, tail.end, tail.group) = (group.start, group.start, None);
+            }
             let data = lost.iter().filter(|entry| entry.kind == Kind::Data);
             self.opened.dropped = Some(Dropped {
-                position,
-                bytes: self.len - position,
+                position: chain.at,
+                bytes,
                 lost: data
                     .take(LOST_MAX)
                     .map(|entry| (entry.logical, u64::from(entry.length)))
@@ -272,105 +300,62 @@ impl Scan<'_> {
 
     /// The records of a finished segment by its index; nothing if that is not whole.
     fn index(&mut self, segment: u64) -> Result<Option<Found>> {
-        let (start, end) = (self.header.segment_start(segment), self.header.segment_end(segment));
-        if end > self.len {
+        if self.header.segment_end(segment) > self.len {
             return Ok(None);
         }
-        let mut bytes = vec![0; INDEX_READ_BYTES.min(end - start) as usize];
-        let tail_at = end - bytes.len() as u64;
-        self.read(&mut bytes, tail_at)?;
-        let footer_at = bytes.len() - TAG_BYTES as usize;
-        let mut last = [0; TAG_BYTES as usize];
-        last.copy_from_slice(&bytes[footer_at..]);
-        bytes.truncate(footer_at);
-        let footer = Tag::decode(&last, end - TAG_BYTES).filter(|tag| tag.kind == Kind::Footer);
-        let Some(footer) = footer else { return Ok(None) };
-        let length = u64::from(footer.length);
-        let index_at = (end - TAG_BYTES).saturating_sub(length);
-        if index_at < start {
-            return Ok(None);
-        }
-        if length > bytes.len() as u64 {
-            bytes.resize(length as usize, 0);
-            self.read(&mut bytes, index_at)?;
-        } else {
-            bytes.drain(..bytes.len() - length as usize);
-        }
-        let records = length / ENTRY_BYTES;
-        if crc32c::crc32c(&bytes) != footer.data_crc
-            || footer.sequence.checked_sub(records) != Some(self.tail.sequence)
-        {
-            return Ok(None);
-        }
-        let mut entries = Vec::with_capacity(records as usize);
-        let mut free = start;
-        let base = end - u64::from(self.header.segment_bytes);
-        for part in bytes.chunks_exact(ENTRY_BYTES as usize) {
-            let Some(entry) = Entry::decode(part) else { return Ok(None) };
-            let at = base + u64::from(entry.at);
-            if at < free || at + record_bytes(entry.length) > index_at {
-                return Ok(None);
-            }
-            free = at + record_bytes(entry.length);
-            entries.push(entry);
-        }
-        Ok(Some(Found { entries, end, index_at: Some(index_at) }))
+        let header = self.header;
+        let index = read_index(header, segment, &mut |into, at| self.read(into, at))?;
+        let first = self.tail.sequence;
+        Ok(index.filter(|index| index.first == Some(first)).map(|index| Found {
+            entries: index.entries,
+            chain: None,
+            index_at: index.at,
+        }))
     }
 
-    /// The records of a segment by their tags, up to the first thing that is none.
-    fn tags(&mut self, segment: u64) -> Result<Found> {
-        let segment_end = self.header.segment_end(segment);
-        let base = segment_end - u64::from(self.header.segment_bytes);
-        let limit = self.len.min(segment_end - TAG_BYTES);
-        let mut at = self.header.segment_start(segment);
-        let mut sequence = self.tail.sequence;
+    /// The records of a segment by their tags, the first of which has the number `first`, up to
+    /// the first thing that is none, or as many as `most`.
+    fn tags(&mut self, segment: u64, first: u64, most: usize) -> Result<Found> {
+        let base = self.header.segment_base(segment);
+        let mut chain = Chain::new(self.header, segment);
+        let mut sequence = first;
         let mut entries = Vec::new();
-        while let Some(tag) = self.tag(at)? {
-            let end = at + tag.span_bytes();
-            if end > limit || tag.sequence != sequence || tag.kind == Kind::Footer {
+        while let Some(at) = chain.next() {
+            let Some(tag) = self.tag(at)?.filter(|tag| tag.sequence == sequence) else { break };
+            if tag.kind.counts() && entries.len() >= most || !chain.take(&tag, self.len) {
                 break;
             }
             self.opened.tags += 1;
             if tag.kind.counts() {
                 sequence += 1;
-                entries.push(Entry {
-                    at: u32::try_from(at - base).unwrap_or(u32::MAX),
-                    kind: tag.kind,
-                    length: tag.length,
-                    data_crc: tag.data_crc,
-                    logical: tag.logical,
-                });
+                entries.push(Entry::new(&tag, at - base));
             }
-            at = end;
         }
-        Ok(Found { entries, end: at, index_at: None })
+        Ok(Found { entries, chain: Some(chain), index_at: 0 })
     }
 
-    /// Takes the records in, up to the first torn one: its position.
-    fn apply(&mut self, segment: u64, found: &Found) -> Result<Option<u64>> {
-        let base = segment.saturating_mul(u64::from(self.header.segment_bytes));
+    /// Takes the records in, up to the first torn one; whether there is one.
+    fn apply(&mut self, segment: u64, found: &Found) -> Result<bool> {
+        let base = self.header.segment_base(segment);
         for entry in &found.entries {
-            let at = base + u64::from(entry.at);
-            let checked = found.index_at.is_some();
-            if !checked && self.torn(at, entry, self.tail.sequence)? {
-                return Ok(Some(at));
+            if found.chain.is_some() && self.torn(base, entry, self.tail.sequence)? {
+                return Ok(true);
             }
-            self.view.apply(entry, at + TAG_BYTES);
-            self.tail.needed = at + record_bytes(entry.length);
+            self.view.apply(entry, entry.data_at(base));
+            self.tail.needed = entry.end(base);
             self.tail.data_bytes += u64::from(entry.length);
             self.tail.entries.push(*entry);
             self.tail.sequence += 1;
         }
-        self.tail.position = found.end;
-        Ok(None)
+        Ok(false)
     }
 
     /// Whether no record of an index is torn. If one is, the segment goes by its tags, as it will
     /// when it is opened the next time, without the index.
     fn all_whole(&mut self, segment: u64, found: &Found) -> Result<bool> {
-        let base = segment.saturating_mul(u64::from(self.header.segment_bytes));
+        let base = self.header.segment_base(segment);
         for (sequence, entry) in (self.tail.sequence..).zip(&found.entries) {
-            if self.torn(base + u64::from(entry.at), entry, sequence)? {
+            if self.torn(base, entry, sequence)? {
                 return Ok(false);
             }
         }
@@ -378,13 +363,20 @@ impl Scan<'_> {
     }
 
     /// Whether a record that need not be durable lacks a part of its tag or data.
-    fn torn(&mut self, at: u64, entry: &Entry, sequence: u64) -> Result<bool> {
-        if at + record_bytes(entry.length) <= self.tail.durable {
+    fn torn(&mut self, base: u64, entry: &Entry, sequence: u64) -> Result<bool> {
+        let at = base + u64::from(entry.at);
+        if entry.end(base).max(at + TAG_BYTES) <= self.tail.durable {
             return Ok(false);
         }
         debug_assert!(entry.length <= RECORD_BYTES_MAX, "decoding has checked it");
         let mut bytes = vec![0; (TAG_BYTES + padded(entry.length)) as usize];
-        self.read(&mut bytes, at)?;
+        let (tag, data) = bytes.split_at_mut(TAG_BYTES as usize);
+        if entry.data_cell == 0 {
+            self.read(&mut bytes, at)?;
+        } else {
+            self.read(tag, at)?;
+            self.read(data, entry.data_at(base))?;
+        }
         self.opened.verified_bytes += u64::from(entry.length);
         let mut tag = [0; TAG_BYTES as usize];
         tag.copy_from_slice(&bytes[..TAG_BYTES as usize]);
@@ -392,4 +384,69 @@ impl Scan<'_> {
         Ok(Tag::decode(&tag, at) != Some(entry.tag(sequence))
             || entry.length > 0 && crc32c::crc32c(data) != entry.data_crc)
     }
+}
+
+/// The index of a finished segment.
+pub(crate) struct Index {
+    pub entries: Vec<Entry>,
+    /// Where it starts.
+    pub at: u64,
+    /// Number of the first record.
+    pub first: Option<u64>,
+}
+
+/// Reads the index of a segment; nothing if it is not whole.
+///
+/// # Errors
+/// Those of `read`.
+pub(crate) fn read_index(
+    header: Header,
+    segment: u64,
+    read: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
+) -> Result<Option<Index>> {
+    let (start, end) = (header.segment_start(segment), header.segment_end(segment));
+    let mut bytes = vec![0; INDEX_READ_BYTES.min(end - start) as usize];
+    let tail_at = end - bytes.len() as u64;
+    read(&mut bytes, tail_at)?;
+    let footer_at = bytes.len() - TAG_BYTES as usize;
+    let mut last = [0; TAG_BYTES as usize];
+    last.copy_from_slice(&bytes[footer_at..]);
+    bytes.truncate(footer_at);
+    let footer = Tag::decode(&last, end - TAG_BYTES).filter(|tag| tag.kind == Kind::Footer);
+    let Some(footer) = footer else { return Ok(None) };
+    let length = u64::from(footer.length);
+    let at = (end - TAG_BYTES).saturating_sub(length);
+    if at < start {
+        return Ok(None);
+    }
+    if length > bytes.len() as u64 {
+        bytes.resize(length as usize, 0);
+        read(&mut bytes, at)?;
+    } else {
+        bytes.drain(..bytes.len() - length as usize);
+    }
+    if crc32c::crc32c(&bytes) != footer.data_crc {
+        return Ok(None);
+    }
+    let base = header.segment_base(segment);
+    let records = length / ENTRY_BYTES;
+    let mut entries = Vec::with_capacity(records as usize);
+    // Tags ascend, and so do data that stand apart from them.
+    let (mut free, mut data_free) = (start, start);
+    for part in bytes.chunks_exact(ENTRY_BYTES as usize) {
+        let Some(entry) = Entry::decode(part) else { return Ok(None) };
+        let tag_at = base + u64::from(entry.at);
+        let data_at = entry.data_at(base);
+        let apart = entry.data_cell > 0;
+        if tag_at < free || entry.end(base) > at || apart && data_at < data_free {
+            return Ok(None);
+        }
+        if apart && !header.grouped() {
+            return Ok(None);
+        }
+        free = if apart { tag_at + TAG_BYTES } else { entry.end(base) };
+        data_free = if apart { entry.end(base) } else { data_free };
+        entries.push(entry);
+    }
+    Ok(Some(Index { entries, at, first: footer.sequence.checked_sub(records) }))
 }

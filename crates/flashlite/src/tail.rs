@@ -1,18 +1,21 @@
 //! The end of a log: where the next record goes, and the index of the segment being filled.
 //!
-//! A write is one call of the storage: mark, padding, tag and data together. Nothing is changed
-//! here before the storage has done it, so that a write without space can be made again.
+//! Here is what both versions of the format share, and version 1, whose logs go on as they are: a
+//! write is one call of the storage there, mark, padding, tag and data together. `group.rs` has
+//! version 2. Nothing is changed before the storage has done it, so that a write without space can
+//! be made again.
 
 use std::io::IoSlice;
 
-use crate::format::{ENTRY_BYTES, Entry, Header, Kind, RECORD_BYTES_MAX, TAG_BYTES, Tag, padded};
+use crate::chain::Group;
+use crate::format::{ENTRY_BYTES, Entry, Header, Kind, RECORD_BYTES_MAX, TAG_BYTES, Tag};
 use crate::{Error, Result, Storage};
 
 /// A write is split at a segment's end only if this much of it fits; else the rest stays empty.
-const SPLIT_BYTES_MIN: u64 = 4096;
+pub(crate) const SPLIT_BYTES_MIN: u64 = 4096;
 /// Below this a gap is filled with zeros, so that the device sees one run; above, it is a hole.
 const GAP_BYTES_MAX: u64 = 64 << 10;
-static ZEROS: [u8; GAP_BYTES_MAX as usize] = [0; GAP_BYTES_MAX as usize];
+pub(crate) static ZEROS: [u8; GAP_BYTES_MAX as usize] = [0; GAP_BYTES_MAX as usize];
 
 /// What is appended to.
 #[derive(Debug)]
@@ -20,6 +23,12 @@ pub(crate) struct Tail {
     pub header: Header,
     /// Where the next tag goes.
     pub position: u64,
+    /// The group that it goes to; nothing in version 1 and where a group is to start.
+    pub group: Option<Group>,
+    /// First byte behind everything that was written.
+    pub end: u64,
+    /// The last sync covered little, so the next probably comes soon. Version 2 only.
+    pub syncs_are_frequent: bool,
     /// Of the next record that changes the file.
     pub sequence: u64,
     /// Records of the segment that `position` is in.
@@ -47,6 +56,9 @@ impl Tail {
         Tail {
             header,
             position: start,
+            group: None,
+            end: start,
+            syncs_are_frequent: false,
             sequence: 0,
             entries: Vec::new(),
             durable: start,
@@ -70,6 +82,9 @@ impl Tail {
         logical: u64,
         data: &[u8],
     ) -> Result<(u32, u64)> {
+        if self.header.grouped() {
+            return self.group_data(storage, logical, data);
+        }
         let page = u64::from(self.header.page_bytes);
         let wanted = data.len() as u64;
         let aligned = self.align_from_bytes > 0 && wanted >= u64::from(self.align_from_bytes);
@@ -93,6 +108,7 @@ impl Tail {
         let data = &data[..length as usize];
         let tag = Tag {
             kind: Kind::Data,
+            data_cell: 0,
             length,
             data_crc: crc32c::crc32c(data),
             logical,
@@ -114,10 +130,13 @@ impl Tail {
         logical: u64,
         data_crc: u32,
     ) -> Result<()> {
+        if self.header.grouped() {
+            return self.group_note(storage, kind, logical, data_crc);
+        }
         if self.records_end(1) < self.position + 2 * TAG_BYTES {
             self.finish_segment(storage)?;
         }
-        let tag = Tag { kind, length: 0, data_crc, logical, sequence: self.sequence };
+        let tag = Tag { kind, data_cell: 0, length: 0, data_crc, logical, sequence: self.sequence };
         self.append(storage, self.mark(), &tag, &[]).map(|_| ())
     }
 
@@ -142,21 +161,25 @@ impl Tail {
         if !lead.is_empty() {
             self.marked = self.durable;
         }
-        let start = self.header.segment(at) * u64::from(self.header.segment_bytes);
-        self.entries.push(Entry {
-            at: u32::try_from(at - start).unwrap_or(u32::MAX),
-            kind: tag.kind,
-            length: tag.length,
-            data_crc: tag.data_crc,
-            logical: tag.logical,
-        });
+        let base = self.header.segment_base(self.header.segment(at));
+        self.entries.push(Entry::new(tag, at - base));
         self.sequence += 1;
         self.position = at + tag.span_bytes();
-        self.needed = self.position;
+        self.end = self.position;
+        self.needed = self.end;
         Ok(at)
     }
 
-    fn write(&mut self, storage: &dyn Storage, parts: &[IoSlice<'_>], at: u64) -> Result<()> {
+    /// Writes, unless an earlier write failed.
+    ///
+    /// # Errors
+    /// As [`Tail::data`].
+    pub(crate) fn write(
+        &mut self,
+        storage: &dyn Storage,
+        parts: &[IoSlice<'_>],
+        at: u64,
+    ) -> Result<()> {
         if self.latched {
             return Err(Error::Latched);
         }
@@ -172,6 +195,7 @@ impl Tail {
         }
         let tag = Tag {
             kind: Kind::Mark,
+            data_cell: 0,
             length: 0,
             data_crc: 0,
             logical: self.durable,
@@ -193,7 +217,14 @@ impl Tail {
         let Some(length) = gap.checked_sub(TAG_BYTES) else { return };
         let at = self.position + lead.len() as u64;
         let length = u32::try_from(length).unwrap_or(0);
-        let tag = Tag { kind: Kind::Pad, length, data_crc: 0, logical: 0, sequence: self.sequence };
+        let tag = Tag {
+            kind: Kind::Pad,
+            data_cell: 0,
+            length,
+            data_crc: 0,
+            logical: 0,
+            sequence: self.sequence,
+        };
         lead.extend_from_slice(&tag.encode(at));
         lead.resize(lead.len() + length as usize, 0);
     }
@@ -203,9 +234,8 @@ impl Tail {
     }
 
     /// Where records must end in this segment if it gets `more` of them.
-    fn records_end(&self, more: u64) -> u64 {
-        let index = (self.entries.len() as u64 + more) * ENTRY_BYTES;
-        self.segment_end().saturating_sub(TAG_BYTES + index)
+    pub(crate) fn records_end(&self, more: u64) -> u64 {
+        self.header.records_end(self.position, self.entries.len() as u64 + more)
     }
 
     /// Ends the segment: index and footer at its end. The next record starts a new one.
@@ -216,7 +246,9 @@ impl Tail {
         let index_at = self.records_end(0);
         let end = self.segment_end();
         let bytes = index_bytes(&self.entries, self.durable, self.sequence, end);
-        let gap = index_at - self.position;
+        // Behind a group that has ended its page stays as it is.
+        let from = if self.group.is_some() { self.end } else { self.position };
+        let gap = index_at.saturating_sub(from);
         let filled = if gap <= GAP_BYTES_MAX { gap } else { 0 };
         let parts = [IoSlice::new(&ZEROS[..filled as usize]), IoSlice::new(&bytes)];
         self.write(storage, &parts, index_at - filled)?;
@@ -224,13 +256,15 @@ impl Tail {
         self.indexes.push(u32::try_from(index_at - start).unwrap_or(u32::MAX));
         self.marked = self.durable;
         self.entries.clear();
+        self.group = None;
         self.position = end;
+        self.end = end;
         self.needed = end;
         Ok(())
     }
 
-    /// Fills the page, so that no later write touches one that a sync wrote. Where the log then
-    /// ends; nothing if all of it is durable.
+    /// Fills the page or ends the group, so that no later write touches a page that a sync wrote.
+    /// Where the log then ends; nothing if all of it is durable.
     ///
     /// # Errors
     /// As [`Tail::data`].
@@ -241,6 +275,10 @@ impl Tail {
         if self.needed <= self.durable {
             return Ok(None);
         }
+        if self.header.grouped() {
+            self.end_group_for_sync(storage)?;
+            return Ok(Some(self.end));
+        }
         let page = u64::from(self.header.page_bytes);
         let end = self.position.next_multiple_of(page);
         if end > self.position && end > self.records_end(0) {
@@ -250,6 +288,7 @@ impl Tail {
             self.pad(&mut padding, end - self.position);
             self.write(storage, &[IoSlice::new(&padding)], self.position)?;
             self.position = end;
+            self.end = end;
         }
         Ok(Some(self.position))
     }
@@ -283,18 +322,22 @@ impl Tail {
     /// As [`Tail::data`].
     pub(crate) fn write_mark(&mut self, storage: &dyn Storage) -> Result<()> {
         let mark = self.mark();
+        if !mark.is_empty() && self.header.grouped() {
+            return self.mark_group(storage);
+        }
         if mark.is_empty() || self.records_end(0) < self.position + TAG_BYTES {
             return Ok(());
         }
         self.write(storage, &[IoSlice::new(&mark)], self.position)?;
         self.position += TAG_BYTES;
+        self.end = self.position;
         self.marked = self.durable;
         Ok(())
     }
 
-    /// Bytes of records, tags and padding before `position`.
+    /// Bytes of records, tags and padding that no sync has covered.
     pub(crate) fn written_since_sync(&self) -> u64 {
-        self.position.saturating_sub(self.durable)
+        self.end.saturating_sub(self.durable)
     }
 }
 
@@ -306,6 +349,7 @@ pub(crate) fn index_bytes(entries: &[Entry], durable: u64, sequence: u64, end: u
     }
     let footer = Tag {
         kind: Kind::Footer,
+        data_cell: 0,
         length: u32::try_from(bytes.len()).unwrap_or(0),
         data_crc: crc32c::crc32c(&bytes),
         logical: durable,
@@ -313,10 +357,4 @@ pub(crate) fn index_bytes(entries: &[Entry], durable: u64, sequence: u64, end: u
     };
     bytes.extend_from_slice(&footer.encode(end - TAG_BYTES));
     bytes
-}
-
-/// Space that data of this length takes in a log, bytes, without its share of index and pages.
-#[must_use]
-pub(crate) fn record_bytes(length: u32) -> u64 {
-    TAG_BYTES + padded(length)
 }

@@ -48,6 +48,7 @@ fn info(args: &FlashliteInfo) -> Result<()> {
             "released_bytes": info.released_bytes,
             "segment_bytes": info.segment_bytes,
             "page_bytes": info.page_bytes,
+            "format_version": info.version,
             "opening": {
                 "read_bytes": opened.read_bytes,
                 "verified_bytes": opened.verified_bytes,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use syncline_flashlite::{Log, Rearrange};
 use syncline_testkit::Random;
 
-use crate::support::{Disk, Op, SMALL, apply, apply_model, contents, random_op};
+use crate::support::{Disk, Op, SMALL, apply, apply_model, contents, create, random_op};
 
 const SIZE: u64 = 150_000;
 
@@ -105,7 +105,9 @@ impl Tried {
 fn run(seed: u64, tried: &mut Tried) {
     let mut random = Random::new(seed);
     let mut disk = Disk::default();
-    let mut log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+    // Every fourth log is as an earlier release made it.
+    let version = if seed % 4 == 3 { 1 } else { 2 };
+    let mut log = create(Arc::new(disk.clone()), SMALL, version);
     let mut history = History::new(Vec::new());
     for step in 0..40 {
         let op = random_op(&mut random, SIZE);
@@ -176,7 +178,7 @@ fn a_rearranging_goes_on_after_any_cut() {
         let release = round % 2 == 0;
         let disk = Disk::default();
         let mut target = Disk::default();
-        let log = Log::create(Arc::new(disk.clone()), SMALL).unwrap();
+        let log = create(Arc::new(disk.clone()), SMALL, if round % 8 < 2 { 1 } else { 2 });
         let mut model = Vec::new();
         for _ in 0..20 {
             let op = random_op(&mut random, SIZE);

@@ -9,7 +9,7 @@ use syncline_flashlite::{Log, MemoryStorage, Progress, Rearrange, Storage};
 use syncline_testkit::{Random, fuzz_seconds};
 
 use crate::memory::peak_bytes;
-use crate::support::{SMALL, apply, random_op};
+use crate::support::{SMALL, apply, create, random_op};
 
 /// A file that is only counted: a log of a few tags may be exabytes long.
 pub struct Nowhere;
@@ -39,7 +39,8 @@ impl Storage for Nowhere {
 
 fn good_log(random: &mut Random) -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::default());
-    let log = Log::create(storage.clone(), SMALL).unwrap();
+    let version = if random.one_in(4) { 1 } else { 2 };
+    let log = create(storage.clone(), SMALL, version);
     for _ in 0..random.below(30) {
         apply(&log, &random_op(random, 200_000)).unwrap();
     }

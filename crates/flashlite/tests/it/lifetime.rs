@@ -227,11 +227,6 @@ impl OnDisk {
         Arc::new(OnDisk { disk: Arc::clone(disk), base, contents, dirty })
     }
 
-    /// Where it starts on the device.
-    pub fn base(&self) -> u64 {
-        self.base
-    }
-
     /// Marks pages; writes them out if there are too many.
     fn touch(&self, offset: u64, len: u64) {
         let mut dirty = self.dirty.lock();
@@ -529,9 +524,9 @@ fn lifetime_of_a_download() {
         full(mib << 20);
         return;
     }
-    assert_eq!(hold(EMULE, "bast", Format::Fat32, 256 << 20), (20_212, 1100));
-    assert_eq!(hold(EMULE, "fast", Format::Fat32, 256 << 20), (2206, 1353));
-    assert_eq!(hold(EMULE, "bast", Format::Ext4, 256 << 20), (20_257, 1101));
+    let found = [("bast", Format::Fat32), ("fast", Format::Fat32), ("bast", Format::Ext4)]
+        .map(|(mapping, format)| hold(EMULE, mapping, format, 256 << 20));
+    assert_eq!(found, [(20_212, 1101), (2206, 1353), (20_257, 1101)]);
     hold(BITTORRENT, "bast", Format::Fat32, 128 << 20);
     hold(REWRITING, "bast", Format::Ext4, 128 << 20);
 }

@@ -19,6 +19,58 @@ pub const SMALL: Options = Options {
     sync_every_bytes: 200 << 10,
 };
 
+/// An empty log of a version of the format: 1 is what earlier releases made.
+pub fn create(storage: Arc<dyn Storage>, options: Options, version: u32) -> Log {
+    if version == 2 {
+        return Log::create(storage, options).unwrap();
+    }
+    let mut header = vec![0; options.page_bytes as usize];
+    header[..8].copy_from_slice(b"flashlit");
+    for (field, value) in
+        [version, options.segment_bytes, options.page_bytes].into_iter().enumerate()
+    {
+        header[8 + 4 * field..][..4].copy_from_slice(&value.to_le_bytes());
+    }
+    let sum = crc32c::crc32c(&header[..60]);
+    header[60..64].copy_from_slice(&sum.to_le_bytes());
+    storage.write_at(&[IoSlice::new(&header)], 0).unwrap();
+    storage.sync_data().unwrap();
+    let log = Log::open(storage, options).unwrap();
+    assert_eq!((log.info().version, log.opened().dropped.is_some()), (version, false));
+    log
+}
+
+/// A storage that tells of each read and write before it passes it on.
+pub struct Watched<S, F> {
+    pub below: Arc<S>,
+    /// Is told offset and length in bytes, and whether it is a write.
+    pub watch: F,
+}
+
+impl<S: Storage, F: Fn(u64, u64, bool) + Send + Sync> Storage for Watched<S, F> {
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
+        (self.watch)(offset, into.len() as u64, false);
+        self.below.read_at(into, offset)
+    }
+
+    fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        (self.watch)(offset, parts.iter().map(|part| part.len() as u64).sum(), true);
+        self.below.write_at(parts, offset)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.below.len()
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.below.set_len(len_bytes)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.below.sync_data()
+    }
+}
+
 /// One call.
 #[derive(Clone, Debug)]
 pub enum Op {

@@ -1,0 +1,78 @@
+//! Checksums of records whose data stand apart from their tags: from the index of their segment, which
+//! is read once and kept, 12 bytes a record, and from memory for the segment that is being filled.
+
+use std::sync::Arc;
+
+use crate::format::{Entry, Kind};
+use crate::map::Piece;
+use crate::recover::read_index;
+use crate::{Error, Log, Result};
+
+/// Length and checksum of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// Where its data starts, from the start of the segment.
+    at: u32,
+    length: u32,
+    crc: u32,
+}
+
+/// Those of a segment that starts at `base`, ordered by place.
+pub(crate) fn sums_of(entries: &[Entry], base: u64) -> Arc<[Sum]> {
+    let data = entries.iter().filter(|entry| entry.kind == Kind::Data);
+    let mut sums: Vec<Sum> = data.map(|entry| sum_of(entry, base)).collect();
+    sums.sort_unstable_by_key(|sum| sum.at);
+    sums.into()
+}
+
+fn sum_of(entry: &Entry, base: u64) -> Sum {
+    // Segments have at most 256 MiB.
+    let at = u32::try_from(entry.data_at(base) - base).unwrap_or(u32::MAX);
+    Sum { at, length: entry.length, crc: entry.data_crc }
+}
+
+impl Log {
+    /// The data of the record that a piece is of, compared with its checksum; version 2.
+    pub(crate) fn grouped_record(&self, piece: &Piece) -> Result<Vec<u8>> {
+        let bad = || Error::corrupt("a record's data", piece.data_at);
+        let sum = self.sum(piece.data_at)?.ok_or_else(bad)?;
+        if piece.skip.saturating_add(piece.len) > sum.length {
+            return Err(bad());
+        }
+        let mut bytes = vec![0; sum.length as usize];
+        self.storage.read_at(&mut bytes, piece.data_at).map_err(Error::io("reading the log"))?;
+        if crc32c::crc32c(&bytes) != sum.crc {
+            return Err(bad());
+        }
+        Ok(bytes)
+    }
+
+    fn sum(&self, data_at: u64) -> Result<Option<Sum>> {
+        let segment = self.header.segment(data_at);
+        let base = self.header.segment_base(segment);
+        {
+            let tail = self.tail.lock();
+            if segment >= tail.indexes.len() as u64 {
+                // The segment being filled: few records, unless they are tiny.
+                let mut data = tail.entries.iter().filter(|entry| entry.kind == Kind::Data);
+                let entry = data.find(|entry| entry.data_at(base) == data_at);
+                return Ok(entry.map(|entry| sum_of(entry, base)));
+            }
+        }
+        let known = self.sums.lock().get(&segment).cloned();
+        let sums = match known {
+            Some(sums) => sums,
+            None => {
+                let index = read_index(self.header, segment, &mut |into, at| {
+                    self.storage.read_at(into, at).map_err(Error::io("reading the log"))
+                })?;
+                let Some(index) = index else { return Ok(None) };
+                let sums = sums_of(&index.entries, base);
+                self.sums.lock().insert(segment, Arc::clone(&sums));
+                sums
+            }
+        };
+        let found = sums.binary_search_by_key(&(data_at - base), |sum| u64::from(sum.at));
+        Ok(found.ok().map(|at| sums[at]))
+    }
+}
