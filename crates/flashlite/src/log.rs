@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::format::{Entry, Header, Kind, SIZE_BYTES_MAX, TAG_BYTES};
+use crate::format::{Entry, Header, Kind, SIZE_BYTES_MAX};
 use crate::map::{Map, Piece};
 use crate::recover::{self, Opened, Recovered};
 use crate::sums::Sum;
@@ -475,33 +475,5 @@ impl Log {
         }
         kept.push((Log::open_segment_start(tail), u64::MAX));
         kept
-    }
-
-    /// Tag and data of the record that a piece is of, compared with its checksum.
-    pub(crate) fn record(&self, piece: &Piece) -> Result<Vec<u8>> {
-        use crate::format::Tag;
-        if self.header.grouped() {
-            return self.grouped_record(piece);
-        }
-        let at = piece.data_at - TAG_BYTES;
-        let len = self.storage.len().map_err(Error::io("reading the log"))?;
-        let wanted = (TAG_BYTES + u64::from(piece.unit)).min(len.saturating_sub(at));
-        let bad = || Error::corrupt("a record's tag or data", at);
-        let mut bytes = vec![0; usize::try_from(wanted).map_err(|_| bad())?];
-        self.storage.read_at(&mut bytes, at).map_err(Error::io("reading the log"))?;
-        let head = bytes.first_chunk::<{ TAG_BYTES as usize }>().ok_or_else(bad)?;
-        let tag = Tag::decode(head, at).filter(|tag| tag.kind == Kind::Data).ok_or_else(bad)?;
-        let needed = piece.skip.saturating_add(piece.len);
-        bytes.drain(..TAG_BYTES as usize);
-        if needed > tag.length || (bytes.len() as u64) < u64::from(tag.length) {
-            return Err(bad());
-        }
-        bytes.truncate(tag.length as usize);
-        if crc32c::crc32c(&bytes) != tag.data_crc
-            || tag.logical.checked_add(u64::from(piece.skip)) != Some(piece.logical)
-        {
-            return Err(bad());
-        }
-        Ok(bytes)
     }
 }

@@ -2,9 +2,10 @@
 //! ordered map of extents.
 //!
 //! Records that follow one another in the log as in the file, all of one length but the last, are
-//! one extent: their places are computed, with a gap for the tag where tags stand before the data. Newer extents cut older ones; what no extent covers reads
-//! as zeros. An extent takes under 64 bytes of memory with its share of the tree
-//! (`tests/it/memory.rs` measures it). Tested against an array of bytes at the end.
+//! one extent: their places are computed, with a gap for the tag where tags stand before the data.
+//! Newer extents cut older ones; what no extent covers reads as zeros. An extent takes under 64
+//! bytes of memory with its share of the tree (`tests/it/memory.rs` measures it). Tested against an
+//! array of bytes at the end.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,11 @@
-//! Checksums of records whose data stand apart from their tags: from the index of their segment, which
-//! is read once and kept, 12 bytes a record, and from memory for the segment that is being filled.
+//! Records compared with their checksums.
+//!
+//! Where data stand apart from their tags, checksums are those of the index of the segment, which
+//! is read once and kept, 12 bytes a record, or those in memory for the segment being filled.
 
 use std::sync::Arc;
 
-use crate::format::{Entry, Kind};
+use crate::format::{Entry, Kind, TAG_BYTES, Tag};
 use crate::map::Piece;
 use crate::recover::read_index;
 use crate::{Error, Log, Result};
@@ -32,8 +34,34 @@ fn sum_of(entry: &Entry, base: u64) -> Sum {
 }
 
 impl Log {
-    /// The data of the record that a piece is of, compared with its checksum; version 2.
-    pub(crate) fn grouped_record(&self, piece: &Piece) -> Result<Vec<u8>> {
+    /// Tag and data of the record that a piece is of, compared with its checksum.
+    pub(crate) fn record(&self, piece: &Piece) -> Result<Vec<u8>> {
+        if self.header.grouped() {
+            return self.grouped_record(piece);
+        }
+        let at = piece.data_at - TAG_BYTES;
+        let len = self.storage.len().map_err(Error::io("reading the log"))?;
+        let wanted = (TAG_BYTES + u64::from(piece.unit)).min(len.saturating_sub(at));
+        let bad = || Error::corrupt("a record's tag or data", at);
+        let mut bytes = vec![0; usize::try_from(wanted).map_err(|_| bad())?];
+        self.storage.read_at(&mut bytes, at).map_err(Error::io("reading the log"))?;
+        let head = bytes.first_chunk::<{ TAG_BYTES as usize }>().ok_or_else(bad)?;
+        let tag = Tag::decode(head, at).filter(|tag| tag.kind == Kind::Data).ok_or_else(bad)?;
+        let needed = piece.skip.saturating_add(piece.len);
+        bytes.drain(..TAG_BYTES as usize);
+        if needed > tag.length || (bytes.len() as u64) < u64::from(tag.length) {
+            return Err(bad());
+        }
+        bytes.truncate(tag.length as usize);
+        if crc32c::crc32c(&bytes) != tag.data_crc
+            || tag.logical.checked_add(u64::from(piece.skip)) != Some(piece.logical)
+        {
+            return Err(bad());
+        }
+        Ok(bytes)
+    }
+
+    fn grouped_record(&self, piece: &Piece) -> Result<Vec<u8>> {
         let bad = || Error::corrupt("a record's data", piece.data_at);
         let sum = self.sum(piece.data_at)?.ok_or_else(bad)?;
         if piece.skip.saturating_add(piece.len) > sum.length {
