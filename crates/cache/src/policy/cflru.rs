@@ -83,6 +83,20 @@ mod tests {
     use super::*;
     use crate::policy::testing::Small;
 
+    /// Figure 1 of its paper (Figure 2 of paper 004): pages 8 and 6 are dirty, 7 and 5 clean, these
+    /// four are the window. LRU gives up 8, 7, 6, 5, CFLRU 7, 5, 8, 6.
+    #[test]
+    fn the_papers_example() {
+        // Oldest first; a cache of 16 has a window of 4. What enters it later is dirty.
+        let pages = [-8, 7, -6, 5, -4, -3, -2, -1, -11, -12, -13, -14, -15, -16, -17, -18];
+        let mut small = Small::<Cflru>::new(16);
+        small.run(&pages);
+        assert_eq!(small.drain()[..4], [7, 5, 8, 6]);
+        let mut lru = Small::<crate::policy::lru::Lru>::new(16);
+        lru.run(&pages);
+        assert_eq!(lru.drain()[..4], [8, 7, 6, 5]);
+    }
+
     #[test]
     fn clean_pages_of_the_window_go_before_older_dirty_ones() {
         // A cache of 8 has a window of 2: the two oldest, 1 (dirty) and 2 (clean).

@@ -198,6 +198,22 @@ mod tests {
         assert_eq!(small.run(&[4000, 5000]), [1, 3]);
     }
 
+    /// Blocks A (pages 0 to 63), B (64 to 127), C (128 to 191), D (192 to 255), as `count: oldest
+    /// use first`; clean and dirty pages count the same.
+    #[test]
+    fn a_sequence_by_hand() {
+        let mut small = Small::<Fab>::new(6);
+        // 2: A B C
+        assert_eq!(small.run(&[-0, 65, 128, -1, 66, -129]), []);
+        // 2: A B C         200 and 201 take the places of A's pages     2: B C D
+        assert_eq!(small.run(&[200, 201]), [0, 1]);
+        // 2: B C D         65 is used                                   2: C D B
+        // 2: C D B         300 and 400 take the places of C's pages     2: D B, 1: 300, 400
+        assert_eq!(small.run(&[65, 300, 400]), [128, 129]);
+        // The fullest first, the older of two as full before the other.
+        assert_eq!(small.drain(), [200, 201, 65, 66, 300, 400]);
+    }
+
     #[test]
     fn of_blocks_as_full_the_one_used_last_stays() {
         let mut small = Small::<Fab>::new(4);

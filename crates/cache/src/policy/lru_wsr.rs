@@ -91,6 +91,25 @@ mod tests {
         assert_eq!(small.run(&[5, 6]), [3, 1]);
     }
 
+    /// Each step of the paper's rule once, four frames, oldest first; D is dirty, c the cold bit.
+    #[test]
+    fn a_sequence_by_hand() {
+        let mut small = Small::<LruWsr>::new(4);
+        assert_eq!(small.run(&[-1, 2, -3, 4]), []);
+        // 1D 2 3D 4     5: 1 gets its bit, 2 is clean and goes       3D 4 1Dc 5
+        assert_eq!(small.run(&[5]), [2]);
+        // 3D 4 1Dc 5    6: 3 gets its bit, 4 goes                    1Dc 5 3Dc 6
+        assert_eq!(small.run(&[6]), [4]);
+        // 1Dc 5 3Dc 6   1 is written: its bit is cleared             5 3Dc 6 1D
+        assert_eq!(small.run(&[-1]), []);
+        // 5 3Dc 6 1D    7: 5 goes                                    3Dc 6 1D 7
+        // 3Dc 6 1D 7    8: 3 had its second chance and goes          6 1D 7 8
+        // 6 1D 7 8      9: 6 goes                                    1D 7 8 9
+        // 1D 7 8 9      10: 1 gets its bit again, 7 goes             8 9 1Dc 10
+        assert_eq!(small.run(&[7, 8, 9, 10]), [5, 3, 6, 7]);
+        assert_eq!(small.drain(), [8, 9, 1, 10]);
+    }
+
     #[test]
     fn a_use_makes_a_cold_page_warm() {
         let mut small = Small::<LruWsr>::new(3);

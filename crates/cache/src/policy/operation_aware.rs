@@ -153,6 +153,22 @@ mod tests {
         assert_eq!(small.run(&[-1, 2, 3, 4]), [2]);
     }
 
+    /// Reads and writes weighed apart, times in accesses.
+    #[test]
+    fn a_sequence_by_hand() {
+        let mut small = Small::<OperationAware>::new(3);
+        // Accesses 1 to 6.
+        assert_eq!(small.run(&[-1, 2, 3, -1, 2, -3]), []);
+        // At 6: page 1, written at 1 and 4: 800 / ((3 + 2) / 2) = 320.
+        //       page 2, read at 2 and 5:    100 / ((3 + 1) / 2) = 50, although it is younger.
+        //       page 3, written at 6: the heaviest.
+        assert_eq!(small.run(&[4]), [2]);
+        // At 7: page 1: 800 / ((3 + 3) / 2) = 267.
+        //       page 3, read at 3, written at 6, no distances: 100 / 4 + 800 / 1 = 825.
+        //       page 4, read at 7: recency 0, the heaviest.
+        assert_eq!(small.run(&[5]), [1]);
+    }
+
     #[test]
     fn of_pages_as_recent_the_one_with_the_longer_distance_goes() {
         let mut small = Small::<OperationAware>::new(3);
