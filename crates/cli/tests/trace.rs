@@ -88,7 +88,7 @@ fn an_interrupted_import_leaves_nothing() {
     let mut import = import.spawn().unwrap();
     let mut pipe = import.stdin.take().unwrap();
     // One more row group than is kept in memory; a pipe holds a hundredth of that.
-    for n in 0..2 * syncline_trace::ROWS_PER_GROUP {
+    for n in 0..2 * syncline_trace::ROWS_PER_BATCH {
         writeln!(pipe, "0,{n},4096,W,{}.5", n / 1000).unwrap();
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file");

@@ -12,8 +12,9 @@
 //! ```
 //!
 //! Promises
-//! - Everything streams: memory is bounded by a row group ([`ROWS_PER_GROUP`] records) and the
-//!   distinct names of a trace, whatever its length.
+//! - Everything streams: memory is bounded by a batch of records ([`ROWS_PER_BATCH`]), a row group
+//!   in its compressed form, and the distinct names of a trace; a thousandth of a file's length
+//!   comes on top, its index.
 //! - No input makes it panic: what is no trace is [`TraceError::Corrupt`] or a counted bad line.
 //! - Nothing in here opens files or reads a clock: bytes come in and go out through the caller.
 //!
@@ -33,7 +34,7 @@ mod stat;
 pub use distance::Histogram;
 pub use error::{Result, TraceError};
 pub use export::{ExportFormat, Exporter};
-pub use format::{MAGIC, ROWS_PER_GROUP, TraceReader, TraceWriter};
+pub use format::{MAGIC, ROWS_PER_BATCH, TraceReader, TraceWriter};
 pub use hot::{BLOCKS_MAX, HotFile, HotFiles, HotGather};
 pub use import::{FORMATS, Format, Import, ImportOptions, Report};
 pub use model::{Flags, Header, NameId, Names, Op, Origin, Record, Sink, TraceKind};

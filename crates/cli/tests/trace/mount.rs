@@ -158,7 +158,7 @@ fn a_killed_capture_has_what_was_written() {
     m.mount(&format!("trace={}", out.path().join("run").display()));
     let file = File::create(m.at("f")).unwrap();
     // More than a row group, which has as many records as the format says.
-    for n in 0..syncline_trace::ROWS_PER_GROUP as u64 + 40_000 {
+    for n in 0..syncline_trace::ROWS_PER_BATCH as u64 + 40_000 {
         file.write_all_at(b"x", n % 4096).unwrap();
     }
     drop(file);

@@ -90,7 +90,7 @@ impl Stream {
     }
 
     fn write(&mut self, draft: &Draft) -> Result<()> {
-        if self.writer.is_between_groups() {
+        if self.writer.is_between_batches() {
             // Numbers of names hold within a row group.
             self.names = Names::default();
             self.group_ns = draft.record.time_ns;
@@ -102,7 +102,7 @@ impl Stream {
         let process_name = number(&draft.process_name);
         let record = Record { file, target, process_name, ..draft.record };
         self.writer.record(&self.names, &record)?;
-        if self.writer.is_between_groups() { self.seal() } else { Ok(()) }
+        if self.writer.is_between_batches() { self.seal() } else { Ok(()) }
     }
 
     /// Ends the row group and makes a file of what is written so far.
@@ -113,7 +113,7 @@ impl Stream {
 
     fn end_old_group(&mut self, now_ns: u64) -> Result<()> {
         let old = now_ns.saturating_sub(self.group_ns) > GROUP_NS;
-        if !old || self.short_groups == SHORT_GROUPS_MAX || self.writer.is_between_groups() {
+        if !old || self.short_groups == SHORT_GROUPS_MAX || self.writer.is_between_batches() {
             return Ok(());
         }
         self.short_groups += 1;

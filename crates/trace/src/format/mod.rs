@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   "PAR1" | row group: one chunk a column, zstd | row group | ... | footer | length | "PAR1"
-//!            ROWS_PER_GROUP records                                  |
+//!                                                                    |
 //!                                          schema, places, "syncline.trace.*" keys
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! unknown columns are passed over, and columns may be absent, so that files of other programs and
 //! of later versions are read. Tested in `tests/it/format.rs`.
 
+mod group;
 mod read;
 mod write;
 
@@ -28,8 +29,8 @@ use crate::model::{Flags, NameId, Op, Origin, Record};
 /// The first and the last four bytes of a file.
 pub const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Records of a row group: what a writer keeps in memory.
-pub const ROWS_PER_GROUP: usize = 1 << 17;
+/// Records that a writer keeps in memory before it encodes them.
+pub const ROWS_PER_BATCH: usize = 1 << 17;
 
 /// The version of the format that is written; a reader refuses others.
 const VERSION: &str = "1";

@@ -1,4 +1,4 @@
-//! Writes a trace file, a row group at a time.
+//! Writes a trace file, a row group at a time (`group.rs`).
 //!
 //! ```text
 //!   group 0 | group 1 | group 2 | footer          TraceWriter::footer_so_far
@@ -12,15 +12,17 @@ use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{Compression, ZstdLevel};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::column::writer::ColumnWriter;
+use parquet::data_type::ByteArray;
 use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::SchemaDescriptor;
 use rustc_hash::FxHashMap;
 
+use super::group::Group;
 use super::{
-    COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, ROWS_PER_GROUP, VERSION, failed,
+    COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, ROWS_PER_BATCH, VERSION, failed,
     schema,
 };
 use crate::error::{Result, TraceError};
@@ -32,12 +34,13 @@ const CREATED_BY: &str = concat!("syncline ", env!("CARGO_PKG_VERSION"));
 /// reader takes it: write under another name and rename.
 pub struct TraceWriter<W: Write + Send> {
     file: SerializedFileWriter<W>,
+    properties: WriterPropertiesPtr,
     keys: Vec<KeyValue>,
+    /// Encoded records that are not in the file yet.
+    group: Option<Group>,
     pending: Vec<Record>,
     columns: Buffers,
     records: u64,
-    /// Records of whole row groups.
-    written: u64,
 }
 
 /// Values of one column on their way, kept to be used again.
@@ -47,7 +50,7 @@ struct Buffers {
     numbers: Vec<i64>,
     texts: Vec<ByteArray>,
     bits: Vec<bool>,
-    /// Bytes of the names seen in this row group, shared between the rows.
+    /// Bytes of the names seen in this batch, shared between the rows.
     names: FxHashMap<NameId, ByteArray>,
 }
 
@@ -72,14 +75,16 @@ impl<W: Write + Send> TraceWriter<W> {
             .set_offset_index_disabled(true)
             .set_key_value_metadata(Some(keys.clone()))
             .build();
-        let file = SerializedFileWriter::new(out, schema()?, Arc::new(properties));
+        let properties = Arc::new(properties);
+        let file = SerializedFileWriter::new(out, schema()?, Arc::clone(&properties));
         Ok(TraceWriter {
             file: file.map_err(failed)?,
+            properties,
             keys,
+            group: None,
             pending: Vec::new(),
             columns: Buffers::default(),
             records: 0,
-            written: 0,
         })
     }
 
@@ -88,8 +93,8 @@ impl<W: Write + Send> TraceWriter<W> {
         self.records
     }
 
-    /// Whether no record waits for its row group: the names so far are not needed any more.
-    pub fn is_between_groups(&self) -> bool {
+    /// Whether no record waits to be encoded: the names so far are not needed any more.
+    pub fn is_between_batches(&self) -> bool {
         self.pending.is_empty()
     }
 
@@ -106,11 +111,11 @@ impl<W: Write + Send> TraceWriter<W> {
     /// # Errors
     /// A failed write.
     pub fn footer_so_far(&mut self, names: &Names) -> Result<(u64, Vec<u8>)> {
-        self.write_group(names)?;
+        self.end_group(names)?;
         self.file.flush().map_err(TraceError::io("trace file"))?;
         let about = FileMetaData::new(
             1,
-            i64::try_from(self.written).unwrap_or(i64::MAX),
+            i64::try_from(self.records).unwrap_or(i64::MAX),
             Some(CREATED_BY.to_owned()),
             Some(self.keys.clone()),
             Arc::new(SchemaDescriptor::new(schema()?)),
@@ -129,25 +134,31 @@ impl<W: Write + Send> TraceWriter<W> {
     /// # Errors
     /// A failed write.
     pub fn finish(mut self, names: &Names) -> Result<W> {
-        self.write_group(names)?;
+        self.end_group(names)?;
         self.file.into_inner().map_err(failed)
     }
 
-    fn write_group(&mut self, names: &Names) -> Result<()> {
+    /// Encodes the records that wait.
+    fn encode(&mut self, names: &Names) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let mut group = self.file.next_row_group().map_err(failed)?;
-        for column in &COLUMNS {
-            let Some(mut writer) = group.next_column().map_err(failed)? else { break };
+        let new = || Group::new(self.file.schema_descr(), &self.properties);
+        let group = self.group.get_or_insert_with(new);
+        for (column, writer) in COLUMNS.iter().zip(group.columns(self.pending.len())) {
             self.columns.fill(&column.field, &self.pending, names);
-            self.columns.write(&column.field, &mut writer).map_err(failed)?;
-            writer.close().map_err(failed)?;
+            self.columns.write(writer).map_err(failed)?;
         }
-        group.close().map_err(failed)?;
-        self.written += self.pending.len() as u64;
         self.pending.clear();
         self.columns.names.clear();
+        Ok(())
+    }
+
+    fn end_group(&mut self, names: &Names) -> Result<()> {
+        self.encode(names)?;
+        if let Some(group) = self.group.take() {
+            group.end(&mut self.file).map_err(failed)?;
+        }
         Ok(())
     }
 }
@@ -157,8 +168,11 @@ impl<W: Write + Send> Sink for TraceWriter<W> {
         record.check()?;
         self.pending.push(*record);
         self.records += 1;
-        if self.pending.len() == ROWS_PER_GROUP {
-            self.write_group(names)?;
+        if self.pending.len() == ROWS_PER_BATCH {
+            self.encode(names)?;
+            if self.group.as_ref().is_some_and(Group::is_full) {
+                self.end_group(names)?;
+            }
         }
         Ok(())
     }
@@ -194,20 +208,20 @@ impl Buffers {
         }
     }
 
-    fn write(
-        &self,
-        field: &Field,
-        writer: &mut SerializedColumnWriter<'_>,
-    ) -> parquet::errors::Result<()> {
+    fn write(&self, writer: &mut ColumnWriter<'_>) -> parquet::errors::Result<()> {
         let levels = Some(self.levels.as_slice());
-        match field {
-            Field::Number(..) | Field::Signed(..) => {
-                writer.typed::<Int64Type>().write_batch(&self.numbers, levels, None)?
+        match writer {
+            ColumnWriter::Int64ColumnWriter(column) => {
+                column.write_batch(&self.numbers, levels, None)?
             }
-            Field::Name(..) | Field::Word(..) => {
-                writer.typed::<ByteArrayType>().write_batch(&self.texts, levels, None)?
+            ColumnWriter::ByteArrayColumnWriter(column) => {
+                column.write_batch(&self.texts, levels, None)?
             }
-            Field::Flag(_) => writer.typed::<BoolType>().write_batch(&self.bits, levels, None)?,
+            ColumnWriter::BoolColumnWriter(column) => {
+                column.write_batch(&self.bits, levels, None)?
+            }
+            // The schema has no others.
+            _ => 0,
         };
         Ok(())
     }

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use bytes::Bytes;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
 use syncline_testkit::{Random, fuzz_seconds};
 use syncline_trace::{
-    Flags, Header, Names, Op, Origin, ROWS_PER_GROUP, Record, Sink, TraceError, TraceKind,
+    Flags, Header, Names, Op, Origin, ROWS_PER_BATCH, Record, Sink, TraceError, TraceKind,
     TraceReader, TraceWriter,
 };
 
@@ -95,7 +96,7 @@ proptest! {
 #[test]
 fn more_than_a_row_group_comes_back_in_order() {
     let mut names = Names::default();
-    let records: Vec<Record> = (0..ROWS_PER_GROUP as u64 + 5000)
+    let records: Vec<Record> = (0..ROWS_PER_BATCH as u64 + 5000)
         .map(|n| Record {
             file: names.intern(&format!("/f{}", n % 700)),
             ..Record::new(n * 1000, Op::Write).range(n * 4096 % 7_000_000, 4096)
@@ -111,6 +112,36 @@ fn more_than_a_row_group_comes_back_in_order() {
     reader.read_all(&mut back).unwrap();
     assert!(back == records, "names are numbered in the order of their first use");
     assert_eq!(reader.names().len(), 700);
+}
+
+/// What a writer keeps of each row group until the end grows with their number, so it must not be
+/// that of the batches.
+#[test]
+fn a_row_group_has_many_batches_and_is_bounded() {
+    let groups = |file: &[u8]| {
+        let reader = SerializedFileReader::new(Bytes::copy_from_slice(file)).unwrap();
+        reader.metadata().num_row_groups()
+    };
+    let plain = |n: u64| Record::new(n * 1000, Op::Write).range(n * 4096, 4096);
+    let records: Vec<Record> = (0..3 * ROWS_PER_BATCH as u64).map(plain).collect();
+    assert_eq!(groups(&file_of(&records, &Names::default())), 1);
+    // Numbers that do not compress, 36 bytes a record: 16 MiB are three or four batches.
+    let mut random = Random::new(3);
+    let mut noise = || random.below(1 << 48);
+    let records: Vec<Record> = (0..5 * ROWS_PER_BATCH as u64)
+        .map(|n| Record {
+            inode: noise(),
+            latency_ns: Some(noise()),
+            size_bytes: Some(noise()),
+            result: Some(noise() as i64),
+            ..plain(n).range(noise(), noise())
+        })
+        .collect();
+    let file = file_of(&records, &Names::default());
+    assert_eq!(groups(&file), 2, "{} bytes", file.len());
+    let mut back: Vec<Record> = Vec::new();
+    TraceReader::open(Bytes::from(file)).unwrap().read_all(&mut back).unwrap();
+    assert!(back == records);
 }
 
 #[test]
@@ -152,9 +183,9 @@ fn a_footer_on_the_way_makes_a_file_of_what_is_written() {
             records.push(Record { file, ..Record::new(n, Op::Write).range(n * 4096, 4096) });
             writer.record(&names, records.last().unwrap()).unwrap();
         }
-        assert!(!writer.is_between_groups());
+        assert!(!writer.is_between_batches());
         let (place, footer) = writer.footer_so_far(&names).unwrap();
-        assert!(writer.is_between_groups());
+        assert!(writer.is_between_batches());
         let mut killed = disk.0.lock().unwrap().clone();
         assert_eq!(killed.len() as u64, place);
         assert!(read(&killed).is_err());
