@@ -200,7 +200,12 @@ impl Frames {
     pub fn evictable(&self, id: FrameId, accept: crate::Accept) -> bool {
         let Some(frame) = self.frame(id) else { return false };
         let flags = frame.word.load(Ordering::Acquire);
-        flags & (IN_USE | PINNED) == IN_USE && (accept == crate::Accept::Any || flags & DIRTY == 0)
+        let accepted = match accept {
+            crate::Accept::Any => true,
+            crate::Accept::Clean => flags & DIRTY == 0,
+            crate::Accept::Dirty => flags & DIRTY != 0,
+        };
+        flags & (IN_USE | PINNED) == IN_USE && accepted
     }
 
     #[inline]
@@ -285,9 +290,9 @@ mod tests {
         let frames = Frames::new(10);
         let id = frames.insert(key(0), true).unwrap();
         assert!(!frames.evictable(id, Accept::Clean));
-        assert!(frames.evictable(id, Accept::Any));
+        assert!(frames.evictable(id, Accept::Any) && frames.evictable(id, Accept::Dirty));
         frames.set_dirty(id, false);
-        assert!(frames.evictable(id, Accept::Clean));
+        assert!(frames.evictable(id, Accept::Clean) && !frames.evictable(id, Accept::Dirty));
         frames.set_pinned(id, true);
         assert!(!frames.evictable(id, Accept::Any));
         frames.reference(id);

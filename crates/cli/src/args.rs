@@ -313,9 +313,10 @@ pub struct Recover {
 ///
 /// Options (-o) of the volume: sync=eager (usual) or sync=ordered, eager_threshold=PAGES, ro,
 /// noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS,
-/// errors=remount-ro or errors=continue, discard, policy=NAME, alloc=NAME, hot_zones=N,
-/// hot_zone_size=SIZE, hot=GLOB (file names beside those of databases, repeatable), relaxed=GLOB
-/// (file names whose fsync does nothing, repeatable; a power cut loses up to a minute of them),
+/// errors=remount-ro or errors=continue, discard, policy=NAME, writeback=file or writeback=policy
+/// (what goes first when too much is dirty), alloc=NAME, hot_zones=N, hot_zone_size=SIZE, hot=GLOB
+/// (file names beside those of databases, repeatable), relaxed=GLOB (file names whose fsync does
+/// nothing, repeatable; a power cut loses up to a minute of them),
 /// dirty_ratio=, dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of
 /// the mount: allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N,
 /// trace=FILE (records calls, pages and block requests as FILE.calls.trace, FILE.pages.trace and

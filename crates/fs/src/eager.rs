@@ -28,7 +28,6 @@ use std::ops::Range;
 
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, Inode};
-use crate::options::SyncMode;
 use crate::pagecache::Outgoing;
 use crate::volume::Inner;
 use crate::writeback::Segment;
@@ -180,19 +179,14 @@ impl Inner {
         err
     }
 
-    /// Sends the pages of a batch to their places; in eager mode only those that have to go there,
-    /// `fates` says which. The others are in place already or given to the journal.
-    pub(crate) fn place(
+    /// Eager mode: what has to become of each page of a batch. Those that must not go to their
+    /// places are given to the journal. After the others were sent, `Journal::end_in_place`.
+    pub(crate) fn judge(
         &self,
         inode: &Inode,
         batch: &[Outgoing],
         segments: &[Segment],
-        sync: bool,
-        fates: &mut Vec<Fate>,
-    ) -> Result<()> {
-        if self.options.sync != SyncMode::Eager {
-            return self.send(inode, batch, segments, sync, &[]);
-        }
+    ) -> Result<(Vec<InPlace>, Vec<Fate>)> {
         let mut targets = Vec::with_capacity(batch.len());
         for segment in segments {
             let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
@@ -205,18 +199,15 @@ impl Inner {
                 newer: page.sync_dirty || !plain,
             })
             .collect();
-        let journal = self.journal()?;
-        *fates = journal.begin_in_place(&pages)?;
+        let mut fates = self.journal()?.begin_in_place(&pages)?;
         for (page, fate) in batch.iter().zip(fates.iter_mut()) {
             // It is there already, and is written for its neighbours' sake.
             if page.fill && *fate == Fate::Done {
                 *fate = Fate::Write;
             }
         }
-        self.journal_again(inode, &pages, fates)?;
-        self.send(inode, batch, segments, sync, fates)?;
-        journal.end_in_place(&pages);
-        Ok(())
+        self.journal_again(inode, &pages, &fates)?;
+        Ok((pages, fates))
     }
 
     /// Journals the pages that must not be written over their older copies, in the set of the

@@ -34,6 +34,17 @@ pub enum SyncMode {
     Eager,
 }
 
+/// In which order write-back takes dirty pages where they are too many (`writeback=`). What is old,
+/// or synced, is written file by file with both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writeback {
+    /// File by file, the one that has been dirty longest first, each in ascending order.
+    File,
+    /// Page by page, in the order in which the policy of the page cache would give up a cache of
+    /// dirty pages.
+    Policy,
+}
+
 /// Where blocks of files go (`alloc=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alloc {
@@ -107,6 +118,8 @@ pub struct MountOptions {
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
     pub policy: String,
+    /// Order of write-back (`writeback=`).
+    pub writeback: Writeback,
     /// Where blocks go (`alloc=`).
     pub alloc: Alloc,
     /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`), 0
@@ -145,6 +158,7 @@ impl Default for MountOptions {
             set_id_by_caller: false,
             discard: false,
             policy: "clock".into(),
+            writeback: Writeback::File,
             alloc: Alloc::Default,
             hot_zones: 0,
             hot_zone_size_bytes: 64 << 20,
@@ -179,6 +193,7 @@ const NAMES: &[&str] = &[
     "discard",
     "nodiscard",
     "policy",
+    "writeback",
     "alloc",
     "hot_zones",
     "hot_zone_size",
@@ -246,6 +261,8 @@ impl MountOptions {
             ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
             ("writeback_preset", Some("android")) => self.set_writeback(200, 5),
             ("policy", Some(value)) => self.policy = value.to_owned(),
+            ("writeback", Some("file")) => self.writeback = Writeback::File,
+            ("writeback", Some("policy")) => self.writeback = Writeback::Policy,
             ("alloc", Some(value)) => self.set_alloc(item, value)?,
             ("hot_zones", Some(value)) => {
                 self.hot_zones = number(item, value, 0, 4096)?;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
-//!   pages    file by file, block by block: at most STEP_PAGES changed pages a step
+//!   pages    file by file, block by block: at most STEP_PAGES changed pages a step; small files
+//!            together (together.rs)
 //!   journal  what is left of the transactions that were there at the start, a step at a time
 //!   ends     the tail moves
 //! ```
@@ -19,8 +20,10 @@
 //! Tested in `tests/eager.rs`.
 
 use crate::error::Result;
+use crate::inode::Inode;
 use crate::options::SyncMode;
 use crate::pagecache::Pick;
+use crate::together::Group;
 use crate::volume::Inner;
 use crate::writeback::GAP_PAGES_MAX;
 
@@ -41,6 +44,8 @@ pub(crate) struct Sweep {
     next: u64,
     after: Option<(u64, u32)>,
     pages_done: bool,
+    /// `writeback=policy`: pages that the policy names go first, until few are dirty.
+    down: bool,
 }
 
 impl Inner {
@@ -78,6 +83,7 @@ impl Inner {
             next: 0,
             after: None,
             pages_done: false,
+            down: self.pages.cleaner.is_some() && self.pages.above_background(),
         };
         if journal.is_space_low() {
             return Ok(Some(sweep));
@@ -97,23 +103,48 @@ impl Inner {
 
     /// One step. False: the sweep is over.
     fn sweep_step(&self, sweep: &mut Sweep) -> Result<bool> {
+        if sweep.down && self.pages.excess() > 0 && self.write_victims(STEP_PAGES)? > 0 {
+            return Ok(true);
+        }
+        sweep.down = false;
+        let mut group = Group::default();
         while !sweep.pages_done {
-            let Some(file) = sweep.file.or_else(|| self.next_swept(sweep)) else {
+            let Some(file) = sweep.file.or_else(|| self.next_swept(sweep, group.pages)) else {
                 sweep.pages_done = true;
                 break;
             };
-            if self.sweep_file(sweep, file)? {
-                return Ok(true);
+            let inode = self.cached_inode(file.1).filter(|inode| {
+                !sweep.for_space || sweep.next > 0 || inode.pages.lock().has_logged()
+            });
+            if let Some(inode) = inode {
+                let pages = inode.pages.lock().dirty();
+                let small = sweep.next == 0 && pages <= STEP_PAGES;
+                if !group.is_empty() && (!small || group.pages + pages > STEP_PAGES) {
+                    break;
+                }
+                if small {
+                    group.push(inode, pages);
+                } else if self.sweep_file(sweep, &inode)? {
+                    return Ok(true);
+                }
             }
             (sweep.file, sweep.after) = (None, Some(file));
+        }
+        if !group.is_empty() {
+            // The pages of a file that fails stay dirty; whoever syncs it is told.
+            if self.write_group(group, false).is_err() {
+                self.latch.check()?;
+            }
+            return Ok(true);
         }
         let more = self.journal()?.checkpoint_step(sweep.upto, sweep.for_space)?;
         Ok(more)
     }
 
-    fn next_swept(&self, sweep: &mut Sweep) -> Option<(u64, u32)> {
+    /// The file after the last one that is due once `sent` pages are clean.
+    fn next_swept(&self, sweep: &mut Sweep, sent: usize) -> Option<(u64, u32)> {
         let file = self.pages.next_dirty_file(sweep.after)?;
-        let old = file.0 <= sweep.before_ns || self.pages.above_background();
+        let old = file.0 <= sweep.before_ns || self.pages.above_background_by(sent);
         if file.0 > sweep.started_ns || !old {
             return None;
         }
@@ -122,19 +153,15 @@ impl Inner {
     }
 
     /// One step on a file. False: nothing is left of it.
-    fn sweep_file(&self, sweep: &mut Sweep, file: (u64, u32)) -> Result<bool> {
-        let Some(inode) = self.cached_inode(file.1) else { return Ok(false) };
+    fn sweep_file(&self, sweep: &mut Sweep, inode: &Inode) -> Result<bool> {
         let _io = inode.io.lock();
-        if sweep.for_space && sweep.next == 0 && !inode.pages.lock().has_logged() {
-            return Ok(false);
-        }
         let pick = Pick {
-            from: sweep.next.min(self.first_unreached_block(&inode)),
+            from: sweep.next.min(self.first_unreached_block(inode)),
             to: u64::MAX,
             max: STEP_PAGES,
             gap_max: GAP_PAGES_MAX,
         };
-        match self.write_pass(&inode, &pick, false) {
+        match self.write_pass(inode, &pick, false) {
             Ok(Some((next, _))) => {
                 sweep.next = next;
                 return Ok(true);

@@ -13,8 +13,8 @@
 //! Promises: after Ok everything the call covers survives a power cut. After a failed write, flush
 //! or commit the volume is latched and no fsync returns Ok again.
 //!
-//! Locks: `io` of one file at a time; neither `rwsem` nor a handle is held while waiting for the
-//! device.
+//! Locks: waits for `io` of one file at a time; neither `rwsem` nor a handle is held while waiting
+//! for the device.
 //!
 //! Tested in `tests/file_io_sync.rs`, with exact request counts.
 
@@ -194,28 +194,7 @@ impl Inner {
 
     /// Writes back every dirty file, oldest first.
     pub(crate) fn write_back_all(&self, sync: bool) -> Result<()> {
-        self.write_back_files(sync, |_| true)
-    }
-
-    /// Writes back the dirty files in the order of (dirtied, inode) while `go_on(dirtied_ns)` says
-    /// so. Bounded by the files that are dirty now: those that get dirty meanwhile are younger, and
-    /// the walk ends at the present time.
-    fn write_back_files(&self, sync: bool, go_on: impl Fn(u64) -> bool) -> Result<()> {
-        let now = self.clock.now_ns();
-        let mut after = None;
-        let mut result = Ok(());
-        while let Some(file) = self.pages.next_dirty_file(after) {
-            if file.0 > now || !go_on(file.0) {
-                break;
-            }
-            after = Some(file);
-            let Some(inode) = self.cached_inode(file.1) else { continue };
-            if let Err(err) = self.write_back(&inode, 0, u64::MAX, sync) {
-                self.latch.check()?;
-                result = Err(err);
-            }
-        }
-        result
+        self.write_back_files(sync, |_, _| true)
     }
 
     /// [`Volume::syncfs`].
@@ -239,8 +218,13 @@ impl Inner {
             return Ok(());
         }
         let expire_ns = self.expire_ns();
-        self.write_back_files(false, |dirtied_ns| {
-            dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
+        let expired = |dirtied_ns: u64| dirtied_ns.saturating_add(expire_ns) <= now_ns;
+        if self.pages.cleaner.is_some() {
+            self.write_back_files(false, |dirtied_ns, _| expired(dirtied_ns))?;
+            self.write_victims_down()?;
+        }
+        self.write_back_files(false, |dirtied_ns, sent| {
+            expired(dirtied_ns) || self.pages.above_background_by(sent)
         })
     }
 

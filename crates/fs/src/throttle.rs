@@ -3,12 +3,14 @@
 //! Names and meaning are Linux's `vm.dirty_ratio`, as a share of `cache=`. Above
 //! `dirty_background_ratio` [`crate::Volume::tick`] writes at once, whatever the age of the pages
 //! (`sync.rs`), so that a writer which is not faster than the device does not come here. One that
-//! is writes itself, its own file first: more than it has dirtied since, so that the dirty pages
-//! get fewer, but no more than [`SHARE_PAGES`], so that no call waits for the whole backlog.
+//! is writes itself, its own file first (with `writeback=policy` the pages that the policy names):
+//! more than it has dirtied since, so that the dirty pages get fewer, but no more than
+//! [`SHARE_PAGES`], so that no call waits for the whole backlog.
 //!
-//! Called with `rwsem` of the writer's file at most; takes `io` of one file at a time.
+//! Called with `rwsem` of the writer's file at most; waits for `io` of one file at a time.
 
 use crate::inode::Inode;
+use crate::together::Group;
 use crate::volume::Inner;
 
 /// Pages that one step of a writer writes back at most: 4 times what the step dirties.
@@ -20,16 +22,26 @@ impl Inner {
     /// reports it.
     #[cold]
     pub(crate) fn balance_dirty(&self, inode: &Inode) {
+        if self.write_victims(self.pages.excess().min(SHARE_PAGES)).is_ok_and(|cleaned| cleaned > 0)
+        {
+            return;
+        }
         let write =
             |file: &Inode, pages| self.write_back_at_most(file, (0, u64::MAX), pages, false);
         let mut left = SHARE_PAGES.saturating_sub(write(inode, SHARE_PAGES).unwrap_or(0));
-        let mut after = None;
-        while left > 0 && self.pages.above_throttle() {
-            let Some(file) = self.pages.next_dirty_file(after) else { return };
+        let (mut after, mut group) = (None, Group::default());
+        while left > 0 && self.pages.above_throttle_by(group.pages) {
+            let Some(file) = self.pages.next_dirty_file(after) else { break };
             after = Some(file);
-            if let Some(other) = self.cached_inode(file.1) {
-                left = left.saturating_sub(write(&other, left).unwrap_or(0));
+            let Some(other) = self.cached_inode(file.1) else { continue };
+            let pages = other.pages.lock().dirty();
+            if pages <= left {
+                group.push(other, pages);
+                left -= pages;
+            } else {
+                left -= write(&other, left).unwrap_or(0).min(left);
             }
         }
+        let _ = self.write_group(group, false);
     }
 }

@@ -19,6 +19,8 @@
 //! - An overwrite of written blocks starts no handle at all.
 //! - A failed write latches the volume: the pages stay dirty, every later fsync fails.
 //!
+//! Several files go out as one plug: `together.rs`.
+//!
 //! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left
 //! for the next call, so a call ends however fast others write.
 //!
@@ -28,13 +30,10 @@ use crate::balloc::{Range, Source};
 use crate::error::{FsError, Result};
 use crate::file::Run;
 use crate::inode::{Dirty, Inode, InodeState};
-use crate::options::SyncMode;
 use crate::pagecache::{Outgoing, Pick};
 use crate::volume::Inner;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use syncline_device::{Kind, Origin, Plug};
-use syncline_jbd2::{Fate, Handle};
+use syncline_jbd2::Handle;
 
 /// Pages in one pass.
 const PASS_PAGES: usize = 8192;
@@ -112,8 +111,7 @@ impl Inner {
         self.check_writable()?;
         let _io = inode.io.lock();
         let from = from.min(self.first_unreached_block(inode));
-        let gap_max = if self.options.sync == SyncMode::Eager { GAP_PAGES_MAX } else { 0 };
-        let mut pick = Pick { from, to, max: PASS_PAGES, gap_max };
+        let mut pick = Pick { from, to, max: PASS_PAGES, gap_max: self.gap_max() };
         let mut sent = 0;
         let result = loop {
             if sent >= most {
@@ -156,15 +154,11 @@ impl Inner {
         pick: &Pick,
         sync: bool,
     ) -> Result<Option<(u64, usize)>> {
-        let (size, batch) = {
-            let st = inode.state.read();
-            let batch = inode.pages.lock().collect(&self.pages, pick);
-            (st.size, batch)
-        };
-        let Some(last) = batch.last() else { return Ok(None) };
-        let (next, pages) = (last.lblk + 1, batch.len());
-        self.write_batch(inode, size, batch, sync)?;
-        Ok(Some((next, pages)))
+        let mut job = self.collect(inode, |tree| tree.collect(&self.pages, pick));
+        let Some(last) = job.batch.last() else { return Ok(None) };
+        let (next, pages) = (last.lblk + 1, job.batch.len());
+        self.write_jobs(std::slice::from_mut(&mut job), sync);
+        job.result.map(|()| Some((next, pages)))
     }
 
     /// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
@@ -173,38 +167,6 @@ impl Inner {
     pub(crate) fn first_unreached_block(&self, inode: &Inode) -> u64 {
         let st = inode.state.read();
         if st.size > st.raw.i_size { st.raw.i_size >> self.geo.block_bits } else { u64::MAX }
-    }
-
-    fn write_batch(
-        &self,
-        inode: &Inode,
-        size: u64,
-        mut batch: Vec<Outgoing>,
-        sync: bool,
-    ) -> Result<()> {
-        self.zero_behind_end(&mut batch, size);
-        let (mut segments, mut installed) = (Vec::new(), 0);
-        // Eager mode: what became of each page. Empty otherwise: all were written.
-        let mut fates = Vec::new();
-        let result = self
-            .plan(inode, &batch, false, &mut segments)
-            .and_then(|()| self.place(inode, &batch, &segments, sync, &mut fates))
-            .and_then(|()| self.install(inode, &segments, size, &mut installed));
-        let (done, undone) = segments.split_at(installed);
-        self.cancel(undone);
-        let written_end = match &result {
-            Ok(()) => u64::MAX,
-            Err(_) => done.last().map_or(0, Segment::end),
-        };
-        let mut tree = inode.pages.lock();
-        for (index, page) in batch.iter().enumerate().filter(|(_, page)| !page.fill) {
-            let placed = page.lblk < written_end;
-            match fates.get(index) {
-                Some(Fate::Busy | Fate::Log) if placed => tree.keep_dirty(&self.pages, page.lblk),
-                _ => tree.end_writeback(&self.pages, page.lblk, placed),
-            }
-        }
-        result
     }
 
     /// What is sent of the block that holds the end of the file is zero behind it.
@@ -308,40 +270,8 @@ impl Inner {
         }
     }
 
-    /// Writes the data in place: one plug, gathered from the pages without a copy.
-    pub(crate) fn send(
-        &self,
-        inode: &Inode,
-        batch: &[Outgoing],
-        segments: &[Segment],
-        sync: bool,
-        fates: &[Fate],
-    ) -> Result<()> {
-        let strict = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, sync);
-        let (mut plug, mut count) = (Plug::new(), 0);
-        let mut pages = batch;
-        for segment in segments {
-            let (these, rest) = pages.split_at((segment.len as usize).min(pages.len()));
-            let first = batch.len() - pages.len();
-            pages = rest;
-            let origin = Origin { durability: self.durability_of(inode, segment), ..strict };
-            // Pages of a segment are consecutive blocks.
-            let written = |index: usize| fates.get(index).is_none_or(|f| *f == Fate::Write);
-            let index = |page: &Outgoing| first + (page.lblk - segment.lblk) as usize;
-            for run in these.chunk_by(|a, b| written(index(a)) == written(index(b))) {
-                let Some(at) = run.first().map(index).filter(|at| written(*at)) else { continue };
-                let offset = self.block_offset(segment.pblk + (at - first) as u64);
-                plug.write_run(offset, run.iter().map(|page| &*page.data), origin);
-                count += run.len() as u64;
-            }
-        }
-        plug.submit(&*self.dev).map_err(|err| self.fail(FsError::Io(err)))?;
-        self.pages.written.fetch_add(count, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Makes the written segments part of the file. `installed` counts those that are.
-    fn install(
+    pub(crate) fn install(
         &self,
         inode: &Inode,
         segments: &[Segment],

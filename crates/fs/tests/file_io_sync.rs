@@ -273,6 +273,99 @@ fn a_writer_above_the_dirty_ratio_writes_a_bounded_share_of_a_backlog() {
     counted.done();
 }
 
+/// As Linux's flusher, whose plug spans the files that it writes.
+#[test]
+fn small_files_that_lie_side_by_side_are_written_back_as_one_request() {
+    for way in ["tick", "syncfs"] {
+        let counted = Counted::new(24, "cache=8M,commit=900");
+        let files: Vec<InodeRef> = (0..24).map(|n| counted.bed.file(&counted.volume, n)).collect();
+        for (n, file) in files.iter().enumerate() {
+            counted.volume.write(file, 0, &bytes(n as u64, 4096)).expect("write");
+        }
+        let before = counted.dev.begin_phase();
+        if way == "tick" {
+            counted.bed.wait_ms(30_000);
+            counted.tick();
+        } else {
+            counted.volume.syncfs().expect("syncfs");
+        }
+        let data = (counted.dev.counts() - before).data;
+        assert_eq!((data.write_requests, data.written_bytes), (1, 24 * 4096), "{way}");
+        for (n, file) in files.iter().enumerate() {
+            assert_same(&contents(&counted.volume, file), &bytes(n as u64, 4096), way);
+        }
+        drop(files);
+        counted.done();
+    }
+}
+
+/// Requests and pages of data that 1500 random overwrites in a file of 4 MiB send without syncs,
+/// with a cache of 192 pages.
+fn scattered(policy: &str, writeback: &str) -> (u64, u64) {
+    let counted = Counted::new(
+        1,
+        &format!(
+            "cache=1M,commit=900,policy={policy},writeback={writeback},dirty_ratio=90,\
+             dirty_background_ratio=60"
+        ),
+    );
+    let file = counted.written_file(0, 4 << 20);
+    let (mut random, mut expected) = (random(7), bytes(0, 4 << 20));
+    let before = counted.dev.begin_phase();
+    for n in 0..1500u64 {
+        let at = random.below(1024) as usize * 4096;
+        expected[at..at + 4096].copy_from_slice(&bytes(n, 4096));
+        counted.volume.write(&file, at as u64, &expected[at..at + 4096]).expect("write");
+        counted.bed.wait_ms(50);
+        if counted.volume.wants_writeback() {
+            counted.tick();
+        }
+    }
+    counted.volume.syncfs().expect("syncfs");
+    let data = (counted.dev.counts() - before).data;
+    assert_same(&contents(&counted.volume, &file), &expected, policy);
+    drop(file);
+    counted.done();
+    (data.write_requests, data.written_bytes / 4096)
+}
+
+/// The file whole, or the pages that the policy names: a hand that moves through the file meets
+/// neighbours that were dirtied since it came by last.
+#[test]
+fn in_the_order_of_a_spatial_policy_fewer_scattered_pages_are_written() {
+    let file = scattered("clock", "file");
+    assert_eq!(scattered("spatialclock", "file"), file, "the policy has no say");
+    let clock = scattered("clock", "policy");
+    for policy in ["spatialclock", "fab"] {
+        let spatial = scattered(policy, "policy");
+        println!("file {file:?}, clock {clock:?}, {policy} {spatial:?}");
+        assert!(spatial.0 < clock.0 && spatial.0 < file.0, "{policy}: requests");
+        assert!(spatial.1 < file.1, "{policy}: pages");
+    }
+}
+
+/// Blocks get their places together with their neighbours, however old each is.
+#[test]
+fn in_the_order_of_a_policy_a_new_file_still_lies_in_one_piece() {
+    let limits = "dirty_ratio=90,dirty_background_ratio=20";
+    let options = format!("cache=1M,commit=900,policy=lru,writeback=policy,{limits}");
+    let counted = Counted::new(1, &options);
+    let file = counted.bed.file(&counted.volume, 0);
+    for n in 0..64u64 {
+        let at = n * 37 % 64;
+        counted.volume.write(&file, at << 12, &bytes(at, 4096)).expect("write");
+    }
+    counted.tick();
+    assert!(counted.volume.cache_stats().dirty_pages < 64, "the tick wrote some");
+    counted.volume.syncfs().expect("syncfs");
+    let expected: Vec<u8> = (0..64).flat_map(|at| bytes(at, 4096)).collect();
+    assert_same(&contents(&counted.volume, &file), &expected, "the file");
+    let extents = counted.volume.fiemap(&file, 0, 64 << 12).expect("extents");
+    assert_eq!(extents.len(), 1, "{extents:?}");
+    drop(file);
+    counted.done();
+}
+
 #[test]
 fn above_the_dirty_ratio_the_writer_writes() {
     let counted = Counted::new(1, "cache=8M");

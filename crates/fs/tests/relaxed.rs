@@ -677,6 +677,7 @@ impl BlockDevice for Judge {
             let has = |word: [u8; 8]| bytes.chunks(8).any(|piece| piece == word);
             // Every page of a file begins with its word; the last one ends in zeros.
             let all = |word: [u8; 8]| bytes.chunks(4096).all(|page| page[..8] == word);
+            let known = |page: &[u8]| page[..8] == STRICT_WORD || page[..8] == RELAXED_WORD;
             let mut found = self.found.lock();
             let right = match request.origin.kind {
                 Kind::Data { .. } if all(STRICT_WORD) => {
@@ -686,6 +687,11 @@ impl BlockDevice for Judge {
                 Kind::Data { .. } if all(RELAXED_WORD) => {
                     found.relaxed += u64::from(request.origin.durability == Durability::Relaxed);
                     !has(STRICT_WORD)
+                }
+                // New blocks of several files side by side: as strict as the strictest.
+                Kind::Data { .. } if bytes.chunks(4096).all(known) => {
+                    found.strict += 1;
+                    request.origin.durability == Durability::Strict
                 }
                 Kind::Journal | Kind::Metadata => {
                     found.metadata += 1;

@@ -39,6 +39,8 @@ pub enum Accept {
     Clean,
     /// Clean and dirty frames: the caller writes a dirty victim back before it reuses the frame.
     Any,
+    /// Dirty frames only: the caller wants to know which to write back next.
+    Dirty,
 }
 
 /// How a page is used.

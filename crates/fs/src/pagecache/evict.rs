@@ -7,6 +7,7 @@
 //! Bound: at most [`TRIES_PER_PAGE`] picks for each page of room, then the cache grows over its
 //! limit rather than refuse; the next call tries again.
 
+use crate::together::GROUP_PAGES;
 use crate::volume::Inner;
 use std::sync::atomic::Ordering;
 use syncline_cache::{Accept, FrameId};
@@ -48,8 +49,12 @@ impl Inner {
         }
     }
 
-    /// Writes back the file of the policy's dirty victim. False: there is none or it failed.
+    /// Writes back the file of the policy's dirty victim, with `writeback=policy` the pages that
+    /// it gives up first. False: there is none or it failed.
     fn write_back_a_victim(&self) -> bool {
+        if self.write_victims(GROUP_PAGES).is_ok_and(|cleaned| cleaned > 0) {
+            return true;
+        }
         let Some(frame) = self.pages.policy.pick_victim(&self.pages.frames, Accept::Any) else {
             return false;
         };

@@ -7,6 +7,7 @@
 //!   PageCache: Frames + Policy   which clean page goes       evict.rs
 //!              dirty count       who must write back         ../throttle.rs
 //!              dirty files       by (dirtied, inode)         ../sync.rs
+//!              cleaner           in the order of the policy  victims.rs
 //! ```
 //!
 //! Promises
@@ -19,18 +20,20 @@
 
 mod evict;
 mod tree;
+mod victims;
 
+use tree::UNTRACKED;
 pub(crate) use tree::{Outgoing, PageTree, Pick};
 
 use crate::error::{FsError, Result};
 use crate::inode::{Inode, InodeState};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Writeback};
 use crate::volume::Inner;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use syncline_cache::{Frames, Policy};
+use syncline_cache::{Access, FrameId, Frames, Policy};
 
 /// One part in this many of `cache=` is for everything that is not a file page: the three below.
 pub(crate) const METADATA_SHARE: u64 = 4;
@@ -99,6 +102,9 @@ impl Limits {
 pub(crate) struct PageCache {
     pub(crate) frames: Frames,
     pub(crate) policy: Box<dyn Policy>,
+    /// `writeback=policy`: the same policy over the dirty pages alone. Who is given up there is
+    /// written back next.
+    pub(crate) cleaner: Option<Box<dyn Policy>>,
     pages_max: usize,
     limits: Limits,
     dirty: AtomicUsize,
@@ -130,11 +136,18 @@ impl PageCache {
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
         let limits = Limits::default();
         limits.set(pages_max, options.dirty_background_ratio, options.dirty_ratio);
-        let policy = syncline_cache::policy(&options.policy, pages_max)
-            .map_err(|err| FsError::invalid(err.to_string()))?;
+        let new = || {
+            syncline_cache::policy(&options.policy, pages_max)
+                .map_err(|err| FsError::invalid(err.to_string()))
+        };
+        let cleaner = match options.writeback {
+            Writeback::File => None,
+            Writeback::Policy => Some(new()?),
+        };
         Ok(PageCache {
             frames: Frames::new(pages_max + FRAMES_SLACK),
-            policy,
+            policy: new()?,
+            cleaner,
             pages_max,
             limits,
             dirty: AtomicUsize::new(0),
@@ -168,12 +181,63 @@ impl PageCache {
     /// Whether a writer has to write back before it dirties more.
     #[inline]
     pub(crate) fn above_throttle(&self) -> bool {
-        self.dirty_pages() > self.limits.throttle_pages.load(Ordering::Relaxed)
+        self.above_throttle_by(0)
+    }
+
+    /// As [`PageCache::above_throttle`] once `pages` are clean.
+    #[inline]
+    pub(crate) fn above_throttle_by(&self, pages: usize) -> bool {
+        self.dirty_pages() > self.limits.throttle_pages.load(Ordering::Relaxed) + pages
     }
 
     /// Whether the write-back in the background has to go on whatever the age of the pages.
     pub(crate) fn above_background(&self) -> bool {
-        self.dirty_pages() > self.limits.background_pages.load(Ordering::Relaxed)
+        self.above_background_by(0)
+    }
+
+    /// As [`PageCache::above_background`] once `pages` are clean.
+    pub(crate) fn above_background_by(&self, pages: usize) -> bool {
+        self.dirty_pages() > self.limits.background_pages.load(Ordering::Relaxed) + pages
+    }
+
+    /// Dirty pages beyond half of the background limit: what write-back in the order of the policy
+    /// goes down to, so that it sends several pages at a time.
+    pub(crate) fn excess(&self) -> usize {
+        let background = self.limits.background_pages.load(Ordering::Relaxed);
+        self.dirty_pages().saturating_sub(background / 2)
+    }
+
+    /// The page in `frame` was used.
+    #[inline]
+    fn hit(&self, frame: FrameId, access: Access) {
+        self.policy.on_hit(&self.frames, frame, access);
+        if let Some(cleaner) = &self.cleaner
+            && self.frames.is_dirty(frame)
+        {
+            cleaner.on_hit(&self.frames, frame, access);
+        }
+    }
+
+    /// The page in `frame`, whose flag says so, waits to be written back from now on.
+    fn waits(&self, frame: FrameId) {
+        if let Some(cleaner) = &self.cleaner
+            && frame != UNTRACKED
+        {
+            cleaner.on_insert(&self.frames, frame, Access::Write);
+        }
+    }
+
+    /// The page in `frame` waits to be written back from now on, or does not any more.
+    fn set_dirty(&self, frame: FrameId, dirty: bool) {
+        if self.frames.is_dirty(frame) == dirty {
+            return;
+        }
+        self.frames.set_dirty(frame, dirty);
+        match &self.cleaner {
+            Some(_) if dirty => self.waits(frame),
+            Some(cleaner) => cleaner.on_remove(&self.frames, frame),
+            None => {}
+        }
     }
 
     fn dirtied(&self, pages: usize) {

@@ -25,7 +25,9 @@
 //! Tested in `tree_tests.rs` and by `tests/file_io.rs`.
 
 use super::PageCache;
-use std::collections::BTreeMap;
+use crate::together::GROUP_PAGES;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use syncline_cache::{Access, FrameId, PageKey};
 use syncline_device::Clock;
@@ -34,7 +36,7 @@ use syncline_device::Clock;
 const CHUNK: u64 = 64;
 
 /// A frame number that names no frame: the table was full. Such a page goes when it is clean.
-const UNTRACKED: FrameId = FrameId(u32::MAX);
+pub(super) const UNTRACKED: FrameId = FrameId(u32::MAX);
 
 #[derive(Clone)]
 struct Page {
@@ -144,7 +146,6 @@ impl PageTree {
     }
 
     /// Pages that were written to since they were last sent.
-    #[cfg(test)]
     pub fn dirty(&self) -> usize {
         self.dirty
     }
@@ -198,7 +199,7 @@ impl PageTree {
     #[inline]
     pub fn read(&self, cache: &PageCache, lblk: u64) -> Option<Arc<[u8]>> {
         let (_, page) = self.slot(lblk)?;
-        cache.policy.on_hit(&cache.frames, page.frame, Access::Read);
+        cache.hit(page.frame, Access::Read);
         Some(Arc::clone(&page.data))
     }
 
@@ -230,6 +231,7 @@ impl PageTree {
         let frame = cache.frames.insert(key, true).unwrap_or(UNTRACKED);
         if frame != UNTRACKED {
             cache.policy.on_insert(&cache.frames, frame, Access::Write);
+            cache.waits(frame);
         }
         let chunk = self.place(lblk, Page { data, frame });
         let bit = 1u64 << (lblk % CHUNK);
@@ -295,24 +297,62 @@ impl PageTree {
             if chunk.writeback & (1 << at) == 0 {
                 cache.dirtied(1);
             }
-            cache.frames.set_dirty(frame, true);
+            cache.set_dirty(frame, true);
             cache.policy.on_dirty(&cache.frames, frame);
         }
-        cache.policy.on_hit(&cache.frames, frame, Access::Write);
+        cache.hit(frame, Access::Write);
         true
     }
 
     /// Moves dirty pages, lowest first, to write-back, with copies of clean ones between them.
     pub fn collect(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
         let dirty = self.collect_dirty(cache, pick);
-        if pick.gap_max == 0 {
+        self.with_gaps(dirty, pick.gap_max)
+    }
+
+    /// As [`PageTree::collect`], of these pages. Of blocks that are reserved only, those beside a
+    /// page go with it, so that they get one place; from `unreached` on all up to the last.
+    pub fn collect_chosen(
+        &mut self,
+        cache: &PageCache,
+        chosen: &BTreeSet<u64>,
+        unreached: u64,
+        gap_max: usize,
+    ) -> Vec<Outgoing> {
+        let mut ranges: Vec<Range<u64>> = chosen.iter().map(|at| self.reserved_run(*at)).collect();
+        if let Some(last) = ranges.last().filter(|last| last.end > unreached) {
+            ranges.push(unreached..last.end);
+        }
+        let picks = ranges.into_iter().map(|range| Pick {
+            from: range.start,
+            to: range.end,
+            max: usize::MAX,
+            gap_max,
+        });
+        let mut dirty: Vec<Outgoing> =
+            picks.flat_map(|pick| self.collect_dirty(cache, &pick)).collect();
+        dirty.sort_unstable_by_key(|page| page.lblk);
+        self.with_gaps(dirty, gap_max)
+    }
+
+    /// The pages beside `lblk`, itself included, that hold reserved blocks if it does.
+    fn reserved_run(&self, lblk: u64) -> Range<u64> {
+        let reserved = |at: &u64| self.is_delalloc(*at);
+        let above = (lblk..).take(GROUP_PAGES).take_while(reserved).count() as u64;
+        let below = (0..lblk).rev().take(GROUP_PAGES).take_while(reserved).count() as u64;
+        if above == 0 { lblk..lblk + 1 } else { lblk - below..lblk + above }
+    }
+
+    /// Puts copies of clean pages between dirty ones that have at most `gap_max` between them.
+    fn with_gaps(&self, dirty: Vec<Outgoing>, gap_max: usize) -> Vec<Outgoing> {
+        if gap_max == 0 {
             return dirty;
         }
         let mut out: Vec<Outgoing> = Vec::with_capacity(dirty.len());
         for page in dirty {
             if let Some(last) = out.last().filter(|last| !last.delalloc && !page.delalloc) {
                 let gap = last.lblk + 1..page.lblk;
-                let short = gap.end.saturating_sub(gap.start) <= pick.gap_max as u64;
+                let short = gap.end.saturating_sub(gap.start) <= gap_max as u64;
                 let clean: Option<Vec<Outgoing>> =
                     if short { gap.map(|lblk| self.fill(lblk)).collect() } else { None };
                 out.extend(clean.unwrap_or_default());
@@ -353,7 +393,7 @@ impl PageTree {
                 chunk.dirty &= !bit;
                 chunk.writeback |= bit;
                 cache.frames.set_pinned(page.frame, true);
-                cache.frames.set_dirty(page.frame, false);
+                cache.set_dirty(page.frame, false);
                 out.push(Outgoing {
                     lblk: number * CHUNK + at as u64,
                     data: Arc::clone(&page.data),
@@ -400,7 +440,7 @@ impl PageTree {
             chunk.dirty |= bit;
             chunk.sync_dirty |= bit;
             self.dirty += 1;
-            cache.frames.set_dirty(frame, true);
+            cache.set_dirty(frame, true);
         }
     }
 
@@ -542,6 +582,7 @@ impl PageTree {
             self.chunks.remove(&(lblk / CHUNK));
         }
         if page.frame != UNTRACKED {
+            cache.set_dirty(page.frame, false);
             cache.policy.on_remove(&cache.frames, page.frame);
             cache.frames.release(page.frame);
         }

@@ -228,6 +228,27 @@ fn mixed_in_small_blocks() {
     crash_test("mixed_in_small_blocks", &small(1024), |r| workloads::mixed(r, 42));
 }
 
+/// A cache of 192 pages, from which write-back takes what the policy names, at every write beyond
+/// the fifth page: the order of pages and files on the device is not that of any file.
+#[test]
+fn in_the_order_of_a_policy() {
+    let name = "in_the_order_of_a_policy";
+    if !require(name, &NEEDS) {
+        return;
+    }
+    let policies = ["spatialclock", "clock", "fab"];
+    for (policy, seed) in policies.iter().zip([23, 5, 71]) {
+        for sync in ["ordered", "eager"] {
+            let mount = format!(
+                "sync={sync},cache=1M,policy={policy},writeback=policy,dirty_ratio=3,\
+                 dirty_background_ratio=1"
+            );
+            let ground = Ground::new(&small(4096), mount.leak());
+            crash_test_on(name, &ground, |r| workloads::mixed(r, seed));
+        }
+    }
+}
+
 /// An image for a seed of the mixed workload: block sizes, features and groups that come into use
 /// on the way, in turn.
 fn mixed_spec(seed: u64) -> ImageSpec {
