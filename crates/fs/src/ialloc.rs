@@ -143,12 +143,10 @@ impl Inner {
         let flex = self.geo.groups_per_flex.max(1);
         let top = parent.ino == syncline_ondisk::superblock::ROOT_INO
             || parent.state.read().raw.has_flag(flags::TOPDIR);
-        let start = if self.balloc.gathers_inodes() {
-            self.balloc.hot_flex_start(parent_group)
+        let start = if hot || self.balloc.gathers_inodes() {
+            self.balloc.hot_flex_start()
         } else if is_dir && top {
             self.spread_group(parent_group)?
-        } else if hot {
-            self.balloc.hot_flex_start(parent_group)
         } else {
             parent_group - parent_group % flex
         };

@@ -151,6 +151,43 @@ fn inodes_of_hot_files_lie_in_front_of_their_zone() {
 }
 
 #[test]
+fn one_zone_is_filled_before_the_next_blocks_and_inodes_alike() {
+    if !require("one_zone_is_filled_before_the_next_blocks_and_inodes_alike", &[Need::E2fsck]) {
+        return;
+    }
+    // Flex groups of 128 MiB, the first two with a zone.
+    const FLEX: u64 = 128 * MIB;
+    let spec = ImageSpec {
+        block_size_bytes: 1024,
+        blocks_per_group: Some(8192),
+        ..ImageSpec::with_size(512 * MIB)
+    };
+    let bench = bench(&spec, "hot_zones=2,hot_zone_size=4M");
+    let vol = bench.mount();
+    let top = vol.root().unwrap();
+    let flex_inodes = vol.statfs().files / 4;
+    let dirs = [0, 1, 2, 3]
+        .map(|n| vol.mkdir(&top, format!("d{n}").as_bytes(), &Create::default()).unwrap());
+    let place = |dir: &InodeRef, name: &str, len: usize| {
+        let inode = vol.create(dir, name.as_bytes(), &Create::default()).unwrap();
+        vol.write(&inode, 0, &vec![6; len]).unwrap();
+        vol.fsync(&inode, false).unwrap();
+        let at = runs(&vol, &inode);
+        (u64::from(inode.ino - 1) / flex_inodes, at[0].0 / FLEX, at[at.len() - 1].0 / FLEX)
+    };
+    for dir in &dirs {
+        assert_eq!(place(dir, "small.db", 100_000), (0, 0, 0), "whatever its directory");
+    }
+    assert_eq!(place(&dirs[0], "big.db", 5 << 20), (0, 0, 1), "more than the zone holds");
+    for dir in &dirs {
+        assert_eq!(place(dir, "next.db", 100_000), (1, 1, 1), "inode and blocks in the second");
+    }
+    drop((dirs, top));
+    vol.unmount().unwrap();
+    bench.judge("zones in turn");
+}
+
+#[test]
 fn a_small_volume_gets_small_zones_and_says_so() {
     if !require("a_small_volume_gets_small_zones_and_says_so", &[Need::E2fsck]) {
         return;

@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Where the policy keeps blocks for hot files, a hot file's search looks into these first, then
-//! elsewhere; others look elsewhere first, and borrow only when nothing else is free and all
-//! windows are given up: no allocation fails because of a zone.
+//! elsewhere; others look elsewhere first, and borrow from the ends of the zones when what is free
+//! elsewhere is in small pieces, from anywhere when nothing else is free and all windows are given
+//! up: no allocation fails because of a zone.
 //!
 //! Everything here is memory. Group maps come through [`GroupSource`]; what reaches the disk is
 //! `balloc/install.rs`.
@@ -32,6 +33,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Longest range that is handed out: one extent (`EXT_INIT_MAX_LEN`), in blocks.
 pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
+
+/// A file that is not hot is not torn into pieces shorter than this, in blocks, for a zone's sake:
+/// it borrows instead. ext4 packs files up to this size; each piece of a longer one is a request
+/// and a jump of the device.
+const PIECE_BLOCKS_MIN: u32 = 16;
+/// How much of the zones is left to hot files when others borrow, in turn, in eighths: each zone
+/// gives way from its end, the front, where hot files gather, last.
+const GIVES_WAY: [u64; 5] = [8, 4, 2, 1, 0];
 
 /// Consecutive physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +76,8 @@ enum Area {
     All,
     /// Only in blocks that the policy keeps for hot files.
     Kept,
-    /// Only in the others.
-    Others,
+    /// Only in the others, while so many blocks are kept.
+    Others(u64),
 }
 
 /// What a search wants.
@@ -79,6 +88,8 @@ struct Wanted {
     long: u32,
     /// Blocks that are taken before runs are split.
     least: u32,
+    /// Blocks that a run has at least.
+    floor: u32,
     area: Area,
 }
 
@@ -103,6 +114,8 @@ pub(crate) struct Core {
     gate: RwLock<()>,
     pub(super) reserve: Reserve,
     policy: Box<dyn AllocPolicy>,
+    /// Only a hint: any group will do.
+    hot_group: AtomicU32,
 }
 
 /// A group's map under its lock; publishes the numbers when it goes.
@@ -147,6 +160,7 @@ impl Core {
             gate: RwLock::new(()),
             reserve: Reserve::new(shape.blocks_count, total, root),
             policy,
+            hot_group: AtomicU32::new(0),
         }
     }
 
@@ -212,9 +226,8 @@ impl Core {
         }
         let found = match self.search_areas(source, request, (granted, granted))? {
             None if self.policy.has_zones() => {
-                let goal = request.goal;
-                let area = Area::All;
-                self.search(source, Wanted { goal, long: granted, least: granted, area })?
+                let (goal, long, least) = (request.goal, granted, granted);
+                self.search(source, Wanted { goal, long, least, floor: 1, area: Area::All })?
             }
             found => found,
         };
@@ -228,29 +241,43 @@ impl Core {
         request: &Request,
         (long, least): (u32, u32),
     ) -> Result<Option<Range>> {
-        let areas: &[Area] = match (self.policy.has_zones(), request.life.is_hot()) {
-            (false, _) => &[Area::All],
-            (true, true) => &[Area::Kept, Area::Others],
-            (true, false) => &[Area::Others],
-        };
-        for &area in areas {
-            let found = self.search(source, Wanted { goal: request.goal, long, least, area })?;
-            if found.is_some() {
-                return Ok(found);
+        let goal = request.goal;
+        let look = |area, floor| self.search(source, Wanted { goal, long, least, floor, area });
+        if !self.policy.has_zones() {
+            return look(Area::All, 1);
+        }
+        let all = self.policy.kept_blocks();
+        if request.life.is_hot() {
+            if let Some(found) = look(Area::Kept, 1)? {
+                let group = self.shape.locate(found.start).map_or(0, |(group, _)| group);
+                self.hot_group.store(group, Ordering::Relaxed);
+                return Ok(Some(found));
+            }
+            return look(Area::Others(all), 1);
+        }
+        for kept in GIVES_WAY.map(|part| all * part / GIVES_WAY[0]) {
+            if let Some(found) = look(Area::Others(kept), PIECE_BLOCKS_MIN.min(least))? {
+                return Ok(Some(found));
             }
         }
-        Ok(None)
+        look(Area::Others(all), 1)
+    }
+
+    /// A group with a zone: that of the last allocation for a hot file. New hot files go there, so
+    /// that zones are filled one after the other; files that have blocks stay with these.
+    pub(super) fn hot_group(&self) -> u32 {
+        self.hot_group.load(Ordering::Relaxed)
     }
 
     /// The parts of a group that lie in the area: first and one past the last block of each. `None`
     /// is the whole group.
     fn parts(&self, group: u32, area: Area) -> Option<[(u32, u32); 2]> {
         let all = (0, self.shape.blocks_per_group);
-        let kept = || self.policy.kept_for_hot(&self.shape, group);
+        let kept = |most| self.policy.kept_for_hot(&self.shape, group, most);
         match area {
             Area::All => None,
-            Area::Kept => Some([kept().unwrap_or((0, 0)), (0, 0)]),
-            Area::Others => kept().map(|(from, to)| [(to, all.1), (0, from)]),
+            Area::Kept => Some([kept(u64::MAX).unwrap_or((0, 0)), (0, 0)]),
+            Area::Others(most) => kept(most).map(|(from, to)| [(to, all.1), (0, from)]),
         }
     }
 
@@ -308,7 +335,8 @@ impl Core {
         given
     }
 
-    /// Takes a run of `long` blocks, or else of `least`, or else the longest there is.
+    /// Takes a run of `long` blocks, or else of `least`, or else the longest there is from `floor`
+    /// on.
     fn search(&self, source: &dyn GroupSource, wanted: Wanted) -> Result<Option<Range>> {
         let home = self.shape.locate(wanted.goal).unwrap_or((0, 0));
         if let Some(range) = self.take_at(source, home, wanted)? {
@@ -319,13 +347,13 @@ impl Core {
             if let Some(range) = self.scan(source, home, want, wanted.area)? {
                 return Ok(Some(range));
             }
-            if want <= 1 {
+            if want <= wanted.floor {
                 return Ok(None);
             }
             // Steps: the window, the request, then halves. Each failed scan tightens the bounds, so
             // that the next one looks only into groups that can serve it.
             let least = wanted.least.min(self.shape.blocks_per_group);
-            want = if want > wanted.least { least } else { want / 2 };
+            want = if want > wanted.least { least } else { (want / 2).max(wanted.floor) };
         }
     }
 

@@ -96,8 +96,9 @@ pub(crate) trait AllocPolicy: Send + Sync {
     fn packed_window_blocks(&self, shape: &Shape) -> u32;
 
     /// The blocks of a group that only hot files may have while there are others: first and one
-    /// past the last, counted in the group.
-    fn kept_for_hot(&self, _shape: &Shape, _group: u32) -> Option<(u32, u32)> {
+    /// past the last, counted in the group. No more than `most` in all groups: a zone gives way
+    /// from its end.
+    fn kept_for_hot(&self, _shape: &Shape, _group: u32, _most: u64) -> Option<(u32, u32)> {
         None
     }
 

@@ -11,6 +11,9 @@
 //! few ranges. A zone is a rule of this allocator alone: the same options give the same zones at
 //! every mount, nothing on disk says so, and whatever other programs put there stays where it is.
 //! All zones together are at most an eighth of the volume; a smaller volume gets smaller zones.
+//! New hot files, blocks and inodes, go to one zone until it is full, then to the next: what is
+//! worked on at a time lies in few ranges. On a nearly full volume other files borrow from the ends
+//! of the zones rather than be torn into small pieces (`balloc/core.rs`).
 //! Where the log lies at the front of a flex group the zone is behind it.
 //!
 //! Does not help where the device maps pages of all addresses into one open block: there, what was
@@ -86,12 +89,15 @@ impl AllocPolicy for HotZones {
         LinuxPolicy.packed_window_blocks(shape)
     }
 
-    fn kept_for_hot(&self, shape: &Shape, group: u32) -> Option<(u32, u32)> {
+    fn kept_for_hot(&self, shape: &Shape, group: u32, most: u64) -> Option<(u32, u32)> {
         let start = shape.group_start(group);
         let end = start + u64::from(shape.group_len(group));
         let at = self.zones.partition_point(|zone| zone.1 <= start);
         let zone = self.zones.get(at).filter(|zone| zone.0 < end)?;
-        Some(((zone.0.max(start) - start) as u32, (zone.1.min(end) - start) as u32))
+        let share = u128::from(zone.1 - zone.0) * u128::from(most.min(self.blocks));
+        let kept = (share / u128::from(self.blocks)) as u64;
+        let (from, until) = (zone.0.max(start), (zone.0 + kept).min(end));
+        (from < until).then(|| ((from - start) as u32, (until - start) as u32))
     }
 
     fn has_zones(&self) -> bool {
@@ -108,21 +114,27 @@ mod tests {
     use super::super::goal::{Lifetime, SHAPE};
     use super::*;
 
+    const ALL: u64 = u64::MAX;
+
     #[test]
     fn zones_lie_behind_the_metadata_of_the_first_flex_groups() {
         let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 32700), (32 * 32768, 900)]);
         let zones = HotZones::plan(&SHAPE, &metadata, 2, 16384);
         assert_eq!(zones.zones, [(8300, 24684), (16 * 32768 + 32700, 17 * 32768 + 16316)]);
-        assert_eq!(zones.kept_for_hot(&SHAPE, 0), Some((8300, 24684)));
-        assert_eq!(zones.kept_for_hot(&SHAPE, 1), None);
-        assert_eq!(zones.kept_for_hot(&SHAPE, 16), Some((32700, 32768)));
-        assert_eq!(zones.kept_for_hot(&SHAPE, 17), Some((0, 16316)));
-        assert_eq!(zones.kept_for_hot(&SHAPE, 18), None);
+        assert_eq!(zones.kept_for_hot(&SHAPE, 0, ALL), Some((8300, 24684)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 1, ALL), None);
+        assert_eq!(zones.kept_for_hot(&SHAPE, 16, ALL), Some((32700, 32768)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 17, ALL), Some((0, 16316)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 18, ALL), None);
         let log = metadata.with(&[(8300, 16384), (16 * 32768 + 32700 + 100, 500)]);
         let behind = HotZones::plan(&SHAPE, &log, 2, 16384);
         assert_eq!(behind.zones, [(24684, 41068), (16 * 32768 + 32700, 17 * 32768 + 16816)]);
         assert_eq!(behind.kept_blocks(), 2 * 16384, "the log is not counted");
-        let all = HotZones::plan(&SHAPE, &metadata, 9, u64::MAX);
+        let half = zones.kept_blocks() / 2;
+        assert_eq!(zones.kept_for_hot(&SHAPE, 0, half), Some((8300, 16492)), "the front");
+        assert_eq!(zones.kept_for_hot(&SHAPE, 17, half), Some((0, 8124)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 0, 0), None);
+        let all = HotZones::plan(&SHAPE, &metadata, 9, ALL);
         assert_eq!(all.zones.len(), 3, "one a flex group");
         assert!(all.kept_blocks() <= SHAPE.blocks_count / 8);
     }

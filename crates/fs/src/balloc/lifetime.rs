@@ -18,7 +18,7 @@
 //!
 //! Costs: directories are not spread, so files of different directories lie closer together; a disk
 //! with heads would have to seek. As with hot zones nothing on disk says so, the kept blocks are
-//! at most an eighth of the volume, and others borrow them when nothing else is free.
+//! at most an eighth of the volume, and others borrow them as they borrow zones.
 //! Tested here, in `balloc/tests.rs` and in `tests/hot_zones.rs`.
 
 use super::goal::{AllocPolicy, Lifetime, LinuxPolicy, Shape, Wish};
@@ -74,8 +74,8 @@ impl AllocPolicy for ByLifetime {
         LinuxPolicy.packed_window_blocks(shape)
     }
 
-    fn kept_for_hot(&self, shape: &Shape, group: u32) -> Option<(u32, u32)> {
-        self.region.kept_for_hot(shape, group)
+    fn kept_for_hot(&self, shape: &Shape, group: u32, most: u64) -> Option<(u32, u32)> {
+        self.region.kept_for_hot(shape, group, most)
     }
 
     fn has_zones(&self) -> bool {
@@ -101,8 +101,8 @@ mod tests {
         let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 900)]);
         let policy = ByLifetime::plan(&SHAPE, &metadata, 65536);
         assert_eq!(policy.kept_blocks(), 65536);
-        assert_eq!(policy.kept_for_hot(&SHAPE, 0), Some((8300, 32768)));
-        assert_eq!(policy.kept_for_hot(&SHAPE, 16), None, "one region");
+        assert_eq!(policy.kept_for_hot(&SHAPE, 0, u64::MAX), Some((8300, 32768)));
+        assert_eq!(policy.kept_for_hot(&SHAPE, 16, u64::MAX), None, "one region");
         for inode_group in [0, 17, 39] {
             let wish = |life| Wish { inode_group, regular: true, life, lblk: 3, near: None };
             assert_eq!(policy.goal(&SHAPE, &wish(Lifetime::Short)), 8300);

@@ -169,15 +169,15 @@ impl Balloc {
     pub(crate) fn life_at(&self, block: u64) -> Lifetime {
         let (core, shape) = (&self.core, &self.core.shape);
         let kept = shape.locate(block).is_some_and(|(group, bit)| {
-            let kept = core.policy().kept_for_hot(shape, group);
+            let kept = core.policy().kept_for_hot(shape, group, u64::MAX);
             kept.is_some_and(|(from, to)| (from..to).contains(&bit))
         });
         if kept { Lifetime::Updated } else { Lifetime::Long }
     }
 
-    /// The flex group whose inodes belong to the zone of a hot file with an inode in `group`.
-    pub(crate) fn hot_flex_start(&self, group: u32) -> u32 {
-        let shape = &self.core.shape;
+    /// The flex group for the inodes of new hot files: that of the zone which is being filled.
+    pub(crate) fn hot_flex_start(&self) -> u32 {
+        let (shape, group) = (&self.core.shape, self.core.hot_group());
         let life = Lifetime::Updated;
         let wish = Wish { inode_group: group, regular: true, life, lblk: 0, near: None };
         let goal = self.core.policy().goal(shape, &wish);

@@ -142,29 +142,68 @@ fn a_dropped_window_is_free_again_and_the_last_block_is_found() {
     assert!(matches!(core.allocate(&disk, &ask), Err(FsError::NoSpace)));
 }
 
+/// Whether a block is in a zone.
+fn kept(disk: &Disk, core: &Core, block: u64) -> bool {
+    let (group, bit) = disk.shape.locate(block).unwrap();
+    let kept = core.policy().kept_for_hot(&disk.shape, group, u64::MAX);
+    kept.is_some_and(|kept| (kept.0..kept.1).contains(&bit))
+}
+
 #[test]
 fn cold_files_borrow_from_a_zone_only_when_nothing_else_is_free() {
     let (disk, core) = volume_with(5, 1024, 70, 2);
-    let kept = |block: u64| {
-        let (group, bit) = disk.shape.locate(block).unwrap();
-        core.policy().kept_for_hot(&disk.shape, group).is_some_and(|k| (k.0..k.1).contains(&bit))
-    };
     let total = core.reserve.counts().free;
-    let zone = (0..disk.shape.blocks_count).filter(|b| *b > 0 && kept(*b)).count() as u64;
+    let zone = (1..disk.shape.blocks_count).filter(|b| kept(&disk, &core, *b)).count() as u64;
     assert!(zone > 200, "{zone}");
     let source = Source::Metadata;
     let life = Lifetime::Updated;
     let hot = Request { source, life, ..request(12, 1, 5, 5) };
-    assert!(kept(core.allocate(&disk, &hot).unwrap().start));
+    assert!(kept(&disk, &core, core.allocate(&disk, &hot).unwrap().start));
     let (mut taken, mut owner) = (5, 100);
     while taken < total {
-        let got = core.allocate(&disk, &Request { source, ..request(owner, 1, 9, 200) }).unwrap();
-        let borrowed = kept(got.start);
+        let got = core.allocate(&disk, &Request { source, ..request(owner, 1, 1, 0) }).unwrap();
+        let borrowed = kept(&disk, &core, got.start);
         assert_eq!(borrowed, taken >= total - zone + 5, "block {} after {taken}", got.start);
         taken += u64::from(got.len);
         owner += 1;
     }
     assert!(matches!(core.allocate(&disk, &request(99, 1, 1, 0)), Err(FsError::NoSpace)));
+}
+
+#[test]
+fn a_cold_file_borrows_the_end_of_a_zone_rather_than_being_torn() {
+    let (disk, core) = volume_with(5, 1024, 70, 2);
+    let source = Source::Metadata;
+    let one = |owner| core.allocate(&disk, &Request { source, ..request(owner, 1, 1, 0) }).unwrap();
+    // Everything outside of the zones in single blocks, every eighth of which stays taken.
+    let mut outside = Vec::new();
+    loop {
+        let got = one(100);
+        if kept(&disk, &core, got.start) {
+            core.cancel(got, source);
+            break;
+        }
+        outside.push(got);
+    }
+    outside.sort_unstable_by_key(|range| range.start);
+    for (at, range) in outside.into_iter().enumerate() {
+        if at % 8 != 0 {
+            core.cancel(range, source);
+        }
+    }
+    let plenty = core.reserve.counts().free;
+    let big = core.allocate(&disk, &Request { source, ..request(101, 1, 40, 0) }).unwrap();
+    assert_eq!(big.len, 40, "whole");
+    let zone_at = (1..).find(|block| kept(&disk, &core, *block)).unwrap();
+    let zone = (zone_at..).find(|block| !kept(&disk, &core, *block)).unwrap() - zone_at;
+    assert!(kept(&disk, &core, big.start), "{big:?} is borrowed");
+    assert!(big.start >= zone_at + zone / 2, "{big:?} at the end of {zone} from {zone_at}");
+    assert!(plenty > 2000, "while {plenty} blocks are free");
+    let small = core.allocate(&disk, &Request { source, ..request(102, 1, 7, 0) }).unwrap();
+    assert!(small.len == 7 && !kept(&disk, &core, small.start), "{small:?} fits elsewhere");
+    let life = Lifetime::Updated;
+    let hot = core.allocate(&disk, &Request { source, life, ..request(12, zone_at, 40, 40) });
+    assert_eq!(hot.unwrap(), Range { start: zone_at, len: 40 }, "the front is for hot files");
 }
 
 const LIVES: [Lifetime; 3] = [Lifetime::Long, Lifetime::Updated, Lifetime::Short];
