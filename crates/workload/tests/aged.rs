@@ -90,7 +90,10 @@ fn policies_differ_in_what_the_device_collects_and_repeat_exactly() {
         (device.nand_gc_runs, device.nand_gc_copies)
     });
     println!("{counts:?}");
-    assert!(counts[0] > counts[1] && counts[1] > counts[2], "{counts:?}");
+    // In small the two policies are alike: the region is one zone, or four that are filled in turn.
+    for (runs, copies) in &counts[1..] {
+        assert!(*runs < counts[0].0 && copies * 100 < counts[0].1 * 85, "{counts:?}");
+    }
     assert_eq!(run("lifetime"), runs[2]);
     let labels = runs.each_ref().map(|run| run.config.alloc.as_deref());
     assert_eq!(labels, [None, Some("hot_zones"), Some("lifetime")]);
