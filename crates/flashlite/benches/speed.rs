@@ -2,7 +2,9 @@
 //!
 //! `make flashlite-bench`; `BYTES` sets how much is written (default 1 GiB), `DIR` where. Log and
 //! file take turns, and which is first changes, so that both see the same machine; each figure is
-//! the median of the ratios of the rounds, with the lowest and the highest.
+//! the median of the ratios of the rounds, with the lowest and the highest: of real time, and of the
+//! time that the processor spent in this thread, which other programs disturb less and which a
+//! disk that is waited for does not enter.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -12,6 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::Advice;
+use rustix::time::{ClockId, clock_gettime};
 use syncline_flashlite::{FileStorage, Log, Options, Storage};
 
 const ROUNDS: usize = 7;
@@ -55,10 +58,20 @@ impl Storage for Sparse {
     }
 }
 
-fn timed<T>(what: impl FnOnce() -> T) -> (T, f64) {
-    let start = Instant::now();
+/// Seconds: real time, and that of the processor in this thread.
+type Seconds = [f64; 2];
+
+/// Lowest, median and highest ratio of each.
+type Ratios = [[f64; 3]; 2];
+
+fn timed<T>(what: impl FnOnce() -> T) -> (T, Seconds) {
+    let processor_s = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
+    };
+    let (start, before) = (Instant::now(), processor_s());
     let done = what();
-    (done, start.elapsed().as_secs_f64())
+    (done, [start.elapsed().as_secs_f64(), processor_s() - before])
 }
 
 fn plain(path: &Path) -> File {
@@ -71,25 +84,29 @@ fn log(path: &Path) -> Log {
     Log::create_file(path, Options::default()).expect("DIR is writable")
 }
 
-/// Lowest, median and highest of how many times as long `log` takes as `plain`, in seconds each.
-fn ratios(mut plain: impl FnMut() -> f64, mut log: impl FnMut() -> f64) -> [f64; 3] {
-    let mut ratios: Vec<f64> = (0..ROUNDS)
+/// How many times as long `log` takes as `plain`.
+fn ratios(mut plain: impl FnMut() -> Seconds, mut log: impl FnMut() -> Seconds) -> Ratios {
+    let rounds: Vec<[Seconds; 2]> = (0..ROUNDS)
         .map(|round| {
             if round % 2 == 0 {
-                let plain_s = plain();
-                log() / plain_s
+                let plain = plain();
+                [plain, log()]
             } else {
-                let log_s = log();
-                log_s / plain()
+                let log = log();
+                [plain(), log]
             }
         })
         .collect();
-    ratios.sort_by(f64::total_cmp);
-    [ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]]
+    [0, 1].map(|kind| {
+        let mut ratios: Vec<f64> =
+            rounds.iter().map(|[plain, log]| log[kind] / plain[kind]).collect();
+        ratios.sort_by(f64::total_cmp);
+        [ratios[0], ratios[ROUNDS / 2], ratios[ROUNDS - 1]]
+    })
 }
 
 /// `bytes` in pieces: a plain file in order, a log in scattered order.
-fn appends(dir: &Path, bytes: u64, piece: u64) -> [f64; 3] {
+fn appends(dir: &Path, bytes: u64, piece: u64) -> Ratios {
     let data = vec![0x5A; piece as usize];
     let pieces = bytes / piece;
     let in_order = || {
@@ -116,7 +133,7 @@ fn appends(dir: &Path, bytes: u64, piece: u64) -> [f64; 3] {
 }
 
 /// Reads of `len` bytes at random pieces of what [`appends`] has left.
-fn reads(dir: &Path, bytes: u64, piece: u64, len: u64) -> [f64; 3] {
+fn reads(dir: &Path, bytes: u64, piece: u64, len: u64) -> Ratios {
     let file = File::open(dir.join("plain")).expect("it was written");
     let log = Log::open_file(&dir.join("log"), Options::default()).expect("it was written");
     let place = |i: u64| i * SCATTER * 7 % (bytes / piece) * piece;
@@ -133,16 +150,18 @@ fn reads(dir: &Path, bytes: u64, piece: u64, len: u64) -> [f64; 3] {
 
 /// After each piece that is written in scattered order, four reads of `len` bytes of pieces that
 /// are there; only the reads count.
-fn reads_while_written(dir: &Path, bytes: u64, piece: u64, len: u64) -> [f64; 3] {
+fn reads_while_written(dir: &Path, bytes: u64, piece: u64, len: u64) -> Ratios {
     let data = vec![0x5A; piece as usize];
     let pieces = bytes / piece;
     let all = |write: &dyn Fn(u64), read: &dyn Fn(&mut [u8], u64)| {
         let mut into = vec![0; len as usize];
-        let mut seconds = 0.0;
+        let mut seconds = [0.0; 2];
         for at in 0..pieces {
             write(at * SCATTER % pieces * piece);
             let place = |k: u64| (at * (2 * k + 1) * 7919 % (at + 1)) * SCATTER % pieces * piece;
-            seconds += timed(|| (0..4).for_each(|k| read(&mut into, place(k)))).1;
+            let (_, [real_s, processor_s]) =
+                timed(|| (0..4).for_each(|k| read(&mut into, place(k))));
+            seconds = [seconds[0] + real_s, seconds[1] + processor_s];
         }
         seconds
     };
@@ -181,7 +200,8 @@ fn opening(dir: &Path, piece: u64) {
         if how != "again" {
             rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).expect("a file of the system");
         }
-        let (log, seconds) = timed(|| Log::open_file_read_only(&path).expect("it was written"));
+        let (log, [seconds, _]) =
+            timed(|| Log::open_file_read_only(&path).expect("it was written"));
         let (info, opened) = (log.info(), log.opened());
         assert_eq!((info.extents, opened.dropped.is_some()), (extents, false));
         println!(
@@ -203,16 +223,21 @@ fn main() {
     let dir = dir.path();
     for piece in [16_u64 << 10, 256 << 10] {
         // Throughput is the other way round than time.
-        let [high, median, low] = appends(dir, bytes, piece).map(|times| 100.0 / times);
+        let [real, processor] = appends(dir, bytes, piece)
+            .map(|[low, median, high]| [100.0 / high, 100.0 / median, 100.0 / low])
+            .map(|[low, median, high]| format!("{median:.0} % ({low:.0} to {high:.0})"));
         println!(
-            "appends of {} KiB: {median:.0} % of a plain sequential write ({low:.0} to {high:.0})",
+            "appends of {} KiB, of a plain sequential write: {real}; processor's time {processor}",
             piece >> 10
         );
         for len in [4_u64 << 10, 16 << 10] {
-            let tell = |what: &str, [low, median, high]: [f64; 3]| {
+            let tell = |what: &str, ratios: Ratios| {
+                let [real, processor] = ratios.map(|[low, median, high]| {
+                    format!("{median:.2} times ({low:.2} to {high:.2})")
+                });
                 println!(
-                    "  random reads of {} KiB{what}: {median:.2} times a normal file \
-                     ({low:.2} to {high:.2})",
+                    "  random reads of {} KiB{what}, of a normal file: {real}; processor's time \
+                     {processor}",
                     len >> 10
                 );
             };
