@@ -30,6 +30,7 @@ SYSTEMS = [
     ("fuse2fs", "fuse2fs {image} {mnt} -o fakeroot"),
     ("syncline eager", "{syncline} mount {image} {mnt}"),
     ("syncline ordered", "{syncline} mount {image} {mnt} -o sync=ordered"),
+    ("syncline affinity=none", "{syncline} mount {image} {mnt} -o affinity=none"),
 ]
 STEPS = ["untar", "find", "rm", "write", "read"]
 IMAGE_MIB = 6144

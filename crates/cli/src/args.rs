@@ -319,6 +319,7 @@ pub struct Recover {
 /// nothing, repeatable; a power cut loses up to a minute of them),
 /// dirty_ratio=, dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of
 /// the mount: allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N,
+/// affinity=caller or affinity=none (whether workers run on the processor of their program),
 /// trace=FILE (records calls, pages and block requests as FILE.calls.trace, FILE.pages.trace and
 /// FILE.blocks.trace), trace_reads (with it every read, past the kernel's cache).
 ///

@@ -20,7 +20,8 @@ use syncline_fs::{Attr, FallocateMode, FsError, SetAttr, XattrFlags};
 
 use crate::capture::serve_for;
 use crate::convert::{self, errno};
-use crate::gate::{Gate, Kind, Turn};
+use crate::follow::SMALL_BYTES;
+use crate::gate::{self, Caller, Gate, Kind, Turn};
 use crate::ops::{Context, OpenHow, Operations, WriteHow};
 use crate::options::FuseOptions;
 
@@ -74,8 +75,13 @@ impl<T: Operations> Adapter<T> {
 
     /// A worker begins a request.
     fn turn(&self, req: &Request, kind: Kind) -> Turn<'_> {
+        self.turn_of(req, kind, 0)
+    }
+
+    /// As [`Adapter::turn`] for a request with so many bytes.
+    fn turn_of(&self, req: &Request, kind: Kind, bytes: usize) -> Turn<'_> {
         serve_for(req.pid());
-        self.gate.begin(kind)
+        self.gate.begin(kind, Caller { thread: req.pid(), small: bytes <= SMALL_BYTES })
     }
 
     /// What the kernel's cache does with an open file.
@@ -100,10 +106,16 @@ fn device(rdev: u32) -> u64 {
     u64::from(rdev)
 }
 
+/// The result of a call, which is answered next.
+fn served<R>(result: R) -> R {
+    gate::ready();
+    result
+}
+
 /// Sends the answer of a call: `Ok` through the given method, an error as its number.
 macro_rules! answer {
     ($reply:ident, $result:expr, |$value:pat_param| $ok:expr) => {
-        match $result {
+        match served($result) {
             Ok($value) => $ok,
             Err(err) => $reply.error(errno(&err)),
         }
@@ -154,7 +166,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
-        match self.ops.lookup(dir, name.as_bytes()) {
+        match served(self.ops.lookup(dir, name.as_bytes())) {
             Ok(attr) => reply.entry(&TTL, &convert::entry(&attr), generation(&attr)),
             // Node 0: the kernel remembers that there is no such name.
             Err(FsError::NotFound) => {
@@ -340,7 +352,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.turn(req, Kind::Read);
+        let _turn = self.turn_of(req, Kind::Read, size as usize);
         let ino = ino!(reply, node);
         READ_BUFFER.with_borrow_mut(|buffer| {
             let len = size.min(REQUEST_BYTES_MAX) as usize;
@@ -366,7 +378,8 @@ impl<T: Operations> Filesystem for Adapter<T> {
         reply: ReplyWrite,
     ) {
         let direct = oflags(flags.0).contains(OFlags::DIRECT);
-        let _turn = self.turn(req, if direct { Kind::Sync } else { Kind::Write });
+        let kind = if direct { Kind::Sync } else { Kind::Write };
+        let _turn = self.turn_of(req, kind, data.len());
         let ino = ino!(reply, node);
         // After a synchronous write through its cache the kernel sends an fsync by itself; after a
         // direct one it may not, if nobody waits for the write (io_uring).

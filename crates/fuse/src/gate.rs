@@ -10,7 +10,7 @@
 //! The kernel wakes a waiting worker for each request, and of many always the one that has waited
 //! longest: two switches of threads and cold caches for a request of a few microseconds, while the
 //! worker that has just answered would have found it without a sleep. So whoever has answered
-//! rests if another waits.
+//! rests if another waits. Where the one that waits does so is a matter of its own (`follow.rs`).
 //!
 //! Promises
 //! - Nobody waits for long requests: one that may be long (a sync, or a kind that lately was) sends
@@ -19,19 +19,27 @@
 //! - Nobody rests before all workers have been here once. When the mount is over the first worker
 //!   to leave sends all others, so that they hear of it, too.
 //!
-//! Tested below, with a queue for the kernel.
+//! This file is long because it is tested below, with a queue for the kernel.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::follow::{Follow, Follower};
+
 /// A request that took this long was long.
 const LONG: Duration = Duration::from_micros(100);
-/// So many requests of a kind after a long one may be long as well.
-const LONG_TURNS: u8 = 32;
+/// So many requests of a kind after a long one may be long as well; one that only lost its
+/// processor for a while looks the same.
+const LONG_TURNS: u8 = 8;
+/// The same after several long ones.
+const LONG_TURNS_MAX: u8 = 32;
+/// A program that takes so long between two calls gains nothing by a worker that follows it.
+const PAUSE: Duration = Duration::from_micros(500);
 /// How often the watch looks while requests come.
 const LOOK: Duration = Duration::from_millis(1);
 /// Looks without a request after which the watch sleeps.
@@ -58,9 +66,9 @@ struct State {
     known: usize,
     /// Of them, those that wait for a request or are on their way to.
     waiting: usize,
-    resting: usize,
-    /// Resting ones that were sent and have not gone yet; they count as waiting.
-    sent: usize,
+    /// Those that rest, by their numbers. The last to come is sent first: its stack and its buffer
+    /// are still in the caches.
+    resting: Vec<usize>,
     /// Requests begun and ended.
     moves: u64,
     watched: bool,
@@ -72,8 +80,10 @@ pub(crate) struct Gate {
     workers: usize,
     long: Duration,
     state: Mutex<State>,
-    go: Condvar,
+    /// By the number of a worker.
+    go: Box<[Condvar]>,
     look: Condvar,
+    pub(crate) follow: Follow,
     /// By kind: requests that may still be long.
     turns: [AtomicU8; 5],
 }
@@ -83,11 +93,20 @@ thread_local! {
 }
 
 /// A worker's place; it is left when the thread ends.
-struct Seat(Arc<Gate>);
+struct Seat {
+    gate: Arc<Gate>,
+    number: usize,
+    follower: Follower,
+    /// What had moved when its last request had ended, if nothing else did during that.
+    moves: Option<u64>,
+    /// When the answer of its request was ready. Once that is sent the program may run instead.
+    ready: Option<Instant>,
+}
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.open();
+        self.gate.follow.leave(&mut self.follower);
+        self.gate.open();
     }
 }
 
@@ -96,38 +115,70 @@ pub(crate) struct Turn<'a> {
     gate: &'a Gate,
     kind: Kind,
     began: Instant,
+    /// What had moved with its begin.
+    moves: u64,
     may_rest: bool,
+}
+
+/// Who waits for a request, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    /// Its thread.
+    pub(crate) thread: u32,
+    /// Whether it is a small call: little is copied.
+    pub(crate) small: bool,
 }
 
 impl Gate {
     /// A gate for so many workers.
-    pub(crate) fn new(workers: usize) -> Arc<Gate> {
-        Gate::with(workers, LONG)
+    pub(crate) fn new(workers: usize, follow: Follow) -> Arc<Gate> {
+        Gate::with(workers, LONG, follow)
     }
 
-    fn with(workers: usize, long: Duration) -> Arc<Gate> {
-        let (state, go, look, turns) = Default::default();
-        Arc::new(Gate { workers, long, state, go, look, turns })
+    fn with(workers: usize, long: Duration, follow: Follow) -> Arc<Gate> {
+        let (state, look, turns) = Default::default();
+        let go = std::iter::repeat_with(Condvar::new).take(workers).collect();
+        Arc::new(Gate { workers, long, state, go, look, follow, turns })
     }
 
     /// A worker has got a request.
-    pub(crate) fn begin(self: &Arc<Gate>, kind: Kind) -> Turn<'_> {
-        self.turn(kind, true)
+    pub(crate) fn begin(self: &Arc<Gate>, kind: Kind, caller: Caller) -> Turn<'_> {
+        self.turn(kind, Some(caller))
     }
 
-    /// As [`Gate::begin`] of a part of a request, after which the worker has the next part to do.
+    /// As [`Gate::begin`] of a part of a request, after which the worker has the next part to do,
+    /// and for which nobody waits.
     pub(crate) fn begin_part(self: &Arc<Gate>, kind: Kind) -> Turn<'_> {
-        self.turn(kind, false)
+        self.turn(kind, None)
     }
 
-    fn turn(self: &Arc<Gate>, kind: Kind, may_rest: bool) -> Turn<'_> {
-        let is_new = SEAT.with_borrow_mut(|seat| {
-            let is_new = seat.is_none();
-            seat.get_or_insert_with(|| Seat(Arc::clone(self)));
-            is_new
-        });
+    fn turn(self: &Arc<Gate>, kind: Kind, caller: Option<Caller>) -> Turn<'_> {
         let may_be_long =
             kind == Kind::Sync || self.turns[kind as usize].load(Ordering::Relaxed) > 0;
+        SEAT.with_borrow_mut(|place| {
+            let (moves, known) = self.enter(place.is_none(), may_be_long);
+            let seat = place.get_or_insert_with(|| Seat {
+                gate: Arc::clone(self),
+                number: known - 1,
+                follower: Follower::default(),
+                moves: None,
+                ready: None,
+            });
+            let ready = seat.ready.take();
+            if let Some(caller) = caller {
+                let in_turn = seat.moves.is_some_and(|last| last + 1 == moves);
+                let at_once = ready.is_none_or(|ready| ready.elapsed() < PAUSE);
+                let fits = in_turn && at_once && caller.small && !may_be_long;
+                self.follow.serves(&mut seat.follower, caller.thread, fits);
+            }
+            let began = Instant::now();
+            Turn { gate: self, kind, began, moves, may_rest: caller.is_some() }
+        })
+    }
+
+    /// A worker has a request, and waits no more. Returns how much has moved with that, and how
+    /// many workers are known.
+    fn enter(&self, is_new: bool, may_be_long: bool) -> (u64, usize) {
         let mut state = self.state.lock();
         state.moves += 1;
         if is_new {
@@ -143,88 +194,139 @@ impl Gate {
                 self.look.notify_one();
             }
         }
-        drop(state);
-        Turn { gate: self, kind, began: Instant::now(), may_rest }
+        (state.moves, state.known)
     }
 
     /// Sends a resting worker to wait, if there is one.
     fn send(&self, state: &mut State) {
-        if state.resting > state.sent {
-            state.sent += 1;
+        if let Some(number) = state.resting.pop() {
             state.waiting += 1;
-            self.go.notify_one();
+            self.go[number].notify_one();
         }
     }
 
     /// The request is answered. Returns when this worker is to wait for another.
-    fn end(&self, kind: Kind, took: Duration, may_rest: bool) {
-        let turns = &self.turns[kind as usize];
-        if took >= self.long {
-            turns.store(LONG_TURNS, Ordering::Relaxed);
-        } else {
-            // A lost update makes the next request cautious, or one too few.
-            let left = turns.load(Ordering::Relaxed);
-            turns.store(left.saturating_sub(1), Ordering::Relaxed);
-        }
+    fn end(&self, turn: &Turn<'_>) {
+        let (mut ready, mut number) = (None, 0);
+        seated(|seat| (ready, number) = (seat.ready, seat.number));
+        let took = ready.unwrap_or_else(Instant::now).saturating_duration_since(turn.began);
+        let turns = &self.turns[turn.kind as usize];
+        // A lost update makes the next request cautious, or one too few.
+        let left = turns.load(Ordering::Relaxed);
+        let left = if took < self.long { left.saturating_sub(1) } else { left + LONG_TURNS };
+        turns.store(left.min(LONG_TURNS_MAX), Ordering::Relaxed);
         let mut state = self.state.lock();
         state.moves += 1;
-        if !may_rest || state.waiting == 0 || state.known < self.workers || state.over {
+        let alone = (state.moves == turn.moves + 1).then_some(state.moves);
+        if turn.may_rest && self.may_rest(&state) {
+            // Whoever is sent later must not have to wait for a processor.
+            drop(state);
+            seated(|seat| self.follow.leave(&mut seat.follower));
+            state = self.state.lock();
+        }
+        if !turn.may_rest || !self.may_rest(&state) {
             state.waiting += 1;
-            return;
+            drop(state);
+            return seated(|seat| seat.moves = alone);
         }
-        state.resting += 1;
-        while state.sent == 0 && !state.over {
-            self.go.wait(&mut state);
+        state.resting.push(number);
+        while state.resting.contains(&number) && !state.over {
+            self.go[number].wait(&mut state);
         }
-        state.resting -= 1;
-        match state.sent.checked_sub(1) {
-            Some(left) => state.sent = left,
-            None => state.waiting += 1,
-        }
+    }
+
+    /// Whether a worker that has answered is not wanted.
+    fn may_rest(&self, state: &State) -> bool {
+        state.waiting > 0 && state.known == self.workers && !state.over
     }
 
     /// Nobody rests from now on.
     pub(crate) fn open(&self) {
         self.state.lock().over = true;
-        self.go.notify_all();
+        for go in &self.go {
+            go.notify_one();
+        }
         self.look.notify_all();
     }
 
     /// The watch, on a thread of its own: sends a worker to wait where none has waited and nothing
     /// has moved between two looks. Returns when the gate is open.
     pub(crate) fn watch(&self) {
-        let mut state = self.state.lock();
+        let mut last = Look::default();
         let mut quiet = 0;
-        while !state.over {
+        loop {
+            let Some(mut state) = self.state.try_lock_for(LOOK) else {
+                // Whoever has it got no processor meanwhile.
+                self.follow.take_back(true);
+                continue;
+            };
+            if state.over {
+                return;
+            }
             if !state.watched {
                 self.look.wait(&mut state);
+                (last, quiet) = Default::default();
                 continue;
             }
-            let (moves, was_alone) = (state.moves, state.waiting == 0);
-            self.look.wait_for(&mut state, LOOK);
-            if state.moves != moves {
+            let mut now = Look { moves: state.moves, alone: state.waiting == 0, behind: false };
+            if now.moves != last.moves {
                 quiet = 0;
-            } else if was_alone && state.waiting == 0 {
-                self.send(&mut state);
             } else {
-                quiet += 1;
-                state.watched = quiet < QUIET_LOOKS;
+                now.behind = self.follow.is_behind();
+                if now.alone && last.alone || now.behind && last.behind {
+                    self.follow.take_back(true);
+                    self.send(&mut state);
+                } else {
+                    quiet += 1;
+                    state.watched = quiet < QUIET_LOOKS;
+                }
             }
+            if !state.watched {
+                // Nobody would see that it gets no processor.
+                self.follow.take_back(false);
+            }
+            drop(state);
+            last = now;
+            thread::sleep(LOOK);
         }
     }
 }
 
+/// What the watch saw.
+#[derive(Default)]
+struct Look {
+    moves: u64,
+    /// Nobody waited for requests.
+    alone: bool,
+    /// Nothing had moved, and the worker that follows a program had a request.
+    behind: bool,
+}
+
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.gate.end(self.kind, self.began.elapsed(), self.may_rest);
+        self.gate.end(self);
     }
+}
+
+/// The answer of the calling worker's request is ready to be sent.
+pub(crate) fn ready() {
+    seated(|seat| seat.ready = Some(Instant::now()));
+}
+
+/// With the calling worker's place, which it has from its first request on.
+fn seated(with: impl FnOnce(&mut Seat)) {
+    SEAT.with_borrow_mut(|seat| {
+        if let Some(seat) = seat {
+            with(seat);
+        }
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::{BTreeSet, VecDeque};
-    use std::thread::{self, JoinHandle, ThreadId};
+    use std::thread::{JoinHandle, ThreadId};
 
     const WORKERS: usize = 6;
     /// Against hangs only.
@@ -292,12 +394,13 @@ mod tests {
     impl Mount {
         /// All workers known, all but one resting.
         fn new() -> Mount {
-            let (queue, gate) = (Arc::<Queue>::default(), Gate::with(WORKERS, Duration::MAX));
+            let (queue, gate) =
+                (Arc::<Queue>::default(), Gate::with(WORKERS, Duration::MAX, Follow::default()));
             let worker = || {
                 let (queue, gate) = (Arc::clone(&queue), Arc::clone(&gate));
                 thread::spawn(move || {
                     while let Some((kind, job)) = queue.take() {
-                        let _turn = gate.begin(kind);
+                        let _turn = gate.begin(kind, Caller { thread: 0, small: true });
                         job();
                     }
                 })
@@ -308,12 +411,22 @@ mod tests {
                 let meeting = Arc::clone(&meeting);
                 queue.put(Kind::Names, move || meeting.meet(WORKERS));
             }
+            let mount = Mount { queue, gate, workers };
+            mount.resting();
+            mount
+        }
+
+        /// Who rests, once all do but one.
+        fn resting(&self) -> Vec<usize> {
             let began = Instant::now();
-            while gate.state.lock().resting < WORKERS - 1 {
+            loop {
+                let resting = self.gate.state.lock().resting.clone();
+                if resting.len() == WORKERS - 1 {
+                    return resting;
+                }
                 assert!(began.elapsed() < PATIENCE, "workers do not rest");
                 thread::yield_now();
             }
-            Mount { queue, gate, workers }
         }
 
         /// Who served one request.
@@ -360,9 +473,20 @@ mod tests {
     }
 
     #[test]
+    fn the_last_that_went_to_rest_is_sent_first() {
+        let mount = Mount::new();
+        for _ in 0..100 {
+            let last = mount.resting().pop().expect("others rest");
+            mount.serve(Kind::Sync);
+            assert!(!mount.resting().contains(&last));
+        }
+        mount.end();
+    }
+
+    #[test]
     fn a_kind_that_was_long_is_not_waited_for() {
         let mount = Mount::new();
-        mount.gate.turns[Kind::Read as usize].store(LONG_TURNS, Ordering::Relaxed);
+        mount.gate.turns[Kind::Read as usize].store(LONG_TURNS_MAX, Ordering::Relaxed);
         let meeting = Arc::<Meeting>::default();
         let inner = Arc::clone(&meeting);
         mount.queue.put(Kind::Read, move || inner.meet(2));

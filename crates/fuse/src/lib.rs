@@ -22,7 +22,7 @@
 //! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
 //! Tested in `tests/`, through real mounts.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod acl;
 mod adapter;
@@ -30,11 +30,13 @@ mod bell;
 mod capture;
 mod convert;
 mod error;
+mod follow;
 mod gate;
 mod mounts;
 mod nodes;
 mod ops;
 mod options;
+mod policy;
 mod serve;
 mod session;
 mod status;
@@ -43,6 +45,6 @@ mod traffic;
 pub use capture::{Capture, CaptureCounts};
 pub use error::{FuseError, Result};
 pub use mounts::{MountEntry, mount_of, mounted_image};
-pub use options::FuseOptions;
+pub use options::{Affinity, FuseOptions};
 pub use session::{Ended, Mount, Setup};
 pub use status::STATUS_XATTR;

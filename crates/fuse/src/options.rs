@@ -8,6 +8,16 @@ use syncline_fs::MountOptions;
 
 use crate::error::{FuseError, Result};
 
+/// Where the worker that serves a program runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// On the program's processor, while that makes small calls in turn; see `follow.rs`.
+    #[default]
+    Caller,
+    /// Where the kernel puts it.
+    None,
+}
+
 /// Options of one FUSE mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FuseOptions {
@@ -35,6 +45,8 @@ pub struct FuseOptions {
     pub trace_reads: bool,
     /// Worker threads (`threads=`); 0: chosen by the number of processors.
     pub threads: usize,
+    /// Where workers run (`affinity=`).
+    pub affinity: Affinity,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
     pub buffer_log: Option<PathBuf>,
     /// Size in bytes of a log file that is made (`buffer_log_size=`) [64 MiB].
@@ -57,6 +69,7 @@ const OWN: &[&str] = &[
     "noexec",
     "writeback_cache",
     "threads",
+    "affinity",
     "buffer_log",
     "buffer_log_size",
     "buffer_ram",
@@ -125,6 +138,8 @@ impl FuseOptions {
             ("threads", Some(value)) => {
                 self.threads = number(item, value, 1, THREADS_MAX)? as usize;
             }
+            ("affinity", Some("caller")) => self.affinity = Affinity::Caller,
+            ("affinity", Some("none")) => self.affinity = Affinity::None,
             ("buffer_log", Some(path)) if !path.is_empty() => {
                 self.buffer_log = Some(path.into());
             }
@@ -183,6 +198,8 @@ mod tests {
         let lists = ["rw,noatime,allow_other,x-systemd.automount", "uid=1000,nofail,commit=30"];
         let options = FuseOptions::parse(&lists).unwrap();
         assert!(options.allow_other && !options.suid && !options.dev);
+        assert_eq!(options.affinity, Affinity::Caller);
+        assert_eq!(FuseOptions::parse(&["affinity=none"]).unwrap().affinity, Affinity::None);
         assert_eq!((options.uid, options.gid), (Some(1000), None));
         let traced = FuseOptions::parse(&["trace_reads,trace=/t/run"]).unwrap();
         assert_eq!(traced.trace.as_deref(), Some(std::path::Path::new("/t/run")));
@@ -207,6 +224,7 @@ mod tests {
             ("uid=x", "give a number"),
             ("threads=0", "1 to 128"),
             ("commit=0", "give"),
+            ("affinity=0", "bad or missing value"),
             ("buffer_ram=16M", "want `buffer_log=FILE`"),
             ("buffer_log=a,ro", "without `ro`"),
             ("buffer_log=a,buffer_ram=x", "K, M or G"),

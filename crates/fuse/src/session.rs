@@ -10,6 +10,7 @@
 //! `end` always ends: files that are still open are answered with an error from then on, the image
 //! is clean. A volume that has latched is left recoverable.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,10 +30,11 @@ use thread_priority::{
 use crate::adapter::Adapter;
 use crate::capture::{Capture, Captured};
 use crate::error::{FuseError, Result};
+use crate::follow::Follow;
 use crate::gate::Gate;
 use crate::mounts::mount_of;
 use crate::ops::Operations;
-use crate::options::FuseOptions;
+use crate::options::{Affinity, FuseOptions};
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
 
@@ -107,15 +109,16 @@ impl Mount {
         let status = Arc::new(status);
         let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
         let workers = workers(&options);
-        let gate = Gate::new(workers);
+        let follows = options.affinity == Affinity::Caller && workers > 1;
+        let gate = Gate::new(workers, if follows { Follow::new() } else { Follow::default() });
         let mut config = config(&options, image, volume.is_read_only());
         config.n_threads = Some(workers);
         let (ops, gated) = (Arc::clone(&serve), Arc::clone(&gate));
         let session = match tap {
-            None => spawn(Adapter::new(ops, gated, &options), dir, &config)?,
+            None => spawn(Adapter::new(ops, gated, &options), dir, &config, &gate)?,
             Some(tap) => {
                 let ops = Arc::new(Captured::new(ops, tap));
-                spawn(Adapter::new(ops, gated, &options), dir, &config)?
+                spawn(Adapter::new(ops, gated, &options), dir, &config, &gate)?
             }
         };
         let stop = Arc::new(AtomicBool::new(false));
@@ -172,8 +175,11 @@ fn spawn<T: Operations>(
     adapter: Adapter<T>,
     dir: &Path,
     config: &Config,
+    gate: &Gate,
 ) -> Result<BackgroundSession> {
     let session = Session::new(adapter, dir, config).map_err(|err| refused(dir, &err))?;
+    let device = session.as_fd().try_clone_to_owned().map_err(|err| refused(dir, &err))?;
+    gate.follow.watches(device);
     session.spawn().map_err(|err| refused(dir, &err))
 }
 

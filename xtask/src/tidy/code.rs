@@ -12,9 +12,10 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 8] = [
+const UNSAFE_CRATES: [(&str, &str); 9] = [
     ("crates/device/", "io_uring and block device ioctls"),
     ("crates/recorder/", "io_uring, priorities, sync_file_range"),
+    ("crates/fuse/", "policies of threads"),
     ("crates/export/", "io_uring and shared memory of ublk"),
     ("crates/flashlite-c/", "pointers of C programs"),
     ("crates/recorder-c/", "C interface"),

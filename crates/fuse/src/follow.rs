@@ -1,0 +1,384 @@
+//! Where the worker that waits for requests waits: while one program makes short calls one after
+//! the other, on the processor of that program.
+//!
+//! ```text
+//!   processor A   program: call --+                +--> goes on --+
+//!                  worker:        +-> work, answer +              +-> work, answer ...
+//! ```
+//!
+//! Left to itself the kernel wakes each of the two on whatever processor is idle, because the one
+//! that wakes it is still running. So every call wakes a sleeping processor twice, which takes
+//! longer than the work, in a virtual machine several times as long. A worker that is bound to
+//! the program's processor is found there; and as one of the policy SCHED_IDLE it leaves the
+//! program there when it answers, since a processor that runs nothing else counts as idle.
+//!
+//! Promises
+//! - One worker follows one program, after [`RUN`] of its calls in turn that were short, came at
+//!   once and met no other request; the first that does not fit ends it.
+//! - A worker that follows gets what other programs leave of that processor. If it does not move
+//!   although it has a request, the watch (`gate.rs`) makes it an ordinary thread again at the
+//!   second of its looks, and twice as many calls are wanted before the next time. The same happens
+//!   where [`LOOK_CALLS`] calls take clearly longer than as many did before it followed.
+//! - A mount with a priority of its own (real-time, batch, idle), one whose threads could not come
+//!   back from SCHED_IDLE (without privileges), and a machine with one processor never do it.
+//!
+//! Tested below; that both end up on one processor, and that a busy one starves nobody, on a mount
+//! in `crates/cli/tests/mount_follow.rs`.
+
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
+
+use crate::policy::{self, Policy};
+
+/// Calls in turn after which a program is followed.
+const RUN: u32 = 128;
+/// Calls between two looks at where the program is, and how long its calls take.
+const LOOK_CALLS: u32 = 64;
+/// How often the calls that are wanted double, at most.
+const LEVELS: u32 = 10;
+/// Calls after which one doubling is forgiven.
+const FORGIVEN_CALLS: u32 = 16 * 1024;
+/// Bytes above which a read or write is not a small call: copying them takes longer than a wake,
+/// and what the kernel reads ahead should run beside the program.
+pub(crate) const SMALL_BYTES: usize = 64 * 1024;
+
+/// What a worker is to do before it serves a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Stay,
+    /// See how it goes, and where the program is.
+    Look,
+    /// Be an ordinary thread.
+    Leave,
+}
+
+/// How it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Wait,
+    Follow,
+    /// It went better without.
+    Worse,
+}
+
+/// What one worker knows of who calls.
+#[derive(Debug, Default)]
+struct Course {
+    caller: u32,
+    /// Calls of `caller` in turn.
+    run: u32,
+    /// The processor that the worker is bound to.
+    at: Option<usize>,
+    /// When it looked last in this run.
+    looked: Option<Instant>,
+    /// How long the last [`LOOK_CALLS`] calls took before it followed.
+    before: Duration,
+}
+
+impl Course {
+    /// `caller` asks; `fits`: soon after the last call was answered, and for something small.
+    fn asked(&mut self, caller: u32, fits: bool) -> Step {
+        if caller != self.caller || !fits {
+            (self.caller, self.run, self.looked) = (caller, 0, None);
+            return if self.at.is_some() { Step::Leave } else { Step::Stay };
+        }
+        self.run = self.run.saturating_add(1);
+        if self.run.is_multiple_of(LOOK_CALLS) { Step::Look } else { Step::Stay }
+    }
+
+    /// What to do after [`LOOK_CALLS`] more calls; `level`: how often [`RUN`] is doubled.
+    fn judge(&mut self, now: Instant, level: u32) -> Verdict {
+        let took = self.looked.replace(now).map(|last| now.duration_since(last));
+        let Some(took) = took else { return Verdict::Wait };
+        if self.at.is_none() {
+            self.before = took;
+            return if self.run >= RUN << level { Verdict::Follow } else { Verdict::Wait };
+        }
+        // A quarter: calls differ, and a program's own work between them is in both.
+        if took > self.before + self.before / 4 { Verdict::Worse } else { Verdict::Follow }
+    }
+}
+
+/// Following, for the workers of one mount.
+#[derive(Default)]
+pub(crate) struct Follow {
+    /// Processors of a worker that does not follow; none: nobody follows.
+    home: Option<CpuSet>,
+    /// The thread that follows; 0: none.
+    thread: AtomicI32,
+    /// How often the watch made it an ordinary thread.
+    freed: AtomicU32,
+    /// It got no processor, and has not heard of that yet.
+    starved: AtomicBool,
+    /// Doublings of [`RUN`].
+    level: AtomicU32,
+    device: OnceLock<OwnedFd>,
+}
+
+/// A worker's part in it.
+#[derive(Default)]
+pub(crate) struct Follower {
+    course: Course,
+    freed: u32,
+}
+
+impl Follow {
+    /// For workers that the calling thread will start.
+    pub(crate) fn new() -> Follow {
+        let home = sched_getaffinity(None).ok().filter(|home| home.count() > 1);
+        let able = policy::of(None) == Some(Policy::Other) && policy::comes_back();
+        Follow { home: home.filter(|_| able), ..Follow::default() }
+    }
+
+    /// Where requests come from: lets the watch see whether one waits.
+    pub(crate) fn watches(&self, device: OwnedFd) {
+        // There is one; a second changes nothing.
+        let _ = self.device.set(device);
+    }
+
+    /// The calling worker has a request of the thread `caller`, 0 if nobody waits for it; `fits`: a
+    /// small one, soon after its last, and nobody has served another since.
+    pub(crate) fn serves(&self, me: &mut Follower, caller: u32, fits: bool) {
+        let Some(home) = &self.home else { return };
+        let freed = self.freed.load(Ordering::Acquire);
+        if me.freed != freed {
+            me.freed = freed;
+            self.hear(me);
+        }
+        if caller == 0 {
+            return;
+        }
+        match me.course.asked(caller, fits) {
+            Step::Stay => {}
+            Step::Leave => self.leave(me),
+            Step::Look => self.look(me, caller, home),
+        }
+    }
+
+    fn look(&self, me: &mut Follower, caller: u32, home: &CpuSet) {
+        match me.course.judge(Instant::now(), self.level.load(Ordering::Relaxed)) {
+            Verdict::Wait => {}
+            Verdict::Worse => {
+                self.leave(me);
+                self.starts_anew(me, true);
+            }
+            Verdict::Follow => {
+                let there = processor_of(caller).filter(|at| home.is_set(*at));
+                if let Some(at) = there.filter(|_| there != me.course.at) {
+                    self.go(me, at);
+                }
+                if me.course.run.is_multiple_of(FORGIVEN_CALLS) {
+                    self.doublings(|level| level.saturating_sub(1));
+                }
+            }
+        }
+    }
+
+    /// The watch has freed whoever followed.
+    fn hear(&self, me: &mut Follower) {
+        if me.course.at.is_some() {
+            self.leave(me);
+            let starved = self.starved.swap(false, Ordering::Relaxed);
+            self.starts_anew(me, starved);
+        }
+    }
+
+    fn starts_anew(&self, me: &mut Follower, later: bool) {
+        (me.course.run, me.course.looked) = (0, None);
+        if later {
+            self.doublings(|level| (level + 1).min(LEVELS));
+        }
+    }
+
+    fn doublings(&self, change: impl Fn(u32) -> u32) {
+        // Only who follows gets here; a lost update would be one doubling.
+        let level = self.level.load(Ordering::Relaxed);
+        self.level.store(change(level), Ordering::Relaxed);
+    }
+
+    fn go(&self, me: &mut Follower, at: usize) {
+        if policy::of(None).is_none() || !(me.course.at.is_some() || self.claims()) {
+            return;
+        }
+        let mut only = CpuSet::new();
+        only.set(at);
+        me.course.at = Some(at);
+        // The last step is the one after which this thread may have to wait for a processor.
+        let bound = sched_setaffinity(None, &only).is_ok();
+        if !(bound && policy::set(None, Policy::Idle)) {
+            self.leave(me);
+        }
+    }
+
+    /// The calling worker is the one that follows, unless another is.
+    fn claims(&self) -> bool {
+        let mine = gettid().as_raw_pid();
+        self.thread.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The calling worker is an ordinary thread again, if it was not.
+    pub(crate) fn leave(&self, me: &mut Follower) {
+        if me.course.at.take().is_some() {
+            self.free(None);
+            self.thread.store(0, Ordering::Release);
+        }
+    }
+
+    fn free(&self, thread: Option<Pid>) {
+        // Neither can fail where `comes_back` held, and a policy that somebody else gave stays.
+        if policy::of(thread) == Some(Policy::Idle) {
+            policy::set(thread, Policy::Other);
+        }
+        if let Some(home) = &self.home {
+            let _ = sched_setaffinity(thread, home);
+        }
+    }
+
+    /// Whether a worker follows and a request waits for it.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.thread.load(Ordering::Acquire) != 0 && self.device.get().is_some_and(has_request)
+    }
+
+    /// Makes the worker that follows, if one does, an ordinary thread. It hears of it with its next
+    /// request. `starved`: because it did not get on.
+    pub(crate) fn take_back(&self, starved: bool) {
+        if let Some(thread) = Pid::from_raw(self.thread.load(Ordering::Acquire)) {
+            self.starved.fetch_or(starved, Ordering::Relaxed);
+            self.freed.fetch_add(1, Ordering::Release);
+            self.free(Some(thread));
+        }
+    }
+}
+
+fn has_request(device: &OwnedFd) -> bool {
+    let mut ask = [PollFd::new(device, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut ask, Some(&at_once)), Ok(1)) && ask[0].revents().contains(PollFlags::IN)
+}
+
+/// Where a thread runs or ran last.
+fn processor_of(thread: u32) -> Option<usize> {
+    parsed(&std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?)
+}
+
+/// Field 39 of proc(5)'s `stat`. The second field may hold anything, also blanks and brackets.
+fn parsed(stat: &str) -> Option<usize> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    behind_name.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TAR: u32 = 100;
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Calls until the worker looks how it goes.
+    fn calls_until_look(course: &mut Course) -> u32 {
+        (1..1000).find(|_| course.asked(TAR, true) == Step::Look).unwrap()
+    }
+
+    #[test]
+    fn another_program_or_a_large_call_ends_it_at_once() {
+        for (caller, fits) in [(TAR + 1, true), (TAR, false)] {
+            let mut course = Course::default();
+            course.asked(TAR, true);
+            assert_eq!(calls_until_look(&mut course), LOOK_CALLS);
+            assert_eq!(course.asked(caller, fits), Step::Stay, "it does not follow yet");
+            course.asked(TAR, true);
+            calls_until_look(&mut course);
+            course.at = Some(1);
+            assert_eq!(course.asked(caller, fits), Step::Leave);
+            assert_eq!((course.run, course.looked), (0, None), "a run begins anew");
+        }
+    }
+
+    #[test]
+    fn two_programs_in_turns_are_not_followed() {
+        let mut course = Course::default();
+        for call in 0..100_000 {
+            assert_eq!(course.asked(TAR + call % 2, true), Step::Stay);
+        }
+    }
+
+    #[test]
+    fn each_level_doubles_the_run() {
+        for level in 0..=LEVELS {
+            let mut course = Course::default();
+            course.asked(TAR, true);
+            let mut now = Instant::now();
+            loop {
+                calls_until_look(&mut course);
+                now += MS;
+                if course.judge(now, level) == Verdict::Follow {
+                    break;
+                }
+            }
+            assert_eq!(course.run, RUN << level);
+        }
+    }
+
+    #[test]
+    fn calls_that_take_longer_than_before_end_it() {
+        for (took, verdict) in
+            [(MS, Verdict::Follow), (5 * MS, Verdict::Follow), (6 * MS, Verdict::Worse)]
+        {
+            let mut course = Course::default();
+            let now = Instant::now();
+            course.run = RUN;
+            assert_eq!(course.judge(now, 0), Verdict::Wait, "not known how long calls take");
+            assert_eq!(course.judge(now + 4 * MS, 0), Verdict::Follow);
+            course.at = Some(0);
+            assert_eq!(course.judge(now + 4 * MS + took, 0), verdict);
+        }
+    }
+
+    #[test]
+    fn a_worker_goes_and_comes_back_and_hears_from_the_watch() {
+        let follow = Follow::new();
+        let Some(home) = follow.home.map(|home| home.count()) else {
+            let processors = sched_getaffinity(None).unwrap().count();
+            let ordinary = policy::of(None) == Some(Policy::Other);
+            assert!(processors == 1 || !ordinary || !policy::comes_back());
+            return;
+        };
+        let myself = std::process::id();
+        let mut me = Follower::default();
+        // Calls until it follows.
+        let mut until = |calls: u32| {
+            let followed = (1..=calls).find(|_| {
+                follow.serves(&mut me, myself, true);
+                me.course.at.is_some()
+            });
+            (followed, policy::of(None), sched_getaffinity(None).unwrap().count())
+        };
+        let (bound, free) = ((Some(Policy::Idle), 1), (Some(Policy::Other), home));
+        assert_eq!(until(RUN), (None, free.0, free.1));
+        assert_eq!(until(1), (Some(1), bound.0, bound.1));
+        follow.take_back(true);
+        assert_eq!(policy::of(None), free.0);
+        assert_eq!(until(2 * RUN - 1), (None, free.0, free.1), "twice as many calls");
+        assert_eq!(until(1), (Some(1), bound.0, bound.1));
+        follow.take_back(false);
+        assert_eq!(until(2 * RUN - 1), (None, free.0, free.1), "not more than before");
+        assert_eq!(until(1), (Some(1), bound.0, bound.1));
+        follow.leave(&mut me);
+        assert_eq!(policy::of(None), free.0);
+        assert_eq!(follow.thread.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn the_processor_is_found_behind_any_name() {
+        let fields = (3..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        assert_eq!(parsed(&format!("7 (a) b) (c) {fields}\n")), Some(39));
+        assert_eq!(parsed("7 (cut) S 1 2"), None);
+        assert!(processor_of(std::process::id()).is_some());
+        assert_eq!(processor_of(u32::MAX), None);
+    }
+}
