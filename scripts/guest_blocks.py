@@ -46,6 +46,8 @@ while :; do
     echo $n >> /tmp/synced
 done
 """
+# What the servers said, where their threads are, and the end of the kernel's log: for who looks into a failure.
+LOOK_AROUND = "cat /tmp/complained; for pid in $(pidof syncline); do head /proc/$pid/cmdline /proc/$pid/task/*/stack; done; dmesg | tail -n 20"
 MKE2FS = "/bin/mke2fs -q -t ext4 -b 4096 -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard"
 
 
@@ -180,8 +182,7 @@ def cut_often(blocks, way, cuts, rng):
             blocks.sh("umount /mnt")
             blocks.sh(f"/bin/e2fsck -fn {node}")
         except Failed as failed:
-            complained = blocks.inside.run("cat /tmp/complained; head /proc/$(cat /tmp/server)/task/*/stack; dmesg | tail -n 20")[1]
-            raise Failed(f"cut {cut + 1} of {cuts}, {after_ms} ms after the mount, {synced} syncs: {failed}\n{complained}") from failed
+            raise Failed(f"cut {cut + 1} of {cuts}, {after_ms} ms after the mount, {synced} syncs: {failed}") from failed
         syncs += synced
         if sys.stderr.isatty():
             print(f"\r{way}: {cut + 1} of {cuts} cuts", end="", file=sys.stderr)
@@ -245,8 +246,11 @@ def main():
             print(f"Linux {kernel} in a guest, {args.profile}, seed {args.seed}", flush=True)
             add("flash", "--attach takes ublk where it is", blocks.node.startswith("/dev/ublkb"), blocks.node)
             for way in args.ways:
-                for name, held, found in one_way(blocks, way, args.cuts, args.seed):
-                    add(way, name, held, found)
+                try:
+                    for name, held, found in one_way(blocks, way, args.cuts, args.seed):
+                        add(way, name, held, found)
+                except Failed as why:
+                    raise Failed(f"{why}\n{inside.run(LOOK_AROUND)[1]}") from why
     except guest.Missing as why:
         sys.exit(f"guest_blocks: {why}")
     except Failed as why:
