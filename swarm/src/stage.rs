@@ -61,14 +61,9 @@ impl Stage {
         let volume = Volume::mount(below, Arc::clone(&clock), options.volume.clone())?;
         let counted = Arc::clone(&device);
         let setup = Setup {
-            volume: volume.clone(),
-            clock,
-            options,
-            image: PathBuf::from("swarm"),
             counts: Arc::new(move || counted.counts()),
-            buffer: None,
-            capture: None,
             log: Arc::new(|line| eprintln!("syncline-swarm: the mount: {line}")),
+            ..Setup::new(volume.clone(), clock, options, PathBuf::from("swarm"))
         };
         let mount = match Mount::start(setup, place.path()) {
             Ok(mount) => mount,

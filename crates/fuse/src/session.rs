@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use rustix::mount::UnmountFlags;
-use syncline_device::Clock;
+use syncline_device::{Clock, Counts};
 use syncline_fs::{FsError, Volume};
 
 use thread_priority::{
@@ -70,6 +70,29 @@ pub struct Setup<'c> {
     pub capture: Option<&'c Capture>,
     /// Takes one line about something that went wrong.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl<'c> Setup<'c> {
+    /// A mount without a write buffer, settings that can be changed, or capture; its device is not
+    /// counted. What is wrong goes to standard error.
+    pub fn new(
+        volume: Volume,
+        clock: Arc<dyn Clock>,
+        options: FuseOptions,
+        image: PathBuf,
+    ) -> Self {
+        Setup {
+            volume,
+            clock,
+            options,
+            image,
+            counts: Arc::new(Counts::default),
+            buffer: None,
+            settings: Arc::new(|| serde_json::Value::Null),
+            capture: None,
+            log: Arc::new(|line| eprintln!("{line}")),
+        }
+    }
 }
 
 /// A volume that is mounted.

@@ -141,15 +141,12 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer)));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
-        volume: volume.clone(),
-        clock,
-        options,
-        image: image.to_owned(),
         counts: Arc::new(move || counted.counts()),
         buffer: buffered.as_ref().map(|buffered| shown(buffered, image, &log_of_buffer)),
         settings: live.settings(),
         capture: traced.as_ref().map(|traced| &traced.capture),
         log: Arc::clone(&log),
+        ..Setup::new(volume.clone(), clock, options, image.to_owned())
     };
     // Before there is a mount, so that whoever sees that can ask.
     let control = live.answer(dir, &log);
