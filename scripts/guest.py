@@ -249,14 +249,17 @@ class Guest:
             timer.cancel()
 
     def last_words(self):
+        """The end of what qemu and the kernel said; of a kernel that died, how that began."""
         said = ""
         for name in ("qemu", "console"):
             try:
                 with open(os.path.join(self.scratch, name), encoding="utf-8", errors="replace") as file:
-                    said += file.read()[-300:]
+                    text = file.read()
             except OSError:
                 continue
-        return " ".join(said.split())[-400:] or "it said nothing"
+            died = re.search(r"^.*(BUG:|Oops|Kernel panic|Out of memory|lockup)", text, re.MULTILINE)
+            said += text[died.start():][:1500] if died else text[-300:]
+        return " ".join(said.split()) or "it said nothing"
 
     def run(self, command):
         """Runs a shell command; its exit code, and what it printed, or what it complained of if it failed."""

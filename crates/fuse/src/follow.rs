@@ -13,12 +13,12 @@
 //! program there when it answers, since a processor that runs nothing else counts as idle.
 //!
 //! Promises
-//! - One worker follows one program, after [`RUN`] of its calls in turn that were short, came at
-//!   once and met no other request; the first that does not fit ends it.
+//! - One worker follows one program, after [`RUN`] of its calls in turn that were small and met no
+//!   other request; the first that does not fit ends it. A call that may take long is no reason:
+//!   another worker waits meanwhile (`gate.rs`), and follows after as few calls.
 //! - A worker that follows gets what other programs leave of that processor. If it does not move
 //!   although it has a request, the watch (`gate.rs`) makes it an ordinary thread again at the
-//!   second of its looks, and twice as many calls are wanted before the next time. The same happens
-//!   where [`LOOK_CALLS`] calls take clearly longer than as many did before it followed.
+//!   second of its looks, and twice as many calls are wanted before the next time.
 //! - A mount with a priority of its own (real-time, batch, idle), one whose threads could not come
 //!   back from SCHED_IDLE (without privileges), and a machine with one processor never do it.
 //!
@@ -28,7 +28,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
@@ -36,9 +35,9 @@ use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use crate::policy::{self, Policy};
 
 /// Calls in turn after which a program is followed.
-const RUN: u32 = 128;
-/// Calls between two looks at where the program is, and how long its calls take.
-const LOOK_CALLS: u32 = 64;
+const RUN: u32 = 16;
+/// Calls between two looks at where the program is.
+const LOOK_CALLS: u32 = 16;
 /// How often the calls that are wanted double, at most.
 const LEVELS: u32 = 10;
 /// Calls after which one doubling is forgiven.
@@ -51,19 +50,10 @@ pub(crate) const SMALL_BYTES: usize = 64 * 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Stay,
-    /// See how it goes, and where the program is.
+    /// See where the program is, and go there.
     Look,
     /// Be an ordinary thread.
     Leave,
-}
-
-/// How it goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Wait,
-    Follow,
-    /// It went better without.
-    Worse,
 }
 
 /// What one worker knows of who calls.
@@ -74,33 +64,19 @@ struct Course {
     run: u32,
     /// The processor that the worker is bound to.
     at: Option<usize>,
-    /// When it looked last in this run.
-    looked: Option<Instant>,
-    /// How long the last [`LOOK_CALLS`] calls took before it followed.
-    before: Duration,
 }
 
 impl Course {
-    /// `caller` asks; `fits`: soon after the last call was answered, and for something small.
-    fn asked(&mut self, caller: u32, fits: bool) -> Step {
+    /// `caller` asks; `fits`: for something small, and nobody else has asked since its last call.
+    /// `level`: how often [`RUN`] is doubled.
+    fn asked(&mut self, caller: u32, fits: bool, level: u32) -> Step {
         if caller != self.caller || !fits {
-            (self.caller, self.run, self.looked) = (caller, 0, None);
+            (self.caller, self.run) = (caller, 0);
             return if self.at.is_some() { Step::Leave } else { Step::Stay };
         }
         self.run = self.run.saturating_add(1);
-        if self.run.is_multiple_of(LOOK_CALLS) { Step::Look } else { Step::Stay }
-    }
-
-    /// What to do after [`LOOK_CALLS`] more calls; `level`: how often [`RUN`] is doubled.
-    fn judge(&mut self, now: Instant, level: u32) -> Verdict {
-        let took = self.looked.replace(now).map(|last| now.duration_since(last));
-        let Some(took) = took else { return Verdict::Wait };
-        if self.at.is_none() {
-            self.before = took;
-            return if self.run >= RUN << level { Verdict::Follow } else { Verdict::Wait };
-        }
-        // A quarter: calls differ, and a program's own work between them is in both.
-        if took > self.before + self.before / 4 { Verdict::Worse } else { Verdict::Follow }
+        let due = self.run >= RUN << level && self.run.is_multiple_of(LOOK_CALLS);
+        if due { Step::Look } else { Step::Stay }
     }
 }
 
@@ -142,7 +118,7 @@ impl Follow {
     }
 
     /// The calling worker has a request of the thread `caller`, 0 if nobody waits for it; `fits`: a
-    /// small one, soon after its last, and nobody has served another since.
+    /// small one, and nobody has served another since its last.
     pub(crate) fn serves(&self, me: &mut Follower, caller: u32, fits: bool) {
         let Some(home) = &self.home else { return };
         let freed = self.freed.load(Ordering::Acquire);
@@ -153,7 +129,7 @@ impl Follow {
         if caller == 0 {
             return;
         }
-        match me.course.asked(caller, fits) {
+        match me.course.asked(caller, fits, self.level.load(Ordering::Relaxed)) {
             Step::Stay => {}
             Step::Leave => self.leave(me),
             Step::Look => self.look(me, caller, home),
@@ -161,21 +137,12 @@ impl Follow {
     }
 
     fn look(&self, me: &mut Follower, caller: u32, home: &CpuSet) {
-        match me.course.judge(Instant::now(), self.level.load(Ordering::Relaxed)) {
-            Verdict::Wait => {}
-            Verdict::Worse => {
-                self.leave(me);
-                self.starts_anew(me, true);
-            }
-            Verdict::Follow => {
-                let there = processor_of(caller).filter(|at| home.is_set(*at));
-                if let Some(at) = there.filter(|_| there != me.course.at) {
-                    self.go(me, at);
-                }
-                if me.course.run.is_multiple_of(FORGIVEN_CALLS) {
-                    self.doublings(|level| level.saturating_sub(1));
-                }
-            }
+        let there = processor_of(caller).filter(|at| home.is_set(*at));
+        if let Some(at) = there.filter(|_| there != me.course.at) {
+            self.go(me, at);
+        }
+        if me.course.run.is_multiple_of(FORGIVEN_CALLS) {
+            self.doublings(|level| level.saturating_sub(1));
         }
     }
 
@@ -183,15 +150,10 @@ impl Follow {
     fn hear(&self, me: &mut Follower) {
         if me.course.at.is_some() {
             self.leave(me);
-            let starved = self.starved.swap(false, Ordering::Relaxed);
-            self.starts_anew(me, starved);
-        }
-    }
-
-    fn starts_anew(&self, me: &mut Follower, later: bool) {
-        (me.course.run, me.course.looked) = (0, None);
-        if later {
-            self.doublings(|level| (level + 1).min(LEVELS));
+            me.course.run = 0;
+            if self.starved.swap(false, Ordering::Relaxed) {
+                self.doublings(|level| (level + 1).min(LEVELS));
+            }
         }
     }
 
@@ -277,25 +239,32 @@ mod tests {
     use super::*;
 
     const TAR: u32 = 100;
-    const MS: Duration = Duration::from_millis(1);
 
-    /// Calls until the worker looks how it goes.
-    fn calls_until_look(course: &mut Course) -> u32 {
-        (1..1000).find(|_| course.asked(TAR, true) == Step::Look).unwrap()
+    /// Calls until the worker looks where the program is.
+    fn calls_until_look(course: &mut Course, level: u32) -> u32 {
+        (1..=1 << 20).find(|_| course.asked(TAR, true, level) == Step::Look).unwrap()
+    }
+
+    #[test]
+    fn a_program_is_followed_after_a_run_of_calls_and_looked_at_again() {
+        let mut course = Course::default();
+        assert_eq!(course.asked(TAR, true, 0), Step::Stay);
+        assert_eq!(calls_until_look(&mut course, 0), RUN);
+        assert_eq!(calls_until_look(&mut course, 0), LOOK_CALLS);
     }
 
     #[test]
     fn another_program_or_a_large_call_ends_it_at_once() {
         for (caller, fits) in [(TAR + 1, true), (TAR, false)] {
             let mut course = Course::default();
-            course.asked(TAR, true);
-            assert_eq!(calls_until_look(&mut course), LOOK_CALLS);
-            assert_eq!(course.asked(caller, fits), Step::Stay, "it does not follow yet");
-            course.asked(TAR, true);
-            calls_until_look(&mut course);
+            course.asked(TAR, true, 0);
+            calls_until_look(&mut course, 0);
+            assert_eq!(course.asked(caller, fits, 0), Step::Stay, "it does not follow yet");
+            course.asked(TAR, true, 0);
+            calls_until_look(&mut course, 0);
             course.at = Some(1);
-            assert_eq!(course.asked(caller, fits), Step::Leave);
-            assert_eq!((course.run, course.looked), (0, None), "a run begins anew");
+            assert_eq!(course.asked(caller, fits, 0), Step::Leave);
+            assert_eq!(course.run, 0, "a run begins anew");
         }
     }
 
@@ -303,7 +272,7 @@ mod tests {
     fn two_programs_in_turns_are_not_followed() {
         let mut course = Course::default();
         for call in 0..100_000 {
-            assert_eq!(course.asked(TAR + call % 2, true), Step::Stay);
+            assert_eq!(course.asked(TAR + call % 2, true, 0), Step::Stay);
         }
     }
 
@@ -311,31 +280,8 @@ mod tests {
     fn each_level_doubles_the_run() {
         for level in 0..=LEVELS {
             let mut course = Course::default();
-            course.asked(TAR, true);
-            let mut now = Instant::now();
-            loop {
-                calls_until_look(&mut course);
-                now += MS;
-                if course.judge(now, level) == Verdict::Follow {
-                    break;
-                }
-            }
-            assert_eq!(course.run, RUN << level);
-        }
-    }
-
-    #[test]
-    fn calls_that_take_longer_than_before_end_it() {
-        for (took, verdict) in
-            [(MS, Verdict::Follow), (5 * MS, Verdict::Follow), (6 * MS, Verdict::Worse)]
-        {
-            let mut course = Course::default();
-            let now = Instant::now();
-            course.run = RUN;
-            assert_eq!(course.judge(now, 0), Verdict::Wait, "not known how long calls take");
-            assert_eq!(course.judge(now + 4 * MS, 0), Verdict::Follow);
-            course.at = Some(0);
-            assert_eq!(course.judge(now + 4 * MS + took, 0), verdict);
+            course.asked(TAR, true, level);
+            assert_eq!(calls_until_look(&mut course, level), RUN << level);
         }
     }
 

@@ -38,8 +38,6 @@ const LONG: Duration = Duration::from_micros(100);
 const LONG_TURNS: u8 = 8;
 /// The same after several long ones.
 const LONG_TURNS_MAX: u8 = 32;
-/// A program that takes so long between two calls gains nothing by a worker that follows it.
-const PAUSE: Duration = Duration::from_micros(500);
 /// How often the watch looks while requests come.
 const LOOK: Duration = Duration::from_millis(1);
 /// Looks without a request after which the watch sleeps.
@@ -164,12 +162,10 @@ impl Gate {
                 moves: None,
                 ready: None,
             });
-            let ready = seat.ready.take();
+            seat.ready = None;
             if let Some(caller) = caller {
                 let in_turn = seat.moves.is_some_and(|last| last + 1 == moves);
-                let at_once = ready.is_none_or(|ready| ready.elapsed() < PAUSE);
-                let fits = in_turn && at_once && caller.small && !may_be_long;
-                self.follow.serves(&mut seat.follower, caller.thread, fits);
+                self.follow.serves(&mut seat.follower, caller.thread, in_turn && caller.small);
             }
             let began = Instant::now();
             Turn { gate: self, kind, began, moves, may_rest: caller.is_some() }
