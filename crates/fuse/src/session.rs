@@ -41,6 +41,9 @@ use crate::status::{CountsOf, PartOf, Sources, Status};
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
 
+/// The same while so much is dirty that it is written back: nobody rings then.
+const MUCH_DIRTY_MS_MAX: u64 = 50;
+
 /// How long the end waits for workers after an unmount.
 const END_WAIT: Duration = Duration::from_secs(2);
 
@@ -145,7 +148,8 @@ impl Mount {
             }
         };
         let stop = Arc::new(AtomicBool::new(false));
-        let keeper = Keeper { volume: volume.clone(), clock, log, stop: Arc::clone(&stop) };
+        let (stopped, serving) = (Arc::clone(&stop), Arc::clone(&serve));
+        let keeper = Keeper { volume: volume.clone(), serve: serving, clock, log, stop: stopped };
         let maintenance = thread::Builder::new()
             .name("maintenance".into())
             .spawn(move || keeper.run())
@@ -285,6 +289,7 @@ fn detach(dir: &Path, writeback_cache: bool) -> bool {
 /// The maintenance thread: what a kernel's timers would call.
 struct Keeper {
     volume: Volume,
+    serve: Arc<Serve>,
     clock: Arc<dyn Clock>,
     log: Arc<dyn Fn(&str) + Send + Sync>,
     stop: Arc<AtomicBool>,
@@ -305,6 +310,8 @@ impl Keeper {
         step_back();
         let mut said = false;
         while !self.stop.load(Ordering::Acquire) {
+            let much = self.volume.wants_writeback();
+            self.serve.bell.heard(much);
             let now = self.clock.now_ns();
             let due = self.volume.next_deadline_ns();
             let ticked =
@@ -317,9 +324,10 @@ impl Keeper {
             } else if let Err(err) = ticked {
                 (self.log)(&format!("write-back: {err}"));
             }
-            let rest_ms = due.map_or(MAINTENANCE_MS_MAX, |due| {
+            let longest_ms = if much { MUCH_DIRTY_MS_MAX } else { MAINTENANCE_MS_MAX };
+            let rest_ms = due.map_or(longest_ms, |due| {
                 // One millisecond at least: a deadline that does not move must not spin.
-                due.saturating_sub(now).div_ceil(1_000_000).clamp(1, MAINTENANCE_MS_MAX)
+                due.saturating_sub(now).div_ceil(1_000_000).clamp(1, longest_ms)
             });
             let rest_ms = if said { MAINTENANCE_MS_MAX } else { rest_ms };
             thread::park_timeout(Duration::from_millis(rest_ms));

@@ -287,12 +287,15 @@ impl Inner {
                 let page = if n == block_size {
                     self.pages.page(bytes)
                 } else {
-                    let mut page = match self.old_block(inode, run, lblk)? {
-                        Some(old) => old.to_vec(),
-                        None => vec![0; block_size],
-                    };
-                    page[skip..skip + n].copy_from_slice(bytes);
-                    Arc::from(page)
+                    let old = self.old_block(inode, run, lblk)?;
+                    let mut page = self.pages.page_to_fill();
+                    let own = Arc::make_mut(&mut page);
+                    match old {
+                        Some(old) => own.copy_from_slice(&old),
+                        None => own.fill(0),
+                    }
+                    own[skip..skip + n].copy_from_slice(bytes);
+                    page
                 };
                 pages.push((lblk, page, run.is_hole()));
                 done += n;
