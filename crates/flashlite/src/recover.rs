@@ -382,7 +382,7 @@ impl Scan<'_> {
         tag.copy_from_slice(&bytes[..TAG_BYTES as usize]);
         let data = &bytes[TAG_BYTES as usize..][..entry.length as usize];
         Ok(Tag::decode(&tag, at) != Some(entry.tag(sequence))
-            || entry.length > 0 && crc32c::crc32c(data) != entry.data_crc)
+            || entry.length > 0 && syncline_checksum::crc32c(data) != entry.data_crc)
     }
 }
 
@@ -425,7 +425,7 @@ pub(crate) fn read_index(
     } else {
         bytes.drain(..bytes.len() - length as usize);
     }
-    if crc32c::crc32c(&bytes) != footer.data_crc {
+    if syncline_checksum::crc32c(&bytes) != footer.data_crc {
         return Ok(None);
     }
     let base = header.segment_base(segment);

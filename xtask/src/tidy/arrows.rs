@@ -5,27 +5,29 @@
 //!   workload  recorder  flashlite  evaluate -> trace
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer
 //!   buffer  nand  crash -> device
+//!   ondisk  buffer  recorder  flashlite -> checksum
 //! ```
 
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 25] = [
+const BELOW: [(&str, &[&str]); 26] = [
+    ("checksum", &[]),
     ("device", &[]),
-    ("ondisk", &[]),
+    ("ondisk", &["checksum"]),
     ("crash", &["device"]),
     ("nand", &["device"]),
-    ("buffer", &["device"]),
+    ("buffer", &["checksum", "device"]),
     ("cache", &["device"]),
     ("jbd2", &["device", "ondisk", "cache"]),
     ("fs", &["device", "ondisk", "cache", "jbd2", "buffer"]),
     ("preload", &[]),
     ("control", &[]),
-    ("flashlite", &[]),
+    ("flashlite", &["checksum"]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),
     ("evaluate", &["device", "cache", "nand", "trace"]),
-    ("recorder", &["device", "fs"]),
+    ("recorder", &["checksum", "device", "fs"]),
     ("recorder-c", &["recorder"]),
     (
         "workload",
