@@ -13,8 +13,8 @@
 //!
 //! Promises
 //! - Everything streams: memory is bounded by a batch of records ([`ROWS_PER_BATCH`]), a row group
-//!   in its compressed form, and the distinct names of a trace; a thousandth of a file's length
-//!   comes on top, its index.
+//!   in its compressed form, and the distinct names of a trace; 3 KiB for each 16 MiB of a file
+//!   come on top, its index.
 //! - No input makes it panic: what is no trace is [`TraceError::Corrupt`] or a counted bad line.
 //! - Nothing in here opens files or reads a clock: bytes come in and go out through the caller.
 //!

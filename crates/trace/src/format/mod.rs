@@ -11,6 +11,7 @@
 //! of later versions are read. Tested in `tests/it/format.rs`.
 
 mod group;
+mod index;
 mod read;
 mod write;
 

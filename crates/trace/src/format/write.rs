@@ -14,16 +14,17 @@ use std::sync::Arc;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::ByteArray;
-use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, ParquetMetaDataWriter};
+use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::SchemaDescriptor;
+use parquet::file::writer::TrackedWrite;
+use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor};
 use rustc_hash::FxHashMap;
 
-use super::group::Group;
+use super::group::{Group, Spare};
+use super::index::Index;
 use super::{
-    COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, ROWS_PER_BATCH, VERSION, failed,
-    schema,
+    COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, MAGIC, ROWS_PER_BATCH, VERSION,
+    failed, schema,
 };
 use crate::error::{Result, TraceError};
 use crate::model::{Header, NameId, Names, Record, Sink};
@@ -33,11 +34,15 @@ const CREATED_BY: &str = concat!("syncline ", env!("CARGO_PKG_VERSION"));
 /// Writes records to a trace file. Without [`TraceWriter::finish`] the file has no footer and no
 /// reader takes it: write under another name and rename.
 pub struct TraceWriter<W: Write + Send> {
-    file: SerializedFileWriter<W>,
+    file: TrackedWrite<W>,
+    schema: SchemaDescPtr,
     properties: WriterPropertiesPtr,
     keys: Vec<KeyValue>,
+    /// The row groups that are in the file.
+    index: Index,
     /// Encoded records that are not in the file yet.
     group: Option<Group>,
+    spare: Spare,
     pending: Vec<Record>,
     columns: Buffers,
     records: u64,
@@ -73,14 +78,17 @@ impl<W: Write + Send> TraceWriter<W> {
             .set_compression(Compression::ZSTD(level))
             .set_statistics_enabled(EnabledStatistics::None)
             .set_offset_index_disabled(true)
-            .set_key_value_metadata(Some(keys.clone()))
             .build();
-        let properties = Arc::new(properties);
-        let file = SerializedFileWriter::new(out, schema()?, Arc::clone(&properties));
+        let schema = Arc::new(SchemaDescriptor::new(schema()?));
+        let mut file = TrackedWrite::new(out);
+        file.write_all(MAGIC).map_err(TraceError::io("trace file"))?;
         Ok(TraceWriter {
-            file: file.map_err(failed)?,
-            properties,
+            file,
+            index: Index::new(Arc::clone(&schema)),
+            schema,
+            properties: Arc::new(properties),
             keys,
+            spare: Spare::default(),
             group: None,
             pending: Vec::new(),
             columns: Buffers::default(),
@@ -100,8 +108,7 @@ impl<W: Write + Send> TraceWriter<W> {
 
     /// Says in the file how many records were lost while it was recorded.
     pub fn lost(&mut self, records: u64) {
-        self.file
-            .append_key_value_metadata(KeyValue::new(KEY_LOST.to_owned(), records.to_string()));
+        self.keys.push(KeyValue::new(KEY_LOST.to_owned(), records.to_string()));
     }
 
     /// Ends the row group, however short it is, and passes all groups on to what is written to.
@@ -113,20 +120,7 @@ impl<W: Write + Send> TraceWriter<W> {
     pub fn footer_so_far(&mut self, names: &Names) -> Result<(u64, Vec<u8>)> {
         self.end_group(names)?;
         self.file.flush().map_err(TraceError::io("trace file"))?;
-        let about = FileMetaData::new(
-            1,
-            i64::try_from(self.records).unwrap_or(i64::MAX),
-            Some(CREATED_BY.to_owned()),
-            Some(self.keys.clone()),
-            Arc::new(SchemaDescriptor::new(schema()?)),
-            None,
-        );
-        let groups = self.file.flushed_row_groups().to_vec();
-        let mut footer = Vec::new();
-        ParquetMetaDataWriter::new(&mut footer, &ParquetMetaData::new(about, groups))
-            .finish()
-            .map_err(failed)?;
-        Ok((self.file.bytes_written() as u64, footer))
+        Ok((self.file.bytes_written() as u64, self.footer()?))
     }
 
     /// Ends the file, and gives back what it was written to.
@@ -135,7 +129,15 @@ impl<W: Write + Send> TraceWriter<W> {
     /// A failed write.
     pub fn finish(mut self, names: &Names) -> Result<W> {
         self.end_group(names)?;
+        // Room for the footer.
+        self.spare.lock().clear();
+        let footer = self.footer()?;
+        self.file.write_all(&footer).map_err(TraceError::io("trace file"))?;
         self.file.into_inner().map_err(failed)
+    }
+
+    fn footer(&self) -> Result<Vec<u8>> {
+        self.index.footer(&self.properties, self.keys.clone()).map_err(failed)
     }
 
     /// Encodes the records that wait.
@@ -143,7 +145,7 @@ impl<W: Write + Send> TraceWriter<W> {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let new = || Group::new(self.file.schema_descr(), &self.properties);
+        let new = || Group::new(&self.schema, &self.properties, &self.spare);
         let group = self.group.get_or_insert_with(new);
         for (column, writer) in COLUMNS.iter().zip(group.columns(self.pending.len())) {
             self.columns.fill(&column.field, &self.pending, names);
@@ -157,7 +159,7 @@ impl<W: Write + Send> TraceWriter<W> {
     fn end_group(&mut self, names: &Names) -> Result<()> {
         self.encode(names)?;
         if let Some(group) = self.group.take() {
-            group.end(&mut self.file).map_err(failed)?;
+            group.end(&mut self.file, &mut self.index).map_err(failed)?;
         }
         Ok(())
     }

@@ -3,5 +3,6 @@
 mod format;
 mod hot;
 mod import;
+mod memory;
 mod samples;
 mod stat;
