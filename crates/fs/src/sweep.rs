@@ -4,7 +4,8 @@
 //!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
 //!   pages    file by file, block by block: at most STEP_PAGES changed pages a step; small files
 //!            together (together.rs)
-//!   journal  what is left of the transactions that were there at the start, a step at a time
+//!   journal  what is left of the transactions that were there at the start, a step at a time; not
+//!            if too many dirty pages are the only reason, of which its blocks are none
 //!   ends     the tail moves
 //! ```
 //!
@@ -37,6 +38,8 @@ pub(crate) struct Sweep {
     before_ns: u64,
     /// For log space: all of the log's blocks, and only files that have some.
     for_space: bool,
+    /// The journal's blocks are due as well.
+    journal: bool,
     /// First transaction that is not written in place.
     upto: u32,
     /// The file it is at, in the order of (dirtied, inode), and the next block of it.
@@ -78,6 +81,7 @@ impl Inner {
             started_ns: self.clock.now_ns(),
             before_ns: u64::MAX,
             for_space: true,
+            journal: true,
             upto: journal.next_sequence(),
             file: None,
             next: 0,
@@ -92,13 +96,11 @@ impl Inner {
         let before_ns = now_ns.saturating_sub(expire_ns);
         let due = self.writeback_due(now_ns)?;
         let oldest = self.pages.next_dirty_file(None);
-        let files = oldest.is_some_and(|(dirtied_ns, _)| {
-            dirtied_ns.saturating_add(expire_ns) <= now_ns || self.pages.above_background()
-        });
-        if journal.take_expired(now_ns) || due && files {
-            return Ok(Some(Sweep { before_ns, for_space: false, ..sweep }));
-        }
-        Ok(None)
+        let old =
+            oldest.is_some_and(|(dirtied_ns, _)| dirtied_ns.saturating_add(expire_ns) <= now_ns);
+        let journal = journal.take_expired(now_ns) || due && old;
+        let many = due && oldest.is_some() && self.pages.above_background();
+        Ok((journal || many).then_some(Sweep { before_ns, for_space: false, journal, ..sweep }))
     }
 
     /// One step. False: the sweep is over.
@@ -137,8 +139,7 @@ impl Inner {
             }
             return Ok(true);
         }
-        let more = self.journal()?.checkpoint_step(sweep.upto, sweep.for_space)?;
-        Ok(more)
+        Ok(sweep.journal && self.journal()?.checkpoint_step(sweep.upto, sweep.for_space)?)
     }
 
     /// The file after the last one that is due once `sent` pages are clean.

@@ -359,6 +359,37 @@ fn data_that_was_logged_is_written_back_in_long_runs_and_short_steps() {
     bed.judge();
 }
 
+/// The journal's blocks are not among the dirty pages, so writing them makes those no fewer.
+#[test]
+fn too_many_dirty_pages_are_no_reason_to_checkpoint() {
+    let bed = Bed::new(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 1);
+    let dev = Arc::new(RecordingDevice::new(Arc::clone(&bed.dev)));
+    let volume = bed.mount_on(Arc::clone(&dev) as Arc<dyn BlockDevice>, "sync=eager,cache=1M");
+    let tick = || {
+        let before = dev.counts();
+        while volume.next_deadline_ns().is_some_and(|due| due <= bed.clock.now_ns()) {
+            volume.tick(bed.clock.now_ns()).expect("tick");
+        }
+        dev.counts() - before
+    };
+    let file = bed.file(&volume, 0);
+    for n in 0..20 {
+        let new = create(&volume, "/", &format!("new{n}"));
+        volume.write(&new, 0, &bytes(n, BLOCK)).expect("write");
+        volume.fsync(&new, false).expect("fsync");
+        volume.write(&file, n * (30 << 12), &bytes(n, 30 << 12)).expect("write");
+        bed.wait_ms(100);
+        let sent = tick();
+        assert!(sent.data.written_bytes > 0, "30 pages are more than a tenth of 256");
+        assert_eq!(sent.metadata.written_bytes, 0, "{sent:?}");
+    }
+    bed.wait_ms(35_000);
+    assert!(tick().metadata.written_bytes > 0, "it is written when it is old enough");
+    drop(file);
+    volume.unmount().expect("unmount");
+    bed.judge();
+}
+
 #[test]
 fn freed_blocks_that_wait_for_the_log_give_no_early_no_space() {
     let bed = Bed::new(&ImageSpec { size_bytes: 24 << 20, ..spec(4096) }, 1);
