@@ -23,6 +23,7 @@
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
 # make compare-ftlsim  write amplification and erases of the page map against SSSL-ftlsim's, FTLSIM=its checkout
+# make compare-femu  those, device time and speed against FEMU's translation layer, FEMU=its checkout
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
@@ -158,6 +159,12 @@ compare-ftlsim: cargo
 	@[ -n "$(FTLSIM)" ] || { echo "give FTLSIM=DIR, a checkout of SSSL-ftlsim" >&2; exit 2; }
 	@cargo build --quiet --release -p syncline-cli
 	@$(PYTHON) scripts/compare_ftlsim.py target/release/syncline $(FTLSIM) $(TRACES)
+
+.PHONY: compare-femu
+compare-femu: cargo
+	@[ -n "$(FEMU)" ] || { echo "give FEMU=DIR, a checkout of FEMU" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-cli
+	@$(PYTHON) scripts/compare_femu.py target/release/syncline $(FEMU) $(TRACES)
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed

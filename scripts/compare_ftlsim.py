@@ -208,7 +208,7 @@ def compare(programs, path, sizes, rounds):
     for victims, frontiers in [("greedy", 2), ("greedy", 1), ("fifo", 1)]:
         ratios = []
         for _ in range(rounds):
-            here = run([ours, path, pages, warm, PAGES_PER_BLOCK, SPARE_PERCENT, victims])
+            here = run([ours, path, pages, warm, PAGES_PER_BLOCK, SPARE_PERCENT, victims, 1])
             there = run([theirs, path, pages + writes, pages + warm, here["blocks"],
                          PAGES_PER_BLOCK, here["reserve"], victims, frontiers])
             assert here["host_writes"] == there["host_writes"], "other writes were counted"
