@@ -52,6 +52,12 @@ int64_t flashlite_pread(const flashlite *log, void *into, size_t len, uint64_t o
 /* Writes all of it at an offset of the file: 0, or an error. */
 int flashlite_pwrite(flashlite *log, const void *from, size_t len, uint64_t offset);
 
+/* From now on the tags of so many records of more than 512 bytes are written together, which saves a
+ * call each; 1, as at first, or more: 64 is enough. A process that is killed then loses fewer of its
+ * last records than this, and none that was synced. A write is one record, or two where a segment of
+ * the log ends, or one for each MiB. 0, or an error. */
+int flashlite_set_tags_at_once(flashlite *log, uint32_t tags);
+
 /* Sets the length of the file. */
 int flashlite_set_size(flashlite *log, uint64_t size_bytes);
 

@@ -189,6 +189,16 @@ pub unsafe extern "C" fn flashlite_pwrite(
 /// # Safety
 /// `log` is null or a handle.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn flashlite_set_tags_at_once(log: *mut Log, tags: u32) -> c_int {
+    // SAFETY: the caller promises it.
+    status(unsafe { log_of(log) }.and_then(|log| log.set_tags_at_once(tags)))
+}
+
+/// As the header says.
+///
+/// # Safety
+/// `log` is null or a handle.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn flashlite_set_size(log: *mut Log, size_bytes: u64) -> c_int {
     // SAFETY: the caller promises it.
     status(unsafe { log_of(log) }.and_then(|log| log.set_len(size_bytes)))

@@ -79,9 +79,10 @@ fn plain(path: &Path) -> File {
     options.read(true).write(true).create(true).truncate(true).open(path).expect("DIR is writable")
 }
 
-fn log(path: &Path) -> Log {
+fn log(path: &Path, tags_at_once: u32) -> Log {
     let _ = std::fs::remove_file(path);
-    Log::create_file(path, Options::default()).expect("DIR is writable")
+    let options = Options { tags_at_once, ..Options::default() };
+    Log::create_file(path, options).expect("DIR is writable")
 }
 
 /// How many times as long `log` takes as `plain`.
@@ -106,7 +107,7 @@ fn ratios(mut plain: impl FnMut() -> Seconds, mut log: impl FnMut() -> Seconds) 
 }
 
 /// `bytes` in pieces: a plain file in order, a log in scattered order.
-fn appends(dir: &Path, bytes: u64, piece: u64) -> Ratios {
+fn appends(dir: &Path, bytes: u64, piece: u64, tags_at_once: u32) -> Ratios {
     let data = vec![0x5A; piece as usize];
     let pieces = bytes / piece;
     let in_order = || {
@@ -120,7 +121,7 @@ fn appends(dir: &Path, bytes: u64, piece: u64) -> Ratios {
         seconds
     };
     let scattered = || {
-        let log = log(&dir.join("log"));
+        let log = log(&dir.join("log"), tags_at_once);
         let ((), seconds) = timed(|| {
             for at in 0..pieces {
                 log.write_at(&data, at * SCATTER % pieces * piece).expect("space in DIR");
@@ -172,7 +173,7 @@ fn reads_while_written(dir: &Path, bytes: u64, piece: u64, len: u64) -> Ratios {
         })
     };
     let logged = || {
-        let log = log(&dir.join("log"));
+        let log = log(&dir.join("log"), 1);
         all(&|at| log.write_at(&data, at).expect("space in DIR"), &|into, at| {
             assert_eq!(log.read_at(into, at).expect("it is there"), into.len());
         })
@@ -221,15 +222,18 @@ fn main() {
     let parent = std::env::var_os("DIR").unwrap_or_else(|| ".".into());
     let dir = tempfile::tempdir_in(parent).expect("DIR is writable");
     let dir = dir.path();
-    for piece in [16_u64 << 10, 256 << 10] {
-        // Throughput is the other way round than time.
-        let [real, processor] = appends(dir, bytes, piece)
-            .map(|[low, median, high]| [100.0 / high, 100.0 / median, 100.0 / low])
-            .map(|[low, median, high]| format!("{median:.0} % ({low:.0} to {high:.0})"));
-        println!(
-            "appends of {} KiB, of a plain sequential write: {real}; processor's time {processor}",
-            piece >> 10
-        );
+    for piece in [16_u64 << 10, 64 << 10, 256 << 10] {
+        for tags_at_once in [64, 1] {
+            // Throughput is the other way round than time.
+            let [real, processor] = appends(dir, bytes, piece, tags_at_once)
+                .map(|[low, median, high]| [100.0 / high, 100.0 / median, 100.0 / low])
+                .map(|[low, median, high]| format!("{median:.0} % ({low:.0} to {high:.0})"));
+            println!(
+                "appends of {} KiB, {tags_at_once} tags at once, of a plain sequential write: \
+                 {real}; processor's time {processor}",
+                piece >> 10
+            );
+        }
         for len in [4_u64 << 10, 16 << 10] {
             let tell = |what: &str, ratios: Ratios| {
                 let [real, processor] = ratios.map(|[low, median, high]| {

@@ -56,9 +56,9 @@ impl Write for Cursor {
         Ok(data.len())
     }
 
-    /// Nothing: what was written is in the log. Use [`Log::sync_data`] to make it durable.
+    /// [`Log::flush`]. Use [`Log::sync_data`] to make what was written durable.
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        Ok(self.log.flush()?)
     }
 }
 

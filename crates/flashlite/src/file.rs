@@ -76,8 +76,13 @@ impl Storage for FileStorage {
 
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
         let len: usize = parts.iter().map(|part| part.len()).sum();
-        // Nearly always one call writes all of it.
-        let mut done = match rustix::io::pwritev(&self.file, parts, offset) {
+        let mut full = parts.iter().filter(|part| !part.is_empty());
+        // Nearly always one call writes all of it; the system is faster with one part.
+        let written = match (full.next(), full.next()) {
+            (Some(part), None) => rustix::io::pwrite(&self.file, part, offset),
+            _ => rustix::io::pwritev(&self.file, parts, offset),
+        };
+        let mut done = match written {
             Ok(written) if written == len => return Ok(()),
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => written,

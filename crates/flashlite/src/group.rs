@@ -18,6 +18,12 @@ use crate::{Result, Storage};
 
 /// What data of so many bytes, or a multiple, starts at, and heads end at.
 const ALIGN_BYTES: u64 = 16 << 10;
+/// What longer data of so many bytes, or a multiple, start at, unless a sync may come soon: the
+/// page cache then takes them in one piece. Of shorter data it is the power of two that divides
+/// them.
+const LONG_UNIT_BYTES: u64 = 256 << 10;
+/// The share of a segment that is left unused for that: one in so many bytes.
+const SKIP_SHARE: u64 = 64;
 /// After a sync that covered less than this heads take one page, and data starts behind it.
 const LONG_BYTES: u64 = 2 << 20;
 /// Longer data are not put into a head, unless syncs are frequent.
@@ -105,6 +111,8 @@ impl Tail {
                 return Ok(place);
             }
             let (start, unit) = self.aligned(end, wanted);
+            // Whatever it starts at, it may be split at multiples of this.
+            let unit = unit.min(ALIGN_BYTES.max(u64::from(self.header.page_bytes)));
             // Data is filled up to a multiple of a tag.
             let room = limit.saturating_sub(start) / TAG_BYTES * TAG_BYTES;
             let room = room.min(u64::from(RECORD_BYTES_MAX));
@@ -124,10 +132,19 @@ impl Tail {
     }
 
     /// Where data of this length start at or behind `end`, and what they are aligned to: what
-    /// divides their length, unless that wastes more than an eighth of it.
+    /// divides their length, unless that wastes more than an eighth of it, or, for long ones, more
+    /// than is left to this segment.
     fn aligned(&self, end: u64, length: u64) -> (u64, u64) {
         let page = u64::from(self.header.page_bytes);
         let asked = self.align_from_bytes > 0 && length >= u64::from(self.align_from_bytes);
+        let unit = (1 << length.trailing_zeros()).min(LONG_UNIT_BYTES);
+        if unit > ALIGN_BYTES.max(page) && self.written_since_sync() >= LONG_BYTES {
+            let start = end.next_multiple_of(unit);
+            let most = u64::from(self.header.segment_bytes) / SKIP_SHARE;
+            if start == end || self.skipped.saturating_add(start - end) <= most {
+                return (start, unit);
+            }
+        }
         for unit in [ALIGN_BYTES.max(page), page] {
             let start = end.next_multiple_of(unit);
             let cheap = length.is_multiple_of(unit) && start - end <= length / 8;
@@ -145,25 +162,29 @@ impl Tail {
         let inline = if place.data_at.is_none() { data } else { &[] };
         head.extend_from_slice(inline);
         head.resize(head.len().next_multiple_of(TAG_BYTES as usize), 0);
-        let head_at = if place.fresh { place.group.start } else { place.at };
         if place.fresh {
             head.resize((place.group.head_end - place.group.start) as usize, 0);
         }
         let mut end = place.end;
+        let mut skipped = 0;
         if let Some(data_at) = place.data_at {
-            let gap = &ZEROS[..(data_at - end) as usize];
+            skipped = data_at - end;
+            // What does not fit the zeros is a hole.
+            let zeros = skipped.min(ZEROS.len() as u64);
+            let gap = &ZEROS[..zeros as usize];
             let fill = &ZEROS[..(padded(tag.length) as usize) - data.len()];
             let [gap, data, fill] = [gap, data, fill].map(IoSlice::new);
-            if place.fresh {
-                self.write(storage, &[IoSlice::new(&head), gap, data, fill], head_at)?;
+            if place.fresh && zeros == skipped {
+                let head = IoSlice::new(&head);
+                self.write(storage, &[head, gap, data, fill], place.group.start)?;
             } else {
                 // The tag last: a record that has none was never there.
-                self.write(storage, &[gap, data, fill], end)?;
-                self.write(storage, &[IoSlice::new(&head)], head_at)?;
+                self.write(storage, &[gap, data, fill], data_at - zeros)?;
+                self.put_head(storage, place, &head, self.tags_at_once)?;
             }
             end = data_at + padded(tag.length);
         } else {
-            self.write(storage, &[IoSlice::new(&head)], head_at)?;
+            self.put_head(storage, place, &head, 1)?;
         }
         if place.fresh {
             self.group = Some(place.group);
@@ -175,7 +196,22 @@ impl Tail {
         self.position = place.at + tag.span_bytes();
         self.end = end;
         self.needed = end;
+        self.skipped = self.skipped.saturating_add(skipped);
         Ok(())
+    }
+
+    /// Writes a new head, or a tag, which may wait for others.
+    fn put_head(
+        &mut self,
+        storage: &dyn Storage,
+        place: &Place,
+        head: &[u8],
+        at_once: u32,
+    ) -> Result<()> {
+        if place.fresh {
+            return self.write(storage, &[IoSlice::new(head)], place.group.start);
+        }
+        self.put_tag(storage, head, at_once)
     }
 
     /// The tag that starts a group. It says what is durable, as a mark.
@@ -210,7 +246,7 @@ impl Tail {
             logical: next,
             sequence: self.sequence,
         };
-        self.write(storage, &[IoSlice::new(&tag.encode(self.position))], self.position)?;
+        self.put_tag(storage, &tag.encode(self.position), 0)?;
         self.group = None;
         self.position = next;
         Ok(())

@@ -15,7 +15,7 @@
 //! - What [`Log::sync_data`] covered is there after a power cut, whatever was torn behind it.
 //!   After a crash the log is some prefix of the writes, in their order.
 //! - No byte that was not written at that place is ever returned: a torn end is found by checksums.
-//! - Opening reads tags and indexes, not data: one block for each segment of 4 MiB.
+//! - Opening reads tags and indexes, not data: 32 KiB for each segment of 16 MiB.
 //! - No panic on any log, and no more memory than the log has tags.
 //!
 //! Assumes of the storage: [`Storage::sync_data`] is true, and bytes once synced stay as they are
@@ -44,6 +44,7 @@ mod recover;
 mod storage;
 mod sums;
 mod tail;
+mod waiting;
 
 pub use cursor::Cursor;
 pub use error::{Error, Result};

@@ -33,15 +33,21 @@ pub struct Options {
     /// A sync by itself when a segment is full and this much is not durable, bytes; it bounds what
     /// opening reads after a crash. 0: never.
     pub sync_every_bytes: u64,
+    /// Tags of so many records of more than 512 bytes are written together, which saves a call
+    /// each; until then they are in memory alone. A process that is killed loses those records:
+    /// the last ones, fewer than this, none of them synced. [`Log::flush`], a sync, the end of the
+    /// log's use and shorter records write them sooner. 1: each write writes its own.
+    pub tags_at_once: u32,
 }
 
 impl Default for Options {
     fn default() -> Options {
         Options {
-            segment_bytes: 4 << 20,
+            segment_bytes: 16 << 20,
             page_bytes: 4 << 10,
             align_from_bytes: 256 << 10,
             sync_every_bytes: 64 << 20,
+            tags_at_once: 1,
         }
     }
 }
@@ -117,7 +123,8 @@ pub struct Info {
 ///
 /// All calls may be made from several threads. A read sees each write whole or not at all per
 /// record; a write that has returned is seen by every later read. What was written is durable after
-/// [`Log::sync_data`]; it survives the end of the process without it.
+/// [`Log::sync_data`]; it survives the end of the process without it, unless
+/// [`Options::tags_at_once`] has tags wait.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -237,7 +244,8 @@ impl Log {
     }
 
     fn with(storage: Arc<dyn Storage>, found: Recovered, options: Option<Options>) -> Log {
-        let Recovered { view, tail, opened, sums, .. } = found;
+        let Recovered { view, mut tail, opened, sums, .. } = found;
+        tail.tags_at_once = options.map_or(1, |options| options.tags_at_once);
         Log {
             sums: Mutex::new(sums),
             storage,
@@ -254,8 +262,9 @@ impl Log {
     /// From now on reads compare what they return with its checksum: a damaged record is an error
     /// instead of its bytes. Each read then reads whole records, of which it may need a part.
     #[must_use]
-    pub fn verified(self) -> Log {
-        Log { verified: true, ..self }
+    pub fn verified(mut self) -> Log {
+        self.verified = true;
+        self
     }
 
     /// How the opening went.

@@ -18,8 +18,10 @@ use crate::sums::{Sum, sums_of};
 use crate::tail::{Tail, index_bytes};
 use crate::{Error, Result, Storage};
 
-/// Read at once from the end of a segment; holds the index of 340 records.
-const INDEX_READ_BYTES: u64 = 8 << 10;
+/// Read at once from the end of a segment is at least this; it holds the index of 340 records.
+const INDEX_READ_BYTES_MIN: u64 = 8 << 10;
+/// And one in so many bytes of the segment: the index of records of 12 KiB and longer.
+const INDEX_READ_SHARE: u64 = 512;
 /// Read at once in the search for marks; a multiple of a tag.
 const MARKS_READ_BYTES: u64 = 64 << 10;
 /// Ranges that [`Dropped`] names at most.
@@ -266,6 +268,8 @@ impl Scan<'_> {
         let bytes = in_head + self.len.saturating_sub(chain.end.max(until));
         let tail = &mut self.tail;
         (tail.position, tail.end, tail.group) = (chain.at, chain.end, chain.group);
+        // How much was left unused before is not known.
+        tail.skipped = u64::MAX;
         if bytes > 0 {
             if let Some(group) = chain.group.filter(|_| chain.group_is_empty()) {
                 (tail.position, tail.end, tail.group) = (group.start, group.start, None);
@@ -405,7 +409,8 @@ pub(crate) fn read_index(
     read: &mut dyn FnMut(&mut [u8], u64) -> Result<()>,
 ) -> Result<Option<Index>> {
     let (start, end) = (header.segment_start(segment), header.segment_end(segment));
-    let mut bytes = vec![0; INDEX_READ_BYTES.min(end - start) as usize];
+    let part = (u64::from(header.segment_bytes) / INDEX_READ_SHARE).max(INDEX_READ_BYTES_MIN);
+    let mut bytes = vec![0; part.min(end - start) as usize];
     let tail_at = end - bytes.len() as u64;
     read(&mut bytes, tail_at)?;
     let footer_at = bytes.len() - TAG_BYTES as usize;

@@ -29,6 +29,12 @@ pub(crate) struct Tail {
     pub end: u64,
     /// The last sync covered little, so the next probably comes soon. Version 2 only.
     pub syncs_are_frequent: bool,
+    /// Tags that are not on the storage yet; they go to the group, right before `position`.
+    pub waiting: Vec<u8>,
+    /// As in [`Options`](crate::Options).
+    pub tags_at_once: u32,
+    /// Bytes left unused in this segment before data that start at a multiple of something.
+    pub skipped: u64,
     /// Of the next record that changes the file.
     pub sequence: u64,
     /// Records of the segment that `position` is in.
@@ -59,6 +65,9 @@ impl Tail {
             group: None,
             end: start,
             syncs_are_frequent: false,
+            waiting: Vec::new(),
+            tags_at_once: 1,
+            skipped: 0,
             sequence: 0,
             entries: Vec::new(),
             durable: start,
@@ -243,6 +252,7 @@ impl Tail {
     /// # Errors
     /// As [`Tail::data`].
     pub(crate) fn finish_segment(&mut self, storage: &dyn Storage) -> Result<()> {
+        self.write_waiting(storage)?;
         let index_at = self.records_end(0);
         let end = self.segment_end();
         let bytes = index_bytes(&self.entries, self.durable, self.sequence, end);
@@ -257,6 +267,7 @@ impl Tail {
         self.marked = self.durable;
         self.entries.clear();
         self.group = None;
+        self.skipped = 0;
         self.position = end;
         self.end = end;
         self.needed = end;

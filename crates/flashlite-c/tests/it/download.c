@@ -32,6 +32,7 @@ int main(void) {
     int i;
     flashlite *log = flashlite_create("log");
     CHECK(log != NULL);
+    CHECK(flashlite_set_tags_at_once(log, 8) == FLASHLITE_OK);
     for (i = 0; i < CHUNKS; i++) {
         int place = i * 37 % CHUNKS;
         memset(chunk, place + 1, CHUNK);
@@ -72,6 +73,7 @@ int main(void) {
     CHECK(log != NULL && flashlite_close(log) == FLASHLITE_OK);
     CHECK(flashlite_open(NULL, 0) == NULL && flashlite_create(NULL) == NULL);
     CHECK(flashlite_pread(NULL, back, 1, 0) == FLASHLITE_EUSAGE);
+    CHECK(flashlite_set_tags_at_once(NULL, 8) == FLASHLITE_EUSAGE);
     CHECK(flashlite_close(NULL) == FLASHLITE_EUSAGE);
     return 0;
 }

@@ -9,10 +9,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use syncline_flashlite::{Log, Rearrange};
+use syncline_flashlite::{Log, Options, Rearrange};
 use syncline_testkit::Random;
 
-use crate::support::{Disk, Op, SMALL, apply, apply_model, contents, create, random_op};
+use crate::support::{Disk, LARGE, Op, SMALL, apply, apply_model, contents, create, random_op};
 
 const SIZE: u64 = 150_000;
 
@@ -102,15 +102,30 @@ impl Tried {
     }
 }
 
+/// How the log of a run is written, and whether data of 64 and 128 KiB are. Every third has each
+/// tag on the disk at once, others 8 or 64; every eighth starts long data at a multiple of that.
+fn options(seed: u64) -> (Options, bool) {
+    let tags_at_once = [1, 8, 64][seed as usize % 3];
+    let long = seed % 8 == 5;
+    (Options { tags_at_once, ..if long { LARGE } else { SMALL } }, long)
+}
+
 fn run(seed: u64, tried: &mut Tried) {
     let mut random = Random::new(seed);
     let mut disk = Disk::default();
     // Every fourth log is as an earlier release made it.
     let version = if seed % 4 == 3 { 1 } else { 2 };
-    let mut log = create(Arc::new(disk.clone()), SMALL, version);
+    let (options, long) = options(seed);
+    let mut log = create(Arc::new(disk.clone()), options, version);
     let mut history = History::new(Vec::new());
     for step in 0..40 {
-        let op = random_op(&mut random, SIZE);
+        let mut op = random_op(&mut random, SIZE);
+        if let Op::Write { len, .. } = &mut op
+            && long
+            && step % 4 == 1
+        {
+            *len = 64 << (10 + random.below(2));
+        }
         let syncs = disk.syncs();
         apply(&log, &op).unwrap();
         history.add(&op);
@@ -129,7 +144,7 @@ fn run(seed: u64, tried: &mut Tried) {
             if cut == 2 && random.one_in(6) {
                 // Life goes on from here.
                 disk = left;
-                log = Log::open(Arc::new(disk.clone()), SMALL).unwrap();
+                log = Log::open(Arc::new(disk.clone()), options).unwrap();
                 history = History::new(found);
             }
         }

@@ -10,10 +10,11 @@ use crate::support::{Disk, SMALL, Watched, apply, apply_model, contents, create,
 
 #[test]
 fn after_a_failed_sync_or_write_nothing_is_acknowledged() {
-    for (fail_in, version) in (0..60).flat_map(|at| [(at, 1), (at, 2)]) {
+    for (fail_in, version, tags) in (0..60).flat_map(|at| [(at, 1, 1), (at, 2, 1), (at, 2, 8)]) {
         let mut random = Random::new(3);
         let disk = Disk::default();
         let log = create(Arc::new(disk.clone()), SMALL, version);
+        log.set_tags_at_once(tags).unwrap();
         disk.fail_in(fail_in, false);
         let mut failed = false;
         for _ in 0..80 {
@@ -32,15 +33,18 @@ fn after_a_failed_sync_or_write_nothing_is_acknowledged() {
 
 #[test]
 fn a_full_disk_loses_nothing_and_can_be_written_again() {
-    'run: for (fail_in, version) in (0..80).flat_map(|at| [(at, 1), (at, 2)]) {
+    let runs = |at| [(at, 1, 1), (at, 2, 1), (at, 2, 8)];
+    'run: for (fail_in, version, tags) in (0..80).flat_map(runs) {
         let mut random = Random::new(11);
         let disk = Disk::default();
         let log = create(Arc::new(disk.clone()), SMALL, version);
+        log.set_tags_at_once(tags).unwrap();
         let mut model = Vec::new();
         disk.fail_in(fail_in, true);
         let mut full = 0;
         for _ in 0..60 {
             let op = random_op(&mut random, 200_000);
+            let before = full;
             if let Err(error) = apply(&log, &op) {
                 if matches!(error, Error::Io { .. }) {
                     // It was a sync of the storage itself: that is the end.
@@ -53,6 +57,16 @@ fn a_full_disk_loses_nothing_and_can_be_written_again() {
             }
             apply_model(&mut model, &op);
             assert!(contents(&log) == model, "after {full} failures, at {fail_in}");
+            if full > before {
+                // It is in the log itself, too.
+                log.flush().unwrap();
+                let copy = Log::open(Arc::new(Disk::new(disk.now())), SMALL).unwrap();
+                assert!(contents(&copy) == model, "a copy, {fail_in}, {tags}");
+            }
+        }
+        if let Err(error) = log.flush() {
+            assert!(matches!(error, Error::Full), "{error}");
+            log.flush().unwrap();
         }
         drop(log);
         let log = Log::open(Arc::new(disk), SMALL).unwrap();

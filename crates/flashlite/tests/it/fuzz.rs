@@ -41,6 +41,7 @@ fn good_log(random: &mut Random) -> Vec<u8> {
     let storage = Arc::new(MemoryStorage::default());
     let version = if random.one_in(4) { 1 } else { 2 };
     let log = create(storage.clone(), SMALL, version);
+    log.set_tags_at_once([1, 8, 64][random.index(3)]).unwrap();
     for _ in 0..random.below(30) {
         apply(&log, &random_op(random, 200_000)).unwrap();
     }

@@ -12,3 +12,4 @@ mod model;
 mod pace;
 mod rearrange;
 mod support;
+mod tags;

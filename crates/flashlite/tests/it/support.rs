@@ -17,7 +17,11 @@ pub const SMALL: Options = Options {
     page_bytes: 4 << 10,
     align_from_bytes: 8 << 10,
     sync_every_bytes: 200 << 10,
+    tags_at_once: 1,
 };
+
+/// As SMALL, with segments in which data of 128 KiB start at a multiple of that.
+pub const LARGE: Options = Options { segment_bytes: 8 << 20, ..SMALL };
 
 /// An empty log of a version of the format: 1 is what earlier releases made.
 pub fn create(storage: Arc<dyn Storage>, options: Options, version: u32) -> Log {
