@@ -3,14 +3,15 @@
 //! ```text
 //!   smaller: zero the rest of the last block (cache) -> handle: orphan, sizes, pages dropped
 //!            -> handles: unmap from the end, free -> handle: orphan no more, times
-//!   larger:  zero the rest of the last block, write it -> handle: sizes, times
+//!   larger:  zero the rest of the last block, write it if it is on disk -> handle: sizes, times
 //! ```
 //!
 //! Promises
 //! - Each handle changes a bounded number of blocks, however large the file; in between the inode
 //!   is an orphan, so that a crash is finished by recovery.
 //! - What a file lost never shows again: when it grows over its old last block, that block's rest
-//!   is zero on the device before the new size can commit.
+//!   is zero on the device before the new size can commit. A block that has no place yet reads as
+//!   zeros until its data is there.
 //! - Writers of other files wait for none of it.
 //!
 //! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/space.rs`.
@@ -75,7 +76,8 @@ impl Inner {
             // The zeros must not be later than the size that shows them.
             let lblk = old / block_size;
             let dirty = inode.pages.lock().is_dirty(lblk);
-            if dirty {
+            let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
+            if dirty && !self.is_hole(inode, &inode.state.read(), at, at + 1)? {
                 self.write_back(inode, lblk, lblk + 1, true)?;
             }
         }

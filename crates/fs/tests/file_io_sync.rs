@@ -273,6 +273,30 @@ fn a_writer_above_the_dirty_ratio_writes_a_bounded_share_of_a_backlog() {
     counted.done();
 }
 
+/// As Linux's `ext4_setattr`: only a block that is on disk has a rest that could show.
+#[test]
+fn growing_a_file_sends_its_last_block_only_if_it_has_a_place() {
+    for (placed, requests) in [(false, 0), (true, 1)] {
+        let counted = Counted::new(1, "cache=8M,commit=900");
+        let file = counted.bed.file(&counted.volume, 0);
+        counted.volume.write(&file, 0, &bytes(1, 100)).expect("write");
+        if placed {
+            counted.volume.fsync(&file, false).expect("fsync");
+            counted.volume.write(&file, 0, &bytes(2, 100)).expect("write");
+        }
+        let before = counted.dev.begin_phase();
+        counted.volume.truncate(&file, 10_000).expect("truncate");
+        assert_eq!((counted.dev.counts() - before).data.write_requests, requests, "{placed}");
+        let mut expected = bytes(if placed { 2 } else { 1 }, 100);
+        expected.resize(10_000, 0);
+        assert_same(&contents(&counted.volume, &file), &expected, "after truncate");
+        counted.volume.fsync(&file, false).expect("fsync");
+        assert_same(&contents(&counted.volume, &file), &expected, "after fsync");
+        drop(file);
+        counted.done();
+    }
+}
+
 /// As Linux's flusher, whose plug spans the files that it writes.
 #[test]
 fn small_files_that_lie_side_by_side_are_written_back_as_one_request() {
