@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
-//!   pages    file by file, block by block: at most STEP_PAGES changed pages a step; small files
-//!            together (together.rs)
+//!   pages    file by file, block by block: at most STEP_PAGES changed pages a step, or one request
+//!            of consecutive ones; small files together (together.rs)
 //!   journal  what is left of the transactions that were there at the start, a step at a time; not
 //!            if too many dirty pages are the only reason, of which its blocks are none
 //!   ends     the tail moves
@@ -27,6 +27,7 @@ use crate::pagecache::Pick;
 use crate::together::Group;
 use crate::volume::Inner;
 use crate::writeback::GAP_PAGES_MAX;
+use syncline_device::MAX_REQUEST_BYTES;
 
 /// Changed pages of one step; also blocks of one step of the journal.
 pub(crate) const STEP_PAGES: usize = 64;
@@ -160,6 +161,7 @@ impl Inner {
             from: sweep.next.min(self.first_unreached_block(inode)),
             to: u64::MAX,
             max: STEP_PAGES,
+            run_max: MAX_REQUEST_BYTES as usize / self.block_size(),
             gap_max: GAP_PAGES_MAX,
         };
         match self.write_pass(inode, &pick, false) {

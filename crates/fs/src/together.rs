@@ -122,7 +122,8 @@ impl Inner {
             return Ok(0);
         }
         self.check_writable()?;
-        let pick = Pick { from: 0, to: u64::MAX, max: GROUP_PAGES, gap_max: self.gap_max() };
+        let pick =
+            Pick { from: 0, to: u64::MAX, max: GROUP_PAGES, run_max: 0, gap_max: self.gap_max() };
         let (mut held, mut jobs, mut busy) = (Vec::new(), Vec::new(), Vec::new());
         for inode in &group.files {
             match inode.io.try_lock() {

@@ -111,7 +111,7 @@ impl Inner {
         self.check_writable()?;
         let _io = inode.io.lock();
         let from = from.min(self.first_unreached_block(inode));
-        let mut pick = Pick { from, to, max: PASS_PAGES, gap_max: self.gap_max() };
+        let mut pick = Pick { from, to, max: PASS_PAGES, run_max: 0, gap_max: self.gap_max() };
         let mut sent = 0;
         let result = loop {
             if sent >= most {

@@ -359,6 +359,25 @@ fn data_that_was_logged_is_written_back_in_long_runs_and_short_steps() {
     bed.judge();
 }
 
+#[test]
+fn a_stream_in_the_background_is_written_in_whole_requests() {
+    let counted = Counted::new(1);
+    let file = counted.bed.file(&counted.volume, 0);
+    // Above the background limit of a tenth of 8 MiB.
+    counted.volume.write(&file, 0, &bytes(1, 1 << 20)).expect("write");
+    let (requests, _, kib) = counted.sent(|| {
+        for step in 1..=2 {
+            let before = counted.dev.counts();
+            counted.volume.tick(counted.bed.clock.now_ns()).expect("tick");
+            let data = (counted.dev.counts() - before).data;
+            assert_eq!((data.write_requests, data.written_bytes), (1, 512 << 10), "step {step}");
+        }
+    });
+    assert_eq!((requests, kib), (2, 1024));
+    drop(file);
+    counted.done();
+}
+
 /// The journal's blocks are not among the dirty pages, so writing them makes those no fewer.
 #[test]
 fn too_many_dirty_pages_are_no_reason_to_checkpoint() {

@@ -84,6 +84,8 @@ pub(crate) struct Pick {
     pub to: u64,
     /// Most pages.
     pub max: usize,
+    /// Most pages if they are consecutive: one request.
+    pub run_max: usize,
     /// Clean pages between two dirty ones are taken along if there are at most this many.
     pub gap_max: usize,
 }
@@ -326,6 +328,7 @@ impl PageTree {
         let picks = ranges.into_iter().map(|range| Pick {
             from: range.start,
             to: range.end,
+            run_max: 0,
             max: usize::MAX,
             gap_max,
         });
@@ -372,18 +375,22 @@ impl PageTree {
     }
 
     fn collect_dirty(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
-        let Pick { from, to, max, .. } = *pick;
-        let mut out = Vec::with_capacity(max.min(self.dirty));
+        let Pick { from, to, max, run_max, .. } = *pick;
+        let mut out: Vec<Outgoing> = Vec::with_capacity(max.max(run_max).min(self.dirty));
+        let is_enough = |out: &[Outgoing], next: u64| {
+            let follows = |first: &Outgoing| first.lblk + out.len() as u64 == next;
+            out.len() >= max && !(out.len() < run_max && out.first().is_some_and(follows))
+        };
         if self.dirty == 0 {
             return out;
         }
         for (&number, chunk) in self.chunks.range_mut(from / CHUNK..) {
-            if number * CHUNK >= to || out.len() >= max {
+            if number * CHUNK >= to || is_enough(&out, number * CHUNK) {
                 break;
             }
             // A page whose older content is still on its way waits for the next pass.
             for at in bits(chunk.dirty & !chunk.writeback & mask(number, from, to)) {
-                if out.len() >= max {
+                if is_enough(&out, number * CHUNK + at as u64) {
                     break;
                 }
                 let Some(page) = chunk.slots[at].as_ref() else { continue };
