@@ -24,6 +24,7 @@
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
 # make compare-ftlsim  write amplification and erases of the page map against SSSL-ftlsim's, FTLSIM=its checkout
 # make compare-femu  those, device time and speed against FEMU's translation layer, FEMU=its checkout
+# make compare-flashsim  those of BAST against FlashSim's, FLASHSIM=its checkout, BOOST=directory of Boost's headers
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
@@ -165,6 +166,11 @@ compare-femu: cargo
 	@[ -n "$(FEMU)" ] || { echo "give FEMU=DIR, a checkout of FEMU" >&2; exit 2; }
 	@cargo build --quiet --release -p syncline-cli
 	@$(PYTHON) scripts/compare_femu.py target/release/syncline $(FEMU) $(TRACES)
+
+.PHONY: compare-flashsim
+compare-flashsim: cargo
+	@[ -n "$(FLASHSIM)" ] || { echo "give FLASHSIM=DIR, a checkout of FlashSim" >&2; exit 2; }
+	@$(PYTHON) scripts/compare_flashsim.py $(FLASHSIM) $(if $(BOOST),--boost $(BOOST))
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed

@@ -1,12 +1,12 @@
-//! Page writes from a file on a plain page map, for `scripts/compare_ftlsim.py` and
-//! `scripts/compare_femu.py`: no streams, no map cache, one 4 KiB unit a page, greedy or
-//! first-in-first-out collection, one request at a time. A read takes 40 us, a program 200 us and
-//! an erase 2 ms; transfers and commands take next to nothing.
+//! Page writes from a file on a plain page map, or BAST, for `scripts/compare_ftlsim.py`,
+//! `compare_femu.py` and `compare_flashsim.py`: no streams, no map cache, one 4 KiB unit a page,
+//! greedy or first-in-first-out collection, one request at a time. A read takes 40 us, a program
+//! 200 us and an erase 2 ms; transfers and commands take next to nothing.
 //!
 //! `pages FILE FILL WARM PAGES_PER_BLOCK OVER_PROVISIONING_PERCENT VICTIMS DIES`: FILE is a list of
 //! page numbers, 32 bits each, little endian; the first FILL of them are the fill and name every
-//! page of the device once, WARM more are played before anything is counted. Every die has a
-//! channel of its own. Prints one line of JSON.
+//! page of the device once, WARM more are played before anything is counted. VICTIMS `bast:N` is
+//! BAST with N log blocks. Every die has a channel of its own. Prints one line of JSON.
 
 use std::time::Instant;
 use syncline_nand::{Profile, Simulator};
@@ -24,10 +24,14 @@ fn main() {
     let word = |four: &[u8]| u64::from(u32::from_le_bytes(four.try_into().expect("of four bytes")));
     let pages: Vec<u64> = bytes.chunks_exact(4).map(word).collect();
     let (fill, warm) = (number(fill), number(warm));
+    let scheme = match victims.strip_prefix("bast:") {
+        Some(log_blocks) => format!("mapping=bast,log_blocks={log_blocks}"),
+        None => format!("mapping=page,victims={victims}"),
+    };
     let spec = format!(
         "generic-emmc:channels={dies},dies_per_channel=1,planes=1,page_kib=4,map_unit_kib=4,\
          pages_per_block={pages_per_block},over_provisioning_percent={spare},buffer_kib=0,\
-         queue_depth=1,mapping=page,victims={victims},streams=1,merge_kib=4,\
+         queue_depth=1,{scheme},streams=1,merge_kib=4,\
          close_map_programs=0,map_cache_segments=0,wear_gap=0,read_us=40,program_us=200,\
          erase_us=2000,channel_mb_per_s=100000,bus_mb_per_s=100000,command_us=0,request_us=0"
     );
@@ -53,7 +57,7 @@ fn main() {
         device.layout().blocks,
         syncline_nand::FREE_BLOCKS_MIN,
         c.host_units,
-        c.host_units + c.gc_copies,
+        c.programmed_bytes / PAGE_BYTES,
         c.erases,
         most.unwrap_or(0),
         (to_ns - from_ns) as f64 / 1e9,
