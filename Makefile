@@ -190,9 +190,10 @@ bench-mounted: cargo
 
 .PHONY: guest guest-peers
 CUTS ?= 10
+GUEST ?= --instruction-ns 1
 guest: cargo
 	@cargo build --quiet --release -p syncline-cli
-	@python3 scripts/guest_blocks.py target/release/syncline --cuts $(CUTS) --json target/guest.json
+	@python3 scripts/guest_blocks.py target/release/syncline --cuts $(CUTS) $(GUEST) --json target/guest.json
 
 guest-peers: cargo
 	@cargo build --quiet --release -p syncline-cli

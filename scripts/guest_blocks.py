@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The write buffer as a block device of the kernel, in a qemu guest: through ublk, nbd-client and a loop device.
 
-    guest_blocks.py SYNCLINE [--ways WAY ...] [--cuts N] [--seed N] [--profile P] [--json FILE]
+    guest_blocks.py SYNCLINE [--ways WAY ...] [--cuts N] [--seed N] [--profile P] [--instruction-ns N] [--json FILE]
 
     in a guest of Debian's kernel:
         syncline flash serve PROFILE      a flash device in real time, a block device through ublk
@@ -13,6 +13,8 @@
             syncline buffer detach        the same without buffer and log
 
 Prints one table; fails if a line of it does. Nothing of it runs on this machine but qemu: no root is needed.
+
+With --instruction-ns the guest has one processor and virtual time: what else this machine does cannot make a command late.
 """
 import argparse
 import base64
@@ -101,7 +103,9 @@ class Blocks:
         """The server is killed and the flash loses what was not flushed."""
         self.sh("kill -9 $(cat /tmp/server); syncline flash cut /flash; wait $(cat /tmp/server); true")
         # What is left of it in the kernel fails on its own.
-        clear = {"ublk": "true", "nbd": "nbd-client -d /dev/nbd0", "fuse": f"losetup -d {node}; umount -l /served"}[way]
+        # nbd-client does not wait until the device is free again.
+        unused = "for i in $(seq 600); do [ -e /sys/block/nbd0/pid ] || break; usleep 50000; done"
+        clear = {"ublk": "true", "nbd": f"nbd-client -d /dev/nbd0; {unused}", "fuse": f"losetup -d {node}; umount -l /served"}[way]
         self.inside.run(f"[ ! -e /tmp/writer ] || {{ kill $(cat /tmp/writer); wait $(cat /tmp/writer); rm /tmp/writer; }};"
                         f" umount /mnt || umount -l /mnt; {clear}")
         self.sh("rm -f /served/*; syncline flash on /flash")
@@ -224,6 +228,7 @@ def main():
     parser.add_argument("--cuts", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--profile", default="nexus7-emmc")
+    parser.add_argument("--instruction-ns", type=int, choices=[1, 2, 4, 8])
     parser.add_argument("--json")
     args = parser.parse_args()
     missing = [program for program in PROGRAMS if not os.path.exists(program)]
@@ -239,7 +244,7 @@ def main():
         print(f"{way:5} {'ok ' if held else 'NOT'} {name:40} {found}", flush=True)
 
     try:
-        with guest.Guest(cache, [args.syncline, *PROGRAMS], MODULES) as inside:
+        with guest.Guest(cache, [args.syncline, *PROGRAMS], MODULES, instruction_ns=args.instruction_ns) as inside:
             blocks = Blocks(inside, args.profile)
             blocks.sh(f"echo {base64.b64encode(WRITER.encode()).decode()} | base64 -d > /writer")
             kernel = blocks.sh("uname -r").strip()
