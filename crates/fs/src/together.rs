@@ -186,7 +186,7 @@ impl Inner {
                 && !job.pages.is_empty()
                 && let Some(journal) = self.journal.get()
             {
-                journal.end_in_place(&job.pages);
+                journal.end_in_place(&job.pages, &job.fates);
             }
             self.finish(job);
         }

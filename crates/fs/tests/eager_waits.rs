@@ -3,7 +3,7 @@
 
 mod file_io_support;
 
-use file_io_support::{Bed, bytes, spec};
+use file_io_support::{Bed, assert_same, bytes, contents, spec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry, Latencies, LatencyDevice, MemoryDevice, Op, Request,
     WallClock,
 };
-use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, Volume};
+use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Volume};
 use syncline_testkit::ImageSpec;
 
 const BLOCK: usize = 4096;
@@ -405,4 +405,56 @@ fn writes_go_on_at_every_command_of_the_same_files_write_back_and_fsync() {
         volume.unmount().expect("unmount");
         bed.judge();
     }
+}
+
+/// A page whose older copy is in the log goes to the log again instead of to its place. While the
+/// other pages of its write-back are sent, somebody else's sync may commit it: it still has to get
+/// to its place. At every command of the write-back, and with each page of the file.
+#[test]
+fn what_commits_during_its_write_back_gets_to_its_place() {
+    let bed = Bed::new(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 1);
+    let (state, changed) = Default::default();
+    let gate = Arc::new(Gate { inner: Arc::clone(&bed.dev), state, changed });
+    let volume = bed.mount_on(Arc::clone(&gate) as Arc<dyn BlockDevice>, "sync=eager");
+    let root = volume.root().expect("root");
+    let mut held = 0;
+    for k in 0.. {
+        let file = create(&volume, &format!("old{k}"));
+        volume.write(&file, 0, &bytes(k, 2 * BLOCK)).expect("write");
+        volume.fsync(&file, false).expect("fsync");
+        // One that the log has, one that has no place yet, and a name that is in their set.
+        volume.write(&file, 0, &bytes(!k, BLOCK)).expect("write");
+        volume.write(&file, 40 << 12, &bytes(k, BLOCK)).expect("write");
+        let (old, new) = (format!("old{k}"), format!("new{k}"));
+        let flags = RenameFlags::default();
+        volume.rename(&root, old.as_bytes(), &root, new.as_bytes(), flags).expect("rename");
+        gate.close_at(k);
+        std::thread::scope(|scope| {
+            let written = scope.spawn(|| volume.writeback_range(&file, 0, u64::MAX));
+            let is_held = gate.wait_held(|| written.is_finished());
+            held += u64::from(is_held);
+            if is_held {
+                // Only the held command waits; those of this sync pass.
+                volume.fsync(&root, false).expect("fsync of the directory");
+            }
+            gate.open();
+            written.join().expect("the write-back ends").expect("write-back");
+        });
+        if held <= k {
+            break;
+        }
+    }
+    assert!(held > 0);
+    volume.unmount().expect("unmount");
+    bed.judge();
+    let volume = bed.mount("sync=eager");
+    for k in 0..=held {
+        let mut expected = bytes(k, 2 * BLOCK);
+        expected[..BLOCK].copy_from_slice(&bytes(!k, BLOCK));
+        expected.resize(40 << 12, 0);
+        expected.extend(bytes(k, BLOCK));
+        let file = volume.resolve(format!("/new{k}").as_bytes()).expect("resolve");
+        assert_same(&contents(&volume, &file), &expected, &format!("held at command {k}"));
+    }
+    volume.unmount().expect("unmount");
 }

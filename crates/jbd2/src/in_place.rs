@@ -74,10 +74,13 @@ impl Journal {
         Ok(fates)
     }
 
-    /// The writes are complete: what the log has of these blocks needs no other way to its place.
-    pub fn end_in_place(&self, pages: &[InPlace]) {
+    /// The writes are complete: what the log has of those that were to be written needs no other
+    /// way to its place. The others may have committed meanwhile, with the very image that is here,
+    /// and are still to be written.
+    pub fn end_in_place(&self, pages: &[InPlace], fates: &[Fate]) {
         let mut state = self.state.lock();
-        for page in pages {
+        let written = pages.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Write);
+        for (page, _) in written {
             let same = |p: &crate::journal::Pending| Arc::ptr_eq(&p.image, &page.image);
             if state.pending.get(&page.block).is_some_and(same) {
                 state.drop_pending(page.block);

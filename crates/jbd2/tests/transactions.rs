@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use syncline_device::{
     BlockDevice, DeviceError, FailingDevice, FaultPlan, MemoryDevice, OpClass, RecordingDevice,
 };
-use syncline_jbd2::{BufferCache, Host, Journal, JournalError, JournalOptions, RecoverOptions};
+use syncline_jbd2::{
+    BufferCache, Checksums, Fate, Host, InPlace, Journal, JournalError, JournalOptions,
+    RecoverOptions,
+};
 use syncline_model::{Need, require};
 
 fn without_fua(image: &MemoryDevice) -> MemoryDevice {
@@ -370,4 +373,40 @@ fn each_committed_image_is_consistent_while_threads_change_blocks() {
         assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()), 399);
     }
     assert!(dev.geometry().size_bytes > 0);
+}
+
+/// While the other pages of a write-back are sent, anybody's sync may commit a page of it that went
+/// to the log, with the very image that the write-back holds.
+#[test]
+fn a_page_that_commits_during_its_write_back_still_has_to_be_written() {
+    if !require("jbd2 in place", &[Need::E2fsck]) {
+        return;
+    }
+    let volume = default_volume();
+    let options = JournalOptions { checksums: Checksums::V1Async, ..volume.options };
+    let journal = volume.open_with(Arc::new(volume.image.snapshot()), options);
+    let (block, kind) = (volume.free, syncline_device::Kind::Data { inode: 12 });
+    let log = |image: &Arc<[u8]>| {
+        let mut handle = journal.start(1).unwrap();
+        handle.journal_data(block, Arc::clone(image), kind).unwrap();
+        handle.tid()
+    };
+    let images: [Arc<[u8]>; 2] = [vec![1; 4096].into(), vec![2; 4096].into()];
+    let page = |newer| [InPlace { block, image: Arc::clone(&images[1]), newer }];
+    journal.commit(log(&images[0])).unwrap();
+
+    let changed = page(true);
+    let fates = journal.begin_in_place(&changed).unwrap();
+    assert_eq!(fates, [Fate::Log], "the log holds its older copy");
+    let tid = log(&images[1]);
+    assert_eq!(journal.begin_in_place(&page(false)).unwrap(), [Fate::Busy]);
+    journal.commit(tid).unwrap();
+    journal.end_in_place(&changed, &fates);
+    journal.end_in_place(&page(false), &[Fate::Busy]);
+
+    let logged = page(false);
+    let fates = journal.begin_in_place(&logged).unwrap();
+    assert_eq!(fates, [Fate::Write], "nobody has written it");
+    journal.end_in_place(&logged, &fates);
+    assert_eq!(journal.begin_in_place(&page(false)).unwrap(), [Fate::Done]);
 }
