@@ -58,6 +58,15 @@ impl FileStorage {
     }
 }
 
+impl Drop for FileStorage {
+    /// Gives the lock back at once: a child that another thread is starting has the file open until
+    /// it runs its program, and the lock would stay as long.
+    fn drop(&mut self) {
+        // The end of the last descriptor gives it back, too.
+        let _ = self.file.unlock();
+    }
+}
+
 fn locked(file: File, shared: bool) -> io::Result<FileStorage> {
     let lock = if shared { file.try_lock_shared() } else { file.try_lock() };
     match lock {
