@@ -9,7 +9,9 @@ mod file_io_support;
 use file_io_support::{Bed, bytes, random, spec};
 use std::sync::Arc;
 use syncline_device::{BlockDevice, Clock, MemoryDevice, RecordingDevice};
-use syncline_fs::{InodeRef, MountOptions, SetAttr, SetTime, Timestamp, Volume};
+use syncline_fs::{
+    Create, InodeRef, MountOptions, RenameFlags, SetAttr, SetTime, Timestamp, Volume,
+};
 use syncline_testkit::{ImageSpec, debugfs};
 
 const NS_PER_MS: u64 = 1_000_000;
@@ -258,6 +260,88 @@ fn an_append_inside_an_interval_is_durable() {
         assert_eq!(again.getattr(&file).size, size + 100, "{sync}");
         drop(file);
         again.unmount().expect("unmount");
+        counted.done();
+    }
+}
+
+fn create(volume: &Volume, name: &str) -> InodeRef {
+    let how = Create { mode: 0o644, uid: 0, gid: 0 };
+    volume.create(&volume.root().expect("root"), name.as_bytes(), &how).expect("create")
+}
+
+/// Names added inside of an interval leave the directory's inode as it is, and its block out of
+/// what a sync of the new file sends.
+#[test]
+fn a_new_name_inside_an_interval_costs_no_inode_of_its_directory() {
+    for (options, inside_kib, next_kib) in
+        [("mtime_update=100,sync=eager", 32, 36), ("sync=eager", 36, 36)]
+    {
+        let counted = Counted::new(options);
+        let create_and_sync = |name: &str| {
+            let (_, kib, _) = counted.sent(|| {
+                let file = create(&counted.volume, name);
+                counted.volume.write(&file, 0, &[7; 4096]).expect("write");
+                counted.volume.fsync(&file, false).expect("fsync");
+            });
+            kib
+        };
+        // Past the block of the inode table that has the root's inode.
+        for n in 0..20 {
+            create_and_sync(&format!("before-{n}"));
+        }
+        to_ms(&counted.bed, 4);
+        assert_eq!(create_and_sync("first"), next_kib, "{options}: the first of an interval");
+        let root = counted.volume.root().expect("root");
+        let (mtime, _) = times(&counted.volume, &root);
+        counted.bed.wait_ms(8);
+        assert_eq!(create_and_sync("second"), inside_kib, "{options}: inside");
+        let moved = times(&counted.volume, &root).0 != mtime;
+        assert_eq!(moved, inside_kib == next_kib, "{options}: the directory's mtime");
+        counted.bed.wait_ms(100);
+        assert_eq!(create_and_sync("third"), next_kib, "{options}: the next one");
+        drop(root);
+        counted.done();
+    }
+}
+
+/// A sync of a directory whose inode did not change keeps the names that did.
+#[test]
+fn names_changed_inside_an_interval_are_durable_with_their_directory() {
+    for sync in ["ordered", "eager"] {
+        let counted = Counted::new(&format!("sync={sync},mtime_update=1000"));
+        let volume = &counted.volume;
+        let root = volume.root().expect("root");
+        for name in ["removed", "renamed", "over", "first", "second"] {
+            create(volume, name);
+        }
+        to_ms(&counted.bed, 4);
+        create(volume, "opens the interval");
+        let kept = |change: &str, expected: &[(&str, bool)]| {
+            counted.bed.wait_ms(4);
+            volume.fsync(&root, false).expect("fsync");
+            let again = counted.bed.mount_on(Arc::new(counted.bed.dev.snapshot()), "");
+            let root = again.root().expect("root");
+            for (name, there) in expected {
+                let found = again.lookup(&root, name.as_bytes()).is_ok();
+                assert_eq!(found, *there, "{sync}: {change}: {name}");
+            }
+            drop(root);
+            again.unmount().expect("unmount");
+        };
+        kept("what came before", &[("removed", true), ("over", true)]);
+        let (mtime, _) = times(volume, &root);
+        create(volume, "created");
+        kept("create", &[("created", true)]);
+        volume.unlink(&root, b"removed").expect("unlink");
+        kept("unlink", &[("removed", false)]);
+        let none = RenameFlags::default();
+        volume.rename(&root, b"renamed", &root, b"over", none).expect("rename");
+        kept("rename", &[("renamed", false), ("over", true)]);
+        let file = volume.lookup(&root, b"first").expect("lookup");
+        volume.link(&file, &root, b"linked").expect("link");
+        kept("link", &[("linked", true)]);
+        assert_eq!(times(volume, &root).0, mtime, "{sync}: all inside of one interval");
+        drop((file, root));
         counted.done();
     }
 }

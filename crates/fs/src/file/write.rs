@@ -158,9 +158,9 @@ impl Inner {
         self.write_inode(&mut h, inode, &mut st, Dirty::Times)
     }
 
-    /// What a write makes of a timestamp: the clock, or with `mtime_update` the last multiple of
-    /// its interval.
-    fn update_time(&self, held: Timestamp) -> Timestamp {
+    /// What a write, or a change of a directory's names, makes of a timestamp: the clock, or with
+    /// `mtime_update` the last multiple of its interval.
+    pub(crate) fn update_time(&self, held: Timestamp) -> Timestamp {
         match self.options.mtime_update_ms {
             Some(interval_ms) => {
                 let interval_ms = interval_ms.max(self.options.timer_tick_ms);

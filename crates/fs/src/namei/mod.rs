@@ -36,7 +36,6 @@ use crate::dir::live::{Edit, View};
 use crate::dir::{self, DirEntry, Found, Probe};
 use crate::error::{FsError, Result};
 use crate::inode::{Dirty, Inode, InodeRef, InodeState};
-use crate::time::Timestamp;
 use crate::volume::{Inner, Volume};
 
 /// Longest name in bytes (EXT4_NAME_LEN).
@@ -219,10 +218,25 @@ impl Inner {
     ) -> Result<()> {
         let added = dir::insert(&mut Edit::new(self, h, dir, st)?, entry, place);
         if added.is_ok() {
-            touch_dir(st, self.now());
+            self.touch_dir(st);
         }
         self.write_inode(h, dir, st, Dirty::Data)?;
         added
+    }
+
+    /// A directory's names changed. Its version moves with its times: with `mtime_update`, whose
+    /// intervals hold for them, that is not every time.
+    pub(crate) fn touch_dir(&self, st: &mut InodeState) {
+        let (mtime, ctime) = (self.update_time(st.raw.i_mtime), self.update_time(st.raw.i_ctime));
+        if self.options.mtime_update_ms.is_some()
+            && (st.raw.i_mtime, st.raw.i_ctime) == (mtime, ctime)
+        {
+            return;
+        }
+        (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
+        let (low, carry) = st.raw.i_version_lo.overflowing_add(1);
+        st.raw.i_version_lo = low;
+        st.raw.i_version_hi = st.raw.i_version_hi.wrapping_add(u32::from(carry));
     }
 
     /// The number of the directory that `..` of `dir` names. The caller holds the rename lock or
@@ -255,14 +269,6 @@ pub(crate) fn check_may_remove(dir: &Inode) -> Result<()> {
 pub(crate) fn check_may_lose_name(inode: &Inode) -> Result<()> {
     let fixed = inode.state.read().raw.i_flags & (flags::IMMUTABLE | flags::APPEND);
     if fixed != 0 { Err(FsError::Perm) } else { Ok(()) }
-}
-
-/// A directory's contents changed.
-pub(crate) fn touch_dir(st: &mut InodeState, now: Timestamp) {
-    (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
-    let (low, carry) = st.raw.i_version_lo.overflowing_add(1);
-    st.raw.i_version_lo = low;
-    st.raw.i_version_hi = st.raw.i_version_hi.wrapping_add(u32::from(carry));
 }
 
 /// One subdirectory more. Above [`LINKS_MAX`] the count of an indexed directory becomes 1, which

@@ -331,7 +331,7 @@ impl Inner {
         (found, ino, kind): (&Found, u32, u8),
     ) -> Result<()> {
         dir::set_ino(&mut Edit::new(self, h, dir, st)?, found, ino, kind)?;
-        namei::touch_dir(st, self.now());
+        self.touch_dir(st);
         self.write_inode(h, dir, st, Dirty::Data)
     }
 

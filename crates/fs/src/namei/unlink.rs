@@ -111,7 +111,7 @@ impl Inner {
         found: &Found,
     ) -> Result<()> {
         dir::remove(&mut Edit::new(self, h, dir, st)?, found)?;
-        namei::touch_dir(st, self.now());
+        self.touch_dir(st);
         self.write_inode(h, dir, st, Dirty::Data)
     }
 
