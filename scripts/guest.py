@@ -36,8 +36,9 @@ for module in {modules}; do insmod /modules/$module.ko || echo "no module $modul
 stty -F /dev/ttyS1 raw -echo
 exec </dev/ttyS1 >/dev/ttyS1 2>&1
 echo ready
+# Without "command" an error of the shell's own, as a redirection that fails, would end it.
 while read -r line; do
-    eval "$line"
+    command eval "$line"
     echo "ended $?"
 done
 poweroff -f
