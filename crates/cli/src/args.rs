@@ -324,7 +324,8 @@ pub struct Recover {
 /// FILE.blocks.trace), trace_reads (with it every read, past the kernel's cache).
 ///
 /// In /etc/fstab: `/path/image /mnt fuse.syncline noatime,nofail 0 0`, with links of this
-/// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline.
+/// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline. With `remount` the flags
+/// ro, rw, suid, dev and exec of a mount that is there change, as `mount -o remount,ro /mnt` does.
 #[derive(Debug, Args)]
 pub struct Mount {
     /// Stay in the foreground; Ctrl-C unmounts.

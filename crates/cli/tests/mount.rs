@@ -309,6 +309,48 @@ fn a_read_only_mount_writes_nothing() {
     assert!(m.image.bytes() == before);
 }
 
+#[test]
+fn a_mount_is_made_read_only_and_writable_again() {
+    if !require("a_mount_is_made_read_only_and_writable_again", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "sync=ordered");
+    let remount = |m: &Mounted, how: &str| {
+        // As mount(8) calls its helper: with the options that the mount table shows.
+        let options = format!("rw,nosuid,nodev,relatime,user_id=0,default_permissions,{how}");
+        let options = ["mount", "-o", &options].map(OsStr::new);
+        run(&[&options[..], &[m.image.path().as_os_str(), m.dir.as_os_str()]].concat())
+    };
+    let shown = |m: &Mounted| {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = table.lines().find(|line| line.contains(m.dir.to_str().unwrap())).unwrap();
+        line.split(' ').nth(5).unwrap().to_owned()
+    };
+    fs::write(m.at("f"), [1; 100_000]).unwrap();
+    let open = OpenOptions::new().write(true).open(m.at("f")).unwrap();
+    let busy = remount(&m, "remount,ro");
+    assert_eq!(busy.code, 1);
+    assert!(busy.err.contains("fuser -vm"), "{}", busy.err);
+    drop(open);
+
+    assert_eq!(remount(&m, "remount,ro").code, 0);
+    assert_eq!(shown(&m), "ro,nosuid,nodev,relatime");
+    assert_eq!(errno(fs::write(m.at("g"), "")), 30);
+    let status = run(&[OsStr::new("status"), OsStr::new("--json"), m.dir.as_os_str()]).text();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["dirty_bytes"], 0);
+
+    assert_eq!(remount(&m, "remount,rw,noexec").code, 0);
+    assert_eq!(shown(&m), "rw,nosuid,nodev,noexec,relatime");
+    fs::write(m.at("g"), "x").unwrap();
+    m.unmount_clean();
+
+    m.mount("ro");
+    assert!(remount(&m, "remount,rw").err.contains("opened for reading only"));
+    assert_eq!(remount(&m, "remount,ro").code, 0);
+    m.unmount_clean();
+}
+
 /// `cp` finds holes by lseek; the kernel has written data that it has not sent.
 #[test]
 fn sparse_copies_of_what_the_kernel_has_not_sent() {

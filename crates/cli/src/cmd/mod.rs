@@ -26,6 +26,7 @@ pub(crate) mod probe;
 pub(crate) mod record;
 pub(crate) mod record_read;
 pub(crate) mod recover;
+mod remount;
 pub(crate) mod replay;
 pub(crate) mod rm;
 pub(crate) mod stat;

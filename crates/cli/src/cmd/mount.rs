@@ -47,6 +47,9 @@ const IN_USE: [i32; 2] = [11, 16];
 
 /// Mounts; see the module.
 pub(crate) fn run(args: &args::Mount) -> Result<()> {
+    if super::remount::asked(args) {
+        return super::remount::run(args, &absolute(&args.dir)?);
+    }
     let options = FuseOptions::parse(&args.options)?;
     let image = absolute(&args.image)?;
     let dir = absolute(&args.dir)?;
