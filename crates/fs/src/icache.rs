@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use syncline_ondisk::superblock::ROOT_INO;
 use syncline_ondisk::{OndiskError, inode as disk};
 
 use crate::error::{FsError, Result};
@@ -62,36 +63,62 @@ impl Volume {
         self.0.iget(ino)
     }
 
+    /// The inode that a file handle names, which may have any number.
+    ///
+    /// # Errors
+    /// As [`Volume::iget`]; [`FsError::Stale`] also if no file can have the number, as the
+    /// journal's.
+    pub fn iget_handle(&self, ino: u32) -> Result<InodeRef> {
+        let geo = &self.0.geo;
+        if ino != ROOT_INO && ino < geo.first_ino || ino > geo.inodes_count {
+            return Err(FsError::Stale);
+        }
+        self.0.iget(ino)
+    }
+
     /// The root directory.
     ///
     /// # Errors
     /// As [`Volume::iget`].
     pub fn root(&self) -> Result<InodeRef> {
-        self.0.iget(syncline_ondisk::superblock::ROOT_INO)
+        self.0.iget(ROOT_INO)
     }
 }
 
 impl Inner {
     pub(crate) fn iget(self: &Arc<Self>, ino: u32) -> Result<InodeRef> {
-        let inode = self.iget_unlinked(ino)?;
-        if inode.state.read().raw.i_links_count == 0 && inode.refs() <= 1 {
+        if let Some(inode) = self.cached_reference(ino) {
+            if inode.state.read().raw.i_links_count == 0 && inode.refs() <= 1 {
+                return Err(FsError::Stale);
+            }
+            return Ok(inode);
+        }
+        let raw = self.read_inode(ino)?;
+        if raw.i_links_count == 0 {
+            // It was freed already. The last reference to it would free it once more.
             return Err(FsError::Stale);
         }
-        Ok(inode)
+        Ok(self.insert_read(ino, raw))
     }
 
     /// As [`Inner::iget`], but also for an inode with no links (orphan processing).
     pub(crate) fn iget_unlinked(self: &Arc<Self>, ino: u32) -> Result<InodeRef> {
-        {
-            let shard = self.icache.shard(ino).lock();
-            if let Some(inode) = shard.inodes.get(&ino) {
-                return Ok(InodeRef::new(self, Arc::clone(inode)));
-            }
+        if let Some(inode) = self.cached_reference(ino) {
+            return Ok(inode);
         }
         let raw = self.read_inode(ino)?;
+        Ok(self.insert_read(ino, raw))
+    }
+
+    fn cached_reference(self: &Arc<Self>, ino: u32) -> Option<InodeRef> {
+        let shard = self.icache.shard(ino).lock();
+        shard.inodes.get(&ino).map(|inode| InodeRef::new(self, Arc::clone(inode)))
+    }
+
+    /// Puts an inode into the cache as it was read from its slot.
+    fn insert_read(self: &Arc<Self>, ino: u32, raw: disk::Inode) -> InodeRef {
         let synced = self.journal.get().map_or(0, |journal| journal.committed_tid());
-        let fresh = Arc::new(Inode::new(ino, raw, synced));
-        Ok(self.insert_inode(fresh))
+        self.insert_inode(Arc::new(Inode::new(ino, raw, synced)))
     }
 
     /// Puts a new inode into the cache, unless another thread was faster.

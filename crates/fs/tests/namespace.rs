@@ -85,6 +85,45 @@ fn link_counts_and_last_references() {
     bench.judge(vol, "links");
 }
 
+/// File handles name inodes by number: of NFS clients, of open_by_handle_at(2).
+#[test]
+fn numbers_of_deleted_files_and_of_no_files_are_stale() {
+    let name = "numbers_of_deleted_files_and_of_no_files_are_stale";
+    let Some(bench) = bench(name) else { return };
+    for options in ["sync=ordered", "sync=eager"] {
+        let mut vol = bench.mount_with(options);
+        let root = vol.root().unwrap();
+        let free = vol.statfs();
+        let file = vol.create(&root, b"f", &owner()).unwrap();
+        vol.write(&file, 0, &[1; 50_000]).unwrap();
+        let dir = vol.mkdir(&root, b"d", &owner()).unwrap();
+        let gone = [file.ino, dir.ino];
+        vol.unlink(&root, b"f").unwrap();
+        assert_eq!(vol.iget_handle(file.ino).unwrap().ino, file.ino);
+        vol.rmdir(&root, b"d").unwrap();
+        drop((file, dir, root));
+        let stale = |vol: &Volume| {
+            // 7: resize, 8: journal; no more than 2^16 inodes in 64 MiB.
+            for ino in gone.into_iter().chain([0, 1, 3, 7, 8, 1 << 16 | 1, u32::MAX]) {
+                assert_eq!(vol.iget_handle(ino).unwrap_err(), FsError::Stale, "{options} {ino}");
+            }
+            assert_eq!(vol.statfs().files_free, free.files_free);
+            assert_eq!(vol.statfs().blocks_free, free.blocks_free);
+        };
+        stale(&vol);
+        vol.syncfs().unwrap();
+        stale(&vol);
+        vol.unmount().unwrap();
+        vol = bench.mount_with(options);
+        stale(&vol);
+        let root = vol.root().unwrap();
+        vol.create(&root, b"still writable", &owner()).unwrap();
+        vol.unlink(&root, b"still writable").unwrap();
+        drop(root);
+        bench.judge(vol, options);
+    }
+}
+
 #[test]
 fn symbolic_links_fast_slow_and_in_circles() {
     let Some(bench) = bench("symbolic_links_fast_slow_and_in_circles") else { return };

@@ -194,8 +194,11 @@ fn without_set_id(mode: u16) -> u16 {
 
 impl Operations for Serve {
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr> {
-        let dir = self.vol.iget(dir)?;
-        let inode = if name == b"." { dir } else { self.vol.lookup(&dir, name)? };
+        let inode = match name {
+            // Of a file handle only.
+            b"." => self.vol.iget_handle(dir)?,
+            name => self.vol.lookup(&self.vol.iget(dir)?, name)?,
+        };
         self.status.traffic.named(inode.ino, name);
         Ok(self.learned(&inode))
     }
