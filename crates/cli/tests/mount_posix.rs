@@ -78,6 +78,8 @@ const CASES: &[&str] = &[
      chattr -i f",
     "echo x > f; chattr +a f; echo y >> f; echo z > f; truncate -s 0 f; rm -f f; cat f; \
      chattr -a f",
+    "touch f; mkdir d; for a in +D +T +C +P +F; do echo $a; chattr $a f; done; lsattr f; \
+     chattr +D d; chattr +C d; lsattr -d d; chattr -D d; lsattr -d d",
     "touch f; U chattr +d f; chattr +dA f; lsattr f; mkdir d; chattr +i d; touch d/x; chattr -i d",
     // Sizes and data.
     "truncate -s 17592186040320 f; S f; truncate -s 17592186044416 f; truncate -s 0 f; S f",

@@ -94,7 +94,7 @@ pub struct StatFs {
 }
 
 /// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without what changes the format).
-const USER_FLAGS: u32 = 0x0001_00fb;
+pub const USER_FLAGS: u32 = 0x0001_00fb;
 
 impl Volume {
     /// Attributes of an inode.

@@ -49,7 +49,7 @@ mod volume;
 mod writeback;
 mod xattr;
 
-pub use attr::{Attr, SetAttr, SetTime, StatFs, type_letter};
+pub use attr::{Attr, SetAttr, SetTime, StatFs, USER_FLAGS, type_letter};
 pub use buffered::Buffered;
 pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use dir::{DirEntry, FileKind};

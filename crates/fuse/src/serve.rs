@@ -14,7 +14,7 @@ use std::sync::Arc;
 use syncline_device::Clock;
 use syncline_fs::{
     Attr, Create, FallocateMode, FileKind, FsError, InodeRef, RenameFlags, Result, SetAttr, StatFs,
-    SyncMode, Volume, XattrFlags,
+    SyncMode, USER_FLAGS, Volume, XattrFlags,
 };
 
 use crate::acl;
@@ -26,11 +26,13 @@ use crate::status::{STATUS_XATTR, Status};
 
 const S_IFMT: u16 = 0o170_000;
 const S_IFREG: u16 = 0o100_000;
+const S_IFDIR: u16 = 0o040_000;
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 const FS_IMMUTABLE_FL: u32 = 0x10;
 const FS_APPEND_FL: u32 = 0x20;
+const FS_DIRSYNC_FL: u32 = 0x1_0000;
 /// File capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 /// Bits of a mode that chmod sets.
@@ -488,8 +490,15 @@ impl Operations for Serve {
     }
 
     fn set_flags(&self, ino: u32, flags: u32) -> Result<()> {
+        let inode = self.vol.iget(ino)?;
+        let now = self.vol.getattr(&inode);
+        // chattr hands back what it does not change. As with ext4, no success for what is not done.
+        let of_directories = if now.mode & S_IFMT == S_IFDIR { 0 } else { FS_DIRSYNC_FL };
+        if flags & !now.flags & (!USER_FLAGS | of_directories) != 0 {
+            return Err(FsError::NotSupported("a flag that cannot be changed".to_owned()));
+        }
         let set = SetAttr { flags: Some(flags), ..SetAttr::default() };
-        self.vol.setattr(&self.vol.iget(ino)?, &set).map(drop)
+        self.vol.setattr(&inode, &set).map(drop)
     }
 }
 
