@@ -407,6 +407,51 @@ fn writes_go_on_at_every_command_of_the_same_files_write_back_and_fsync() {
     }
 }
 
+/// Blocks come back with the commit of what freed them, one after the other while they are
+/// discarded. A write that finds no room at any command of that waits for them.
+#[test]
+fn a_write_without_room_waits_for_blocks_that_are_being_given_back() {
+    for options in ["sync=eager,discard", "sync=ordered,discard"] {
+        let bed = Bed::new(&spec(4096), 2);
+        let (gate, volume, a, b) = gated(&bed, options);
+        let (volume, gate) = (&volume, &*gate);
+        let mut size = 0;
+        while let Ok(done) = volume.write(&a, size, &[1; BLOCK]) {
+            size += done as u64;
+        }
+        let mut held = 0;
+        for k in 0.. {
+            volume.truncate(&a, size).expect("truncate");
+            for at in (0..size).step_by(BLOCK) {
+                volume.write(&a, at, &[k as u8; BLOCK]).expect("as much as before");
+            }
+            volume.syncfs().expect("syncfs");
+            volume.truncate(&a, 0).expect("truncate");
+            gate.close_at(k);
+            let was_held = std::thread::scope(|scope| {
+                let gives = scope.spawn(|| volume.syncfs().expect("syncfs"));
+                let was_held = gate.wait_held(|| gives.is_finished());
+                let wants = scope.spawn(|| volume.write(&b, 2 << 20, &[2; BLOCK]));
+                // Time to get there; it may wait until the gate is open.
+                std::thread::sleep(Duration::from_millis(20));
+                gate.open();
+                let done = wants.join().expect("the writing thread ends");
+                assert_eq!(done.expect("room"), BLOCK, "{options}, command {k}");
+                was_held
+            });
+            volume.truncate(&b, 1 << 20).expect("truncate");
+            volume.syncfs().expect("syncfs");
+            if !was_held {
+                break;
+            }
+            held += 1;
+        }
+        println!("{options}: {held} commands");
+        assert!(held >= 3, "{held} commands");
+        drop((a, b));
+    }
+}
+
 /// A page whose older copy is in the log goes to the log again instead of to its place. While the
 /// other pages of its write-back are sent, somebody else's sync may commit it: it still has to get
 /// to its place. At every command of the write-back, and with each page of the file.

@@ -218,7 +218,7 @@ impl Inner {
         let dev = discard.then(|| Arc::clone(&self.dev));
         let block_bits = self.geo.block_bits;
         h.on_commit(Box::new(move || {
-            let ranges = freed.lock().remove(&tid).unwrap_or_default();
+            let ranges = freed.lock().get_mut(&tid).map(std::mem::take).unwrap_or_default();
             for range in ranges {
                 if let Some(dev) = &dev {
                     let origin = Origin::new(Kind::Metadata, false);
@@ -229,6 +229,8 @@ impl Inner {
                 core.give(range);
                 core.reserve.committed(range.len.into());
             }
+            // Until here somebody without room has something to wait for.
+            freed.lock().remove(&tid);
         }));
     }
 
@@ -258,8 +260,8 @@ impl Inner {
     }
 
     /// Waits for the commit that makes freed blocks and inodes allocatable; false if none are
-    /// waiting. Call it without a handle or inode locks below `rwsem`, then try again
-    /// (`ext4_should_retry_alloc`).
+    /// waiting and none came back since the caller found no room. Call it without a handle or
+    /// inode locks below `rwsem`, then try again (`ext4_should_retry_alloc`).
     ///
     /// # Errors
     /// The journal's.
@@ -273,7 +275,7 @@ impl Inner {
             if journal.has_quarantine() {
                 journal.checkpoint_all()?;
             }
-            return Ok(waiting);
+            return Ok(waiting || self.balloc.counts().available > 0);
         }
         // Transactions commit in order: the newest one that freed something is enough. Numbers
         // wrap, but two live ones are never far apart, so the map's order only matters for which is
@@ -286,6 +288,6 @@ impl Inner {
         if inodes && let Some(tid) = self.journal()?.running_tid() {
             self.journal()?.commit(tid)?;
         }
-        Ok(inodes || !tids.is_empty())
+        Ok(inodes || !tids.is_empty() || self.balloc.counts().available > 0)
     }
 }
