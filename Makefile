@@ -9,7 +9,8 @@
 #              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
-#              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600)
+#              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600); threads, CONFIGURATION_BLOWS kills
+#              (default 30) and power cuts in each of 40 configurations, CONFIGURATION_SECONDS each (default 60)
 # make programs  (root) sqlite3, git, tar and rsync, fio, MariaDB, PostgreSQL and a build of this project on mounts, in both
 #              modes, with kills; PROGRAMS names some of scripts/programs
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
@@ -59,6 +60,8 @@ FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000
 STRESS_SECONDS ?= 600
+CONFIGURATION_BLOWS ?= 30
+CONFIGURATION_SECONDS ?= 60
 PROGRAMS ?= sqlite git archives fio mariadb postgresql build
 ROWS ?= 1000000
 
@@ -110,6 +113,8 @@ mount-long: cargo
 	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash -- --include-ignored --nocapture
 	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
 		cargo test -p syncline-cli --test mount_programs -- --nocapture
+	SYNCLINE_STRESS_ON=all SYNCLINE_BLOWS=$(CONFIGURATION_BLOWS) SYNCLINE_STRESS_SECONDS=$(CONFIGURATION_SECONDS) \
+		cargo test -p syncline-cli --test mount_stress -- --nocapture --test-threads 1
 
 programs: cargo
 	@cargo build --quiet --release -p syncline-cli

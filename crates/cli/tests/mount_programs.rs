@@ -174,7 +174,8 @@ fn threads_with_trees(options: &str, seed: u64) {
     let more = |round| end.map_or(round < ROUNDS, |end| Instant::now() < end);
     let mut m = Mounted::new(mkfs(&ImageSpec::with_size(size_bytes)), options);
     fs::create_dir(m.at("tree")).unwrap();
-    let trees = stress::run(&m.at("tree"), threads, seed, &more).unwrap();
+    let load = stress::Load { threads, files_max: 40, may_be_full: false, seed };
+    let trees = stress::run(&m.at("tree"), load, &more).unwrap();
     m.unmount_clean();
     m.mount(options);
     stress::verify(&m.at("tree"), &trees).unwrap();

@@ -8,6 +8,7 @@
 //!     calls     the operations as system calls
 //!   fsx       random operations on one file against a model, with mmap, O_DIRECT, fallocate
 //!   stress    threads with self-checking trees
+//!   ledger    threads whose synced files must survive a crash
 //! ```
 //!
 //! Promises
@@ -20,6 +21,7 @@
 
 pub mod conform;
 pub mod fsx;
+pub mod ledger;
 pub mod stress;
 
 mod calls;

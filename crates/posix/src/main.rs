@@ -53,6 +53,12 @@ enum Suite {
         /// How long.
         #[arg(long, default_value_t = 600)]
         seconds: u64,
+        /// Files of one thread, at most.
+        #[arg(long, default_value_t = 40)]
+        files: usize,
+        /// The volume may be too small for them: what finds no room is undone.
+        #[arg(long)]
+        full: bool,
         /// Which.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -87,9 +93,10 @@ fn run(suite: Suite) -> Result<(), String> {
             println!("{operations} operations agree");
             Ok(())
         }
-        Suite::Stress { dir, threads, seconds, seed } => {
+        Suite::Stress { dir, threads, seconds, files, full, seed } => {
             let end = Instant::now() + Duration::from_secs(seconds);
-            let trees = stress::run(&dir, threads, seed, &|_| Instant::now() < end)?;
+            let load = stress::Load { threads, files_max: files, may_be_full: full, seed };
+            let trees = stress::run(&dir, load, &|_| Instant::now() < end)?;
             let files: usize = trees.iter().map(stress::Tree::len).sum();
             println!("{threads} threads, {files} files left, all as they should be");
             Ok(())
