@@ -9,7 +9,7 @@ use syncline_testkit::fill;
 /// The unit of contents, bytes: what a device writes whole or not at all.
 pub(super) const SECTOR: u64 = 512;
 /// Bytes of a replaced file, at most.
-pub(super) const REPLACED_BYTES: u64 = 60_000;
+const REPLACED_BYTES: u64 = 60_000;
 
 /// A state that a sector may be found in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,14 @@ impl Changed {
         (version, bytes)
     }
 
+    /// Notes a cut before it is made; its version. The size becomes durable with any commit, as in
+    /// Linux, while what was appended before and never synced may still be a hole.
     pub(super) fn begin_cut(&mut self, to: u64) -> u64 {
         self.begun += 1;
         let version = self.begun;
+        for states in &mut self.sectors {
+            allow_hole(states, self.synced);
+        }
         self.note(to..self.len(), State { version, zero: true });
         self.lens.push((version, to));
         version
@@ -112,11 +117,10 @@ impl Changed {
             return;
         }
         for (nr, states) in (0..).zip(&mut self.sectors) {
-            let first = states.first().map_or(0, |state| state.version);
             if written.contains(&nr) {
                 states.retain(|state| state.version >= version);
-            } else if first > self.synced && !states[0].zero {
-                states.insert(0, State { version: first, zero: true });
+            } else {
+                allow_hole(states, self.synced);
             }
         }
         self.lens.retain(|(of, len)| *of >= version || *len >= written.end);
@@ -217,5 +221,14 @@ impl Replaced {
             };
             format!("{found}, allowed are {:?}", self.allowed)
         })
+    }
+}
+
+/// What no sync covered yet may be zeros, where the size is durable already.
+fn allow_hole(states: &mut Vec<State>, synced: u64) {
+    if let Some(&State { version, zero: false }) = states.first()
+        && version > synced
+    {
+        states.insert(0, State { version, zero: true });
     }
 }
