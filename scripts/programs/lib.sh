@@ -53,6 +53,9 @@ begin() {
     trap 'exit 1' INT TERM HUP
     chmod 755 "$work"
     mkdir "$mnt"
+    # Servers that run as other users need one that they may write, whatever /tmp allows.
+    mkdir -m 1777 "$work/tmp"
+    export TMPDIR="$work/tmp"
     truncate -s "$2" "$image"
     mke2fs -q -t ext4 -E nodiscard,root_owner=0:0 "$image"
     mount_it

@@ -42,7 +42,7 @@ mkdir "$data"
 chown mysql "$data"
 mariadb-install-db --no-defaults --user=mysql --datadir="$data" --skip-test-db \
     --auth-root-authentication-method=normal --innodb-log-file-size=64M >"$work/said" 2>&1 ||
-    fail "mariadb-install-db: $(tail -n 5 "$work/said")"
+    fail "mariadb-install-db: $(tail -n 20 "$work/said")"
 start_database
 sql 'CREATE DATABASE sbtest; CREATE TABLE sbtest.acked (k INT PRIMARY KEY) ENGINE=InnoDB'
 bench() {
