@@ -223,8 +223,9 @@ def main():
         install(program, package)
     results = {}
     with tempfile.TemporaryDirectory(prefix="syncline-oltp-", dir="/dev/shm") as work:
-        # The server runs as another user.
+        # The server runs as another user, who need not be able to write to /tmp.
         os.chmod(work, 0o777)
+        os.environ["TMPDIR"] = work
         library = os.path.join(work, "fsync.so")
         source = os.path.join(work, "fsync.c")
         pathlib.Path(source).write_text(FSYNC)
