@@ -116,6 +116,19 @@ impl Volume {
         self.0.pages.above_background()
     }
 
+    /// Whether so much is dirty that writers will soon have to write back themselves: half way from
+    /// `dirty_background_ratio` to `dirty_ratio`.
+    pub fn is_near_throttle(&self) -> bool {
+        self.0.pages.above_free_run()
+    }
+
+    /// Ends the pause between two write-backs for `dirty_background_ratio`: [`Volume::tick`] is due
+    /// at once if there is something to do for it. For a maintenance thread, which writes beside
+    /// the writers; a simulation has one thread, and writes as much whoever does it.
+    pub fn hurry_writeback(&self) {
+        self.0.pages.last_background_ns.store(0, Ordering::Relaxed);
+    }
+
     /// Figures of the page cache.
     pub fn cache_stats(&self) -> CacheStats {
         self.0.pages.stats()

@@ -251,6 +251,42 @@ fn above_the_background_ratio_the_tick_writes_young_data_at_once() {
 }
 
 #[test]
+fn half_way_to_the_dirty_ratio_a_hurry_ends_the_pause() {
+    for sync in ["ordered", "eager"] {
+        let counted = Counted::new(1, &format!("cache=8M,commit=900,sync={sync}"));
+        let file = counted.bed.file(&counted.volume, 0);
+        // A tenth in the background, a fifth at most.
+        let pages_max = counted.volume.cache_stats().pages_max as u64;
+        let (above, near) = (pages_max * 12 / 100, pages_max * 16 / 100);
+        let due_now = || {
+            counted.volume.next_deadline_ns().is_some_and(|due| due <= counted.bed.clock.now_ns())
+        };
+        let write = |pages: u64| {
+            counted.volume.write(&file, 0, &bytes(1, (pages << 12) as usize)).expect("write");
+        };
+        let until_rest = || {
+            while due_now() {
+                counted.tick();
+            }
+            assert_eq!(counted.volume.cache_stats().dirty_pages, 0, "{sync}");
+        };
+        write(above);
+        until_rest();
+        write(above);
+        assert!(!due_now() && !counted.volume.is_near_throttle(), "{sync}: a pause");
+        write(near);
+        assert!(!due_now() && counted.volume.is_near_throttle(), "{sync}: still");
+        counted.volume.hurry_writeback();
+        assert!(due_now(), "{sync}: no pause");
+        until_rest();
+        counted.volume.hurry_writeback();
+        assert!(!due_now(), "{sync}: nothing to do");
+        drop(file);
+        counted.done();
+    }
+}
+
+#[test]
 fn a_writer_above_the_dirty_ratio_writes_a_bounded_share_of_a_backlog() {
     let counted = Counted::new(2, "cache=64M,commit=900,dirty_ratio=90");
     let backlog = counted.bed.file(&counted.volume, 0);

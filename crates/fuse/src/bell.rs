@@ -1,18 +1,44 @@
 //! What wakes the maintenance thread of a mount when there is something to do before its time.
 //!
-//! It rings once, until [`Bell::heard`] says otherwise: a program that writes faster than the
-//! write-back would else wake a thread with each of its writes that has nothing to do before the
-//! pause between two write-backs is over.
+//! It rings once for each [`Need`], until [`Bell::heard`] says otherwise: a program that writes
+//! faster than the write-back would else wake a thread with each of its writes that has nothing to
+//! do before the pause between two write-backs is over.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread::Thread;
+
+use syncline_fs::Volume;
+
+/// What the thread is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Need {
+    Nothing,
+    /// To write back when the pause is over.
+    Soon,
+    /// To write back before programs have to.
+    Now,
+}
+
+impl Need {
+    /// What a volume needs now.
+    pub(crate) fn of(volume: &Volume) -> Need {
+        if volume.is_near_throttle() {
+            Need::Now
+        } else if volume.wants_writeback() {
+            Need::Soon
+        } else {
+            Need::Nothing
+        }
+    }
+}
 
 /// The bell of one mount.
 #[derive(Default)]
 pub(crate) struct Bell {
     thread: OnceLock<Thread>,
-    rung: AtomicBool,
+    /// The most that the thread knows it is wanted for.
+    rung: AtomicU8,
 }
 
 impl Bell {
@@ -21,22 +47,22 @@ impl Bell {
         let _ = self.thread.set(thread.clone());
     }
 
-    /// Wakes it, if it is there already and `so`, and it has not been rung for. True if it was
-    /// woken.
-    pub(crate) fn ring_if(&self, so: bool) -> bool {
-        let thread = self.thread.get().filter(|_| so && !self.rung.load(Ordering::Relaxed));
+    /// Wakes it, if it is there already and has not been rung for as much. True if it was woken.
+    pub(crate) fn ring(&self, need: Need) -> bool {
+        let need = need as u8;
+        let thread = self.thread.get().filter(|_| need > self.rung.load(Ordering::Relaxed));
         let Some(thread) = thread else { return false };
-        let rings = !self.rung.swap(true, Ordering::AcqRel);
+        let rings = self.rung.fetch_max(need, Ordering::AcqRel) < need;
         if rings {
             thread.unpark();
         }
         rings
     }
 
-    /// The thread is about to look what there is to do. `comes_back`: it will do so again by
-    /// itself, soon, and need not be rung for.
-    pub(crate) fn heard(&self, comes_back: bool) {
-        self.rung.store(comes_back, Ordering::Release);
+    /// The thread is about to look what there is to do. For `known` or less it comes back by
+    /// itself, and need not be rung for.
+    pub(crate) fn heard(&self, known: Need) {
+        self.rung.store(known as u8, Ordering::Release);
     }
 }
 
@@ -47,9 +73,9 @@ mod tests {
     #[test]
     fn a_thread_that_is_rung_for_does_not_rest() {
         let bell = Bell::default();
-        bell.ring_if(true);
+        bell.ring(Need::Soon);
         bell.wakes(&std::thread::current());
-        bell.ring_if(true);
+        bell.ring(Need::Soon);
         // Would hang without the ring before it.
         std::thread::park();
     }
@@ -57,14 +83,16 @@ mod tests {
     #[test]
     fn it_rings_once_until_it_is_heard() {
         let bell = Bell::default();
-        assert!(!bell.ring_if(true), "nobody is there");
+        assert!(!bell.ring(Need::Soon), "nobody is there");
         bell.wakes(&std::thread::current());
-        assert!(!bell.ring_if(false));
-        assert!(bell.ring_if(true));
-        assert!(!bell.ring_if(true));
-        bell.heard(true);
-        assert!(!bell.ring_if(true), "it comes back by itself");
-        bell.heard(false);
-        assert!(bell.ring_if(true));
+        assert!(!bell.ring(Need::Nothing));
+        assert!(bell.ring(Need::Soon));
+        assert!(!bell.ring(Need::Soon));
+        assert!(bell.ring(Need::Now), "for more");
+        bell.heard(Need::Soon);
+        assert!(!bell.ring(Need::Soon), "it comes back by itself");
+        assert!(bell.ring(Need::Now));
+        bell.heard(Need::Nothing);
+        assert!(bell.ring(Need::Soon));
     }
 }

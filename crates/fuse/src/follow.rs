@@ -25,7 +25,9 @@
 //! Tested below; that both end up on one processor, and that a busy one starves nobody, on a mount
 //! in `crates/cli/tests/mount_follow.rs`.
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
@@ -37,7 +39,7 @@ use crate::policy::{self, Policy};
 /// Calls in turn after which a program is followed.
 const RUN: u32 = 16;
 /// Calls between two looks at where the program is.
-const LOOK_CALLS: u32 = 16;
+const LOOK_CALLS: u32 = 8;
 /// How often the calls that are wanted double, at most.
 const LEVELS: u32 = 10;
 /// Calls after which one doubling is forgiven.
@@ -45,6 +47,9 @@ const FORGIVEN_CALLS: u32 = 16 * 1024;
 /// Bytes above which a read or write is not a small call: copying them takes longer than a wake,
 /// and what the kernel reads ahead should run beside the program.
 pub(crate) const SMALL_BYTES: usize = 64 * 1024;
+
+/// More than 52 numbers and a name of 64 bytes take.
+const STAT_BYTES_MAX: usize = 2048;
 
 /// What a worker is to do before it serves a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +106,26 @@ pub(crate) struct Follow {
 pub(crate) struct Follower {
     course: Course,
     freed: u32,
+    /// Where the last caller's processor was read.
+    stat: Option<(u32, File)>,
+}
+
+impl Follower {
+    /// Where a thread runs or ran last.
+    fn processor_of(&mut self, thread: u32) -> Option<usize> {
+        if self.stat.as_ref().is_none_or(|(of, _)| *of != thread) {
+            let opened = File::open(format!("/proc/{thread}/stat")).ok()?;
+            self.stat = Some((thread, opened));
+        }
+        let (_, file) = self.stat.as_ref()?;
+        let mut text = [0; STAT_BYTES_MAX];
+        // A number that was given again reads as an error: the file is of the thread that is gone.
+        let Ok(len) = file.read_at(&mut text, 0) else {
+            self.stat = None;
+            return None;
+        };
+        parsed(std::str::from_utf8(&text[..len]).ok()?)
+    }
 }
 
 impl Follow {
@@ -137,7 +162,7 @@ impl Follow {
     }
 
     fn look(&self, me: &mut Follower, caller: u32, home: &CpuSet) {
-        let there = processor_of(caller).filter(|at| home.is_set(*at));
+        let there = me.processor_of(caller).filter(|at| home.is_set(*at));
         if let Some(at) = there.filter(|_| there != me.course.at) {
             self.go(me, at);
         }
@@ -221,11 +246,6 @@ fn has_request(device: &OwnedFd) -> bool {
     let mut ask = [PollFd::new(device, PollFlags::IN)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     matches!(poll(&mut ask, Some(&at_once)), Ok(1)) && ask[0].revents().contains(PollFlags::IN)
-}
-
-/// Where a thread runs or ran last.
-fn processor_of(thread: u32) -> Option<usize> {
-    parsed(&std::fs::read_to_string(format!("/proc/{thread}/stat")).ok()?)
 }
 
 /// Field 39 of proc(5)'s `stat`. The second field may hold anything, also blanks and brackets.
@@ -324,7 +344,15 @@ mod tests {
         let fields = (3..=52).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(parsed(&format!("7 (a) b) (c) {fields}\n")), Some(39));
         assert_eq!(parsed("7 (cut) S 1 2"), None);
-        assert!(processor_of(std::process::id()).is_some());
-        assert_eq!(processor_of(u32::MAX), None);
+        let mut me = Follower::default();
+        assert_eq!(me.processor_of(u32::MAX), None);
+        assert!(me.processor_of(std::process::id()).is_some());
+        assert!(me.processor_of(std::process::id()).is_some(), "read again");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let number = child.id();
+        assert!(me.processor_of(number).is_some());
+        child.wait().unwrap();
+        assert_eq!(me.processor_of(number), None, "it is gone");
+        assert!(me.processor_of(std::process::id()).is_some());
     }
 }

@@ -15,7 +15,7 @@
 //! Promises
 //! - Nobody waits for long requests: one that may be long (a sync, or a kind that lately was) sends
 //!   a resting worker to wait before it begins; any other that does not end is noticed by the
-//!   watch within two of its looks.
+//!   watch within two of its looks, which are 1 ms apart, 8 ms at most where none was lately.
 //! - Nobody rests before all workers have been here once. When the mount is over the first worker
 //!   to leave sends all others, so that they hear of it, too.
 //!
@@ -40,6 +40,12 @@ const LONG_TURNS: u8 = 8;
 const LONG_TURNS_MAX: u8 = 32;
 /// How often the watch looks while requests come.
 const LOOK: Duration = Duration::from_millis(1);
+/// The same at most, while all requests end. The watch wakes on the processor of a program or of a
+/// worker, and where one follows the other (`follow.rs`) the kernel then takes them apart: at every
+/// millisecond that is a seventh of the time.
+const LOOK_MAX: Duration = Duration::from_millis(8);
+/// Looks at ends of requests only, after which it looks less often.
+const CALM_LOOKS: u32 = 64;
 /// Looks without a request after which the watch sleeps.
 const QUIET_LOOKS: u32 = 100;
 
@@ -249,7 +255,7 @@ impl Gate {
     /// has moved between two looks. Returns when the gate is open.
     pub(crate) fn watch(&self) {
         let mut last = Look::default();
-        let mut quiet = 0;
+        let (mut quiet, mut pace) = (0, Pace::default());
         loop {
             let Some(mut state) = self.state.try_lock_for(LOOK) else {
                 // Whoever has it got no processor meanwhile.
@@ -262,14 +268,18 @@ impl Gate {
             if !state.watched {
                 self.look.wait(&mut state);
                 (last, quiet) = Default::default();
+                pace = Pace::default();
                 continue;
             }
             let mut now = Look { moves: state.moves, alone: state.waiting == 0, behind: false };
             if now.moves != last.moves {
                 quiet = 0;
+                pace.moved();
             } else {
+                pace.stood();
                 now.behind = self.follow.is_behind();
                 if now.alone && last.alone || now.behind && last.behind {
+                    pace = Pace::default();
                     self.follow.take_back(true);
                     self.send(&mut state);
                 } else {
@@ -283,8 +293,36 @@ impl Gate {
             }
             drop(state);
             last = now;
-            thread::sleep(LOOK);
+            thread::sleep(pace.pause);
         }
+    }
+}
+
+/// How often the watch looks.
+struct Pace {
+    pause: Duration,
+    /// Looks since a request did not end.
+    calm: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace { pause: LOOK, calm: 0 }
+    }
+}
+
+impl Pace {
+    /// Requests have ended since the last look.
+    fn moved(&mut self) {
+        self.calm = self.calm.saturating_add(1);
+        if self.calm > CALM_LOOKS {
+            self.pause = (self.pause * 2).min(LOOK_MAX);
+        }
+    }
+
+    /// None has: if one is under way the next look tells.
+    fn stood(&mut self) {
+        self.pause = LOOK;
     }
 }
 
@@ -489,6 +527,26 @@ mod tests {
         mount.serve(Kind::Names);
         meeting.meet(2);
         mount.end();
+    }
+
+    #[test]
+    fn the_watch_looks_less_often_where_all_is_well() {
+        let mut pace = Pace::default();
+        for _ in 0..CALM_LOOKS {
+            pace.moved();
+            assert_eq!(pace.pause, LOOK);
+        }
+        for _ in 0..10 {
+            pace.moved();
+        }
+        assert_eq!(pace.pause, LOOK_MAX);
+        pace.stood();
+        assert_eq!(pace.pause, LOOK, "nothing has moved");
+        pace.moved();
+        assert_eq!(pace.pause, LOOK * 2);
+        pace = Pace::default();
+        pace.moved();
+        assert_eq!(pace.pause, LOOK, "a request did not end");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use syncline_fs::{
 };
 
 use crate::acl;
-use crate::bell::Bell;
+use crate::bell::{Bell, Need};
 use crate::nodes::Nodes;
 use crate::ops::{Context, Entry, OpenHow, Operations, WriteHow};
 use crate::options::FuseOptions;
@@ -365,7 +365,7 @@ impl Operations for Serve {
             return Ok(done);
         }
         let done = self.vol.write(&inode, offset, data)?;
-        self.bell.ring_if(self.vol.wants_writeback());
+        self.bell.ring(Need::of(&self.vol));
         // Eager mode puts the data of the next fsync into its log; until then nobody waits for it.
         if how.direct && !self.eager {
             self.vol.writeback_range(&inode, offset, done as u64)?;

@@ -28,6 +28,7 @@ use thread_priority::{
 };
 
 use crate::adapter::Adapter;
+use crate::bell::Need;
 use crate::capture::{Capture, Captured};
 use crate::error::{FuseError, Result};
 use crate::follow::Follow;
@@ -41,8 +42,15 @@ use crate::status::{CountsOf, PartOf, Sources, Status};
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
 
-/// The same while so much is dirty that it is written back: nobody rings then.
+/// The same while so much is dirty that it is written back: nobody rings then but for a hurry.
 const MUCH_DIRTY_MS_MAX: u64 = 50;
+
+/// Without a rest a write-back that is due goes on for so long: each of its wakes may take a
+/// program and the worker that follows it apart. On slow flash that is one step or two.
+const STRETCH: Duration = Duration::from_millis(4);
+
+/// Steps in that time at most: where nothing can be written, for lack of space, one does nothing.
+const STRETCH_STEPS: u32 = 64;
 
 /// How long the end waits for workers after an unmount.
 const END_WAIT: Duration = Duration::from_secs(2);
@@ -308,14 +316,17 @@ fn step_back() {
 impl Keeper {
     fn run(self) {
         step_back();
-        let mut said = false;
+        let (mut said, mut steps, mut rested_ns) = (false, 0, 0);
         while !self.stop.load(Ordering::Acquire) {
-            let much = self.volume.wants_writeback();
-            self.serve.bell.heard(much);
+            let need = Need::of(&self.volume);
+            self.serve.bell.heard(need);
+            if need == Need::Now {
+                self.volume.hurry_writeback();
+            }
             let now = self.clock.now_ns();
             let due = self.volume.next_deadline_ns();
-            let ticked =
-                if due.is_some_and(|due| due <= now) { self.volume.tick(now) } else { Ok(()) };
+            let is_due = due.is_some_and(|due| due <= now);
+            let ticked = if is_due { self.volume.tick(now) } else { Ok(()) };
             if let Some(latched) = self.volume.latched() {
                 if !said {
                     (self.log)(&latched.to_string());
@@ -323,14 +334,22 @@ impl Keeper {
                 }
             } else if let Err(err) = ticked {
                 (self.log)(&format!("write-back: {err}"));
+            } else if is_due
+                && steps < STRETCH_STEPS
+                && Duration::from_nanos(now.saturating_sub(rested_ns)) < STRETCH
+            {
+                steps += 1;
+                continue;
             }
-            let longest_ms = if much { MUCH_DIRTY_MS_MAX } else { MAINTENANCE_MS_MAX };
+            let longest_ms =
+                if need >= Need::Soon { MUCH_DIRTY_MS_MAX } else { MAINTENANCE_MS_MAX };
             let rest_ms = due.map_or(longest_ms, |due| {
                 // One millisecond at least: a deadline that does not move must not spin.
                 due.saturating_sub(now).div_ceil(1_000_000).clamp(1, longest_ms)
             });
             let rest_ms = if said { MAINTENANCE_MS_MAX } else { rest_ms };
             thread::park_timeout(Duration::from_millis(rest_ms));
+            (steps, rested_ns) = (0, self.clock.now_ns());
         }
     }
 }

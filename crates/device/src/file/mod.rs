@@ -8,6 +8,8 @@
 //!   or buffers that are not aligned enough go through aligned bounce buffers or the page cache.
 //! - A batch goes through io_uring where the kernel allows it. Whatever the ring does not finish in
 //!   full (short transfer, any error) is done again with `pread`/`pwrite`, whose answer counts.
+//! - A file in memory (tmpfs, ramfs) gets neither: there `O_DIRECT` bypasses nothing but costs the
+//!   bounce buffers, and each transfer of a ring is a wake of a kernel thread.
 //! - Interrupted and short transfers are continued. A read past the end of a file that shrank is an
 //!   error.
 //! - Flush is `fdatasync`; a FUA write is `RWF_DSYNC` (which the kernel turns into FUA or write +
@@ -120,8 +122,9 @@ impl FileDevice {
         let size =
             if block_device { sys::block_device_size(&buffered) } else { Ok(metadata.len()) };
         let size_bytes = size.map_err(|e| failed(e, "check the device"))?;
-        let direct = if options.direct { open_direct(path, options) } else { None };
-        let ring = if options.io_uring { Ring::new(RING_ENTRIES) } else { None };
+        let in_memory = is_in_memory(&buffered);
+        let direct = if options.direct && !in_memory { open_direct(path, options) } else { None };
+        let ring = if options.io_uring && !in_memory { Ring::new(RING_ENTRIES) } else { None };
         let geometry = Geometry {
             size_bytes: size_bytes / SECTOR_BYTES * SECTOR_BYTES,
             max_request_bytes: MAX_REQUEST_BYTES,
@@ -317,6 +320,13 @@ fn open_with(path: &Path, options: FileOptions, flags: OFlags) -> io::Result<Fil
     // The bits of open(2) flags used here all fit an i32.
     let flags = (flags | OFlags::CLOEXEC).bits() as i32;
     OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path)
+}
+
+/// Whether this is a file of tmpfs or ramfs.
+fn is_in_memory(file: &File) -> bool {
+    // `linux/magic.h`; the type of the field is not the same on every architecture.
+    const MAGIC: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    rustix::fs::fstatfs(file).is_ok_and(|known| MAGIC.contains(&(known.f_type as u64)))
 }
 
 /// Opens with `O_DIRECT` and finds the alignment it wants, by trying.

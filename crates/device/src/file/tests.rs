@@ -72,6 +72,22 @@ fn a_file_behaves_as_memory_in_every_mode() {
 }
 
 #[test]
+fn a_file_in_memory_is_neither_direct_nor_in_a_ring() {
+    const NAME: &str = "a_file_in_memory_is_neither_direct_nor_in_a_ring";
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
+        return syncline_testkit::skip(NAME, "needs /dev/shm");
+    };
+    let path = dir.path().join("image");
+    MemoryDevice::new(4 << 20).to_file(&path).unwrap();
+    if !is_in_memory(&std::fs::File::open(&path).unwrap()) {
+        return syncline_testkit::skip(NAME, "needs a tmpfs at /dev/shm");
+    }
+    let device = FileDevice::open(&path, FileOptions::default()).unwrap();
+    assert!(!device.is_direct() && !device.has_io_uring());
+    exercise(&device);
+}
+
+#[test]
 fn threads_share_a_file_and_its_ring() {
     for options in every_mode() {
         let (_dir, path) = image(4 << 20);

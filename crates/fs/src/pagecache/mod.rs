@@ -200,6 +200,14 @@ impl PageCache {
         self.dirty_pages() > self.limits.background_pages.load(Ordering::Relaxed) + pages
     }
 
+    /// Whether a writer will soon have to write back itself: half way from the background limit to
+    /// the other one, where Linux begins to slow writers down (`dirty_freerun_ceiling`).
+    pub(crate) fn above_free_run(&self) -> bool {
+        let load = |pages: &AtomicUsize| pages.load(Ordering::Relaxed);
+        let Limits { background_pages, throttle_pages } = &self.limits;
+        self.dirty_pages() * 2 > load(background_pages) + load(throttle_pages)
+    }
+
     /// Dirty pages beyond half of the background limit: what write-back in the order of the policy
     /// goes down to, so that it sends several pages at a time.
     pub(crate) fn excess(&self) -> usize {
