@@ -81,6 +81,33 @@ const CASES: &[&str] = &[
     "touch f; mkdir d; for a in +D +T +C +P +F; do echo $a; chattr $a f; done; lsattr f; \
      chattr +D d; chattr +C d; lsattr -d d; chattr -D d; lsattr -d d",
     "touch f; U chattr +d f; chattr +dA f; lsattr f; mkdir d; chattr +i d; touch d/x; chattr -i d",
+    "python3 -c \"
+import fcntl, os, struct
+f = os.open('f', os.O_CREAT | os.O_RDWR)
+for x, projid in (0xc0, 0), (0x40, 0), (0, 0), (0x20, 0), (0x1, 0), (0, 7), (0x10, 0), (0, 0):
+    try:
+        fcntl.ioctl(f, 0x401c5820, struct.pack('7I', x, 0, 0, projid, 0, 0, 0))
+    except OSError as error:
+        print(error)
+    got = bytearray(28)
+    fcntl.ioctl(f, 0x801c581f, got)
+    print(hex(x), projid, got[:4].hex(), flush=True)
+    os.system('lsattr f')
+\"",
+    "touch f; python3 -c \"
+import os, time
+for value, flags in (b'1', 3), (b'1', 1), (b'1', 3), (b'2', 2):
+    try:
+        os.setxattr('f', 'user.a', value, flags)
+    except OSError as error:
+        print(error)
+before = os.stat('f').st_ctime_ns
+os.setxattr('f', 'user.a', b'2')
+print(os.stat('f').st_ctime_ns == before)
+time.sleep(0.05)
+os.setxattr('f', 'user.a', b'3')
+print(os.stat('f').st_ctime_ns == before, os.getxattr('f', 'user.a'))
+\"",
     // Sizes and data.
     "truncate -s 17592186040320 f; S f; truncate -s 17592186044416 f; truncate -s 0 f; S f",
     "echo abc > f; truncate -s 2 f; truncate -s 5 f; od -c f; dd if=/dev/zero of=f bs=1 \
@@ -127,7 +154,9 @@ fn ran(script: &str, dir: &Path) -> String {
 
 fn missing_program() -> Option<&'static str> {
     let there = |program: &str| Command::new(program).arg("--version").output().is_ok();
-    ["setpriv", "setfacl", "getfattr", "lsattr", "fallocate"].into_iter().find(|p| !there(p))
+    ["setpriv", "setfacl", "getfattr", "lsattr", "fallocate", "python3"]
+        .into_iter()
+        .find(|p| !there(p))
 }
 
 #[test]

@@ -36,6 +36,8 @@ fn set_get_list_remove_and_errors() {
     assert_eq!(set("user.a", b"2", XattrFlags::Create).unwrap_err(), FsError::Exists);
     set("user.a", b"22", XattrFlags::Replace).unwrap();
     assert_eq!(set("user.b", b"2", XattrFlags::Replace).unwrap_err(), FsError::NoData);
+    assert_eq!(set("user.a", b"2", XattrFlags::CreateReplace).unwrap_err(), FsError::Exists);
+    assert_eq!(set("user.b", b"2", XattrFlags::CreateReplace).unwrap_err(), FsError::NoData);
     assert_eq!(get("user.a").unwrap(), b"22");
     assert_eq!(vol.getattr(&file).blocks, 0, "in the inode");
     // Too large for the inode: a block comes, and goes.

@@ -41,6 +41,7 @@ const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_GETVERSION: u32 = 0x8008_7601;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
@@ -50,6 +51,7 @@ const O_SYNC: i32 = 0o4_010_000;
 
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
+const XATTR_CREATE_REPLACE: i32 = 3;
 
 thread_local! {
     /// Answers of read requests, one buffer a worker.
@@ -542,6 +544,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
             0 => XattrFlags::Any,
             XATTR_CREATE => XattrFlags::Create,
             XATTR_REPLACE => XattrFlags::Replace,
+            XATTR_CREATE_REPLACE => XattrFlags::CreateReplace,
             _ => return reply.error(Errno::EINVAL),
         };
         answer!(reply, self.ops.setxattr(ino, name.as_bytes(), value, flags), |()| reply.ok());
@@ -619,6 +622,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
                 };
                 let set = self.ops.set_flags(ino, u32::from_ne_bytes(*flags));
                 answer!(reply, set, |()| reply.ioctl(0, &[]));
+            }
+            FS_IOC_FSSETXATTR => {
+                let flags = self.ops.getattr(ino).map(|attr| convert::flags(attr.flags, in_data));
+                answer!(reply, flags, |flags| {
+                    let Some(flags) = flags else { return reply.error(Errno::EOPNOTSUPP) };
+                    answer!(reply, self.ops.set_flags(ino, flags), |()| reply.ioctl(0, &[]));
+                });
             }
             _ => reply.error(Errno::ENOTTY),
         }

@@ -104,15 +104,32 @@ pub(crate) fn kind_of_mode(mode: u16) -> FileKind {
     }
 }
 
+/// Flags of ext4, and those of `struct fsxattr` (`FS_XFLAG_*` in linux/fs.h): sync, immutable,
+/// append, nodump, noatime.
+const XFLAGS: [(u32, u32); 5] =
+    [(0x08, 0x20), (0x10, 0x08), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
+
 /// `struct fsxattr` of flags (`FS_XFLAG_*` in linux/fs.h); extent sizes and projects are not kept.
 pub(crate) fn fsxattr(flags: u32) -> [u8; 28] {
-    const PAIRS: [(u32, u32); 5] =
-        [(0x08, 0x20), (0x10, 0x08), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
-    let xflags =
-        PAIRS.iter().filter(|(flag, _)| flags & flag != 0).fold(0u32, |sum, (_, x)| sum | x);
+    let xflags = XFLAGS.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |sum, (_, x)| sum | x);
     let mut out = [0; 28];
-    out[..4].copy_from_slice(&xflags.to_ne_bytes());
+    out[..4].copy_from_slice(&u32::to_ne_bytes(xflags));
     out
+}
+
+/// The flags of a file that has `flags` after FS_IOC_FSSETXATTR with this `struct fsxattr`. As with
+/// ext4, other flags and extent sizes are not looked at; `None` for a project, which needs quotas.
+pub(crate) fn flags(flags: u32, fsxattr: &[u8]) -> Option<u32> {
+    let xflags = u32::from_ne_bytes(*fsxattr.first_chunk()?);
+    let project = fsxattr.get(12..16)?;
+    (project == [0; 4]).then(|| {
+        XFLAGS.iter().fold(
+            flags,
+            |sum, (flag, x)| {
+                if xflags & x != 0 { sum | flag } else { sum & !flag }
+            },
+        )
+    })
 }
 
 /// FUSE has no unknown type; what is none shows as a file.
@@ -137,6 +154,19 @@ mod tests {
         assert_eq!(ino(INodeNo::ROOT), Ok(2));
         assert_eq!((node(2), node(12)), (INodeNo(1), INodeNo(12)));
         assert_eq!(ino(INodeNo(1 << 32)), Err(Errno::ESTALE));
+    }
+
+    #[test]
+    fn flags_of_both_kinds() {
+        for (flag, _) in XFLAGS {
+            let all_but = 0x8_0000 | 0xf8 & !flag;
+            assert_eq!(flags(0x8_0000 | flag, &fsxattr(all_but)), Some(all_but));
+        }
+        let mut project = fsxattr(0x40);
+        project[12] = 1;
+        assert_eq!(flags(0, &project), None);
+        assert_eq!(flags(0x10, &[1; 12]), None);
+        assert_eq!(flags(0, &[0; 3]), None);
     }
 
     #[test]

@@ -60,6 +60,8 @@ pub enum XattrFlags {
     Create,
     /// Fail with [`FsError::NoData`] if it does not.
     Replace,
+    /// Both, so that it fails anyway: Linux lets the answer tell whether there is one.
+    CreateReplace,
 }
 
 fn split(name: &[u8]) -> Result<(u8, &[u8])> {
@@ -241,14 +243,22 @@ impl Inner {
         let before = self.attrs(inode, &st)?;
         let exists = before.inode.get(index, name).or(before.block.get(index, name)).is_some();
         match flags {
-            XattrFlags::Create if exists => return Err(FsError::Exists),
-            XattrFlags::Replace if !exists => return Err(FsError::NoData),
+            XattrFlags::Create | XattrFlags::CreateReplace if exists => {
+                return Err(FsError::Exists);
+            }
+            XattrFlags::Replace | XattrFlags::CreateReplace if !exists => {
+                return Err(FsError::NoData);
+            }
             _ => {}
         }
         if !exists && value.is_none() && mode.is_none() {
             return Ok(());
         }
         let after = changed(&before, (index, name), value, self.block_size())?;
+        // The value that it has: nothing happens, as in `ext4_xattr_set_handle`.
+        if after.inode == before.inode && after.block == before.block && mode.is_none() {
+            return Ok(());
+        }
         // The block first: only it can fail for lack of space.
         if after.block != before.block {
             self.store_in_block(&mut h, inode, &mut st, &after.block)?;
