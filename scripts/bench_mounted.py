@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The same workloads on kernel file systems and on a Syncline mount, over one emulated flash device in real time.
 
-    bench_mounted.py SYNCLINE [--profile P ...] [--only NAME ...] [--scale X] [--quick] [--json FILE] [--html FILE]
+    bench_mounted.py SYNCLINE [--profile P ...] [--only NAME ...] [--scale X] [--quick] [--guest] [--json FILE] [--html FILE]
 
     for each profile, each file system:
         syncline flash serve PROFILE DIR --attach=loop  a fresh device: every read, write and flush takes its modelled time
@@ -10,7 +10,9 @@
         umount, losetup -d, umount DIR
 
 f2fs, where the kernel has none, runs in a guest of its own (guest.py) whose disk is the served file.
-Needs root, loop devices, FUSE. A file system whose tools or kernel module are missing is left out, and the table says why.
+With --guest all of them run in such guests, flash included, in virtual time: one processor that takes a nanosecond for an
+instruction, a device that takes what its model says. So their rates compare on any machine, beside whatever else it does.
+Needs root, loop devices, FUSE; with --guest only what guest.py needs. A file system whose tools or kernel module are missing is left out, and the table says why.
 """
 import argparse
 import contextlib
@@ -51,6 +53,9 @@ WORKLOADS = [
     ("create/4k-fsync", None, 150),
 ]
 MOUNTED_SECONDS = 120
+# Some are asked for by name at run time, so no module says that it needs them.
+VIRTUAL_MODULES = ["ublk_drv", "fuse", "crc32c_generic", "crc32_generic", "libcrc32c", "xxhash_generic", "blake2b_generic", "sha256_generic"]
+VIRTUAL_SIZE = "384M"
 PROFILES = ["nexus7-emmc", "nexus7-emmc:streams=4", "sd-2012"]
 
 
@@ -75,11 +80,11 @@ def here(command):
     return done.returncode, done.stderr if done.returncode else done.stdout
 
 
-def measure(shell, syncline, directory, mnt, workload, mode, operations):
-    """One workload: rate, and what the device saw up to a final sync. `shell` runs commands where the mount is."""
+def measure(shell, syncline, seen, mnt, workload, mode, operations):
+    """One workload: rate, and what the device has `seen` up to a final sync. `shell` runs commands where the mount is."""
     where = os.path.join(mnt, workload.replace("/", "-") + (mode or ""))
     shell(f"mkdir {where} && sync")
-    before = stats(directory)
+    before = seen()
     command = f"{syncline} bench {workload} --dir {where} --operations {operations} --json -"
     if mode:
         command += f" --journal-mode {mode}"
@@ -88,7 +93,7 @@ def measure(shell, syncline, directory, mnt, workload, mode, operations):
         return {"why": (said.strip().splitlines() or ["it failed"])[-1]}
     metrics = json.loads(said)["runs"][0]["metrics"]
     shell("sync")
-    after = stats(directory)
+    after = seen()
     counts = {key: (after[key] - before[key]) / operations
               for key in ("write_requests", "written_bytes", "flushes", "nand_page_programs")}
     rate = metrics.get("transactions_per_s") or operations / metrics["duration_s"]
@@ -110,12 +115,12 @@ def mount(system, names):
     return None
 
 
-def all_workloads(shell, profile, system, names, directory, scale):
+def all_workloads(shell, profile, system, names, seen, scale):
     rows = {}
     for workload, mode, operations in WORKLOADS:
         key = workload + (f" {mode}" if mode else "")
         operations = max(2, int(operations * scale))
-        rows[key] = measure(shell, names["syncline"], directory, names["mnt"], workload, mode, operations)
+        rows[key] = measure(shell, names["syncline"], seen, names["mnt"], workload, mode, operations)
         print(f"{profile:<24}{system[0]:<30}{key:<34}{cell(rows[key])}", file=sys.stderr, flush=True)
     return rows
 
@@ -159,7 +164,7 @@ def served_to_guest(syncline, profile, system, scale, directory, image):
                 return left_out(profile, system, said.strip())
             # The figures are of another kernel, and its rates of another processor.
             note = f"guest, Linux {inside.run('uname -r')[1].strip()}, {inside.cpu()}"
-            rows = all_workloads(inside.run, profile, system, names, directory, scale)
+            rows = all_workloads(inside.run, profile, system, names, lambda: stats(directory), scale)
             inside.run("umount /mnt")
             return {key: {**row, "note": note} for key, row in rows.items()}
     except guest.Missing as missing:
@@ -193,7 +198,36 @@ def one(syncline, profile, system, scale):
     with mounted(syncline, profile, system, "1G") as (names, why):
         if why:
             return left_out(profile, system, why)
-        return all_workloads(here, profile, system, names, names["directory"], scale)
+        return all_workloads(here, profile, system, names, lambda: stats(names["directory"]), scale)
+
+
+def in_virtual_time(syncline, profile, system, scale):
+    """All workloads on one file system of a guest's kernel, or a mount in it, over flash served in the same guest."""
+    commands = [shutil.which(command.split()[0]) for command in system[1:] if not command.startswith(("mount ", "{"))]
+    if None in commands:
+        return left_out(profile, system, f"{system[1].split()[0]} is not installed")
+    cache = os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
+    names = {"mnt": "/mnt", "syncline": os.path.basename(syncline)}
+    modules = [*VIRTUAL_MODULES, system[0].split()[0]]
+    try:
+        with guest.Guest(cache, [syncline, *commands], modules, instruction_ns=1) as inside:
+            def shell(command):
+                code, said = inside.run(command)
+                if code != 0:
+                    raise guest.Missing((said.strip().splitlines() or [f"`{command}` failed"])[-1])
+                return said
+            shell(f"mkdir /flash && {names['syncline']} flash serve {profile} --size {VIRTUAL_SIZE} /flash --attach=ublk > /tmp/node")
+            node = shell("cat /tmp/node").strip()
+            for command in system[1:]:
+                # A shell of busybox prefers its own mke2fs to one on the path.
+                own = "" if command.startswith(("mount ", "{")) else "/bin/"
+                shell(own + command.format(node=node, flash=node, **names))
+            kernel = shell("uname -r").strip()
+            rows = all_workloads(inside.run, profile, system, names,
+                                 lambda: json.loads(shell(f"{names['syncline']} flash stats /flash")), scale)
+            return {key: {**row, "note": f"guest, Linux {kernel}, virtual time"} for key, row in rows.items()}
+    except guest.Missing as missing:
+        return left_out(profile, system, str(missing))
 
 
 def leave(mnt, directory, flash, node):
@@ -265,15 +299,17 @@ def main():
     parser.add_argument("--only", action="append", help="part of a file system's name")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the operations of every workload")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the operations: whether every row works")
+    parser.add_argument("--guest", action="store_true", help="all in guests of Debian's kernel, in virtual time")
     parser.add_argument("--json", help="write the figures as JSON")
     parser.add_argument("--html", help="write a page with plots")
     args = parser.parse_args()
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
+    run_one = in_virtual_time if args.guest else one
+    if not args.guest and (os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control")):
         sys.exit("bench_mounted: needs root, /dev/fuse and loop devices; run it on a machine that has them")
     results = {}
     scale = 0.05 if args.quick else args.scale
     for profile in args.profile or PROFILES:
-        results[profile] = {system[0]: one(args.syncline, profile, system, scale) for system in SYSTEMS
+        results[profile] = {system[0]: run_one(args.syncline, profile, system, scale) for system in SYSTEMS
                             if not args.only or any(part in system[0] for part in args.only)}
     for profile, systems in results.items():
         print(f"\n{profile}")
