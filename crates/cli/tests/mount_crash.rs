@@ -256,8 +256,8 @@ fn the_same_blows_on_fuse2fs() {
         };
         let tally = strike(&mut m, &blow, 5, &mount);
         println!(
-            "fuse2fs, {}: {} records acknowledged, {} blows, {} volumes inconsistent, {} files with \
-             records lost",
+            "fuse2fs, {}: {} records acknowledged, {} blows, {} volumes inconsistent, {} files \
+             with records lost",
             if kill { "killed" } else { "power cut" },
             tally.acknowledged,
             blows(),
