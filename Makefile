@@ -29,7 +29,8 @@
 # make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
-# make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time
+# make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time; MOUNTED has
+#              options: --guest has all of them in qemu guests, in virtual time, "--only xfs --quick"
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
 #              CUTS power cuts under ext4 of each (default 10); one table
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
@@ -191,7 +192,7 @@ bench-preload: cargo
 bench-mounted: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/bench_mounted.py target/release/syncline --html target/bench-mounted.html \
-		--json target/bench-mounted.json
+		--json target/bench-mounted.json $(MOUNTED)
 
 .PHONY: guest guest-peers
 CUTS ?= 10
