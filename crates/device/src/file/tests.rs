@@ -188,6 +188,25 @@ impl Drop for Undo {
     }
 }
 
+/// Flushes that a block device has seen (the kernel's block/stat.rst).
+fn flushes(node: &str) -> u64 {
+    let name = node.trim_start_matches("/dev/");
+    let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
+    stat.split_whitespace().nth(15).unwrap().parse().unwrap()
+}
+
+fn one_flush_for_a_batch(device: &FileDevice, node: &str) {
+    let before = flushes(node);
+    let mut plug = Plug::new();
+    for nr in 0..3 {
+        plug.write_fua((8 << 20) + (nr << 16), &[1; 4096], OTHER);
+    }
+    plug.submit(device).unwrap();
+    assert_eq!(flushes(node) - before, 1, "one for three FUA writes");
+    device.write(0, &[0; 4096], OTHER).unwrap();
+    assert_eq!(flushes(node) - before, 1, "none for a write");
+}
+
 #[test]
 fn a_loop_device_works_and_a_mounted_one_is_refused() {
     const NAME: &str = "a_loop_device_works_and_a_mounted_one_is_refused";
@@ -201,8 +220,10 @@ fn a_loop_device_works_and_a_mounted_one_is_refused() {
         match FileDevice::open(Path::new(&node), options) {
             Ok(device) => {
                 assert_eq!(device.geometry().size_bytes, 16 << 20);
+                assert_eq!(device.is_direct(), options.direct, "its node is in memory, it is not");
                 exercise(&device);
                 device.write(0, &[0; 4096], OTHER).unwrap();
+                one_flush_for_a_batch(&device, &node);
             }
             Err(error) => println!("no mode {options:?} here: {error}"),
         }
