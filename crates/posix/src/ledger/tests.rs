@@ -20,6 +20,11 @@ fn worked(dir: &Path) -> Ledger {
     ledger
 }
 
+/// Nobody else works on it: the test says what is written and synced.
+fn of_one_writer(seed: u64) -> Ledger {
+    Ledger::new(Load { writers: 1, syncers: 0, churners: 0, files: 4, sectors_max: 60 }, seed)
+}
+
 fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(syncline_testkit::scratch_dir()).unwrap()
 }
@@ -45,8 +50,7 @@ fn what_is_there_is_allowed_and_what_a_crash_may_not_leave_is_found() {
 
 #[test]
 fn a_sync_forbids_what_was_before_it() {
-    let ledger =
-        Ledger::new(Load { writers: 1, syncers: 0, churners: 0, files: 4, sectors_max: 60 }, 2);
+    let ledger = of_one_writer(2);
     let mut of = locked(&ledger.changed[0]);
     let (first, old) = of.begin(0, 3);
     assert_eq!(of.recognise(&[]), Ok(vec![]), "an append that is not synced may be gone");
@@ -65,8 +69,7 @@ fn a_sync_forbids_what_was_before_it() {
 
 #[test]
 fn a_cut_may_show_the_size_before_what_was_appended() {
-    let ledger =
-        Ledger::new(Load { writers: 1, syncers: 0, churners: 0, files: 4, sectors_max: 60 }, 4);
+    let ledger = of_one_writer(4);
     let mut of = locked(&ledger.changed[0]);
     let (first, old) = of.begin(0, 1);
     of.acknowledge(first);
@@ -85,8 +88,7 @@ fn a_cut_may_show_the_size_before_what_was_appended() {
 
 #[test]
 fn a_write_that_is_its_own_sync_promises_itself_only() {
-    let ledger =
-        Ledger::new(Load { writers: 1, syncers: 0, churners: 0, files: 4, sectors_max: 60 }, 3);
+    let ledger = of_one_writer(3);
     let mut of = locked(&ledger.changed[0]);
     let (_, before) = of.begin(0, 1);
     let (second, own) = of.begin(1, 2);
