@@ -540,6 +540,17 @@ fn synchronous_writes_are_synced() {
         let each = if flags & DIRECT == 0 { 1 } else { 2 };
         assert_eq!(syncs() - before, 2 * each, "flags {flags:o}");
     }
+    // A new file is written past the kernel's cache.
+    for flags in [0o10_000, 0o4_010_000] {
+        let new = m.at(format!("new{flags:o}"));
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).custom_flags(flags).open(&new).unwrap();
+        let before = syncs();
+        file.write_all(&[3; 5000]).unwrap();
+        file.write_all(&[4; 100]).unwrap();
+        assert_eq!(syncs() - before, 2, "flags {flags:o}");
+        assert_eq!(fs::read(&new).unwrap(), [vec![3; 5000], vec![4; 100]].concat());
+    }
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     let before = syncs();
     file.sync_data().unwrap();

@@ -9,13 +9,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use support::mounted::Mounted;
-use syncline_posix::{fsx, stress};
+use syncline_posix::{beside, fsx, stress};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 
 /// Random operations of one run; more with `SYNCLINE_FSX_OPS`.
 const OPERATIONS: u64 = 3000;
+/// Writes of a file that others read meanwhile.
+const READ_ROUNDS: u64 = 2000;
 /// Rounds of each of 8 threads; 32 threads for a while with `SYNCLINE_STRESS_SECONDS`.
 const ROUNDS: u64 = 100;
 
@@ -211,6 +213,20 @@ fn random_operations(options: &str, seed: u64) {
     m.mount(options);
     assert!(fs::read(&path).unwrap() == wanted, "seed {seed}: after another mount");
     m.unmount_clean();
+}
+
+/// Of a file that is made for writing only, and so written past the kernel's cache.
+#[test]
+fn what_is_written_is_read_at_once() {
+    if !require("what_is_written_is_read_at_once", &NEEDS) {
+        return;
+    }
+    for options in ["", "writeback_cache", "sync=ordered"] {
+        let mut m = Mounted::new(image(), options);
+        let wrong = beside::run(&m.at("f"), 14, READ_ROUNDS).err();
+        assert_eq!(wrong, None, "{options}");
+        m.unmount_clean();
+    }
 }
 
 #[test]

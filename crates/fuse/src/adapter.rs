@@ -22,7 +22,8 @@ use crate::capture::serve_for;
 use crate::convert::{self, errno};
 use crate::follow::SMALL_BYTES;
 use crate::gate::{self, Caller, Gate, Kind, Turn};
-use crate::ops::{Context, OpenHow, Operations, WriteHow};
+use crate::kernel::keeps_right_beside_direct_writes;
+use crate::ops::{Context, OpenHow, Operations, Way, WriteHow};
 use crate::options::FuseOptions;
 
 /// The only writer of a volume is its mount: what the kernel knows stays true.
@@ -49,6 +50,12 @@ const SEEK_HOLE: i32 = 4;
 const O_DSYNC: i32 = 0o10_000;
 const O_SYNC: i32 = 0o4_010_000;
 
+/// Handles of open files say what was answered to their opens: the kernel keeps the rest.
+const THROUGH_CACHE: FileHandle = FileHandle(0);
+const READS_PAST: FileHandle = FileHandle(1);
+/// Past the cache, for writing.
+const WRITES_PAST: FileHandle = FileHandle(2);
+
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 const XATTR_CREATE_REPLACE: i32 = 3;
@@ -65,6 +72,8 @@ pub(crate) struct Adapter<T> {
     writeback_cache: bool,
     /// Every read and write of a program comes here, past the kernel's cache.
     all_reads: bool,
+    /// The kernel's cache stays right beside writes that go past it.
+    may_pass: bool,
     /// Nothing changes here, so the kernel may keep what it listed.
     keeps_listings: bool,
     /// The kernel needs no answer to opendir.
@@ -75,7 +84,16 @@ impl<T: Operations> Adapter<T> {
     pub(crate) fn new(ops: Arc<T>, gate: Arc<Gate>, options: &FuseOptions) -> Adapter<T> {
         let (writeback_cache, all_reads) = (options.writeback_cache, options.trace_reads);
         let keeps_listings = options.volume.read_only;
-        Adapter { ops, gate, writeback_cache, all_reads, keeps_listings, opens_dirs_itself: false }
+        let (may_pass, opens_dirs_itself) = (false, false);
+        Adapter {
+            ops,
+            gate,
+            writeback_cache,
+            all_reads,
+            may_pass,
+            keeps_listings,
+            opens_dirs_itself,
+        }
     }
 
     /// A worker begins a request.
@@ -89,9 +107,20 @@ impl<T: Operations> Adapter<T> {
         self.gate.begin(kind, Caller { thread: req.pid(), small: bytes <= SMALL_BYTES })
     }
 
+    /// What an open with these flags wants.
+    fn how(&self, flags: i32) -> OpenHow {
+        let flags = oflags(flags);
+        OpenHow {
+            read: !flags.contains(OFlags::WRONLY),
+            write: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
+            append: flags.contains(OFlags::APPEND),
+            may_pass: self.may_pass,
+        }
+    }
+
     /// What the kernel's cache does with an open file.
-    fn opened(&self) -> FopenFlags {
-        if self.all_reads {
+    fn opened(&self, way: Way) -> FopenFlags {
+        if self.all_reads || way == Way::Past {
             return FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
         }
         FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH
@@ -155,9 +184,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
         if self.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }
-        if self.all_reads {
-            // Shared mappings go through the kernel's cache all the same (Linux 6.6).
-            wanted |= InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        // Shared mappings go through the kernel's cache all the same (Linux 6.6).
+        let with_maps = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        let uname = rustix::system::uname();
+        self.may_pass = !self.writeback_cache
+            && config.capabilities().contains(with_maps)
+            && uname.release().to_str().is_ok_and(keeps_right_beside_direct_writes);
+        if self.all_reads || self.may_pass {
+            wanted |= with_maps;
         }
         // What the kernel does not have it does itself, or without.
         let _ = config.add_capabilities(wanted & config.capabilities());
@@ -337,13 +371,9 @@ impl<T: Operations> Filesystem for Adapter<T> {
     fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
-        let flags = oflags(flags.0);
-        let how = OpenHow {
-            write: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
-            append: flags.contains(OFlags::APPEND),
-        };
-        answer!(reply, self.ops.open(ino, how), |()| {
-            reply.opened(FileHandle(0), self.opened())
+        let how = self.how(flags.0);
+        answer!(reply, self.ops.open(ino, how), |way| {
+            reply.opened(handle(way, how), self.opened(way))
         });
     }
 
@@ -375,7 +405,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         &self,
         req: &Request,
         node: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
@@ -389,7 +419,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         let ino = ino!(reply, node);
         // After a synchronous write through its cache the kernel sends an fsync by itself; after a
         // direct one it may not, if nobody waits for the write (io_uring).
-        let uncached = direct || self.all_reads;
+        let uncached = direct || self.all_reads || fh != THROUGH_CACHE;
         let how = WriteHow {
             dsync: uncached && flags.0 & O_DSYNC == O_DSYNC,
             sync: uncached && flags.0 & O_SYNC == O_SYNC,
@@ -417,7 +447,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
         &self,
         req: &Request,
         node: INodeNo,
-        _fh: FileHandle,
+        fh: FileHandle,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
@@ -425,7 +455,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     ) {
         let _turn = self.turn(req, Kind::Write);
         let ino = ino!(reply, node);
-        self.ops.release(ino);
+        self.ops.release(ino, fh == WRITES_PAST);
         reply.ok();
     }
 
@@ -580,15 +610,16 @@ impl<T: Operations> Filesystem for Adapter<T> {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let _turn = self.turn(req, Kind::Names);
         let dir = ino!(reply, parent);
-        let made = self.ops.create(context(req), dir, name.as_bytes(), mode, umask);
-        answer!(reply, made, |attr| {
-            let entry = convert::entry(&attr);
-            reply.created(&TTL, &entry, generation(&attr), FileHandle(0), self.opened())
+        let how = self.how(flags);
+        let made = self.ops.create(context(req), dir, name.as_bytes(), (mode, umask), how);
+        answer!(reply, made, |(attr, way)| {
+            let (entry, fh) = (convert::entry(&attr), handle(way, how));
+            reply.created(&TTL, &entry, generation(&attr), fh, self.opened(way))
         });
     }
 
@@ -721,6 +752,14 @@ const NOTHING: Attr = Attr {
     generation: 0,
 };
 const ZERO: syncline_fs::Timestamp = syncline_fs::Timestamp { seconds: 0, nanoseconds: 0 };
+
+fn handle(way: Way, how: OpenHow) -> FileHandle {
+    match (way, how.write) {
+        (Way::Cached, _) => THROUGH_CACHE,
+        (Way::Past, false) => READS_PAST,
+        (Way::Past, true) => WRITES_PAST,
+    }
+}
 
 fn oflags(flags: i32) -> OFlags {
     OFlags::from_bits_retain(flags as u32)

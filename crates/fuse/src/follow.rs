@@ -15,7 +15,7 @@
 //! Promises
 //! - One worker follows one program, after [`RUN`] of its calls in turn that were small and met no
 //!   other request; the first that does not fit ends it. A call that may take long is no reason:
-//!   another worker waits meanwhile (`gate.rs`), and follows after as few calls.
+//!   another worker waits meanwhile (`gate.rs`), and follows with its second call.
 //! - A worker that follows gets what other programs leave of that processor. If it does not move
 //!   although it has a request, the watch (`gate.rs`) makes it an ordinary thread again at the
 //!   second of its looks, and twice as many calls are wanted before the next time.
@@ -73,15 +73,15 @@ struct Course {
 
 impl Course {
     /// `caller` asks; `fits`: for something small, and nobody else has asked since its last call.
-    /// `level`: how often [`RUN`] is doubled.
-    fn asked(&mut self, caller: u32, fits: bool, level: u32) -> Step {
+    /// `level`: how often [`RUN`] is doubled; `heir`: another worker has followed it until now.
+    fn asked(&mut self, caller: u32, fits: bool, level: u32, heir: bool) -> Step {
         if caller != self.caller || !fits {
             (self.caller, self.run) = (caller, 0);
             return if self.at.is_some() { Step::Leave } else { Step::Stay };
         }
         self.run = self.run.saturating_add(1);
         let due = self.run >= RUN << level && self.run.is_multiple_of(LOOK_CALLS);
-        if due { Step::Look } else { Step::Stay }
+        if due || heir && self.at.is_none() { Step::Look } else { Step::Stay }
     }
 }
 
@@ -98,6 +98,8 @@ pub(crate) struct Follow {
     starved: AtomicBool,
     /// Doublings of [`RUN`].
     level: AtomicU32,
+    /// Whose worker went to rest: the next worker that serves this thread is its heir.
+    bequeathed: AtomicU32,
     device: OnceLock<OwnedFd>,
 }
 
@@ -154,7 +156,8 @@ impl Follow {
         if caller == 0 {
             return;
         }
-        match me.course.asked(caller, fits, self.level.load(Ordering::Relaxed)) {
+        let heir = self.bequeathed.load(Ordering::Relaxed) == caller;
+        match me.course.asked(caller, fits, self.level.load(Ordering::Relaxed), heir) {
             Step::Stay => {}
             Step::Leave => self.leave(me),
             Step::Look => self.look(me, caller, home),
@@ -205,7 +208,17 @@ impl Follow {
     /// The calling worker is the one that follows, unless another is.
     fn claims(&self) -> bool {
         let mine = gettid().as_raw_pid();
-        self.thread.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let claims = self.thread.compare_exchange(0, mine, Ordering::AcqRel, Ordering::Relaxed);
+        self.bequeathed.store(0, Ordering::Relaxed);
+        claims.is_ok()
+    }
+
+    /// The calling worker goes to rest.
+    pub(crate) fn rests(&self, me: &mut Follower) {
+        if me.course.at.is_some() {
+            self.leave(me);
+            self.bequeathed.store(me.course.caller, Ordering::Relaxed);
+        }
     }
 
     /// The calling worker is an ordinary thread again, if it was not.
@@ -262,13 +275,13 @@ mod tests {
 
     /// Calls until the worker looks where the program is.
     fn calls_until_look(course: &mut Course, level: u32) -> u32 {
-        (1..=1 << 20).find(|_| course.asked(TAR, true, level) == Step::Look).unwrap()
+        (1..=1 << 20).find(|_| course.asked(TAR, true, level, false) == Step::Look).unwrap()
     }
 
     #[test]
     fn a_program_is_followed_after_a_run_of_calls_and_looked_at_again() {
         let mut course = Course::default();
-        assert_eq!(course.asked(TAR, true, 0), Step::Stay);
+        assert_eq!(course.asked(TAR, true, 0, false), Step::Stay);
         assert_eq!(calls_until_look(&mut course, 0), RUN);
         assert_eq!(calls_until_look(&mut course, 0), LOOK_CALLS);
     }
@@ -277,13 +290,13 @@ mod tests {
     fn another_program_or_a_large_call_ends_it_at_once() {
         for (caller, fits) in [(TAR + 1, true), (TAR, false)] {
             let mut course = Course::default();
-            course.asked(TAR, true, 0);
+            course.asked(TAR, true, 0, false);
             calls_until_look(&mut course, 0);
-            assert_eq!(course.asked(caller, fits, 0), Step::Stay, "it does not follow yet");
-            course.asked(TAR, true, 0);
+            assert_eq!(course.asked(caller, fits, 0, false), Step::Stay, "it does not follow yet");
+            course.asked(TAR, true, 0, false);
             calls_until_look(&mut course, 0);
             course.at = Some(1);
-            assert_eq!(course.asked(caller, fits, 0), Step::Leave);
+            assert_eq!(course.asked(caller, fits, 0, false), Step::Leave);
             assert_eq!(course.run, 0, "a run begins anew");
         }
     }
@@ -292,15 +305,38 @@ mod tests {
     fn two_programs_in_turns_are_not_followed() {
         let mut course = Course::default();
         for call in 0..100_000 {
-            assert_eq!(course.asked(TAR + call % 2, true, 0), Step::Stay);
+            assert_eq!(course.asked(TAR + call % 2, true, 0, false), Step::Stay);
         }
+    }
+
+    #[test]
+    fn the_next_worker_of_a_program_that_was_followed_follows_at_once() {
+        let mut course = Course::default();
+        assert_eq!(course.asked(TAR, false, 3, true), Step::Stay, "others have asked meanwhile");
+        assert_eq!(course.asked(TAR, true, 3, true), Step::Look);
+        course.at = Some(1);
+        assert_eq!(course.asked(TAR, true, 3, true), Step::Stay, "it follows");
+        let follow = Follow::new();
+        let (mut first, mut second) = (Follower::default(), Follower::default());
+        let myself = std::process::id();
+        (0..=RUN).for_each(|_| follow.serves(&mut first, myself, true));
+        let follows = first.course.at.is_some();
+        follow.rests(&mut first);
+        assert_eq!(policy::of(None), Some(Policy::Other));
+        follow.serves(&mut second, myself, false);
+        follow.serves(&mut second, myself, true);
+        assert_eq!(second.course.at.is_some(), follows, "as far as one may follow here");
+        follow.leave(&mut second);
+        follow.serves(&mut first, myself, false);
+        follow.serves(&mut first, myself, true);
+        assert_eq!(first.course.at, None, "it was left to one");
     }
 
     #[test]
     fn each_level_doubles_the_run() {
         for level in 0..=LEVELS {
             let mut course = Course::default();
-            course.asked(TAR, true, level);
+            course.asked(TAR, true, level, false);
             assert_eq!(calls_until_look(&mut course, level), RUN << level);
         }
     }

@@ -15,7 +15,7 @@
 //! Promises
 //! - Nobody waits for long requests: one that may be long (a sync, or a kind that lately was) sends
 //!   a resting worker to wait before it begins; any other that does not end is noticed by the
-//!   watch within two of its looks, which are 1 ms apart, 8 ms at most where none was lately.
+//!   watch within two of its looks, which are 1 ms apart, 16 ms at most where none was lately.
 //! - Nobody rests before all workers have been here once. When the mount is over the first worker
 //!   to leave sends all others, so that they hear of it, too.
 //!
@@ -35,7 +35,7 @@ use crate::follow::{Follow, Follower};
 const LONG: Duration = Duration::from_micros(100);
 /// So many requests of a kind after a long one may be long as well; one that only lost its
 /// processor for a while looks the same.
-const LONG_TURNS: u8 = 8;
+const LONG_TURNS: u8 = 2;
 /// The same after several long ones.
 const LONG_TURNS_MAX: u8 = 32;
 /// How often the watch looks while requests come.
@@ -43,7 +43,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The same at most, while all requests end. The watch wakes on the processor of a program or of a
 /// worker, and where one follows the other (`follow.rs`) the kernel then takes them apart: at every
 /// millisecond that is a seventh of the time.
-const LOOK_MAX: Duration = Duration::from_millis(8);
+const LOOK_MAX: Duration = Duration::from_millis(16);
 /// Looks at ends of requests only, after which it looks less often.
 const CALM_LOOKS: u32 = 64;
 /// Looks without a request after which the watch sleeps.
@@ -223,7 +223,7 @@ impl Gate {
         if turn.may_rest && self.may_rest(&state) {
             // Whoever is sent later must not have to wait for a processor.
             drop(state);
-            seated(|seat| self.follow.leave(&mut seat.follower));
+            seated(|seat| self.follow.rests(&mut seat.follower));
             state = self.state.lock();
         }
         if !turn.may_rest || !self.may_rest(&state) {

@@ -32,6 +32,7 @@ mod convert;
 mod error;
 mod follow;
 mod gate;
+mod kernel;
 mod mounts;
 mod nodes;
 mod ops;

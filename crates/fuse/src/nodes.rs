@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use syncline_fs::InodeRef;
 
+use crate::ops::Way;
+
 /// Independent parts of the table.
 const SHARDS: usize = 32;
 
@@ -22,6 +24,8 @@ const SHARDS: usize = 32;
 struct Node {
     lookups: u64,
     opens: u32,
+    /// Of them, those that write past the kernel's cache.
+    past: u32,
     gone: bool,
     held: Option<InodeRef>,
 }
@@ -61,21 +65,40 @@ impl Nodes {
         drop(gone);
     }
 
-    /// The file is opened.
-    pub(crate) fn open(&self, inode: &InodeRef) {
+    /// The file is made, and opened that way.
+    pub(crate) fn create(&self, inode: &InodeRef, way: Way) {
+        self.opened(inode, |node| node.past = u32::from(way == Way::Past));
+    }
+
+    /// The file is opened. While another writes it past the kernel's cache everybody goes past it:
+    /// what is read beside a write and kept would be old.
+    pub(crate) fn open(&self, inode: &InodeRef, writes: bool) -> Way {
+        let mut way = Way::Cached;
+        self.opened(inode, |node| {
+            if node.past > 0 {
+                way = Way::Past;
+                node.past = node.past.saturating_add(u32::from(writes));
+            }
+        });
+        way
+    }
+
+    fn opened(&self, inode: &InodeRef, with: impl FnOnce(&mut Node)) {
         let mut shard = self.shard(inode.ino).lock();
         let node = shard.entry(inode.ino).or_default();
         node.opens = node.opens.saturating_add(1);
         if node.held.is_none() {
             node.held = Some(inode.clone());
         }
+        with(node);
     }
 
-    /// One open file less.
-    pub(crate) fn release(&self, ino: u32) {
+    /// One open file less; `past`: one that wrote past the kernel's cache.
+    pub(crate) fn release(&self, ino: u32, past: bool) {
         let mut shard = self.shard(ino).lock();
         let Some(node) = shard.get_mut(&ino) else { return };
         node.opens = node.opens.saturating_sub(1);
+        node.past = node.past.saturating_sub(u32::from(past));
         let held = if node.opens == 0 && !node.gone { node.held.take() } else { None };
         let gone = if node.is_unused() { shard.remove(&ino) } else { None };
         drop(shard);

@@ -34,10 +34,23 @@ pub(crate) struct WriteHow {
 /// What an open wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenHow {
+    /// O_RDONLY or O_RDWR.
+    pub read: bool,
     /// O_WRONLY or O_RDWR.
     pub write: bool,
     /// O_APPEND.
     pub append: bool,
+    /// The kernel's cache stays right beside writes that go past it.
+    pub may_pass: bool,
+}
+
+/// Where the reads and writes of an open file go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the kernel's cache.
+    Cached,
+    /// Past it.
+    Past,
 }
 
 /// One name of a directory.
@@ -77,12 +90,19 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn rmdir(&self, dir: u32, name: &[u8]) -> Result<()>;
     fn rename(&self, from: (u32, &[u8]), to: (u32, &[u8]), flags: u32) -> Result<()>;
     fn link(&self, ino: u32, dir: u32, name: &[u8]) -> Result<Attr>;
-    /// Makes and opens a file.
-    fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr>;
+    /// Makes and opens a file with a mode and a umask.
+    fn create(
+        &self,
+        ctx: Context,
+        dir: u32,
+        name: &[u8],
+        mode: (u32, u32),
+        how: OpenHow,
+    ) -> Result<(Attr, Way)>;
     /// Opens a file or directory.
-    fn open(&self, ino: u32, how: OpenHow) -> Result<()>;
-    /// The counterpart of each open and create.
-    fn release(&self, ino: u32);
+    fn open(&self, ino: u32, how: OpenHow) -> Result<Way>;
+    /// The counterpart of each open and create. `past`: of one that writes past the cache.
+    fn release(&self, ino: u32, past: bool);
     fn read(&self, ino: u32, offset: u64, into: &mut [u8]) -> Result<usize>;
     fn write(&self, ino: u32, offset: u64, data: &[u8], how: WriteHow) -> Result<usize>;
     fn fsync(&self, ino: u32, datasync: bool) -> Result<()>;

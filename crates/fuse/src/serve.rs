@@ -20,7 +20,7 @@ use syncline_fs::{
 use crate::acl;
 use crate::bell::{Bell, Need};
 use crate::nodes::Nodes;
-use crate::ops::{Context, Entry, OpenHow, Operations, WriteHow};
+use crate::ops::{Context, Entry, OpenHow, Operations, Way, WriteHow};
 use crate::options::FuseOptions;
 use crate::status::{STATUS_XATTR, Status};
 
@@ -312,33 +312,42 @@ impl Operations for Serve {
         Ok(self.learned(&inode))
     }
 
-    fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr> {
+    fn create(
+        &self,
+        ctx: Context,
+        dir: u32,
+        name: &[u8],
+        (mode, umask): (u32, u32),
+        how: OpenHow,
+    ) -> Result<(Attr, Way)> {
         let dir = self.vol.iget(dir)?;
         let inode = self.make(ctx, &dir, name, (mode & PERMISSIONS, umask), |create| {
             self.vol.create(&dir, name, create)
         })?;
-        self.nodes.open(&inode);
+        // Nothing of a new file is cached yet, and who only writes it reads nothing: through the
+        // cache a write is copied twice and asks for the file's capabilities first.
+        let way = if how.may_pass && !how.read { Way::Past } else { Way::Cached };
+        self.nodes.create(&inode, way);
         self.status.traffic.named(inode.ino, name);
-        Ok(self.learned(&inode))
+        Ok((self.learned(&inode), way))
     }
 
-    fn open(&self, ino: u32, how: OpenHow) -> Result<()> {
+    fn open(&self, ino: u32, how: OpenHow) -> Result<Way> {
         let inode = self.vol.iget(ino)?;
         let flags = self.vol.getattr(&inode).flags;
         let append_only = flags & FS_APPEND_FL != 0;
         if how.write && (flags & FS_IMMUTABLE_FL != 0 || append_only && !how.append) {
             return Err(FsError::Perm);
         }
-        self.nodes.open(&inode);
-        Ok(())
+        Ok(self.nodes.open(&inode, how.write))
     }
 
-    fn release(&self, ino: u32) {
+    fn release(&self, ino: u32, past: bool) {
         if let Ok(inode) = self.vol.iget(ino) {
             // Nobody waits for the answer of a close; a failed write has latched the volume.
             let _ = self.vol.close(&inode);
         }
-        self.nodes.release(ino);
+        self.nodes.release(ino, past);
     }
 
     fn read(&self, ino: u32, offset: u64, into: &mut [u8]) -> Result<usize> {

@@ -7,6 +7,7 @@
 //!     case      one case in a fresh directory: operations, users, remembered times
 //!     calls     the operations as system calls
 //!   fsx       random operations on one file against a model, with mmap, O_DIRECT, fallocate
+//!   beside    a file that is written while others read and map it
 //!   stress    threads with self-checking trees
 //!   ledger    threads whose synced files must survive a crash
 //! ```
@@ -19,6 +20,7 @@
 //! Assumes a Linux kernel. Cases with other users need root and a directory that others may enter.
 //! The suite is judged by the kernel's own ext4, the mount by both (`crates/cli/tests`).
 
+pub mod beside;
 pub mod conform;
 pub mod fsx;
 pub mod ledger;

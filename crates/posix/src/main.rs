@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use syncline_posix::{conform, fsx, stress};
+use syncline_posix::{beside, conform, fsx, stress};
 
 /// What programs may expect of a directory, tried on it.
 #[derive(Parser)]
@@ -39,6 +39,17 @@ enum Suite {
         /// How many.
         #[arg(long, default_value_t = 100_000)]
         operations: u64,
+        /// Which.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// A file that is written while others read and map it.
+    Beside {
+        /// The file is made in it.
+        dir: PathBuf,
+        /// Writes.
+        #[arg(long, default_value_t = 20_000)]
+        rounds: u64,
         /// Which.
         #[arg(long, default_value_t = 1)]
         seed: u64,
@@ -91,6 +102,11 @@ fn run(suite: Suite) -> Result<(), String> {
         Suite::Fsx { dir, operations, seed } => {
             fsx::run(&dir.join("fsx"), seed, operations)?;
             println!("{operations} operations agree");
+            Ok(())
+        }
+        Suite::Beside { dir, rounds, seed } => {
+            beside::run(&dir.join("beside"), seed, rounds)?;
+            println!("{rounds} writes seen at once");
             Ok(())
         }
         Suite::Stress { dir, threads, seconds, files, full, seed } => {

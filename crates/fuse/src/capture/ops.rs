@@ -11,7 +11,7 @@ use syncline_trace::{Flags, Op};
 use super::event::{Call, Event, Found, Named, Range, What};
 use super::process::introduce;
 use super::{CALLER, Tap};
-use crate::ops::{Context, Entry, OpenHow, Operations, WriteHow};
+use crate::ops::{Context, Entry, OpenHow, Operations, Way, WriteHow};
 
 const S_IFMT: u16 = 0o170_000;
 const S_IFREG: u16 = 0o100_000;
@@ -196,17 +196,30 @@ impl<T: Operations> Operations for Captured<T> {
         self.named(Op::Link, (ino, b""), Some((dir, name)), |inner| inner.link(ino, dir, name))
     }
 
-    fn create(&self, ctx: Context, dir: u32, name: &[u8], mode: u32, umask: u32) -> Result<Attr> {
-        self.named(Op::Create, (dir, name), None, |inner| inner.create(ctx, dir, name, mode, umask))
+    fn create(
+        &self,
+        ctx: Context,
+        dir: u32,
+        name: &[u8],
+        mode: (u32, u32),
+        how: OpenHow,
+    ) -> Result<(Attr, Way)> {
+        let mut way = Way::Cached;
+        let attr = self.named(Op::Create, (dir, name), None, |inner| {
+            let (attr, opened) = inner.create(ctx, dir, name, mode, how)?;
+            way = opened;
+            Ok(attr)
+        })?;
+        Ok((attr, way))
     }
 
-    fn open(&self, ino: u32, how: OpenHow) -> Result<()> {
+    fn open(&self, ino: u32, how: OpenHow) -> Result<Way> {
         self.plain(What::Inode(Op::Open, ino), |inner| inner.open(ino, how))
     }
 
-    fn release(&self, ino: u32) {
+    fn release(&self, ino: u32, past: bool) {
         let close = |inner: &T| {
-            inner.release(ino);
+            inner.release(ino, past);
             Ok::<(), FsError>(())
         };
         // The close of a file has no answer.
