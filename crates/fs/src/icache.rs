@@ -3,14 +3,16 @@
 //! The cache is sharded by number, so that lookups of different inodes do not meet. Unreferenced
 //! inodes stay cached until a shard holds more than its part of the bytes for inodes; then those
 //! without references, dirty pages or lazy timestamps go, oldest first with a second chance. An
-//! inode that is being freed leaves the cache before its number can be reused.
+//! inode that is being freed leaves the cache before its number can be reused. What was read from a
+//! slot only enters the cache if no inode has left it since: another thread may have loaded,
+//! changed and dropped the same one between.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use syncline_ondisk::superblock::ROOT_INO;
 use syncline_ondisk::{OndiskError, inode as disk};
@@ -39,6 +41,8 @@ struct Shard {
     inodes: FxHashMap<u32, Arc<Inode>>,
     /// Numbers in the order in which they are looked at for eviction; some may have left the map.
     ring: VecDeque<u32>,
+    /// Inodes that have left the map.
+    removals: u64,
 }
 
 impl Icache {
@@ -87,43 +91,66 @@ impl Volume {
 
 impl Inner {
     pub(crate) fn iget(self: &Arc<Self>, ino: u32) -> Result<InodeRef> {
-        if let Some(inode) = self.cached_reference(ino) {
-            if inode.state.read().raw.i_links_count == 0 && inode.refs() <= 1 {
+        loop {
+            let removals = match self.cached_reference(ino) {
+                Ok(inode) if inode.state.read().raw.i_links_count == 0 && inode.refs() <= 1 => {
+                    return Err(FsError::Stale);
+                }
+                Ok(inode) => return Ok(inode),
+                Err(removals) => removals,
+            };
+            let raw = self.read_inode(ino)?;
+            if raw.i_links_count == 0 {
+                // It was freed already. The last reference to it would free it once more.
                 return Err(FsError::Stale);
             }
-            return Ok(inode);
+            if let Some(inode) = self.insert_read(ino, raw, removals) {
+                return Ok(inode);
+            }
         }
-        let raw = self.read_inode(ino)?;
-        if raw.i_links_count == 0 {
-            // It was freed already. The last reference to it would free it once more.
-            return Err(FsError::Stale);
-        }
-        Ok(self.insert_read(ino, raw))
     }
 
     /// As [`Inner::iget`], but also for an inode with no links (orphan processing).
     pub(crate) fn iget_unlinked(self: &Arc<Self>, ino: u32) -> Result<InodeRef> {
-        if let Some(inode) = self.cached_reference(ino) {
-            return Ok(inode);
+        loop {
+            let removals = match self.cached_reference(ino) {
+                Ok(inode) => return Ok(inode),
+                Err(removals) => removals,
+            };
+            let raw = self.read_inode(ino)?;
+            if let Some(inode) = self.insert_read(ino, raw, removals) {
+                return Ok(inode);
+            }
         }
-        let raw = self.read_inode(ino)?;
-        Ok(self.insert_read(ino, raw))
     }
 
-    fn cached_reference(self: &Arc<Self>, ino: u32) -> Option<InodeRef> {
+    /// The cached inode, or how many have left its shard until now.
+    fn cached_reference(self: &Arc<Self>, ino: u32) -> std::result::Result<InodeRef, u64> {
         let shard = self.icache.shard(ino).lock();
-        shard.inodes.get(&ino).map(|inode| InodeRef::new(self, Arc::clone(inode)))
+        let inode = shard.inodes.get(&ino).ok_or(shard.removals)?;
+        Ok(InodeRef::new(self, Arc::clone(inode)))
     }
 
-    /// Puts an inode into the cache as it was read from its slot.
-    fn insert_read(self: &Arc<Self>, ino: u32, raw: disk::Inode) -> InodeRef {
+    /// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left
+    /// the shard before that and none has since; else what was read may be old.
+    fn insert_read(
+        self: &Arc<Self>,
+        ino: u32,
+        raw: disk::Inode,
+        removals: u64,
+    ) -> Option<InodeRef> {
         let synced = self.journal.get().map_or(0, |journal| journal.committed_tid());
-        self.insert_inode(Arc::new(Inode::new(ino, raw, synced)))
+        let shard = self.icache.shard(ino).lock();
+        let inode = Arc::new(Inode::new(ino, raw, synced));
+        (shard.removals == removals).then(|| self.insert(shard, inode))
     }
 
     /// Puts a new inode into the cache, unless another thread was faster.
     pub(crate) fn insert_inode(self: &Arc<Self>, fresh: Arc<Inode>) -> InodeRef {
-        let mut shard = self.icache.shard(fresh.ino).lock();
+        self.insert(self.icache.shard(fresh.ino).lock(), fresh)
+    }
+
+    fn insert(self: &Arc<Self>, mut shard: MutexGuard<'_, Shard>, fresh: Arc<Inode>) -> InodeRef {
         let ino = fresh.ino;
         let inode = match shard.inodes.entry(ino) {
             Entry::Occupied(found) => Arc::clone(found.get()),
@@ -184,14 +211,14 @@ impl Inner {
             if !cached || inode.refs() != 0 {
                 return;
             }
-            shard.inodes.remove(&inode.ino);
+            shard.remove(inode.ino);
         }
         self.evict_unlinked(inode);
     }
 
     /// Removes an inode that never came to life (its creation failed).
     pub(crate) fn forget_inode(&self, ino: u32) {
-        self.icache.shard(ino).lock().inodes.remove(&ino);
+        self.icache.shard(ino).lock().remove(ino);
     }
 
     /// The inode if it is cached; not counted as a reference.
@@ -226,6 +253,12 @@ impl Inner {
 }
 
 impl Shard {
+    fn remove(&mut self, ino: u32) -> Option<Arc<Inode>> {
+        let removed = self.inodes.remove(&ino);
+        self.removals += u64::from(removed.is_some());
+        removed
+    }
+
     /// Takes unused inodes out until the shard is within its share, as far as [`EVICTION_STEPS`]
     /// looks allow.
     fn make_room(&mut self, inodes_max: usize) -> Vec<Arc<Inode>> {
@@ -243,10 +276,54 @@ impl Shard {
                 && inode.pages.try_lock().is_some_and(|pages| !pages.has_dirty());
             if !idle {
                 self.ring.push_back(ino);
-            } else if let Some(inode) = self.inodes.remove(&ino) {
+            } else if let Some(inode) = self.remove(ino) {
                 dropped.push(inode);
             }
         }
         dropped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Create, MountOptions, SetAttr};
+    use syncline_device::{MemoryDevice, VirtualClock};
+    use syncline_testkit::{ImageSpec, mkfs};
+
+    /// One thread reads a slot and is held up; another loads the inode, changes it and drops it,
+    /// and the cache evicts it. The first must not bring the old inode back.
+    #[test]
+    fn what_another_thread_has_changed_and_dropped_is_read_again() {
+        let device = MemoryDevice::from_bytes(&mkfs(&ImageSpec::default()).bytes());
+        let clock = Arc::new(VirtualClock::default());
+        let options = MountOptions::parse("").unwrap();
+        let volume = Volume::mount(Arc::new(device), clock, options).unwrap();
+        let how = Create { mode: 0o644, uid: 0, gid: 0 };
+        let ino = volume.create(&volume.root().unwrap(), b"f", &how).unwrap().ino;
+        let inner = &volume.0;
+        let evict = || {
+            let mut shard = inner.icache.shard(ino).lock();
+            assert!(!shard.make_room(0).is_empty());
+            assert!(!shard.inodes.contains_key(&ino));
+        };
+        evict();
+        let removals = inner.cached_reference(ino).err().unwrap();
+        let old = inner.read_inode(ino).unwrap();
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let other = volume.iget(ino).unwrap();
+        volume.setattr(&other, &set).unwrap();
+        drop(other);
+        evict();
+        assert!(inner.insert_read(ino, old, removals).is_none());
+        let again = volume.iget(ino).unwrap();
+        assert_eq!(volume.getattr(&again).mode & 0o7777, 0o600);
+        // What is the newest goes in, and only once.
+        let (removals, newest) =
+            (inner.icache.shard(ino).lock().removals, again.state.read().raw.clone());
+        let same = inner.insert_read(ino, newest, removals).unwrap();
+        assert!(std::ptr::eq(&*same, &*again));
+        drop((again, same));
+        volume.unmount().unwrap();
     }
 }
