@@ -11,7 +11,7 @@
 
 f2fs, where the kernel has none, runs in a guest of its own (guest.py) whose disk is the served file.
 With --guest all of them run in such guests, flash included, in virtual time: one processor that takes a nanosecond for an
-instruction, a device that takes what its model says. So their rates compare on any machine, beside whatever else it does.
+instruction, a device that takes what its model says. So their rates compare on any machine.
 Needs root, loop devices, FUSE; with --guest only what guest.py needs. A file system whose tools or kernel module are missing is
 left out, and the table says why.
 """
