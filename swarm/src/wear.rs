@@ -7,7 +7,7 @@ use syncline_nand::{Profile, Simulator};
 
 /// Name and specification of each device: an SSD with page mapping, an early one that maps blocks
 /// and logs one, and the two schemes with more log blocks, in superblocks of 512 KiB as in
-/// `crates/flashlite/tests/it/lifetime.rs`.
+/// `crates/libs/flashlite/tests/it/lifetime.rs`.
 const DEVICES: [(&str, &str); 4] = [
     ("ssd-850pro, page mapping", "ssd-850pro"),
     ("ssd-mtron, BAST", "ssd-mtron"),

@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn strangers_and_missing_lints_are_found() {
         assert!(found("novel", "")[0].contains("no place in the layers"));
-        let tree = Tree::of(&[("crates/fs/Cargo.toml", "[package]\nname = \"x\"\n")]);
+        let tree = Tree::of(&[("crates/core/fs/Cargo.toml", "[package]\nname = \"x\"\n")]);
         assert!(check(&tree)[0].message.contains("[lints]"));
     }
 

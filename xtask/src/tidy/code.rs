@@ -13,15 +13,15 @@ const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
 const UNSAFE_CRATES: [(&str, &str); 9] = [
-    ("crates/device/", "io_uring and block device ioctls"),
-    ("crates/recorder/", "io_uring, priorities, sync_file_range"),
-    ("crates/fuse/", "policies of threads"),
-    ("crates/export/", "io_uring and shared memory of ublk"),
-    ("crates/flashlite-c/", "pointers of C programs"),
-    ("crates/recorder-c/", "C interface"),
-    ("crates/preload/", "functions in place of libc's"),
-    ("crates/workload/", "SQLite's C interface"),
-    ("crates/posix/", "maps the files it tests"),
+    ("crates/core/device/", "io_uring and block device ioctls"),
+    ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
+    ("crates/adapters/fuse/", "policies of threads"),
+    ("crates/adapters/export/", "io_uring and shared memory of ublk"),
+    ("crates/libs/flashlite-c/", "pointers of C programs"),
+    ("crates/libs/recorder-c/", "C interface"),
+    ("crates/libs/preload/", "functions in place of libc's"),
+    ("crates/adapters/workload/", "SQLite's C interface"),
+    ("crates/test/posix/", "maps the files it tests"),
 ];
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
@@ -29,21 +29,21 @@ const UNSAFE_CRATES: [(&str, &str); 9] = [
 const SYSTEM_USERS: [(&str, &str); 17] = [
     ("xtask/", "a developer's tool"),
     ("swarm/", "a measurement in real time"),
-    ("crates/cli/", "adapter"),
-    ("crates/posix/", "a developer's tool"),
-    ("crates/fuse/", "adapter"),
-    ("crates/export/", "adapter"),
-    ("crates/preload/", "adapter"),
-    ("crates/recorder/src/os/", "the adapter part of the recorder"),
-    ("crates/evaluate/src/os/", "traces played on real devices"),
-    ("crates/workload/src/replay/directory.rs", "traces replayed in a directory, in real time"),
-    ("crates/device/src/clock.rs", "the wall clock"),
-    ("crates/device/src/file", "the file device"),
-    ("crates/device/src/mirror.rs", "image files of crash states for stock judges"),
-    ("crates/flashlite/src/file.rs", "a log in a file; all else goes through its seam"),
-    ("crates/workload/src/target/directory.rs", "workloads on a mounted directory, in real time"),
-    ("crates/workload/src/image.rs", "runs mke2fs"),
-    ("crates/workload/examples/", "programs"),
+    ("crates/adapters/cli/", "adapter"),
+    ("crates/test/posix/", "a developer's tool"),
+    ("crates/adapters/fuse/", "adapter"),
+    ("crates/adapters/export/", "adapter"),
+    ("crates/libs/preload/", "adapter"),
+    ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
+    ("crates/sim/evaluate/src/os/", "traces played on real devices"),
+    ("crates/adapters/workload/src/replay/directory.rs", "replay in a directory, in real time"),
+    ("crates/core/device/src/clock.rs", "the wall clock"),
+    ("crates/core/device/src/file", "the file device"),
+    ("crates/core/device/src/mirror.rs", "image files of crash states for stock judges"),
+    ("crates/libs/flashlite/src/file.rs", "a log in a file; all else goes through its seam"),
+    ("crates/adapters/workload/src/target/directory.rs", "workloads in a directory, in real time"),
+    ("crates/adapters/workload/src/image.rs", "runs mke2fs"),
+    ("crates/adapters/workload/examples/", "programs"),
 ];
 
 /// Names of the system, their last parts as they are imported, and what to use in their place.
@@ -249,7 +249,7 @@ impl Scan<'_> {
             }
             let lower = token.text.to_lowercase();
             if self.path.starts_with("crates/")
-                && !self.path.starts_with("crates/testkit/")
+                && !self.path.starts_with("crates/test/testkit/")
                 && (lower.starts_with("\"skip ") || lower.starts_with("\"skipp"))
             {
                 say("a skip that only prints is not counted: call syncline_testkit::skip or \
@@ -349,12 +349,12 @@ mod tests {
     }
 
     fn one(text: &str, start: &str) {
-        let said = found("crates/fs/src/a.rs", text);
+        let said = found("crates/core/fs/src/a.rs", text);
         assert!(said.len() == 1 && said[0].starts_with(start), "{text}\n{said:?}");
     }
 
     fn none(text: &str) {
-        assert_eq!(found("crates/fs/src/a.rs", text), [""; 0], "{text}");
+        assert_eq!(found("crates/core/fs/src/a.rs", text), [""; 0], "{text}");
     }
 
     #[test]
@@ -386,7 +386,10 @@ mod tests {
         none("#[cfg(test)]\nmod tests {\n fn a(x: Option<u8>) { x.unwrap(); }\n}");
         none("#[test]\nfn a() { None::<u8>.unwrap(); }");
         one("#[cfg(not(test))]\nfn a() { None::<u8>.unwrap(); }", "2: unwrap()");
-        assert_eq!(found("crates/fs/tests/a.rs", "fn a(x: Option<u8>) { x.unwrap(); }").len(), 0);
+        assert_eq!(
+            found("crates/core/fs/tests/a.rs", "fn a(x: Option<u8>) { x.unwrap(); }").len(),
+            0
+        );
     }
 
     #[test]
@@ -401,8 +404,8 @@ mod tests {
         none("#[cfg(test)]\nmod tests {\n use std::fs;\n}");
         none("fn a() { self.fs.thread(); }");
         let text = "use std::time::Instant;";
-        assert_eq!(found("crates/device/src/clock.rs", text), [""; 0]);
-        assert_eq!(found("crates/fs/tests/a.rs", text), [""; 0]);
+        assert_eq!(found("crates/core/device/src/clock.rs", text), [""; 0]);
+        assert_eq!(found("crates/core/fs/tests/a.rs", text), [""; 0]);
     }
 
     #[test]
@@ -415,9 +418,9 @@ mod tests {
 
     #[test]
     fn crate_roots_forbid_unsafe_code() {
-        assert_eq!(found("crates/fs/src/lib.rs", "#![forbid(unsafe_code)]"), [""; 0]);
-        assert_eq!(found("crates/fs/src/lib.rs", "//! Docs.").len(), 1);
-        assert_eq!(found("crates/device/src/lib.rs", "//! Docs."), [""; 0]);
+        assert_eq!(found("crates/core/fs/src/lib.rs", "#![forbid(unsafe_code)]"), [""; 0]);
+        assert_eq!(found("crates/core/fs/src/lib.rs", "//! Docs.").len(), 1);
+        assert_eq!(found("crates/core/device/src/lib.rs", "//! Docs."), [""; 0]);
     }
 
     #[test]

@@ -91,8 +91,8 @@ fn is_test_file(path: &str) -> bool {
         || in_dir("benches")
         || file == "tests.rs"
         || file.ends_with("_tests.rs")
-        || path.starts_with("crates/model/")
-        || path.starts_with("crates/testkit/")
+        || path.starts_with("crates/test/model/")
+        || path.starts_with("crates/test/testkit/")
 }
 
 fn check(tree: &Tree) -> Vec<Finding> {
@@ -153,9 +153,9 @@ mod tests {
 
     #[test]
     fn test_files_are_known() {
-        assert!(is_test_file("crates/fs/tests/a.rs"));
-        assert!(is_test_file("crates/fs/src/dir/tests.rs"));
-        assert!(is_test_file("crates/testkit/src/tree.rs"));
-        assert!(!is_test_file("crates/fs/src/dir.rs"));
+        assert!(is_test_file("crates/core/fs/tests/a.rs"));
+        assert!(is_test_file("crates/core/fs/src/dir/tests.rs"));
+        assert!(is_test_file("crates/test/testkit/src/tree.rs"));
+        assert!(!is_test_file("crates/core/fs/src/dir.rs"));
     }
 }
