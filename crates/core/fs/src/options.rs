@@ -274,11 +274,11 @@ impl MountOptions {
             }
             ("hot_zone_size", Some(value)) => self.hot_zone_size_bytes = size(item, value)?,
             ("hot", Some(value)) => {
-                crate::hot::check_glob("hot", value)?;
+                crate::space::hot::check_glob("hot", value)?;
                 self.hot.push(value.to_owned());
             }
             ("relaxed", Some(value)) => {
-                crate::hot::check_glob("relaxed", value)?;
+                crate::space::hot::check_glob("relaxed", value)?;
                 self.relaxed.push(value.to_owned());
             }
             ("cache", Some(value)) => self.cache_bytes = size(item, value)?,

@@ -6,13 +6,13 @@
 
 use syncline_device::Clock;
 
+pub use syncline_ondisk::inode::Timestamp;
+
 /// Nanoseconds in a second.
 pub(crate) const NS_PER_S: u64 = 1_000_000_000;
 
-pub use syncline_ondisk::inode::Timestamp;
-
 /// From nanoseconds since the epoch.
-pub(crate) fn from_ns(ns: u64) -> Timestamp {
+fn from_ns(ns: u64) -> Timestamp {
     Timestamp { seconds: (ns / NS_PER_S) as i64, nanoseconds: (ns % NS_PER_S) as u32 }
 }
 

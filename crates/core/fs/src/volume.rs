@@ -1,89 +1,49 @@
-//! The volume: what every operation shares.
+//! The public face of a mounted volume: every call goes to the floor that does it.
 //!
 //! ```text
-//!  Volume (Arc) ── Inner ─┬─ dev, clock, options, geo        constant
-//!                         ├─ sb            Mutex: the ext4 superblock as it will be written
-//!                         ├─ buffers       metadata blocks (jbd2::BufferCache)
-//!                         ├─ journal       empty when mounted read-only
-//!                         ├─ balloc        block allocator          ─┐
-//!                         ├─ ialloc        inode allocator           ├ per-group locks
-//!                         ├─ pages         page cache accounting    ─┘
-//!                         ├─ icache        inode number -> Arc<Inode>
-//!                         ├─ dcache        (directory, name) -> inode number
-//!                         └─ latch         first fatal error; nothing is written after it
+//!  Volume ── Names    directories, names, their cache                       names/
+//!              └ Files   contents: read, write, write-back, sync            data/
+//!                  └ Inodes   inodes in memory, orphans, attributes, pages  inode/
+//!                      └ Space   free blocks and inodes                     space/  map/
+//!                          └ Store   device, superblock, checksums, journal store/
 //! ```
+//!
+//! Each floor owns the one below and lends what that has by `Deref`, so a function says in its
+//! first parameter how much of the volume it needs, and none can reach a floor above its own.
 //!
 //! Lock order, each level may be skipped, never taken backwards: `rename_lock`, `Inode::rwsem`
 //! (parents before children, then ascending inode number), `Inode::io`, a journal handle,
 //! `Inode::state`, `Inode::pages`, allocator groups, `sb`, buffer internals.
 //!
 //! - No handle is started while `state` or `pages` is held.
-//! - Neither `rwsem` nor `io` is taken, no commit is waited for and no last [`crate::InodeRef`] of
+//! - Neither `rwsem` nor `io` is taken, no commit is waited for and no last [`InodeRef`] of
 //!   an unlinked inode is dropped while a handle is held.
 //! - No device write happens under `state`, `pages` or a handle.
 //!
 //! So an fsync of one file never makes a write to another wait for the device: the writer needs
 //! only its own `rwsem` and `state`, and the journal admits handles while a commit is in flight.
+//!
+//! This file is long because it documents every public call; it decides nothing.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
-use syncline_device::{BlockDevice, Clock};
-use syncline_jbd2::{BufferCache, Counters, Handle, Host, Journal, JournalError};
-use syncline_ondisk::{Geometry, Superblock, group::GroupCsum};
-
-use crate::balloc::Balloc;
-use crate::dcache::Dcache;
-use crate::dir::live::DirConstants;
+use crate::check::{CheckProgress, CheckReport};
+use crate::data::fallocate::FallocateMode;
+use crate::data::live::LiveLimits;
+use crate::data::seek::FileExtent;
 use crate::error::{FsError, Result};
-use crate::hot::HotFiles;
-use crate::ialloc::Ialloc;
-use crate::icache::Icache;
-use crate::live::LiveLimits;
-use crate::options::{MountOptions, OnError};
-use crate::orphan::Orphans;
-use crate::pagecache::PageCache;
-use crate::relaxed::RelaxedFiles;
-use crate::sweep::Sweep;
-use crate::time::{self, Timestamp};
+use crate::inode::attr::{Attr, SetAttr, StatFs};
+use crate::inode::reference::InodeRef;
+use crate::inode::xattr::XattrFlags;
+use crate::names::Names;
+use crate::names::create::Create;
+use crate::names::dir::readdir::DirEntry;
+use crate::names::rename::RenameFlags;
+use crate::pages::CacheStats;
 
 /// A mounted ext4 volume. Cheap to clone; shared between threads.
 #[derive(Clone)]
-pub struct Volume(pub(crate) Arc<Inner>);
-
-pub(crate) struct Inner {
-    pub(crate) dev: Arc<dyn BlockDevice>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) options: MountOptions,
-    /// What of the options may have changed since.
-    pub(crate) live: Mutex<LiveLimits>,
-    pub(crate) geo: Geometry,
-    pub(crate) csum: GroupCsum,
-    /// Block of each descriptor block, in order.
-    pub(crate) desc_blocks: Vec<u64>,
-    /// Seed of every metadata checksum (`metadata_csum`).
-    pub(crate) csum_seed: u32,
-    pub(crate) sb: Mutex<Superblock>,
-    pub(crate) buffers: Arc<BufferCache>,
-    pub(crate) journal: OnceLock<Arc<Journal>>,
-    pub(crate) balloc: Balloc,
-    pub(crate) hot: HotFiles,
-    pub(crate) relaxed: RelaxedFiles,
-    pub(crate) ialloc: Ialloc,
-    pub(crate) pages: PageCache,
-    pub(crate) icache: Icache,
-    pub(crate) dcache: Dcache,
-    /// What the superblock says about every directory.
-    pub(crate) dir_format: DirConstants,
-    pub(crate) orphans: Mutex<Orphans>,
-    /// Blocks of the orphan file and the seed of their checksums.
-    pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
-    /// Background write-back of eager mode that is under way.
-    pub(crate) sweep: Mutex<Option<Sweep>>,
-    pub(crate) rename_lock: Mutex<()>,
-    pub(crate) latch: Latch,
-}
+pub struct Volume(pub(crate) Arc<Names>);
 
 impl Volume {
     /// Counters and fill level of the journal; `None` on a read-only mount.
@@ -96,122 +56,472 @@ impl Volume {
         self.0.latch.check().err()
     }
 }
-
-/// The first fatal error of a volume. Shared with the journal, which may abort on its own.
-#[derive(Default)]
-pub(crate) struct Latch(OnceLock<FsError>);
-
-impl Latch {
-    /// Keeps the first error only.
-    pub(crate) fn set(&self, err: &FsError) {
-        let _ = self.0.set(err.clone());
+impl Volume {
+    /// Attributes of an inode.
+    pub fn getattr(&self, inode: &InodeRef) -> Attr {
+        crate::inode::attr::getattr(&self.0, inode)
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
-        match self.0.get() {
-            // What was reported as latched names its cause once.
-            Some(FsError::Latched(cause)) => Err(FsError::Latched(cause.clone())),
-            Some(err) => Err(FsError::Latched(err.to_string())),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Inner {
-    /// Starts a journal handle for at most `credits` metadata blocks.
+    /// Changes attributes. A size goes through [`Volume::truncate`].
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`], [`FsError::Latched`], or what the journal says.
-    pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
-        self.latch.check()?;
-        let journal = self.journal.get().ok_or(FsError::ReadOnly)?;
-        Ok(journal.start(credits)?)
+    /// [`FsError::Perm`] on an immutable file, and what truncation gives.
+    pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+        crate::inode::attr::setattr(&self.0, inode, set)
     }
 
-    /// Fails unless the volume can be written to.
-    pub(crate) fn check_writable(&self) -> Result<()> {
-        self.latch.check()?;
-        if self.journal.get().is_none() { Err(FsError::ReadOnly) } else { Ok(()) }
+    /// Space and inodes of the volume.
+    pub fn statfs(&self) -> StatFs {
+        crate::inode::attr::statfs(&self.0)
     }
 
-    /// The journal of a writable volume.
-    pub(crate) fn journal(&self) -> Result<&Arc<Journal>> {
-        self.journal.get().ok_or(FsError::ReadOnly)
+    /// Checks the whole volume; see the module. `progress` is called about once a group and a
+    /// directory and stops the check by returning false.
+    ///
+    /// # Errors
+    /// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
+    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
+        crate::check::check(&self.0, progress)
     }
 
-    /// Reports corruption: the returned error names the place, and the volume latches read-only
-    /// unless it was mounted with `errors=continue`.
-    pub(crate) fn corrupt(
+    /// Allocates, punches or zeroes `len` bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an empty range, [`FsError::TooBig`], [`FsError::NotSupported`] for
+    /// files with block maps, [`FsError::NoSpace`] (a part may be done), [`FsError::IsDir`],
+    /// [`FsError::Perm`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+    pub fn fallocate(
         &self,
-        inode: Option<u32>,
-        block: Option<u64>,
-        offset: Option<u64>,
-        what: impl Into<String>,
-    ) -> FsError {
-        self.found_corrupt(FsError::Corrupt { inode, block, offset, what: what.into() })
+        inode: &InodeRef,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        crate::data::fallocate::fallocate(&self.0, inode, mode, offset, len)
     }
 
-    /// Latches for a [`FsError::Corrupt`] as [`Inner::corrupt`] does; other errors pass through.
-    pub(crate) fn found_corrupt(&self, err: FsError) -> FsError {
-        if !matches!(err, FsError::Corrupt { .. }) {
-            return err;
-        }
-        if self.options.errors == OnError::RemountRo {
-            self.latch.set(&err);
-        }
-        err
+    /// Reads at `offset` into `into`. Returns how many bytes there were: fewer than asked only at
+    /// the end of the file.
+    ///
+    /// # Errors
+    /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
+    pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        crate::data::read::read(&self.0, inode, offset, into)
     }
 
-    /// A write of file data or metadata failed: nothing is written any more.
-    pub(crate) fn fail(&self, err: FsError) -> FsError {
-        self.latch.set(&err);
-        if let (Some(journal), FsError::Io(device)) = (self.journal.get(), &err) {
-            journal.abort(JournalError::Io(device.clone()));
-        }
-        err
+    /// As [`Volume::read`] for a caller with a cache of its own, which will not ask again soon:
+    /// what large reads bring from the device is not cached here, too.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_once(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        crate::data::read::read_once(&self.0, inode, offset, into)
     }
 
-    /// Time for timestamps.
-    pub(crate) fn now(&self) -> Timestamp {
-        time::coarse(&*self.clock, self.options.timer_tick_ms)
+    /// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
+    /// taken: fewer than given only if space or the largest file size ran out on the way.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] and [`FsError::TooBig`] if not one byte could be taken;
+    /// [`FsError::IsDir`], [`FsError::Perm`] (immutable, or not at the end of an append-only file),
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
+        crate::data::write::write(&self.0, inode, offset, data)
     }
 
-    /// First byte of a block on the device.
-    pub(crate) fn block_offset(&self, block: u64) -> u64 {
-        block << self.geo.block_bits
+    /// Writes `data` at the end of the file, wherever that is by then. Returns the offset and how
+    /// many bytes were taken.
+    ///
+    /// # Errors
+    /// As [`Volume::write`].
+    pub fn write_append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+        crate::data::write::write_append(&self.0, inode, data)
     }
 
-    pub(crate) fn block_size(&self) -> usize {
-        self.geo.block_size
-    }
-}
-
-/// Latches the volume when the journal aborts by itself.
-pub(crate) struct AbortHost(pub(crate) std::sync::Weak<Inner>);
-
-impl Host for AbortHost {
-    fn aborted(&self, err: &JournalError) {
-        if let Some(inner) = self.0.upgrade() {
-            inner.latch.set(&FsError::from(err.clone()));
-        }
-    }
-
-    fn apply_counters(
+    /// Writes and makes what was written durable before it returns (`O_SYNC`; with `datasync`
+    /// `O_DSYNC`, `RWF_DSYNC`).
+    ///
+    /// # Errors
+    /// As [`Volume::write`] and [`Volume::fsync`].
+    pub fn write_sync(
         &self,
-        block: u64,
-        image: &mut [u8],
-        groups: &BTreeMap<u32, Counters>,
-        bitmap: &dyn Fn(u64) -> Option<Arc<[u8]>>,
-    ) -> Option<()> {
-        self.0.upgrade()?.apply_counters(block, image, groups, bitmap)
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        datasync: bool,
+    ) -> Result<usize> {
+        crate::data::write::write_sync(&self.0, inode, offset, data, datasync)
     }
 
-    fn renew_checksum(&self, block: u64, image: &mut [u8]) {
-        let Some(inner) = self.0.upgrade() else { return };
-        if let Some((blocks, Some(seed))) = inner.orphan_file.get()
-            && blocks.contains(&block)
-        {
-            syncline_ondisk::orphan_file::set_checksum(image, block, *seed);
-        }
+    /// The inode with this number.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if it is not in use, [`FsError::Corrupt`] if its slot is broken.
+    pub fn iget(&self, ino: u32) -> Result<InodeRef> {
+        crate::inode::icache::iget(&self.0, ino)
+    }
+
+    /// The inode that a file handle names, which may have any number.
+    ///
+    /// # Errors
+    /// As [`Volume::iget`]; [`FsError::Stale`] also if no file can have the number, as the
+    /// journal's.
+    pub fn iget_handle(&self, ino: u32) -> Result<InodeRef> {
+        crate::inode::icache::iget_handle(&self.0, ino)
+    }
+
+    /// The root directory.
+    ///
+    /// # Errors
+    /// As [`Volume::iget`].
+    pub fn root(&self) -> Result<InodeRef> {
+        crate::inode::icache::root(&self.0)
+    }
+
+    /// The limits now.
+    pub fn live_limits(&self) -> LiveLimits {
+        crate::data::live::live_limits(&self.0)
+    }
+
+    /// Changes all of them.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for one that is out of its range; nothing changes then.
+    pub fn set_live_limits(&self, limits: LiveLimits) -> Result<()> {
+        crate::data::live::set_live_limits(&self.0, limits)
+    }
+
+    /// Makes an empty regular file.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotFound`] if `dir` was removed.
+    pub fn create(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
+        crate::names::create::create(&self.0, dir, name, create)
+    }
+
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// As [`Volume::create`], and [`FsError::TooManyLinks`].
+    pub fn mkdir(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
+        crate::names::create::mkdir(&self.0, dir, name, create)
+    }
+
+    /// Makes a device file, pipe, socket or regular file, by the type bits of `mode`; `rdev` is
+    /// Linux's 64-bit device number.
+    ///
+    /// # Errors
+    /// As [`Volume::create`]; [`FsError::Perm`] for a directory, [`FsError::Invalid`] for other
+    /// types.
+    pub fn mknod(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        create: &Create,
+        rdev: u64,
+    ) -> Result<InodeRef> {
+        crate::names::create::mknod(&self.0, dir, name, create, rdev)
+    }
+
+    /// Makes a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`Volume::create`]; [`FsError::NotFound`] for an empty target, [`FsError::NameTooLong`]
+    /// for one that does not fit a block.
+    pub fn symlink(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        create: &Create,
+    ) -> Result<InodeRef> {
+        crate::names::create::symlink(&self.0, dir, name, target, create)
+    }
+
+    /// Gives `inode` one more name.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] for a directory, an immutable or append-only file, [`FsError::Exists`],
+    /// [`FsError::TooManyLinks`] above 65,000, [`FsError::NotFound`] for a file without names.
+    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        crate::names::link::link(&self.0, inode, dir, name)
+    }
+
+    /// The inode that `name` means in `dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+        crate::names::namei::lookup(&self.0, dir, name)
+    }
+
+    /// Calls `sink` for each entry from `cookie` on (0 is the start; then
+    /// [`DirEntry::next_cookie`]), `.` and `..` included, until it returns false or the end. No
+    /// lock is held while `sink` runs, so it may look entries up. Names that exist from the first
+    /// to the last call of a reader that passes cookies on come exactly once.
+    ///
+    /// # Errors
+    /// [`FsError::NotDir`], or what reading the directory gives; entries before the error were
+    /// delivered.
+    pub fn readdir(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        crate::names::namei::readdir(&self.0, dir, cookie, sink)
+    }
+
+    /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] with NOREPLACE, [`FsError::NotDir`],
+    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory moved below
+    /// itself, [`FsError::Busy`] for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::NoSpace`],
+    /// [`FsError::Perm`].
+    pub fn rename(
+        &self,
+        old_dir: &InodeRef,
+        old_name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        crate::names::rename::rename(&self.0, old_dir, old_name, new_dir, new_name, flags)
+    }
+
+    /// Removes a name of something that is not a directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] for immutable and append-only
+    /// files and directories.
+    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        crate::names::unlink::unlink(&self.0, dir, name)
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NotEmpty`], [`FsError::Busy`] for the
+    /// root, [`FsError::Invalid`] for `.`, [`FsError::Perm`] as for [`Volume::unlink`].
+    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        crate::names::unlink::rmdir(&self.0, dir, name)
+    }
+
+    /// The inode that `path` names, following symbolic links everywhere. Relative paths start at
+    /// the root.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::Loop`], [`FsError::NameTooLong`], and
+    /// what reading directories gives.
+    pub fn resolve(&self, path: impl AsRef<[u8]>) -> Result<InodeRef> {
+        crate::names::path::resolve(&self.0, path)
+    }
+
+    /// As [`Volume::resolve`], but a symbolic link in the last component is itself the result.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve`].
+    pub fn resolve_nofollow(&self, path: impl AsRef<[u8]>) -> Result<InodeRef> {
+        crate::names::path::resolve_nofollow(&self.0, path)
+    }
+
+    /// The directory that holds the last component of `path`, and that component: what create,
+    /// unlink and rename want. Trailing slashes are ignored.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve`]; [`FsError::Invalid`] if there is no last component or it is `.` or
+    /// `..`.
+    pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(InodeRef, &'p [u8])> {
+        crate::names::path::resolve_parent(&self.0, path)
+    }
+
+    /// Whether relaxed files are relaxed; they are on every new mount.
+    pub fn relaxes(&self) -> bool {
+        crate::data::relaxed::relaxes(&self.0)
+    }
+
+    /// Switches that on, or off: then every file is strict, and what relaxed files had waiting is
+    /// durable when this returns.
+    ///
+    /// # Errors
+    /// As [`Volume::syncfs`]; it is off all the same.
+    pub fn set_relaxes(&self, on: bool) -> Result<()> {
+        crate::data::relaxed::set_relaxes(&self.0, on)
+    }
+
+    /// Moves the blocks of a file into the zones of the mount and keeps it there; of a directory,
+    /// those of the files in it, not further down. Returns how many blocks moved.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] on a mount without zones; [`FsError::NotSupported`] for anything but a
+    /// file with extents or a directory; I/O and corruption.
+    pub fn relocate(&self, inode: &InodeRef) -> Result<u64> {
+        crate::data::relocate::relocate(&self.0, inode)
+    }
+
+    /// First offset from `offset` on that holds data (`SEEK_DATA`).
+    ///
+    /// # Errors
+    /// [`FsError::NoSuchOffset`] (ENXIO) if none does before the end.
+    pub fn seek_data(&self, inode: &InodeRef, offset: u64) -> Result<u64> {
+        crate::data::seek::seek_data(&self.0, inode, offset)
+    }
+
+    /// First offset from `offset` on that is in a hole; the end counts as one (`SEEK_HOLE`).
+    ///
+    /// # Errors
+    /// [`FsError::NoSuchOffset`] (ENXIO) behind the end.
+    pub fn seek_hole(&self, inode: &InodeRef, offset: u64) -> Result<u64> {
+        crate::data::seek::seek_hole(&self.0, inode, offset)
+    }
+
+    /// The extents that touch `len` bytes from `start`, in order, also those behind the end.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for special files, I/O, corrupt trees.
+    pub fn fiemap(&self, inode: &InodeRef, start: u64, len: u64) -> Result<Vec<FileExtent>> {
+        crate::data::seek::fiemap(&self.0, inode, start, len)
+    }
+
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is not one.
+    pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        crate::names::symlink::readlink(&self.0, inode)
+    }
+
+    /// Makes the file durable: its data, and with `datasync` false its inode whatever changed;
+    /// with `datasync` true only what is needed to read the data back. For directories and other
+    /// inodes: their metadata.
+    ///
+    /// # Errors
+    /// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks
+    /// for delayed data cannot be had.
+    pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
+        crate::data::sync::fsync(&self.0, inode, datasync)
+    }
+
+    /// Makes everything on the volume durable.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn syncfs(&self) -> Result<()> {
+        crate::data::sync::syncfs(&self.0)
+    }
+
+    /// Writes dirty data of a byte range to the device, without making it durable
+    /// (`sync_file_range` with WRITE and WAIT_AFTER). Returns the pages sent.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn writeback_range(&self, inode: &InodeRef, offset: u64, len: u64) -> Result<usize> {
+        crate::data::sync::writeback_range(&self.0, inode, offset, len)
+    }
+
+    /// An open file is closed. If the file was cut to nothing and written again, its data is sent
+    /// on its way, so that a crash after the next commit does not leave it empty
+    /// (`auto_da_alloc`, as `ext4_release_file`).
+    ///
+    /// # Errors
+    /// As [`Volume::writeback_range`].
+    pub fn close(&self, inode: &InodeRef) -> Result<()> {
+        crate::data::sync::close_file(&self.0, inode)
+    }
+
+    /// What Linux does in the background: commits the running transaction at its age, writes back
+    /// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
+    /// at any time; with a wall clock by a maintenance thread, with a virtual one by the
+    /// simulation.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn tick(&self, now_ns: u64) -> Result<()> {
+        crate::data::schedule::timers::tick(&self.0, now_ns)
+    }
+
+    /// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock. What
+    /// is due at once was due at 0: a caller that has read the clock before finds it past.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        crate::data::schedule::timers::next_deadline_ns(&self.0)
+    }
+
+    /// Whether dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
+    /// thread is to look at [`Volume::next_deadline_ns`] now.
+    pub fn wants_writeback(&self) -> bool {
+        crate::data::schedule::timers::wants_writeback(&self.0)
+    }
+
+    /// Whether so much is dirty that writers will soon have to write back themselves: half way from
+    /// `dirty_background_ratio` to `dirty_ratio`.
+    pub fn is_near_throttle(&self) -> bool {
+        crate::data::schedule::timers::is_near_throttle(&self.0)
+    }
+
+    /// Ends the pause between two write-backs for `dirty_background_ratio`: [`Volume::tick`] is due
+    /// at once if there is something to do for it. For a maintenance thread, which writes beside
+    /// the writers; a simulation has one thread, and writes as much whoever does it.
+    pub fn hurry_writeback(&self) {
+        crate::data::schedule::timers::hurry_writeback(&self.0)
+    }
+
+    /// Figures of the page cache.
+    pub fn cache_stats(&self) -> CacheStats {
+        crate::data::sync::cache_stats(&self.0)
+    }
+
+    /// Sets the size of a regular file. What is cut off is freed; what is added reads as zeros.
+    /// Also frees what is allocated behind the end, if the size stays.
+    ///
+    /// # Errors
+    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable
+    /// or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O
+    /// errors.
+    pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        crate::data::truncate::truncate(&self.0, inode, size)
+    }
+
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoData`] if there is none, [`FsError::NotSupported`] for another namespace,
+    /// [`FsError::Range`] for a name that is too long.
+    pub fn getxattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
+        crate::inode::xattr::getxattr(&self.0, inode, name)
+    }
+
+    /// Full names of all attributes, in the order in which they are stored.
+    ///
+    /// # Errors
+    /// What reading them gives.
+    pub fn listxattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+        crate::inode::xattr::listxattr(&self.0, inode)
+    }
+
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
+    /// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
+    /// append-only files and for `user.` on anything but files and directories,
+    /// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
+    /// request: errors are those of [`Volume::relocate`].
+    pub fn setxattr(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        crate::inode::xattr::setxattr(&self.0, inode, name, value, flags)
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoData`] if there is none; otherwise as [`Volume::setxattr`].
+    pub fn removexattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
+        crate::inode::xattr::removexattr(&self.0, inode, name)
     }
 }

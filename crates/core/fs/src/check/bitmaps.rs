@@ -4,6 +4,7 @@ use syncline_ondisk::bitmap;
 use syncline_ondisk::group::GroupDesc;
 
 use super::{Checker, Step};
+use crate::store::group::{block_bitmap, group_desc};
 
 /// Runs of wrong bits that are noted for one group.
 const RUNS_NOTED: usize = 8;
@@ -35,7 +36,7 @@ impl Checker<'_> {
 
     /// The descriptor of a group, which mount has already checked once.
     pub(super) fn desc(&mut self, group: u32) -> Step<Option<GroupDesc>> {
-        let desc = self.vol.group_desc(group);
+        let desc = group_desc(self.vol, group);
         self.keep(desc, None, None)
     }
 
@@ -48,7 +49,7 @@ impl Checker<'_> {
                 self.tick("bitmaps", group.into(), vol.geo.group_count.into())?;
             }
             let Some(desc) = self.desc(group)? else { continue };
-            let map = vol.block_bitmap(group, &desc);
+            let map = block_bitmap(vol, group, &desc);
             let Some(map) = self.keep(map, None, Some(desc.bg_block_bitmap))? else { continue };
             self.compare_group(group, &desc, &map);
         }

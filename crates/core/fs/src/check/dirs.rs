@@ -9,9 +9,10 @@ use syncline_ondisk::superblock::ROOT_INO;
 
 use super::index::{Index, Role};
 use super::{Checker, Step};
-use crate::dir::dots;
-use crate::dir::live::View;
-use crate::dir::store::{BlockKind, DirRead};
+use crate::inode::icache::iget_unlinked;
+use crate::names::dir::dots;
+use crate::names::dir::live::View;
+use crate::names::dir::store::{BlockKind, DirRead};
 
 impl Checker<'_> {
     /// Pass 3.
@@ -31,7 +32,7 @@ impl Checker<'_> {
     fn check_dir(&mut self, ino: u32) -> Step {
         let vol = self.vol;
         let found = self.report.findings.len();
-        let inode = vol.iget_unlinked(ino);
+        let inode = iget_unlinked(vol, ino);
         let Some(inode) = self.keep(inode, Some(ino), None)? else {
             // The slot was looked at before: what is wrong with it is already noted.
             self.report.findings.truncate(found);

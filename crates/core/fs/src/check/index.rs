@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use syncline_ondisk::htree::{HashKind, HashVersion, Node, NodeKind, root_info};
 
 use super::{Checker, Step};
-use crate::dir::live::View;
-use crate::dir::store::{BlockKind, DirRead, INNER, ROOT};
+use crate::names::dir::live::View;
+use crate::names::dir::store::{BlockKind, DirRead, INNER, ROOT};
 
 /// What the index makes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

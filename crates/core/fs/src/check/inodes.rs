@@ -13,6 +13,8 @@ use super::blocks::Mapped;
 use super::marks::Dir;
 use super::{Checker, Step};
 use crate::error::FsError;
+use crate::inode::table::{inode_csum_seed, max_file_bytes};
+use crate::store::group::inode_bitmap;
 
 /// Inode table blocks that are read ahead at once.
 const READ_AHEAD: u32 = 64;
@@ -24,7 +26,7 @@ impl Checker<'_> {
         for group in 0..vol.geo.group_count {
             self.tick("inodes", group.into(), vol.geo.group_count.into())?;
             let Some(desc) = self.desc(group)? else { continue };
-            let map = vol.inode_bitmap(group, &desc);
+            let map = inode_bitmap(vol, group, &desc);
             let place = Some(desc.bg_inode_bitmap);
             let map = match self.keep(map, None, place)? {
                 Some(map) => map,
@@ -108,7 +110,7 @@ impl Checker<'_> {
         };
         known.links = raw.i_links_count;
         known.file_type = file_type::from_mode(raw.i_mode);
-        if let Some(seed) = self.vol.inode_csum_seed(ino, raw.i_generation)
+        if let Some(seed) = inode_csum_seed(self.vol, ino, raw.i_generation)
             && let Err(err) = raw.verify_checksum(slot, seed)
         {
             self.note_bad(err, Some(ino), Some(at))?;
@@ -201,7 +203,7 @@ impl Checker<'_> {
             }
             return;
         }
-        if size > self.vol.max_file_bytes() {
+        if size > max_file_bytes(self.vol) {
             self.note(Some(ino), None, format!("a size of {size} bytes is out of range"));
         }
         let file = raw.i_mode & S_IFMT == S_IFREG && !raw.has_flag(flags::VERITY);

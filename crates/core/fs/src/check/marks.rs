@@ -63,11 +63,11 @@ pub(super) struct Known {
 
 /// Every inode in use, by group.
 #[derive(Default)]
-pub(super) struct Inodes {
+pub(super) struct KnownInodes {
     groups: BTreeMap<u32, Vec<Known>>,
 }
 
-impl Inodes {
+impl KnownInodes {
     /// What is known of `ino`.
     pub(super) fn get(&self, geo: &Geometry, ino: u32) -> Known {
         let Some((group, index)) = geo.inode_group(ino) else { return Known::default() };

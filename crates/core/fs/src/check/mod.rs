@@ -33,12 +33,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use marks::{BlockMarks, Dir, KnownInodes};
 use syncline_ondisk::{IncompatFeatures, OndiskError, Superblock};
+use xattrs::XattrUse;
 
 use crate::error::{FsError, Result};
-use crate::volume::{Inner, Volume};
-use marks::{BlockMarks, Dir, Inodes};
-use xattrs::XattrUse;
+use crate::inode::Inodes;
 
 /// Findings that a report keeps.
 pub const FINDINGS_MAX: usize = 1000;
@@ -118,43 +118,44 @@ type Step<T = ()> = std::result::Result<T, Stop>;
 
 /// A check under way.
 struct Checker<'a> {
-    vol: &'a Arc<Inner>,
+    vol: &'a Arc<Inodes>,
     sb: Superblock,
     report: CheckReport,
     progress: &'a mut dyn FnMut(CheckProgress) -> bool,
     blocks: BlockMarks,
-    inodes: Inodes,
+    inodes: KnownInodes,
     dirs: BTreeMap<u32, Dir>,
     xattrs: BTreeMap<u64, XattrUse>,
     orphans: BTreeSet<u32>,
 }
 
-impl Volume {
-    /// Checks the whole volume; see the module. `progress` is called about once a group and a
-    /// directory and stops the check by returning false.
-    ///
-    /// # Errors
-    /// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
-    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
-        let sb = self.0.sb.lock().clone();
-        let mut checker = Checker {
-            vol: &self.0,
-            sb,
-            report: CheckReport::default(),
-            progress,
-            blocks: BlockMarks::default(),
-            inodes: Inodes::default(),
-            dirs: BTreeMap::new(),
-            xattrs: BTreeMap::new(),
-            orphans: BTreeSet::new(),
-        };
-        match checker.run() {
-            Ok(()) => {}
-            Err(Stop::Asked) => checker.report.stopped = true,
-            Err(Stop::Error(err)) => return Err(err),
-        }
-        Ok(checker.report)
+/// Checks the whole volume; see the module. `progress` is called about once a group and a
+/// directory and stops the check by returning false.
+///
+/// # Errors
+/// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
+pub(crate) fn check(
+    inodes: &Arc<Inodes>,
+    progress: &mut dyn FnMut(CheckProgress) -> bool,
+) -> Result<CheckReport> {
+    let sb = inodes.sb.lock().clone();
+    let mut checker = Checker {
+        vol: inodes,
+        sb,
+        report: CheckReport::default(),
+        progress,
+        blocks: BlockMarks::default(),
+        inodes: KnownInodes::default(),
+        dirs: BTreeMap::new(),
+        xattrs: BTreeMap::new(),
+        orphans: BTreeSet::new(),
+    };
+    match checker.run() {
+        Ok(()) => {}
+        Err(Stop::Asked) => checker.report.stopped = true,
+        Err(Stop::Error(err)) => return Err(err),
     }
+    Ok(checker.report)
 }
 
 impl Checker<'_> {

@@ -4,7 +4,10 @@ use syncline_ondisk::inode::Inode;
 use syncline_ondisk::{CompatFeatures, orphan_file};
 
 use super::{Checker, Step};
-use crate::extents::Mapping;
+use crate::inode::icache::iget_unlinked;
+use crate::inode::table::{inode_csum_seed, inode_place};
+use crate::map::extents::Mapping;
+use crate::map::extents::search::map_blocks;
 
 /// Blocks of an orphan file that are looked at (mke2fs makes at most 512 of 4 KiB).
 const FILE_BLOCKS_MAX: u32 = 4096;
@@ -36,7 +39,7 @@ impl Checker<'_> {
     fn follow_orphan_list(&mut self) -> Step {
         let mut ino = self.sb.s_last_orphan;
         while ino != 0 && self.may_be_orphan(ino, None) {
-            let place = self.vol.inode_place(ino);
+            let place = inode_place(self.vol, ino);
             let Some((block, offset)) = self.keep(place, Some(ino), None)? else { return Ok(()) };
             let bytes = self.vol.buffers.read(block)?;
             let slot = bytes.get(offset..offset + self.vol.geo.inode_size).unwrap_or(&[]);
@@ -51,18 +54,18 @@ impl Checker<'_> {
     fn read_orphan_file_blocks(&mut self) -> Step {
         let vol = self.vol;
         let ino = self.sb.s_orphan_file_inum;
-        let inode = vol.iget_unlinked(ino);
+        let inode = iget_unlinked(vol, ino);
         let Some(inode) = self.keep(inode, Some(ino), None)? else { return Ok(()) };
         let (blocks, seed) = {
             let st = inode.state.read();
             let blocks = u32::try_from(st.raw.i_size >> vol.geo.block_bits).unwrap_or(u32::MAX);
-            (blocks, vol.inode_csum_seed(ino, st.raw.i_generation))
+            (blocks, inode_csum_seed(vol, ino, st.raw.i_generation))
         };
         if blocks > FILE_BLOCKS_MAX {
             self.note(Some(ino), None, "the orphan file is too large");
         }
         for lblk in 0..blocks.min(FILE_BLOCKS_MAX) {
-            let mapping = vol.map_blocks(&inode, &inode.state.read(), lblk, 1);
+            let mapping = map_blocks(vol, &inode, &inode.state.read(), lblk, 1);
             let block = match self.keep(mapping, Some(ino), None)? {
                 Some(Mapping::Mapped { pblk, .. }) => pblk,
                 Some(Mapping::Hole { .. }) => {

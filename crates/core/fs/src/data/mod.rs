@@ -1,0 +1,39 @@
+//! Contents of files.
+
+pub(crate) mod blocks;
+pub(crate) mod durability;
+pub(crate) mod evict;
+pub(crate) mod fallocate;
+pub(crate) mod flush;
+pub(crate) mod live;
+pub(crate) mod read;
+pub(crate) mod relaxed;
+pub(crate) mod relocate;
+pub(crate) mod schedule;
+pub(crate) mod seek;
+pub(crate) mod sync;
+pub(crate) mod truncate;
+pub(crate) mod write;
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::data::durability::RelaxedFiles;
+use crate::data::schedule::sweep::Sweep;
+use crate::inode::Inodes;
+
+pub(crate) struct Files {
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) relaxed: RelaxedFiles,
+    /// Background write-back of eager mode that is under way.
+    pub(crate) sweep: Mutex<Option<Sweep>>,
+}
+
+impl Deref for Files {
+    type Target = Arc<Inodes>;
+    fn deref(&self) -> &Arc<Inodes> {
+        &self.inodes
+    }
+}

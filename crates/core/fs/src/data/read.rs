@@ -1,0 +1,252 @@
+//! Reads: cached pages in parallel, misses in one batch with readahead, then the access time.
+//!
+//! Readahead is Linux's ("on-demand", `mm/readahead.c`) without the asynchronous part, since
+//! nothing here runs in the background: a miss of a reader that continues where the last one ended
+//! reads a window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads what was asked
+//! for.
+
+use std::sync::atomic::Ordering;
+
+use syncline_device::{Kind, Origin, Plug};
+use syncline_ondisk::inode::flags;
+
+use crate::data::Files;
+use crate::data::blocks::{Loaded, check_regular, load_blocks, map_range};
+use crate::data::evict::make_room;
+use crate::error::Result;
+use crate::incore::{Dirty, Inode};
+use crate::inode::Inodes;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::options::Atime;
+use crate::store::Store;
+use crate::time::Timestamp;
+
+/// Largest window, in bytes (Linux: `read_ahead_kb`, 128 KiB, which large reads exceed too).
+const READAHEAD_BYTES_MAX: u64 = 512 * 1024;
+
+/// Blocks from which on a read goes straight into the caller's memory.
+const THROUGH_BLOCKS_MIN: usize = 16;
+
+/// Blocks looked up under one hold of the page lock.
+const CHUNK_BLOCKS: usize = 128;
+
+/// Access times older than this are moved by a read whatever the other times are (relatime).
+const RELATIME_S: i64 = 24 * 60 * 60;
+
+/// Reads at `offset` into `into`. Returns how many bytes there were: fewer than asked only at
+/// the end of the file.
+///
+/// # Errors
+/// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
+pub(crate) fn read(files: &Files, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+    read_and(files, inode, offset, into, true)
+}
+
+/// As [`Volume::read`] for a caller with a cache of its own, which will not ask again soon:
+/// what large reads bring from the device is not cached here, too.
+///
+/// # Errors
+/// As [`Volume::read`].
+pub(crate) fn read_once(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize> {
+    read_and(files, inode, offset, into, false)
+}
+
+fn read_and(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    into: &mut [u8],
+    keep: bool,
+) -> Result<usize> {
+    check_regular(inode)?;
+    let done = {
+        let _shared = inode.rwsem.read();
+        read_shared(files, inode, offset, into, keep)?
+    };
+    if !into.is_empty() {
+        touch_atime(files, inode);
+    }
+    Ok(done)
+}
+
+/// [`Volume::read`] without checks and access time, under `rwsem`; `keep`: what is read from
+/// the device is cached, however it is read.
+fn read_shared(
+    files: &Files,
+    inode: &Inode,
+    offset: u64,
+    into: &mut [u8],
+    keep: bool,
+) -> Result<usize> {
+    let size = inode.state.read().size;
+    let len = size.saturating_sub(offset).min(into.len() as u64) as usize;
+    let block_size = files.block_size() as u64;
+    let mut done = 0;
+    while done < len {
+        let at = offset + done as u64;
+        if let Some(n) = read_through(files, inode, at, &mut into[done..len], keep)? {
+            done += n;
+            continue;
+        }
+        let first = at / block_size;
+        let last = (offset + len as u64 - 1) / block_size;
+        let want = (last - first + 1).min(CHUNK_BLOCKS as u64);
+        let blocks = fetch_blocks(files, inode, first, first + want, size.div_ceil(block_size))?;
+        for block in blocks {
+            let skip = (offset + done as u64 - block.lblk * block_size) as usize;
+            let n = (block_size as usize - skip).min(len - done);
+            match block.data {
+                Some(page) => into[done..done + n].copy_from_slice(&page[skip..skip + n]),
+                None => into[done..done + n].fill(0),
+            }
+            done += n;
+        }
+    }
+    Ok(len)
+}
+
+/// Reads a run of blocks that are not cached from the device into the caller's memory and from
+/// there, with `keep`, into the cache: one copy less than through new pages. Returns the bytes;
+/// `None` if the read is small, not at a block, or has something cached soon.
+fn read_through(
+    files: &Files,
+    inode: &Inode,
+    at: u64,
+    into: &mut [u8],
+    keep: bool,
+) -> Result<Option<usize>> {
+    let block_size = files.block_size();
+    let whole = (into.len() / block_size).min(CHUNK_BLOCKS);
+    if whole < THROUGH_BLOCKS_MIN || !at.is_multiple_of(block_size as u64) {
+        return Ok(None);
+    }
+    let first = at / block_size as u64;
+    let end = {
+        let mut tree = inode.pages.lock();
+        let whole = first + whole as u64;
+        let end = (first..whole).find(|lblk| tree.contains(*lblk)).unwrap_or(whole);
+        if end - first < THROUGH_BLOCKS_MIN as u64 {
+            return Ok(None);
+        }
+        tree.readahead.next_lblk = end;
+        end
+    };
+    let blocks = (end - first) as usize;
+    if keep {
+        make_room(files, blocks);
+    }
+    let runs = map_range(files, inode, first, end)?;
+    let into = &mut into[..blocks * block_size];
+    let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);
+    let mut plug = Plug::new();
+    let mut rest = &mut *into;
+    for run in &runs {
+        let (part, behind) = rest.split_at_mut(run.len as usize * block_size);
+        rest = behind;
+        if run.holds_data() {
+            plug.read(files.block_offset(run.pblk), part, origin);
+        } else {
+            part.fill(0);
+        }
+    }
+    plug.submit(&*files.dev)?;
+    let mut tree = inode.pages.lock();
+    for run in runs.iter().filter(|run| run.holds_data()) {
+        files.pages.read.fetch_add(run.len, Ordering::Relaxed);
+        if !keep {
+            continue;
+        }
+        let from = (run.lblk - first) as usize * block_size;
+        let bytes = &into[from..from + run.len as usize * block_size];
+        for (lblk, page) in (run.lblk..).zip(bytes.chunks_exact(block_size)) {
+            tree.insert_clean(&files.pages, lblk, files.pages.page(page));
+        }
+    }
+    Ok(Some(into.len()))
+}
+
+/// Snapshots of the blocks `from..to`, or of a shorter run from `from` on if some had to be
+/// read. `end` is the first block past the end of the file.
+fn fetch_blocks(files: &Files, inode: &Inode, from: u64, to: u64, end: u64) -> Result<Vec<Loaded>> {
+    let mut found = Vec::with_capacity((to - from) as usize);
+    let window = {
+        let mut tree = inode.pages.lock();
+        for lblk in from..to {
+            let Some(data) = tree.read(&files.pages, lblk) else { break };
+            found.push(Loaded { lblk, data: Some(data) });
+        }
+        let missing = from + found.len() as u64;
+        if missing == to {
+            tree.readahead.next_lblk = to;
+            return Ok(found);
+        }
+        if !found.is_empty() {
+            // Hand out what is there; the rest comes with the next call.
+            return Ok(found);
+        }
+        let sequential = tree.readahead.next_lblk == from;
+        let window = readahead_window(files, sequential, tree.readahead.window, to - from);
+        let mut stop = from + 1;
+        while stop < end.min(from + window) && !tree.contains(stop) {
+            stop += 1;
+        }
+        tree.readahead.window = window;
+        tree.readahead.next_lblk = stop.min(to);
+        from..stop
+    };
+    make_room(files, (window.end - window.start) as usize);
+    let mut loaded = load_blocks(files, inode, window.start, window.end)?;
+    loaded.truncate((to - from) as usize);
+    Ok(loaded)
+}
+
+/// Blocks to read for a miss of `want` blocks, after a window of `last`.
+fn readahead_window(store: &Store, sequential: bool, last: u64, want: u64) -> u64 {
+    let max = (READAHEAD_BYTES_MAX >> store.geo.block_bits).max(1);
+    if !sequential {
+        return want;
+    }
+    let next = if last == 0 { want.saturating_mul(4) } else { last.saturating_mul(2) };
+    next.min(max).max(want)
+}
+
+/// Moves the access time if the mount options and Linux's relatime rule say so. Failures are
+/// kept to itself: a read that worked has worked.
+pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
+    if inodes.options.atime == Atime::Noatime || inodes.check_writable().is_err() {
+        return;
+    }
+    let now = inodes.now();
+    if !atime_due(inodes, inode, now) {
+        return;
+    }
+    if inodes.options.lazytime {
+        let mut st = inode.state.write();
+        st.raw.i_atime = now;
+        st.times_dirty = true;
+        return;
+    }
+    if let Ok(mut h) = inodes.start(1) {
+        let mut st = inode.state.write();
+        st.raw.i_atime = now;
+        let _ = write_inode(inodes, &mut h, inode, &mut st, Dirty::Times);
+    }
+}
+
+fn atime_due(store: &Store, inode: &Inode, now: Timestamp) -> bool {
+    let st = inode.state.read();
+    let atime = st.raw.i_atime;
+    if st.raw.i_flags & flags::NOATIME != 0 || atime == now {
+        return false;
+    }
+    store.options.atime == Atime::Strictatime
+        || st.raw.i_mtime >= atime
+        || st.raw.i_ctime >= atime
+        || now.seconds.saturating_sub(atime.seconds) >= RELATIME_S
+}

@@ -1,0 +1,200 @@
+//! Moves files into the blocks that the allocator keeps for what is updated often, on demand
+//! (hot-zones paper, section 2: hot files lie in the zones; these are files that got their blocks
+//! before they were known to be hot, or before the volume had zones).
+//!
+//! ```text
+//!   for each piece of an extent that lies outside:
+//!     take blocks in the zone (memory) -> write the contents there -> one handle: old blocks out
+//!                                                                     of the tree, new ones in
+//! ```
+//!
+//! Promises
+//! - At every instant the file has its contents: a power cut leaves each piece where it was or
+//!   where it went, because the commit that carries the switch flushes the copy first.
+//! - Nobody sees a change but the allocator: contents, size, times and `i_blocks` stay.
+//! - When the zone is full the rest stays where it is; that is no error.
+//!
+//! Reached by [`Volume::relocate`] and, on a mount, by setting the attribute
+//! `user.syncline.relocate`, which is not stored. Tested in `tests/hot_zones.rs`, with power cuts.
+
+use syncline_device::{Kind, Origin};
+use syncline_jbd2::JournalError;
+use syncline_ondisk::inode::flags;
+
+use crate::data::Files;
+use crate::data::flush::writeback::write_back;
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, Inode, Lifetime};
+use crate::inode::Inodes;
+use crate::inode::icache::iget;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::map::extents::Mapping;
+use crate::map::extents::search::map_blocks;
+use crate::map::extents::volume::{
+    allocate_blocks, install_extent, map_credits, unmap_blocks, unmap_credits,
+};
+use crate::names::namei::readdir;
+use crate::space::balloc::Range;
+use crate::store::Store;
+
+/// The attribute that asks for it.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.syncline.relocate";
+
+/// Blocks that are copied and switched at once.
+const PIECE_BLOCKS: u32 = 256;
+
+/// What became of a piece.
+enum Piece {
+    Moved(Range),
+    /// A hole, or in a zone already.
+    Stays(u32),
+    /// There is no room in a zone.
+    Full,
+}
+
+/// Moves the blocks of a file into the zones of the mount and keeps it there; of a directory,
+/// those of the files in it, not further down. Returns how many blocks moved.
+///
+/// # Errors
+/// [`FsError::Invalid`] on a mount without zones; [`FsError::NotSupported`] for anything but a
+/// file with extents or a directory; I/O and corruption.
+pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
+    files.check_writable()?;
+    if files.options.hot_zones == 0 {
+        let text = "the mount keeps no blocks for hot files; mount with -o alloc=hot_zones";
+        return Err(FsError::invalid(text));
+    }
+    if !inode.is_dir() {
+        return relocate_file(files, inode);
+    }
+    let mut inos = Vec::new();
+    readdir(files, inode, 0, &mut |entry| {
+        inos.push(entry.ino);
+        true
+    })?;
+    let mut moved = 0;
+    for ino in inos {
+        let file = iget(files, ino)?;
+        if file.state.read().raw.is_file() {
+            moved += relocate_file(files, &file)?;
+        }
+    }
+    Ok(moved)
+}
+
+fn relocate_file(files: &Files, inode: &Inode) -> Result<u64> {
+    let _rwsem = inode.rwsem.write();
+    let (has_extents, size) = {
+        let st = inode.state.read();
+        (st.raw.is_file() && st.raw.has_flag(flags::EXTENTS), st.size)
+    };
+    if !has_extents {
+        let text = "moving what is no file with extents; name a regular file";
+        return Err(FsError::NotSupported(text.into()));
+    }
+    if !inode.life().is_hot() {
+        inode.set_life(Lifetime::Updated);
+    }
+    files.balloc.drop_window(inode.ino);
+    write_back(files, inode, 0, u64::MAX, true)?;
+    let end = size.div_ceil(files.block_size() as u64).min(u32::MAX.into()) as u32;
+    let (mut at, mut moved, mut goal) = (0, 0, None);
+    while at < end {
+        let _io = inode.io.lock();
+        match relocate_piece(files, inode, (at, (end - at).min(PIECE_BLOCKS)), goal)? {
+            Piece::Moved(range) => {
+                at += range.len;
+                moved += u64::from(range.len);
+                goal = Some(range.start + u64::from(range.len));
+            }
+            Piece::Stays(blocks) => at += blocks.max(1),
+            Piece::Full => break,
+        }
+    }
+    files.balloc.drop_window(inode.ino);
+    Ok(moved)
+}
+
+/// One piece of `want` blocks at most, to `goal` if it can be; the caller holds `rwsem` and
+/// `io`, and no delayed block is left.
+fn relocate_piece(
+    inodes: &Inodes,
+    inode: &Inode,
+    (at, want): (u32, u32),
+    goal: Option<u64>,
+) -> Result<Piece> {
+    let mapping = map_blocks(inodes, inode, &inode.state.read(), at, want)?;
+    let Mapping::Mapped { pblk, len, unwritten } = mapping else {
+        let Mapping::Hole { len } = mapping else { return Ok(Piece::Stays(1)) };
+        return Ok(Piece::Stays(len));
+    };
+    if inodes.balloc.life_at(pblk).is_hot() {
+        return Ok(Piece::Stays(len));
+    }
+    let source = inodes.balloc.unreserved();
+    let taken = allocate_blocks(inodes, inode, &inode.state.read(), (at, len), source, goal);
+    let range = match taken {
+        Err(FsError::NoSpace) => return Ok(Piece::Full),
+        other => other?,
+    };
+    let old = Range { start: pblk, len: range.len };
+    if !inodes.balloc.life_at(range.start).is_hot() {
+        inodes.balloc.cancel(range, source);
+        return Ok(Piece::Full);
+    }
+    let copied = if unwritten { Ok(()) } else { copy_blocks(inodes, inode, at, (old, range)) };
+    let started = copied.and_then(|()| {
+        let st = inode.state.read();
+        inodes.start(1 + 2 * unmap_credits(inodes, &st) + map_credits(inodes, &st))
+    });
+    let mut h = match started {
+        Ok(h) => h,
+        Err(err) => {
+            inodes.balloc.cancel(range, source);
+            return Err(err);
+        }
+    };
+    h.require_flush();
+    let mut st = inode.state.write();
+    let credits = 2 * unmap_credits(inodes, &st);
+    let switched = unmap_blocks(inodes, &mut h, inode, &mut st, (at, at + range.len), credits)
+        .and_then(|left| match left == at {
+            true => install_extent(inodes, &mut h, inode, &mut st, at, range, unwritten),
+            false => Err(inodes.corrupt(Some(inode.ino), Some(pblk), None, "an extent has moved")),
+        })
+        .and_then(|()| write_inode(inodes, &mut h, inode, &mut st, Dirty::Data));
+    // Half a switch must not commit: the old blocks are out of the tree.
+    switched.map_err(|err| give_up(inodes, err))?;
+    Ok(Piece::Moved(range))
+}
+
+/// Writes what a run holds to other blocks: cached pages, which may be newer than the device.
+fn copy_blocks(inodes: &Inodes, inode: &Inode, at: u32, (from, to): (Range, Range)) -> Result<()> {
+    let block_size = inodes.block_size();
+    let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);
+    let mut bytes = vec![0; from.len as usize * block_size];
+    inodes.dev.read(inodes.block_offset(from.start), &mut bytes, origin)?;
+    let size = inode.state.read().size;
+    {
+        let tree = inode.pages.lock();
+        for (lblk, block) in (u64::from(at)..).zip(bytes.chunks_exact_mut(block_size)) {
+            if let Some(page) = tree.read(&inodes.pages, lblk) {
+                block.copy_from_slice(&page);
+            }
+            let used = size.saturating_sub(lblk * block_size as u64).min(block_size as u64);
+            block[used as usize..].fill(0);
+        }
+    }
+    let written = inodes.dev.write(inodes.block_offset(to.start), &bytes, origin);
+    written.map_err(|err| inodes.fail(FsError::Io(err)))
+}
+
+/// Nothing is written any more, whatever the error was.
+fn give_up(store: &Store, err: FsError) -> FsError {
+    let err = store.fail(err);
+    if let Some(journal) = store.journal.get() {
+        journal.abort(JournalError::Usage("moving a file failed half way"));
+    }
+    err
+}

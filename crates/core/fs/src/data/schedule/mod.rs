@@ -1,0 +1,6 @@
+//! When data is written back.
+
+pub(crate) mod sweep;
+pub(crate) mod throttle;
+pub(crate) mod timers;
+pub(crate) mod victims;

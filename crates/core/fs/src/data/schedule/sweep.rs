@@ -1,0 +1,180 @@
+//! Background write-back of eager mode, in steps of bounded length.
+//!
+//! ```text
+//!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
+//!   pages    file by file, block by block: at most STEP_PAGES changed pages a step, or one request
+//!            of consecutive ones; small files together (together.rs)
+//!   journal  what is left of the transactions that were there at the start, a step at a time; not
+//!            if too many dirty pages are the only reason, of which its blocks are none
+//!   ends     the tail moves
+//! ```
+//!
+//! An eager sync leaves data in the log and dirty in the cache, so a file that is overwritten at
+//! random is written back long after, sorted and whole. Between two steps nothing is locked: a sync
+//! of the same file waits for one step at most, everybody else for none.
+//!
+//! For log space only files are written of which the log holds something; the others stay until
+//! they expire. A sweep that lasts is continued by each [`crate::Volume::tick`], which is due
+//! at once until it is over. Whoever finds the log full before that makes room
+//! himself, in the journal's steps.
+//!
+//! Tested in `tests/eager.rs`.
+
+use syncline_device::MAX_REQUEST_BYTES;
+
+use crate::data::Files;
+use crate::data::flush::together::{Group, write_group};
+use crate::data::flush::writeback::{GAP_PAGES_MAX, first_unreached_block, write_pass};
+use crate::data::schedule::timers::{expire_ns, writeback_due};
+use crate::data::schedule::victims::write_victims;
+use crate::error::Result;
+use crate::incore::Inode;
+use crate::inode::Inodes;
+use crate::inode::icache::cached_inode;
+use crate::options::SyncMode;
+use crate::pages::Pick;
+
+/// Changed pages of one step; also blocks of one step of the journal.
+pub(crate) const STEP_PAGES: usize = 64;
+
+/// A sweep under way.
+pub(crate) struct Sweep {
+    started_ns: u64,
+    /// Pages that became dirty after this are left alone, above the background limit or not.
+    before_ns: u64,
+    /// For log space: all of the log's blocks, and only files that have some.
+    for_space: bool,
+    /// The journal's blocks are due as well.
+    journal: bool,
+    /// First transaction that is not written in place.
+    upto: u32,
+    /// The file it is at, in the order of (dirtied, inode), and the next block of it.
+    file: Option<(u64, u32)>,
+    next: u64,
+    after: Option<(u64, u32)>,
+    pages_done: bool,
+    /// `writeback=policy`: pages that the policy names go first, until few are dirty.
+    down: bool,
+}
+
+/// Whether [`sweep_tick`] has something to do at once.
+pub(crate) fn sweep_is_due(files: &Files) -> bool {
+    if files.options.sync != SyncMode::Eager {
+        return false;
+    }
+    let low = || files.journal().is_ok_and(|journal| journal.is_space_low());
+    files.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
+}
+
+/// Begins a sweep if one is due, and does one step. One caller at a time; others do nothing.
+pub(crate) fn sweep_tick(files: &Files, now_ns: u64) -> Result<()> {
+    let Some(mut current) = files.sweep.try_lock() else { return Ok(()) };
+    if current.is_none() {
+        *current = begin_sweep(files, now_ns)?;
+    }
+    if let Some(sweep) = current.as_mut()
+        && !sweep_step(files, sweep)?
+    {
+        *current = None;
+    }
+    Ok(())
+}
+
+fn begin_sweep(inodes: &Inodes, now_ns: u64) -> Result<Option<Sweep>> {
+    let journal = inodes.journal()?;
+    let sweep = Sweep {
+        started_ns: inodes.clock.now_ns(),
+        before_ns: u64::MAX,
+        for_space: true,
+        journal: true,
+        upto: journal.next_sequence(),
+        file: None,
+        next: 0,
+        after: None,
+        pages_done: false,
+        down: inodes.pages.cleaner.is_some() && inodes.pages.above_background(),
+    };
+    if journal.is_space_low() {
+        return Ok(Some(sweep));
+    }
+    let expire_ns = expire_ns(inodes);
+    let before_ns = now_ns.saturating_sub(expire_ns);
+    let due = writeback_due(inodes, now_ns)?;
+    let oldest = inodes.pages.next_dirty_file(None);
+    let old = oldest.is_some_and(|(dirtied_ns, _)| dirtied_ns.saturating_add(expire_ns) <= now_ns);
+    let journal = journal.take_expired(now_ns) || due && old;
+    let many = due && oldest.is_some() && inodes.pages.above_background();
+    Ok((journal || many).then_some(Sweep { before_ns, for_space: false, journal, ..sweep }))
+}
+
+/// One step. False: the sweep is over.
+fn sweep_step(files: &Files, sweep: &mut Sweep) -> Result<bool> {
+    if sweep.down && files.pages.excess() > 0 && write_victims(files, STEP_PAGES)? > 0 {
+        return Ok(true);
+    }
+    sweep.down = false;
+    let mut group = Group::default();
+    while !sweep.pages_done {
+        let Some(file) = sweep.file.or_else(|| next_swept(files, sweep, group.pages)) else {
+            sweep.pages_done = true;
+            break;
+        };
+        let inode = cached_inode(files, file.1)
+            .filter(|inode| !sweep.for_space || sweep.next > 0 || inode.pages.lock().has_logged());
+        if let Some(inode) = inode {
+            let pages = inode.pages.lock().dirty();
+            let small = sweep.next == 0 && pages <= STEP_PAGES;
+            if !group.is_empty() && (!small || group.pages + pages > STEP_PAGES) {
+                break;
+            }
+            if small {
+                group.push(inode, pages);
+            } else if sweep_file(files, sweep, &inode)? {
+                return Ok(true);
+            }
+        }
+        (sweep.file, sweep.after) = (None, Some(file));
+    }
+    if !group.is_empty() {
+        // The pages of a file that fails stay dirty; whoever syncs it is told.
+        if write_group(files, group, false).is_err() {
+            files.latch.check()?;
+        }
+        return Ok(true);
+    }
+    Ok(sweep.journal && files.journal()?.checkpoint_step(sweep.upto, sweep.for_space)?)
+}
+
+/// The file after the last one that is due once `sent` pages are clean.
+fn next_swept(inodes: &Inodes, sweep: &mut Sweep, sent: usize) -> Option<(u64, u32)> {
+    let file = inodes.pages.next_dirty_file(sweep.after)?;
+    let old = file.0 <= sweep.before_ns || inodes.pages.above_background_by(sent);
+    if file.0 > sweep.started_ns || !old {
+        return None;
+    }
+    (sweep.file, sweep.next) = (Some(file), 0);
+    Some(file)
+}
+
+/// One step on a file. False: nothing is left of it.
+fn sweep_file(files: &Files, sweep: &mut Sweep, inode: &Inode) -> Result<bool> {
+    let _io = inode.io.lock();
+    let pick = Pick {
+        from: sweep.next.min(first_unreached_block(files, inode)),
+        to: u64::MAX,
+        max: STEP_PAGES,
+        run_max: MAX_REQUEST_BYTES as usize / files.block_size(),
+        gap_max: GAP_PAGES_MAX,
+    };
+    match write_pass(files, inode, &pick, false) {
+        Ok(Some((next, _))) => {
+            sweep.next = next;
+            return Ok(true);
+        }
+        Ok(None) => {}
+        // The pages stay dirty; whoever syncs the file is told.
+        Err(_) => files.latch.check()?,
+    }
+    inode.pages.lock().settle(&files.pages, &*files.clock);
+    Ok(false)
+}

@@ -1,0 +1,147 @@
+//! Timers of the write-back in the background.
+
+use std::sync::atomic::Ordering;
+
+use crate::data::Files;
+use crate::data::flush::together::write_back_files;
+use crate::data::schedule::sweep::{sweep_is_due, sweep_tick};
+use crate::data::schedule::victims::write_victims_down;
+use crate::error::Result;
+use crate::inode::Inodes;
+use crate::inode::lazytime::write_lazy_times;
+use crate::options::SyncMode;
+use crate::store::Store;
+
+/// Nanoseconds in a hundredth of a second.
+const NS_PER_CENTISECOND: u64 = 10_000_000;
+/// Least time between the starts of two write-backs because of `dirty_background_ratio`: where
+/// nothing can be written, for lack of space, nobody spins.
+const BACKGROUND_PAUSE_NS: u64 = 50_000_000;
+/// Age at which timestamps that lazytime kept in memory are written (`dirtytime_expire_seconds`).
+const LAZY_EXPIRE_NS: u64 = 12 * 60 * 60 * 1_000_000_000;
+
+/// What Linux does in the background: commits the running transaction at its age, writes back
+/// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
+/// at any time; with a wall clock by a maintenance thread, with a virtual one by the
+/// simulation.
+///
+/// # Errors
+/// As [`Volume::fsync`].
+pub(crate) fn tick(files: &Files, now_ns: u64) -> Result<()> {
+    let Ok(journal) = files.journal() else { return Ok(()) };
+    files.latch.check()?;
+    journal.tick(now_ns)?;
+    match files.options.sync {
+        SyncMode::Eager => sweep_tick(files, now_ns),
+        SyncMode::Ordered => background_writeback(files, now_ns),
+    }
+}
+
+/// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock. What
+/// is due at once was due at 0: a caller that has read the clock before finds it past.
+pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
+    let journal = files.journal().ok()?;
+    if sweep_is_due(files) {
+        return Some(0);
+    }
+    let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files)];
+    deadlines.into_iter().flatten().min()
+}
+
+/// Whether dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
+/// thread is to look at [`Volume::next_deadline_ns`] now.
+pub(crate) fn wants_writeback(inodes: &Inodes) -> bool {
+    inodes.pages.above_background()
+}
+
+/// Whether so much is dirty that writers will soon have to write back themselves: half way from
+/// `dirty_background_ratio` to `dirty_ratio`.
+pub(crate) fn is_near_throttle(inodes: &Inodes) -> bool {
+    inodes.pages.above_free_run()
+}
+
+/// Ends the pause between two write-backs for `dirty_background_ratio`: [`Volume::tick`] is due
+/// at once if there is something to do for it. For a maintenance thread, which writes beside
+/// the writers; a simulation has one thread, and writes as much whoever does it.
+pub(crate) fn hurry_writeback(inodes: &Inodes) {
+    inodes.pages.last_background_ns.store(0, Ordering::Relaxed);
+}
+
+/// Write-back in the background, to be called at [`writeback_deadline_ns`] or whenever:
+/// every `dirty_writeback_centisecs` it writes the files that have been dirty for
+/// `dirty_expire_centisecs`, and at once above `dirty_background_ratio` the oldest whatever
+/// their age.
+fn background_writeback(files: &Files, now_ns: u64) -> Result<()> {
+    if !writeback_due(files, now_ns)? {
+        return Ok(());
+    }
+    let expire_ns = expire_ns(files);
+    let expired = |dirtied_ns: u64| dirtied_ns.saturating_add(expire_ns) <= now_ns;
+    if files.pages.cleaner.is_some() {
+        write_back_files(files, false, |dirtied_ns, _| expired(dirtied_ns))?;
+        write_victims_down(files)?;
+    }
+    write_back_files(files, false, |dirtied_ns, sent| {
+        expired(dirtied_ns) || files.pages.above_background_by(sent)
+    })
+}
+
+/// Whether files may have to be written: the timer has run out, or too much is dirty
+/// (`wb_over_bg_thresh`).
+pub(crate) fn writeback_due(inodes: &Inodes, now_ns: u64) -> Result<bool> {
+    let timer = periodic_due(inodes, now_ns)?;
+    let background = inodes.pages.above_background() && now_ns >= background_due_ns(inodes);
+    if background {
+        inodes.pages.last_background_ns.store(now_ns, Ordering::Relaxed);
+    }
+    Ok(timer || background)
+}
+
+fn background_due_ns(inodes: &Inodes) -> u64 {
+    match inodes.pages.last_background_ns.load(Ordering::Relaxed) {
+        0 => 0,
+        last_ns => last_ns.saturating_add(BACKGROUND_PAUSE_NS),
+    }
+}
+
+/// Whether the timer of the periodic write-back has run out; then it starts again, and
+/// timestamps that lazytime kept long enough are written.
+fn periodic_due(inodes: &Inodes, now_ns: u64) -> Result<bool> {
+    if inodes.journal().is_err() || now_ns < writeback_due_ns(inodes) {
+        return Ok(false);
+    }
+    inodes.pages.last_writeback_ns.store(now_ns, Ordering::Relaxed);
+    let lazy_since_ns = inodes.pages.lazy_since_ns.load(Ordering::Relaxed);
+    if lazy_since_ns == 0 || now_ns >= lazy_since_ns.saturating_add(LAZY_EXPIRE_NS) {
+        inodes.pages.lazy_since_ns.store(now_ns, Ordering::Relaxed);
+        if lazy_since_ns != 0 {
+            write_lazy_times(inodes)?;
+        }
+    }
+    Ok(true)
+}
+
+/// Age at which dirty data is written.
+pub(crate) fn expire_ns(store: &Store) -> u64 {
+    u64::from(store.live.lock().dirty_expire_centisecs) * NS_PER_CENTISECOND
+}
+
+fn writeback_due_ns(inodes: &Inodes) -> u64 {
+    let interval = u64::from(inodes.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
+    inodes.pages.last_writeback_ns.load(Ordering::Relaxed).saturating_add(interval)
+}
+
+/// When [`background_writeback`] has something to do next; `None` while nothing is
+/// dirty.
+fn writeback_deadline_ns(inodes: &Inodes) -> Option<u64> {
+    inodes.pages.next_dirty_file(None).map(|(dirtied_ns, _)| {
+        let interval = u64::from(inodes.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
+        // The timer starts with the first dirty page (`wb_wakeup_delayed`).
+        let timer_ns = writeback_due_ns(inodes).max(dirtied_ns.saturating_add(interval));
+        if inodes.pages.above_background() {
+            timer_ns.min(background_due_ns(inodes))
+        } else {
+            timer_ns
+        }
+    })
+}

@@ -1,0 +1,98 @@
+//! Write-back in the order of the replacement policy (`writeback=policy`).
+//!
+//! ```text
+//!   page becomes dirty --> cleaner: the same policy, over the dirty pages alone
+//!   too many are dirty --> it gives up pages, a group at a time --> one plug, sorted (together.rs)
+//! ```
+//!
+//! A cache that writes at eviction sends its writes in the order of its policy; here eviction takes
+//! clean pages only, so the dirty ones have an order of their own. A page that is given up there is
+//! written and stays cached, clean. Who is grouped with whom is the policy's matter: the spatial
+//! ones name neighbours, FAB a block, the others whatever is old.
+//!
+//! Promises: those of `writeback.rs`. Blocks that are reserved only get their places together with
+//! their neighbours, whatever the policy says, or files would lie in pieces. Data behind the size
+//! on disk goes in ascending order.
+//!
+//! Age and syncs are none of this: they write whole files. A page that the table of frames had no
+//! room for is in no order and left to them. Reference bits are shared with the order of eviction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use syncline_cache::Accept;
+
+use crate::data::Files;
+use crate::data::flush::together::{GROUP_PAGES, collect_job, gap_max, write_jobs};
+use crate::data::flush::writeback::first_unreached_block;
+use crate::error::Result;
+use crate::incore::Inode;
+use crate::inode::Inodes;
+use crate::inode::icache::cached_inode;
+
+/// With `writeback=policy`: writes pages in its order until they are half of what the
+/// background limit allows.
+///
+/// # Errors
+/// As [`write_back`].
+pub(crate) fn write_victims_down(files: &Files) -> Result<()> {
+    if !files.pages.above_background() {
+        return Ok(());
+    }
+    loop {
+        match files.pages.excess() {
+            0 => return Ok(()),
+            excess if write_victims(files, excess.min(GROUP_PAGES))? == 0 => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+/// With `writeback=policy`: writes back the next `most` pages in its order, as one plug.
+/// Returns how many are clean now.
+///
+/// # Errors
+/// As [`write_back`].
+pub(crate) fn write_victims(files: &Files, most: usize) -> Result<usize> {
+    let chosen = choose_victims(files, most);
+    if chosen.is_empty() {
+        return Ok(0);
+    }
+    files.check_writable()?;
+    let before = files.pages.dirty_pages();
+    let (mut held, mut jobs) = (Vec::new(), Vec::new());
+    for (inode, blocks) in &chosen {
+        // A file that is busy is being written, or cut.
+        let Some(io) = inode.io.try_lock() else { continue };
+        held.push(io);
+        let unreached = first_unreached_block(files, inode);
+        jobs.push(collect_job(inode, |tree| {
+            tree.collect_chosen(&files.pages, blocks, unreached, gap_max(files))
+        }));
+    }
+    write_jobs(files, &mut jobs, false);
+    let mut result = Ok(());
+    for job in jobs {
+        job.settle(files);
+        result = job.result.and(result);
+    }
+    result.map(|()| before.saturating_sub(files.pages.dirty_pages()))
+}
+
+/// The next pages in the order, by file.
+fn choose_victims(inodes: &Inodes, most: usize) -> Vec<(Arc<Inode>, BTreeSet<u64>)> {
+    let Some(cleaner) = &inodes.pages.cleaner else { return Vec::new() };
+    let frames = &inodes.pages.frames;
+    let mut files: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    for _ in 0..most {
+        let Some(frame) = cleaner.pick_victim(frames, Accept::Dirty) else { break };
+        let Some(key) = frames.key(frame) else { continue };
+        let Ok(ino) = u32::try_from(key.file) else { continue };
+        if !files.entry(ino).or_default().insert(key.index) {
+            // It gives the same again: there are no others.
+            break;
+        }
+    }
+    let cached = files.into_iter().map(|(ino, blocks)| (cached_inode(inodes, ino), blocks));
+    cached.filter_map(|(inode, blocks)| Some((inode?, blocks))).collect()
+}

@@ -1,0 +1,166 @@
+//! fsync, fdatasync, syncfs and the write-back in the background.
+//!
+//! ```text
+//!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
+//!                                                                        commit just did one
+//! ```
+//!
+//! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
+//! back earlier may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`]
+//! changes only: an overwrite is one data write and one flush. For a directory and other inodes
+//! without data both commit whatever runs, and flush nothing else.
+//!
+//! Promises: after Ok everything the call covers survives a power cut. After a failed write, flush
+//! or commit the volume is latched and no fsync returns Ok again.
+//!
+//! Locks: waits for `io` of one file at a time; neither `rwsem` nor a handle is held while waiting
+//! for the device.
+//!
+//! Tested in `tests/file_io_sync.rs`, with exact request counts.
+
+use syncline_device::{Kind, Origin};
+use syncline_jbd2::Tid;
+use syncline_ondisk::inode::{S_IFMT, S_IFREG};
+
+use crate::data::Files;
+use crate::data::flush::eager::fsync_eager;
+use crate::data::flush::together::write_back_files;
+use crate::data::flush::writeback::{write_back, write_delayed};
+use crate::data::relaxed::{flush_relaxed, fsync_file};
+use crate::error::{FsError, Result};
+use crate::incore::Inode;
+use crate::inode::Inodes;
+use crate::inode::lazytime::{write_lazy_times, write_lazy_times_of};
+use crate::inode::reference::InodeRef;
+use crate::options::SyncMode;
+use crate::pages::CacheStats;
+use crate::store::Store;
+
+/// Makes the file durable: its data, and with `datasync` false its inode whatever changed;
+/// with `datasync` true only what is needed to read the data back. For directories and other
+/// inodes: their metadata.
+///
+/// # Errors
+/// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks
+/// for delayed data cannot be had.
+pub(crate) fn fsync(files: &Files, inode: &InodeRef, datasync: bool) -> Result<()> {
+    fsync_file(files, inode, 0, u64::MAX, datasync)
+}
+
+/// Makes everything on the volume durable.
+///
+/// # Errors
+/// As [`Volume::fsync`].
+pub(crate) fn syncfs(files: &Files) -> Result<()> {
+    sync_all(files)
+}
+
+/// Writes dirty data of a byte range to the device, without making it durable
+/// (`sync_file_range` with WRITE and WAIT_AFTER). Returns the pages sent.
+///
+/// # Errors
+/// As [`Volume::fsync`].
+pub(crate) fn writeback_range(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    len: u64,
+) -> Result<usize> {
+    let (from, to) = blocks_of(files, offset, len);
+    write_back(files, inode, from, to, true)
+}
+
+/// An open file is closed. If the file was cut to nothing and written again, its data is sent
+/// on its way, so that a crash after the next commit does not leave it empty
+/// (`auto_da_alloc`, as `ext4_release_file`).
+///
+/// # Errors
+/// As [`Volume::writeback_range`].
+pub(crate) fn close_file(files: &Files, inode: &InodeRef) -> Result<()> {
+    if !inode.state.read().write_at_close {
+        return Ok(());
+    }
+    inode.state.write().write_at_close = false;
+    write_delayed(files, inode)
+}
+
+/// Figures of the page cache.
+pub(crate) fn cache_stats(inodes: &Inodes) -> CacheStats {
+    inodes.pages.stats()
+}
+
+/// First block and block after the last one of a byte range.
+fn blocks_of(store: &Store, offset: u64, len: u64) -> (u64, u64) {
+    let block_size = store.block_size() as u64;
+    (offset / block_size, offset.saturating_add(len).div_ceil(block_size))
+}
+
+/// [`Volume::fsync`] of the bytes `offset..offset + len`, and of the whole inode.
+pub(crate) fn fsync_range(
+    files: &Files,
+    inode: &Inode,
+    offset: u64,
+    len: u64,
+    datasync: bool,
+) -> Result<()> {
+    files.latch.check()?;
+    if files.journal().is_err() {
+        return Ok(());
+    }
+    let regular = inode.state.read().raw.i_mode & S_IFMT == S_IFREG;
+    let (from, to) = blocks_of(files, offset, len);
+    if files.options.sync == SyncMode::Eager {
+        return fsync_eager(files, inode, if regular { from..to } else { 0..0 }, datasync);
+    }
+    if regular {
+        write_back(files, inode, from, to, true)?;
+    }
+    if !datasync || !regular {
+        write_lazy_times_of(files, inode)?;
+    }
+    if !regular {
+        // `ext4_force_commit`: whatever runs is committed, with datasync as well. A directory
+        // has no data outside of the journal, so without a commit there is nothing to flush.
+        files.journal()?.commit(files.journal()?.newest_tid())?;
+        return files.latch.check();
+    }
+    let tid = {
+        let st = inode.state.read();
+        if datasync { st.datasync_tid } else { st.sync_tid }
+    };
+    commit_or_flush(files, tid, Kind::Data { inode: u64::from(inode.ino) })
+}
+
+/// Waits until `tid` is on disk and everything written before this call is durable.
+fn commit_or_flush(store: &Store, tid: Tid, kind: Kind) -> Result<()> {
+    let journal = store.journal()?;
+    if !journal.commit(tid)?.flushed {
+        flush_device(store, kind)?;
+    }
+    // An abort between the two means that something acknowledged by the device was lost.
+    store.latch.check()
+}
+
+fn flush_device(store: &Store, kind: Kind) -> Result<()> {
+    if !store.dev.geometry().volatile_cache {
+        return Ok(());
+    }
+    store.dev.flush(Origin::new(kind, true)).map_err(|err| store.fail(FsError::Io(err)))
+}
+
+/// Writes back every dirty file, oldest first.
+fn write_back_all(files: &Files, sync: bool) -> Result<()> {
+    write_back_files(files, sync, |_, _| true)
+}
+
+/// [`Volume::syncfs`].
+fn sync_all(files: &Files) -> Result<()> {
+    files.latch.check()?;
+    let Ok(journal) = files.journal() else { return Ok(()) };
+    write_back_all(files, true)?;
+    write_lazy_times(files)?;
+    commit_or_flush(files, journal.newest_tid(), Kind::Other)?;
+    flush_relaxed(files)?;
+    // `sync_blockdev`: what is committed goes to its place, without a flush.
+    Ok(journal.write_back()?)
+}

@@ -1,0 +1,122 @@
+//! Changing the size of a file, and freeing its blocks.
+//!
+//! ```text
+//!   smaller: zero the rest of the last block (cache) -> handle: orphan, sizes, pages dropped
+//!            -> handles: unmap from the end, free -> handle: orphan no more, times
+//!   larger:  zero the rest of the last block, write it if it is on disk -> handle: sizes, times
+//! ```
+//!
+//! Promises
+//! - Each handle changes a bounded number of blocks, however large the file; in between the inode
+//!   is an orphan, so that a crash is finished by recovery.
+//! - What a file lost never shows again: when it grows over its old last block, that block's rest
+//!   is zero on the device before the new size can commit. A block that has no place yet reads as
+//!   zeros until its data is there.
+//! - Writers of other files wait for none of it.
+//!
+//! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/space.rs`.
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::inode::flags;
+
+use crate::data::Files;
+use crate::data::blocks::check_regular;
+use crate::data::flush::writeback::write_back;
+use crate::data::write::{clear_tail, size_limit};
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, Inode, InodeState};
+use crate::inode::Inodes;
+use crate::inode::blocks::{drop_pages, first_block_behind, free_range};
+use crate::inode::orphan::{orphan_add, orphan_del};
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::map::extents::search::is_hole;
+use crate::store::Store;
+
+/// Inode table, and orphan file block or superblock with a neighbour's inode.
+const ORPHAN_CREDITS: u32 = 4;
+
+/// Sets the size of a regular file. What is cut off is freed; what is added reads as zeros.
+/// Also frees what is allocated behind the end, if the size stays.
+///
+/// # Errors
+/// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable
+/// or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O
+/// errors.
+pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()> {
+    files.check_writable()?;
+    check_regular(inode)?;
+    let _exclusive = inode.rwsem.write();
+    let old = {
+        let st = inode.state.read();
+        if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+            return Err(FsError::Perm);
+        }
+        if size > size_limit(files, st.raw.i_flags & flags::EXTENTS != 0) {
+            return Err(FsError::TooBig);
+        }
+        st.size
+    };
+    if size > old { extend_file(files, inode, old, size) } else { shrink_file(files, inode, size) }
+}
+
+fn touch_times(store: &Store, st: &mut InodeState) {
+    let now = store.now();
+    (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
+}
+
+/// Grows a file; the caller holds `rwsem`.
+pub(crate) fn extend_file(files: &Files, inode: &Inode, old: u64, size: u64) -> Result<()> {
+    let block_size = files.geo.block_size as u64;
+    if !old.is_multiple_of(block_size) {
+        clear_tail(files, inode, old)?;
+        // The zeros must not be later than the size that shows them.
+        let lblk = old / block_size;
+        let dirty = inode.pages.lock().is_dirty(lblk);
+        let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
+        if dirty && !is_hole(files, inode, &inode.state.read(), at, at + 1)? {
+            write_back(files, inode, lblk, lblk + 1, true)?;
+        }
+    }
+    let mut h = files.start(1)?;
+    h.require_flush();
+    let mut st = inode.state.write();
+    (st.size, st.raw.i_size) = (size, size);
+    touch_times(files, &mut st);
+    write_inode(files, &mut h, inode, &mut st, Dirty::Data)
+}
+
+/// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
+fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
+    let _io = inode.io.lock();
+    clear_tail(inodes, inode, size)?;
+    let first = first_block_behind(inodes, size);
+    inodes.balloc.drop_window(inode.ino);
+    {
+        let mut h = inodes.start(ORPHAN_CREDITS)?;
+        let mut st = inode.state.write();
+        (st.size, st.raw.i_size) = (size, size);
+        st.write_at_close |= size == 0 && inodes.options.auto_da_alloc;
+        touch_times(inodes, &mut st);
+        drop_pages(inodes, inode, &mut st, first.into(), u64::MAX);
+        if is_hole(inodes, inode, &st, first, u32::MAX)? {
+            return write_inode(inodes, &mut h, inode, &mut st, Dirty::Data);
+        }
+        orphan_add(inodes, &mut h, inode, &mut st)?;
+        write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
+    }
+    free_range(inodes, inode, first, u32::MAX)?;
+    let mut h = inodes.start(ORPHAN_CREDITS)?;
+    let mut st = inode.state.write();
+    if st.raw.i_links_count > 0 {
+        orphan_del(inodes, &mut h, inode, &mut st)?;
+    }
+    write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
+}
+
+/// Ends an operation that changed blocks: times, sizes already set, inode written.
+pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
+    let mut st = inode.state.write();
+    touch_times(inodes, &mut st);
+    write_inode(inodes, h, inode, &mut st, Dirty::Data)
+}

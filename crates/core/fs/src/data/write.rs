@@ -1,0 +1,352 @@
+//! Writes: into the cache, with a reservation for every block that has none on disk yet.
+//!
+//! ```text
+//!   for each run of blocks:
+//!     cached          copy over the page (a new page if a reader or write-back holds the old one)
+//!     not cached      hole -> reserve | written and only partly covered -> read it first
+//!                     then one new page per block: a full one costs one copy and no zeroing
+//!   i_size moves in the same step as the pages: write-back never sees one without the other
+//! ```
+//!
+//! The inode on disk changes here only if the coarse clock moved since the last change (mtime and
+//! ctime) or set-id bits go: then one handle with one inode table block, as `file_update_time` does
+//! it. Size and blocks follow at write-back.
+
+use std::sync::Arc;
+
+use syncline_ondisk::inode::flags;
+
+use crate::data::Files;
+use crate::data::blocks::{Loaded, Run, check_regular, load_blocks, map_range, zero_partial};
+use crate::data::evict::make_room;
+use crate::data::relaxed::fsync_file;
+use crate::data::schedule::throttle::balance_dirty;
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, Inode};
+use crate::inode::Inodes;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::{max_file_bytes, write_inode};
+use crate::space::Space;
+use crate::space::balloc::install::wait_for_freed_blocks;
+use crate::store::Store;
+use crate::time::{self, Timestamp};
+
+/// Blocks that one step takes.
+const CHUNK_BLOCKS: u64 = 64;
+
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o0010;
+
+/// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
+/// taken: fewer than given only if space or the largest file size ran out on the way.
+///
+/// # Errors
+/// [`FsError::NoSpace`] and [`FsError::TooBig`] if not one byte could be taken;
+/// [`FsError::IsDir`], [`FsError::Perm`] (immutable, or not at the end of an append-only file),
+/// [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+pub(crate) fn write(files: &Files, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
+    before_write(files, inode)?;
+    let _exclusive = inode.rwsem.write();
+    write_exclusive(files, inode, offset, data)
+}
+
+/// Writes `data` at the end of the file, wherever that is by then. Returns the offset and how
+/// many bytes were taken.
+///
+/// # Errors
+/// As [`Volume::write`].
+pub(crate) fn write_append(files: &Files, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+    before_write(files, inode)?;
+    let _exclusive = inode.rwsem.write();
+    let offset = inode.state.read().size;
+    let done = write_exclusive(files, inode, offset, data)?;
+    Ok((offset, done))
+}
+
+/// Writes and makes what was written durable before it returns (`O_SYNC`; with `datasync`
+/// `O_DSYNC`, `RWF_DSYNC`).
+///
+/// # Errors
+/// As [`Volume::write`] and [`Volume::fsync`].
+pub(crate) fn write_sync(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    data: &[u8],
+    datasync: bool,
+) -> Result<usize> {
+    let done = write(files, inode, offset, data)?;
+    fsync_file(files, inode, offset, done as u64, datasync)?;
+    Ok(done)
+}
+
+/// Block, content, and whether it comes with a reserved block.
+type NewPage = (u64, Arc<[u8]>, bool);
+
+fn before_write(files: &Files, inode: &Inode) -> Result<()> {
+    files.check_writable()?;
+    check_regular(inode)?;
+    if files.pages.above_throttle() {
+        balance_dirty(files, inode);
+    }
+    Ok(())
+}
+
+/// [`Volume::write`] under `rwsem`.
+fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+    let (size, limit) = {
+        let st = inode.state.read();
+        if st.raw.i_flags & flags::IMMUTABLE != 0
+            || (st.raw.i_flags & flags::APPEND != 0 && offset < st.size)
+        {
+            return Err(FsError::Perm);
+        }
+        (st.size, size_limit(files, st.raw.i_flags & flags::EXTENTS != 0))
+    };
+    if data.is_empty() {
+        return Ok(0);
+    }
+    let room = limit.checked_sub(offset).filter(|room| *room > 0).ok_or(FsError::TooBig)?;
+    let data = &data[..room.min(data.len() as u64) as usize];
+    touch_mtime(files, inode)?;
+    if offset == 0 {
+        files.hot.note_contents(inode, data);
+    }
+    if offset + data.len() as u64 > size {
+        clear_tail(files, inode, size)?;
+    }
+    let mut done = 0;
+    while done < data.len() {
+        if files.pages.above_throttle() {
+            balance_dirty(files, inode);
+        }
+        match write_step(files, inode, offset + done as u64, &data[done..]) {
+            Ok(n) => done += n,
+            Err(_) if done > 0 => break,
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(done)
+}
+
+/// Largest size of a file in bytes: 2^32 - 1 blocks with extents, what three levels of indirect
+/// blocks reach without.
+pub(crate) fn size_limit(store: &Store, extents: bool) -> u64 {
+    let per_block = store.block_size() as u64 / 4;
+    let indirect = 12 + per_block + per_block.pow(2) + per_block.pow(3);
+    let blocks = if extents { u64::MAX } else { indirect };
+    max_file_bytes(store).min(blocks.saturating_mul(store.block_size() as u64))
+}
+
+/// Sets mtime and ctime if the coarse clock moved, and takes set-id bits away from files that
+/// an unprivileged caller writes to (`file_modified`).
+fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
+    let (strip, mtime, ctime) = {
+        let st = inode.state.read();
+        let keep = inodes.options.privileged || inodes.options.set_id_by_caller;
+        let strip = if keep { 0 } else { set_id_bits(st.raw.i_mode) };
+        let (mtime, ctime) =
+            (update_time(inodes, st.raw.i_mtime), update_time(inodes, st.raw.i_ctime));
+        if strip == 0 && mtime == st.raw.i_mtime && ctime == st.raw.i_ctime {
+            return Ok(());
+        }
+        (strip, mtime, ctime)
+    };
+    if inodes.options.lazytime && strip == 0 {
+        let mut st = inode.state.write();
+        (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
+        st.times_dirty = true;
+        return Ok(());
+    }
+    let mut h = inodes.start(1)?;
+    let mut st = inode.state.write();
+    (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
+    st.raw.i_mode &= !strip;
+    write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
+}
+
+/// What a write, or a change of a directory's names, makes of a timestamp: the clock, or with
+/// `mtime_update` the last multiple of its interval.
+pub(crate) fn update_time(store: &Store, held: Timestamp) -> Timestamp {
+    match store.options.mtime_update_ms {
+        Some(interval_ms) => {
+            let interval_ms = interval_ms.max(store.options.timer_tick_ms);
+            time::coarse_update(held, store.now(), interval_ms)
+        }
+        None => store.now(),
+    }
+}
+
+/// Zeroes what the last block holds behind the old end of the file, before the file grows over
+/// it. Another writer of this image may have left anything there.
+pub(crate) fn clear_tail(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
+    let used = size % inodes.block_size() as u64;
+    if used == 0 {
+        return Ok(());
+    }
+    zero_partial(inodes, inode, size, inodes.block_size() as u64 - used)
+}
+
+/// One step of a write: what is cached, or else one run of blocks that are not.
+fn write_step(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+    match write_cached(files, inode, offset, data) {
+        0 => write_absent(files, inode, offset, data),
+        done => Ok(done),
+    }
+}
+
+/// Copies over the leading blocks that are cached. Returns the bytes taken, maybe none.
+fn write_cached(inodes: &Inodes, inode: &Inode, offset: u64, data: &[u8]) -> usize {
+    let block_size = inodes.block_size();
+    let data = &data[..data.len().min(CHUNK_BLOCKS as usize * block_size)];
+    let end = offset + data.len() as u64;
+    let grows = end > inode.state.read().size;
+    let mut st = grows.then(|| inode.state.write());
+    let mut tree = inode.pages.lock();
+    let mut done = 0;
+    while done < data.len() {
+        let (lblk, skip, n) = cut(offset + done as u64, data.len() - done, block_size);
+        if !tree.overwrite(&inodes.pages, lblk, skip, &data[done..done + n]) {
+            break;
+        }
+        done += n;
+    }
+    if done > 0 {
+        tree.note_dirty(&inodes.pages, &*inodes.clock);
+        if let Some(st) = st.as_mut() {
+            st.size = st.size.max(offset + done as u64);
+        }
+    }
+    done
+}
+
+/// Takes one run of blocks that are not cached (the first one is not).
+fn write_absent(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+    let block_size = files.block_size() as u64;
+    let first = offset / block_size;
+    let last = (offset + data.len() as u64 - 1) / block_size;
+    let mut to = (last + 1).min(first + CHUNK_BLOCKS);
+    {
+        let tree = inode.pages.lock();
+        to = (first + 1..to).find(|lblk| tree.contains(*lblk)).unwrap_or(to);
+    }
+    let mut runs = map_range(files, inode, first, to)?;
+    let reserved = match reserve_holes(files, &runs) {
+        Err(FsError::NoSpace) if to > first + 1 => {
+            // As far as the space goes: block by block from here on.
+            runs = map_range(files, inode, first, first + 1)?;
+            to = first + 1;
+            reserve_holes(files, &runs)?
+        }
+        other => other?,
+    };
+    let data = &data[..data.len().min((to * block_size - offset) as usize)];
+    make_room(files, (to - first) as usize);
+    let pages = match build_pages(files, inode, &runs, offset, data) {
+        Ok(pages) => pages,
+        Err(err) => {
+            files.balloc.release(reserved);
+            return Err(err);
+        }
+    };
+    let mut st = inode.state.write();
+    let mut tree = inode.pages.lock();
+    for (lblk, page, delalloc) in pages {
+        tree.insert_dirty(&files.pages, lblk, page, delalloc);
+    }
+    tree.note_dirty(&files.pages, &*files.clock);
+    st.reserved_blocks += reserved;
+    st.size = st.size.max(offset + data.len() as u64);
+    Ok(data.len())
+}
+
+/// Reserves a block for each hole block. If there is none, waits once for the transaction that
+/// frees some (`ext4_should_retry_alloc`).
+fn reserve_holes(space: &Space, runs: &[Run]) -> Result<u64> {
+    let holes = runs.iter().filter(|run| run.is_hole()).map(|run| run.len).sum();
+    if holes == 0 {
+        return Ok(0);
+    }
+    match space.balloc.reserve(holes) {
+        Err(FsError::NoSpace) if wait_for_freed_blocks(space)? => {
+            space.balloc.reserve(holes)?;
+        }
+        other => other?,
+    }
+    Ok(holes)
+}
+
+/// One page for each block of `runs`: `data`, around it what the block holds now or zeros.
+fn build_pages(
+    inodes: &Inodes,
+    inode: &Inode,
+    runs: &[Run],
+    offset: u64,
+    data: &[u8],
+) -> Result<Vec<NewPage>> {
+    let block_size = inodes.block_size();
+    let mut pages = Vec::with_capacity(CHUNK_BLOCKS as usize);
+    let mut done = 0;
+    for run in runs {
+        for lblk in run.lblk..run.lblk + run.len {
+            let (_, skip, n) = cut(offset + done as u64, data.len() - done, block_size);
+            let bytes = &data[done..done + n];
+            let page = if n == block_size {
+                inodes.pages.page(bytes)
+            } else {
+                let old = old_block(inodes, inode, run, lblk)?;
+                let mut page = inodes.pages.page_to_fill();
+                let own = Arc::make_mut(&mut page);
+                match old {
+                    Some(old) => own.copy_from_slice(&old),
+                    None => own.fill(0),
+                }
+                own[skip..skip + n].copy_from_slice(bytes);
+                page
+            };
+            pages.push((lblk, page, run.is_hole()));
+            done += n;
+        }
+    }
+    Ok(pages)
+}
+
+fn old_block(inodes: &Inodes, inode: &Inode, run: &Run, lblk: u64) -> Result<Option<Arc<[u8]>>> {
+    if !run.holds_data() {
+        return Ok(None);
+    }
+    let loaded: Option<Loaded> = load_blocks(inodes, inode, lblk, lblk + 1)?.into_iter().next();
+    Ok(loaded.and_then(|loaded| loaded.data))
+}
+
+/// Block, first byte in it and number of bytes of the first piece of a write.
+fn cut(offset: u64, len: usize, block_size: usize) -> (u64, usize, usize) {
+    let skip = (offset % block_size as u64) as usize;
+    (offset / block_size as u64, skip, (block_size - skip).min(len))
+}
+
+/// The bits that a write takes away (`setattr_should_drop_suidgid`).
+fn set_id_bits(mode: u16) -> u16 {
+    let group = if mode & S_IXGRP != 0 { mode & S_ISGID } else { 0 };
+    (mode & S_ISUID) | group
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_end_at_blocks() {
+        assert_eq!(cut(0, 10, 4096), (0, 0, 10));
+        assert_eq!(cut(4090, 10, 4096), (0, 4090, 6));
+        assert_eq!(cut(8192, 9000, 4096), (2, 0, 4096));
+    }
+
+    #[test]
+    fn set_gid_without_group_execute_is_a_lock_mark_and_stays() {
+        assert_eq!(set_id_bits(0o6755), 0o6000);
+        assert_eq!(set_id_bits(0o6745), 0o4000);
+        assert_eq!(set_id_bits(0o0755), 0);
+    }
+}

@@ -1,0 +1,155 @@
+//! In-core inodes: the decoded inode, its locks, and how it goes back to the inode table.
+//!
+//! ```text
+//!  InodeRef ──> Inode ── rwsem   serialises operations on the file (i_rwsem)
+//!  counts        │       io      data in flight to its place, and freeing of blocks
+//!  references    ├────── state   raw inode, i_size, delayed allocation, sync tids
+//!                └────── pages   cached file blocks
+//! ```
+//!
+//! Promises
+//! - `state.raw` is what the inode table says after the running transaction; `raw.i_size` is
+//!   `i_disksize`: it never covers data that has not been written. `state.size` is `i_size`.
+//! - [`write_inode`] is the only function that writes an inode table slot.
+//! - Dropping the last reference to an unlinked inode frees it ([`crate::inode::evict`]).
+
+mod extent_cache;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use syncline_jbd2::Tid;
+use syncline_ondisk::inode as disk;
+
+use crate::pages::PageTree;
+
+pub(crate) use self::extent_cache::ExtentCache;
+
+/// Whether fdatasync must make a change of an inode durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dirty {
+    /// Timestamps and the like: fsync only.
+    Times,
+    /// Size, extents, or anything needed to read the data back.
+    Data,
+}
+
+/// One cached inode.
+pub struct Inode {
+    /// Inode number.
+    pub ino: u32,
+    pub(crate) rwsem: RwLock<()>,
+    pub(crate) io: Mutex<()>,
+    pub(crate) state: RwLock<InodeState>,
+    pub(crate) pages: Mutex<PageTree>,
+    /// References held by callers; the cache itself does not count.
+    pub(crate) refs: AtomicU32,
+    /// Blocks were allocated for it, so the allocator may keep more for it.
+    pub(crate) may_have_window: AtomicBool,
+    /// [`Lifetime`] of its blocks (`crate::space::hot`), as its number.
+    life: AtomicU8,
+    /// Blocks written over since it is in memory.
+    pub(crate) overwritten: AtomicU32,
+    /// What is known about its durability; see `relaxed.rs`.
+    pub(crate) durability: AtomicU8,
+}
+
+/// The changeable part of an inode.
+pub(crate) struct InodeState {
+    pub(crate) raw: disk::Inode,
+    /// Never written yet: whatever its slot holds is from an earlier life.
+    pub(crate) fresh: bool,
+    /// `i_size` in bytes; ahead of `raw.i_size` while appended data waits for write-back.
+    pub(crate) size: u64,
+    /// Blocks reserved by delayed allocation.
+    pub(crate) reserved_blocks: u64,
+    /// Transaction that fsync must wait for.
+    pub(crate) sync_tid: Tid,
+    /// Transaction that fdatasync must wait for.
+    pub(crate) datasync_tid: Tid,
+    /// Counts what moved `datasync_tid`.
+    pub(crate) data_changes: u64,
+    /// Timestamps in `raw` are newer than the inode table (lazytime).
+    pub(crate) times_dirty: bool,
+    /// Cut to nothing since the last close: what is written now replaces something.
+    pub(crate) write_at_close: bool,
+    /// On the orphan list or in the orphan file.
+    pub(crate) orphan: Option<OrphanPlace>,
+    pub(crate) extent_cache: ExtentCache,
+}
+
+impl Inode {
+    pub(crate) fn new(ino: u32, raw: disk::Inode, synced: Tid) -> Inode {
+        let state = InodeState {
+            size: raw.i_size,
+            raw,
+            fresh: false,
+            reserved_blocks: 0,
+            sync_tid: synced,
+            datasync_tid: synced,
+            data_changes: 0,
+            times_dirty: false,
+            write_at_close: false,
+            orphan: None,
+            extent_cache: ExtentCache::default(),
+        };
+        Inode {
+            ino,
+            rwsem: RwLock::new(()),
+            io: Mutex::new(()),
+            state: RwLock::new(state),
+            pages: Mutex::new(PageTree::new(ino)),
+            refs: AtomicU32::new(0),
+            may_have_window: AtomicBool::new(false),
+            life: AtomicU8::new(Lifetime::Long as u8),
+            overwritten: AtomicU32::new(0),
+            durability: AtomicU8::new(0),
+        }
+    }
+
+    /// What its blocks are expected to do.
+    pub(crate) fn life(&self) -> Lifetime {
+        match self.life.load(Ordering::Relaxed) {
+            life if life == Lifetime::Updated as u8 => Lifetime::Updated,
+            life if life == Lifetime::Short as u8 => Lifetime::Short,
+            _ => Lifetime::Long,
+        }
+    }
+
+    /// Its blocks are expected to do this.
+    pub(crate) fn set_life(&self, life: Lifetime) {
+        self.life.store(life as u8, Ordering::Relaxed);
+    }
+
+    /// References held by callers.
+    pub(crate) fn refs(&self) -> u32 {
+        self.refs.load(Ordering::Acquire)
+    }
+}
+
+/// Where an orphan is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OrphanPlace {
+    /// In the list through the superblock.
+    List,
+    /// In the orphan file: index of the block and of the entry.
+    File(usize, usize),
+}
+
+/// How long a block is expected to keep what is written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lifetime {
+    /// For long, as far as is known: photos, programs.
+    Long,
+    /// Until it is written again: databases.
+    Updated,
+    /// Until its file is removed or cut, soon: journals of databases, temporary files.
+    Short,
+}
+
+impl Lifetime {
+    /// Whether it is one of the two that a zone is for.
+    pub(crate) fn is_hot(self) -> bool {
+        self != Lifetime::Long
+    }
+}

@@ -1,0 +1,217 @@
+//! Attributes of inodes and of the volume: getattr, setattr, statfs, info.
+
+use std::sync::Arc;
+
+use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+
+use crate::data::Files;
+use crate::data::truncate::truncate;
+use crate::error::{FsError, Result};
+use crate::incore::Dirty;
+use crate::inode::Inodes;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::space::Space;
+use crate::store::Store;
+use crate::time::Timestamp;
+
+/// What `stat` shows of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u32,
+    /// Type and permissions.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Space used in 512-byte units, delayed allocation included.
+    pub blocks: u64,
+    /// Preferred I/O size in bytes.
+    pub blksize: u32,
+    /// Device number of a device file, Linux's 64-bit encoding.
+    pub rdev: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation, where the inode has room for it.
+    pub crtime: Timestamp,
+    /// `FS_*_FL` flags as `lsattr` shows them.
+    pub flags: u32,
+    /// Generation number.
+    pub generation: u32,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The volume's clock.
+    Now,
+    /// Exactly this.
+    At(Timestamp),
+}
+
+/// What to change; `None` stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits (the type stays).
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Access time.
+    pub atime: Option<SetTime>,
+    /// Modification time.
+    pub mtime: Option<SetTime>,
+    /// Change time; set by the system unless given (image copies).
+    pub ctime: Option<SetTime>,
+    /// `FS_*_FL` flags that users may set.
+    pub flags: Option<u32>,
+}
+
+/// What `statfs` shows, in blocks of `block_size` bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatFs {
+    /// Block size in bytes.
+    pub block_size: u32,
+    /// Blocks without the file system's own.
+    pub blocks: u64,
+    /// Free blocks, delayed allocation taken off.
+    pub blocks_free: u64,
+    /// Free blocks for users without privileges.
+    pub blocks_available: u64,
+    /// Inodes.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
+    /// Longest name in bytes.
+    pub name_len: u32,
+}
+
+/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without what changes the format).
+pub const USER_FLAGS: u32 = 0x0001_00fb;
+
+/// Attributes of an inode.
+pub(crate) fn getattr(store: &Store, inode: &InodeRef) -> Attr {
+    let st = inode.state.read();
+    let raw = &st.raw;
+    let block_size = store.geo.block_size;
+    let delayed = st.reserved_blocks * (block_size as u64 / 512);
+    Attr {
+        ino: inode.ino,
+        mode: raw.i_mode,
+        uid: raw.i_uid,
+        gid: raw.i_gid,
+        nlink: u32::from(raw.i_links_count),
+        size: st.size,
+        blocks: raw.sectors(block_size).saturating_add(delayed),
+        blksize: block_size as u32,
+        rdev: match raw.i_mode & S_IFMT {
+            S_IFBLK | S_IFCHR => device_number(raw.device_number()),
+            _ => 0,
+        },
+        atime: raw.i_atime,
+        mtime: raw.i_mtime,
+        ctime: raw.i_ctime,
+        crtime: raw.i_crtime,
+        flags: raw.i_flags,
+        generation: raw.i_generation,
+    }
+}
+
+/// Changes attributes. A size goes through [`Volume::truncate`].
+///
+/// # Errors
+/// [`FsError::Perm`] on an immutable file, and what truncation gives.
+pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+    files.check_writable()?;
+    if let Some(size) = set.size {
+        truncate(files, inode, size)?;
+    }
+    let other = SetAttr { size: None, ..*set };
+    if other != SetAttr::default() {
+        let _rwsem = inode.rwsem.write();
+        setattr_locked(files, inode, &other)?;
+    }
+    Ok(getattr(files, inode))
+}
+
+/// Space and inodes of the volume.
+pub(crate) fn statfs(space: &Space) -> StatFs {
+    let (total, reserved) = {
+        let sb = space.sb.lock();
+        let overhead = u64::from(sb.s_overhead_clusters);
+        (sb.s_blocks_count.saturating_sub(overhead), sb.s_r_blocks_count)
+    };
+    let free = space.balloc.counts().free;
+    StatFs {
+        block_size: space.geo.block_size as u32,
+        blocks: total,
+        blocks_free: free,
+        blocks_available: free.saturating_sub(reserved),
+        files: u64::from(space.geo.inodes_count),
+        files_free: space.ialloc.free_inodes(),
+        name_len: 255,
+    }
+}
+
+fn setattr_locked(inodes: &Arc<Inodes>, inode: &InodeRef, set: &SetAttr) -> Result<()> {
+    let now = inodes.now();
+    let time = |t: SetTime| match t {
+        SetTime::Now => now,
+        SetTime::At(at) => at,
+    };
+    let mut h = inodes.start(2)?;
+    let mut st = inode.state.write();
+    let immutable = st.raw.has_flag(syncline_ondisk::inode::flags::IMMUTABLE);
+    if immutable && set.flags.is_none() {
+        return Err(FsError::Perm);
+    }
+    let raw = &mut st.raw;
+    if let Some(mode) = set.mode {
+        raw.i_mode = raw.i_mode & S_IFMT | mode & !S_IFMT;
+    }
+    raw.i_uid = set.uid.unwrap_or(raw.i_uid);
+    raw.i_gid = set.gid.unwrap_or(raw.i_gid);
+    raw.i_atime = set.atime.map_or(raw.i_atime, time);
+    raw.i_mtime = set.mtime.map_or(raw.i_mtime, time);
+    raw.i_ctime = set.ctime.map_or(now, time);
+    if let Some(flags) = set.flags {
+        raw.i_flags = raw.i_flags & !USER_FLAGS | flags & USER_FLAGS;
+    }
+    let times_only =
+        set.mode.is_none() && set.uid.is_none() && set.gid.is_none() && set.flags.is_none();
+    let dirty = if times_only { Dirty::Times } else { Dirty::Data };
+    write_inode(inodes, &mut h, inode, &mut st, dirty)
+}
+
+/// Linux's 64-bit encoding of a device number (`makedev`).
+fn device_number((major, minor): (u32, u32)) -> u64 {
+    let (major, minor) = (u64::from(major), u64::from(minor));
+    (major & 0xfff) << 8 | (major & 0xffff_f000) << 32 | minor & 0xff | (minor & 0xffff_ff00) << 12
+}
+
+/// The letter `ls -l` shows for a mode's type.
+pub fn type_letter(mode: u16) -> char {
+    match mode & S_IFMT {
+        S_IFREG => '-',
+        S_IFDIR => 'd',
+        S_IFLNK => 'l',
+        S_IFBLK => 'b',
+        S_IFCHR => 'c',
+        0x1000 => 'p',
+        0xc000 => 's',
+        _ => '?',
+    }
+}

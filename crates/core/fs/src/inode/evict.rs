@@ -1,0 +1,60 @@
+//! The end of an unlinked inode: its blocks, xattrs and number are given back.
+//!
+//! Runs when the last [`crate::InodeRef`] of an inode without links is dropped, and at mount for
+//! orphans. Freeing is restartable: the inode stays an orphan until the handle that frees its
+//! number, so that a crash in between is finished by recovery.
+
+use std::sync::Arc;
+
+use syncline_ondisk::inode::S_IFDIR;
+
+use crate::error::Result;
+use crate::incore::{Dirty, Inode};
+use crate::inode::Inodes;
+use crate::inode::blocks::{forget_pages, free_all_blocks, free_blocks_beyond};
+use crate::inode::orphan::orphan_del;
+use crate::inode::table::write_inode;
+use crate::inode::xattr::place::release_xattrs;
+use crate::space::ialloc::free_inode;
+
+/// Blocks that the last handle of an eviction may change: inode table, inode bitmap, group
+/// descriptor, superblock or orphan file, xattr block with its bitmap and descriptor, and the inode
+/// table block of a neighbour on the orphan list.
+const EVICT_CREDITS: u32 = 10;
+
+/// Frees an inode that has neither links nor references. The inode has left the cache. A
+/// failure leaves it an orphan, for recovery to finish.
+pub(crate) fn evict_unlinked(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
+    if inodes.check_writable().is_err() {
+        forget_pages(inodes, inode);
+        return;
+    }
+    if let Err(err) = try_evict(inodes, inode) {
+        inodes.latch.set(&err);
+    }
+}
+
+fn try_evict(inodes: &Arc<Inodes>, inode: &Arc<Inode>) -> Result<()> {
+    let _io = inode.io.lock();
+    free_all_blocks(inodes, inode)?;
+    forget_pages(inodes, inode);
+    let mut h = inodes.start(EVICT_CREDITS)?;
+    let mut st = inode.state.write();
+    release_xattrs(inodes, &mut h, inode, &mut st)?;
+    orphan_del(inodes, &mut h, inode, &mut st)?;
+    st.raw.i_dtime = inodes.now().seconds.clamp(1, i64::from(u32::MAX)) as u32;
+    let is_dir = st.raw.i_mode & syncline_ondisk::inode::S_IFMT == S_IFDIR;
+    write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
+    free_inode(inodes, &mut h, inode.ino, is_dir)
+}
+
+/// Finishes a truncation that a crash interrupted.
+pub(crate) fn truncate_orphan(inodes: &Arc<Inodes>, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    let _rwsem = inode.rwsem.write();
+    let _io = inode.io.lock();
+    free_blocks_beyond(inodes, inode, size)?;
+    let mut h = inodes.start(EVICT_CREDITS)?;
+    let mut st = inode.state.write();
+    orphan_del(inodes, &mut h, inode, &mut st)?;
+    write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
+}

@@ -1,0 +1,306 @@
+//! Extended attributes.
+//!
+//! ```text
+//!   setxattr ── acl: system call form <-> disk form
+//!      |
+//!   in the inode, if it fits there          (xattr_range, no extra I/O)
+//!      | else
+//!   in the xattr block of the inode         (journaled; copied first if other inodes share it)
+//! ```
+//!
+//! Promises
+//! - An attribute is in one place. One call is one handle.
+//! - `user.`, `trusted.`, `security.` and the two POSIX ACLs; anything else is
+//!   [`FsError::NotSupported`], as in Linux. `user.` only on files and directories.
+//! - ACLs are stored as Linux stores them; an access ACL also sets the permission bits, and one
+//!   that says no more than those is not stored.
+//! - Space is the inode's area and one block: more is [`FsError::NoSpace`].
+//!
+//! Not here: who may read or write an attribute; inheriting a default ACL (a creator passes the
+//! mode it wants and sets the ACLs). Values in inodes of their own (`ea_inode`) are refused by
+//! name. `i_extra_isize` is left as it is. Tested in `tests/namespace_xattr.rs`.
+
+pub(crate) mod acl;
+pub(crate) mod place;
+
+use acl::Acl;
+use place::Attrs;
+use syncline_ondisk::inode::{S_IFDIR, S_IFMT, S_IFREG, flags};
+use syncline_ondisk::xattr::{self as disk, Entries, Place};
+
+use crate::data::relaxed::{check_durability, note_attribute};
+use crate::data::relocate::relocate;
+use crate::data::{Files, relocate};
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, InodeState};
+use crate::inode::Inodes;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::inode::xattr::place::{
+    read_attrs, store_in_block, store_in_inode, xattr_area, xattr_block,
+};
+use crate::names::namei::retry_when_full;
+use crate::store::Store;
+
+/// Longest full name in bytes (XATTR_NAME_MAX).
+const NAME_BYTES_MAX: usize = 255;
+
+/// Longest value in bytes (XATTR_SIZE_MAX).
+const VALUE_BYTES_MAX: usize = 65536;
+
+/// Blocks that one change may touch: the inode table, the old block, a new one, and bitmap and
+/// descriptor for each of the two.
+const CREDITS: u32 = 7;
+
+const INDEX_USER: u8 = 1;
+const INDEX_ACL_ACCESS: u8 = 2;
+const INDEX_ACL_DEFAULT: u8 = 3;
+const INDEX_TRUSTED: u8 = 4;
+const INDEX_SECURITY: u8 = 6;
+
+/// Whether the attribute must or must not exist (XATTR_CREATE, XATTR_REPLACE).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XattrFlags {
+    /// Either.
+    #[default]
+    Any,
+    /// Fail with [`FsError::Exists`] if it does.
+    Create,
+    /// Fail with [`FsError::NoData`] if it does not.
+    Replace,
+    /// Both, so that it fails anyway: Linux lets the answer tell whether there is one.
+    CreateReplace,
+}
+
+fn split(name: &[u8]) -> Result<(u8, &[u8])> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(FsError::Range);
+    }
+    match disk::split_name(name) {
+        Some((index, rest)) if is_visible(index) => Ok((index, rest)),
+        None if matches!(name, b"user." | b"trusted." | b"security.") => {
+            Err(FsError::invalid("an attribute has a name behind its prefix"))
+        }
+        _ => Err(FsError::NotSupported("attributes of this namespace".into())),
+    }
+}
+
+fn is_visible(index: u8) -> bool {
+    matches!(
+        index,
+        INDEX_USER | INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT | INDEX_TRUSTED | INDEX_SECURITY
+    )
+}
+
+fn is_acl(index: u8) -> bool {
+    matches!(index, INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT)
+}
+
+fn has_user_attrs(st: &InodeState) -> bool {
+    matches!(st.raw.i_mode & S_IFMT, S_IFREG | S_IFDIR)
+}
+
+/// The value of an attribute.
+///
+/// # Errors
+/// [`FsError::NoData`] if there is none, [`FsError::NotSupported`] for another namespace,
+/// [`FsError::Range`] for a name that is too long.
+pub(crate) fn getxattr(store: &Store, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
+    let (index, rest) = split(name)?;
+    let st = inode.state.read();
+    if index == INDEX_USER && !has_user_attrs(&st) {
+        return Err(FsError::NoData);
+    }
+    let value = stored_xattr(store, inode, &st, index, rest)?.ok_or(FsError::NoData)?;
+    if !is_acl(index) {
+        return Ok(value);
+    }
+    let acl = Acl::from_disk(&value)
+        .map_err(|err| store.found_corrupt(FsError::from(err.in_inode(inode.ino))))?;
+    Ok(acl.to_xattr())
+}
+
+/// Full names of all attributes, in the order in which they are stored.
+///
+/// # Errors
+/// What reading them gives.
+pub(crate) fn listxattr(store: &Store, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+    let st = inode.state.read();
+    let attrs = read_attrs(store, inode, &st)?;
+    let all = attrs.inode.iter().chain(attrs.block.iter());
+    Ok(all.filter(|attr| is_visible(attr.index)).filter_map(|attr| attr.full_name()).collect())
+}
+
+/// Sets an attribute.
+///
+/// # Errors
+/// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
+/// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
+/// append-only files and for `user.` on anything but files and directories,
+/// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
+/// request: errors are those of [`Volume::relocate`].
+pub(crate) fn setxattr(
+    files: &Files,
+    inode: &InodeRef,
+    name: &[u8],
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<()> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(FsError::ArgumentTooBig);
+    }
+    let (index, rest) = split(name)?;
+    check_durability(name, value)?;
+    if name == relocate::ATTRIBUTE {
+        return relocate(files, inode).map(drop);
+    }
+    if !is_acl(index) {
+        let done = change_xattr(files, inode, (index, rest), Some(value), flags, None);
+        note_attribute(files, inode, name);
+        return done;
+    }
+    let acl = Acl::from_xattr(value)?;
+    if index == INDEX_ACL_DEFAULT {
+        if acl.is_some() && !inode.is_dir() {
+            return Err(FsError::Perm);
+        }
+        let value = acl.map(|acl| acl.to_disk());
+        return change_xattr(files, inode, (index, rest), value.as_deref(), flags, None);
+    }
+    let mode = acl.as_ref().map(|acl| acl.mode());
+    let bits = mode.map(|(bits, _)| bits);
+    let stored = acl.filter(|_| !mode.is_some_and(|(_, plain)| plain)).map(|a| a.to_disk());
+    change_xattr(files, inode, (index, rest), stored.as_deref(), flags, bits)
+}
+
+/// Removes an attribute.
+///
+/// # Errors
+/// [`FsError::NoData`] if there is none; otherwise as [`Volume::setxattr`].
+pub(crate) fn removexattr(files: &Files, inode: &InodeRef, name: &[u8]) -> Result<()> {
+    let (index, rest) = split(name)?;
+    // Linux removes an ACL that is not there without complaint.
+    let flags = if is_acl(index) { XattrFlags::Any } else { XattrFlags::Replace };
+    let done = change_xattr(files, inode, (index, rest), None, flags, None);
+    note_attribute(files, inode, name);
+    done
+}
+
+fn stored_xattr(
+    store: &Store,
+    inode: &InodeRef,
+    st: &InodeState,
+    index: u8,
+    name: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    let place = |err: syncline_ondisk::OndiskError| {
+        store.found_corrupt(FsError::from(err.in_inode(inode.ino)))
+    };
+    if let Some((block, range)) = xattr_area(store, inode, st)? {
+        let bytes = store.buffers.read(block)?;
+        let area = bytes.get(range).unwrap_or(&[]);
+        let value = disk::get(area, Place::Inode, index, name).map_err(place)?;
+        if let Some(value) = value {
+            return Ok(Some(value.to_vec()));
+        }
+    }
+    let Some(bytes) = xattr_block(store, inode, st)? else { return Ok(None) };
+    for attr in Entries::new(&bytes, Place::Block).map_err(place)? {
+        let attr = attr.map_err(place)?;
+        if attr.index == index && attr.name == name {
+            return Ok(Some(attr.value.to_vec()));
+        }
+    }
+    Ok(None)
+}
+
+/// Sets (`Some`) or removes an attribute; `mode` are permission bits that change with it.
+fn change_xattr(
+    inodes: &Inodes,
+    inode: &InodeRef,
+    (index, name): (u8, &[u8]),
+    value: Option<&[u8]>,
+    flags: XattrFlags,
+    mode: Option<u16>,
+) -> Result<()> {
+    inodes.check_writable()?;
+    retry_when_full(inodes, || change_xattr_once(inodes, inode, (index, name), value, flags, mode))
+}
+
+fn change_xattr_once(
+    inodes: &Inodes,
+    inode: &InodeRef,
+    (index, name): (u8, &[u8]),
+    value: Option<&[u8]>,
+    flags: XattrFlags,
+    mode: Option<u16>,
+) -> Result<()> {
+    let _rwsem = inode.rwsem.write();
+    {
+        let st = inode.state.read();
+        let fixed = st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0;
+        if fixed || index == INDEX_USER && !has_user_attrs(&st) {
+            return Err(FsError::Perm);
+        }
+    }
+    let mut h = inodes.start(CREDITS)?;
+    let mut st = inode.state.write();
+    let before = read_attrs(inodes, inode, &st)?;
+    let exists = before.inode.get(index, name).or(before.block.get(index, name)).is_some();
+    match flags {
+        XattrFlags::Create | XattrFlags::CreateReplace if exists => {
+            return Err(FsError::Exists);
+        }
+        XattrFlags::Replace | XattrFlags::CreateReplace if !exists => {
+            return Err(FsError::NoData);
+        }
+        _ => {}
+    }
+    if !exists && value.is_none() && mode.is_none() {
+        return Ok(());
+    }
+    let after = changed(&before, (index, name), value, inodes.block_size())?;
+    // The value that it has: nothing happens, as in `ext4_xattr_set_handle`.
+    if after.inode == before.inode && after.block == before.block && mode.is_none() {
+        return Ok(());
+    }
+    // The block first: only it can fail for lack of space.
+    if after.block != before.block {
+        store_in_block(inodes, &mut h, inode, &mut st, &after.block)?;
+    }
+    if after.inode != before.inode {
+        store_in_inode(inodes, &mut h, inode, &st, &after.inode)?;
+    }
+    if let Some(bits) = mode {
+        st.raw.i_mode = st.raw.i_mode & !0o777 | bits;
+    }
+    st.raw.i_ctime = inodes.now();
+    write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
+}
+
+/// The attributes with one changed: in the inode if it fits there, else in the block.
+fn changed(
+    before: &Attrs,
+    (index, name): (u8, &[u8]),
+    value: Option<&[u8]>,
+    block_size: usize,
+) -> Result<Attrs> {
+    let (mut inode, mut block) = (before.inode.clone(), before.block.clone());
+    let room = before.room;
+    let Some(value) = value else {
+        inode.remove(index, name);
+        block.remove(index, name);
+        return Ok(Attrs { inode, block, room });
+    };
+    inode.set(index, name, value)?;
+    if room.is_some_and(|room| inode.fits(Place::Inode, room)) {
+        block.remove(index, name);
+    } else {
+        inode.remove(index, name);
+        block.set(index, name, value)?;
+        if !block.fits(Place::Block, block_size) {
+            return Err(FsError::NoSpace);
+        }
+    }
+    Ok(Attrs { inode, block, room })
+}

@@ -1,0 +1,252 @@
+//! New inodes with a name: files, directories, device files, symbolic links.
+//!
+//! Promises: inode, name and first block appear in one transaction or not at all. A creation that
+//! fails half way (no block for the directory) leaves an orphan in the same transaction, which is
+//! freed at once. A set-group-id directory gives its group to what is made in it, and the bit to
+//! directories. Tested in `tests/namespace.rs`.
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::dir as disk_dir;
+use syncline_ondisk::inode::{
+    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, flags,
+};
+
+use crate::data::relaxed::inherit_durability;
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, Inode, InodeState, Lifetime};
+use crate::inode::Inodes;
+use crate::inode::create::new_inode;
+use crate::inode::orphan::orphan_add;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::map::extents::volume::bmap_create;
+use crate::names::Names;
+use crate::names::dcache::Known;
+use crate::names::dir::Probe;
+use crate::names::dir::live::dir_params;
+use crate::names::dir::store::{self, BlockKind};
+use crate::names::namei::{
+    self, INSERT_CREDITS, ORPHAN_CREDITS, add_name, check_dir_links, probe_name, retry_when_full,
+};
+use crate::names::symlink::{check_target, fill_symlink};
+use crate::space::Space;
+use crate::space::ialloc::NewInode;
+
+/// `S_ISGID`.
+const SET_GID: u16 = 0o2000;
+
+/// Blocks that a new inode may change: inode bitmap, group descriptor, inode table, and a first
+/// block with its bitmap and descriptor.
+const NEW_INODE_CREDITS: u32 = 6;
+
+/// Permissions and owner of something new.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Create {
+    /// Permission bits, umask applied; type bits are ignored.
+    pub mode: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group; a set-group-id directory overrides it.
+    pub gid: u32,
+}
+
+/// Makes an empty regular file.
+///
+/// # Errors
+/// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotFound`] if `dir` was removed.
+pub(crate) fn create(
+    names: &Names,
+    dir: &InodeRef,
+    name: &[u8],
+    create: &Create,
+) -> Result<InodeRef> {
+    make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
+}
+
+/// Makes a directory.
+///
+/// # Errors
+/// As [`Volume::create`], and [`FsError::TooManyLinks`].
+pub(crate) fn mkdir(
+    names: &Names,
+    dir: &InodeRef,
+    name: &[u8],
+    create: &Create,
+) -> Result<InodeRef> {
+    let parent = dir.ino;
+    make(names, dir, name, S_IFDIR, create, |names, h, inode, st| {
+        fill_new_dir(names, h, inode, st, parent)
+    })
+}
+
+/// Makes a device file, pipe, socket or regular file, by the type bits of `mode`; `rdev` is
+/// Linux's 64-bit device number.
+///
+/// # Errors
+/// As [`Volume::create`]; [`FsError::Perm`] for a directory, [`FsError::Invalid`] for other
+/// types.
+pub(crate) fn mknod(
+    names: &Names,
+    dir: &InodeRef,
+    name: &[u8],
+    create: &Create,
+    rdev: u64,
+) -> Result<InodeRef> {
+    let kind = create.mode & S_IFMT;
+    match kind {
+        0 => make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(())),
+        S_IFREG | S_IFIFO | S_IFSOCK => make(names, dir, name, kind, create, |_, _, _, _| Ok(())),
+        S_IFCHR | S_IFBLK => make(names, dir, name, kind, create, |_, _, _, st| {
+            let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
+            let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
+            match (u32::try_from(major), u32::try_from(minor & 0xffff_ffff)) {
+                (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => {
+                    st.raw.set_device_number(major, minor);
+                    Ok(())
+                }
+                _ => Err(FsError::invalid("ext4 cannot hold this device number")),
+            }
+        }),
+        S_IFDIR => Err(FsError::Perm),
+        _ => Err(FsError::invalid("mknod makes files, pipes, sockets and devices")),
+    }
+}
+
+/// Makes a symbolic link to `target`.
+///
+/// # Errors
+/// As [`Volume::create`]; [`FsError::NotFound`] for an empty target, [`FsError::NameTooLong`]
+/// for one that does not fit a block.
+pub(crate) fn symlink(
+    names: &Names,
+    dir: &InodeRef,
+    name: &[u8],
+    target: &[u8],
+    create: &Create,
+) -> Result<InodeRef> {
+    check_target(names, target)?;
+    let create = Create { mode: 0o777, ..*create };
+    make(names, dir, name, S_IFLNK, &create, |names, h, inode, st| {
+        fill_symlink(names, h, inode, st, target)
+    })
+}
+
+fn make(
+    names: &Names,
+    dir: &InodeRef,
+    name: &[u8],
+    kind: u16,
+    create: &Create,
+    fill: impl Fn(&Space, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
+) -> Result<InodeRef> {
+    namei::check_name(name)?;
+    names.check_writable()?;
+    let inode = retry_when_full(names, || make_once(names, dir, name, kind, create, &fill))?;
+    inherit_durability(names, dir, &inode, name);
+    Ok(inode)
+}
+
+fn make_once(
+    names: &Names,
+    dir: &InodeRef,
+    name: &[u8],
+    kind: u16,
+    create: &Create,
+    fill: &impl Fn(&Space, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
+) -> Result<InodeRef> {
+    let _rwsem = dir.rwsem.write();
+    let place = match probe_name(names, dir, name)? {
+        Probe::Found(_) => return Err(FsError::Exists),
+        Probe::Absent(place) => place,
+    };
+    namei::check_may_add(dir)?;
+    if kind == S_IFDIR {
+        check_dir_links(names, dir)?;
+    }
+    let regular = kind == S_IFREG;
+    let life = if regular { names.hot.life_by_name(name) } else { Lifetime::Long };
+    let new = owned_by(&dir.state.read(), (kind, life), create);
+    names.dcache.forget(dir.ino, name);
+    let (inode, done) = {
+        let mut h = names.start(INSERT_CREDITS + NEW_INODE_CREDITS + ORPHAN_CREDITS)?;
+        let inode = new_inode(names, &mut h, dir, &new)?;
+        let mut done = fill_and_name(names, &mut h, (dir, name, place), &inode, fill);
+        if let Err(err) = &done {
+            let undone = give_up_inode(names, &mut h, &inode);
+            done = Err(undone.err().unwrap_or_else(|| err.clone()));
+        }
+        (inode, done)
+    };
+    // The handle is closed: only now may the failed inode's last reference go.
+    done.map(|()| {
+        names.dcache.put(dir.ino, name, Known::Inode(inode.ino));
+        if regular {
+            names.hot.note_made(name);
+        }
+        inode
+    })
+}
+
+/// Mode and owner of a new inode in `parent`.
+fn owned_by(parent: &InodeState, (kind, life): (u16, Lifetime), create: &Create) -> NewInode {
+    let mut mode = kind | create.mode & !S_IFMT;
+    let mut gid = create.gid;
+    if parent.raw.i_mode & SET_GID != 0 {
+        gid = parent.raw.i_gid;
+        if kind == S_IFDIR {
+            mode |= SET_GID;
+        }
+    }
+    NewInode { mode, uid: create.uid, gid, life }
+}
+
+fn fill_and_name(
+    inodes: &Inodes,
+    h: &mut Handle,
+    (dir, name, place): (&Inode, &[u8], Option<u32>),
+    inode: &Inode,
+    fill: &impl Fn(&Space, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
+) -> Result<()> {
+    let file_type = {
+        let mut st = inode.state.write();
+        fill(inodes, h, inode, &mut st)?;
+        write_inode(inodes, h, inode, &mut st, Dirty::Data)?;
+        disk_dir::file_type::from_mode(st.raw.i_mode)
+    };
+    let mut st = dir.state.write();
+    if file_type == disk_dir::file_type::DIR {
+        namei::inc_links_of_dir(&mut st);
+    }
+    let added = add_name(inodes, h, dir, &mut st, (name, inode.ino, file_type), place);
+    if added.is_err() && file_type == disk_dir::file_type::DIR {
+        namei::dec_links_of_dir(&mut st);
+        write_inode(inodes, h, dir, &mut st, Dirty::Data)?;
+    }
+    added
+}
+
+/// An inode that could not be finished: no links, an orphan until its last reference goes.
+fn give_up_inode(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
+    let mut st = inode.state.write();
+    st.raw.i_links_count = 0;
+    orphan_add(inodes, h, inode, &mut st)
+}
+
+fn fill_new_dir(
+    space: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    parent: u32,
+) -> Result<()> {
+    let params = dir_params(space, inode, st)?;
+    let pblk = bmap_create(space, h, inode, st, 0)?;
+    h.create(pblk, |block| {
+        disk_dir::init_dots(block, &params.format, inode.ino, parent);
+        store::seal(block, BlockKind::Leaf, &params);
+    })?;
+    st.size = space.block_size() as u64;
+    st.raw.i_size = st.size;
+    st.raw.i_flags &= !flags::INDEX;
+    Ok(())
+}

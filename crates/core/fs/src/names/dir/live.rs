@@ -1,0 +1,211 @@
+//! Directories of a mounted volume: blocks through the buffer cache, changes through a handle.
+//!
+//! Promises: a block is checked when it is loaded; whatever is found broken latches the volume.
+//! Assumptions: the caller holds the directory's `rwsem` (or, for `..`, the rename lock).
+
+use std::sync::Arc;
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::inode::flags;
+use syncline_ondisk::{OndiskError, checksum};
+
+use crate::error::{FsError, Result};
+use crate::incore::{Inode, InodeState};
+use crate::map::extents::Mapping;
+use crate::map::extents::search::map_blocks;
+use crate::map::extents::volume::bmap_create;
+use crate::names::dir::store::{self, BlockKind, DirParams, DirRead, DirWrite};
+use crate::space::Space;
+use crate::store::Store;
+
+/// Blocks of a directory at most: an index entry has 28 bits for a block number.
+const BLOCKS_MAX: u32 = 1 << 28;
+
+/// A directory that is only read.
+pub(crate) struct View<'a> {
+    store: &'a Store,
+    inode: &'a Inode,
+    st: &'a InodeState,
+    params: DirParams,
+}
+
+/// A directory that is changed within a handle.
+pub(crate) struct Edit<'a> {
+    vol: &'a Space,
+    inode: &'a Inode,
+    st: &'a mut InodeState,
+    h: &'a mut Handle,
+    params: DirParams,
+}
+
+impl<'a> View<'a> {
+    /// Views a directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotDir`], or a directory of a form that is not handled.
+    pub(crate) fn new(store: &'a Store, inode: &'a Inode, st: &'a InodeState) -> Result<Self> {
+        Ok(View { store, inode, st, params: dir_params(store, inode, st)? })
+    }
+}
+
+impl<'a> Edit<'a> {
+    /// As [`View::new`], for changes in the handle's transaction. The caller writes the inode.
+    pub(crate) fn new(
+        vol: &'a Space,
+        h: &'a mut Handle,
+        inode: &'a Inode,
+        st: &'a mut InodeState,
+    ) -> Result<Self> {
+        let params = dir_params(vol, inode, st)?;
+        Ok(Edit { vol, inode, st, h, params })
+    }
+}
+
+/// What the blocks of a directory look like.
+pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Result<DirParams> {
+    if !st.raw.is_dir() {
+        return Err(FsError::NotDir);
+    }
+    if st.raw.i_flags & (flags::INLINE_DATA | flags::ENCRYPT | flags::CASEFOLD) != 0 {
+        let what = "directories with inline data, encryption or casefolding";
+        return Err(FsError::NotSupported(what.into()));
+    }
+    let all = &store.dir_format;
+    Ok(DirParams {
+        ino: inode.ino,
+        format: all.format,
+        csum_seed: checksum::inode_seed(store.csum_seed, inode.ino, st.raw.i_generation),
+        hash: all.hash.clone()?,
+        hash_unsigned: all.hash_unsigned,
+        dir_index: all.dir_index,
+        large_dir: all.large_dir,
+    })
+}
+
+fn dir_blocks(store: &Store, st: &InodeState) -> u32 {
+    u32::try_from(st.size >> store.geo.block_bits).unwrap_or(BLOCKS_MAX).min(BLOCKS_MAX)
+}
+
+fn dir_place(store: &Store, inode: &Inode, st: &InodeState, lblk: u32) -> Result<u64> {
+    match map_blocks(store, inode, st, lblk, 1)? {
+        Mapping::Mapped { pblk, unwritten: false, .. } => Ok(pblk),
+        _ => {
+            let offset = Some(u64::from(lblk) << store.geo.block_bits);
+            Err(store.corrupt(Some(inode.ino), None, offset, "hole in a directory"))
+        }
+    }
+}
+
+fn dir_block(
+    store: &Store,
+    (inode, st): (&Inode, &InodeState),
+    params: &DirParams,
+    lblk: u32,
+    kind: BlockKind,
+) -> Result<(u64, Arc<[u8]>)> {
+    let pblk = dir_place(store, inode, st, lblk)?;
+    let blocks = dir_blocks(store, st);
+    let checked = store.buffers.get(pblk, |bytes| {
+        store::check(bytes, kind, params, blocks)
+            .map_err(|err| FsError::from(err.in_inode(inode.ino).in_block(pblk)))
+    });
+    Ok((pblk, checked.map_err(|err| store.found_corrupt(err))?))
+}
+
+fn dir_broken(
+    store: &Store,
+    inode: &Inode,
+    st: &InodeState,
+    lblk: u32,
+    err: OndiskError,
+) -> FsError {
+    let err = match dir_place(store, inode, st, lblk) {
+        Ok(pblk) => err.in_block(pblk),
+        Err(_) => err,
+    };
+    store.found_corrupt(FsError::from(err.in_inode(inode.ino)))
+}
+
+impl DirRead for View<'_> {
+    fn params(&self) -> &DirParams {
+        &self.params
+    }
+    fn block_size(&self) -> usize {
+        self.store.block_size()
+    }
+    fn blocks(&self) -> u32 {
+        dir_blocks(self.store, self.st)
+    }
+    fn indexed(&self) -> bool {
+        self.params.dir_index && self.st.raw.has_flag(flags::INDEX)
+    }
+    fn block(&self, lblk: u32, kind: BlockKind) -> Result<Arc<[u8]>> {
+        Ok(dir_block(self.store, (self.inode, self.st), &self.params, lblk, kind)?.1)
+    }
+    fn broken(&self, lblk: u32, err: OndiskError) -> FsError {
+        dir_broken(self.store, self.inode, self.st, lblk, err)
+    }
+}
+
+impl DirRead for Edit<'_> {
+    fn params(&self) -> &DirParams {
+        &self.params
+    }
+    fn block_size(&self) -> usize {
+        self.vol.block_size()
+    }
+    fn blocks(&self) -> u32 {
+        dir_blocks(self.vol, self.st)
+    }
+    fn indexed(&self) -> bool {
+        self.params.dir_index && self.st.raw.has_flag(flags::INDEX)
+    }
+    fn block(&self, lblk: u32, kind: BlockKind) -> Result<Arc<[u8]>> {
+        Ok(dir_block(self.vol, (self.inode, self.st), &self.params, lblk, kind)?.1)
+    }
+    fn broken(&self, lblk: u32, err: OndiskError) -> FsError {
+        dir_broken(self.vol, self.inode, self.st, lblk, err)
+    }
+}
+
+impl DirWrite for Edit<'_> {
+    fn edit(
+        &mut self,
+        lblk: u32,
+        kind: BlockKind,
+        f: impl FnOnce(&mut [u8]) -> std::result::Result<(), OndiskError>,
+    ) -> Result<()> {
+        // Read through the cache first: a block that is not there is checked before it is changed.
+        // The root of an index that is being made is still a leaf when it comes here.
+        let loaded = if self.indexed() { kind } else { BlockKind::Leaf };
+        let (pblk, bytes) = dir_block(self.vol, (self.inode, self.st), &self.params, lblk, loaded)?;
+        drop(bytes);
+        let (ino, params) = (self.inode.ino, &self.params);
+        let result = self.h.modify(pblk, |bytes| {
+            f(bytes).map_err(|err| FsError::from(err.in_inode(ino).in_block(pblk)))?;
+            store::seal(bytes, kind, params);
+            Ok::<(), FsError>(())
+        })?;
+        result.map_err(|err| self.vol.found_corrupt(err))
+    }
+
+    fn append(&mut self, kind: BlockKind, bytes: &[u8]) -> Result<u32> {
+        let lblk = self.blocks();
+        if lblk >= BLOCKS_MAX - 1 {
+            return Err(FsError::NoSpace);
+        }
+        let pblk = bmap_create(self.vol, self.h, self.inode, self.st, lblk)?;
+        let params = &self.params;
+        self.h.create(pblk, |block| {
+            block.copy_from_slice(bytes);
+            store::seal(block, kind, params);
+        })?;
+        self.st.size = u64::from(lblk + 1) << self.vol.geo.block_bits;
+        self.st.raw.i_size = self.st.size;
+        Ok(lblk)
+    }
+
+    fn set_indexed(&mut self) {
+        self.st.raw.i_flags |= flags::INDEX;
+    }
+}

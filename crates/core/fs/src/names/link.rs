@@ -1,0 +1,68 @@
+//! Hard links.
+
+use syncline_ondisk::dir::file_type;
+
+use crate::data::relaxed::note_name;
+use crate::error::{FsError, Result};
+use crate::incore::Dirty;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::names::Names;
+use crate::names::dcache::Known;
+use crate::names::dir::Probe;
+use crate::names::namei::{self, INSERT_CREDITS, LINKS_MAX, add_name, probe_name, retry_when_full};
+
+/// Gives `inode` one more name.
+///
+/// # Errors
+/// [`FsError::Perm`] for a directory, an immutable or append-only file, [`FsError::Exists`],
+/// [`FsError::TooManyLinks`] above 65,000, [`FsError::NotFound`] for a file without names.
+pub(crate) fn link(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+    namei::check_name(name)?;
+    names.check_writable()?;
+    retry_when_full(names, || link_once(names, inode, dir, name))
+}
+
+fn link_once(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+    let _rwsem = dir.rwsem.write();
+    let place = match probe_name(names, dir, name)? {
+        Probe::Found(_) => return Err(FsError::Exists),
+        Probe::Absent(place) => place,
+    };
+    // As Linux: a name that exists comes before what may not be linked.
+    if inode.is_dir() {
+        return Err(FsError::Perm);
+    }
+    namei::check_may_lose_name(inode)?;
+    namei::check_may_add(dir)?;
+    names.dcache.forget(dir.ino, name);
+    note_name(names, inode, name);
+    let mut h = names.start(INSERT_CREDITS + 1)?;
+    h.keep_order();
+    let file_type = {
+        let mut st = inode.state.write();
+        match st.raw.i_links_count {
+            0 => return Err(FsError::NotFound),
+            links if links >= LINKS_MAX => return Err(FsError::TooManyLinks),
+            links => st.raw.i_links_count = links + 1,
+        }
+        let before = st.raw.i_ctime;
+        st.raw.i_ctime = names.now();
+        if let Err(err) = write_inode(names, &mut h, inode, &mut st, Dirty::Times) {
+            st.raw.i_links_count -= 1;
+            st.raw.i_ctime = before;
+            return Err(err);
+        }
+        file_type::from_mode(st.raw.i_mode)
+    };
+    let entry = (name, inode.ino, file_type);
+    let added = add_name(names, &mut h, dir, &mut dir.state.write(), entry, place);
+    if added.is_err() {
+        let mut st = inode.state.write();
+        st.raw.i_links_count -= 1;
+        write_inode(names, &mut h, inode, &mut st, Dirty::Times)?;
+    } else {
+        names.dcache.put(dir.ino, name, Known::Inode(inode.ino));
+    }
+    added
+}

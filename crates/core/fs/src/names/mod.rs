@@ -1,0 +1,31 @@
+//! Names.
+
+pub(crate) mod create;
+pub(crate) mod dcache;
+pub(crate) mod dir;
+pub(crate) mod link;
+pub(crate) mod namei;
+pub(crate) mod path;
+pub(crate) mod rename;
+pub(crate) mod symlink;
+pub(crate) mod unlink;
+
+use std::ops::Deref;
+
+use parking_lot::Mutex;
+
+use crate::data::Files;
+use crate::names::dcache::Dcache;
+
+pub(crate) struct Names {
+    pub(crate) files: Files,
+    pub(crate) dcache: Dcache,
+    pub(crate) rename_lock: Mutex<()>,
+}
+
+impl Deref for Names {
+    type Target = Files;
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}

@@ -1,0 +1,410 @@
+//! Renames: within and across directories, over something, exchange.
+//!
+//! ```text
+//!   rename_lock (across directories only: the shape of the tree stands still)
+//!     od, nd      the ancestor first, else by inode number
+//!       source, target, where they are directories that move or go, by inode number
+//! ```
+//!
+//! Promises
+//! - One transaction: after a crash the old names are there or the new ones, and what was replaced
+//!   is either there or an orphan.
+//! - A directory never becomes its own ancestor ([`FsError::Invalid`]); that check reads `..` up to
+//!   the root and ends on any image.
+//! - Two names of one inode: nothing is done, as POSIX wants it.
+//! - What replaces a file has its delayed data on the device when the rename commits.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::RwLockWriteGuard;
+use syncline_jbd2::Handle;
+use syncline_ondisk::dir::file_type;
+use syncline_ondisk::superblock::ROOT_INO;
+
+use crate::data::Files;
+use crate::data::flush::writeback::write_delayed;
+use crate::data::relaxed::note_name;
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, Inode, InodeState};
+use crate::inode::Inodes;
+use crate::inode::icache::iget;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::write_inode;
+use crate::names::Names;
+use crate::names::dir::live::Edit;
+use crate::names::dir::{self, Found, Probe};
+use crate::names::namei::{
+    self, INSERT_CREDITS, ORPHAN_CREDITS, REMOVE_CREDITS, add_name, check_dir_links, find_name,
+    iget_entry, lookup, parent_of, probe_name, retry_when_full, touch_dir,
+};
+use crate::names::unlink::{check_empty, drop_dir, drop_link, remove_name};
+
+/// Blocks that a rename may change: a new name, a removed one, `..` of what moves, its inode, what
+/// is replaced; an exchange changes less.
+const RENAME_CREDITS: u32 = INSERT_CREDITS + REMOVE_CREDITS + ORPHAN_CREDITS + 5;
+
+/// How [`Volume::rename`] treats an existing target; bits as of Linux's renameat2.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RenameFlags(u32);
+
+impl RenameFlags {
+    /// Replace the target.
+    pub const NONE: RenameFlags = RenameFlags(0);
+    /// Fail if the target exists.
+    pub const NOREPLACE: RenameFlags = RenameFlags(1);
+    /// Exchange the two.
+    pub const EXCHANGE: RenameFlags = RenameFlags(2);
+
+    /// From renameat2's bits.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for whiteouts, unknown bits, or both at once.
+    pub fn from_bits(bits: u32) -> Result<RenameFlags> {
+        match bits {
+            0..=2 => Ok(RenameFlags(bits)),
+            _ => Err(FsError::invalid("renames take NOREPLACE or EXCHANGE, not both or others")),
+        }
+    }
+}
+
+/// The two ends of a rename: directory and name.
+#[derive(Clone, Copy)]
+struct End<'a> {
+    dir: &'a InodeRef,
+    name: &'a [u8],
+}
+
+/// What was found at the two ends, under the locks.
+struct Parties {
+    old: Found,
+    source: InodeRef,
+    new: Probe,
+    target: Option<InodeRef>,
+}
+
+/// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.
+///
+/// # Errors
+/// [`FsError::NotFound`], [`FsError::Exists`] with NOREPLACE, [`FsError::NotDir`],
+/// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory moved below
+/// itself, [`FsError::Busy`] for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::NoSpace`],
+/// [`FsError::Perm`].
+pub(crate) fn rename(
+    names: &Names,
+    old_dir: &InodeRef,
+    old_name: &[u8],
+    new_dir: &InodeRef,
+    new_name: &[u8],
+    flags: RenameFlags,
+) -> Result<()> {
+    namei::check_name(old_name)?;
+    namei::check_name(new_name)?;
+    if namei::is_dot(old_name) || namei::is_dot(new_name) {
+        return Err(FsError::Busy);
+    }
+    names.check_writable()?;
+    let from = End { dir: old_dir, name: old_name };
+    let to = End { dir: new_dir, name: new_name };
+    if flags == RenameFlags::NONE {
+        write_before_replace(names, from, to);
+    }
+    retry_when_full(names, || rename_once(names, from, to, flags))
+}
+
+/// A program that replaces a file by a new one expects the old contents or the new ones after a
+/// crash, also if it did not sync. So delayed data goes to its place before the rename that
+/// shows it can commit (`ext4_rename`). Whatever is in the way the rename itself will find.
+fn write_before_replace(names: &Names, from: End<'_>, to: End<'_>) {
+    if !names.options.auto_da_alloc || lookup(names, to.dir, to.name).is_err() {
+        return;
+    }
+    if let Ok(source) = lookup(names, from.dir, from.name) {
+        // A failed write has latched the volume, which the rename says; without room for index
+        // blocks the data waits, as it would have without this.
+        let _ = write_delayed(names, &source);
+    }
+}
+
+fn rename_once(names: &Names, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
+    let parties = {
+        let across = (from.dir.ino != to.dir.ino).then(|| names.rename_lock.lock());
+        let lines = match &across {
+            Some(_) => Some((ancestors(names, from.dir)?, ancestors(names, to.dir)?)),
+            None => None,
+        };
+        let _locks = lock_both(from, to, lines.as_ref());
+        let parties = rename_parties(names, from, to)?;
+        // Both names mean something else afterwards, or the same as before.
+        names.dcache.forget(from.dir.ino, from.name);
+        names.dcache.forget(to.dir.ino, to.name);
+        rename_locked(names, from, to, &parties, lines.as_ref(), flags)?;
+        parties
+    };
+    // Locks and handle are released: this may free what was replaced.
+    drop(parties);
+    Ok(())
+}
+
+/// Inode numbers from a directory to the root, both included.
+type Line = BTreeSet<u32>;
+
+fn lock_both<'a>(
+    from: End<'a>,
+    to: End<'a>,
+    lines: Option<&(Line, Line)>,
+) -> (RwLockWriteGuard<'a, ()>, Option<RwLockWriteGuard<'a, ()>>) {
+    let Some((from_line, to_line)) = lines else {
+        return (from.dir.rwsem.write(), None);
+    };
+    let (a, b) = (from.dir, to.dir);
+    let a_first = if to_line.contains(&a.ino) {
+        true
+    } else if from_line.contains(&b.ino) {
+        false
+    } else {
+        a.ino < b.ino
+    };
+    let (first, second) = if a_first { (a, b) } else { (b, a) };
+    (first.rwsem.write(), Some(second.rwsem.write()))
+}
+
+/// The way from `dir` to the root. The caller holds the rename lock: no directory moves.
+fn ancestors(inodes: &Arc<Inodes>, dir: &InodeRef) -> Result<Line> {
+    namei::check_may_add(dir)?;
+    let mut line = Line::from([dir.ino]);
+    let mut here = dir.clone();
+    while here.ino != ROOT_INO {
+        let parent = parent_of(inodes, &here)?;
+        if !line.insert(parent) {
+            let what = "a directory is its own ancestor";
+            return Err(inodes.corrupt(Some(here.ino), None, None, what));
+        }
+        here = match iget(inodes, parent) {
+            // `dir` was removed after the check above, and its parent as well.
+            Err(FsError::Stale) => return Err(FsError::NotFound),
+            other => other?,
+        };
+        if !here.is_dir() {
+            return Err(FsError::NotFound);
+        }
+    }
+    Ok(line)
+}
+
+fn rename_parties(inodes: &Arc<Inodes>, from: End<'_>, to: End<'_>) -> Result<Parties> {
+    namei::check_may_remove(from.dir)?;
+    namei::check_may_add(to.dir)?;
+    let old = find_name(inodes, from.dir, from.name)?;
+    let source = iget_entry(inodes, from.dir, &old)?;
+    let new = probe_name(inodes, to.dir, to.name)?;
+    let target = match &new {
+        Probe::Found(found) => Some(iget_entry(inodes, to.dir, found)?),
+        Probe::Absent(_) => None,
+    };
+    Ok(Parties { old, source, new, target })
+}
+
+fn rename_locked(
+    files: &Files,
+    from: End<'_>,
+    to: End<'_>,
+    parties: &Parties,
+    lines: Option<&(Line, Line)>,
+    flags: RenameFlags,
+) -> Result<()> {
+    let exchange = flags == RenameFlags::EXCHANGE;
+    if flags == RenameFlags::NOREPLACE && parties.target.is_some() {
+        return Err(FsError::Exists);
+    }
+    if exchange && parties.target.is_none() {
+        return Err(FsError::NotFound);
+    }
+    let source = &parties.source;
+    if parties.target.as_ref().is_some_and(|target| target.ino == source.ino) {
+        return Ok(());
+    }
+    check_shape(parties, lines, exchange)?;
+    check_permitted(to, parties, exchange)?;
+    let across = lines.is_some();
+    let target_dir = parties.target.as_ref().filter(|target| target.is_dir());
+    let source_dir = Some(source).filter(|source| source.is_dir());
+    let locked_source = source_dir.filter(|_| across);
+    let locked_target = target_dir.filter(|_| across || !exchange);
+    let _locks = lock_children(locked_source, locked_target);
+    if let (Some(target), false) = (target_dir, exchange) {
+        check_empty(files, target)?;
+    }
+    if across && source_dir.is_some() && target_dir.is_none() {
+        check_dir_links(files, to.dir)?;
+    }
+    if across && exchange && target_dir.is_some() && source_dir.is_none() {
+        check_dir_links(files, from.dir)?;
+    }
+    let mut h = files.start(RENAME_CREDITS)?;
+    h.keep_order();
+    match (&parties.target, &parties.new) {
+        (Some(target), Probe::Found(new)) if exchange => {
+            exchange_entries(files, &mut h, (from, &parties.old, source), (to, new, target), across)
+        }
+        _ => replace_entry(files, &mut h, from, to, parties, across),
+    }
+}
+
+/// Moves the source over the target or to a new name.
+fn replace_entry(
+    files: &Files,
+    h: &mut Handle,
+    from: End<'_>,
+    to: End<'_>,
+    parties: &Parties,
+    across: bool,
+) -> Result<()> {
+    let source = &parties.source;
+    let source_type = type_of(source);
+    note_name(files, source, to.name);
+    let moves_dir = source_type == file_type::DIR;
+    let gains = moves_dir && across && parties.target.is_none();
+    {
+        let mut st = to.dir.state.write();
+        match &parties.new {
+            Probe::Found(found) => {
+                let new = (found, source.ino, source_type);
+                set_entry(files, h, to.dir, &mut st, new)?;
+            }
+            Probe::Absent(place) => {
+                let links = st.raw.i_links_count;
+                if gains {
+                    namei::inc_links_of_dir(&mut st);
+                }
+                let entry = (to.name, source.ino, source_type);
+                if let Err(err) = add_name(files, h, to.dir, &mut st, entry, *place) {
+                    if st.raw.i_links_count != links {
+                        st.raw.i_links_count = links;
+                        write_inode(files, h, to.dir, &mut st, Dirty::Data)?;
+                    }
+                    return Err(err);
+                }
+            }
+        }
+    }
+    write_moved(files, h, source, (moves_dir && across).then_some(to.dir.ino))?;
+    // The new name may have split the block of the old one.
+    let old = find_name(files, from.dir, from.name)?;
+    {
+        let mut st = from.dir.state.write();
+        if moves_dir && (across || parties.target.is_some()) {
+            namei::dec_links_of_dir(&mut st);
+        }
+        remove_name(files, h, from.dir, &mut st, &old)?;
+    }
+    match &parties.target {
+        Some(target) if moves_dir => drop_dir(files, h, target),
+        Some(target) => drop_link(files, h, target),
+        None => Ok(()),
+    }
+}
+
+fn exchange_entries(
+    inodes: &Inodes,
+    h: &mut Handle,
+    (from, old, source): (End<'_>, &Found, &InodeRef),
+    (to, new, target): (End<'_>, &Found, &InodeRef),
+    across: bool,
+) -> Result<()> {
+    let (source_type, target_type) = (type_of(source), type_of(target));
+    let dirs = (source_type == file_type::DIR, target_type == file_type::DIR);
+    for (end, found, inode, kind, change) in [
+        (from, old, target, target_type, (dirs.1, dirs.0)),
+        (to, new, source, source_type, (dirs.0, dirs.1)),
+    ] {
+        let mut st = end.dir.state.write();
+        match change {
+            (true, false) if across => namei::inc_links_of_dir(&mut st),
+            (false, true) if across => namei::dec_links_of_dir(&mut st),
+            _ => {}
+        }
+        set_entry(inodes, h, end.dir, &mut st, (found, inode.ino, kind))?;
+    }
+    write_moved(inodes, h, source, (across && dirs.0).then_some(to.dir.ino))?;
+    write_moved(inodes, h, target, (across && dirs.1).then_some(from.dir.ino))
+}
+
+/// Points an entry to another inode and writes the directory's inode.
+fn set_entry(
+    inodes: &Inodes,
+    h: &mut Handle,
+    dir: &Inode,
+    st: &mut InodeState,
+    (found, ino, kind): (&Found, u32, u8),
+) -> Result<()> {
+    dir::set_ino(&mut Edit::new(inodes, h, dir, st)?, found, ino, kind)?;
+    touch_dir(inodes, st);
+    write_inode(inodes, h, dir, st, Dirty::Data)
+}
+
+/// An inode got another name, and if it is a directory that changed its place, another `..`.
+fn write_moved(inodes: &Inodes, h: &mut Handle, inode: &Inode, parent: Option<u32>) -> Result<()> {
+    let mut st = inode.state.write();
+    if let Some(parent) = parent {
+        let mut edit = Edit::new(inodes, h, inode, &mut st)?;
+        let dotdot = dir::dots(&edit)?[1];
+        dir::set_ino(&mut edit, &dotdot, parent, file_type::DIR)?;
+    }
+    st.raw.i_ctime = inodes.now();
+    write_inode(inodes, h, inode, &mut st, Dirty::Times)
+}
+
+fn type_of(inode: &Inode) -> u8 {
+    file_type::from_mode(inode.state.read().raw.i_mode)
+}
+
+/// Kinds fit each other, and no directory moves below itself.
+fn check_shape(parties: &Parties, lines: Option<&(Line, Line)>, exchange: bool) -> Result<()> {
+    let source_is_dir = parties.source.is_dir();
+    if let Some((from_line, to_line)) = lines {
+        if to_line.contains(&parties.source.ino) {
+            return Err(FsError::invalid("a directory cannot be moved below itself"));
+        }
+        if parties.target.as_ref().is_some_and(|target| from_line.contains(&target.ino)) {
+            return Err(if exchange {
+                FsError::invalid("a directory cannot be exchanged with what is below it")
+            } else {
+                FsError::NotEmpty
+            });
+        }
+    }
+    match &parties.target {
+        Some(target) if !exchange => match (source_is_dir, target.is_dir()) {
+            (true, false) => Err(FsError::NotDir),
+            (false, true) => Err(FsError::IsDir),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn check_permitted(to: End<'_>, parties: &Parties, exchange: bool) -> Result<()> {
+    namei::check_may_lose_name(&parties.source)?;
+    let Some(target) = &parties.target else { return Ok(()) };
+    namei::check_may_remove(to.dir)?;
+    namei::check_may_lose_name(target)?;
+    if target.ino == ROOT_INO && !exchange { Err(FsError::Busy) } else { Ok(()) }
+}
+
+fn lock_children<'a>(
+    source: Option<&'a InodeRef>,
+    target: Option<&'a InodeRef>,
+) -> (Option<RwLockWriteGuard<'a, ()>>, Option<RwLockWriteGuard<'a, ()>>) {
+    let lock = |inode: &'a InodeRef| inode.rwsem.write();
+    match (source, target) {
+        (Some(source), Some(target)) if target.ino < source.ino => {
+            let first = lock(target);
+            (Some(lock(source)), Some(first))
+        }
+        (source, target) => {
+            let first = source.map(lock);
+            (first, target.map(lock))
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block.
+//!
+//! The block is metadata: it is journaled, as ext4 does since Linux 5.19, so the link and its
+//! target appear together. Tested in `tests/namespace.rs`.
+
+use syncline_jbd2::Handle;
+use syncline_ondisk::inode::{I_BLOCK_BYTES, flags};
+
+use crate::data::read::touch_atime;
+use crate::error::{FsError, Result};
+use crate::incore::{Inode, InodeState};
+use crate::inode::Inodes;
+use crate::inode::reference::InodeRef;
+use crate::map::extents::Mapping;
+use crate::map::extents::search::map_blocks;
+use crate::map::extents::volume::bmap_create;
+use crate::names::path::PATH_BYTES_MAX;
+use crate::space::Space;
+use crate::store::Store;
+
+/// The target of a symbolic link.
+///
+/// # Errors
+/// [`FsError::Invalid`] if it is not one.
+pub(crate) fn readlink(inodes: &Inodes, inode: &InodeRef) -> Result<Vec<u8>> {
+    let target = target(inodes, inode)?;
+    touch_atime(inodes, inode);
+    Ok(target)
+}
+
+pub(crate) fn target(store: &Store, inode: &InodeRef) -> Result<Vec<u8>> {
+    let st = inode.state.read();
+    if !st.raw.is_symlink() {
+        return Err(FsError::invalid("not a symbolic link"));
+    }
+    if st.raw.has_flag(flags::ENCRYPT) || st.raw.has_flag(flags::INLINE_DATA) {
+        return Err(FsError::NotSupported("encrypted or inline symbolic links".into()));
+    }
+    if let Some(target) = st.raw.fast_symlink_target(store.block_size()) {
+        return Ok(until_nul(target).to_vec());
+    }
+    let len = usize::try_from(st.size).unwrap_or(usize::MAX);
+    if len == 0 || len > store.block_size() {
+        let what = format!("a symbolic link of {len} bytes");
+        return Err(store.corrupt(Some(inode.ino), None, None, what));
+    }
+    match map_blocks(store, inode, &st, 0, 1)? {
+        Mapping::Mapped { pblk, unwritten: false, .. } => {
+            let block = store.buffers.read(pblk)?;
+            Ok(until_nul(block.get(..len).unwrap_or(&[])).to_vec())
+        }
+        _ => Err(store.corrupt(Some(inode.ino), None, None, "a symbolic link without its block")),
+    }
+}
+
+fn until_nul(target: &[u8]) -> &[u8] {
+    let end = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
+    &target[..end]
+}
+
+/// Refuses targets that cannot be stored.
+pub(crate) fn check_target(store: &Store, target: &[u8]) -> Result<()> {
+    if target.is_empty() {
+        return Err(FsError::NotFound);
+    }
+    if target.contains(&0) {
+        return Err(FsError::invalid("a symbolic link's target cannot contain NUL"));
+    }
+    // Linux stores the terminating NUL too.
+    let most = (store.block_size() - 1).min(PATH_BYTES_MAX);
+    if target.len() > most { Err(FsError::NameTooLong) } else { Ok(()) }
+}
+
+/// Gives a new symbolic link its target.
+pub(crate) fn fill_symlink(
+    space: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    target: &[u8],
+) -> Result<()> {
+    st.size = target.len() as u64;
+    st.raw.i_size = st.size;
+    if target.len() < I_BLOCK_BYTES {
+        st.raw.i_flags &= !flags::EXTENTS;
+        st.raw.i_block = [0; I_BLOCK_BYTES];
+        st.raw.i_block[..target.len()].copy_from_slice(target);
+        return Ok(());
+    }
+    let pblk = bmap_create(space, h, inode, st, 0)?;
+    h.create(pblk, |block| block[..target.len()].copy_from_slice(target))?;
+    Ok(())
+}

@@ -1,0 +1,377 @@
+//! The page cache: every cached block of every file, counted together, bounded by `cache=`.
+//!
+//! ```text
+//!   Inode::pages: PageTree  (contents, masks)          one per file, under the inode's lock
+//!        |  frame number, +-dirty, hit
+//!        v
+//!   PageCache: Frames + Policy   which clean page goes       evict.rs
+//!              dirty count       who must write back         ../throttle.rs
+//!              dirty files       by (dirtied, inode)         ../sync.rs
+//!              cleaner           in the order of the policy  victims.rs
+//! ```
+//!
+//! Promises
+//! - No more than the limit of pages stay once their write-back is done; dirty pages are at most
+//!   `dirty_ratio` per cent of it plus what one call of each writer adds.
+//! - Deterministic: the list of dirty files is ordered by time, then by inode number.
+//!
+//! Assumptions: everything in here is below `Inode::pages` in the lock order; nothing in this file
+//! does I/O. Tested in `tree.rs` and `tests/file_io.rs`.
+
+mod tree;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use syncline_cache::{Access, FrameId, Frames, Policy};
+use tree::UNTRACKED;
+
+use crate::error::{FsError, Result};
+use crate::options::{MountOptions, Writeback};
+
+pub(crate) use tree::{Outgoing, PageTree, Pick};
+
+/// One part in this many of `cache=` is for everything that is not a file page: the three below.
+const METADATA_SHARE: u64 = 4;
+/// One part in this many is for metadata blocks.
+pub(crate) const BUFFER_SHARE: u64 = 8;
+/// One part in this many is for inodes.
+pub(crate) const INODE_SHARE: u64 = 12;
+/// One part in this many is for names.
+pub(crate) const NAME_SHARE: u64 = 24;
+
+/// Frames beyond the limit that the table can hold: dirty pages of many writers at once.
+const FRAMES_SLACK: usize = 64 * 1024;
+
+/// Smallest limit, in pages: one write and one readahead window at once.
+const PAGES_MIN: usize = 64;
+
+/// Figures of the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Cached pages (one file system block each).
+    pub pages: usize,
+    /// Of these, dirty or being written.
+    pub dirty_pages: usize,
+    /// The limit, in pages.
+    pub pages_max: usize,
+    /// Pages read from the device so far.
+    pub pages_read: u64,
+    /// Pages written to the device so far.
+    pub pages_written: u64,
+    /// Pages given up for others so far.
+    pub pages_evicted: u64,
+}
+
+/// How much may be dirty, in pages.
+#[derive(Default)]
+struct Limits {
+    background_pages: AtomicUsize,
+    throttle_pages: AtomicUsize,
+}
+
+impl Limits {
+    /// Per cent of the pages that may be cached.
+    fn set(&self, pages_max: usize, background_ratio: u32, ratio: u32) {
+        let share = |ratio: u32| {
+            let ratio = ratio.min(100) as usize;
+            pages_max / 100 * ratio + pages_max % 100 * ratio / 100
+        };
+        // As `domain_dirty_limits`: the background limit is below the other one.
+        let throttle_pages = share(ratio).max(1);
+        let background_pages = match share(background_ratio) {
+            pages if pages >= throttle_pages => throttle_pages / 2,
+            pages => pages,
+        };
+        self.throttle_pages.store(throttle_pages, Ordering::Relaxed);
+        self.background_pages.store(background_pages, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn get(&self) -> (usize, usize) {
+        let load = |pages: &AtomicUsize| pages.load(Ordering::Relaxed);
+        (load(&self.background_pages), load(&self.throttle_pages))
+    }
+}
+
+/// Accounting and replacement of all cached file pages of one volume.
+pub(crate) struct PageCache {
+    pub(crate) frames: Frames,
+    pub(crate) policy: Box<dyn Policy>,
+    /// `writeback=policy`: the same policy over the dirty pages alone. Who is given up there is
+    /// written back next.
+    pub(crate) cleaner: Option<Box<dyn Policy>>,
+    pages_max: usize,
+    limits: Limits,
+    dirty: AtomicUsize,
+    files: Mutex<BTreeSet<(u64, u32)>>,
+    /// Memory of pages that went, for those that come: what the allocator would give back to the
+    /// system and fault in again. Together with the frames in use at most the limit.
+    spare: Mutex<Vec<Arc<[u8]>>>,
+    block_size: usize,
+    /// Start of the last periodic write-back, in nanoseconds of the volume's clock; 0: none yet.
+    pub(crate) last_writeback_ns: AtomicU64,
+    /// Start of the last write-back because of the background limit; 0: none yet.
+    pub(crate) last_background_ns: AtomicU64,
+    /// When lazily kept timestamps were last written; 0: never looked.
+    pub(crate) lazy_since_ns: AtomicU64,
+    pub(crate) read: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+}
+
+impl PageCache {
+    /// The file pages' share of `cache=` in pages of `block_size` bytes; the dirty limits are per
+    /// cent of it.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an unknown policy; the message lists the known ones.
+    pub(crate) fn new(options: &MountOptions, block_size: usize) -> Result<PageCache> {
+        let bytes = options.cache_bytes - options.cache_bytes / METADATA_SHARE;
+        let pages = bytes / (block_size.max(512) as u64);
+        let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
+        let limits = Limits::default();
+        limits.set(pages_max, options.dirty_background_ratio, options.dirty_ratio);
+        let new = || {
+            syncline_cache::policy(&options.policy, pages_max)
+                .map_err(|err| FsError::invalid(err.to_string()))
+        };
+        let cleaner = match options.writeback {
+            Writeback::File => None,
+            Writeback::Policy => Some(new()?),
+        };
+        Ok(PageCache {
+            frames: Frames::new(pages_max + FRAMES_SLACK),
+            policy: new()?,
+            cleaner,
+            pages_max,
+            limits,
+            dirty: AtomicUsize::new(0),
+            files: Mutex::new(BTreeSet::new()),
+            spare: Mutex::default(),
+            block_size,
+            last_writeback_ns: AtomicU64::new(0),
+            last_background_ns: AtomicU64::new(0),
+            lazy_since_ns: AtomicU64::new(0),
+            read: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
+        })
+    }
+
+    /// How much may be dirty from now on, in per cent of the limit.
+    pub(crate) fn set_dirty_limits(&self, background_ratio: u32, ratio: u32) {
+        self.limits.set(self.pages_max, background_ratio, ratio);
+    }
+
+    /// The limit, in pages.
+    pub(crate) fn pages_max(&self) -> usize {
+        self.pages_max
+    }
+
+    /// Pages that are dirty or being written.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// Whether a writer has to write back before it dirties more.
+    #[inline]
+    pub(crate) fn above_throttle(&self) -> bool {
+        self.above_throttle_by(0)
+    }
+
+    /// As [`PageCache::above_throttle`] once `pages` are clean.
+    #[inline]
+    pub(crate) fn above_throttle_by(&self, pages: usize) -> bool {
+        self.dirty_pages() > self.limits.throttle_pages.load(Ordering::Relaxed) + pages
+    }
+
+    /// Whether the write-back in the background has to go on whatever the age of the pages.
+    pub(crate) fn above_background(&self) -> bool {
+        self.above_background_by(0)
+    }
+
+    /// As [`PageCache::above_background`] once `pages` are clean.
+    pub(crate) fn above_background_by(&self, pages: usize) -> bool {
+        self.dirty_pages() > self.limits.background_pages.load(Ordering::Relaxed) + pages
+    }
+
+    /// Whether a writer will soon have to write back itself: half way from the background limit to
+    /// the other one, where Linux begins to slow writers down (`dirty_freerun_ceiling`).
+    pub(crate) fn above_free_run(&self) -> bool {
+        let load = |pages: &AtomicUsize| pages.load(Ordering::Relaxed);
+        let Limits { background_pages, throttle_pages } = &self.limits;
+        self.dirty_pages() * 2 > load(background_pages) + load(throttle_pages)
+    }
+
+    /// Dirty pages beyond half of the background limit: what write-back in the order of the policy
+    /// goes down to, so that it sends several pages at a time.
+    pub(crate) fn excess(&self) -> usize {
+        let background = self.limits.background_pages.load(Ordering::Relaxed);
+        self.dirty_pages().saturating_sub(background / 2)
+    }
+
+    /// The page in `frame` was used.
+    #[inline]
+    fn hit(&self, frame: FrameId, access: Access) {
+        self.policy.on_hit(&self.frames, frame, access);
+        if let Some(cleaner) = &self.cleaner
+            && self.frames.is_dirty(frame)
+        {
+            cleaner.on_hit(&self.frames, frame, access);
+        }
+    }
+
+    /// The page in `frame`, whose flag says so, waits to be written back from now on.
+    fn waits(&self, frame: FrameId) {
+        if let Some(cleaner) = &self.cleaner
+            && frame != UNTRACKED
+        {
+            cleaner.on_insert(&self.frames, frame, Access::Write);
+        }
+    }
+
+    /// The page in `frame` waits to be written back from now on, or does not any more.
+    fn set_dirty(&self, frame: FrameId, dirty: bool) {
+        if self.frames.is_dirty(frame) == dirty {
+            return;
+        }
+        self.frames.set_dirty(frame, dirty);
+        match &self.cleaner {
+            Some(_) if dirty => self.waits(frame),
+            Some(cleaner) => cleaner.on_remove(&self.frames, frame),
+            None => {}
+        }
+    }
+
+    fn dirtied(&self, pages: usize) {
+        self.dirty.fetch_add(pages, Ordering::Relaxed);
+    }
+
+    fn cleaned(&self, pages: usize) {
+        self.dirty.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// A page with these bytes, which are a whole block.
+    pub(crate) fn page(&self, bytes: &[u8]) -> Arc<[u8]> {
+        if bytes.len() == self.block_size
+            && let Some(mut page) = self.spare.lock().pop()
+            && let Some(own) = Arc::get_mut(&mut page)
+        {
+            own.copy_from_slice(bytes);
+            return page;
+        }
+        Arc::from(bytes)
+    }
+
+    /// A page that nobody else has, with any bytes in it: to be filled before it is cached.
+    pub(crate) fn page_to_fill(&self) -> Arc<[u8]> {
+        let spare = self.spare.lock().pop();
+        spare.unwrap_or_else(|| std::iter::repeat_n(0, self.block_size).collect())
+    }
+
+    /// Takes the memory of a page that left the cache, if no snapshot of it is out.
+    fn recycle(&self, mut page: Arc<[u8]>) {
+        if page.len() != self.block_size || Arc::get_mut(&mut page).is_none() {
+            return;
+        }
+        let mut spare = self.spare.lock();
+        if spare.len() + self.frames.len() < self.pages_max {
+            spare.push(page);
+        }
+    }
+
+    fn list(&self, since_ns: u64, ino: u32) {
+        self.files.lock().insert((since_ns, ino));
+    }
+
+    fn unlist(&self, since_ns: u64, ino: u32) {
+        self.files.lock().remove(&(since_ns, ino));
+    }
+
+    /// The file that has been dirty longest, after `after` in the order of (dirtied, inode).
+    pub(crate) fn next_dirty_file(&self, after: Option<(u64, u32)>) -> Option<(u64, u32)> {
+        let files = self.files.lock();
+        match after {
+            None => files.first().copied(),
+            Some(after) => files
+                .range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded))
+                .next()
+                .copied(),
+        }
+    }
+
+    /// Figures for `info` and tests.
+    pub(crate) fn stats(&self) -> CacheStats {
+        CacheStats {
+            pages: self.frames.len(),
+            dirty_pages: self.dirty_pages(),
+            pages_max: self.pages_max,
+            pages_read: self.read.load(Ordering::Relaxed),
+            pages_written: self.written.load(Ordering::Relaxed),
+            pages_evicted: self.evicted.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(policy: &str, background: u32, ratio: u32) -> MountOptions {
+        MountOptions {
+            cache_bytes: 4_000 << 10,
+            policy: policy.into(),
+            dirty_background_ratio: background,
+            dirty_ratio: ratio,
+            ..MountOptions::default()
+        }
+    }
+
+    #[test]
+    fn limits_follow_the_ratios() {
+        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        assert_eq!((cache.pages_max, cache.limits.get()), (3000, (300, 600)));
+        cache.set_dirty_limits(1, 2);
+        assert_eq!(cache.limits.get(), (30, 60));
+        let cache = PageCache::new(&options("lru", 50, 20), 1024).expect("lru is known");
+        assert_eq!(cache.limits.get(), (300, 600));
+    }
+
+    #[test]
+    fn memory_of_pages_that_went_is_used_again_and_bounded() {
+        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let page = cache.page(&[7; 1024]);
+        let address = page.as_ptr();
+        cache.recycle(Arc::clone(&page));
+        assert_ne!(cache.page(&[8; 1024]).as_ptr(), address, "a snapshot was out");
+        cache.recycle(page);
+        let again = cache.page(&[9; 1024]);
+        assert_eq!((again.as_ptr(), again[1023]), (address, 9));
+        for _ in 0..4000 {
+            cache.recycle(vec![0; 1024].into());
+        }
+        assert_eq!(cache.spare.lock().len(), cache.pages_max);
+    }
+
+    #[test]
+    fn an_unknown_policy_is_a_usage_error() {
+        let error = PageCache::new(&options("random", 10, 20), 4096).err().expect("refused");
+        assert!(matches!(error, FsError::Invalid(ref text) if text.contains("clock")), "{error}");
+    }
+
+    #[test]
+    fn dirty_files_come_by_age_then_number() {
+        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        for (since, ino) in [(20, 3), (10, 9), (10, 2)] {
+            cache.list(since, ino);
+        }
+        assert_eq!(cache.next_dirty_file(None), Some((10, 2)));
+        assert_eq!(cache.next_dirty_file(Some((10, 2))), Some((10, 9)));
+        cache.unlist(10, 9);
+        assert_eq!(cache.next_dirty_file(Some((10, 2))), Some((20, 3)));
+        assert_eq!(cache.next_dirty_file(Some((20, 3))), None);
+    }
+}

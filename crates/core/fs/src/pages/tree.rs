@@ -1,0 +1,628 @@
+//! The cached blocks of one file.
+//!
+//! ```text
+//!   chunks: block / 64 -> Chunk { slots[64], present, dirty, delalloc, writeback : u64 masks }
+//!
+//!   absent --load--> clean --write--> dirty --collect--> writeback --done--> clean --evict-->
+//!                                       ^                  | written to meanwhile: dirty again
+//!                                       +------ failed ----+
+//! ```
+//!
+//! Promises
+//! - A page's bytes are an `Arc<[u8]>`: readers and write-back hold a snapshot, a writer copies
+//!   only when one is out, so what write-back sends cannot change under it (stable pages).
+//! - A page is only present if its block is allocated on disk or reserved (`delalloc`): holes and
+//!   unwritten blocks that nobody wrote to are never cached.
+//! - `delalloc` pages are dirty or in write-back; each holds one reserved block, which the caller
+//!   of [`PageTree::remove_range`] gives back and the caller of [`PageTree::end_writeback`] uses
+//!   up.
+//! - Pages in write-back are pinned: eviction passes them over.
+//!
+//! This file is long because every state change of a page has to keep the same few masks and
+//! counts in step.
+//!
+//! Assumptions: the tree is under the inode's `pages` lock, which is a leaf but for the policy's.
+//! Tested in `tree_tests.rs` and by `tests/file_io.rs`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use syncline_cache::{Access, FrameId, PageKey};
+use syncline_device::Clock;
+
+use super::PageCache;
+use crate::data::flush::together::GROUP_PAGES;
+
+/// Blocks in one chunk.
+const CHUNK: u64 = 64;
+
+/// A frame number that names no frame: the table was full. Such a page goes when it is clean.
+pub(super) const UNTRACKED: FrameId = FrameId(u32::MAX);
+
+#[derive(Clone)]
+struct Page {
+    data: Arc<[u8]>,
+    frame: FrameId,
+}
+
+struct Chunk {
+    slots: [Option<Page>; CHUNK as usize],
+    present: u64,
+    dirty: u64,
+    delalloc: u64,
+    writeback: u64,
+    /// Dirty, and changed since the last eager sync put it into the log.
+    sync_dirty: u64,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        let slots = [const { None }; CHUNK as usize];
+        Chunk { slots, present: 0, dirty: 0, delalloc: 0, writeback: 0, sync_dirty: 0 }
+    }
+}
+
+/// A page on its way to the device.
+pub(crate) struct Outgoing {
+    /// Logical block.
+    pub lblk: u64,
+    /// What is written; the page may move on meanwhile.
+    pub data: Arc<[u8]>,
+    /// Whether it holds a reserved block.
+    pub delalloc: bool,
+    /// Whether it was changed since it was journaled last, or never was.
+    pub sync_dirty: bool,
+    /// It is clean: what is in its place already, sent so that its neighbours are one request.
+    pub fill: bool,
+}
+
+/// Which pages write-back takes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pick {
+    /// First block.
+    pub from: u64,
+    /// Block after the last.
+    pub to: u64,
+    /// Most pages.
+    pub max: usize,
+    /// Most pages if they are consecutive: one request.
+    pub run_max: usize,
+    /// Clean pages between two dirty ones are taken along if there are at most this many.
+    pub gap_max: usize,
+}
+
+/// Sequential read detection, as Linux's `file_ra_state`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Readahead {
+    /// Block after the last one read.
+    pub next_lblk: u64,
+    /// Blocks of the last window.
+    pub window: u64,
+}
+
+/// The cached blocks of one file.
+#[derive(Default)]
+pub(crate) struct PageTree {
+    ino: u32,
+    chunks: BTreeMap<u64, Box<Chunk>>,
+    pages: usize,
+    dirty: usize,
+    writeback: usize,
+    delalloc: usize,
+    /// When the first page that is still waiting became dirty; the key in the list of dirty files.
+    dirtied_ns: Option<u64>,
+    /// Where a sequential reader is.
+    pub readahead: Readahead,
+}
+
+/// The slots of `chunk` that lie in `from..to`.
+fn mask(chunk: u64, from: u64, to: u64) -> u64 {
+    let base = chunk * CHUNK;
+    let low = from.saturating_sub(base).min(CHUNK);
+    let high = to.saturating_sub(base).min(CHUNK);
+    let below = |n: u64| if n >= CHUNK { u64::MAX } else { (1u64 << n) - 1 };
+    below(high) & !below(low)
+}
+
+/// The numbers of the set bits, lowest first.
+fn bits(mut mask: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        if mask == 0 {
+            return None;
+        }
+        let bit = mask.trailing_zeros() as usize;
+        mask &= mask - 1;
+        Some(bit)
+    })
+}
+
+impl PageTree {
+    /// An empty tree of inode `ino`.
+    pub fn new(ino: u32) -> Self {
+        PageTree { ino, ..PageTree::default() }
+    }
+
+    /// Cached pages.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.pages
+    }
+
+    /// Pages that were written to since they were last sent.
+    pub fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// Whether write-back has anything to send or is sending.
+    pub fn has_dirty(&self) -> bool {
+        self.dirty + self.writeback > 0
+    }
+
+    /// Files the inode under the present time in the list of dirty files, unless it is there
+    /// already or has nothing dirty.
+    #[inline]
+    pub fn note_dirty(&mut self, cache: &PageCache, clock: &dyn Clock) {
+        if self.dirtied_ns.is_none() && self.has_dirty() {
+            let now_ns = clock.now_ns();
+            self.dirtied_ns = Some(now_ns);
+            cache.list(now_ns, self.ino);
+        }
+    }
+
+    /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written
+    /// to meanwhile counts as dirty from now on (`redirty_tail`).
+    pub fn settle(&mut self, cache: &PageCache, clock: &dyn Clock) {
+        self.unlist(cache);
+        self.note_dirty(cache, clock);
+    }
+
+    fn unlist(&mut self, cache: &PageCache) {
+        if let Some(since) = self.dirtied_ns.take() {
+            cache.unlist(since, self.ino);
+        }
+    }
+
+    /// Pages that hold a reserved block.
+    pub fn delalloc(&self) -> usize {
+        self.delalloc
+    }
+
+    fn slot(&self, lblk: u64) -> Option<(&Chunk, &Page)> {
+        let chunk = self.chunks.get(&(lblk / CHUNK))?;
+        let page = chunk.slots[(lblk % CHUNK) as usize].as_ref()?;
+        Some((chunk, page))
+    }
+
+    /// Whether the block is cached.
+    pub fn contains(&self, lblk: u64) -> bool {
+        self.slot(lblk).is_some()
+    }
+
+    /// A snapshot of the block for a reader; counts as a use.
+    #[inline]
+    pub fn read(&self, cache: &PageCache, lblk: u64) -> Option<Arc<[u8]>> {
+        let (_, page) = self.slot(lblk)?;
+        cache.hit(page.frame, Access::Read);
+        Some(Arc::clone(&page.data))
+    }
+
+    /// A snapshot that does not count as a use.
+    #[cfg(test)]
+    pub fn peek(&self, lblk: u64) -> Option<Arc<[u8]>> {
+        self.slot(lblk).map(|(_, page)| Arc::clone(&page.data))
+    }
+
+    /// Adds a page that is what the device has. One that is there already stays.
+    pub fn insert_clean(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>) {
+        if self.contains(lblk) {
+            return;
+        }
+        let key = PageKey { file: u64::from(self.ino), index: lblk };
+        let Some(frame) = cache.frames.insert(key, false) else { return };
+        cache.policy.on_insert(&cache.frames, frame, Access::Read);
+        self.place(lblk, Page { data, frame });
+    }
+
+    /// Adds a modified page in place of whatever is there. `delalloc`: it comes with a reserved
+    /// block (the caller found no page there).
+    pub fn insert_dirty(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>, delalloc: bool) {
+        if self.contains(lblk) {
+            self.modify(cache, lblk, |page| *page = data);
+            return;
+        }
+        let key = PageKey { file: u64::from(self.ino), index: lblk };
+        let frame = cache.frames.insert(key, true).unwrap_or(UNTRACKED);
+        if frame != UNTRACKED {
+            cache.policy.on_insert(&cache.frames, frame, Access::Write);
+            cache.waits(frame);
+        }
+        let chunk = self.place(lblk, Page { data, frame });
+        let bit = 1u64 << (lblk % CHUNK);
+        chunk.dirty |= bit;
+        chunk.sync_dirty |= bit;
+        if delalloc {
+            chunk.delalloc |= bit;
+            self.delalloc += 1;
+        }
+        self.dirty += 1;
+        cache.dirtied(1);
+    }
+
+    fn place(&mut self, lblk: u64, page: Page) -> &mut Chunk {
+        let chunk = self.chunks.entry(lblk / CHUNK).or_default();
+        let at = (lblk % CHUNK) as usize;
+        if chunk.slots[at].replace(page).is_none() {
+            self.pages += 1;
+        }
+        chunk.present |= 1 << at;
+        chunk
+    }
+
+    /// Copies `bytes` over a cached page from byte `at` on and marks it dirty. False: not cached.
+    /// `at + bytes.len()` is at most the block size.
+    #[inline]
+    pub fn overwrite(&mut self, cache: &PageCache, lblk: u64, at: usize, bytes: &[u8]) -> bool {
+        self.modify(cache, lblk, |data| {
+            let full = bytes.len() == data.len();
+            if full && Arc::get_mut(data).is_none() {
+                *data = cache.page(bytes);
+                return;
+            }
+            Arc::make_mut(data)[at..at + bytes.len()].copy_from_slice(bytes);
+        })
+    }
+
+    /// Zeroes bytes `from..to` of a cached page; dirty only if that changed something. False: not
+    /// cached.
+    pub fn zero(&mut self, cache: &PageCache, lblk: u64, from: usize, to: usize) -> bool {
+        match self.slot(lblk) {
+            None => false,
+            Some((_, page)) if page.data[from..to].iter().all(|byte| *byte == 0) => true,
+            Some(_) => self.modify(cache, lblk, |data| Arc::make_mut(data)[from..to].fill(0)),
+        }
+    }
+
+    fn modify(
+        &mut self,
+        cache: &PageCache,
+        lblk: u64,
+        change: impl FnOnce(&mut Arc<[u8]>),
+    ) -> bool {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return false };
+        let at = (lblk % CHUNK) as usize;
+        let Some(page) = chunk.slots[at].as_mut() else { return false };
+        change(&mut page.data);
+        let frame = page.frame;
+        chunk.sync_dirty |= 1 << at;
+        if chunk.dirty & (1 << at) == 0 {
+            chunk.dirty |= 1 << at;
+            self.dirty += 1;
+            if chunk.writeback & (1 << at) == 0 {
+                cache.dirtied(1);
+            }
+            cache.set_dirty(frame, true);
+            cache.policy.on_dirty(&cache.frames, frame);
+        }
+        cache.hit(frame, Access::Write);
+        true
+    }
+
+    /// Moves dirty pages, lowest first, to write-back, with copies of clean ones between them.
+    pub fn collect(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
+        let dirty = self.collect_dirty(cache, pick);
+        self.with_gaps(dirty, pick.gap_max)
+    }
+
+    /// As [`PageTree::collect`], of these pages. Of blocks that are reserved only, those beside a
+    /// page go with it, so that they get one place; from `unreached` on all up to the last.
+    pub fn collect_chosen(
+        &mut self,
+        cache: &PageCache,
+        chosen: &BTreeSet<u64>,
+        unreached: u64,
+        gap_max: usize,
+    ) -> Vec<Outgoing> {
+        let mut ranges: Vec<Range<u64>> = chosen.iter().map(|at| self.reserved_run(*at)).collect();
+        if let Some(last) = ranges.last().filter(|last| last.end > unreached) {
+            ranges.push(unreached..last.end);
+        }
+        let picks = ranges.into_iter().map(|range| Pick {
+            from: range.start,
+            to: range.end,
+            run_max: 0,
+            max: usize::MAX,
+            gap_max,
+        });
+        let mut dirty: Vec<Outgoing> =
+            picks.flat_map(|pick| self.collect_dirty(cache, &pick)).collect();
+        dirty.sort_unstable_by_key(|page| page.lblk);
+        self.with_gaps(dirty, gap_max)
+    }
+
+    /// The pages beside `lblk`, itself included, that hold reserved blocks if it does.
+    fn reserved_run(&self, lblk: u64) -> Range<u64> {
+        let reserved = |at: &u64| self.is_delalloc(*at);
+        let above = (lblk..).take(GROUP_PAGES).take_while(reserved).count() as u64;
+        let below = (0..lblk).rev().take(GROUP_PAGES).take_while(reserved).count() as u64;
+        if above == 0 { lblk..lblk + 1 } else { lblk - below..lblk + above }
+    }
+
+    /// Puts copies of clean pages between dirty ones that have at most `gap_max` between them.
+    fn with_gaps(&self, dirty: Vec<Outgoing>, gap_max: usize) -> Vec<Outgoing> {
+        if gap_max == 0 {
+            return dirty;
+        }
+        let mut out: Vec<Outgoing> = Vec::with_capacity(dirty.len());
+        for page in dirty {
+            if let Some(last) = out.last().filter(|last| !last.delalloc && !page.delalloc) {
+                let gap = last.lblk + 1..page.lblk;
+                let short = gap.end.saturating_sub(gap.start) <= gap_max as u64;
+                let clean: Option<Vec<Outgoing>> =
+                    if short { gap.map(|lblk| self.fill(lblk)).collect() } else { None };
+                out.extend(clean.unwrap_or_default());
+            }
+            out.push(page);
+        }
+        out
+    }
+
+    /// A copy of a clean page.
+    fn fill(&self, lblk: u64) -> Option<Outgoing> {
+        let (chunk, page) = self.slot(lblk)?;
+        let bit = 1u64 << (lblk % CHUNK);
+        let clean = (chunk.dirty | chunk.writeback | chunk.delalloc) & bit == 0;
+        let data = Arc::clone(&page.data);
+        clean.then_some(Outgoing { lblk, data, delalloc: false, sync_dirty: false, fill: true })
+    }
+
+    fn collect_dirty(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
+        let Pick { from, to, max, run_max, .. } = *pick;
+        let mut out: Vec<Outgoing> = Vec::with_capacity(max.max(run_max).min(self.dirty));
+        let is_enough = |out: &[Outgoing], next: u64| {
+            let follows = |first: &Outgoing| first.lblk + out.len() as u64 == next;
+            out.len() >= max && !(out.len() < run_max && out.first().is_some_and(follows))
+        };
+        if self.dirty == 0 {
+            return out;
+        }
+        for (&number, chunk) in self.chunks.range_mut(from / CHUNK..) {
+            if number * CHUNK >= to || is_enough(&out, number * CHUNK) {
+                break;
+            }
+            // A page whose older content is still on its way waits for the next pass.
+            for at in bits(chunk.dirty & !chunk.writeback & mask(number, from, to)) {
+                if is_enough(&out, number * CHUNK + at as u64) {
+                    break;
+                }
+                let Some(page) = chunk.slots[at].as_ref() else { continue };
+                let bit = 1u64 << at;
+                let sync_dirty = chunk.sync_dirty & bit != 0;
+                chunk.sync_dirty &= !bit;
+                chunk.dirty &= !bit;
+                chunk.writeback |= bit;
+                cache.frames.set_pinned(page.frame, true);
+                cache.set_dirty(page.frame, false);
+                out.push(Outgoing {
+                    lblk: number * CHUNK + at as u64,
+                    data: Arc::clone(&page.data),
+                    delalloc: chunk.delalloc & bit != 0,
+                    sync_dirty,
+                    fill: false,
+                });
+            }
+        }
+        self.dirty -= out.len();
+        self.writeback += out.len();
+        out
+    }
+
+    /// Ends the write-back of `lblk`. `written`: it is on the device and its block is installed, so
+    /// a reservation is used up; otherwise the page is dirty again, with its reservation.
+    pub fn end_writeback(&mut self, cache: &PageCache, lblk: u64, written: bool) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let at = (lblk % CHUNK) as usize;
+        let bit = 1u64 << at;
+        if chunk.writeback & bit == 0 {
+            return;
+        }
+        chunk.writeback &= !bit;
+        self.writeback -= 1;
+        let Some(page) = chunk.slots[at].as_ref() else { return };
+        let frame = page.frame;
+        cache.frames.set_pinned(frame, false);
+        if written && chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
+        }
+        if chunk.dirty & bit != 0 {
+            return;
+        }
+        if written {
+            chunk.sync_dirty &= !bit;
+            cache.cleaned(1);
+            cache.policy.on_dirty(&cache.frames, frame);
+            if frame == UNTRACKED {
+                self.take(cache, lblk);
+            }
+        } else {
+            chunk.dirty |= bit;
+            chunk.sync_dirty |= bit;
+            self.dirty += 1;
+            cache.set_dirty(frame, true);
+        }
+    }
+
+    /// Ends the write-back of a page that the journal takes care of: it stays dirty until it is in
+    /// its place, but an eager sync need not log it again. A reservation is used up.
+    pub fn keep_dirty(&mut self, cache: &PageCache, lblk: u64) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let bit = 1u64 << (lblk % CHUNK);
+        if chunk.writeback & bit == 0 {
+            return;
+        }
+        let sync_dirty = chunk.sync_dirty & bit;
+        if chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
+        }
+        self.end_writeback(cache, lblk, false);
+        if let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) {
+            chunk.sync_dirty = chunk.sync_dirty & !bit | sync_dirty;
+        }
+    }
+
+    /// Whether the log holds one of the dirty pages as it is.
+    pub fn has_logged(&self) -> bool {
+        self.chunks.values().any(|chunk| chunk.dirty & !chunk.sync_dirty != 0)
+    }
+
+    /// Pages of `from..to` that an eager sync has to log, how many of them have no block on disk
+    /// yet, and whether they are consecutive.
+    pub fn sync_dirty_in(&self, from: u64, to: u64) -> (usize, usize, bool) {
+        let (mut pages, mut fresh) = (0, 0);
+        let (mut first, mut last) = (None, 0);
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            let due = chunk.sync_dirty & chunk.dirty & mask(number, from, to);
+            pages += due.count_ones() as usize;
+            fresh += (due & chunk.delalloc).count_ones() as usize;
+            if due != 0 {
+                first = first.or(Some(number * CHUNK + u64::from(due.trailing_zeros())));
+                last = number * CHUNK + u64::from(CHUNK as u32 - 1 - due.leading_zeros());
+            }
+        }
+        (pages, fresh, first.is_some_and(|first| last - first + 1 == pages as u64))
+    }
+
+    /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
+    /// [`PageTree::end_log`] each. The caller holds `io`, so that none is in write-back.
+    pub fn collect_sync(&mut self, from: u64, to: u64) -> Vec<Outgoing> {
+        let mut out = Vec::new();
+        for (&number, chunk) in self.chunks.range_mut(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            for at in bits(chunk.sync_dirty & chunk.dirty & mask(number, from, to)) {
+                let Some(page) = chunk.slots[at].as_ref() else { continue };
+                let bit = 1u64 << at;
+                chunk.sync_dirty &= !bit;
+                out.push(Outgoing {
+                    lblk: number * CHUNK + at as u64,
+                    data: Arc::clone(&page.data),
+                    delalloc: chunk.delalloc & bit != 0,
+                    sync_dirty: true,
+                    fill: false,
+                });
+            }
+        }
+        out
+    }
+
+    /// Ends [`PageTree::collect_sync`] of one page. `logged`: a transaction has it, with its block;
+    /// otherwise it has to be logged again.
+    pub fn end_log(&mut self, lblk: u64, logged: bool) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let bit = 1u64 << (lblk % CHUNK);
+        if !logged {
+            chunk.sync_dirty |= bit & chunk.dirty;
+        } else if chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
+        }
+    }
+
+    /// Gives up a clean page. False: `frame` is not this page's, or it is dirty or on its way.
+    pub fn evict(&mut self, cache: &PageCache, lblk: u64, frame: FrameId) -> bool {
+        let bit = 1u64 << (lblk % CHUNK);
+        match self.slot(lblk) {
+            Some((chunk, page))
+                if page.frame == frame && (chunk.dirty | chunk.writeback) & bit == 0 =>
+            {
+                self.take(cache, lblk);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets every page of `from..to`, dirty ones too, and returns how many reserved blocks they
+    /// held. The caller holds the inode's `io` lock, so that none is in write-back.
+    pub fn remove_range(&mut self, cache: &PageCache, from: u64, to: u64) -> usize {
+        let before = self.delalloc;
+        let mut gone = Vec::new();
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            let slots = bits(chunk.present & mask(number, from, to));
+            gone.extend(slots.map(|at| number * CHUNK + at as u64));
+        }
+        for lblk in gone {
+            self.take(cache, lblk);
+        }
+        if !self.has_dirty() {
+            self.unlist(cache);
+        }
+        before - self.delalloc
+    }
+
+    /// Removes one page with everything that is counted about it.
+    fn take(&mut self, cache: &PageCache, lblk: u64) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let at = (lblk % CHUNK) as usize;
+        let bit = 1u64 << at;
+        let Some(page) = chunk.slots[at].take() else { return };
+        if (chunk.dirty | chunk.writeback) & bit != 0 {
+            cache.cleaned(1);
+        }
+        self.dirty -= usize::from(chunk.dirty & bit != 0);
+        self.writeback -= usize::from(chunk.writeback & bit != 0);
+        self.delalloc -= usize::from(chunk.delalloc & bit != 0);
+        self.pages -= 1;
+        chunk.present &= !bit;
+        chunk.dirty &= !bit;
+        chunk.writeback &= !bit;
+        chunk.delalloc &= !bit;
+        chunk.sync_dirty &= !bit;
+        if chunk.present == 0 {
+            self.chunks.remove(&(lblk / CHUNK));
+        }
+        if page.frame != UNTRACKED {
+            cache.set_dirty(page.frame, false);
+            cache.policy.on_remove(&cache.frames, page.frame);
+            cache.frames.release(page.frame);
+        }
+        cache.recycle(page.data);
+    }
+
+    /// The first page at `from` or later that is dirty or in write-back: data that the extents may
+    /// not show yet (`SEEK_DATA`, extent queries).
+    pub fn next_dirty(&self, from: u64) -> Option<u64> {
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            let waiting = (chunk.dirty | chunk.writeback) & mask(number, from, u64::MAX);
+            if let Some(at) = bits(waiting).next() {
+                return Some(number * CHUNK + at as u64);
+            }
+        }
+        None
+    }
+
+    /// Whether the page is dirty or in write-back.
+    pub fn is_dirty(&self, lblk: u64) -> bool {
+        let bit = 1u64 << (lblk % CHUNK);
+        self.chunks.get(&(lblk / CHUNK)).is_some_and(|c| (c.dirty | c.writeback) & bit != 0)
+    }
+
+    /// Whether the page holds a reserved block.
+    pub fn is_delalloc(&self, lblk: u64) -> bool {
+        let bit = 1u64 << (lblk % CHUNK);
+        self.chunks.get(&(lblk / CHUNK)).is_some_and(|c| c.delalloc & bit != 0)
+    }
+}
+
+#[cfg(test)]
+#[path = "tree_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+//! Hot zones: blocks at the front of flex groups that are kept for files that are updated often
+//! (hot-zones paper, section 2).
+//!
+//! ```text
+//!   flex group 0                               flex group 1
+//!   | metadata | hot zone | other files ...    | metadata | hot zone | other files ...
+//!     inode tables ^ blocks of hot files, right behind their inodes
+//! ```
+//!
+//! Invalid pages of a flash device that keeps a map and its blocks by address range then gather in
+//! few ranges. A zone is a rule of this allocator alone: the same options give the same zones at
+//! every mount, nothing on disk says so, and whatever other programs put there stays where it is.
+//! All zones together are at most an eighth of the volume; a smaller volume gets smaller zones.
+//! New hot files, blocks and inodes, go to one zone until it is full, then to the next: what is
+//! worked on at a time lies in few ranges. On a nearly full volume other files borrow from the ends
+//! of the zones rather than be torn into small pieces (`balloc/core.rs`).
+//! Where the log lies at the front of a flex group the zone is behind it.
+//!
+//! Does not help where the device maps pages of all addresses into one open block: there, what was
+//! written together lies together. Tested here and in `tests/hot_zones.rs`.
+
+use super::goal::{AllocPolicy, LinuxPolicy, Shape, Wish};
+use crate::store::zone::Zone;
+
+/// All zones together are at most this part of the volume.
+const SHARE: u64 = 8;
+
+/// ext4's places for everything but hot files.
+#[derive(Clone, Debug)]
+pub(super) struct HotZones {
+    /// First block and one past the last, sorted.
+    zones: Vec<(u64, u64)>,
+    /// Blocks in them that can be allocated.
+    blocks: u64,
+}
+
+impl HotZones {
+    /// Up to `count` zones of `blocks` blocks, behind what is `taken` for good at the front of the
+    /// first flex groups: metadata, and the log where it lies there.
+    pub(super) fn plan(shape: &Shape, taken: &Zone, count: u32, blocks: u64) -> HotZones {
+        let flex = 1_u32.checked_shl(shape.flex_log).unwrap_or(1).max(1);
+        let count = count.min(shape.groups.div_ceil(flex)).max(1);
+        let blocks = blocks.min(shape.blocks_count / SHARE / u64::from(count));
+        let mut plan = HotZones { zones: Vec::new(), blocks: 0 };
+        for index in 0..count {
+            let from = taken.end_at(shape.group_start(index * flex));
+            let next = shape.group_start(((index + 1) * flex).min(shape.groups));
+            let (end, found) = taken.skip(from, blocks, next.min(shape.blocks_count));
+            if found > 0 {
+                plan.zones.push((from, end));
+                plan.blocks += found;
+            }
+        }
+        plan
+    }
+
+    /// Whether a block is in a zone.
+    pub(super) fn covers(&self, block: u64) -> bool {
+        let at = self.zones.partition_point(|zone| zone.1 <= block);
+        self.zones.get(at).is_some_and(|zone| zone.0 <= block)
+    }
+
+    /// The zone of the group's flex group, or of the one before that has one.
+    pub(super) fn zone_for(&self, shape: &Shape, group: u32) -> Option<(u64, u64)> {
+        let behind = shape.group_start(group.saturating_add(1));
+        let before = self.zones.partition_point(|zone| zone.0 < behind);
+        self.zones.get(before.saturating_sub(1)).copied()
+    }
+}
+
+impl AllocPolicy for HotZones {
+    fn goal(&self, shape: &Shape, wish: &Wish) -> u64 {
+        let zone = if wish.life.is_hot() { self.zone_for(shape, wish.inode_group) } else { None };
+        match zone {
+            Some(zone) => {
+                let goal = LinuxPolicy.goal(shape, wish);
+                // Where the file goes on, unless that is outside: then it moves in.
+                if wish.near.is_some() && self.covers(goal) { goal } else { zone.0 }
+            }
+            None => LinuxPolicy.goal(shape, wish),
+        }
+    }
+
+    fn window_blocks(&self, shape: &Shape, file_blocks: u64) -> Option<u32> {
+        LinuxPolicy.window_blocks(shape, file_blocks)
+    }
+
+    fn packed_window_blocks(&self, shape: &Shape) -> u32 {
+        LinuxPolicy.packed_window_blocks(shape)
+    }
+
+    fn kept_for_hot(&self, shape: &Shape, group: u32, most: u64) -> Option<(u32, u32)> {
+        let start = shape.group_start(group);
+        let end = start + u64::from(shape.group_len(group));
+        let at = self.zones.partition_point(|zone| zone.1 <= start);
+        let zone = self.zones.get(at).filter(|zone| zone.0 < end)?;
+        let share = u128::from(zone.1 - zone.0) * u128::from(most.min(self.blocks));
+        let kept = (share / u128::from(self.blocks)) as u64;
+        let (from, until) = (zone.0.max(start), (zone.0 + kept).min(end));
+        (from < until).then(|| ((from - start) as u32, (until - start) as u32))
+    }
+
+    fn has_zones(&self) -> bool {
+        !self.zones.is_empty()
+    }
+
+    fn kept_blocks(&self) -> u64 {
+        self.blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::goal::SHAPE;
+    use super::*;
+    use crate::incore::Lifetime;
+
+    const ALL: u64 = u64::MAX;
+
+    #[test]
+    fn zones_lie_behind_the_metadata_of_the_first_flex_groups() {
+        let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 32700), (32 * 32768, 900)]);
+        let zones = HotZones::plan(&SHAPE, &metadata, 2, 16384);
+        assert_eq!(zones.zones, [(8300, 24684), (16 * 32768 + 32700, 17 * 32768 + 16316)]);
+        assert_eq!(zones.kept_for_hot(&SHAPE, 0, ALL), Some((8300, 24684)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 1, ALL), None);
+        assert_eq!(zones.kept_for_hot(&SHAPE, 16, ALL), Some((32700, 32768)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 17, ALL), Some((0, 16316)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 18, ALL), None);
+        let log = metadata.with(&[(8300, 16384), (16 * 32768 + 32700 + 100, 500)]);
+        let behind = HotZones::plan(&SHAPE, &log, 2, 16384);
+        assert_eq!(behind.zones, [(24684, 41068), (16 * 32768 + 32700, 17 * 32768 + 16816)]);
+        assert_eq!(behind.kept_blocks(), 2 * 16384, "the log is not counted");
+        let half = zones.kept_blocks() / 2;
+        assert_eq!(zones.kept_for_hot(&SHAPE, 0, half), Some((8300, 16492)), "the front");
+        assert_eq!(zones.kept_for_hot(&SHAPE, 17, half), Some((0, 8124)));
+        assert_eq!(zones.kept_for_hot(&SHAPE, 0, 0), None);
+        let all = HotZones::plan(&SHAPE, &metadata, 9, ALL);
+        assert_eq!(all.zones.len(), 3, "one a flex group");
+        assert!(all.kept_blocks() <= SHAPE.blocks_count / 8);
+    }
+
+    #[test]
+    fn hot_files_go_to_the_zone_of_their_flex_group() {
+        let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 900)]);
+        let zones = HotZones::plan(&SHAPE, &metadata, 2, 16384);
+        let life = Lifetime::Updated;
+        let mut wish = Wish { inode_group: 17, regular: true, life, lblk: 3, near: None };
+        assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900);
+        wish.near = Some((2, 16 * 32768 + 1000));
+        assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 1001);
+        wish.near = Some((2, 20 * 32768));
+        assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900, "it moves in");
+        wish = Wish { inode_group: 39, near: None, ..wish };
+        assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900, "the zone before");
+        wish.life = Lifetime::Long;
+        assert_eq!(zones.goal(&SHAPE, &wish), LinuxPolicy.goal(&SHAPE, &wish));
+    }
+}

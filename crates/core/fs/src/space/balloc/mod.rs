@@ -1,0 +1,209 @@
+//! Block allocation.
+//!
+//! ```text
+//!   goal.rs     where to look first (policy)        reserve.rs  who may have how many (accounts)
+//!   hot.rs      ... with zones kept for hot files
+//!   lifetime.rs ... by expected lifetime
+//!        \                                          /
+//!         core.rs     runs out of group maps, in memory; window.rs keeps files contiguous
+//!              \
+//!               install.rs   bitmap bits, descriptors, checksums: in a journal handle
+//!
+//!   delayed data:  reserve at write -> allocate -> data written in place -> install -> commit
+//!   freed blocks:  bits cleared in the handle; in memory they stay taken until it has committed
+//! ```
+//!
+//! `allocate` changes nothing that a transaction could carry: a crash before `install` leaves the
+//! blocks free, and no committed metadata points to data that is not written.
+//! Tested in `balloc/tests.rs` (model) and `tests/space.rs` (images).
+
+pub(crate) mod bitmap;
+pub(crate) mod core;
+pub(crate) mod goal;
+pub(crate) mod held;
+pub(crate) mod hot;
+pub(crate) mod install;
+pub(crate) mod lifetime;
+pub(crate) mod reserve;
+#[cfg(test)]
+mod tests;
+pub(crate) mod window;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use syncline_jbd2::Tid;
+use syncline_ondisk::{Geometry, Superblock};
+
+use self::core::{Core, GroupSource};
+use self::goal::{AllocPolicy, LinuxPolicy, Shape};
+use self::held::Held;
+use self::hot::HotZones;
+use self::lifetime::ByLifetime;
+use crate::error::Result;
+use crate::incore::Lifetime;
+use crate::options::{Alloc, MountOptions};
+use crate::store::zone::Zone;
+
+pub(crate) use self::core::{Range, Request};
+pub(crate) use self::goal::Wish;
+pub(crate) use self::reserve::Source;
+pub use self::reserve::SpaceCounts;
+
+/// The block allocator of a volume.
+pub(crate) struct Balloc {
+    core: Arc<Core>,
+    /// One lock per group: bits, counter and checksums of a group change together.
+    install_locks: Vec<Mutex<()>>,
+    /// Blocks freed by transactions that have not committed.
+    freed: Arc<Mutex<BTreeMap<Tid, Vec<Range>>>>,
+    /// Eager mode: freed blocks that the same inode may take again.
+    held: Arc<Held>,
+    privileged: bool,
+    discard: bool,
+}
+
+impl Balloc {
+    /// An allocator that expects `free` (`bg_free_blocks_count`) blocks in each group. Hot zones,
+    /// where the options ask for them, lie behind the metadata that `zone` knows and the `log`
+    /// (start, length).
+    pub(crate) fn new(
+        geo: &Geometry,
+        sb: &Superblock,
+        (free, zone, log): (&[u32], Option<&Zone>, &[(u64, u64)]),
+        options: &MountOptions,
+    ) -> Balloc {
+        let shape = Shape {
+            first_data_block: geo.first_data_block.into(),
+            blocks_per_group: geo.blocks_per_group,
+            blocks_count: geo.blocks_count,
+            groups: geo.group_count,
+            flex_log: geo.groups_per_flex.max(1).ilog2(),
+            block_bits: geo.block_bits,
+        };
+        let blocks = options.hot_zone_size_bytes >> geo.block_bits;
+        let taken = zone.map(|zone| zone.with(log));
+        let policy: Box<dyn AllocPolicy> = match (&taken, options.alloc) {
+            (Some(taken), Alloc::HotZones) => {
+                Box::new(HotZones::plan(&shape, taken, options.hot_zones, blocks))
+            }
+            (Some(taken), Alloc::Lifetime) => {
+                let blocks = blocks.saturating_mul(options.hot_zones.into());
+                Box::new(ByLifetime::plan(&shape, taken, blocks))
+            }
+            _ => Box::new(LinuxPolicy),
+        };
+        Balloc {
+            core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, policy)),
+            install_locks: (0..geo.group_count).map(|_| Mutex::new(())).collect(),
+            freed: Arc::default(),
+            held: Arc::default(),
+            privileged: options.privileged,
+            discard: options.discard,
+        }
+    }
+
+    /// Promises `blocks` to delayed data; every block of it can be allocated later.
+    ///
+    /// # Errors
+    /// [`crate::FsError::NoSpace`]. Blocks may be waiting for a commit: see
+    /// [`crate::volume::Inner::wait_for_freed_blocks`].
+    pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
+        self.core.reserve.reserve(blocks, self.privileged)
+    }
+
+    /// Takes back a promise of [`Balloc::reserve`].
+    pub(crate) fn release(&self, blocks: u64) {
+        self.core.reserve.release(blocks);
+    }
+
+    /// Blocks taken without an earlier promise (fallocate, directories).
+    pub(crate) fn unreserved(&self) -> Source {
+        Source::Free { privileged: self.privileged }
+    }
+
+    /// Takes blocks in memory; at most `request.want`, consecutive, inside one group.
+    ///
+    /// # Errors
+    /// [`crate::FsError::NoSpace`] (never for [`Source::Reserved`] within its promise); I/O and
+    /// corruption from loading a bitmap.
+    pub(crate) fn allocate(&self, groups: &dyn GroupSource, request: &Request) -> Result<Range> {
+        self.core.allocate(groups, request)
+    }
+
+    /// Takes up to `want` blocks that `ino` freed, on the account of a promise, for data that goes
+    /// to the log in the handle that installs them (`balloc/held.rs`); none outside of the zones
+    /// for a file that belongs into one.
+    pub(crate) fn claim(&self, ino: u32, life: Lifetime, want: u32) -> Option<(Range, Source)> {
+        let (free, range) = self.held.claim(ino, want)?;
+        let outside = life.is_hot() && !self.life_at(range.start).is_hot();
+        if outside && self.core.policy().has_zones() && self.held.cancel(free, range) {
+            return None;
+        }
+        self.core.reserve.claim(range.len.into());
+        Some((range, Source::Held { free }))
+    }
+
+    /// Undoes an allocation that was not installed. [`Source::Reserved`] is promised again.
+    pub(crate) fn cancel(&self, range: Range, source: Source) {
+        match source {
+            Source::Held { free } if self.held.cancel(free, range) => {
+                self.core.reserve.unclaim(range.len.into());
+            }
+            Source::Held { .. } => self.core.cancel(range, Source::Reserved),
+            other => self.core.cancel(range, other),
+        }
+    }
+
+    /// Where the policy wants a block.
+    pub(crate) fn goal(&self, wish: &Wish) -> u64 {
+        self.core.policy().goal(&self.core.shape, wish)
+    }
+
+    /// The lifetime of what lies around a block: a zone is for what is updated.
+    pub(crate) fn life_at(&self, block: u64) -> Lifetime {
+        let (core, shape) = (&self.core, &self.core.shape);
+        let kept = shape.locate(block).is_some_and(|(group, bit)| {
+            let kept = core.policy().kept_for_hot(shape, group, u64::MAX);
+            kept.is_some_and(|(from, to)| (from..to).contains(&bit))
+        });
+        if kept { Lifetime::Updated } else { Lifetime::Long }
+    }
+
+    /// The flex group for the inodes of new hot files: that of the zone which is being filled.
+    pub(crate) fn hot_flex_start(&self) -> u32 {
+        let (shape, group) = (&self.core.shape, self.core.hot_group());
+        let life = Lifetime::Updated;
+        let wish = Wish { inode_group: group, regular: true, life, lblk: 0, near: None };
+        let goal = self.core.policy().goal(shape, &wish);
+        let at = shape.locate(goal).map_or(group, |(at, _)| at);
+        at >> shape.flex_log << shape.flex_log
+    }
+
+    /// Bytes kept for hot files.
+    pub(crate) fn zone_bytes(&self) -> u64 {
+        self.core.policy().kept_blocks() << self.core.shape.block_bits
+    }
+
+    /// Whether inodes of all files belong to the zone's flex group.
+    pub(crate) fn gathers_inodes(&self) -> bool {
+        self.core.policy().gathers_inodes()
+    }
+
+    /// Gives up the window kept for a file, when it is truncated, closed or evicted.
+    pub(crate) fn drop_window(&self, ino: u32) {
+        self.core.drop_window(ino);
+    }
+
+    /// Free blocks for the superblock's counter: those on disk, with delayed data still free.
+    pub(crate) fn free_blocks(&self) -> u64 {
+        let counts = self.core.reserve.counts();
+        counts.free + counts.delayed
+    }
+
+    /// Numbers for `statfs`.
+    pub(crate) fn counts(&self) -> SpaceCounts {
+        self.core.reserve.counts()
+    }
+}

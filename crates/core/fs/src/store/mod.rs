@@ -1,0 +1,208 @@
+//! The store: a device with an ext4 on it, as far as reading metadata needs it.
+
+pub(crate) mod buffered;
+pub(crate) mod dir_format;
+pub(crate) mod group;
+pub(crate) mod zone;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use syncline_device::{BlockDevice, Clock};
+use syncline_jbd2::{BufferCache, Counters, Handle, Host, Journal, JournalError};
+use syncline_ondisk::group::GroupCsum;
+use syncline_ondisk::{Geometry, Superblock};
+
+use crate::data::live::LiveLimits;
+use crate::error::{FsError, Result};
+use crate::options::{MountOptions, OnError};
+use crate::pages::BUFFER_SHARE;
+use crate::store::dir_format::DirConstants;
+use crate::store::group::apply_counters;
+use crate::store::zone::Zone;
+use crate::time::{self, Timestamp};
+
+pub(crate) struct Store {
+    pub(crate) dev: Arc<dyn BlockDevice>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) options: MountOptions,
+    pub(crate) live: Mutex<LiveLimits>,
+    pub(crate) geo: Geometry,
+    pub(crate) csum: GroupCsum,
+    /// Block of each descriptor block, in order.
+    pub(crate) desc_blocks: Vec<u64>,
+    /// Seed of every metadata checksum (`metadata_csum`).
+    pub(crate) csum_seed: u32,
+    pub(crate) sb: Mutex<Superblock>,
+    pub(crate) buffers: Arc<BufferCache>,
+    pub(crate) journal: OnceLock<Arc<Journal>>,
+    /// What the superblock says about every directory.
+    pub(crate) dir_format: DirConstants,
+    /// Blocks of the orphan file and the seed of their checksums.
+    pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
+    pub(crate) zone: OnceLock<Zone>,
+    pub(crate) latch: Latch,
+}
+
+impl Store {
+    /// The part of a volume that reads: nothing is read from the device yet.
+    ///
+    /// # Errors
+    /// [`FsError::Corrupt`] for a geometry that cannot be.
+    pub(crate) fn new(
+        dev: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+        sb: Superblock,
+    ) -> Result<Store> {
+        let geo = Geometry::new(&sb, dev.geometry().size_bytes)?;
+        let capacity = (options.cache_bytes / BUFFER_SHARE) as usize / geo.block_size;
+        let buffers = BufferCache::new(Arc::clone(&dev), geo.block_size, capacity.max(1024));
+        Ok(Store {
+            csum: GroupCsum::new(&sb),
+            csum_seed: sb.csum_seed(),
+            desc_blocks: (0..geo.gdt_blocks).map(|nr| geo.desc_block(&sb, nr)).collect(),
+            dir_format: DirConstants::new(&sb),
+            orphan_file: OnceLock::new(),
+            zone: OnceLock::new(),
+            latch: Latch::default(),
+            journal: OnceLock::new(),
+            sb: Mutex::new(sb),
+            live: Mutex::new(LiveLimits::of(&options)),
+            options,
+            dev,
+            clock,
+            geo,
+            buffers,
+        })
+    }
+
+    /// Starts a journal handle for at most `credits` metadata blocks.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], or what the journal says.
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
+        self.latch.check()?;
+        let journal = self.journal.get().ok_or(FsError::ReadOnly)?;
+        Ok(journal.start(credits)?)
+    }
+
+    /// Fails unless the volume can be written to.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.latch.check()?;
+        if self.journal.get().is_none() { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The journal of a writable volume.
+    pub(crate) fn journal(&self) -> Result<&Arc<Journal>> {
+        self.journal.get().ok_or(FsError::ReadOnly)
+    }
+
+    /// Reports corruption: the returned error names the place, and the volume latches read-only
+    /// unless it was mounted with `errors=continue`.
+    pub(crate) fn corrupt(
+        &self,
+        inode: Option<u32>,
+        block: Option<u64>,
+        offset: Option<u64>,
+        what: impl Into<String>,
+    ) -> FsError {
+        self.found_corrupt(FsError::Corrupt { inode, block, offset, what: what.into() })
+    }
+
+    /// Latches for a [`FsError::Corrupt`] as [`Inner::corrupt`] does; other errors pass through.
+    pub(crate) fn found_corrupt(&self, err: FsError) -> FsError {
+        if !matches!(err, FsError::Corrupt { .. }) {
+            return err;
+        }
+        if self.options.errors == OnError::RemountRo {
+            self.latch.set(&err);
+        }
+        err
+    }
+
+    /// The journal refused a block of what may not commit without it: nothing is written any more.
+    pub(crate) fn fail_journal(&self, err: JournalError) -> FsError {
+        if let Some(journal) = self.journal.get() {
+            journal.abort(err.clone());
+        }
+        let err = FsError::from(err);
+        self.latch.set(&err);
+        err
+    }
+
+    /// A write of file data or metadata failed: nothing is written any more.
+    pub(crate) fn fail(&self, err: FsError) -> FsError {
+        self.latch.set(&err);
+        if let (Some(journal), FsError::Io(device)) = (self.journal.get(), &err) {
+            journal.abort(JournalError::Io(device.clone()));
+        }
+        err
+    }
+
+    /// Time for timestamps.
+    pub(crate) fn now(&self) -> Timestamp {
+        time::coarse(&*self.clock, self.options.timer_tick_ms)
+    }
+
+    /// First byte of a block on the device.
+    pub(crate) fn block_offset(&self, block: u64) -> u64 {
+        block << self.geo.block_bits
+    }
+
+    pub(crate) fn block_size(&self) -> usize {
+        self.geo.block_size
+    }
+}
+
+/// The first fatal error of a volume. Shared with the journal, which may abort on its own.
+#[derive(Default)]
+pub(crate) struct Latch(OnceLock<FsError>);
+
+impl Latch {
+    /// Keeps the first error only.
+    pub(crate) fn set(&self, err: &FsError) {
+        let _ = self.0.set(err.clone());
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.0.get() {
+            // What was reported as latched names its cause once.
+            Some(FsError::Latched(cause)) => Err(FsError::Latched(cause.clone())),
+            Some(err) => Err(FsError::Latched(err.to_string())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The journal's way back to the volume: latches it when the journal aborts by itself, and composes
+/// what a block of shared metadata holds for one set of operations.
+pub(crate) struct JournalHost(pub(crate) Weak<Store>);
+
+impl Host for JournalHost {
+    fn aborted(&self, err: &JournalError) {
+        if let Some(store) = self.0.upgrade() {
+            store.latch.set(&FsError::from(err.clone()));
+        }
+    }
+
+    fn apply_counters(
+        &self,
+        block: u64,
+        image: &mut [u8],
+        groups: &BTreeMap<u32, Counters>,
+        bitmap: &dyn Fn(u64) -> Option<Arc<[u8]>>,
+    ) -> Option<()> {
+        apply_counters(&*self.0.upgrade()?, block, image, groups, bitmap)
+    }
+
+    fn renew_checksum(&self, block: u64, image: &mut [u8]) {
+        let Some(store) = self.0.upgrade() else { return };
+        if let Some((blocks, Some(seed))) = store.orphan_file.get()
+            && blocks.contains(&block)
+        {
+            syncline_ondisk::orphan_file::set_checksum(image, block, *seed);
+        }
+    }
+}
