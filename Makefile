@@ -15,6 +15,7 @@
 #              modes, with kills; PROGRAMS names some of scripts/programs
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
+# make matrix  (root) every way to change a file beside every way to read it, ROUNDS changes each (default 1,000)
 # make flashlite-lifetime  erases of a 3.3 GB download, default storage against FlashLite
 # make flashlite-bench  a FlashLite log against a plain file in DIR (default .), real time; opens one of 100 GiB (400 MiB in DIR)
 # make swarm   a BitTorrent client on this machine downloads 1 GiB through its own storage and through FlashLite, killed half
@@ -65,6 +66,7 @@ CONFIGURATION_BLOWS ?= 30
 CONFIGURATION_SECONDS ?= 60
 PROGRAMS ?= sqlite git archives fio mariadb postgresql build
 ROWS ?= 1000000
+ROUNDS ?= 1000
 
 # rustup's default place is often not on the path of a non-login shell.
 export PATH := $(PATH):$(HOME)/.cargo/bin
@@ -72,7 +74,7 @@ SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
 .PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
-.PHONY: mount-long programs oltp posix latency
+.PHONY: mount-long programs oltp posix matrix latency
 .PHONY: flashlite-lifetime flashlite-bench swarm swarm-test
 
 demo: cargo
@@ -129,6 +131,9 @@ oltp: cargo
 
 posix: cargo
 	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)
+
+matrix: cargo
+	SYNCLINE_MATRIX_ROUNDS=$(ROUNDS) cargo test -p syncline-cli --test mount_matrix -- --nocapture
 
 flashlite-lifetime: cargo
 	SYNCLINE_FLASHLITE_LIFETIME_MIB=3379 cargo test -p syncline-flashlite --test it -- \

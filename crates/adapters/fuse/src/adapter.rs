@@ -170,8 +170,13 @@ impl<T: Operations> Filesystem for Adapter<T> {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Not FUSE_ATOMIC_O_TRUNC: an open with O_TRUNC would cut the file before the kernel finds
         // that it is a running program (ETXTBSY). Without it the kernel sends a SETATTR afterwards.
+        // Not FUSE_ASYNC_DIO: with it an O_DIRECT write by io_submit or io_uring ends after the
+        // kernel has dropped the pages of its range for the second time (`fuse_direct_io`,
+        // `generic_file_direct_write`), and `fuse_aio_complete` drops none. A reader beside it can
+        // have brought an old page back by then, which stays for good. Without it the call that
+        // submits a write waits for it, and drops the pages afterwards. To tell the kernel to drop
+        // them would be late, or wait for a page that waits for us.
         let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_DO_READDIRPLUS
             | InitFlags::FUSE_READDIRPLUS_AUTO
             | InitFlags::FUSE_CACHE_SYMLINKS

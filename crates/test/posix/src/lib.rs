@@ -8,6 +8,7 @@
 //!     calls     the operations as system calls
 //!   fsx       random operations on one file against a model, with mmap, O_DIRECT, fallocate
 //!   beside    a file that is written while others read and map it
+//!   matrix    every way to change a file beside every way to read it, from two processes
 //!   stress    threads with self-checking trees
 //!   ledger    threads whose synced files must survive a crash
 //! ```
@@ -24,6 +25,7 @@ pub mod beside;
 pub mod conform;
 pub mod fsx;
 pub mod ledger;
+pub mod matrix;
 pub mod stress;
 
 mod calls;

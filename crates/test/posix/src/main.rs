@@ -2,12 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use syncline_posix::{beside, conform, fsx, stress};
+use syncline_posix::{beside, conform, fsx, matrix, stress};
 
 /// What programs may expect of a directory, tried on it.
 #[derive(Parser)]
@@ -54,6 +54,17 @@ enum Suite {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// Every way to change a file beside every way to read it, from two processes.
+    Matrix {
+        /// The file is made in it.
+        dir: PathBuf,
+        /// Changes in each cell.
+        #[arg(long, default_value_t = 2_000)]
+        rounds: u64,
+        /// Only cells whose name has this in it.
+        #[arg(long, default_value = "")]
+        only: String,
+    },
     /// Threads with trees that check themselves.
     Stress {
         /// An empty directory.
@@ -77,6 +88,9 @@ enum Suite {
 }
 
 fn main() -> ExitCode {
+    if matrix::other_process() {
+        return ExitCode::SUCCESS;
+    }
     match run(Cli::parse().suite) {
         Ok(()) => ExitCode::SUCCESS,
         Err(said) => {
@@ -109,6 +123,7 @@ fn run(suite: Suite) -> Result<(), String> {
             println!("{rounds} writes seen at once");
             Ok(())
         }
+        Suite::Matrix { dir, rounds, only } => all_cells(&dir, rounds, &only),
         Suite::Stress { dir, threads, seconds, files, full, seed } => {
             let end = Instant::now() + Duration::from_secs(seconds);
             let load = stress::Load { threads, files_max: files, may_be_full: full, seed };
@@ -118,4 +133,21 @@ fn run(suite: Suite) -> Result<(), String> {
             Ok(())
         }
     }
+}
+
+fn all_cells(dir: &Path, rounds: u64, only: &str) -> Result<(), String> {
+    let own = std::env::current_exe().map_err(|err| err.to_string())?;
+    let mut stale = 0;
+    for cell in matrix::Cell::all().into_iter().filter(|cell| cell.to_string().contains(only)) {
+        match matrix::run(dir, cell, rounds, Command::new(&own))? {
+            matrix::Seen::Right => {}
+            matrix::Seen::Refused(why) => println!("{cell}: not done, {why}"),
+            matrix::Seen::Stale(what) => {
+                println!("{cell}: {what}");
+                stale += 1;
+            }
+        }
+    }
+    println!("{stale} cells are stale");
+    if stale == 0 { Ok(()) } else { Err("not every read saw what was written".to_owned()) }
 }
