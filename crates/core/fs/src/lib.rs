@@ -27,7 +27,6 @@ mod volume;
 
 pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use data::fallocate::FallocateMode;
-pub use data::live::LiveLimits;
 pub use data::seek::FileExtent;
 pub use error::{FsError, Result};
 pub use incore::Inode;
@@ -40,7 +39,7 @@ pub use names::dir::{DirEntry, FileKind};
 pub use names::namei::NAME_BYTES_MAX;
 pub use names::path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 pub use names::rename::RenameFlags;
-pub use options::{Alloc, Atime, MountOptions, OnError, SyncMode, Writeback};
+pub use options::{Alloc, Atime, LiveLimits, MountOptions, OnError, SyncMode, Writeback};
 pub use pages::CacheStats;
 pub use store::buffered::Buffered;
 pub use syncline_jbd2::JournalStats;

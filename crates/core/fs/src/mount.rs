@@ -22,26 +22,29 @@ use syncline_ondisk::{CompatFeatures, FeatureCheck, RoCompatFeatures};
 
 use crate::data::Files;
 use crate::data::durability::RelaxedFiles;
+use crate::data::schedule::state::Schedule;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::icache::{Icache, iget};
+use crate::inode::icache::Icache;
+use crate::inode::iget::iget;
 use crate::inode::lazytime::write_lazy_times;
-use crate::inode::orphan::process_orphans;
+use crate::inode::recovery::process_orphans;
 use crate::inode::table::{inode_csum_seed, read_inode};
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::names::Names;
 use crate::names::dcache::Dcache;
-use crate::options::{MountOptions, SyncMode};
-use crate::pages::{INODE_SHARE, NAME_SHARE, PageCache};
+use crate::options::{INODE_SHARE, MountOptions, NAME_SHARE, SyncMode};
+use crate::pages::PageCache;
 use crate::space::Space;
 use crate::space::balloc::Balloc;
 use crate::space::hot::HotFiles;
 use crate::space::ialloc::Ialloc;
+use crate::store::Store;
 use crate::store::group::group_desc;
-use crate::store::zone::system_zone;
-use crate::store::{JournalHost, Store};
+use crate::store::host::JournalHost;
+use crate::store::validity::system_zone;
 use crate::volume::Volume;
 
 /// Runs of blocks that a journal inode may consist of, at most.
@@ -215,7 +218,8 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Volume> {
         icache: Icache::new(cache_bytes / INODE_SHARE),
         orphans: Mutex::default(),
     });
-    let files = Files { inodes, relaxed, sweep: Mutex::default() };
+    let schedule = Schedule::new(&inodes.options);
+    let files = Files { inodes, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
     Ok(Volume(Arc::new(Names { files, dcache, rename_lock: Mutex::default() })))
 }

@@ -2,8 +2,18 @@
 //!
 //! Unknown options are refused with the nearest known name. Defaults are Linux's, but for `sync=`.
 
+use glob::Pattern;
+
 use crate::error::{FsError, Result};
 
+/// One part in this many of `cache=` is for everything that is not a file page: the three below.
+pub(crate) const METADATA_SHARE: u64 = 4;
+/// One part in this many is for metadata blocks.
+pub(crate) const BUFFER_SHARE: u64 = 8;
+/// One part in this many is for inodes.
+pub(crate) const INODE_SHARE: u64 = 12;
+/// One part in this many is for names.
+pub(crate) const NAME_SHARE: u64 = 24;
 /// When a read moves the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atime {
@@ -274,11 +284,11 @@ impl MountOptions {
             }
             ("hot_zone_size", Some(value)) => self.hot_zone_size_bytes = size(item, value)?,
             ("hot", Some(value)) => {
-                crate::space::hot::check_glob("hot", value)?;
+                crate::options::check_glob("hot", value)?;
                 self.hot.push(value.to_owned());
             }
             ("relaxed", Some(value)) => {
-                crate::space::hot::check_glob("relaxed", value)?;
+                crate::options::check_glob("relaxed", value)?;
                 self.relaxed.push(value.to_owned());
             }
             ("cache", Some(value)) => self.cache_bytes = size(item, value)?,
@@ -367,6 +377,40 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
+}
+
+/// Reads a rule of the mount option `option`: `*`, `?` and `[...]`, matched with the last part of a
+/// path.
+///
+/// # Errors
+/// [`FsError::Invalid`] for what is no glob or has a `/`.
+pub(crate) fn check_glob(option: &str, rule: &str) -> Result<Pattern> {
+    let bad = |why: &str| FsError::invalid(format!("mount option `{option}={rule}`: {why}"));
+    if rule.contains('/') {
+        return Err(bad("a rule is for file names, not for paths; leave out the `/`"));
+    }
+    Pattern::new(rule).map_err(|err| bad(&format!("{}; give a glob as `*.db`", err.msg)))
+}
+
+/// How much data may wait, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveLimits {
+    /// Age at which dirty data is written, in hundredths of a second; 1 to 360,000.
+    pub dirty_expire_centisecs: u32,
+    /// Dirty data in per cent of the cache from which on it is written in the background; to 100.
+    pub dirty_background_ratio: u32,
+    /// The same, from which on writers write themselves; 1 to 100.
+    pub dirty_ratio: u32,
+}
+
+impl LiveLimits {
+    pub(crate) fn of(options: &MountOptions) -> LiveLimits {
+        LiveLimits {
+            dirty_expire_centisecs: options.dirty_expire_centisecs,
+            dirty_background_ratio: options.dirty_background_ratio,
+            dirty_ratio: options.dirty_ratio,
+        }
+    }
 }
 
 #[cfg(test)]

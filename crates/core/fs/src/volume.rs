@@ -29,7 +29,6 @@ use std::sync::Arc;
 
 use crate::check::{CheckProgress, CheckReport};
 use crate::data::fallocate::FallocateMode;
-use crate::data::live::LiveLimits;
 use crate::data::seek::FileExtent;
 use crate::error::{FsError, Result};
 use crate::inode::attr::{Attr, SetAttr, StatFs};
@@ -39,6 +38,7 @@ use crate::names::Names;
 use crate::names::create::Create;
 use crate::names::dir::readdir::DirEntry;
 use crate::names::rename::RenameFlags;
+use crate::options::LiveLimits;
 use crate::pages::CacheStats;
 
 /// A mounted ext4 volume. Cheap to clone; shared between threads.
@@ -67,7 +67,7 @@ impl Volume {
     /// # Errors
     /// [`FsError::Perm`] on an immutable file, and what truncation gives.
     pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
-        crate::inode::attr::setattr(&self.0, inode, set)
+        crate::data::truncate::setattr(&self.0, inode, set)
     }
 
     /// Space and inodes of the volume.
@@ -158,7 +158,7 @@ impl Volume {
     /// # Errors
     /// [`FsError::Stale`] if it is not in use, [`FsError::Corrupt`] if its slot is broken.
     pub fn iget(&self, ino: u32) -> Result<InodeRef> {
-        crate::inode::icache::iget(&self.0, ino)
+        crate::inode::iget::iget(&self.0, ino)
     }
 
     /// The inode that a file handle names, which may have any number.
@@ -167,7 +167,7 @@ impl Volume {
     /// As [`Volume::iget`]; [`FsError::Stale`] also if no file can have the number, as the
     /// journal's.
     pub fn iget_handle(&self, ino: u32) -> Result<InodeRef> {
-        crate::inode::icache::iget_handle(&self.0, ino)
+        crate::inode::iget::iget_handle(&self.0, ino)
     }
 
     /// The root directory.
@@ -175,12 +175,12 @@ impl Volume {
     /// # Errors
     /// As [`Volume::iget`].
     pub fn root(&self) -> Result<InodeRef> {
-        crate::inode::icache::root(&self.0)
+        crate::inode::iget::root(&self.0)
     }
 
     /// The limits now.
     pub fn live_limits(&self) -> LiveLimits {
-        crate::data::live::live_limits(&self.0)
+        crate::data::schedule::limits::live_limits(&self.0)
     }
 
     /// Changes all of them.
@@ -188,7 +188,7 @@ impl Volume {
     /// # Errors
     /// [`FsError::Invalid`] for one that is out of its range; nothing changes then.
     pub fn set_live_limits(&self, limits: LiveLimits) -> Result<()> {
-        crate::data::live::set_live_limits(&self.0, limits)
+        crate::data::schedule::limits::set_live_limits(&self.0, limits)
     }
 
     /// Makes an empty regular file.
@@ -338,7 +338,7 @@ impl Volume {
 
     /// Whether relaxed files are relaxed; they are on every new mount.
     pub fn relaxes(&self) -> bool {
-        crate::data::relaxed::relaxes(&self.0)
+        crate::data::sync::relaxes(&self.0)
     }
 
     /// Switches that on, or off: then every file is strict, and what relaxed files had waiting is
@@ -347,7 +347,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::syncfs`]; it is off all the same.
     pub fn set_relaxes(&self, on: bool) -> Result<()> {
-        crate::data::relaxed::set_relaxes(&self.0, on)
+        crate::data::sync::set_relaxes(&self.0, on)
     }
 
     /// Moves the blocks of a file into the zones of the mount and keeps it there; of a directory,
@@ -357,7 +357,7 @@ impl Volume {
     /// [`FsError::Invalid`] on a mount without zones; [`FsError::NotSupported`] for anything but a
     /// file with extents or a directory; I/O and corruption.
     pub fn relocate(&self, inode: &InodeRef) -> Result<u64> {
-        crate::data::relocate::relocate(&self.0, inode)
+        crate::names::relocate::relocate(&self.0, inode)
     }
 
     /// First offset from `offset` on that holds data (`SEEK_DATA`).
@@ -514,7 +514,7 @@ impl Volume {
         value: &[u8],
         flags: XattrFlags,
     ) -> Result<()> {
-        crate::inode::xattr::setxattr(&self.0, inode, name, value, flags)
+        crate::names::xattr::setxattr(&self.0, inode, name, value, flags)
     }
 
     /// Removes an attribute.
@@ -522,6 +522,6 @@ impl Volume {
     /// # Errors
     /// [`FsError::NoData`] if there is none; otherwise as [`Volume::setxattr`].
     pub fn removexattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
-        crate::inode::xattr::removexattr(&self.0, inode, name)
+        crate::names::xattr::removexattr(&self.0, inode, name)
     }
 }

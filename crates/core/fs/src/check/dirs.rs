@@ -9,7 +9,7 @@ use syncline_ondisk::superblock::ROOT_INO;
 
 use super::index::{Index, Role};
 use super::{Checker, Step};
-use crate::inode::icache::iget_unlinked;
+use crate::inode::iget::iget_unlinked;
 use crate::names::dir::dots;
 use crate::names::dir::live::View;
 use crate::names::dir::store::{BlockKind, DirRead};

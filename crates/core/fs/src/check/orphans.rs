@@ -4,7 +4,7 @@ use syncline_ondisk::inode::Inode;
 use syncline_ondisk::{CompatFeatures, orphan_file};
 
 use super::{Checker, Step};
-use crate::inode::icache::iget_unlinked;
+use crate::inode::iget::iget_unlinked;
 use crate::inode::table::{inode_csum_seed, inode_place};
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;

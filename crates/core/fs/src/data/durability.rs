@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use glob::Pattern;
 use syncline_device::Durability;
 
-use crate::data::Files;
-use crate::data::flush::writeback::Segment;
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::incore::Inode;
-use crate::options::{MountOptions, SyncMode};
-use crate::space::hot::check_glob;
+use crate::inode::reference::InodeRef;
+use crate::inode::xattr::getxattr;
+use crate::options::{MountOptions, SyncMode, check_glob};
 
 pub(crate) const NAME_RELAXED: u8 = 1;
 pub(crate) const NAME_STRICT: u8 = 2;
@@ -24,6 +23,8 @@ pub(crate) const WROTE: u8 = 32;
 /// What tells relaxed files from others on one mount.
 pub(crate) struct RelaxedFiles {
     pub(crate) patterns: Vec<Pattern>,
+    /// `sync=ordered`: eager mode's write-back may end what the log owes for an older, synced copy.
+    sends_relaxed: bool,
     /// Whether relaxed data was ever written, and may wait below.
     pub(crate) wrote: AtomicBool,
     /// Switched off, every file is strict.
@@ -36,11 +37,31 @@ impl RelaxedFiles {
     pub(crate) fn new(options: &MountOptions) -> Result<RelaxedFiles> {
         let rules = options.relaxed.iter().map(|rule| check_glob("relaxed", rule));
         let patterns = rules.collect::<Result<_>>()?;
-        Ok(RelaxedFiles { patterns, wrote: AtomicBool::new(false), off: AtomicBool::new(false) })
+        Ok(RelaxedFiles {
+            patterns,
+            sends_relaxed: options.sync == SyncMode::Ordered,
+            wrote: AtomicBool::new(false),
+            off: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn is_on(&self) -> bool {
         !self.off.load(Ordering::Acquire)
+    }
+
+    /// How durable data of `inode` has to be that goes to its place. `overwrites`: the blocks are part
+    /// of the file on disk already.
+    pub(crate) fn durability_of(&self, inode: &Inode, overwrites: bool) -> Durability {
+        let relaxed = self.sends_relaxed
+            && self.is_on()
+            && overwrites
+            && is_relaxed(inode.durability.load(Ordering::Acquire));
+        if !relaxed {
+            return Durability::Strict;
+        }
+        inode.durability.fetch_or(WROTE, Ordering::AcqRel);
+        self.wrote.store(true, Ordering::Release);
+        Durability::Relaxed
     }
 
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
@@ -49,23 +70,40 @@ impl RelaxedFiles {
     }
 }
 
-/// How durable data of a segment has to be.
-pub(crate) fn durability_of(files: &Files, inode: &Inode, segment: &Segment) -> Durability {
-    let relaxed = files.options.sync == SyncMode::Ordered
-        && files.relaxed.is_on()
-        && segment.is_plain()
-        && is_relaxed(inode.durability.load(Ordering::Acquire));
-    if !relaxed {
-        return Durability::Strict;
-    }
-    inode.durability.fetch_or(WROTE, Ordering::AcqRel);
-    files.relaxed.wrote.store(true, Ordering::Release);
-    Durability::Relaxed
-}
-
 pub(crate) fn is_relaxed(bits: u8) -> bool {
     match bits & (ATTRIBUTE_RELAXED | ATTRIBUTE_STRICT) {
         0 => bits & (NAME_RELAXED | NAME_STRICT) == NAME_RELAXED,
         attribute => attribute == ATTRIBUTE_RELAXED,
     }
 }
+
+/// Refuses what the attribute cannot be.
+pub(crate) fn check_durability(name: &[u8], value: &[u8]) -> Result<()> {
+    if name != ATTRIBUTE || value == RELAXED || value == STRICT {
+        return Ok(());
+    }
+    Err(FsError::invalid("user.syncline.durability is `relaxed` or `strict`; set one of these"))
+}
+
+/// The bits with those of the attribute, which is read once.
+pub(crate) fn durability_bits(inode: &InodeRef) -> u8 {
+    let bits = inode.durability.load(Ordering::Acquire);
+    if bits & ATTRIBUTE_KNOWN != 0 {
+        return bits;
+    }
+    // What cannot be read makes nothing relaxed.
+    let value = getxattr(inode.inodes(), inode, ATTRIBUTE);
+    let attribute = match value.as_deref() {
+        Ok(RELAXED) => ATTRIBUTE_RELAXED,
+        Ok(_) => ATTRIBUTE_STRICT,
+        Err(FsError::NoData) => 0,
+        Err(_) => ATTRIBUTE_STRICT,
+    };
+    let new = attribute | ATTRIBUTE_KNOWN;
+    inode.durability.fetch_or(new, Ordering::AcqRel) | new
+}
+
+/// The attribute that says how durable a file is.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.syncline.durability";
+pub(crate) const RELAXED: &[u8] = b"relaxed";
+pub(crate) const STRICT: &[u8] = b"strict";

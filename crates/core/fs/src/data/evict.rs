@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 use syncline_cache::{Accept, FrameId};
 
 use crate::data::Files;
-use crate::data::flush::together::GROUP_PAGES;
 use crate::data::flush::writeback::write_back;
 use crate::data::schedule::victims::write_victims;
 use crate::inode::Inodes;
-use crate::inode::icache::cached_inode;
+use crate::inode::iget::cached_inode;
+use crate::pages::GROUP_PAGES;
 
 /// Picks that may turn out useless (raced by a writer) for each page of room.
 const TRIES_PER_PAGE: usize = 4;

@@ -5,7 +5,6 @@ pub(crate) mod durability;
 pub(crate) mod evict;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
-pub(crate) mod live;
 pub(crate) mod read;
 pub(crate) mod relaxed;
 pub(crate) mod relocate;
@@ -18,17 +17,14 @@ pub(crate) mod write;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::data::durability::RelaxedFiles;
-use crate::data::schedule::sweep::Sweep;
+use crate::data::schedule::state::Schedule;
 use crate::inode::Inodes;
 
 pub(crate) struct Files {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) relaxed: RelaxedFiles,
-    /// Background write-back of eager mode that is under way.
-    pub(crate) sweep: Mutex<Option<Sweep>>,
+    pub(crate) schedule: Schedule,
 }
 
 impl Deref for Files {

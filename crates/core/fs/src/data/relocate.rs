@@ -26,15 +26,12 @@ use crate::data::flush::writeback::write_back;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, Lifetime};
 use crate::inode::Inodes;
-use crate::inode::icache::iget;
-use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::map::extents::volume::{
     allocate_blocks, install_extent, map_credits, unmap_blocks, unmap_credits,
 };
-use crate::names::namei::readdir;
 use crate::space::balloc::Range;
 use crate::store::Store;
 
@@ -53,37 +50,7 @@ enum Piece {
     Full,
 }
 
-/// Moves the blocks of a file into the zones of the mount and keeps it there; of a directory,
-/// those of the files in it, not further down. Returns how many blocks moved.
-///
-/// # Errors
-/// [`FsError::Invalid`] on a mount without zones; [`FsError::NotSupported`] for anything but a
-/// file with extents or a directory; I/O and corruption.
-pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
-    files.check_writable()?;
-    if files.options.hot_zones == 0 {
-        let text = "the mount keeps no blocks for hot files; mount with -o alloc=hot_zones";
-        return Err(FsError::invalid(text));
-    }
-    if !inode.is_dir() {
-        return relocate_file(files, inode);
-    }
-    let mut inos = Vec::new();
-    readdir(files, inode, 0, &mut |entry| {
-        inos.push(entry.ino);
-        true
-    })?;
-    let mut moved = 0;
-    for ino in inos {
-        let file = iget(files, ino)?;
-        if file.state.read().raw.is_file() {
-            moved += relocate_file(files, &file)?;
-        }
-    }
-    Ok(moved)
-}
-
-fn relocate_file(files: &Files, inode: &Inode) -> Result<u64> {
+pub(crate) fn relocate_file(files: &Files, inode: &Inode) -> Result<u64> {
     let _rwsem = inode.rwsem.write();
     let (has_extents, size) = {
         let st = inode.state.read();

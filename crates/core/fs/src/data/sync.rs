@@ -18,15 +18,18 @@
 //!
 //! Tested in `tests/file_io_sync.rs`, with exact request counts.
 
+use std::sync::atomic::Ordering;
+
 use syncline_device::{Kind, Origin};
 use syncline_jbd2::Tid;
 use syncline_ondisk::inode::{S_IFMT, S_IFREG};
 
 use crate::data::Files;
+use crate::data::durability::{WROTE, durability_bits, is_relaxed};
 use crate::data::flush::eager::fsync_eager;
 use crate::data::flush::together::write_back_files;
 use crate::data::flush::writeback::{write_back, write_delayed};
-use crate::data::relaxed::{flush_relaxed, fsync_file};
+use crate::data::relaxed::flush_relaxed;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
@@ -163,4 +166,40 @@ fn sync_all(files: &Files) -> Result<()> {
     flush_relaxed(files)?;
     // `sync_blockdev`: what is committed goes to its place, without a flush.
     Ok(journal.write_back()?)
+}
+
+/// fsync of a part of a file: nothing, if the file is relaxed.
+pub(crate) fn fsync_file(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    len: u64,
+    datasync: bool,
+) -> Result<()> {
+    let relaxed = files.relaxed.is_on() && inode.state.read().raw.is_file();
+    if relaxed && is_relaxed(durability_bits(inode)) {
+        return files.latch.check();
+    }
+    fsync_range(files, inode, offset, len, datasync)?;
+    let wrote = {
+        // No write of this file is under way.
+        let _io = inode.io.lock();
+        inode.durability.fetch_and(!WROTE, Ordering::AcqRel) & WROTE != 0
+    };
+    if wrote { flush_relaxed(files) } else { Ok(()) }
+}
+
+/// Switches that on, or off: then every file is strict, and what relaxed files had waiting is
+/// durable when this returns.
+///
+/// # Errors
+/// As [`Volume::syncfs`]; it is off all the same.
+pub(crate) fn set_relaxes(files: &Files, on: bool) -> Result<()> {
+    let was_off = files.relaxed.off.swap(!on, Ordering::AcqRel);
+    if on || was_off { Ok(()) } else { syncfs(files) }
+}
+
+/// Whether relaxed files are relaxed; they are on every new mount.
+pub(crate) fn relaxes(files: &Files) -> bool {
+    files.relaxed.is_on()
 }

@@ -26,6 +26,7 @@ use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
+use crate::inode::attr::{Attr, SetAttr, getattr, setattr_locked};
 use crate::inode::blocks::{drop_pages, first_block_behind, free_range};
 use crate::inode::orphan::{orphan_add, orphan_del};
 use crate::inode::reference::InodeRef;
@@ -119,4 +120,21 @@ pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
     let mut st = inode.state.write();
     touch_times(inodes, &mut st);
     write_inode(inodes, h, inode, &mut st, Dirty::Data)
+}
+
+/// Changes attributes. A size goes through [`Volume::truncate`].
+///
+/// # Errors
+/// [`FsError::Perm`] on an immutable file, and what truncation gives.
+pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+    files.check_writable()?;
+    if let Some(size) = set.size {
+        truncate(files, inode, size)?;
+    }
+    let other = SetAttr { size: None, ..*set };
+    if other != SetAttr::default() {
+        let _rwsem = inode.rwsem.write();
+        setattr_locked(files, inode, &other)?;
+    }
+    Ok(getattr(files, inode))
 }

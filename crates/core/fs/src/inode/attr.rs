@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use syncline_ondisk::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
-use crate::data::Files;
-use crate::data::truncate::truncate;
 use crate::error::{FsError, Result};
 use crate::incore::Dirty;
 use crate::inode::Inodes;
@@ -130,23 +128,6 @@ pub(crate) fn getattr(store: &Store, inode: &InodeRef) -> Attr {
     }
 }
 
-/// Changes attributes. A size goes through [`Volume::truncate`].
-///
-/// # Errors
-/// [`FsError::Perm`] on an immutable file, and what truncation gives.
-pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
-    files.check_writable()?;
-    if let Some(size) = set.size {
-        truncate(files, inode, size)?;
-    }
-    let other = SetAttr { size: None, ..*set };
-    if other != SetAttr::default() {
-        let _rwsem = inode.rwsem.write();
-        setattr_locked(files, inode, &other)?;
-    }
-    Ok(getattr(files, inode))
-}
-
 /// Space and inodes of the volume.
 pub(crate) fn statfs(space: &Space) -> StatFs {
     let (total, reserved) = {
@@ -166,7 +147,7 @@ pub(crate) fn statfs(space: &Space) -> StatFs {
     }
 }
 
-fn setattr_locked(inodes: &Arc<Inodes>, inode: &InodeRef, set: &SetAttr) -> Result<()> {
+pub(crate) fn setattr_locked(inodes: &Arc<Inodes>, inode: &InodeRef, set: &SetAttr) -> Result<()> {
     let now = inodes.now();
     let time = |t: SetTime| match t {
         SetTime::Now => now,

@@ -8,7 +8,7 @@ use syncline_ondisk::inode as disk;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::icache::{forget_inode, insert_inode};
+use crate::inode::iget::{forget_inode, insert_inode};
 use crate::inode::reference::InodeRef;
 use crate::space::ialloc::{NewInode, blank_inode, group_order, take_inode};
 

@@ -5,6 +5,7 @@
 //! number, so that a crash in between is finished by recovery.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use syncline_ondisk::inode::S_IFDIR;
 
@@ -57,4 +58,24 @@ pub(crate) fn truncate_orphan(inodes: &Arc<Inodes>, inode: &Arc<Inode>, size: u6
     let mut st = inode.state.write();
     orphan_del(inodes, &mut h, inode, &mut st)?;
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
+}
+
+/// Called when the count of references fell to zero.
+pub(crate) fn last_reference_dropped(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
+    // Nobody appends to it now: what was kept free for that may serve others.
+    if inode.may_have_window.swap(false, Ordering::AcqRel) {
+        inodes.balloc.drop_window(inode.ino);
+    }
+    if inode.state.read().raw.i_links_count != 0 {
+        return;
+    }
+    {
+        let mut shard = inodes.icache.shard(inode.ino).lock();
+        let cached = shard.inodes.get(&inode.ino).is_some_and(|c| Arc::ptr_eq(c, inode));
+        if !cached || inode.refs() != 0 {
+            return;
+        }
+        shard.remove(inode.ino);
+    }
+    evict_unlinked(inodes, inode);
 }

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
-use crate::inode::icache::cached_inodes;
+use crate::inode::iget::cached_inodes;
 use crate::inode::table::write_inode;
 
 /// Writes lazily kept timestamps of all cached inodes into the running transaction

@@ -5,8 +5,11 @@ pub(crate) mod blocks;
 pub(crate) mod create;
 pub(crate) mod evict;
 pub(crate) mod icache;
+pub(crate) mod iget;
 pub(crate) mod lazytime;
 pub(crate) mod orphan;
+pub(crate) mod orphans;
+pub(crate) mod recovery;
 pub(crate) mod reference;
 pub(crate) mod table;
 pub(crate) mod xattr;
@@ -16,7 +19,7 @@ use std::ops::Deref;
 use parking_lot::Mutex;
 
 use crate::inode::icache::Icache;
-use crate::inode::orphan::Orphans;
+use crate::inode::orphans::Orphans;
 use crate::pages::PageCache;
 use crate::space::Space;
 

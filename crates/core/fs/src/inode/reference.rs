@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::icache::last_reference_dropped;
+use crate::inode::evict::last_reference_dropped;
 
 /// A counted reference to an inode. While one exists the inode stays usable, also when unlinked.
 ///

@@ -26,7 +26,7 @@ use crate::space::Space;
 use crate::space::balloc::Range;
 use crate::space::balloc::install::free_blocks;
 use crate::store::Store;
-use crate::store::zone::check_file_blocks;
+use crate::store::validity::check_file_blocks;
 
 /// One table of pointers on the way to a block: `None` is `i_block`.
 struct Hop {

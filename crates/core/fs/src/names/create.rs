@@ -11,7 +11,11 @@ use syncline_ondisk::inode::{
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, flags,
 };
 
-use crate::data::relaxed::inherit_durability;
+use crate::data::Files;
+use crate::data::durability::{
+    ATTRIBUTE, ATTRIBUTE_RELAXED, ATTRIBUTE_STRICT, RELAXED, STRICT, durability_bits,
+};
+use crate::data::relaxed::note_name;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState, Lifetime};
 use crate::inode::Inodes;
@@ -19,6 +23,7 @@ use crate::inode::create::new_inode;
 use crate::inode::orphan::orphan_add;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::xattr::XattrFlags;
 use crate::map::extents::volume::bmap_create;
 use crate::names::Names;
 use crate::names::dcache::Known;
@@ -26,11 +31,13 @@ use crate::names::dir::Probe;
 use crate::names::dir::live::dir_params;
 use crate::names::dir::store::{self, BlockKind};
 use crate::names::namei::{
-    self, INSERT_CREDITS, ORPHAN_CREDITS, add_name, check_dir_links, probe_name, retry_when_full,
+    self, INSERT_CREDITS, ORPHAN_CREDITS, add_name, check_dir_links, probe_name,
 };
 use crate::names::symlink::{check_target, fill_symlink};
+use crate::names::xattr::setxattr;
 use crate::space::Space;
 use crate::space::ialloc::NewInode;
+use crate::space::retry::retry_when_full;
 
 /// `S_ISGID`.
 const SET_GID: u16 = 0o2000;
@@ -249,4 +256,19 @@ fn fill_new_dir(
     st.raw.i_size = st.size;
     st.raw.i_flags &= !flags::INDEX;
     Ok(())
+}
+
+/// A new file gets the attribute of its directory; without it, that of its name counts.
+pub(crate) fn inherit_durability(files: &Files, dir: &InodeRef, inode: &InodeRef, name: &[u8]) {
+    note_name(files, inode, name);
+    let bits = durability_bits(dir);
+    let value = match bits & (ATTRIBUTE_RELAXED | ATTRIBUTE_STRICT) {
+        ATTRIBUTE_RELAXED => RELAXED,
+        ATTRIBUTE_STRICT => STRICT,
+        _ => return,
+    };
+    if inode.is_dir() || inode.state.read().raw.is_file() {
+        // Without room for it the file is strict, which promises more.
+        let _ = setxattr(files, inode, ATTRIBUTE, value, XattrFlags::Any);
+    }
 }

@@ -10,7 +10,8 @@ use crate::inode::table::write_inode;
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::Probe;
-use crate::names::namei::{self, INSERT_CREDITS, LINKS_MAX, add_name, probe_name, retry_when_full};
+use crate::names::namei::{self, INSERT_CREDITS, LINKS_MAX, add_name, probe_name};
+use crate::space::retry::retry_when_full;
 
 /// Gives `inode` one more name.
 ///

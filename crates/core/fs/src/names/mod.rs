@@ -6,9 +6,11 @@ pub(crate) mod dir;
 pub(crate) mod link;
 pub(crate) mod namei;
 pub(crate) mod path;
+pub(crate) mod relocate;
 pub(crate) mod rename;
 pub(crate) mod symlink;
 pub(crate) mod unlink;
+pub(crate) mod xattr;
 
 use std::ops::Deref;
 

@@ -29,16 +29,14 @@ use crate::data::write::update_time;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
-use crate::inode::icache::iget;
+use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::names::Names;
 use crate::names::dcache::Known;
 use crate::names::dir::live::{Edit, View};
 use crate::names::dir::{self, DirEntry, Found, Probe};
-use crate::space::Space;
-use crate::space::balloc::install::wait_for_freed_blocks;
-use crate::space::ialloc::{has_dir_nlink, wait_for_freed_inodes};
+use crate::space::ialloc::has_dir_nlink;
 use crate::store::Store;
 
 /// Longest name in bytes (EXT4_NAME_LEN).
@@ -46,9 +44,6 @@ pub const NAME_BYTES_MAX: usize = 255;
 
 /// Most hard links (EXT4_LINK_MAX).
 pub(crate) const LINKS_MAX: u16 = 65000;
-
-/// Commits that one operation waits for when the volume is full.
-const NO_SPACE_RETRIES: u32 = 3;
 
 /// Blocks that adding a name may change: five new blocks (leaf twice, two levels, a new level) with
 /// bitmap and descriptor each, the leaf and index blocks they touch, the extent tree's path and a
@@ -158,20 +153,6 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 /// Whether the name is `.` or `..`.
 pub(crate) fn is_dot(name: &[u8]) -> bool {
     name == b"." || name == b".."
-}
-
-/// Tries an operation again if it found no space and blocks or inodes freed before are only
-/// waiting for a commit, as Linux does (ext4_should_retry_alloc). The caller holds no lock and
-/// no handle.
-pub(crate) fn retry_when_full<R>(space: &Space, mut op: impl FnMut() -> Result<R>) -> Result<R> {
-    for _ in 0..NO_SPACE_RETRIES {
-        match op() {
-            Err(FsError::NoSpace)
-                if wait_for_freed_blocks(space)? | wait_for_freed_inodes(space)? => {}
-            other => return other,
-        }
-    }
-    op()
 }
 
 /// Looks a name up in a directory whose `rwsem` the caller holds.

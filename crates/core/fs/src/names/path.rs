@@ -7,7 +7,7 @@
 //! [`PATH_BYTES_MAX`] bytes; both bound the walk on any image. Tested in `tests/namespace.rs`.
 
 use crate::error::{FsError, Result};
-use crate::inode::icache::root;
+use crate::inode::iget::root;
 use crate::inode::reference::InodeRef;
 use crate::names::Names;
 use crate::names::namei::lookup;

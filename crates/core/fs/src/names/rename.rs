@@ -28,7 +28,7 @@ use crate::data::relaxed::note_name;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
-use crate::inode::icache::iget;
+use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::names::Names;
@@ -36,9 +36,10 @@ use crate::names::dir::live::Edit;
 use crate::names::dir::{self, Found, Probe};
 use crate::names::namei::{
     self, INSERT_CREDITS, ORPHAN_CREDITS, REMOVE_CREDITS, add_name, check_dir_links, find_name,
-    iget_entry, lookup, parent_of, probe_name, retry_when_full, touch_dir,
+    iget_entry, lookup, parent_of, probe_name, touch_dir,
 };
 use crate::names::unlink::{check_empty, drop_dir, drop_link, remove_name};
+use crate::space::retry::retry_when_full;
 
 /// Blocks that a rename may change: a new name, a removed one, `..` of what moves, its inode, what
 /// is replaced; an exchange changes less.

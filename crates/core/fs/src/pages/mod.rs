@@ -29,18 +29,12 @@ use syncline_cache::{Access, FrameId, Frames, Policy};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
-use crate::options::{MountOptions, Writeback};
+use crate::options::{METADATA_SHARE, MountOptions, Writeback};
 
 pub(crate) use tree::{Outgoing, PageTree, Pick};
 
-/// One part in this many of `cache=` is for everything that is not a file page: the three below.
-const METADATA_SHARE: u64 = 4;
-/// One part in this many is for metadata blocks.
-pub(crate) const BUFFER_SHARE: u64 = 8;
-/// One part in this many is for inodes.
-pub(crate) const INODE_SHARE: u64 = 12;
-/// One part in this many is for names.
-pub(crate) const NAME_SHARE: u64 = 24;
+/// Pages of one group.
+pub(crate) const GROUP_PAGES: usize = 256;
 
 /// Frames beyond the limit that the table can hold: dirty pages of many writers at once.
 const FRAMES_SLACK: usize = 64 * 1024;
@@ -111,12 +105,6 @@ pub(crate) struct PageCache {
     /// system and fault in again. Together with the frames in use at most the limit.
     spare: Mutex<Vec<Arc<[u8]>>>,
     block_size: usize,
-    /// Start of the last periodic write-back, in nanoseconds of the volume's clock; 0: none yet.
-    pub(crate) last_writeback_ns: AtomicU64,
-    /// Start of the last write-back because of the background limit; 0: none yet.
-    pub(crate) last_background_ns: AtomicU64,
-    /// When lazily kept timestamps were last written; 0: never looked.
-    pub(crate) lazy_since_ns: AtomicU64,
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
     pub(crate) evicted: AtomicU64,
@@ -152,9 +140,6 @@ impl PageCache {
             files: Mutex::new(BTreeSet::new()),
             spare: Mutex::default(),
             block_size,
-            last_writeback_ns: AtomicU64::new(0),
-            last_background_ns: AtomicU64::new(0),
-            lazy_since_ns: AtomicU64::new(0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),

@@ -32,7 +32,7 @@ use syncline_cache::{Access, FrameId, PageKey};
 use syncline_device::Clock;
 
 use super::PageCache;
-use crate::data::flush::together::GROUP_PAGES;
+use crate::pages::GROUP_PAGES;
 
 /// Blocks in one chunk.
 const CHUNK: u64 = 64;

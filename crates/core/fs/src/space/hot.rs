@@ -20,9 +20,9 @@ use std::sync::atomic::Ordering;
 use glob::Pattern;
 use parking_lot::Mutex;
 
-use crate::error::{FsError, Result};
+use crate::error::Result;
 use crate::incore::{Inode, Lifetime};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, check_glob};
 
 /// Names of databases: SQLite, LevelDB and RocksDB, InnoDB (whose logs are written in a circle).
 const UPDATED: &[&str] = &[
@@ -177,22 +177,10 @@ impl HotFiles {
     }
 }
 
-/// Reads a rule of the mount option `option`: `*`, `?` and `[...]`, matched with the last part of a
-/// path.
-///
-/// # Errors
-/// [`FsError::Invalid`] for what is no glob or has a `/`.
-pub(crate) fn check_glob(option: &str, rule: &str) -> Result<Pattern> {
-    let bad = |why: &str| FsError::invalid(format!("mount option `{option}={rule}`: {why}"));
-    if rule.contains('/') {
-        return Err(bad("a rule is for file names, not for paths; leave out the `/`"));
-    }
-    Pattern::new(rule).map_err(|err| bad(&format!("{}; give a glob as `*.db`", err.msg)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::FsError;
 
     fn files(list: &str) -> HotFiles {
         HotFiles::new(&MountOptions::parse(list).unwrap()).unwrap()

@@ -3,6 +3,7 @@
 pub(crate) mod balloc;
 pub(crate) mod hot;
 pub(crate) mod ialloc;
+pub(crate) mod retry;
 
 use std::ops::Deref;
 use std::sync::Arc;

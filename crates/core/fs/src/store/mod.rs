@@ -3,23 +3,21 @@
 pub(crate) mod buffered;
 pub(crate) mod dir_format;
 pub(crate) mod group;
+pub(crate) mod host;
+pub(crate) mod validity;
 pub(crate) mod zone;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock};
-use syncline_jbd2::{BufferCache, Counters, Handle, Host, Journal, JournalError};
+use syncline_jbd2::{BufferCache, Handle, Journal, JournalError};
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::{Geometry, Superblock};
 
-use crate::data::live::LiveLimits;
 use crate::error::{FsError, Result};
-use crate::options::{MountOptions, OnError};
-use crate::pages::BUFFER_SHARE;
+use crate::options::{BUFFER_SHARE, MountOptions, OnError};
 use crate::store::dir_format::DirConstants;
-use crate::store::group::apply_counters;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
 
@@ -27,7 +25,6 @@ pub(crate) struct Store {
     pub(crate) dev: Arc<dyn BlockDevice>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: MountOptions,
-    pub(crate) live: Mutex<LiveLimits>,
     pub(crate) geo: Geometry,
     pub(crate) csum: GroupCsum,
     /// Block of each descriptor block, in order.
@@ -69,7 +66,6 @@ impl Store {
             latch: Latch::default(),
             journal: OnceLock::new(),
             sb: Mutex::new(sb),
-            live: Mutex::new(LiveLimits::of(&options)),
             options,
             dev,
             clock,
@@ -172,37 +168,6 @@ impl Latch {
             Some(FsError::Latched(cause)) => Err(FsError::Latched(cause.clone())),
             Some(err) => Err(FsError::Latched(err.to_string())),
             None => Ok(()),
-        }
-    }
-}
-
-/// The journal's way back to the volume: latches it when the journal aborts by itself, and composes
-/// what a block of shared metadata holds for one set of operations.
-pub(crate) struct JournalHost(pub(crate) Weak<Store>);
-
-impl Host for JournalHost {
-    fn aborted(&self, err: &JournalError) {
-        if let Some(store) = self.0.upgrade() {
-            store.latch.set(&FsError::from(err.clone()));
-        }
-    }
-
-    fn apply_counters(
-        &self,
-        block: u64,
-        image: &mut [u8],
-        groups: &BTreeMap<u32, Counters>,
-        bitmap: &dyn Fn(u64) -> Option<Arc<[u8]>>,
-    ) -> Option<()> {
-        apply_counters(&*self.0.upgrade()?, block, image, groups, bitmap)
-    }
-
-    fn renew_checksum(&self, block: u64, image: &mut [u8]) {
-        let Some(store) = self.0.upgrade() else { return };
-        if let Some((blocks, Some(seed))) = store.orphan_file.get()
-            && blocks.contains(&block)
-        {
-            syncline_ondisk::orphan_file::set_checksum(image, block, *seed);
         }
     }
 }

@@ -24,7 +24,6 @@ use syncline_device::{Kind, Origin, Plug};
 use syncline_jbd2::{Fate, InPlace};
 
 use crate::data::Files;
-use crate::data::durability::durability_of;
 use crate::data::flush::eager::judge;
 use crate::data::flush::writeback::{
     GAP_PAGES_MAX, Segment, cancel_segments, install_segments, plan_batch, write_back,
@@ -33,13 +32,10 @@ use crate::data::flush::writeback::{
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::icache::cached_inode;
+use crate::inode::iget::cached_inode;
 use crate::options::SyncMode;
-use crate::pages::{Outgoing, PageTree, Pick};
+use crate::pages::{GROUP_PAGES, Outgoing, PageTree, Pick};
 use crate::store::Store;
-
-/// Pages of one group.
-pub(crate) const GROUP_PAGES: usize = 256;
 
 /// What one file gives to a write-back. Its `io` is held.
 pub(crate) struct Job<'a> {
@@ -229,7 +225,8 @@ fn plug_in<'a>(files: &Files, job: &'a Job<'_>, sync: bool, plug: &mut Plug<'a>)
         let (these, rest) = pages.split_at((segment.len as usize).min(pages.len()));
         let first = job.batch.len() - pages.len();
         pages = rest;
-        let origin = Origin { durability: durability_of(files, inode, segment), ..strict };
+        let origin =
+            Origin { durability: files.relaxed.durability_of(inode, segment.is_plain()), ..strict };
         // Pages of a segment are consecutive blocks.
         let written = |index: usize| job.fates.get(index).is_none_or(|f| *f == Fate::Write);
         let index = |page: &Outgoing| first + (page.lblk - segment.lblk) as usize;

@@ -25,37 +25,18 @@ use syncline_device::MAX_REQUEST_BYTES;
 use crate::data::Files;
 use crate::data::flush::together::{Group, write_group};
 use crate::data::flush::writeback::{GAP_PAGES_MAX, first_unreached_block, write_pass};
+use crate::data::schedule::state::Sweep;
 use crate::data::schedule::timers::{expire_ns, writeback_due};
 use crate::data::schedule::victims::write_victims;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::icache::cached_inode;
+use crate::inode::iget::cached_inode;
 use crate::options::SyncMode;
 use crate::pages::Pick;
 
 /// Changed pages of one step; also blocks of one step of the journal.
 pub(crate) const STEP_PAGES: usize = 64;
-
-/// A sweep under way.
-pub(crate) struct Sweep {
-    started_ns: u64,
-    /// Pages that became dirty after this are left alone, above the background limit or not.
-    before_ns: u64,
-    /// For log space: all of the log's blocks, and only files that have some.
-    for_space: bool,
-    /// The journal's blocks are due as well.
-    journal: bool,
-    /// First transaction that is not written in place.
-    upto: u32,
-    /// The file it is at, in the order of (dirtied, inode), and the next block of it.
-    file: Option<(u64, u32)>,
-    next: u64,
-    after: Option<(u64, u32)>,
-    pages_done: bool,
-    /// `writeback=policy`: pages that the policy names go first, until few are dirty.
-    down: bool,
-}
 
 /// Whether [`sweep_tick`] has something to do at once.
 pub(crate) fn sweep_is_due(files: &Files) -> bool {
@@ -63,12 +44,12 @@ pub(crate) fn sweep_is_due(files: &Files) -> bool {
         return false;
     }
     let low = || files.journal().is_ok_and(|journal| journal.is_space_low());
-    files.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
+    files.schedule.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
 }
 
 /// Begins a sweep if one is due, and does one step. One caller at a time; others do nothing.
 pub(crate) fn sweep_tick(files: &Files, now_ns: u64) -> Result<()> {
-    let Some(mut current) = files.sweep.try_lock() else { return Ok(()) };
+    let Some(mut current) = files.schedule.sweep.try_lock() else { return Ok(()) };
     if current.is_none() {
         *current = begin_sweep(files, now_ns)?;
     }
@@ -80,10 +61,10 @@ pub(crate) fn sweep_tick(files: &Files, now_ns: u64) -> Result<()> {
     Ok(())
 }
 
-fn begin_sweep(inodes: &Inodes, now_ns: u64) -> Result<Option<Sweep>> {
-    let journal = inodes.journal()?;
+fn begin_sweep(files: &Files, now_ns: u64) -> Result<Option<Sweep>> {
+    let journal = files.journal()?;
     let sweep = Sweep {
-        started_ns: inodes.clock.now_ns(),
+        started_ns: files.clock.now_ns(),
         before_ns: u64::MAX,
         for_space: true,
         journal: true,
@@ -92,18 +73,18 @@ fn begin_sweep(inodes: &Inodes, now_ns: u64) -> Result<Option<Sweep>> {
         next: 0,
         after: None,
         pages_done: false,
-        down: inodes.pages.cleaner.is_some() && inodes.pages.above_background(),
+        down: files.pages.cleaner.is_some() && files.pages.above_background(),
     };
     if journal.is_space_low() {
         return Ok(Some(sweep));
     }
-    let expire_ns = expire_ns(inodes);
+    let expire_ns = expire_ns(files);
     let before_ns = now_ns.saturating_sub(expire_ns);
-    let due = writeback_due(inodes, now_ns)?;
-    let oldest = inodes.pages.next_dirty_file(None);
+    let due = writeback_due(files, now_ns)?;
+    let oldest = files.pages.next_dirty_file(None);
     let old = oldest.is_some_and(|(dirtied_ns, _)| dirtied_ns.saturating_add(expire_ns) <= now_ns);
     let journal = journal.take_expired(now_ns) || due && old;
-    let many = due && oldest.is_some() && inodes.pages.above_background();
+    let many = due && oldest.is_some() && files.pages.above_background();
     Ok((journal || many).then_some(Sweep { before_ns, for_space: false, journal, ..sweep }))
 }
 

@@ -14,7 +14,7 @@ use crate::data::flush::together::{Group, write_group};
 use crate::data::flush::writeback::write_back_at_most;
 use crate::data::schedule::victims::write_victims;
 use crate::incore::Inode;
-use crate::inode::icache::cached_inode;
+use crate::inode::iget::cached_inode;
 
 /// Pages that one step of a writer writes back at most: 4 times what the step dirties.
 const SHARE_PAGES: usize = 256;

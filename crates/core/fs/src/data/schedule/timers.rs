@@ -7,10 +7,8 @@ use crate::data::flush::together::write_back_files;
 use crate::data::schedule::sweep::{sweep_is_due, sweep_tick};
 use crate::data::schedule::victims::write_victims_down;
 use crate::error::Result;
-use crate::inode::Inodes;
 use crate::inode::lazytime::write_lazy_times;
 use crate::options::SyncMode;
-use crate::store::Store;
 
 /// Nanoseconds in a hundredth of a second.
 const NS_PER_CENTISECOND: u64 = 10_000_000;
@@ -50,21 +48,21 @@ pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
 
 /// Whether dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
 /// thread is to look at [`Volume::next_deadline_ns`] now.
-pub(crate) fn wants_writeback(inodes: &Inodes) -> bool {
-    inodes.pages.above_background()
+pub(crate) fn wants_writeback(files: &Files) -> bool {
+    files.pages.above_background()
 }
 
 /// Whether so much is dirty that writers will soon have to write back themselves: half way from
 /// `dirty_background_ratio` to `dirty_ratio`.
-pub(crate) fn is_near_throttle(inodes: &Inodes) -> bool {
-    inodes.pages.above_free_run()
+pub(crate) fn is_near_throttle(files: &Files) -> bool {
+    files.pages.above_free_run()
 }
 
 /// Ends the pause between two write-backs for `dirty_background_ratio`: [`Volume::tick`] is due
 /// at once if there is something to do for it. For a maintenance thread, which writes beside
 /// the writers; a simulation has one thread, and writes as much whoever does it.
-pub(crate) fn hurry_writeback(inodes: &Inodes) {
-    inodes.pages.last_background_ns.store(0, Ordering::Relaxed);
+pub(crate) fn hurry_writeback(files: &Files) {
+    files.schedule.last_background_ns.store(0, Ordering::Relaxed);
 }
 
 /// Write-back in the background, to be called at [`writeback_deadline_ns`] or whenever:
@@ -88,17 +86,17 @@ fn background_writeback(files: &Files, now_ns: u64) -> Result<()> {
 
 /// Whether files may have to be written: the timer has run out, or too much is dirty
 /// (`wb_over_bg_thresh`).
-pub(crate) fn writeback_due(inodes: &Inodes, now_ns: u64) -> Result<bool> {
-    let timer = periodic_due(inodes, now_ns)?;
-    let background = inodes.pages.above_background() && now_ns >= background_due_ns(inodes);
+pub(crate) fn writeback_due(files: &Files, now_ns: u64) -> Result<bool> {
+    let timer = periodic_due(files, now_ns)?;
+    let background = files.pages.above_background() && now_ns >= background_due_ns(files);
     if background {
-        inodes.pages.last_background_ns.store(now_ns, Ordering::Relaxed);
+        files.schedule.last_background_ns.store(now_ns, Ordering::Relaxed);
     }
     Ok(timer || background)
 }
 
-fn background_due_ns(inodes: &Inodes) -> u64 {
-    match inodes.pages.last_background_ns.load(Ordering::Relaxed) {
+fn background_due_ns(files: &Files) -> u64 {
+    match files.schedule.last_background_ns.load(Ordering::Relaxed) {
         0 => 0,
         last_ns => last_ns.saturating_add(BACKGROUND_PAUSE_NS),
     }
@@ -106,40 +104,40 @@ fn background_due_ns(inodes: &Inodes) -> u64 {
 
 /// Whether the timer of the periodic write-back has run out; then it starts again, and
 /// timestamps that lazytime kept long enough are written.
-fn periodic_due(inodes: &Inodes, now_ns: u64) -> Result<bool> {
-    if inodes.journal().is_err() || now_ns < writeback_due_ns(inodes) {
+fn periodic_due(files: &Files, now_ns: u64) -> Result<bool> {
+    if files.journal().is_err() || now_ns < writeback_due_ns(files) {
         return Ok(false);
     }
-    inodes.pages.last_writeback_ns.store(now_ns, Ordering::Relaxed);
-    let lazy_since_ns = inodes.pages.lazy_since_ns.load(Ordering::Relaxed);
+    files.schedule.last_writeback_ns.store(now_ns, Ordering::Relaxed);
+    let lazy_since_ns = files.schedule.lazy_since_ns.load(Ordering::Relaxed);
     if lazy_since_ns == 0 || now_ns >= lazy_since_ns.saturating_add(LAZY_EXPIRE_NS) {
-        inodes.pages.lazy_since_ns.store(now_ns, Ordering::Relaxed);
+        files.schedule.lazy_since_ns.store(now_ns, Ordering::Relaxed);
         if lazy_since_ns != 0 {
-            write_lazy_times(inodes)?;
+            write_lazy_times(files)?;
         }
     }
     Ok(true)
 }
 
 /// Age at which dirty data is written.
-pub(crate) fn expire_ns(store: &Store) -> u64 {
-    u64::from(store.live.lock().dirty_expire_centisecs) * NS_PER_CENTISECOND
+pub(crate) fn expire_ns(files: &Files) -> u64 {
+    u64::from(files.schedule.live.lock().dirty_expire_centisecs) * NS_PER_CENTISECOND
 }
 
-fn writeback_due_ns(inodes: &Inodes) -> u64 {
-    let interval = u64::from(inodes.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
-    inodes.pages.last_writeback_ns.load(Ordering::Relaxed).saturating_add(interval)
+fn writeback_due_ns(files: &Files) -> u64 {
+    let interval = u64::from(files.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
+    files.schedule.last_writeback_ns.load(Ordering::Relaxed).saturating_add(interval)
 }
 
 /// When [`background_writeback`] has something to do next; `None` while nothing is
 /// dirty.
-fn writeback_deadline_ns(inodes: &Inodes) -> Option<u64> {
-    inodes.pages.next_dirty_file(None).map(|(dirtied_ns, _)| {
-        let interval = u64::from(inodes.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
+fn writeback_deadline_ns(files: &Files) -> Option<u64> {
+    files.pages.next_dirty_file(None).map(|(dirtied_ns, _)| {
+        let interval = u64::from(files.options.dirty_writeback_centisecs) * NS_PER_CENTISECOND;
         // The timer starts with the first dirty page (`wb_wakeup_delayed`).
-        let timer_ns = writeback_due_ns(inodes).max(dirtied_ns.saturating_add(interval));
-        if inodes.pages.above_background() {
-            timer_ns.min(background_due_ns(inodes))
+        let timer_ns = writeback_due_ns(files).max(dirtied_ns.saturating_add(interval));
+        if files.pages.above_background() {
+            timer_ns.min(background_due_ns(files))
         } else {
             timer_ns
         }

@@ -23,12 +23,13 @@ use std::sync::Arc;
 use syncline_cache::Accept;
 
 use crate::data::Files;
-use crate::data::flush::together::{GROUP_PAGES, collect_job, gap_max, write_jobs};
+use crate::data::flush::together::{collect_job, gap_max, write_jobs};
 use crate::data::flush::writeback::first_unreached_block;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::icache::cached_inode;
+use crate::inode::iget::cached_inode;
+use crate::pages::GROUP_PAGES;
 
 /// With `writeback=policy`: writes pages in its order until they are half of what the
 /// background limit allows.

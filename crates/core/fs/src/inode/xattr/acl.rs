@@ -39,11 +39,11 @@ struct Entry {
 
 /// A checked ACL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Acl(Vec<Entry>);
+pub(crate) struct Acl(Vec<Entry>);
 
 impl Acl {
     /// From the value that setxattr carries. `None`: no entries, which means "remove".
-    pub(super) fn from_xattr(value: &[u8]) -> Result<Option<Acl>> {
+    pub(crate) fn from_xattr(value: &[u8]) -> Result<Option<Acl>> {
         let body = value.get(HEADER_BYTES..).unwrap_or(&[]);
         if value.len() < HEADER_BYTES || body.len() % LONG_BYTES != 0 {
             return Err(FsError::invalid("an ACL has a wrong length"));
@@ -65,7 +65,7 @@ impl Acl {
     }
 
     /// From what ext4 stores.
-    pub(super) fn from_disk(bytes: &[u8]) -> std::result::Result<Acl, OndiskError> {
+    pub(crate) fn from_disk(bytes: &[u8]) -> std::result::Result<Acl, OndiskError> {
         let fail = |at, detail| Err(OndiskError::corrupt_at("ACL", at, detail));
         if bytes.len() < HEADER_BYTES || le32(bytes, 0) != DISK_VERSION {
             return fail(0, "the version is not 1");
@@ -87,7 +87,7 @@ impl Acl {
     }
 
     /// As getxattr returns it.
-    pub(super) fn to_xattr(&self) -> Vec<u8> {
+    pub(crate) fn to_xattr(&self) -> Vec<u8> {
         let mut out = vec![0; HEADER_BYTES + self.0.len() * LONG_BYTES];
         put_le32(&mut out, 0, XATTR_VERSION);
         for (entry, e) in out[HEADER_BYTES..].chunks_mut(LONG_BYTES).zip(&self.0) {
@@ -99,7 +99,7 @@ impl Acl {
     }
 
     /// As ext4 stores it.
-    pub(super) fn to_disk(&self) -> Vec<u8> {
+    pub(crate) fn to_disk(&self) -> Vec<u8> {
         let mut out = DISK_VERSION.to_le_bytes().to_vec();
         for e in &self.0 {
             out.extend_from_slice(&e.tag.to_le_bytes());
@@ -113,7 +113,7 @@ impl Acl {
 
     /// The permission bits that an access ACL gives to a mode, and whether the bits say all of it
     /// (then no ACL is stored).
-    pub(super) fn mode(&self) -> (u16, bool) {
+    pub(crate) fn mode(&self) -> (u16, bool) {
         let perm = |tag| self.0.iter().find(|e| e.tag == tag).map(|e| e.perm & 7);
         let group = perm(MASK).or(perm(GROUP_OBJ)).unwrap_or(0);
         let bits = perm(USER_OBJ).unwrap_or(0) << 6 | group << 3 | perm(OTHER).unwrap_or(0);

@@ -28,9 +28,6 @@ use place::Attrs;
 use syncline_ondisk::inode::{S_IFDIR, S_IFMT, S_IFREG, flags};
 use syncline_ondisk::xattr::{self as disk, Entries, Place};
 
-use crate::data::relaxed::{check_durability, note_attribute};
-use crate::data::relocate::relocate;
-use crate::data::{Files, relocate};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, InodeState};
 use crate::inode::Inodes;
@@ -39,24 +36,24 @@ use crate::inode::table::write_inode;
 use crate::inode::xattr::place::{
     read_attrs, store_in_block, store_in_inode, xattr_area, xattr_block,
 };
-use crate::names::namei::retry_when_full;
+use crate::space::retry::retry_when_full;
 use crate::store::Store;
 
 /// Longest full name in bytes (XATTR_NAME_MAX).
 const NAME_BYTES_MAX: usize = 255;
 
 /// Longest value in bytes (XATTR_SIZE_MAX).
-const VALUE_BYTES_MAX: usize = 65536;
+pub(crate) const VALUE_BYTES_MAX: usize = 65536;
 
 /// Blocks that one change may touch: the inode table, the old block, a new one, and bitmap and
 /// descriptor for each of the two.
 const CREDITS: u32 = 7;
 
-const INDEX_USER: u8 = 1;
-const INDEX_ACL_ACCESS: u8 = 2;
-const INDEX_ACL_DEFAULT: u8 = 3;
-const INDEX_TRUSTED: u8 = 4;
-const INDEX_SECURITY: u8 = 6;
+pub(crate) const INDEX_USER: u8 = 1;
+pub(crate) const INDEX_ACL_ACCESS: u8 = 2;
+pub(crate) const INDEX_ACL_DEFAULT: u8 = 3;
+pub(crate) const INDEX_TRUSTED: u8 = 4;
+pub(crate) const INDEX_SECURITY: u8 = 6;
 
 /// Whether the attribute must or must not exist (XATTR_CREATE, XATTR_REPLACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +69,7 @@ pub enum XattrFlags {
     CreateReplace,
 }
 
-fn split(name: &[u8]) -> Result<(u8, &[u8])> {
+pub(crate) fn split(name: &[u8]) -> Result<(u8, &[u8])> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(FsError::Range);
     }
@@ -92,7 +89,7 @@ fn is_visible(index: u8) -> bool {
     )
 }
 
-fn is_acl(index: u8) -> bool {
+pub(crate) fn is_acl(index: u8) -> bool {
     matches!(index, INDEX_ACL_ACCESS | INDEX_ACL_DEFAULT)
 }
 
@@ -131,61 +128,6 @@ pub(crate) fn listxattr(store: &Store, inode: &InodeRef) -> Result<Vec<Vec<u8>>>
     Ok(all.filter(|attr| is_visible(attr.index)).filter_map(|attr| attr.full_name()).collect())
 }
 
-/// Sets an attribute.
-///
-/// # Errors
-/// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
-/// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
-/// append-only files and for `user.` on anything but files and directories,
-/// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
-/// request: errors are those of [`Volume::relocate`].
-pub(crate) fn setxattr(
-    files: &Files,
-    inode: &InodeRef,
-    name: &[u8],
-    value: &[u8],
-    flags: XattrFlags,
-) -> Result<()> {
-    if value.len() > VALUE_BYTES_MAX {
-        return Err(FsError::ArgumentTooBig);
-    }
-    let (index, rest) = split(name)?;
-    check_durability(name, value)?;
-    if name == relocate::ATTRIBUTE {
-        return relocate(files, inode).map(drop);
-    }
-    if !is_acl(index) {
-        let done = change_xattr(files, inode, (index, rest), Some(value), flags, None);
-        note_attribute(files, inode, name);
-        return done;
-    }
-    let acl = Acl::from_xattr(value)?;
-    if index == INDEX_ACL_DEFAULT {
-        if acl.is_some() && !inode.is_dir() {
-            return Err(FsError::Perm);
-        }
-        let value = acl.map(|acl| acl.to_disk());
-        return change_xattr(files, inode, (index, rest), value.as_deref(), flags, None);
-    }
-    let mode = acl.as_ref().map(|acl| acl.mode());
-    let bits = mode.map(|(bits, _)| bits);
-    let stored = acl.filter(|_| !mode.is_some_and(|(_, plain)| plain)).map(|a| a.to_disk());
-    change_xattr(files, inode, (index, rest), stored.as_deref(), flags, bits)
-}
-
-/// Removes an attribute.
-///
-/// # Errors
-/// [`FsError::NoData`] if there is none; otherwise as [`Volume::setxattr`].
-pub(crate) fn removexattr(files: &Files, inode: &InodeRef, name: &[u8]) -> Result<()> {
-    let (index, rest) = split(name)?;
-    // Linux removes an ACL that is not there without complaint.
-    let flags = if is_acl(index) { XattrFlags::Any } else { XattrFlags::Replace };
-    let done = change_xattr(files, inode, (index, rest), None, flags, None);
-    note_attribute(files, inode, name);
-    done
-}
-
 fn stored_xattr(
     store: &Store,
     inode: &InodeRef,
@@ -215,7 +157,7 @@ fn stored_xattr(
 }
 
 /// Sets (`Some`) or removes an attribute; `mode` are permission bits that change with it.
-fn change_xattr(
+pub(crate) fn change_xattr(
     inodes: &Inodes,
     inode: &InodeRef,
     (index, name): (u8, &[u8]),

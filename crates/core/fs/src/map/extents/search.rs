@@ -15,7 +15,7 @@ use crate::map::blockmap::{lookup_map, nearest_in_map};
 use crate::space::Space;
 use crate::space::balloc::Wish;
 use crate::store::Store;
-use crate::store::zone::check_file_blocks;
+use crate::store::validity::check_file_blocks;
 
 /// What is at a logical block, for `len` blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

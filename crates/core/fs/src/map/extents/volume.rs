@@ -27,7 +27,7 @@ use crate::space::Space;
 use crate::space::balloc::install::{free_blocks, install_blocks};
 use crate::space::balloc::{Range, Request, Source};
 use crate::store::Store;
-use crate::store::zone::check_file_blocks;
+use crate::store::validity::check_file_blocks;
 
 /// The tree of one inode; `S` is what lends the inode's state.
 pub(crate) struct Tree<'a, S> {

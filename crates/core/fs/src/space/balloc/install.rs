@@ -21,7 +21,7 @@ use crate::error::{FsError, Result};
 use crate::space::Space;
 use crate::store::Store;
 use crate::store::group::{block_bitmap, group_desc, update_desc};
-use crate::store::zone::check_file_blocks;
+use crate::store::validity::check_file_blocks;
 
 impl GroupSource for Store {
     fn load_group(&self, group: u32) -> Result<RunMap> {

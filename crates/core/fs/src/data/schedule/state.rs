@@ -1,0 +1,54 @@
+//! What the schedule of the write-back remembers.
+
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+
+use crate::options::{LiveLimits, MountOptions};
+
+/// Timers, limits and the incremental write-back under way. Times are nanoseconds of the volume's
+/// clock; 0: not yet.
+pub(crate) struct Schedule {
+    /// Options that may change while mounted.
+    pub(crate) live: Mutex<LiveLimits>,
+    /// Start of the last periodic write-back.
+    pub(crate) last_writeback_ns: AtomicU64,
+    /// Start of the last write-back because of the background limit.
+    pub(crate) last_background_ns: AtomicU64,
+    /// When lazily kept timestamps were last written.
+    pub(crate) lazy_since_ns: AtomicU64,
+    /// Incremental write-back of eager mode that is under way.
+    pub(crate) sweep: Mutex<Option<Sweep>>,
+}
+
+impl Schedule {
+    pub(crate) fn new(options: &MountOptions) -> Schedule {
+        Schedule {
+            live: Mutex::new(LiveLimits::of(options)),
+            last_writeback_ns: AtomicU64::new(0),
+            last_background_ns: AtomicU64::new(0),
+            lazy_since_ns: AtomicU64::new(0),
+            sweep: Mutex::default(),
+        }
+    }
+}
+
+/// A sweep under way.
+pub(crate) struct Sweep {
+    pub(crate) started_ns: u64,
+    /// Pages that became dirty after this are left alone, above the background limit or not.
+    pub(crate) before_ns: u64,
+    /// For log space: all of the log's blocks, and only files that have some.
+    pub(crate) for_space: bool,
+    /// The journal's blocks are due as well.
+    pub(crate) journal: bool,
+    /// First transaction that is not written in place.
+    pub(crate) upto: u32,
+    /// The file it is at, in the order of (dirtied, inode), and the next block of it.
+    pub(crate) file: Option<(u64, u32)>,
+    pub(crate) next: u64,
+    pub(crate) after: Option<(u64, u32)>,
+    pub(crate) pages_done: bool,
+    /// `writeback=policy`: pages that the policy names go first, until few are dirty.
+    pub(crate) down: bool,
+}

@@ -1,0 +1,183 @@
+//! Getting inodes: from the cache, or from their slots.
+
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+use syncline_ondisk::inode as disk;
+use syncline_ondisk::superblock::ROOT_INO;
+
+use crate::error::{FsError, Result};
+use crate::incore::Inode;
+use crate::inode::Inodes;
+use crate::inode::blocks::forget_pages;
+use crate::inode::icache::Shard;
+use crate::inode::reference::InodeRef;
+use crate::inode::table::read_inode;
+
+/// The inode with this number.
+///
+/// # Errors
+/// [`FsError::Stale`] if it is not in use, [`FsError::Corrupt`] if its slot is broken.
+pub(crate) fn iget(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
+    loop {
+        let removals = match cached_reference(inodes, ino) {
+            Ok(inode) if inode.state.read().raw.i_links_count == 0 && inode.refs() <= 1 => {
+                return Err(FsError::Stale);
+            }
+            Ok(inode) => return Ok(inode),
+            Err(removals) => removals,
+        };
+        let raw = read_inode(inodes, ino)?;
+        if raw.i_links_count == 0 {
+            // It was freed already. The last reference to it would free it once more.
+            return Err(FsError::Stale);
+        }
+        if let Some(inode) = insert_read(inodes, ino, raw, removals) {
+            return Ok(inode);
+        }
+    }
+}
+
+/// The inode that a file handle names, which may have any number.
+///
+/// # Errors
+/// As [`iget`]; [`FsError::Stale`] also if no file can have the number, as the journal's.
+pub(crate) fn iget_handle(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
+    let geo = &inodes.geo;
+    if ino != ROOT_INO && ino < geo.first_ino || ino > geo.inodes_count {
+        return Err(FsError::Stale);
+    }
+    iget(inodes, ino)
+}
+
+/// The root directory.
+///
+/// # Errors
+/// As [`iget`].
+pub(crate) fn root(inodes: &Arc<Inodes>) -> Result<InodeRef> {
+    iget(inodes, ROOT_INO)
+}
+
+/// As [`iget`], but also for an inode with no links (orphan processing).
+pub(crate) fn iget_unlinked(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
+    loop {
+        let removals = match cached_reference(inodes, ino) {
+            Ok(inode) => return Ok(inode),
+            Err(removals) => removals,
+        };
+        let raw = read_inode(inodes, ino)?;
+        if let Some(inode) = insert_read(inodes, ino, raw, removals) {
+            return Ok(inode);
+        }
+    }
+}
+
+/// The cached inode, or how many have left its shard until now.
+fn cached_reference(inodes: &Arc<Inodes>, ino: u32) -> std::result::Result<InodeRef, u64> {
+    let shard = inodes.icache.shard(ino).lock();
+    let inode = shard.inodes.get(&ino).ok_or(shard.removals)?;
+    Ok(InodeRef::new(inodes, Arc::clone(inode)))
+}
+
+/// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left
+/// the shard before that and none has since; else what was read may be old.
+fn insert_read(
+    inodes: &Arc<Inodes>,
+    ino: u32,
+    raw: disk::Inode,
+    removals: u64,
+) -> Option<InodeRef> {
+    let synced = inodes.journal.get().map_or(0, |journal| journal.committed_tid());
+    let shard = inodes.icache.shard(ino).lock();
+    let inode = Arc::new(Inode::new(ino, raw, synced));
+    (shard.removals == removals).then(|| enter(inodes, shard, inode))
+}
+
+/// Puts a new inode into the cache, unless another thread was faster.
+pub(crate) fn insert_inode(inodes: &Arc<Inodes>, fresh: Arc<Inode>) -> InodeRef {
+    enter(inodes, inodes.icache.shard(fresh.ino).lock(), fresh)
+}
+
+fn enter(inodes: &Arc<Inodes>, mut shard: MutexGuard<'_, Shard>, fresh: Arc<Inode>) -> InodeRef {
+    let ino = fresh.ino;
+    let inode = match shard.inodes.entry(ino) {
+        Entry::Occupied(found) => Arc::clone(found.get()),
+        Entry::Vacant(room) => {
+            let inode = Arc::clone(room.insert(fresh));
+            shard.ring.push_back(ino);
+            inode
+        }
+    };
+    let held = InodeRef::new(inodes, inode);
+    let dropped = shard.make_room(inodes.icache.shard_max);
+    drop(shard);
+    for inode in dropped {
+        forget_pages(inodes, &inode);
+    }
+    held
+}
+
+/// Removes an inode that never came to life (its creation failed).
+pub(crate) fn forget_inode(inodes: &Inodes, ino: u32) {
+    inodes.icache.shard(ino).lock().remove(ino);
+}
+
+/// The inode if it is cached; not counted as a reference.
+pub(crate) fn cached_inode(inodes: &Inodes, ino: u32) -> Option<Arc<Inode>> {
+    inodes.icache.shard(ino).lock().inodes.get(&ino).cloned()
+}
+
+/// Every cached inode, ascending.
+pub(crate) fn cached_inodes(inodes: &Inodes) -> Vec<Arc<Inode>> {
+    let mut all: Vec<Arc<Inode>> = Vec::new();
+    for shard in &inodes.icache.shards {
+        all.extend(shard.lock().inodes.values().cloned());
+    }
+    all.sort_unstable_by_key(|inode| inode.ino);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Create, MountOptions, SetAttr, Volume};
+    use syncline_device::{MemoryDevice, VirtualClock};
+    use syncline_testkit::{ImageSpec, mkfs};
+
+    /// One thread reads a slot and is held up; another loads the inode, changes it and drops it,
+    /// and the cache evicts it. The first must not bring the old inode back.
+    #[test]
+    fn what_another_thread_has_changed_and_dropped_is_read_again() {
+        let device = MemoryDevice::from_bytes(&mkfs(&ImageSpec::default()).bytes());
+        let clock = Arc::new(VirtualClock::default());
+        let options = MountOptions::parse("").unwrap();
+        let volume = Volume::mount(Arc::new(device), clock, options).unwrap();
+        let how = Create { mode: 0o644, uid: 0, gid: 0 };
+        let ino = volume.create(&volume.root().unwrap(), b"f", &how).unwrap().ino;
+        let inner = &volume.0;
+        let evict = || {
+            let mut shard = inner.icache.shard(ino).lock();
+            assert!(!shard.make_room(0).is_empty());
+            assert!(!shard.inodes.contains_key(&ino));
+        };
+        evict();
+        let removals = cached_reference(inner, ino).err().unwrap();
+        let old = read_inode(inner, ino).unwrap();
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let other = volume.iget(ino).unwrap();
+        volume.setattr(&other, &set).unwrap();
+        drop(other);
+        evict();
+        assert!(insert_read(inner, ino, old, removals).is_none());
+        let again = volume.iget(ino).unwrap();
+        assert_eq!(volume.getattr(&again).mode & 0o7777, 0o600);
+        // What is the newest goes in, and only once.
+        let (removals, newest) =
+            (inner.icache.shard(ino).lock().removals, again.state.read().raw.clone());
+        let same = insert_read(inner, ino, newest, removals).unwrap();
+        assert!(std::ptr::eq(&*same, &*again));
+        drop((again, same));
+        volume.unmount().unwrap();
+    }
+}

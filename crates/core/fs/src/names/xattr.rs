@@ -1,0 +1,68 @@
+//! Setting attributes: what some of them ask for besides being stored.
+
+use crate::data::Files;
+use crate::data::durability::check_durability;
+use crate::data::relaxed::note_attribute;
+use crate::data::relocate::ATTRIBUTE;
+use crate::error::{FsError, Result};
+use crate::inode::reference::InodeRef;
+use crate::inode::xattr::acl::Acl;
+use crate::inode::xattr::{
+    INDEX_ACL_DEFAULT, VALUE_BYTES_MAX, XattrFlags, change_xattr, is_acl, split,
+};
+use crate::names::relocate::relocate;
+
+/// Sets an attribute.
+///
+/// # Errors
+/// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
+/// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
+/// append-only files and for `user.` on anything but files and directories,
+/// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
+/// request: errors are those of [`Volume::relocate`].
+pub(crate) fn setxattr(
+    files: &Files,
+    inode: &InodeRef,
+    name: &[u8],
+    value: &[u8],
+    flags: XattrFlags,
+) -> Result<()> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(FsError::ArgumentTooBig);
+    }
+    let (index, rest) = split(name)?;
+    check_durability(name, value)?;
+    if name == ATTRIBUTE {
+        return relocate(files, inode).map(drop);
+    }
+    if !is_acl(index) {
+        let done = change_xattr(files, inode, (index, rest), Some(value), flags, None);
+        note_attribute(files, inode, name);
+        return done;
+    }
+    let acl = Acl::from_xattr(value)?;
+    if index == INDEX_ACL_DEFAULT {
+        if acl.is_some() && !inode.is_dir() {
+            return Err(FsError::Perm);
+        }
+        let value = acl.map(|acl| acl.to_disk());
+        return change_xattr(files, inode, (index, rest), value.as_deref(), flags, None);
+    }
+    let mode = acl.as_ref().map(|acl| acl.mode());
+    let bits = mode.map(|(bits, _)| bits);
+    let stored = acl.filter(|_| !mode.is_some_and(|(_, plain)| plain)).map(|a| a.to_disk());
+    change_xattr(files, inode, (index, rest), stored.as_deref(), flags, bits)
+}
+
+/// Removes an attribute.
+///
+/// # Errors
+/// [`FsError::NoData`] if there is none; otherwise as [`Volume::setxattr`].
+pub(crate) fn removexattr(files: &Files, inode: &InodeRef, name: &[u8]) -> Result<()> {
+    let (index, rest) = split(name)?;
+    // Linux removes an ACL that is not there without complaint.
+    let flags = if is_acl(index) { XattrFlags::Any } else { XattrFlags::Replace };
+    let done = change_xattr(files, inode, (index, rest), None, flags, None);
+    note_attribute(files, inode, name);
+    done
+}
