@@ -18,7 +18,7 @@ mod inode;
 mod map;
 mod mount;
 mod names;
-mod options;
+pub mod options;
 mod pages;
 mod space;
 mod store;
@@ -39,7 +39,9 @@ pub use names::dir::{DirEntry, FileKind};
 pub use names::namei::NAME_BYTES_MAX;
 pub use names::path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 pub use names::rename::RenameFlags;
-pub use options::{Alloc, Atime, LiveLimits, MountOptions, OnError, SyncMode, Writeback};
+pub use options::{
+    Alloc, Atime, LiveLimits, MountOptions, OnError, SyncMode, VOLUME_OPTIONS, Writeback,
+};
 pub use pages::CacheStats;
 pub use store::buffered::Buffered;
 pub use syncline_jbd2::JournalStats;

@@ -22,6 +22,7 @@ use syncline_ondisk::{CompatFeatures, FeatureCheck, RoCompatFeatures};
 
 use crate::data::Files;
 use crate::data::durability::RelaxedFiles;
+use crate::data::engine::engine;
 use crate::data::schedule::state::Schedule;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
@@ -35,7 +36,7 @@ use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::names::Names;
 use crate::names::dcache::Dcache;
-use crate::options::{INODE_SHARE, MountOptions, NAME_SHARE, SyncMode};
+use crate::options::{INODE_SHARE, MountOptions, NAME_SHARE};
 use crate::pages::PageCache;
 use crate::space::Space;
 use crate::space::balloc::Balloc;
@@ -181,7 +182,7 @@ impl Chosen {
         Ok(Chosen {
             pages: PageCache::new(options, block_size)?,
             hot: HotFiles::new(options)?,
-            relaxed: RelaxedFiles::new(options)?,
+            relaxed: RelaxedFiles::new(options, engine(options.sync).sends_relaxed())?,
         })
     }
 }
@@ -219,7 +220,8 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Volume> {
         orphans: Mutex::default(),
     });
     let schedule = Schedule::new(&inodes.options);
-    let files = Files { inodes, relaxed, schedule };
+    let engine = engine(inodes.options.sync);
+    let files = Files { inodes, engine, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
     Ok(Volume(Arc::new(Names { files, dcache, rename_lock: Mutex::default() })))
 }
@@ -277,7 +279,8 @@ fn refuse_unclean_read_only(store: &Store) -> Result<()> {
 }
 
 /// Marks the volume as in use, then opens its journal (rule: RECOVER first, then the log).
-fn open_for_writing(inodes: &Arc<Inodes>) -> Result<()> {
+fn open_for_writing(files: &Files) -> Result<()> {
+    let inodes = &files.inodes;
     let log = log_map(inodes)?;
     load_orphan_file(inodes)?;
     {
@@ -292,18 +295,10 @@ fn open_for_writing(inodes: &Arc<Inodes>) -> Result<()> {
     put_superblock(inodes)?;
     let kernels = if inodes.geo.metadata_csum { Checksums::V3 } else { Checksums::None };
     let options = JournalOptions {
-        checksums: match inodes.options.sync {
-            SyncMode::Eager => Checksums::V1Async,
-            SyncMode::Ordered => kernels,
-        },
-        checksums_at_rest: kernels,
         is_64bit: inodes.sb.lock().is_64bit(),
         commit_interval_ns: u64::from(inodes.options.commit_s) * crate::time::NS_PER_S,
         dirty_expire_ns: u64::from(inodes.options.dirty_expire_centisecs) * 10_000_000,
-        checkpoint_step_blocks: match inodes.options.sync {
-            SyncMode::Eager => crate::data::schedule::sweep::STEP_PAGES,
-            SyncMode::Ordered => JournalOptions::default().checkpoint_step_blocks,
-        },
+        ..files.engine.journal_options(kernels)
     };
     let host = Arc::new(JournalHost(Arc::downgrade(&inodes.store)));
     let journal = Journal::open(

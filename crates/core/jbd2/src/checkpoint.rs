@@ -38,7 +38,7 @@ impl Journal {
                 due = Some(running.transaction.tid);
             }
         }
-        let expired = state.write_back.is_expired(now_ns, self.options.dirty_expire_ns);
+        let expired = state.write_back.is_expired(now_ns, self.dirty_expire_ns());
         // In eager mode the file system decides: `checkpoint_step`.
         let write_back = !self.is_eager() && expired;
         drop(state);
@@ -61,7 +61,7 @@ impl Journal {
         let commit_ns =
             running.map(|r| r.started_ns.saturating_add(self.options.commit_interval_ns));
         let dirtied_ns = state.write_back.dirtied_ns;
-        let expire_ns = dirtied_ns.map(|d| d.saturating_add(self.options.dirty_expire_ns));
+        let expire_ns = dirtied_ns.map(|d| d.saturating_add(self.dirty_expire_ns()));
         match (commit_ns, expire_ns) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -126,7 +126,7 @@ impl Journal {
     /// True if committed blocks have waited for `dirty_expire`; then their time starts anew.
     pub fn take_expired(&self, now_ns: u64) -> bool {
         let mut state = self.state.lock();
-        let expired = state.write_back.is_expired(now_ns, self.options.dirty_expire_ns);
+        let expired = state.write_back.is_expired(now_ns, self.dirty_expire_ns());
         if expired {
             state.write_back.dirtied_ns = None;
         }

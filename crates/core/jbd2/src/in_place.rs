@@ -20,26 +20,30 @@ use crate::journal::Journal;
 use crate::write_back::Pending;
 
 /// A page to be written to its home block.
-pub struct InPlace {
+pub trait InPlacePage {
     /// The home block.
-    pub block: u64,
+    fn block(&self) -> u64;
     /// Contents to write.
-    pub image: Arc<[u8]>,
+    fn image(&self) -> &Arc<[u8]>;
     /// It was changed since it was journaled last, or never was.
-    pub newer: bool,
+    fn is_newer(&self) -> bool;
+    /// The action that was set last.
+    fn action(&self) -> WriteAction;
+    /// Takes the action that [`Journal::begin_in_place`] decides on.
+    fn set_action(&mut self, action: WriteAction);
 }
 
 /// Action for one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum WriteAction {
     /// Write it, then [`Journal::end_in_place`].
     Write,
-    /// It is there already.
-    Done,
+    /// It is in its home block already.
+    Skip,
     /// Its journaling has not committed yet: try again later.
-    Busy,
+    Retry,
     /// Give it to [`crate::Handle::journal_data`] instead.
-    Log,
+    Journal,
 }
 
 impl Journal {
@@ -47,44 +51,43 @@ impl Journal {
     ///
     /// # Errors
     /// `Aborted`.
-    pub fn begin_in_place(&self, pages: &[InPlace]) -> Result<Vec<Fate>, JournalError> {
+    pub fn begin_in_place<P: InPlacePage>(&self, pages: &mut [P]) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         // An older image on its way there must not arrive after what is written now.
-        while pages.iter().any(|page| state.write_back.in_flight.contains(&page.block)) {
+        while pages.iter().any(|page| state.write_back.in_flight.contains(&page.block())) {
             self.signals.step_ended.wait(&mut state);
         }
         state.check()?;
-        let mut fates = Vec::with_capacity(pages.len());
         for page in pages {
+            let block = page.block();
             let running = state.running.as_ref();
-            let joined = running.is_some_and(|r| r.transaction.has_data(page.block));
-            let live = state.ring.live(page.block);
+            let joined = running.is_some_and(|r| r.transaction.has_data(block));
+            let live = state.ring.live(block);
             let committing = state.committing_sequence();
             let busy = joined || live.is_some() && live == committing;
-            fates.push(match state.write_back.pending.get_mut(&page.block) {
-                _ if page.newer && (busy || live.is_some()) => Fate::Log,
-                _ if page.newer => Fate::Write,
-                _ if busy => Fate::Busy,
+            page.set_action(match state.write_back.pending.get_mut(&block) {
+                _ if page.is_newer() && (busy || live.is_some()) => WriteAction::Journal,
+                _ if page.is_newer() => WriteAction::Write,
+                _ if busy => WriteAction::Retry,
                 Some(pending) => {
-                    pending.image = Arc::clone(&page.image);
-                    Fate::Write
+                    pending.image = Arc::clone(page.image());
+                    WriteAction::Write
                 }
-                None => Fate::Done,
+                None => WriteAction::Skip,
             });
         }
-        Ok(fates)
+        Ok(())
     }
 
     /// The writes are complete: what the log has of those that were to be written needs no other
     /// way to its place. The others may have committed meanwhile, with the very image that is here,
     /// and are still to be written.
-    pub fn end_in_place(&self, pages: &[InPlace], fates: &[Fate]) {
+    pub fn end_in_place<P: InPlacePage>(&self, pages: &[P]) {
         let mut state = self.state.lock();
-        let written = pages.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Write);
-        for (page, _) in written {
-            let same = |p: &Pending| Arc::ptr_eq(&p.image, &page.image);
-            if state.write_back.pending.get(&page.block).is_some_and(same) {
-                state.drop_pending(page.block);
+        for page in pages.iter().filter(|page| page.action() == WriteAction::Write) {
+            let same = |p: &Pending| Arc::ptr_eq(&p.image, page.image());
+            if state.write_back.pending.get(&page.block()).is_some_and(same) {
+                state.drop_pending(page.block());
             }
         }
     }

@@ -20,6 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use syncline_device::{BlockDevice, Clock, DeviceError};
 use syncline_lockrank::{Mutex, MutexGuard};
 
@@ -120,6 +121,8 @@ pub struct Journal {
     pub(crate) buffers: Arc<BufferCache>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: JournalOptions,
+    /// [`JournalOptions::dirty_expire_ns`], which may change while the journal is open.
+    pub(crate) dirty_expire_ns: AtomicU64,
     pub(crate) limits: Limits,
     pub(crate) superblock: Mutex<LogSuperblock>,
     pub(crate) state: Mutex<State>,
@@ -171,6 +174,7 @@ impl Journal {
             log,
             buffers,
             clock,
+            dirty_expire_ns: AtomicU64::new(options.dirty_expire_ns),
             options,
             limits,
             superblock: Mutex::new(ranks::SUPERBLOCK, superblock),
@@ -179,6 +183,15 @@ impl Journal {
             flushes: Flushes::default(),
             host: Mutex::new(ranks::HOST, host),
         }))
+    }
+
+    /// Changes the age at which committed blocks are written in place, in nanoseconds.
+    pub fn set_dirty_expire_ns(&self, expire_ns: u64) {
+        self.dirty_expire_ns.store(expire_ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn dirty_expire_ns(&self) -> u64 {
+        self.dirty_expire_ns.load(Ordering::Relaxed)
     }
 
     /// True if indivisible sets are kept and a commit is one write and one flush.

@@ -75,7 +75,7 @@ mod zeroed;
 pub use buffer::BufferCache;
 pub use error::JournalError;
 pub use handle::Handle;
-pub use in_place::{Fate, InPlace};
+pub use in_place::{InPlacePage, WriteAction};
 pub use isets::{Counters, Member};
 pub use journal::{Checksums, Committed, Host, Journal, JournalOptions};
 pub use log_map::LogMap;

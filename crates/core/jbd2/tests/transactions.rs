@@ -9,8 +9,8 @@ use syncline_device::{
     BlockDevice, DeviceError, FailingDevice, FaultPlan, MemoryDevice, OpClass, RecordingDevice,
 };
 use syncline_jbd2::{
-    BufferCache, Checksums, Fate, Host, InPlace, Journal, JournalError, JournalOptions,
-    RecoverOptions,
+    BufferCache, Checksums, Host, InPlacePage, Journal, JournalError, JournalOptions,
+    RecoverOptions, WriteAction,
 };
 use syncline_model::{Need, require};
 
@@ -375,6 +375,35 @@ fn each_committed_image_is_consistent_while_threads_change_blocks() {
     assert!(dev.geometry().size_bytes > 0);
 }
 
+struct Page {
+    block: u64,
+    image: Arc<[u8]>,
+    newer: bool,
+    action: WriteAction,
+}
+
+impl InPlacePage for Page {
+    fn block(&self) -> u64 {
+        self.block
+    }
+
+    fn image(&self) -> &Arc<[u8]> {
+        &self.image
+    }
+
+    fn is_newer(&self) -> bool {
+        self.newer
+    }
+
+    fn action(&self) -> WriteAction {
+        self.action
+    }
+
+    fn set_action(&mut self, action: WriteAction) {
+        self.action = action;
+    }
+}
+
 /// While the other pages of a write-back are sent, anybody's sync may commit a page of it that went
 /// to the log, with the very image that the write-back holds.
 #[test]
@@ -392,21 +421,28 @@ fn a_page_that_commits_during_its_write_back_still_has_to_be_written() {
         handle.tid()
     };
     let images: [Arc<[u8]>; 2] = [vec![1; 4096].into(), vec![2; 4096].into()];
-    let page = |newer| [InPlace { block, image: Arc::clone(&images[1]), newer }];
+    let page = |newer| {
+        let (image, action) = (Arc::clone(&images[1]), WriteAction::Write);
+        [Page { block, image, newer, action }]
+    };
+    let begin = |newer| {
+        let mut pages = page(newer);
+        journal.begin_in_place(&mut pages).unwrap();
+        pages
+    };
     journal.commit(log(&images[0])).unwrap();
 
-    let changed = page(true);
-    let fates = journal.begin_in_place(&changed).unwrap();
-    assert_eq!(fates, [Fate::Log], "the log holds its older copy");
+    let changed = begin(true);
+    assert_eq!(changed[0].action, WriteAction::Journal, "the log holds its older copy");
     let tid = log(&images[1]);
-    assert_eq!(journal.begin_in_place(&page(false)).unwrap(), [Fate::Busy]);
+    let busy = begin(false);
+    assert_eq!(busy[0].action, WriteAction::Retry);
     journal.commit(tid).unwrap();
-    journal.end_in_place(&changed, &fates);
-    journal.end_in_place(&page(false), &[Fate::Busy]);
+    journal.end_in_place(&changed);
+    journal.end_in_place(&busy);
 
-    let logged = page(false);
-    let fates = journal.begin_in_place(&logged).unwrap();
-    assert_eq!(fates, [Fate::Write], "nobody has written it");
-    journal.end_in_place(&logged, &fates);
-    assert_eq!(journal.begin_in_place(&page(false)).unwrap(), [Fate::Done]);
+    let logged = begin(false);
+    assert_eq!(logged[0].action, WriteAction::Write, "nobody has written it");
+    journal.end_in_place(&logged);
+    assert_eq!(begin(false)[0].action, WriteAction::Skip);
 }

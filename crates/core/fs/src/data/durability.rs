@@ -9,11 +9,11 @@ use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::reference::InodeRef;
 use crate::inode::xattr::getxattr;
-use crate::options::{MountOptions, SyncMode, check_glob};
+use crate::options::{MountOptions, check_glob};
 
 pub(crate) const NAME_RELAXED: u8 = 1;
 pub(crate) const NAME_STRICT: u8 = 2;
-pub(crate) const ATTRIBUTE_KNOWN: u8 = 4;
+const ATTRIBUTE_KNOWN: u8 = 4;
 pub(crate) const ATTRIBUTE_RELAXED: u8 = 8;
 pub(crate) const ATTRIBUTE_STRICT: u8 = 16;
 pub(crate) const ATTRIBUTE_BITS: u8 = ATTRIBUTE_KNOWN | ATTRIBUTE_RELAXED | ATTRIBUTE_STRICT;
@@ -34,12 +34,12 @@ pub(crate) struct RelaxedFiles {
 impl RelaxedFiles {
     /// # Errors
     /// [`FsError::Invalid`] for a rule that is no glob.
-    pub(crate) fn new(options: &MountOptions) -> Result<RelaxedFiles> {
+    pub(crate) fn new(options: &MountOptions, sends_relaxed: bool) -> Result<RelaxedFiles> {
         let rules = options.relaxed.iter().map(|rule| check_glob("relaxed", rule));
         let patterns = rules.collect::<Result<_>>()?;
         Ok(RelaxedFiles {
             patterns,
-            sends_relaxed: options.sync == SyncMode::Ordered,
+            sends_relaxed,
             wrote: AtomicBool::new(false),
             off: AtomicBool::new(false),
         })

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use syncline_cache::{Accept, FrameId};
 
 use crate::data::Files;
-use crate::data::flush::writeback::write_back;
+use crate::data::flush::file::write_back;
 use crate::data::schedule::victims::write_victims;
 use crate::inode::Inodes;
 use crate::inode::iget::cached_inode;

@@ -19,7 +19,8 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::blocks::{check_regular, zero_partial};
-use crate::data::flush::writeback::{first_unreached_block, write_back};
+use crate::data::flush::file::write_back;
+use crate::data::flush::plan::first_unreached_block;
 use crate::data::truncate::{extend_file, finish_change};
 use crate::data::write::size_limit;
 use crate::error::{FsError, Result};

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocks;
 pub(crate) mod durability;
+pub(crate) mod engine;
 pub(crate) mod evict;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
@@ -18,11 +19,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::data::durability::RelaxedFiles;
+use crate::data::engine::Engine;
 use crate::data::schedule::state::Schedule;
 use crate::inode::Inodes;
 
 pub(crate) struct Files {
     pub(crate) inodes: Arc<Inodes>,
+    /// How files become durable.
+    pub(crate) engine: &'static dyn Engine,
     pub(crate) relaxed: RelaxedFiles,
     pub(crate) schedule: Schedule,
 }

@@ -22,7 +22,7 @@ use syncline_jbd2::JournalError;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
-use crate::data::flush::writeback::write_back;
+use crate::data::flush::file::write_back;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, Lifetime};
 use crate::inode::Inodes;

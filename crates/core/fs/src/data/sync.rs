@@ -20,22 +20,20 @@
 
 use std::sync::atomic::Ordering;
 
-use syncline_device::{Kind, Origin};
-use syncline_jbd2::Tid;
+use syncline_device::Kind;
 use syncline_ondisk::inode::{S_IFMT, S_IFREG};
 
 use crate::data::Files;
 use crate::data::durability::{WROTE, durability_bits, is_relaxed};
-use crate::data::flush::eager::fsync_eager;
-use crate::data::flush::together::write_back_files;
-use crate::data::flush::writeback::{write_back, write_delayed};
+use crate::data::engine::ordered::commit_or_flush;
+use crate::data::flush::file::{write_back, write_delayed};
+use crate::data::flush::files::write_back_files;
 use crate::data::relaxed::flush_relaxed;
-use crate::error::{FsError, Result};
+use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::Inodes;
-use crate::inode::lazytime::{write_lazy_times, write_lazy_times_of};
+use crate::inode::lazytime::write_lazy_times;
 use crate::inode::reference::InodeRef;
-use crate::options::SyncMode;
 use crate::pages::CacheStats;
 use crate::store::Store;
 
@@ -99,56 +97,14 @@ fn blocks_of(store: &Store, offset: u64, len: u64) -> (u64, u64) {
 }
 
 /// [`Volume::fsync`] of the bytes `offset..offset + len`, and of the whole inode.
-pub(crate) fn fsync_range(
-    files: &Files,
-    inode: &Inode,
-    offset: u64,
-    len: u64,
-    datasync: bool,
-) -> Result<()> {
+fn fsync_range(files: &Files, inode: &Inode, offset: u64, len: u64, datasync: bool) -> Result<()> {
     files.latch.check()?;
     if files.journal().is_err() {
         return Ok(());
     }
     let regular = inode.state.read().raw.i_mode & S_IFMT == S_IFREG;
     let (from, to) = blocks_of(files, offset, len);
-    if files.options.sync == SyncMode::Eager {
-        return fsync_eager(files, inode, if regular { from..to } else { 0..0 }, datasync);
-    }
-    if regular {
-        write_back(files, inode, from, to, true)?;
-    }
-    if !datasync || !regular {
-        write_lazy_times_of(files, inode)?;
-    }
-    if !regular {
-        // `ext4_force_commit`: whatever runs is committed, with datasync as well. A directory
-        // has no data outside of the journal, so without a commit there is nothing to flush.
-        files.journal()?.commit(files.journal()?.newest_tid())?;
-        return files.latch.check();
-    }
-    let tid = {
-        let st = inode.state.read();
-        if datasync { st.datasync_tid } else { st.sync_tid }
-    };
-    commit_or_flush(files, tid, Kind::Data { inode: u64::from(inode.ino) })
-}
-
-/// Waits until `tid` is on disk and everything written before this call is durable.
-fn commit_or_flush(store: &Store, tid: Tid, kind: Kind) -> Result<()> {
-    let journal = store.journal()?;
-    if !journal.commit(tid)?.flushed {
-        flush_device(store, kind)?;
-    }
-    // An abort between the two means that something acknowledged by the device was lost.
-    store.latch.check()
-}
-
-fn flush_device(store: &Store, kind: Kind) -> Result<()> {
-    if !store.dev.geometry().volatile_cache {
-        return Ok(());
-    }
-    store.dev.flush(Origin::new(kind, true)).map_err(|err| store.fail(FsError::Io(err)))
+    files.engine.fsync(files, inode, if regular { from..to } else { 0..0 }, datasync)
 }
 
 /// Writes back every dirty file, oldest first.

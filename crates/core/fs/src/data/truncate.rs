@@ -21,7 +21,7 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::blocks::check_regular;
-use crate::data::flush::writeback::write_back;
+use crate::data::flush::file::write_back;
 use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};

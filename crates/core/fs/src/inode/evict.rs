@@ -25,7 +25,7 @@ const EVICT_CREDITS: u32 = 10;
 
 /// Frees an inode that has neither links nor references. The inode has left the cache. A
 /// failure leaves it an orphan, for recovery to finish.
-pub(crate) fn evict_unlinked(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
+fn evict_unlinked(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
     if inodes.check_writable().is_err() {
         forget_pages(inodes, inode);
         return;

@@ -259,7 +259,7 @@ fn fill_new_dir(
 }
 
 /// A new file gets the attribute of its directory; without it, that of its name counts.
-pub(crate) fn inherit_durability(files: &Files, dir: &InodeRef, inode: &InodeRef, name: &[u8]) {
+fn inherit_durability(files: &Files, dir: &InodeRef, inode: &InodeRef, name: &[u8]) {
     note_name(files, inode, name);
     let bits = durability_bits(dir);
     let value = match bits & (ATTRIBUTE_RELAXED | ATTRIBUTE_STRICT) {

@@ -23,7 +23,7 @@ use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 
 use crate::data::Files;
-use crate::data::flush::writeback::write_delayed;
+use crate::data::flush::file::write_delayed;
 use crate::data::relaxed::note_name;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};

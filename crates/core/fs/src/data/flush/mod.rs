@@ -1,5 +1,9 @@
 //! Write-back.
 
-pub(crate) mod eager;
-pub(crate) mod together;
-pub(crate) mod writeback;
+pub(crate) mod batch;
+pub(crate) mod file;
+pub(crate) mod files;
+pub(crate) mod install;
+pub(crate) mod pass;
+pub(crate) mod plan;
+pub(crate) mod send;

@@ -23,8 +23,9 @@
 use syncline_device::MAX_REQUEST_BYTES;
 
 use crate::data::Files;
-use crate::data::flush::together::{Group, write_group};
-use crate::data::flush::writeback::{GAP_PAGES_MAX, first_unreached_block, write_pass};
+use crate::data::flush::file::write_pass;
+use crate::data::flush::files::{Group, write_group};
+use crate::data::flush::plan::first_unreached_block;
 use crate::data::schedule::state::Sweep;
 use crate::data::schedule::timers::{expire_ns, writeback_due};
 use crate::data::schedule::victims::write_victims;
@@ -32,7 +33,6 @@ use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::Inodes;
 use crate::inode::iget::cached_inode;
-use crate::options::SyncMode;
 use crate::pages::Pick;
 
 /// Changed pages of one step; also blocks of one step of the journal.
@@ -40,9 +40,6 @@ pub(crate) const STEP_PAGES: usize = 64;
 
 /// Whether [`sweep_tick`] has something to do at once.
 pub(crate) fn sweep_is_due(files: &Files) -> bool {
-    if files.options.sync != SyncMode::Eager {
-        return false;
-    }
     let low = || files.journal().is_ok_and(|journal| journal.is_space_low());
     files.schedule.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
 }
@@ -145,7 +142,7 @@ fn sweep_file(files: &Files, sweep: &mut Sweep, inode: &Inode) -> Result<bool> {
         to: u64::MAX,
         max: STEP_PAGES,
         run_max: MAX_REQUEST_BYTES as usize / files.block_size(),
-        gap_max: GAP_PAGES_MAX,
+        gap_max: files.engine.gap_pages_max(),
     };
     match write_pass(files, inode, &pick, false) {
         Ok(Some((next, _))) => {

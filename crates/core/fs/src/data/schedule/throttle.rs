@@ -10,8 +10,8 @@
 //! Called with `rwsem` of the writer's file at most; waits for `io` of one file at a time.
 
 use crate::data::Files;
-use crate::data::flush::together::{Group, write_group};
-use crate::data::flush::writeback::write_back_at_most;
+use crate::data::flush::file::write_back_at_most;
+use crate::data::flush::files::{Group, write_group};
 use crate::data::schedule::victims::write_victims;
 use crate::incore::Inode;
 use crate::inode::iget::cached_inode;

@@ -3,15 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use crate::data::Files;
-use crate::data::flush::together::write_back_files;
-use crate::data::schedule::sweep::{sweep_is_due, sweep_tick};
+use crate::data::flush::files::write_back_files;
 use crate::data::schedule::victims::write_victims_down;
 use crate::error::Result;
 use crate::inode::lazytime::write_lazy_times;
-use crate::options::SyncMode;
 
 /// Nanoseconds in a hundredth of a second.
-const NS_PER_CENTISECOND: u64 = 10_000_000;
+pub(crate) const NS_PER_CENTISECOND: u64 = 10_000_000;
 /// Least time between the starts of two write-backs because of `dirty_background_ratio`: where
 /// nothing can be written, for lack of space, nobody spins.
 const BACKGROUND_PAUSE_NS: u64 = 50_000_000;
@@ -29,17 +27,14 @@ pub(crate) fn tick(files: &Files, now_ns: u64) -> Result<()> {
     let Ok(journal) = files.journal() else { return Ok(()) };
     files.latch.check()?;
     journal.tick(now_ns)?;
-    match files.options.sync {
-        SyncMode::Eager => sweep_tick(files, now_ns),
-        SyncMode::Ordered => background_writeback(files, now_ns),
-    }
+    files.engine.background(files, now_ns)
 }
 
 /// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock. What
 /// is due at once was due at 0: a caller that has read the clock before finds it past.
 pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
     let journal = files.journal().ok()?;
-    if sweep_is_due(files) {
+    if files.engine.is_due_at_once(files) {
         return Some(0);
     }
     let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files)];
@@ -69,7 +64,7 @@ pub(crate) fn hurry_writeback(files: &Files) {
 /// every `dirty_writeback_centisecs` it writes the files that have been dirty for
 /// `dirty_expire_centisecs`, and at once above `dirty_background_ratio` the oldest whatever
 /// their age.
-fn background_writeback(files: &Files, now_ns: u64) -> Result<()> {
+pub(crate) fn background_writeback(files: &Files, now_ns: u64) -> Result<()> {
     if !writeback_due(files, now_ns)? {
         return Ok(());
     }

@@ -23,8 +23,9 @@ use std::sync::Arc;
 use syncline_cache::Accept;
 
 use crate::data::Files;
-use crate::data::flush::together::{collect_job, gap_max, write_jobs};
-use crate::data::flush::writeback::first_unreached_block;
+use crate::data::flush::batch::collect_job;
+use crate::data::flush::pass::write_jobs;
+use crate::data::flush::plan::first_unreached_block;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::Inodes;
@@ -68,7 +69,7 @@ pub(crate) fn write_victims(files: &Files, most: usize) -> Result<usize> {
         held.push(io);
         let unreached = first_unreached_block(files, inode);
         jobs.push(collect_job(inode, |tree| {
-            tree.collect_chosen(&files.pages, blocks, unreached, gap_max(files))
+            tree.collect_chosen(&files.pages, blocks, unreached, files.engine.gap_pages_max())
         }));
     }
     write_jobs(files, &mut jobs, false);

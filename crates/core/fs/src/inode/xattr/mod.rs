@@ -49,11 +49,11 @@ pub(crate) const VALUE_BYTES_MAX: usize = 65536;
 /// descriptor for each of the two.
 const CREDITS: u32 = 7;
 
-pub(crate) const INDEX_USER: u8 = 1;
-pub(crate) const INDEX_ACL_ACCESS: u8 = 2;
+const INDEX_USER: u8 = 1;
+const INDEX_ACL_ACCESS: u8 = 2;
 pub(crate) const INDEX_ACL_DEFAULT: u8 = 3;
-pub(crate) const INDEX_TRUSTED: u8 = 4;
-pub(crate) const INDEX_SECURITY: u8 = 6;
+const INDEX_TRUSTED: u8 = 4;
+const INDEX_SECURITY: u8 = 6;
 
 /// Whether the attribute must or must not exist (XATTR_CREATE, XATTR_REPLACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -27,20 +27,21 @@
 use std::ops::Range;
 
 use syncline_device::Kind;
-use syncline_jbd2::{Fate, InPlace, Member};
+use syncline_jbd2::{Checksums, JournalOptions, Member, WriteAction};
 
 use crate::data::Files;
-use crate::data::flush::writeback::{
-    Segment, cancel_segments, first_unreached_block, install_one, plan_batch, write_back,
-    zero_behind_end,
-};
+use crate::data::engine::Engine;
+use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
+use crate::data::flush::file::write_back;
+use crate::data::flush::install::install_one;
+use crate::data::flush::plan::{Segment, cancel_segments, first_unreached_block, plan_batch};
+use crate::data::schedule::sweep::{STEP_PAGES, sweep_is_due, sweep_tick};
 use crate::error::Result;
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
 use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
-use crate::pages::Outgoing;
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
 /// disk, lie in one piece and are seldom written again, so a copy in the log costs more than the
@@ -55,43 +56,81 @@ const RUN_BYTES: usize = 256 * 1024;
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
 
-/// Makes the file durable: the blocks `range` of its data, and its inode, with `datasync` only
-/// if that is needed to read the data back.
-pub(crate) fn fsync_eager(
-    files: &Files,
-    inode: &Inode,
-    range: Range<u64>,
-    datasync: bool,
-) -> Result<()> {
-    let journal = files.journal()?;
-    if !datasync || range.is_empty() {
-        write_lazy_times_of(files, inode)?;
-    }
-    let mut seeds = Vec::new();
-    let mut io = inode.io.lock();
-    if !range.is_empty() && !log_pages(files, inode, &range, &mut seeds)? {
-        drop(io);
-        write_back(files, inode, range.start, range.end, true)?;
-        io = inode.io.lock();
-    }
-    let changes = {
-        let st = inode.state.read();
-        if !datasync || journal.needs_commit(st.datasync_tid) {
-            let (block, offset) = inode_place(files, inode.ino)?;
-            seeds.push(Member::Slot { block, offset: offset as u32 });
+/// Clean pages between two dirty ones that are written along with them. A flash device programs
+/// more than that anyway when it has to end one run and begin another.
+const GAP_PAGES_MAX: usize = 8;
+
+/// `sync=eager`.
+pub(crate) struct Eager;
+
+impl Engine for Eager {
+    fn fsync(&self, files: &Files, inode: &Inode, range: Range<u64>, datasync: bool) -> Result<()> {
+        let journal = files.journal()?;
+        if !datasync || range.is_empty() {
+            write_lazy_times_of(files, inode)?;
         }
-        st.data_changes
-    };
-    // What has no data outside of the journal needs no flush without a commit.
-    journal.sync(&seeds, !range.is_empty())?;
-    drop(io);
-    files.latch.check()?;
-    let mut st = inode.state.write();
-    if st.data_changes == changes {
-        // Nothing that fdatasync must keep was changed since the set was named.
-        st.datasync_tid = journal.committed_tid();
+        let mut seeds = Vec::new();
+        let mut io = inode.io.lock();
+        if !range.is_empty() && !log_pages(files, inode, &range, &mut seeds)? {
+            drop(io);
+            write_back(files, inode, range.start, range.end, true)?;
+            io = inode.io.lock();
+        }
+        let changes = {
+            let st = inode.state.read();
+            if !datasync || journal.needs_commit(st.datasync_tid) {
+                let (block, offset) = inode_place(files, inode.ino)?;
+                seeds.push(Member::Slot { block, offset: offset as u32 });
+            }
+            st.data_changes
+        };
+        // What has no data outside of the journal needs no flush without a commit.
+        journal.sync(&seeds, !range.is_empty())?;
+        drop(io);
+        files.latch.check()?;
+        let mut st = inode.state.write();
+        if st.data_changes == changes {
+            // Nothing that fdatasync must keep was changed since the set was named.
+            st.datasync_tid = journal.committed_tid();
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
+        files.journal()?.begin_in_place(pages)?;
+        journal_again(files, inode, pages)
+    }
+
+    fn sent(&self, files: &Files, pages: &[OutPage]) {
+        if let Some(journal) = files.journal.get() {
+            journal.end_in_place(pages);
+        }
+    }
+
+    fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
+        sweep_tick(files, now_ns)
+    }
+
+    fn is_due_at_once(&self, files: &Files) -> bool {
+        sweep_is_due(files)
+    }
+
+    fn gap_pages_max(&self) -> usize {
+        GAP_PAGES_MAX
+    }
+
+    fn sends_relaxed(&self) -> bool {
+        false
+    }
+
+    fn journal_options(&self, kernels: Checksums) -> JournalOptions {
+        JournalOptions {
+            checksums: Checksums::V1Async,
+            checksums_at_rest: kernels,
+            checkpoint_step_blocks: STEP_PAGES,
+            ..JournalOptions::default()
+        }
+    }
 }
 
 /// Gives the changed pages of a range to the journal. False: there are too many, nothing was
@@ -103,25 +142,25 @@ fn log_pages(
     seeds: &mut Vec<Member>,
 ) -> Result<bool> {
     let from = range.start.min(first_unreached_block(inodes, inode));
-    let (size, mut batch) = {
+    let (size, mut pages) = {
         let st = inode.state.read();
         let mut tree = inode.pages.lock();
-        let (pages, fresh, consecutive) = tree.sync_dirty_in(from, range.end);
-        if pages > inodes.options.eager_threshold as usize
+        let (count, fresh, consecutive) = tree.sync_dirty_in(from, range.end);
+        if count > inodes.options.eager_threshold as usize
             || fresh * inodes.block_size() >= STREAM_BYTES
-            || consecutive && pages * inodes.block_size() >= RUN_BYTES
+            || consecutive && count * inodes.block_size() >= RUN_BYTES
         {
             return Ok(false);
         }
-        (st.size, tree.collect_sync(from, range.end))
+        (st.size, out_pages(tree.collect_sync(from, range.end)))
     };
-    if batch.is_empty() {
+    if pages.is_empty() {
         return Ok(true);
     }
-    zero_behind_end(inodes, &mut batch, size);
+    zero_behind_end(inodes, &mut pages, size);
     let (mut segments, mut installed) = (Vec::new(), 0);
-    let result = plan_batch(inodes, inode, &batch, true, &mut segments)
-        .and_then(|()| log_segments(inodes, inode, size, &batch, &segments, &mut installed));
+    let result = plan_batch(inodes, inode, &mut pages, true, &mut segments)
+        .and_then(|()| log_segments(inodes, inode, size, &pages, &segments, &mut installed));
     let (done, undone) = segments.split_at(installed);
     cancel_segments(inodes, undone);
     let logged_end = done.last().map_or(0, Segment::end);
@@ -130,7 +169,7 @@ fn log_pages(
         seeds.extend(blocks.map(Member::Block));
     }
     let mut tree = inode.pages.lock();
-    for page in &batch {
+    for OutPage { page, .. } in &pages {
         tree.end_log(page.lblk, page.lblk < logged_end);
     }
     result
@@ -141,12 +180,12 @@ fn log_segments(
     inodes: &Inodes,
     inode: &Inode,
     size: u64,
-    batch: &[Outgoing],
+    pages: &[OutPage],
     segments: &[Segment],
     installed: &mut usize,
 ) -> Result<bool> {
     let changed = segments.iter().filter(|segment| !segment.is_plain()).count();
-    let credits = map_credits(inodes, &inode.state.read()) as usize * changed + batch.len() + 1;
+    let credits = map_credits(inodes, &inode.state.read()) as usize * changed + pages.len() + 1;
     if credits > inodes.journal()?.max_credits() as usize / 2 {
         return Ok(false);
     }
@@ -154,15 +193,15 @@ fn log_segments(
     let mut st = inode.state.write();
     let size_before = st.raw.i_size;
     let kind = Kind::Data { inode: u64::from(inode.ino) };
-    let (mut result, mut pages) = (Ok(()), batch.iter());
+    let (mut result, mut rest) = (Ok(()), pages.iter());
     for segment in segments {
         result = install_one(inodes, &mut h, inode, &mut st, segment);
         if result.is_err() {
             break;
         }
         *installed += 1;
-        for (pblk, page) in (segment.pblk..).zip(pages.by_ref().take(segment.len as usize)) {
-            let joined = h.journal_data(pblk, page.data.clone(), kind);
+        for OutPage { page, place, .. } in rest.by_ref().take(segment.len as usize) {
+            let joined = h.journal_data(*place, page.data.clone(), kind);
             // The blocks are part of the file by now: without their data nothing may commit.
             joined.map_err(|err| inodes.fail_journal(err))?;
         }
@@ -176,48 +215,17 @@ fn log_segments(
     result.map(|()| true)
 }
 
-/// Eager mode: what has to become of each page of a batch. Those that must not go to their
-/// places are given to the journal. After the others were sent, `Journal::end_in_place`.
-pub(crate) fn judge(
-    inodes: &Inodes,
-    inode: &Inode,
-    batch: &[Outgoing],
-    segments: &[Segment],
-) -> Result<(Vec<InPlace>, Vec<Fate>)> {
-    let mut targets = Vec::with_capacity(batch.len());
-    for segment in segments {
-        let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
-        targets.extend(blocks.map(|block| (block, segment.is_plain())));
-    }
-    let pages: Vec<InPlace> = (batch.iter().zip(&targets))
-        .map(|(page, (block, plain))| InPlace {
-            block: *block,
-            image: page.data.clone(),
-            newer: page.sync_dirty || !plain,
-        })
-        .collect();
-    let mut fates = inodes.journal()?.begin_in_place(&pages)?;
-    for (page, fate) in batch.iter().zip(fates.iter_mut()) {
-        // It is there already, and is written for its neighbours' sake.
-        if page.fill && *fate == Fate::Done {
-            *fate = Fate::Write;
-        }
-    }
-    journal_again(inodes, inode, &pages, &fates)?;
-    Ok((pages, fates))
-}
-
 /// Journals the pages that must not be written over their older copies, in the set of the
 /// inode: whatever shows them is not durable without them.
-fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[InPlace], fates: &[Fate]) -> Result<()> {
-    let chosen = pages.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Log);
-    let chosen: Vec<&InPlace> = chosen.map(|(page, _)| page).collect();
+fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()> {
+    let chosen = pages.iter().filter(|out| out.action == WriteAction::Journal);
+    let chosen: Vec<&OutPage> = chosen.collect();
     let kind = Kind::Data { inode: u64::from(inode.ino) };
     for pages in chosen.chunks(PAGES_PER_HANDLE) {
         let mut h = inodes.start(1 + pages.len() as u32)?;
         let mut st = inode.state.write();
-        for page in pages {
-            h.journal_data(page.block, page.image.clone(), kind)?;
+        for out in pages {
+            h.journal_data(out.place, out.page.data.clone(), kind)?;
         }
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
     }

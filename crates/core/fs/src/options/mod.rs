@@ -1,8 +1,16 @@
 //! Mount options, by Linux's names, and their `-o` syntax.
 //!
-//! Unknown options are refused with the nearest known name. Defaults are Linux's, but for `sync=`.
+//! [`MountOptions`] has the values and their defaults, [`VOLUME_OPTIONS`] (`table.rs`) a row for
+//! each option: form, effect, and whether it may change while mounted. Parsing, help and documentation
+//! come out of the rows (`spec.rs`). Unknown options are refused with the nearest known name.
+//! Defaults are Linux's, but for `sync=`.
+
+pub mod spec;
+mod table;
 
 use glob::Pattern;
+
+pub use self::table::VOLUME_OPTIONS;
 
 use crate::error::{FsError, Result};
 
@@ -14,6 +22,7 @@ pub(crate) const BUFFER_SHARE: u64 = 8;
 pub(crate) const INODE_SHARE: u64 = 12;
 /// One part in this many is for names.
 pub(crate) const NAME_SHARE: u64 = 24;
+
 /// When a read moves the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atime {
@@ -179,42 +188,6 @@ impl Default for MountOptions {
     }
 }
 
-/// Every option name, for the nearest-match message.
-const NAMES: &[&str] = &[
-    "ro",
-    "rw",
-    "sync",
-    "eager_threshold",
-    "noatime",
-    "relatime",
-    "strictatime",
-    "lazytime",
-    "nolazytime",
-    "commit",
-    "cache",
-    "dirty_expire_centisecs",
-    "dirty_writeback_centisecs",
-    "dirty_background_ratio",
-    "dirty_ratio",
-    "timer_tick_ms",
-    "mtime_update",
-    "un_mtime_update",
-    "errors",
-    "discard",
-    "nodiscard",
-    "policy",
-    "writeback",
-    "alloc",
-    "hot_zones",
-    "hot_zone_size",
-    "hot",
-    "auto_da_alloc",
-    "noauto_da_alloc",
-    "relaxed",
-    "data",
-    "writeback_preset",
-];
-
 impl MountOptions {
     /// Parses a comma-separated `-o` list on top of the defaults.
     ///
@@ -234,8 +207,10 @@ impl MountOptions {
     /// # Errors
     /// As [`MountOptions::parse`].
     pub fn apply_or(&mut self, item: &str, others: &[&str]) -> Result<()> {
-        let name = item.split_once('=').map_or(item, |(name, _)| name);
-        if NAMES.contains(&name) { self.apply(item) } else { Err(unknown(item, name, others)) }
+        spec::apply(VOLUME_OPTIONS, self, item).unwrap_or_else(|| {
+            let names = VOLUME_OPTIONS.iter().map(|row| row.name);
+            Err(spec::unknown(item, names.chain(others.iter().copied())))
+        })
     }
 
     /// Applies one `name` or `name=value`.
@@ -243,140 +218,32 @@ impl MountOptions {
     /// # Errors
     /// As [`MountOptions::parse`].
     pub fn apply(&mut self, item: &str) -> Result<()> {
-        let (name, value) = match item.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (item, None),
-        };
-        match (name, value) {
-            ("ro", None) => self.read_only = true,
-            ("rw", None) => self.read_only = false,
-            ("noatime", None) => self.atime = Atime::Noatime,
-            ("relatime", None) => self.atime = Atime::Relatime,
-            ("strictatime", None) => self.atime = Atime::Strictatime,
-            ("lazytime", None) => self.lazytime = true,
-            ("nolazytime", None) => self.lazytime = false,
-            ("mtime_update", None) => self.mtime_update_ms = Some(100),
-            ("mtime_update", Some(value)) => {
-                self.mtime_update_ms = Some(number(item, value, 1, 1000)?);
-            }
-            ("un_mtime_update", None) => self.mtime_update_ms = None,
-            ("discard", None) => self.discard = true,
-            ("nodiscard", None) => self.discard = false,
-            ("auto_da_alloc", None) => self.auto_da_alloc = true,
-            ("noauto_da_alloc", None) => self.auto_da_alloc = false,
-            ("sync", Some("ordered")) | ("data", Some("ordered")) => self.sync = SyncMode::Ordered,
-            ("sync", Some("eager")) => self.sync = SyncMode::Eager,
-            ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
-            ("errors", Some("continue")) => self.errors = OnError::Continue,
-            ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
-            ("writeback_preset", Some("android")) => self.set_writeback(200, 5),
-            ("policy", Some(value)) => self.policy = value.to_owned(),
-            ("writeback", Some("file")) => self.writeback = Writeback::File,
-            ("writeback", Some("policy")) => self.writeback = Writeback::Policy,
-            ("alloc", Some(value)) => self.set_alloc(item, value)?,
-            ("hot_zones", Some(value)) => {
-                self.hot_zones = number(item, value, 0, 4096)?;
-                self.alloc = match (self.alloc, self.hot_zones) {
-                    (_, 0) => Alloc::Default,
-                    (Alloc::Default, _) => Alloc::HotZones,
-                    (chosen, _) => chosen,
-                };
-            }
-            ("hot_zone_size", Some(value)) => self.hot_zone_size_bytes = size(item, value)?,
-            ("hot", Some(value)) => {
-                crate::options::check_glob("hot", value)?;
-                self.hot.push(value.to_owned());
-            }
-            ("relaxed", Some(value)) => {
-                crate::options::check_glob("relaxed", value)?;
-                self.relaxed.push(value.to_owned());
-            }
-            ("cache", Some(value)) => self.cache_bytes = size(item, value)?,
-            ("commit", Some(value)) => self.commit_s = number(item, value, 1, 900)?,
-            (name, Some(value)) => return self.apply_tunable(item, name, value),
-            _ => return Err(unknown(item, name, &[])),
-        }
-        Ok(())
+        self.apply_or(item, &[])
     }
 
-    fn apply_tunable(&mut self, item: &str, name: &str, value: &str) -> Result<()> {
-        let (field, low, high) = match name {
-            "dirty_expire_centisecs" => (&mut self.dirty_expire_centisecs, 1, 360_000),
-            "dirty_writeback_centisecs" => (&mut self.dirty_writeback_centisecs, 1, 360_000),
-            "dirty_background_ratio" => (&mut self.dirty_background_ratio, 0, 100),
-            "dirty_ratio" => (&mut self.dirty_ratio, 1, 100),
-            "timer_tick_ms" => (&mut self.timer_tick_ms, 1, 1000),
-            "eager_threshold" => (&mut self.eager_threshold, 0, 100_000),
-            _ => return Err(unknown(item, name, &[])),
-        };
-        *field = number(item, value, low, high)?;
-        Ok(())
-    }
-
-    fn set_alloc(&mut self, item: &str, value: &str) -> Result<()> {
-        let found = Alloc::ALL.into_iter().find(|alloc| alloc.name() == value);
-        self.alloc = found.ok_or_else(|| {
-            let names = Alloc::ALL.map(Alloc::name).join(", ");
-            FsError::invalid(format!("mount option `{item}`: give one of {names}"))
-        })?;
+    fn set_alloc(&mut self, name: &str) {
+        let found = Alloc::ALL.into_iter().find(|alloc| alloc.name() == name);
+        self.alloc = found.unwrap_or(Alloc::Default);
         self.hot_zones = match self.alloc {
             Alloc::Default => 0,
             _ if self.hot_zones == 0 => HOT_ZONES,
             _ => self.hot_zones,
         };
-        Ok(())
+    }
+
+    fn set_hot_zones(&mut self, zones: u32) {
+        self.hot_zones = zones;
+        self.alloc = match (self.alloc, zones) {
+            (_, 0) => Alloc::Default,
+            (Alloc::Default, _) => Alloc::HotZones,
+            (chosen, _) => chosen,
+        };
     }
 
     fn set_writeback(&mut self, expire_centisecs: u32, background_ratio: u32) {
         self.dirty_expire_centisecs = expire_centisecs;
         self.dirty_background_ratio = background_ratio;
     }
-}
-
-fn unknown(item: &str, name: &str, others: &[&str]) -> FsError {
-    if NAMES.contains(&name) {
-        return FsError::invalid(format!("mount option `{item}`: bad or missing value"));
-    }
-    let near =
-        NAMES.iter().chain(others).min_by_key(|known| distance(name, known)).unwrap_or(&"ro");
-    FsError::invalid(format!("unknown mount option `{item}`; the nearest is `{near}`"))
-}
-
-fn number(item: &str, value: &str, low: u32, high: u32) -> Result<u32> {
-    match value.parse::<u32>() {
-        Ok(n) if (low..=high).contains(&n) => Ok(n),
-        _ => Err(FsError::invalid(format!("mount option `{item}`: give {low} to {high}"))),
-    }
-}
-
-fn size(item: &str, value: &str) -> Result<u64> {
-    let (digits, shift) = match value.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&value[..at], 10),
-        Some((at, 'm' | 'M')) => (&value[..at], 20),
-        Some((at, 'g' | 'G')) => (&value[..at], 30),
-        _ => (value, 0),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1u64 << shift));
-    match bytes {
-        Some(bytes) if bytes >= 1 << 20 => Ok(bytes),
-        _ => Err(FsError::invalid(format!("mount option `{item}`: give a size from 1M, as 256M"))),
-    }
-}
-
-/// Levenshtein distance, for "did you mean".
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Reads a rule of the mount option `option`: `*`, `?` and `[...]`, matched with the last part of a
@@ -410,6 +277,15 @@ impl LiveLimits {
             dirty_background_ratio: options.dirty_background_ratio,
             dirty_ratio: options.dirty_ratio,
         }
+    }
+
+    /// # Errors
+    /// [`FsError::Invalid`] for a limit that the option of its name refuses.
+    pub(crate) fn check(&self) -> Result<()> {
+        let mut scratch = MountOptions::default();
+        scratch.apply(&format!("dirty_expire_centisecs={}", self.dirty_expire_centisecs))?;
+        scratch.apply(&format!("dirty_background_ratio={}", self.dirty_background_ratio))?;
+        scratch.apply(&format!("dirty_ratio={}", self.dirty_ratio))
     }
 }
 

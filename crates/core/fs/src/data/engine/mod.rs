@@ -1,0 +1,74 @@
+//! Sync engines: all that `sync=ordered` and `sync=eager` do differently above the journal.
+//!
+//! ```text
+//!              ordered.rs                          eager.rs
+//!  fsync       data in place, commit, flush        data and its metadata in one write to the log
+//!  write-back  every page to its place             pages that the log holds: see the table there
+//!  background  whole files by age                  steps of bounded length (incremental write-back)
+//! ```
+//!
+//! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
+//! no modes.
+
+pub(crate) mod eager;
+pub(crate) mod ordered;
+
+use syncline_jbd2::{Checksums, JournalOptions};
+
+use crate::data::Files;
+use crate::data::flush::batch::OutPage;
+use crate::error::Result;
+use crate::incore::Inode;
+use crate::options::SyncMode;
+
+/// One way to make files durable.
+pub(crate) trait Engine: Send + Sync {
+    /// Makes blocks `range` of a file durable, and its inode; with `datasync` the inode only if that
+    /// is needed to read the data back. `range` is empty for what has no data outside of the journal.
+    ///
+    /// # Errors
+    /// I/O errors and [`crate::FsError::Latched`]; for lack of space the pages stay dirty.
+    fn fsync(
+        &self,
+        files: &Files,
+        inode: &Inode,
+        range: std::ops::Range<u64>,
+        datasync: bool,
+    ) -> Result<()>;
+
+    /// Decides for each planned page how it gets to its place. Those that must go through the
+    /// journal are given to it.
+    ///
+    /// # Errors
+    /// Whatever joining a transaction gives.
+    fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()>;
+
+    /// The pages with [`syncline_jbd2::WriteAction::Write`] are in their places, though not flushed.
+    fn sent(&self, files: &Files, pages: &[OutPage]);
+
+    /// Write-back in the background at `now_ns` of the volume's clock.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn background(&self, files: &Files, now_ns: u64) -> Result<()>;
+
+    /// Whether [`Engine::background`] has something to do whatever the time.
+    fn is_due_at_once(&self, files: &Files) -> bool;
+
+    /// Clean pages between two dirty ones that are written along with them, at most.
+    fn gap_pages_max(&self) -> usize;
+
+    /// Whether overwrites of relaxed files may be sent as relaxed.
+    fn sends_relaxed(&self) -> bool;
+
+    /// Options of the journal that differ from those of an ordered one with checksums `kernels`.
+    fn journal_options(&self, kernels: Checksums) -> JournalOptions;
+}
+
+/// The engine for a mount option.
+pub(crate) fn engine(sync: SyncMode) -> &'static dyn Engine {
+    match sync {
+        SyncMode::Ordered => &ordered::Ordered,
+        SyncMode::Eager => &eager::Eager,
+    }
+}

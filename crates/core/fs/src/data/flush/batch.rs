@@ -1,0 +1,102 @@
+//! Batches: the pages that one file gives to a write-back, from snapshot to place.
+
+use std::sync::Arc;
+
+use syncline_jbd2::{InPlacePage, WriteAction};
+
+use crate::data::flush::plan::Segment;
+use crate::error::Result;
+use crate::incore::Inode;
+use crate::inode::Inodes;
+use crate::pages::{Outgoing, PageTree};
+use crate::store::Store;
+
+/// A page on its way: what is written, where to, and what has to be done so that it gets there.
+pub(crate) struct OutPage {
+    /// Snapshot of the page.
+    pub(crate) page: Outgoing,
+    /// Home block, once the plan has one.
+    pub(crate) place: u64,
+    /// The block was part of the file before: nothing has to be installed for it.
+    pub(crate) plain: bool,
+    /// What the engine decided.
+    pub(crate) action: WriteAction,
+}
+
+impl OutPage {
+    fn new(page: Outgoing) -> OutPage {
+        OutPage { page, place: 0, plain: false, action: WriteAction::Write }
+    }
+}
+
+impl InPlacePage for OutPage {
+    fn block(&self) -> u64 {
+        self.place
+    }
+
+    fn image(&self) -> &Arc<[u8]> {
+        &self.page.data
+    }
+
+    fn is_newer(&self) -> bool {
+        self.page.sync_dirty || !self.plain
+    }
+
+    fn action(&self) -> WriteAction {
+        self.action
+    }
+
+    fn set_action(&mut self, action: WriteAction) {
+        // It is in place already, and is written for its neighbours' sake.
+        let filled = self.page.fill && action == WriteAction::Skip;
+        self.action = if filled { WriteAction::Write } else { action };
+    }
+}
+
+/// What one file gives to a write-back. Its `io` is held.
+pub(crate) struct Job<'a> {
+    pub(crate) inode: &'a Inode,
+    /// `i_size` in bytes when the snapshots were taken.
+    pub(crate) size: u64,
+    pub(crate) pages: Vec<OutPage>,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) result: Result<()>,
+}
+
+impl Job<'_> {
+    /// Off the list of dirty files if nothing is left; otherwise the file is as old as before.
+    pub(crate) fn settle(&self, inodes: &Inodes) {
+        let mut tree = self.inode.pages.lock();
+        if !tree.has_dirty() {
+            tree.settle(&inodes.pages, &*inodes.clock);
+        }
+    }
+}
+
+/// Snapshots of what `take` finds in the pages of a file; the caller holds its `io` and passes
+/// the job to [`write_jobs`].
+pub(crate) fn collect_job<'a>(
+    inode: &'a Inode,
+    take: impl FnOnce(&mut PageTree) -> Vec<Outgoing>,
+) -> Job<'a> {
+    let (size, pages) = {
+        let st = inode.state.read();
+        (st.size, take(&mut inode.pages.lock()))
+    };
+    Job { inode, size, pages: out_pages(pages), segments: Vec::new(), result: Ok(()) }
+}
+
+/// Pages without a plan yet.
+pub(crate) fn out_pages(pages: Vec<Outgoing>) -> Vec<OutPage> {
+    pages.into_iter().map(OutPage::new).collect()
+}
+
+/// What is sent of the block that holds the end of the file is zero behind it.
+pub(crate) fn zero_behind_end(store: &Store, pages: &mut [OutPage], size: u64) {
+    let block_size = store.block_size() as u64;
+    let Some(OutPage { page: last, .. }) = pages.last_mut() else { return };
+    let used = size.saturating_sub(last.lblk.saturating_mul(block_size));
+    if used < block_size && last.data[used as usize..].iter().any(|byte| *byte != 0) {
+        Arc::make_mut(&mut last.data)[used as usize..].fill(0);
+    }
+}

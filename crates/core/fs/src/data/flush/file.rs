@@ -1,0 +1,121 @@
+//! Write-back of one file: allocate, write the data in place, then install the blocks.
+//!
+//! ```text
+//!   io locked --> collect dirty pages (snapshots) --> plan: where each run goes
+//!      | allocate: delayed blocks get places in memory only
+//!      v
+//!   write: one plug of data, no handle, no state lock held
+//!      v
+//!   install: handle(s): bitmap bits, extents, unwritten -> written, i_blocks, i_disksize
+//!      v
+//!   pages clean, unless somebody wrote to them meanwhile
+//! ```
+//!
+//! Promises ("install after write", the ordered mode)
+//! - No transaction ever points at a block whose data was not written before the transaction could
+//!   commit; the commit's flush makes that data durable before its commit record. So a crash shows
+//!   no stale data.
+//! - i_disksize covers only what was written; in each handle it grows with the extents.
+//! - An overwrite of written blocks starts no handle at all.
+//! - A failed write latches the volume: the pages stay dirty, every later fsync fails.
+//!
+//! Several files go out as one plug: `together.rs`.
+//!
+//! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left
+//! for the next call, so a call ends however fast others write.
+//!
+//! Tested in `tests/file_io.rs`.
+
+use crate::data::Files;
+use crate::data::flush::batch::collect_job;
+use crate::data::flush::pass::write_jobs;
+use crate::data::flush::plan::first_unreached_block;
+use crate::error::Result;
+use crate::incore::Inode;
+use crate::pages::Pick;
+
+/// Pages in one pass.
+const PASS_PAGES: usize = 8192;
+
+/// Writes back the dirty pages of blocks `from..to` that are dirty now. Returns how many were
+/// sent. `sync`: somebody waits for it (the requests say so).
+///
+/// Takes `io`; the caller holds nothing below it.
+///
+/// # Errors
+/// [`FsError::Latched`] and [`FsError::ReadOnly`]; I/O errors, which latch the volume;
+/// [`FsError::NoSpace`] if index blocks cannot be had, which leaves the pages dirty.
+pub(crate) fn write_back(
+    files: &Files,
+    inode: &Inode,
+    from: u64,
+    to: u64,
+    sync: bool,
+) -> Result<usize> {
+    write_back_at_most(files, inode, (from, to), usize::MAX, sync)
+}
+
+/// As [`write_back`] of the first `most` of these pages.
+pub(crate) fn write_back_at_most(
+    files: &Files,
+    inode: &Inode,
+    (from, to): (u64, u64),
+    most: usize,
+    sync: bool,
+) -> Result<usize> {
+    if !inode.pages.lock().has_dirty() {
+        return Ok(0);
+    }
+    files.check_writable()?;
+    let _io = inode.io.lock();
+    let from = from.min(first_unreached_block(files, inode));
+    let mut pick =
+        Pick { from, to, max: PASS_PAGES, run_max: 0, gap_max: files.engine.gap_pages_max() };
+    let mut sent = 0;
+    let result = loop {
+        if sent >= most {
+            break Ok(());
+        }
+        pick.max = PASS_PAGES.min(most - sent);
+        match write_pass(files, inode, &pick, sync) {
+            Ok(None) => break Ok(()),
+            Ok(Some((next, pages))) => (pick.from, sent) = (next, sent + pages),
+            Err(err) => break Err(err),
+        }
+    };
+    let mut tree = inode.pages.lock();
+    // What was not asked for is as old as before.
+    if sent < most || !tree.has_dirty() {
+        tree.settle(&files.pages, &*files.clock);
+    }
+    result.map(|()| sent)
+}
+
+/// Writes back a file that has delayed blocks, so that its data is on the device, and its
+/// blocks part of the running transaction, before anything later commits
+/// (`ext4_alloc_da_blocks`). Nobody waits for a flush.
+///
+/// # Errors
+/// As [`write_back`].
+pub(crate) fn write_delayed(files: &Files, inode: &Inode) -> Result<()> {
+    let reserved_blocks = inode.state.read().reserved_blocks;
+    if reserved_blocks == 0 {
+        return Ok(());
+    }
+    write_back(files, inode, 0, u64::MAX, false).map(drop)
+}
+
+/// One pass of write-back: returns where the next one begins and how many pages went; `None`:
+/// there was nothing. The caller holds `io`.
+pub(crate) fn write_pass(
+    files: &Files,
+    inode: &Inode,
+    pick: &Pick,
+    sync: bool,
+) -> Result<Option<(u64, usize)>> {
+    let mut job = collect_job(inode, |tree| tree.collect(&files.pages, pick));
+    let Some(last) = job.pages.last() else { return Ok(None) };
+    let (next, pages) = (last.page.lblk + 1, job.pages.len());
+    write_jobs(files, std::slice::from_mut(&mut job), sync);
+    job.result.map(|()| Some((next, pages)))
+}

@@ -1,0 +1,107 @@
+//! Installation: what was written becomes part of the file.
+
+use syncline_jbd2::{Handle, WriteAction};
+
+use crate::data::flush::batch::Job;
+use crate::data::flush::plan::{After, Segment, cancel_segments};
+use crate::error::{FsError, Result};
+use crate::incore::{Dirty, Inode, InodeState};
+use crate::inode::Inodes;
+use crate::inode::table::write_inode;
+use crate::map::extents::volume::{convert_extent, install_extent, map_credits};
+use crate::space::Space;
+use crate::space::balloc::core::Range;
+
+/// Journal credits of one handle that installs several segments.
+const HANDLE_CREDITS: u32 = 64;
+
+/// Makes the written segments part of the file. `installed` counts those that are.
+fn install_segments(
+    inodes: &Inodes,
+    inode: &Inode,
+    segments: &[Segment],
+    size: u64,
+    installed: &mut usize,
+) -> Result<()> {
+    let credits = map_credits(inodes, &inode.state.read());
+    let per_handle = (HANDLE_CREDITS / credits.max(1)).max(1);
+    for group in segments.chunks(per_handle as usize) {
+        let end = group.last().map_or(0, Segment::end) * inodes.block_size() as u64;
+        let grows = end.min(size) > inode.state.read().raw.i_size;
+        if !grows && group.iter().all(Segment::is_plain) {
+            *installed += group.len();
+            continue;
+        }
+        let mut h = inodes.start(1 + credits * group.len() as u32)?;
+        h.require_flush();
+        let mut st = inode.state.write();
+        let mut result = Ok(());
+        for segment in group {
+            result = install_one(inodes, &mut h, inode, &mut st, segment);
+            if result.is_err() {
+                break;
+            }
+            *installed += 1;
+            // A truncate cannot run now (`io`), so the size is still at least this.
+            let end = segment.end().saturating_mul(inodes.block_size() as u64);
+            st.raw.i_size = st.raw.i_size.max(end.min(size));
+        }
+        // What was installed before an error is part of the file.
+        write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
+        result?;
+    }
+    Ok(())
+}
+
+pub(crate) fn install_one(
+    space: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    segment: &Segment,
+) -> Result<()> {
+    let lblk = u32::try_from(segment.lblk).map_err(|_| FsError::TooBig)?;
+    let range = Range { start: segment.pblk, len: segment.len };
+    match segment.after {
+        After::Nothing => {}
+        After::Convert => {
+            // One extent, so one step; the mapping of this range came from it.
+            convert_extent(space, h, inode, st, (lblk, lblk + segment.len), false)?;
+        }
+        After::Install(_) => install_extent(space, h, inode, st, lblk, range, false)?,
+    }
+    if segment.reserved {
+        st.reserved_blocks = st.reserved_blocks.saturating_sub(u64::from(segment.len));
+        if !matches!(segment.after, After::Install(_)) {
+            // Somebody allocated below a delayed page: its reservation is not needed.
+            space.balloc.release(u64::from(segment.len));
+        }
+    }
+    Ok(())
+}
+
+/// Makes what was written part of the file; pages are clean, unless they were written to
+/// meanwhile or are left to the journal.
+pub(crate) fn finish_job(inodes: &Inodes, job: &mut Job<'_>) {
+    let mut installed = 0;
+    if job.result.is_ok() {
+        job.result = install_segments(inodes, job.inode, &job.segments, job.size, &mut installed);
+    }
+    let (done, undone) = job.segments.split_at(installed);
+    cancel_segments(inodes, undone);
+    let written_end = match &job.result {
+        Ok(()) => u64::MAX,
+        Err(_) => done.last().map_or(0, Segment::end),
+    };
+    let mut tree = job.inode.pages.lock();
+    for out in job.pages.iter().filter(|out| !out.page.fill) {
+        let lblk = out.page.lblk;
+        let placed = lblk < written_end;
+        match out.action {
+            WriteAction::Retry | WriteAction::Journal if placed => {
+                tree.keep_dirty(&inodes.pages, lblk);
+            }
+            _ => tree.end_writeback(&inodes.pages, lblk, placed),
+        }
+    }
+}

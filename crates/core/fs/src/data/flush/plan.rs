@@ -1,0 +1,151 @@
+//! Plan of a batch: where each run of pages goes, and what has to be done once it is there.
+
+use crate::data::blocks::{Run, map_range};
+use crate::data::flush::batch::OutPage;
+use crate::error::{FsError, Result};
+use crate::incore::Inode;
+use crate::map::extents::volume::allocate_blocks;
+use crate::pages::Outgoing;
+use crate::space::Space;
+use crate::space::balloc::core::Range;
+use crate::space::balloc::reserve::Source;
+use crate::store::Store;
+
+/// What has to be done about a segment once its data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    /// The blocks were in use already.
+    Nothing,
+    /// Unwritten blocks become written.
+    Convert,
+    /// Blocks taken in memory, from reserved ones or not, go into bitmap and extents.
+    Install(Source),
+}
+
+/// Consecutive logical blocks that go to consecutive physical ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub(crate) lblk: u64,
+    pub(crate) pblk: u64,
+    pub(crate) len: u32,
+    pub(crate) after: After,
+    /// Its pages hold reserved blocks.
+    pub(crate) reserved: bool,
+}
+
+impl Segment {
+    pub(crate) fn end(&self) -> u64 {
+        self.lblk + u64::from(self.len)
+    }
+
+    /// Its blocks hold data already: nothing has to be installed.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.after == After::Nothing && !self.reserved
+    }
+}
+
+/// Block of the size on disk if that lags behind. Whatever raises it writes from there on: the
+/// block may hold zeros over old bytes that a shrinking truncate left, and a size beyond it
+/// would show those bytes after a crash.
+pub(crate) fn first_unreached_block(store: &Store, inode: &Inode) -> u64 {
+    let st = inode.state.read();
+    if st.size > st.raw.i_size { st.raw.i_size >> store.geo.block_bits } else { u64::MAX }
+}
+
+/// Finds or allocates a place for every page of the batch, and notes it there. What `segments` holds
+/// after an error has to be cancelled. `to_log`: the data goes to the log, not in place.
+pub(crate) fn plan_batch(
+    space: &Space,
+    inode: &Inode,
+    pages: &mut [OutPage],
+    to_log: bool,
+    segments: &mut Vec<Segment>,
+) -> Result<()> {
+    let mut rest = &*pages;
+    while let Some(OutPage { page: first, .. }) = rest.first() {
+        // One run: consecutive blocks that are all delayed or all not.
+        let same = |i: u64, page: &Outgoing| {
+            page.lblk == first.lblk + i && page.delalloc == first.delalloc
+        };
+        let len = (0..).zip(rest).take_while(|(i, out)| same(*i, &out.page)).count();
+        for run in map_range(space, inode, first.lblk, first.lblk + len as u64)? {
+            plan_mapped(space, inode, &run, (first.delalloc, to_log), segments)?;
+        }
+        rest = &rest[len..];
+    }
+    let places = segments.iter().flat_map(|segment| {
+        let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
+        blocks.map(|block| (block, segment.is_plain()))
+    });
+    for (out, (place, plain)) in pages.iter_mut().zip(places) {
+        (out.place, out.plain) = (place, plain);
+    }
+    Ok(())
+}
+
+fn plan_mapped(
+    space: &Space,
+    inode: &Inode,
+    run: &Run,
+    (reserved, to_log): (bool, bool),
+    segments: &mut Vec<Segment>,
+) -> Result<()> {
+    let after = match (run.is_hole(), run.unwritten) {
+        (true, _) => return plan_hole(space, inode, run, (reserved, to_log), segments),
+        (false, true) => After::Convert,
+        (false, false) => After::Nothing,
+    };
+    // A batch has fewer than 2^32 pages.
+    let len = run.len as u32;
+    if after == After::Nothing && !reserved {
+        space.hot.note_overwritten(inode, len, || {
+            inode.state.read().size.div_ceil(space.block_size() as u64)
+        });
+    }
+    segments.push(Segment { lblk: run.lblk, pblk: run.pblk, len, after, reserved });
+    Ok(())
+}
+
+/// Allocates, in memory, for a hole.
+fn plan_hole(
+    space: &Space,
+    inode: &Inode,
+    hole: &Run,
+    (reserved, to_log): (bool, bool),
+    segments: &mut Vec<Segment>,
+) -> Result<()> {
+    let source = match reserved {
+        true => Source::Reserved,
+        false => space.balloc.unreserved(),
+    };
+    let (mut lblk, end) = (hole.lblk, hole.lblk + hole.len);
+    while lblk < end {
+        let before = segments.last().filter(|last| last.end() == lblk);
+        let goal = before.map(|last| last.pblk + u64::from(last.len));
+        let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
+        let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
+        let claimed =
+            (reserved && to_log).then(|| space.balloc.claim(inode.ino, inode.life(), want));
+        let (range, source) = match claimed.flatten() {
+            Some(claimed) => claimed,
+            None => {
+                let st = inode.state.read();
+                (allocate_blocks(space, inode, &st, (at, want), source, goal)?, source)
+            }
+        };
+        let (pblk, len, after) = (range.start, range.len, After::Install(source));
+        segments.push(Segment { lblk, pblk, len, after, reserved });
+        lblk += u64::from(range.len.max(1));
+    }
+    Ok(())
+}
+
+/// Gives back what was allocated and will not be installed.
+pub(crate) fn cancel_segments(space: &Space, segments: &[Segment]) {
+    for segment in segments {
+        if let After::Install(source) = segment.after {
+            let range = Range { start: segment.pblk, len: segment.len };
+            space.balloc.cancel(range, source);
+        }
+    }
+}
