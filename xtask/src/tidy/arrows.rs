@@ -11,15 +11,16 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 26] = [
+const BELOW: [(&str, &[&str]); 27] = [
     ("checksum", &[]),
     ("device", &[]),
+    ("lockrank", &[]),
     ("ondisk", &["checksum"]),
     ("crash", &["device"]),
     ("nand", &["device"]),
     ("buffer", &["checksum", "device"]),
     ("cache", &["device"]),
-    ("jbd2", &["device", "ondisk", "cache"]),
+    ("jbd2", &["device", "ondisk", "cache", "lockrank"]),
     ("fs", &["device", "ondisk", "cache", "jbd2", "buffer"]),
     ("preload", &[]),
     ("control", &[]),

@@ -21,14 +21,14 @@
 //! which is at most the length of the log. Eviction is a clock per shard and does not depend on
 //! hash order, so runs reproduce. Tested below and in `tests/transactions.rs`.
 
-use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use syncline_device::{BlockDevice, DeviceError, Kind, MAX_REQUEST_BYTES, Op, Origin, Request};
+use syncline_lockrank::{Mutex, MutexGuard};
 
-use crate::Tid;
+use crate::{Tid, ranks};
 
 const SHARDS: usize = 16;
 /// Buffers looked at for eviction per insertion: bounds the work of one miss.
@@ -46,7 +46,7 @@ pub(crate) struct Buffer {
 pub(crate) struct BufferState {
     /// Newest contents; `None` until loaded.
     pub(crate) data: Option<Arc<[u8]>>,
-    /// Whether the caller's check has passed, or the block was made here.
+    /// True if the caller's check has passed, or the block was made here.
     verified: bool,
     /// The running transaction that holds the newest contents, if any.
     pub(crate) running: Option<Tid>,
@@ -105,7 +105,7 @@ impl BufferCache {
             dev,
             block_size,
             shard_capacity: capacity_blocks.div_ceil(SHARDS).max(4),
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS).map(|_| Mutex::new(ranks::SHARD, Shard::default())).collect(),
         })
     }
 
@@ -119,7 +119,7 @@ impl BufferCache {
         self.shards.iter().map(|s| s.lock().map.len()).sum()
     }
 
-    /// Whether nothing is held.
+    /// True if nothing is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -240,8 +240,11 @@ impl BufferCache {
             buffer.referenced.store(true, Ordering::Relaxed);
             return Arc::clone(buffer);
         }
-        let buffer =
-            Arc::new(Buffer { block, referenced: AtomicBool::new(false), state: Mutex::default() });
+        let buffer = Arc::new(Buffer {
+            block,
+            referenced: AtomicBool::new(false),
+            state: Mutex::new(ranks::BLOCK, BufferState::default()),
+        });
         shard.make_room(self.shard_capacity);
         shard.map.insert(block, Arc::clone(&buffer));
         shard.ring.push_back(block);

@@ -1,4 +1,5 @@
-//! Checkpoint and write-back: newest committed images go to their places, in bounded steps.
+//! Checkpoint and incremental write-back: newest committed images go to their home blocks, in
+//! bounded steps.
 //!
 //! A step writes at most [`crate::JournalOptions::checkpoint_step_blocks`] blocks (512 by default:
 //! 2 MiB of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail.
@@ -6,12 +7,14 @@
 //! written: what the running transaction did to a block since stays in memory.
 //! Tested in `tests/transactions.rs` and `tests/crash.rs`.
 
-use parking_lot::MutexGuard;
 use std::sync::Arc;
 use syncline_device::{Kind, Origin, Plug};
+use syncline_lockrank::MutexGuard;
 
-use crate::journal::{Committing, Journal, State};
-use crate::{JournalError, tid_geq};
+use crate::journal::Journal;
+use crate::state::State;
+use crate::write_back::Pending;
+use crate::{JournalError, tid_geq, turns};
 
 impl Journal {
     /// Commits a running transaction that is older than the commit interval, and writes committed
@@ -35,10 +38,9 @@ impl Journal {
                 due = Some(running.transaction.tid);
             }
         }
-        let expire_ns = self.options.dirty_expire_ns;
-        let expired = |d: u64| now_ns >= d.saturating_add(expire_ns);
+        let expired = state.write_back.is_expired(now_ns, self.options.dirty_expire_ns);
         // In eager mode the file system decides: `checkpoint_step`.
-        let write_back = !self.is_eager() && state.dirtied_ns.is_some_and(expired);
+        let write_back = !self.is_eager() && expired;
         drop(state);
         if let Some(tid) = due {
             self.commit(tid)?;
@@ -58,7 +60,8 @@ impl Journal {
         let running = state.running.as_ref().filter(|r| !r.transaction.is_idle());
         let commit_ns =
             running.map(|r| r.started_ns.saturating_add(self.options.commit_interval_ns));
-        let expire_ns = state.dirtied_ns.map(|d| d.saturating_add(self.options.dirty_expire_ns));
+        let dirtied_ns = state.write_back.dirtied_ns;
+        let expire_ns = dirtied_ns.map(|d| d.saturating_add(self.options.dirty_expire_ns));
         match (commit_ns, expire_ns) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -72,14 +75,14 @@ impl Journal {
     /// `Aborted`, or the device's error, which latches the journal.
     pub fn write_back(&self) -> Result<(), JournalError> {
         let mut state = self.state.lock();
-        state.dirtied_ns = None;
-        let committing = state.committing.as_ref().and_then(|c| c.sequence);
-        let cold = |(block, p): &(&u64, &crate::journal::Pending)| {
-            let frozen_again = committing.is_some() && state.live.get(block) == committing.as_ref();
+        state.write_back.dirtied_ns = None;
+        let committing = state.committing_sequence();
+        let cold = |block: &u64, p: &Pending| {
+            let frozen_again = committing.is_some() && state.ring.live(*block) == committing;
             let busy = p.buffer.as_ref().is_some_and(|b| b.lock().running.is_some());
             !frozen_again && !busy
         };
-        let blocks: Vec<u64> = state.pending.iter().filter(cold).map(|(b, _)| *b).collect();
+        let blocks = state.write_back.select(usize::MAX, cold);
         for step in blocks.chunks(self.step_blocks()) {
             self.write_in_place(&mut state, step)?;
         }
@@ -93,44 +96,39 @@ impl Journal {
     pub fn checkpoint_all(&self) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         // Transactions that commit meanwhile are the next caller's.
-        let last = state.next_sequence;
+        let last = state.ring.next_sequence();
         loop {
             state.check()?;
-            let old = |p: &crate::journal::Pending| !tid_geq(p.sequence, last);
-            let blocks: Vec<u64> = (state.pending.iter())
-                .filter(|(_, p)| old(p))
-                .map(|(b, _)| *b)
-                .take(self.step_blocks())
-                .collect();
+            let old = |_: &u64, p: &Pending| !tid_geq(p.sequence, last);
+            let blocks = state.write_back.select(self.step_blocks(), old);
             if blocks.is_empty() {
                 break;
             }
             self.write_in_place(&mut state, &blocks)?;
         }
-        if state.pending.is_empty() {
-            state.dirtied_ns = None;
+        if state.write_back.pending.is_empty() {
+            state.write_back.dirtied_ns = None;
         }
         MutexGuard::unlocked(&mut state, || self.advance_tail())
     }
 
-    /// Whether the log is nearly full: seven eighths are in use.
+    /// True if the log is nearly full: seven eighths are in use.
     pub fn is_space_low(&self) -> bool {
         let state = self.state.lock();
-        !state.log.is_empty() && self.free(&state) < (self.limits.end - self.limits.first) / 8
+        !state.ring.is_empty() && state.ring.free() < self.limits.ring.len() / 8
     }
 
     /// Sequence of the next transaction in the log.
     pub fn next_sequence(&self) -> u32 {
-        self.state.lock().next_sequence
+        self.state.lock().ring.next_sequence()
     }
 
-    /// Whether committed blocks have waited for `dirty_expire`; then their time starts anew.
+    /// True if committed blocks have waited for `dirty_expire`; then their time starts anew.
     pub fn take_expired(&self, now_ns: u64) -> bool {
         let mut state = self.state.lock();
-        let expire_ns = self.options.dirty_expire_ns;
-        let expired = state.dirtied_ns.is_some_and(|d| now_ns >= d.saturating_add(expire_ns));
+        let expired = state.write_back.is_expired(now_ns, self.options.dirty_expire_ns);
         if expired {
-            state.dirtied_ns = None;
+            state.write_back.dirtied_ns = None;
         }
         expired
     }
@@ -144,11 +142,9 @@ impl Journal {
     pub fn checkpoint_step(&self, upto: u32, make_room: bool) -> Result<bool, JournalError> {
         let mut state = self.state.lock();
         state.check()?;
-        let old = |p: &crate::journal::Pending| {
-            !tid_geq(p.sequence, upto) && (make_room || p.buffer.is_some())
-        };
-        let pending = state.pending.iter().filter(|(_, p)| old(p));
-        let blocks: Vec<u64> = pending.map(|(b, _)| *b).take(self.step_blocks()).collect();
+        let old =
+            |_: &u64, p: &Pending| !tid_geq(p.sequence, upto) && (make_room || p.buffer.is_some());
+        let blocks = state.write_back.select(self.step_blocks(), old);
         if !blocks.is_empty() {
             self.write_in_place(&mut state, &blocks)?;
             return Ok(true);
@@ -172,38 +168,31 @@ impl Journal {
             self.checkpoint_all()?;
             let mut state = self.state.lock();
             state.check()?;
-            if state.committing.is_some() {
-                self.changed.wait(&mut state);
+            if state.turns.committing().is_some() {
+                self.signals.turn.wait(&mut state);
                 continue;
             }
-            if !state.pending.is_empty() {
+            if !state.write_back.pending.is_empty() {
                 continue;
             }
-            if !state.started {
+            if !state.ring.is_started() {
                 return Ok(());
             }
-            // Holds the commit token, so that the log stays empty until the superblock says so.
+            // Takes the turn, so that the log stays empty until the superblock says so.
             let tid = state.committed_tid;
-            let token = Committing { flush_started: true, ..state.new_turn(tid) };
-            state.committing = Some(token);
-            let next_sequence = state.next_sequence;
+            state.turns.take(tid).flush_started = true;
+            let next_sequence = state.ring.next_sequence();
             let result = MutexGuard::unlocked(&mut state, || {
                 self.mark_empty(next_sequence).map_err(|error| self.latch(error))
             });
-            state.committing = None;
+            let mut free = Vec::new();
             if result.is_ok() {
-                state.log.clear();
-                state.live.clear();
-                state.used = 0;
-                state.started = false;
+                state.ring.clear();
+                free = state.deferred.release_all();
             }
-            let free = match &result {
-                Ok(()) => std::mem::take(&mut state.quarantine),
-                Err(_) => Vec::new(),
-            };
-            self.changed.notify_all();
+            turns::give_up(&mut self.at_turn(&mut state));
             drop(state);
-            free.into_iter().for_each(|(_, run)| run());
+            free.into_iter().for_each(|run| run());
             return result;
         }
     }
@@ -222,17 +211,17 @@ impl Journal {
     /// # Errors
     /// As [`Journal::commit`].
     pub fn shutdown(&self) -> Result<(), JournalError> {
-        if self.state.lock().closed {
+        if self.state.lock().latch.closed {
             return Ok(());
         }
         self.flush_all()?;
         let mut state = self.state.lock();
         let busy = state.running.as_ref().is_some_and(|r| !r.transaction.is_idle());
-        if busy || state.started {
+        if busy || state.ring.is_started() {
             return Err(JournalError::Usage("handles were started during the shutdown"));
         }
-        state.closed = true;
-        self.changed.notify_all();
+        state.latch.closed = true;
+        self.signals.wake_all();
         drop(state);
         let mut superblock = self.superblock.lock();
         if superblock.rest()? {
@@ -251,16 +240,7 @@ impl Journal {
         state: &mut MutexGuard<'_, State>,
         goal: u32,
     ) -> Result<(), JournalError> {
-        let mut blocks: Vec<u64> = Vec::new();
-        let mut freed = 0u32;
-        for transaction in &state.log {
-            let room = self.step_blocks() - blocks.len();
-            blocks.extend(transaction.pending.iter().take(room));
-            freed = freed.saturating_add(transaction.len);
-            if blocks.len() >= self.step_blocks() || freed >= goal && !blocks.is_empty() {
-                break;
-            }
-        }
+        let blocks = state.ring.oldest_pending(self.step_blocks(), goal);
         self.write_in_place(state, &blocks)
     }
 
@@ -271,19 +251,19 @@ impl Journal {
         state: &mut MutexGuard<'_, State>,
         blocks: &[u64],
     ) -> Result<(), JournalError> {
-        while state.checkpointing {
-            self.changed.wait(state);
+        while state.write_back.stepping {
+            self.signals.step_ended.wait(state);
         }
         state.check()?;
         let images: Vec<(u64, u32, Arc<[u8]>, Kind)> = (blocks.iter())
-            .filter_map(|b| state.pending.get(b).map(|p| (*b, p)))
+            .filter_map(|b| state.write_back.pending.get(b).map(|p| (*b, p)))
             .map(|(b, p)| (b, p.sequence, Arc::clone(&p.image), p.kind))
             .collect();
         if images.is_empty() {
             return Ok(());
         }
-        state.checkpointing = true;
-        state.in_flight = images.iter().map(|(b, ..)| *b).collect();
+        state.write_back.stepping = true;
+        state.write_back.in_flight = images.iter().map(|(b, ..)| *b).collect();
         let result = MutexGuard::unlocked(state, || {
             let started_ns = self.clock.now_ns();
             let mut plug = Plug::new();
@@ -295,15 +275,16 @@ impl Journal {
             let result = result.map_err(|error| self.latch(error));
             result.map(|()| self.clock.now_ns().saturating_sub(started_ns))
         });
-        state.checkpointing = false;
-        state.in_flight.clear();
-        self.changed.notify_all();
+        state.write_back.stepping = false;
+        state.write_back.in_flight.clear();
+        self.signals.step_ended.notify_all();
         let step_ns = result?;
         state.stats.checkpoint_steps += 1;
         state.stats.blocks_checkpointed += images.len() as u64;
         state.stats.checkpoint_step_ns_max = state.stats.checkpoint_step_ns_max.max(step_ns);
         for (block, sequence, ..) in images {
-            if state.pending.get(&block).is_some_and(|p| p.sequence == sequence) {
+            let written = |p: &Pending| p.sequence == sequence;
+            if state.write_back.pending.get(&block).is_some_and(written) {
                 state.drop_pending(block);
             }
         }

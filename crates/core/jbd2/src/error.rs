@@ -1,4 +1,4 @@
-//! What can go wrong below the file system: one enum, classes as in the rest of the stack.
+//! Errors below the file system: one enum, classes as in the rest of the stack.
 
 use crate::Tid;
 use syncline_device::DeviceError;
@@ -17,7 +17,7 @@ pub enum JournalError {
     Corrupt {
         /// Block number inside the log; 0 is the journal superblock.
         log_block: u32,
-        /// What is wrong there.
+        /// Detail of the damage.
         detail: String,
     },
     /// A feature of the log that this code does not replay or write.
@@ -25,7 +25,7 @@ pub enum JournalError {
     Unsupported {
         /// The feature by its Linux name.
         feature: String,
-        /// What the user does now.
+        /// Next step for the user.
         next_step: &'static str,
     },
     /// The log must be recovered before it is opened for writing.
@@ -71,7 +71,7 @@ impl JournalError {
         }
     }
 
-    /// Whether the journal is latched.
+    /// True if the journal is latched.
     pub fn is_latched(&self) -> bool {
         matches!(self, JournalError::Aborted { .. })
     }

@@ -1,4 +1,4 @@
-//! What this crate adds to [`syncline_ondisk::jbd2`]'s bytes: rules about when a record counts.
+//! Rules about when a record of [`syncline_ondisk::jbd2`] counts.
 
 use syncline_ondisk::OndiskError;
 use syncline_ondisk::jbd2::{CommitBlock, JournalChecksum, Layout, V1Checksum};
@@ -33,7 +33,7 @@ impl LogFormat {
         self.layout.verify_tail_csum(block).is_ok()
     }
 
-    /// Whether a commit block's checksum holds; `v1` is what the transaction's blocks sum to. A
+    /// True if a commit block's checksum holds; `v1` is what the transaction's blocks sum to. A
     /// block of which only the first sector arrived, over what the log held before, counts as
     /// whole.
     pub(crate) fn commit_holds(&self, block: &[u8], v1: V1Checksum) -> bool {

@@ -20,7 +20,7 @@ pub struct Handle {
     pub(crate) journal: Arc<Journal>,
     pub(crate) transaction: Arc<Transaction>,
     pub(crate) credits: u32,
-    /// What the operation touched; eager mode only.
+    /// Members and changes of the operation; eager mode only.
     pub(crate) op: Option<Iset>,
 }
 
@@ -205,12 +205,12 @@ impl Handle {
         }
     }
 
-    /// Whether indivisible sets are kept.
+    /// True if indivisible sets are kept.
     pub fn is_eager(&self) -> bool {
         self.op.is_some()
     }
 
-    /// What recovery gives of a block that is about to change, if anybody will ask: in ordered mode
+    /// Image that recovery gives of a block about to change, if anybody will ask: in ordered mode
     /// nobody does, and a block is not copied for it.
     fn base(&self, state: &BufferState, newest: Arc<[u8]>) -> Option<Arc<[u8]>> {
         let joined = state.running == Some(self.transaction.tid);

@@ -1,7 +1,7 @@
 //! Writing file data in its place while the log may hold copies of the same blocks.
 //!
 //! ```text
-//!   page            block in the log            what becomes of it
+//!   page            block in the log            action
 //!   not changed     waits for its checkpoint    written, its obligation ends
 //!   since it was    checkpoint was faster       nothing: it is in place
 //!   journaled       not committed yet           later
@@ -17,18 +17,19 @@ use std::sync::Arc;
 
 use crate::JournalError;
 use crate::journal::Journal;
+use crate::write_back::Pending;
 
-/// A page that should go to its place.
+/// A page to be written to its home block.
 pub struct InPlace {
-    /// Where that is.
+    /// The home block.
     pub block: u64,
-    /// What is written.
+    /// Contents to write.
     pub image: Arc<[u8]>,
     /// It was changed since it was journaled last, or never was.
     pub newer: bool,
 }
 
-/// What to do about one of them.
+/// Action for one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// Write it, then [`Journal::end_in_place`].
@@ -42,25 +43,25 @@ pub enum Fate {
 }
 
 impl Journal {
-    /// What has to be done so that pages get to their places.
+    /// Classifies pages by what brings them to their home blocks.
     ///
     /// # Errors
     /// `Aborted`.
     pub fn begin_in_place(&self, pages: &[InPlace]) -> Result<Vec<Fate>, JournalError> {
         let mut state = self.state.lock();
         // An older image on its way there must not arrive after what is written now.
-        while pages.iter().any(|page| state.in_flight.contains(&page.block)) {
-            self.changed.wait(&mut state);
+        while pages.iter().any(|page| state.write_back.in_flight.contains(&page.block)) {
+            self.signals.step_ended.wait(&mut state);
         }
         state.check()?;
         let mut fates = Vec::with_capacity(pages.len());
         for page in pages {
             let running = state.running.as_ref();
             let joined = running.is_some_and(|r| r.transaction.has_data(page.block));
-            let live = state.live.get(&page.block).copied();
-            let committing = state.committing.as_ref().and_then(|c| c.sequence);
+            let live = state.ring.live(page.block);
+            let committing = state.committing_sequence();
             let busy = joined || live.is_some() && live == committing;
-            fates.push(match state.pending.get_mut(&page.block) {
+            fates.push(match state.write_back.pending.get_mut(&page.block) {
                 _ if page.newer && (busy || live.is_some()) => Fate::Log,
                 _ if page.newer => Fate::Write,
                 _ if busy => Fate::Busy,
@@ -81,8 +82,8 @@ impl Journal {
         let mut state = self.state.lock();
         let written = pages.iter().zip(fates).filter(|(_, fate)| **fate == Fate::Write);
         for (page, _) in written {
-            let same = |p: &crate::journal::Pending| Arc::ptr_eq(&p.image, &page.image);
-            if state.pending.get(&page.block).is_some_and(same) {
+            let same = |p: &Pending| Arc::ptr_eq(&p.image, &page.image);
+            if state.write_back.pending.get(&page.block).is_some_and(same) {
                 state.drop_pending(page.block);
             }
         }

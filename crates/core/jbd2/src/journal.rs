@@ -1,4 +1,5 @@
-//! The journal: state, handles, latch. Commit, space, checkpoint and recovery have their own files.
+//! The journal: opening, handles, latch. Commit, group commit, space, checkpoint and recovery have
+//! their own files, as the parts of the state have (`state.rs`).
 //!
 //! ```text
 //!            start/drop handles            commit(tid)                      step / flusher
@@ -9,28 +10,28 @@
 //!  log ring     s_first ... tail |== live transactions ==| head ... free ... s_maxlen
 //! ```
 //!
-//! Locks, in the order they are taken: journal superblock (I/O) -> state -> block -> transaction.
-//! `state` is held for memory work only; no device I/O happens under it, so `start`, `modify` and
-//! `get` never wait for a commit's I/O - except `start` when the log is full.
+//! Locks and their order are in `ranks.rs`; debug builds check the order. The state is locked for
+//! memory work only, so `start`, `modify` and `get` never wait for a commit's I/O - except `start`
+//! when the log is full.
 //!
 //! A transaction's number ([`Tid`]) is given when it starts to run; its sequence in the log when it
 //! is frozen. They are apart so that a transaction that logs a subset of blocks can be written
 //! between.
-//!
-//! This file is long because everything here works on the fields of one state under one lock.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use syncline_device::{BlockDevice, Clock, DeviceError, Kind};
+use syncline_device::{BlockDevice, Clock, DeviceError};
+use syncline_lockrank::{Mutex, MutexGuard};
 
-use crate::blank::Blanks;
-use crate::buffer::{Buffer, BufferCache};
+use crate::buffer::BufferCache;
+use crate::flushes::Flushes;
 use crate::handle::Handle;
-use crate::isets::{Counters, Iset, Member};
+use crate::isets::{Counters, Iset};
 use crate::log_superblock::LogSuperblock;
-use crate::transaction::{Callback, Transaction};
-use crate::{JournalError, JournalStats, LogMap, Tid, tid_geq};
+use crate::ring::Span;
+use crate::state::{AtTurn, Running, Signals, State};
+use crate::transaction::Transaction;
+use crate::{JournalError, JournalStats, LogMap, Tid, ranks, tid_geq};
 
 /// Checksums of the log that this journal writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub enum Checksums {
     V3,
     /// `JBD2_FEATURE_COMPAT_CHECKSUM` with `INCOMPAT_ASYNC_COMMIT`: one CRC in the commit block
     /// covers the whole transaction, which leaves as one write followed by one flush. Turns on
-    /// indivisible sets and [`Journal::sync`].
+    /// indivisible sets and group commits ([`Journal::sync`]).
     V1Async,
 }
 
@@ -50,10 +51,10 @@ pub enum Checksums {
 pub struct JournalOptions {
     /// Checksums of new transactions.
     pub checksums: Checksums,
-    /// What a clean shutdown declares where the log was found with the format of
+    /// Checksums that a clean shutdown declares where the log was found with the format of
     /// [`Checksums::V1Async`]: what the kernel would use for this file system.
     pub checksums_at_rest: Checksums,
-    /// Whether the file system has the `64bit` feature, which makes block numbers in tags 64 bits.
+    /// True if the file system has the `64bit` feature, which makes block numbers in tags 64 bits.
     pub is_64bit: bool,
     /// `commit=`: a running transaction is committed at this age, in nanoseconds.
     pub commit_interval_ns: u64,
@@ -84,8 +85,9 @@ pub trait Host: Send + Sync {
 
     /// Applies changes of group descriptors to `image`, the logged image of the descriptor block
     /// `block`, and renews the checksums in it. `bitmap` gives the next logged image of a bitmap
-    /// block, if its bits change with the same commit. Called with locks of the journal held; must
-    /// not call back. `None`: not possible, everything will be committed instead.
+    /// block, if its bits change with the same commit. Called without locks of the journal, but by
+    /// the holder of the commit turn: must not commit or start handles. `None`: not possible,
+    /// everything will be committed instead.
     fn apply_counters(
         &self,
         _block: u64,
@@ -101,12 +103,12 @@ pub trait Host: Send + Sync {
     fn renew_checksum(&self, _block: u64, _image: &mut [u8]) {}
 }
 
-/// What a commit did for its caller.
+/// Result of a commit for its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     /// The transaction asked for.
     pub tid: Tid,
-    /// Whether a device flush that started after the call began was part of it, so that data
+    /// True if a device flush that started after the call began was part of it, so that data
     /// written before the call is durable as well. Otherwise the caller flushes itself.
     pub flushed: bool,
 }
@@ -121,17 +123,15 @@ pub struct Journal {
     pub(crate) limits: Limits,
     pub(crate) superblock: Mutex<LogSuperblock>,
     pub(crate) state: Mutex<State>,
-    pub(crate) changed: Condvar,
+    pub(crate) signals: Signals,
+    pub(crate) flushes: Flushes,
     pub(crate) host: Mutex<Option<Arc<dyn Host>>>,
 }
 
 /// Sizes derived from the log once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// First log block of the ring (`s_first`).
-    pub(crate) first: u32,
-    /// One past the last log block of the ring (`s_maxlen`).
-    pub(crate) end: u32,
+    pub(crate) ring: Span,
     /// Tags of a descriptor block.
     pub(crate) tags_per_block: u32,
     /// Records of a revoke block.
@@ -142,118 +142,6 @@ pub(crate) struct Limits {
     pub(crate) hard: u32,
     /// Blocks of the device.
     pub(crate) device_blocks: u64,
-}
-
-/// The running transaction and its handles.
-pub(crate) struct Running {
-    pub(crate) transaction: Arc<Transaction>,
-    pub(crate) open_handles: u32,
-    /// Credits of the open handles.
-    pub(crate) reserved: u32,
-    /// Being frozen: no handle joins any more.
-    pub(crate) locked: bool,
-    pub(crate) started_ns: u64,
-}
-
-/// The transaction on its way into the log.
-pub(crate) struct Committing {
-    pub(crate) tid: Tid,
-    /// Different for every holder of the token.
-    pub(crate) turn: u64,
-    /// Log blocks it needs, until they are taken from the ring.
-    pub(crate) unplaced: u32,
-    /// Its sequence in the log, if it writes anything.
-    pub(crate) sequence: Option<u32>,
-    /// Its first log block, once it has its place.
-    pub(crate) first_block: Option<u32>,
-    pub(crate) flush_started: bool,
-}
-
-/// One transaction in the log.
-pub(crate) struct LogTransaction {
-    pub(crate) sequence: u32,
-    pub(crate) first_block: u32,
-    pub(crate) len: u32,
-    /// Blocks whose newest committed image is the one in here and not in place yet.
-    pub(crate) pending: BTreeSet<u64>,
-    /// Every block that has a copy in here.
-    pub(crate) blocks: Vec<u64>,
-}
-
-/// The newest committed image of a block that is not in its place yet.
-pub(crate) struct Pending {
-    pub(crate) sequence: u32,
-    pub(crate) image: Arc<[u8]>,
-    /// Held so that the buffer is not evicted while the device has older contents; `None` for file
-    /// data.
-    pub(crate) buffer: Option<Arc<Buffer>>,
-    pub(crate) kind: Kind,
-}
-
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) running: Option<Running>,
-    pub(crate) committing: Option<Committing>,
-    pub(crate) committed_tid: Tid,
-    pub(crate) next_tid: Tid,
-    pub(crate) next_sequence: u32,
-    /// Next log block to be written.
-    pub(crate) head: u32,
-    /// Which log blocks need no zeroing before they take a commit block.
-    pub(crate) blanks: Blanks,
-    /// Ring blocks between the durable tail and the head.
-    pub(crate) used: u32,
-    /// Whether the superblock on the device has `s_start` != 0.
-    pub(crate) started: bool,
-    /// Transactions from the durable tail on, sequences without gaps.
-    pub(crate) log: VecDeque<LogTransaction>,
-    /// Block -> newest sequence whose copy recovery would replay.
-    pub(crate) live: BTreeMap<u64, u32>,
-    pub(crate) pending: BTreeMap<u64, Pending>,
-    /// When the oldest of `pending` was committed, as `dirtied_when` of the block device's inode.
-    pub(crate) dirtied_ns: Option<u64>,
-    /// A step of in-place writes is running, of these blocks.
-    pub(crate) checkpointing: bool,
-    pub(crate) in_flight: BTreeSet<u64>,
-    pub(crate) aborted: Option<JournalError>,
-    pub(crate) closed: bool,
-    /// Last turn of the commit token.
-    pub(crate) turns: u64,
-    /// What [`Journal::sync`] was asked for and nobody has taken up.
-    pub(crate) queue: Vec<Member>,
-    /// Whether one of those callers needs a flush even if there is nothing to log.
-    pub(crate) queue_flush: bool,
-    /// Calls that wait for the burst that will take up `queue`, and of the last burst.
-    pub(crate) batch_callers: u32,
-    pub(crate) callers_before: u32,
-    /// How long the last burst was on its way, in nanoseconds.
-    pub(crate) burst_ns: u64,
-    /// A burst is about to be taken up and waits a moment for more callers.
-    pub(crate) gathering: bool,
-    /// Full commits that wait for the token, and whether the last holder was one.
-    pub(crate) full_waiting: u32,
-    pub(crate) full_was_last: bool,
-    /// Number of the burst that will take up `queue`, and how many are done.
-    pub(crate) batch: u64,
-    pub(crate) batches_done: u64,
-    /// Device flushes begun, and the newest that is over.
-    pub(crate) flushes_begun: u64,
-    pub(crate) flushes_done: u64,
-    /// Runs once the tail has passed the sequence: gives away blocks that have a copy there.
-    pub(crate) quarantine: Vec<(u32, Callback)>,
-    /// What failed commits held; kept, so that reads still see it.
-    pub(crate) lost: Vec<crate::transaction::Frozen>,
-    pub(crate) stats: JournalStats,
-}
-
-impl State {
-    pub(crate) fn check(&self) -> Result<(), JournalError> {
-        match &self.aborted {
-            Some(error) => Err(error.clone()),
-            None if self.closed => Err(JournalError::Usage("the journal was shut down")),
-            None => Ok(()),
-        }
-    }
 }
 
 impl Journal {
@@ -277,13 +165,7 @@ impl Journal {
         let mut limits = superblock.prepare(&options)?;
         limits.device_blocks = dev.geometry().size_bytes / u64::from(log.block_size);
         let sequence = superblock.sequence();
-        let state = State {
-            committed_tid: sequence.wrapping_sub(1),
-            next_tid: sequence,
-            next_sequence: sequence,
-            head: limits.first,
-            ..State::default()
-        };
+        let state = State::new(limits.ring, sequence);
         Ok(Arc::new(Journal {
             dev,
             log,
@@ -291,14 +173,15 @@ impl Journal {
             clock,
             options,
             limits,
-            superblock: Mutex::new(superblock),
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-            host: Mutex::new(host),
+            superblock: Mutex::new(ranks::SUPERBLOCK, superblock),
+            state: Mutex::new(ranks::STATE, state),
+            signals: Signals::default(),
+            flushes: Flushes::default(),
+            host: Mutex::new(ranks::HOST, host),
         }))
     }
 
-    /// Whether indivisible sets are kept and commits are single bursts.
+    /// True if indivisible sets are kept and a commit is one write and one flush.
     pub fn is_eager(&self) -> bool {
         self.options.checksums == Checksums::V1Async
     }
@@ -332,7 +215,7 @@ impl Journal {
         loop {
             state.check()?;
             if state.running.as_ref().is_some_and(|r| r.locked) {
-                self.changed.wait(&mut state);
+                self.signals.unlocked.wait(&mut state);
                 continue;
             }
             let running = self.running(&mut state);
@@ -344,8 +227,8 @@ impl Journal {
                 MutexGuard::unlocked(&mut state, || self.commit_full(tid))?;
                 continue;
             }
-            let needed = self.log_blocks_reserved(total).saturating_add(self.unplaced(&state));
-            let short = needed.saturating_sub(self.free(&state));
+            let needed = self.log_blocks_reserved(total).saturating_add(state.unplaced());
+            let short = needed.saturating_sub(state.ring.free());
             if short > 0 {
                 state.stats.space_waits += 1;
                 self.make_space(&mut state, short, false)?;
@@ -358,6 +241,14 @@ impl Journal {
             let op = self.is_eager().then(Iset::default);
             return Ok(Handle { journal: Arc::clone(self), transaction, credits, op });
         }
+    }
+
+    /// The state as the turns see it.
+    pub(crate) fn at_turn<'s, 'g>(
+        &'s self,
+        state: &'s mut MutexGuard<'g, State>,
+    ) -> AtTurn<'s, 'g> {
+        AtTurn { state, signals: &self.signals }
     }
 
     /// Refuses to journal a block that is not on the device or belongs to the log: its copy would
@@ -397,15 +288,15 @@ impl Journal {
             running.open_handles = running.open_handles.saturating_sub(1);
             running.reserved = running.reserved.saturating_sub(credits);
             if running.open_handles == 0 && running.locked {
-                self.changed.notify_all();
+                self.signals.handles_ended.notify_all();
             }
         }
     }
 
     pub(crate) fn extend(&self, credits: u32) -> bool {
         let mut state = self.state.lock();
-        let free = self.free(&state);
-        let unplaced = self.unplaced(&state);
+        let free = state.ring.free();
+        let unplaced = state.unplaced();
         let Some(running) = state.running.as_mut().filter(|r| !r.locked) else { return false };
         let joined = running.transaction.len_blocks();
         let total = joined.saturating_add(running.reserved).saturating_add(credits);
@@ -426,7 +317,7 @@ impl Journal {
     pub fn newest_tid(&self) -> Tid {
         let state = self.state.lock();
         let running = state.running.as_ref().map(|r| r.transaction.tid);
-        let committing = state.committing.as_ref().map(|c| c.tid);
+        let committing = state.turns.committing().map(|c| c.tid);
         running.or(committing).unwrap_or(state.committed_tid)
     }
 
@@ -435,7 +326,7 @@ impl Journal {
         self.state.lock().committed_tid
     }
 
-    /// Whether `tid` holds something that is not durable yet.
+    /// True if `tid` holds something that is not durable yet.
     pub fn needs_commit(&self, tid: Tid) -> bool {
         let state = self.state.lock();
         if tid_geq(state.committed_tid, tid) {
@@ -443,48 +334,45 @@ impl Journal {
         }
         match &state.running {
             Some(r) if r.transaction.tid == tid => !r.transaction.is_idle(),
-            _ => state.committing.as_ref().is_some_and(|c| c.tid == tid),
+            _ => state.turns.committing().is_some_and(|c| c.tid == tid),
         }
     }
 
     /// Number of the next device flush.
     pub(crate) fn next_flush(&self) -> u64 {
-        self.state.lock().flushes_begun + 1
+        self.flushes.next()
     }
 
-    /// Whether freed blocks wait for the tail to pass their copies.
+    /// True if freed blocks wait for the tail to pass their copies.
     pub fn has_quarantine(&self) -> bool {
-        !self.state.lock().quarantine.is_empty()
+        !self.state.lock().deferred.is_empty()
     }
 
-    /// Whether recovery would replay a copy of `block` that is in the log now.
+    /// True if recovery would replay a copy of `block` that is in the log now.
     pub fn is_live(&self, block: u64) -> bool {
-        self.state.lock().live.contains_key(&block)
+        self.state.lock().ring.live(block).is_some()
     }
 
     pub(crate) fn live_in(&self, first: u64, count: u64) -> Vec<u64> {
         let end = first.saturating_add(count);
-        if first >= end {
-            return Vec::new();
-        }
-        self.state.lock().live.range(first..end).map(|(b, _)| *b).collect()
+        self.state.lock().ring.live_in(first, end).map(|(block, _)| block).collect()
     }
 
     /// Latches the journal: no start and no commit succeeds any more, nothing is written in place.
     /// The error is noted in the journal superblock (`s_errno`) as far as the device allows.
     pub fn abort(&self, cause: JournalError) {
         let mut state = self.state.lock();
-        if state.aborted.is_some() {
+        if state.latch.aborted.is_some() {
             return;
         }
-        let tid = match (&state.committing, &state.running) {
+        let tid = match (state.turns.committing(), &state.running) {
             (Some(c), _) => c.tid,
             (None, Some(r)) => r.transaction.tid,
             (None, None) => state.committed_tid,
         };
         let error = JournalError::Aborted { tid, cause: Box::new(cause) };
-        state.aborted = Some(error.clone());
-        self.changed.notify_all();
+        state.latch.aborted = Some(error.clone());
+        self.signals.wake_all();
         drop(state);
         // Best effort: the device may be gone. Not durable by itself, and need not be.
         let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
@@ -496,7 +384,7 @@ impl Journal {
 
     /// The error that latched the journal, if one did.
     pub fn aborted(&self) -> Option<JournalError> {
-        self.state.lock().aborted.clone()
+        self.state.lock().latch.aborted.clone()
     }
 
     /// The error that an earlier mount left in the journal superblock (`s_errno`, negative), or
@@ -522,10 +410,10 @@ impl Journal {
     pub fn stats(&self) -> JournalStats {
         let state = self.state.lock();
         JournalStats {
-            log_blocks: self.limits.end - self.limits.first,
-            log_blocks_free: self.free(&state),
+            log_blocks: self.limits.ring.len(),
+            log_blocks_free: state.ring.free(),
             running_blocks: state.running.as_ref().map_or(0, |r| r.transaction.len_blocks()),
-            dirty_blocks: state.pending.len(),
+            dirty_blocks: state.write_back.pending.len(),
             ..state.stats
         }
     }

@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Promises
-//! - What [`Journal::commit`] acknowledged survives any power cut after it, with any stock
-//!   recovery.
+//! - A transaction that [`Journal::commit`] acknowledged survives any power cut after it, with any
+//!   stock recovery.
 //! - All changes of one handle are recovered together or not at all. Uncommitted contents are never
 //!   written in place.
 //! - No device I/O happens under a lock that `start`, `modify` or `get` need. `start` waits only
@@ -32,33 +32,45 @@
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! The writer produces what the kernel's data=ordered journal produces: checksums v3 (or none),
-//! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one
-//! burst with one flush, and [`Journal::sync`] commits a part of the running transaction: the
-//! operations that belong together with a file's (`isets.rs`, `burst.rs`, `in_place.rs`). The
-//! reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: judged by e2fsck,
-//! debugfs and kernel mounts, not by this crate's own reader.
+//! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one write
+//! with one flush, and [`Journal::sync`] is a group commit of a part of the running transaction:
+//! the operations that belong together with a file's (`isets/`, `group_commit.rs`, `in_place.rs`).
+//! The reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: judged by
+//! e2fsck, debugfs and kernel mounts, not by this crate's own reader.
+//!
+//! The state in memory is in parts that each own their rules (`state.rs`). Locks have ranks
+//! (`ranks.rs`): debug builds panic where one is taken in the wrong order. The protocol of commit
+//! turns is checked under drawn schedules by `tests/turns.rs`.
 
 #![forbid(unsafe_code)]
 
-mod blank;
 mod buffer;
-mod burst;
 mod checkpoint;
 mod commit;
+mod deferred;
 mod error;
+mod flushes;
 mod format;
+mod group_commit;
 mod handle;
 mod in_place;
 mod isets;
 mod journal;
 mod log_map;
 mod log_superblock;
+mod log_writer;
+mod ranks;
 mod record;
 mod recover;
+mod ring;
 mod space;
+mod state;
 mod stats;
 mod tid;
 mod transaction;
+mod turns;
+mod write_back;
+mod zeroed;
 
 pub use buffer::BufferCache;
 pub use error::JournalError;

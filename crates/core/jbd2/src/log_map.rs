@@ -1,4 +1,4 @@
-//! Where the log lies on the device: the blocks of the journal inode in their order.
+//! Place of the log on the device: the blocks of the journal inode in their order.
 //!
 //! ```text
 //! log block   0    1 ............ n-1     0 is the journal superblock
@@ -67,7 +67,7 @@ impl LogMap {
         None
     }
 
-    /// Whether a device block belongs to the log.
+    /// True if a device block belongs to the log.
     pub fn contains(&self, physical: u64) -> bool {
         let inside = |&(first, len): &(u64, u32)| {
             physical.checked_sub(first).is_some_and(|d| d < u64::from(len))

@@ -6,9 +6,10 @@
 use syncline_device::BlockDevice;
 use syncline_ondisk::jbd2::{JournalChecksum, JournalIncompat, JournalSuperblock, Layout};
 
-use crate::commit::LOG;
 use crate::format::{LogFormat, at_log_block};
 use crate::journal::{Checksums, JournalOptions, Limits};
+use crate::log_writer::LOG;
+use crate::ring::Span;
 use crate::{JournalError, LogMap};
 
 /// `s_errno` after an abort: -EIO, as the kernel stores it.
@@ -30,7 +31,7 @@ pub(crate) struct LogSuperblock {
     layout: Layout,
     end: u32,
     bytes: Vec<u8>,
-    /// What a clean shutdown declares instead of the format of eager syncs.
+    /// The superblock that a clean shutdown writes instead of that with the eager format.
     at_rest: JournalSuperblock,
 }
 
@@ -65,7 +66,7 @@ impl LogSuperblock {
         self.end
     }
 
-    /// Whether there is a fast commit area behind the ring.
+    /// True if there is a fast commit area behind the ring.
     pub(crate) fn has_fast_commit(&self) -> bool {
         self.fields.has_fast_commit()
     }
@@ -129,14 +130,14 @@ impl LogSuperblock {
         }
         self.layout = Layout::new(&self.fields).map_err(|error| at_log_block(0, error))?;
         self.end = self.fields.s_maxlen;
-        let ring = self.end - self.first();
+        let ring = Span { first: self.first(), end: self.end };
+        let blocks = ring.len();
         Ok(Limits {
-            first: self.first(),
-            end: self.end,
+            ring,
             tags_per_block: self.layout.tags_per_descriptor() as u32,
             revokes_per_block: self.format().revokes_per_block() as u32,
-            soft: ring / 4,
-            hard: ring / 16 * 15 - 8,
+            soft: blocks / 4,
+            hard: blocks / 16 * 15 - 8,
             device_blocks: 0,
         })
     }

@@ -27,7 +27,7 @@ impl LogBlock {
     }
 }
 
-/// What one transaction writes.
+/// Contents of one transaction as it is written.
 pub(crate) struct Record<'a> {
     pub(crate) format: LogFormat,
     pub(crate) sequence: u32,

@@ -1,6 +1,6 @@
 //! Counters of a journal, exact and cheap.
 
-/// What a journal did since it was opened, and how full it is.
+/// Counters since the journal was opened, and its fill level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
     /// Blocks of the log that transactions can use.

@@ -3,12 +3,12 @@
 /// Number of a transaction. Wraps; compare with [`tid_gt`] and [`tid_geq`] only.
 pub type Tid = u32;
 
-/// Whether `a` is newer than `b`, as `tid_gt` in `include/linux/jbd2.h`.
+/// True if `a` is newer than `b`, as `tid_gt` in `include/linux/jbd2.h`.
 pub fn tid_gt(a: Tid, b: Tid) -> bool {
     a != b && tid_geq(a, b)
 }
 
-/// Whether `a` is `b` or newer, as `tid_geq` in `include/linux/jbd2.h`.
+/// True if `a` is `b` or newer, as `tid_geq` in `include/linux/jbd2.h`.
 pub fn tid_geq(a: Tid, b: Tid) -> bool {
     a.wrapping_sub(b) < 1 << 31
 }

@@ -1,18 +1,27 @@
 //! The compound transaction that handles join, and what is left of it once it is frozen.
 //!
-//! In eager mode it also knows its indivisible sets (`isets.rs`): [`Transaction::freeze_sets`]
-//! takes some of them out while the others run on.
+//! In eager mode it also knows its indivisible sets (`isets/`). Some of them are taken out, while
+//! the others run on, in three steps:
+//!
+//! ```text
+//!   take_sets     state and transaction locked   the sets of the seeds, snapshots of shared blocks
+//!   compose       nothing locked                 next logged images (isets/compose.rs)
+//!   freeze_sets   state and transaction locked   their blocks leave the transaction as images
+//! ```
+//!
+//! Between the steps the running transaction is locked: it admits no handle, so nothing in it
+//! changes. Its blocks stay in it until the last step, so whoever asks meanwhile whether a block is
+//! part of it is told so.
 
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use syncline_device::Kind;
+use syncline_lockrank::Mutex;
 
 use crate::buffer::{Buffer, BufferState};
-use crate::isets::{Delta, Iset, Isets, Logged, Member, Release};
-use crate::journal::Host;
-use crate::{JournalError, Tid};
+use crate::isets::{Iset, Isets, Logged, Member, Release, Shared};
+use crate::{JournalError, Tid, ranks};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
@@ -61,6 +70,13 @@ pub(crate) struct Frozen {
     pub(crate) flush: u64,
 }
 
+/// Sets on their way out of the running transaction.
+pub(crate) struct TakenSets {
+    /// Without its changes of shared blocks, which are in `shared`.
+    set: Iset,
+    pub(crate) shared: Vec<Shared>,
+}
+
 impl Frozen {
     pub(crate) fn has_record(&self) -> bool {
         !self.copies.is_empty() || !self.revokes.is_empty()
@@ -73,7 +89,7 @@ impl Transaction {
             tid,
             limit_hard,
             blocks_joined: AtomicU32::new(0),
-            inner: Mutex::default(),
+            inner: Mutex::new(ranks::TRANSACTION, Inner::default()),
         })
     }
 
@@ -82,7 +98,7 @@ impl Transaction {
         self.blocks_joined.load(Ordering::Acquire)
     }
 
-    /// Whether a commit would have nothing to do, not even callbacks to run.
+    /// True if a commit would have nothing to do, not even callbacks to run.
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.inner.lock();
         inner.blocks.is_empty()
@@ -162,7 +178,7 @@ impl Transaction {
         }
     }
 
-    /// Whether the block is one that many files share.
+    /// True if the block is one that many files share.
     pub(crate) fn is_shared(&self, block: u64) -> bool {
         self.inner.lock().isets.logged.contains_key(&block)
     }
@@ -222,7 +238,7 @@ impl Transaction {
         state.running = None;
     }
 
-    /// Whether file data for this block is part of the transaction.
+    /// True if file data for this block is part of the transaction.
     pub(crate) fn has_data(&self, block: u64) -> bool {
         self.inner.lock().data.contains_key(&block)
     }
@@ -276,12 +292,57 @@ impl Transaction {
         frozen
     }
 
-    /// Takes the sets of `seeds` out: their blocks as they are, of shared blocks the logged image
-    /// with the changes of these sets only. `None`: that cannot be told apart, everything has to be
-    /// committed. The caller made sure that no handle is open.
-    pub(crate) fn freeze_sets(&self, seeds: &[Member], host: Option<&dyn Host>) -> Option<Frozen> {
+    /// Takes the sets of `seeds` out and snapshots the blocks that they share with others. `None`:
+    /// sets cannot be told apart, everything has to be committed. The caller made sure that no
+    /// handle is open.
+    pub(crate) fn take_sets(&self, seeds: &[Member]) -> Option<TakenSets> {
+        let mut inner = self.inner.lock();
+        if inner.isets.mixed {
+            return None;
+        }
+        let mut set = inner.isets.take(seeds);
+        let mut found = Vec::with_capacity(set.shared.len());
+        for (block, delta) in std::mem::take(&mut set.shared) {
+            let logged = inner.isets.logged.get(&block);
+            let (Some(logged), Some(buffer)) = (logged, inner.blocks.get(&block)) else {
+                inner.keep(set);
+                return None;
+            };
+            let alone = logged.uses == 0;
+            found.push((Arc::clone(&logged.image), Arc::clone(buffer), alone, delta));
+        }
+        drop(inner);
+        // Blocks are locked before transactions, never after.
+        let shared = (found.into_iter())
+            .map(|(logged, buffer, alone, delta)| {
+                let newest = buffer.lock().data.clone();
+                // Join happens after the load, and a held buffer is neither evicted nor emptied.
+                let newest = newest.expect("a joined block is loaded");
+                Shared { block: buffer.block, logged, newest, delta, alone }
+            })
+            .collect();
+        Some(TakenSets { set, shared })
+    }
+
+    /// The taken sets as images: their blocks as they are, and `images` of the blocks that they
+    /// share with others. `None`: there are none, everything has to be committed.
+    pub(crate) fn freeze_sets(
+        &self,
+        taken: TakenSets,
+        images: Option<BTreeMap<u64, Arc<[u8]>>>,
+    ) -> Option<Frozen> {
+        // Out of its lock: freezing locks blocks, and handles lock blocks first. Nobody looks
+        // meanwhile, since that takes the state lock, which the caller holds.
         let mut inner = std::mem::take(&mut *self.inner.lock());
-        let frozen = if inner.isets.mixed { None } else { inner.freeze_sets(seeds, host) };
+        let frozen = match images {
+            Some(images) if !inner.isets.mixed && !taken.set.mixed => {
+                Some(inner.freeze_sets(taken.set, images))
+            }
+            _ => {
+                inner.keep(taken.set);
+                None
+            }
+        };
         let left = (inner.blocks.len() + inner.data.len()) as u32;
         self.blocks_joined.store(left, Ordering::Release);
         *self.inner.lock() = inner;
@@ -290,7 +351,7 @@ impl Transaction {
 }
 
 impl Copy {
-    /// As [`Copy::of`]; `None` if recovery gives these contents anyway, which is `base`.
+    /// As [`Copy::of`]; `None` if the contents are `base`, which recovery gives anyway.
     fn changed(buffer: Arc<Buffer>, base: Option<&Arc<[u8]>>) -> Option<Copy> {
         let copy = Copy::of(buffer);
         base.is_none_or(|base| **base != *copy.image).then_some(copy)
@@ -310,15 +371,7 @@ impl Copy {
 }
 
 impl Inner {
-    fn freeze_sets(&mut self, seeds: &[Member], host: Option<&dyn Host>) -> Option<Frozen> {
-        let set = self.isets.take(seeds);
-        let images = match self.shared_images(&set.shared, host) {
-            Some(images) if !self.isets.mixed => images,
-            _ => {
-                self.keep(set);
-                return None;
-            }
-        };
+    fn freeze_sets(&mut self, set: Iset, images: BTreeMap<u64, Arc<[u8]>>) -> Frozen {
         let mut frozen = Frozen { flush: set.flush, ..Frozen::default() };
         for member in &set.members {
             let Member::Block(block) = *member else { continue };
@@ -330,69 +383,36 @@ impl Inner {
             }
         }
         for (block, image) in images {
-            let Some(logged) = self.isets.logged.get_mut(&block) else { continue };
-            let changed = std::mem::take(&mut logged.fresh) || logged.image != image;
-            let last = logged.uses == 0;
-            logged.image = Arc::clone(&image);
-            let buffer = if last {
-                self.isets.logged.remove(&block);
-                self.blocks.remove(&block)
-            } else {
-                self.blocks.get(&block).cloned()
-            };
-            if let Some(buffer) = &buffer
-                && last
-            {
-                buffer.lock().running = None;
-            }
-            // What recovery gives anyway needs no copy.
-            if changed {
-                frozen.copies.push(Copy { block, image, buffer, kind: Kind::Metadata });
-            }
+            frozen.copies.extend(self.freeze_shared(block, image));
         }
         frozen.copies.sort_by_key(|copy| copy.block);
         frozen.forgotten = set.forgotten.into_iter().collect();
         frozen.callbacks = set.callbacks;
-        Some(frozen)
+        frozen
     }
 
-    /// After all nothing can be committed apart: callbacks and the like go with the whole.
+    /// `image` becomes the logged image of a shared block, which leaves the transaction if no other
+    /// set has changed it. `None`: recovery gives that image anyway.
+    fn freeze_shared(&mut self, block: u64, image: Arc<[u8]>) -> Option<Copy> {
+        let logged = self.isets.logged.get_mut(&block)?;
+        let changed = std::mem::take(&mut logged.fresh) || logged.image != image;
+        let last = logged.uses == 0;
+        logged.image = Arc::clone(&image);
+        let buffer = if last {
+            self.isets.logged.remove(&block);
+            self.blocks.remove(&block)
+        } else {
+            self.blocks.get(&block).cloned()
+        };
+        if let (Some(buffer), true) = (&buffer, last) {
+            buffer.lock().running = None;
+        }
+        changed.then_some(Copy { block, image, buffer, kind: Kind::Metadata })
+    }
+
+    /// Sets cannot be told apart after all: callbacks and the like go with the whole.
     fn keep(&mut self, set: Iset) {
         self.isets.mixed = true;
         self.isets.sets.insert(0, set);
-    }
-
-    /// The next logged image of every shared block of a set, whose uses do not count it any more.
-    fn shared_images(
-        &self,
-        shared: &BTreeMap<u64, Delta>,
-        host: Option<&dyn Host>,
-    ) -> Option<BTreeMap<u64, Arc<[u8]>>> {
-        let mut images: BTreeMap<u64, Arc<[u8]>> = BTreeMap::new();
-        // Group descriptors come last: they hold the checksums of bitmaps.
-        let late = |delta: &&Delta| matches!(delta, Delta::Groups(_));
-        let (groups, others): (Vec<_>, Vec<_>) = shared.iter().partition(|(_, d)| late(d));
-        for (block, delta) in others.into_iter().chain(groups) {
-            let logged = self.isets.logged.get(block)?;
-            let newest = self.blocks.get(block)?.lock().data.clone()?;
-            let alone = logged.uses == 0;
-            if alone && !cfg!(debug_assertions) {
-                images.insert(*block, newest);
-                continue;
-            }
-            let mut image = logged.image.to_vec();
-            delta.copy(&newest, &mut image);
-            match delta {
-                Delta::Groups(groups) => {
-                    host?
-                        .apply_counters(*block, &mut image, groups, &|b| images.get(&b).cloned())?;
-                }
-                Delta::Slots(_) => host?.renew_checksum(*block, &mut image),
-                Delta::Bits(_) => {}
-            }
-            debug_assert!(!alone || image[..] == newest[..], "changes of block {block} are lost");
-            images.insert(*block, if alone { newest } else { image.into() });
-        }
-        Some(images)
     }
 }

@@ -18,7 +18,7 @@
 //! - Bounds: every log block is read at most four times; memory is some 32 bytes a log block and 1
 //!   MiB.
 //!
-//! Where it is kinder than e2fsck 1.47: a commit block of which only the first sector arrived
+//! Kinder than e2fsck 1.47 in two cases: a commit block of which only the first sector arrived
 //! counts, as in kernels since 6.9; with v3 and async commit a last transaction with bad copies is
 //! dropped instead of half replayed. Tested in `tests/recovery.rs`, `tests/interop.rs` and
 //! `tests/fuzz.rs`.
@@ -28,10 +28,10 @@ mod scan;
 
 use syncline_device::BlockDevice;
 
-use crate::commit::LOG;
 use crate::format::LogFormat;
 use crate::journal::Journal;
 use crate::log_superblock::LogSuperblock;
+use crate::log_writer::LOG;
 use crate::{JournalError, LogMap};
 
 /// How a log is recovered.
@@ -41,10 +41,10 @@ pub struct RecoverOptions {
     pub dry_run: bool,
 }
 
-/// What a recovery found and did.
+/// Findings and work of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether the log held anything (`s_start` != 0).
+    /// True if the log held anything (`s_start` != 0).
     pub was_needed: bool,
     /// Complete transactions found.
     pub transactions: u32,
@@ -56,7 +56,7 @@ pub struct Recovery {
     pub revoked: u32,
     /// Revoke records seen in complete transactions.
     pub revoke_records: u64,
-    /// Whether an incomplete last transaction was dropped.
+    /// True if an incomplete last transaction was dropped.
     pub dropped_torn: bool,
     /// Sequence the log continues with; a torn one is never used again.
     pub next_sequence: u32,

@@ -13,7 +13,7 @@ const IN_PLACE: Origin = Origin::new(Kind::Metadata, true);
 /// Copies written as one plug: bounds the memory of a replay.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-/// What is to be replayed.
+/// Copies to be replayed.
 pub(super) struct Plan {
     /// The newest copy of each block that no revoke covers, in log order.
     pub(super) copies: Vec<LogCopy>,

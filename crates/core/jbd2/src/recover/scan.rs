@@ -16,8 +16,8 @@ pub(super) struct LogCopy {
     pub(super) escaped: bool,
 }
 
-/// What the complete transactions hold. Lengths are bounded by the ring's: each entry stands for a
-/// log block of its own.
+/// Contents of the complete transactions. Lengths are bounded by the ring's: each entry stands for
+/// a log block of its own.
 #[derive(Default)]
 pub(super) struct Scan {
     /// First sequence that is not complete.
@@ -64,7 +64,7 @@ enum Outcome {
     Stale,
 }
 
-/// Where the scan is.
+/// Position of the scan.
 struct Scanner<'r, 'd> {
     reader: &'r mut LogReader<'d>,
     scan: Scan,

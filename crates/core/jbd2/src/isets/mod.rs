@@ -1,4 +1,4 @@
-//! Indivisible sets: which changes of the running transaction must reach the log together.
+//! Indivisible sets: changes of the running transaction that must reach the log together.
 //!
 //! ```text
 //!   operation (handle)                       set of the running transaction
@@ -12,13 +12,14 @@
 //!
 //! Directory, extent, xattr blocks and inode slots are members: operations that touch the same one
 //! are recovered together. Bitmaps, group descriptors, inode table blocks and orphan file blocks
-//! hold what belongs to many files: for each of them the image that recovery would give is kept
+//! hold what belongs to many files. For each of them the image that recovery would give is kept
 //! beside the newest contents, and each set knows which bits, counters and slots are its own. So
-//! two files that only share such blocks are independent (JBD2 itself knows blocks only).
+//! two files that only share such blocks are independent. (The kernel's jbd2 knows blocks only.)
 //!
-//! Programs build on the order of renames and links without syncing directories: what is published
-//! last names what was published before. So all of them are one set ([`Member::Names`]), and a set
-//! with a removed name takes that one along: what made the old name needless may be in it.
+//! Programs rely on the order of renames and links without syncing directories: a file that is
+//! renamed into place last may refer to those before it. So all renames and links are one set
+//! ([`Member::Names`]). A set that removes a name takes that set along, since a rename in it may
+//! have made the old name superfluous.
 //!
 //! Promises
 //! - Closed: whatever two operations both touched links them, by [`Member`].
@@ -26,15 +27,24 @@
 //!   the set that freed it is durable. Counters add up in any order.
 //! - Where a corrupt file system uses one block in both ways, everything is committed at once.
 //!
-//! Assumptions: no handle is open while sets are taken. Tested below and in the file
-//! system's `tests/eager.rs`.
+//! Assumptions: no handle is open while sets are taken. Locks: sets are taken and given back under
+//! the transaction's lock; images are composed without any lock of the journal (`compose.rs`), by
+//! the holder of the commit turn, while the transaction admits no handle. Tested below and in the
+//! file system's `tests/eager.rs`.
+
+mod compose;
+mod delta;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub(crate) use compose::{Shared, compose};
+pub use delta::Counters;
+pub(crate) use delta::Delta;
+
 use crate::transaction::Callback;
 
-/// What links operations.
+/// A thing that links the operations that touched it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Member {
     /// A block that belongs to one file: directory, extents, xattrs, journaled data.
@@ -48,97 +58,6 @@ pub enum Member {
     },
     /// The order of renames and links, which all of them share.
     Names,
-}
-
-/// What an operation did to a group descriptor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Change of `bg_free_blocks_count`.
-    pub free_blocks: i64,
-    /// Change of `bg_free_inodes_count`.
-    pub free_inodes: i64,
-    /// Change of `bg_used_dirs_count`.
-    pub used_dirs: i64,
-    /// Bits of `bg_flags` that were cleared.
-    pub flags_cleared: u16,
-    /// `bg_itable_unused` is at most this.
-    pub itable_unused_max: Option<u32>,
-}
-
-impl Counters {
-    fn add(&mut self, other: &Counters) {
-        self.free_blocks += other.free_blocks;
-        self.free_inodes += other.free_inodes;
-        self.used_dirs += other.used_dirs;
-        self.flags_cleared |= other.flags_cleared;
-        self.itable_unused_max = match (self.itable_unused_max, other.itable_unused_max) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-    }
-}
-
-/// What one set changed in a shared block.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Delta {
-    /// First byte and length of slots.
-    Slots(BTreeSet<(u32, u32)>),
-    /// First bit and length of runs.
-    Bits(Vec<(u32, u32)>),
-    /// Counters by group.
-    Groups(BTreeMap<u32, Counters>),
-}
-
-impl Delta {
-    /// Takes the other in. False: they are not of one kind.
-    fn merge(&mut self, other: Delta) -> bool {
-        match (self, other) {
-            (Delta::Slots(mine), Delta::Slots(theirs)) => mine.extend(theirs),
-            (Delta::Bits(mine), Delta::Bits(theirs)) => mine.extend(theirs),
-            (Delta::Groups(mine), Delta::Groups(theirs)) => {
-                for (group, counters) in theirs {
-                    mine.entry(group).or_default().add(&counters);
-                }
-            }
-            _ => return false,
-        }
-        true
-    }
-
-    /// Copies slots or bits from `newest`. Counters are the file system's business.
-    pub(crate) fn copy(&self, newest: &[u8], into: &mut [u8]) {
-        match self {
-            Delta::Slots(slots) => {
-                for &(offset, len) in slots {
-                    let range = offset as usize..offset as usize + len as usize;
-                    if let (Some(to), Some(from)) = (into.get_mut(range.clone()), newest.get(range))
-                    {
-                        to.copy_from_slice(from);
-                    }
-                }
-            }
-            Delta::Bits(runs) => {
-                for &(first, len) in runs {
-                    copy_bits(newest, into, first, len);
-                }
-            }
-            Delta::Groups(_) => {}
-        }
-    }
-}
-
-fn copy_bits(from: &[u8], into: &mut [u8], first: u32, len: u32) {
-    let end = first.saturating_add(len);
-    let mut bit = first;
-    while bit < end {
-        let at = (bit / 8) as usize;
-        let (Some(to), Some(new)) = (into.get_mut(at), from.get(at)) else { return };
-        let low = bit % 8;
-        let high = (end - (bit - low)).min(8);
-        let mask = ((1u16 << high) - (1u16 << low)) as u8;
-        *to = *to & !mask | *new & mask;
-        bit += high - low;
-    }
 }
 
 /// Something to run once a set is durable.
@@ -206,10 +125,10 @@ impl Iset {
 
 /// A shared block of the running transaction.
 pub(crate) struct Logged {
-    /// What recovery would give.
+    /// Image that recovery would give.
     pub(crate) image: Arc<[u8]>,
-    /// Not yet: a bitmap that comes into use, of which neither log nor place has anything. The
-    /// first set that changes it logs it even if it looks as at first again.
+    /// A bitmap block initialised in this transaction: there is no logged or on-disk image yet. The
+    /// first set that changes it logs it, even if the change was undone.
     pub(crate) fresh: bool,
     /// Sets with changes of it.
     pub(crate) uses: u32,
@@ -364,19 +283,5 @@ mod tests {
         other.change(9, Delta::Bits(vec![(0, 1)]));
         sets.close(other);
         assert!(sets.mixed);
-    }
-
-    #[test]
-    fn bits_are_copied_exactly() {
-        for first in 0..20u32 {
-            for len in 0..30u32 {
-                let mut into = [0u8; 8];
-                copy_bits(&[0xff; 8], &mut into, first, len);
-                for bit in 0..64 {
-                    let set = into[bit as usize / 8] & 1 << (bit % 8) != 0;
-                    assert_eq!(set, bit >= first && bit < first + len, "{first}+{len}: {bit}");
-                }
-            }
-        }
     }
 }

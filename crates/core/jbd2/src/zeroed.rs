@@ -1,9 +1,9 @@
-//! Which log blocks are zero behind their first sector, so that a commit block written over them is
-//! as good as atomic.
+//! Zeroed log blocks: those that hold nothing behind their first sector, so that a commit block
+//! written over one of them cannot be torn in effect.
 //!
 //! ```text
 //!   [ descriptor | copy | commit ]  <- this record        known: written by us
-//!   [ 0 0 0 ... | old | old | 0 0 ] <- what lies ahead     looked at, 128 KiB at a time
+//!   [ 0 0 0 ... | old | old | 0 0 ] <- ahead of the head   read, 128 KiB at a time
 //!   [ ? ? ? ? ? ? ? ? ? ? ? ? ? ? ]                        unknown: taken for stale
 //! ```
 //!
@@ -16,18 +16,18 @@
 
 use syncline_device::SECTOR_BYTES;
 
-/// Blocks looked at in one read are this many bytes.
-pub(crate) const LOOK_BYTES: u32 = 128 * 1024;
+/// Bytes read at a time to learn which blocks are zeroed.
+pub(crate) const PEEK_BYTES: u32 = 128 * 1024;
 
-/// What is known of each log block. Absent blocks are unknown.
+/// Knowledge of each log block, two bits. Absent blocks are unknown.
 #[derive(Default)]
-pub(crate) struct Blanks {
+pub(crate) struct ZeroedBlocks {
     known: Vec<u64>,
-    blank: Vec<u64>,
+    zeroed: Vec<u64>,
 }
 
-/// Whether everything behind the first sector is zero.
-pub(crate) fn is_blank(bytes: &[u8]) -> bool {
+/// True if everything behind the first sector is zero.
+pub(crate) fn is_zeroed(bytes: &[u8]) -> bool {
     bytes.iter().skip(SECTOR_BYTES as usize).all(|byte| *byte == 0)
 }
 
@@ -35,31 +35,31 @@ fn bit(block: u32) -> (usize, u64) {
     ((block / 64) as usize, 1 << (block % 64))
 }
 
-impl Blanks {
-    /// Whether `block` was written or looked at.
+impl ZeroedBlocks {
+    /// True if `block` was written or read.
     pub(crate) fn is_known(&self, block: u32) -> bool {
         let (word, mask) = bit(block);
         self.known.get(word).is_some_and(|bits| bits & mask != 0)
     }
 
-    /// Whether `block` is known to be blank.
-    pub(crate) fn is_blank(&self, block: u32) -> bool {
+    /// True if `block` is known to be zeroed.
+    pub(crate) fn is_zeroed(&self, block: u32) -> bool {
         let (word, mask) = bit(block);
-        self.blank.get(word).is_some_and(|bits| bits & mask != 0)
+        self.zeroed.get(word).is_some_and(|bits| bits & mask != 0)
     }
 
     /// `block` was written, or read while it was unknown.
-    pub(crate) fn set(&mut self, block: u32, blank: bool) {
+    pub(crate) fn set(&mut self, block: u32, zeroed: bool) {
         let (word, mask) = bit(block);
         if self.known.len() <= word {
             self.known.resize(word + 1, 0);
-            self.blank.resize(word + 1, 0);
+            self.zeroed.resize(word + 1, 0);
         }
         self.known[word] |= mask;
-        if blank {
-            self.blank[word] |= mask;
+        if zeroed {
+            self.zeroed[word] |= mask;
         } else {
-            self.blank[word] &= !mask;
+            self.zeroed[word] &= !mask;
         }
     }
 }
@@ -72,22 +72,22 @@ mod tests {
     fn only_the_first_sector_may_hold_something() {
         let mut bytes = vec![0; 4096];
         bytes[..512].fill(7);
-        assert!(is_blank(&bytes));
+        assert!(is_zeroed(&bytes));
         bytes[512] = 1;
-        assert!(!is_blank(&bytes));
+        assert!(!is_zeroed(&bytes));
         bytes[512] = 0;
         bytes[4095] = 1;
-        assert!(!is_blank(&bytes));
+        assert!(!is_zeroed(&bytes));
     }
 
     #[test]
-    fn unknown_blocks_are_not_blank_and_writes_change_what_is_known() {
-        let mut blanks = Blanks::default();
-        assert!(!blanks.is_known(70) && !blanks.is_blank(70));
-        blanks.set(70, true);
-        assert!(blanks.is_known(70) && blanks.is_blank(70));
-        assert!(!blanks.is_known(69) && !blanks.is_blank(71) && !blanks.is_known(1 << 20));
-        blanks.set(70, false);
-        assert!(blanks.is_known(70) && !blanks.is_blank(70));
+    fn unknown_blocks_are_not_zeroed_and_writes_change_what_is_known() {
+        let mut zeroed = ZeroedBlocks::default();
+        assert!(!zeroed.is_known(70) && !zeroed.is_zeroed(70));
+        zeroed.set(70, true);
+        assert!(zeroed.is_known(70) && zeroed.is_zeroed(70));
+        assert!(!zeroed.is_known(69) && !zeroed.is_zeroed(71) && !zeroed.is_known(1 << 20));
+        zeroed.set(70, false);
+        assert!(zeroed.is_known(70) && !zeroed.is_zeroed(70));
     }
 }

@@ -1,0 +1,231 @@
+//! Writing a frozen transaction to the log, durably.
+//!
+//! ```text
+//!  [revoke blocks][descriptor + copies]...   one plug of large sequential writes
+//!  flush                                     covers the copies, and data written in place before
+//!  [commit block]  FUA, or write + flush     the transaction is durable
+//!
+//!  with Checksums::V1Async:  [descriptor + copies]...[commit block]  one write | flush
+//! ```
+//!
+//! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the
+//! journal corrupt when only the first sector of it arrived over stale log contents. So where the
+//! commit block's place is not known to be zero (`zeroed.rs`) the body also zeroes it, and only its
+//! first sector, which holds everything, is written after the flush. That is 512 bytes more a
+//! commit and no more requests.
+
+use syncline_device::{Kind, Origin, Plug, SECTOR_BYTES};
+use syncline_lockrank::MutexGuard;
+
+use crate::JournalError;
+use crate::journal::{Checksums, Journal};
+use crate::log_superblock::LogSuperblock;
+use crate::record::Record;
+use crate::ring::Place;
+use crate::state::State;
+use crate::transaction::Frozen;
+use crate::zeroed::{PEEK_BYTES, is_zeroed};
+
+pub(crate) const LOG: Origin = Origin::new(Kind::Journal, true);
+
+impl Journal {
+    /// Takes log space and writes the transaction durably. The caller has the turn.
+    pub(crate) fn write_frozen(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        frozen: &Frozen,
+    ) -> Result<Place, JournalError> {
+        let len = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
+        loop {
+            state.check()?;
+            let short = len.saturating_sub(state.ring.free());
+            if short == 0 {
+                break;
+            }
+            self.make_space(state, short, true)?;
+        }
+        let first_block = state.ring.take(len);
+        let starts_log = !state.ring.is_started();
+        let Some(committing) = state.turns.committing_mut() else {
+            return Err(JournalError::Usage("the commit turn was lost"));
+        };
+        committing.unplaced = 0;
+        committing.first_block = Some(first_block);
+        let Some(sequence) = committing.sequence else {
+            return Err(JournalError::Usage("a record without a sequence"));
+        };
+        let place = Place { sequence, first_block, len };
+        let guarded = self.needs_guard(state, place)?;
+        let written =
+            MutexGuard::unlocked(state, || self.write_record(frozen, place, starts_log, guarded))?;
+        for (index, zeroed) in (0..).zip(written) {
+            let block = self.limits.ring.advance(first_block, index);
+            state.ring.zeroed.set(block, zeroed);
+        }
+        state.ring.set_started();
+        Ok(place)
+    }
+
+    /// True if the commit block of a record must not be written over what its place may hold.
+    fn needs_guard(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        place: Place,
+    ) -> Result<bool, JournalError> {
+        // Of the options, not of the superblock: whoever moves the tail holds that one and waits
+        // for the state, which is locked here.
+        if self.options.checksums != Checksums::V3 {
+            return Ok(false);
+        }
+        let last = self.limits.ring.advance(place.first_block, place.len.saturating_sub(1));
+        if !state.ring.zeroed.is_known(last) {
+            // A log that cannot be read can still be written: what is unknown is guarded.
+            let peeked = MutexGuard::unlocked(state, || self.peek(last));
+            for (block, zeroed) in (last..).zip(peeked.unwrap_or_default()) {
+                // What was written meanwhile is known better.
+                if !state.ring.zeroed.is_known(block) {
+                    state.ring.zeroed.set(block, zeroed);
+                }
+            }
+        }
+        Ok(!state.ring.zeroed.is_zeroed(last))
+    }
+
+    /// Reads log blocks from `first` on, as far as they lie together: for each whether it is
+    /// zeroed.
+    fn peek(&self, first: u32) -> Result<Vec<bool>, JournalError> {
+        let block_size = self.log.block_size;
+        let most = (PEEK_BYTES / block_size).max(1).min(self.limits.ring.end - first);
+        let start = self.log.offset(first)?;
+        let mut count = 1;
+        while count < most
+            && self.log.offset(first + count)? == start + u64::from(count * block_size)
+        {
+            count += 1;
+        }
+        let mut bytes = vec![0; (count * block_size) as usize];
+        self.dev.read(start, &mut bytes, LOG)?;
+        Ok(bytes.chunks(block_size as usize).map(is_zeroed).collect())
+    }
+
+    /// Writes body, flush, commit block. Returns for each block of the record whether it is zeroed.
+    fn write_record(
+        &self,
+        frozen: &Frozen,
+        place: Place,
+        starts_log: bool,
+        guarded: bool,
+    ) -> Result<Vec<bool>, JournalError> {
+        let Place { sequence, first_block, .. } = place;
+        let format = self.superblock.lock().format();
+        if format.is_async && !self.flushes.is_over(frozen.flush) {
+            // Extents of data that was written in place must not be older than that data.
+            self.flush()?;
+        }
+        let record = Record {
+            format,
+            sequence,
+            commit_ns: self.clock.now_ns(),
+            copies: &frozen.copies,
+            revokes: &frozen.revokes,
+        };
+        let body = record.body()?;
+        let commit_block = record.commit_block(&body)?;
+        let zeroes = if guarded { vec![0; format.layout.block_size] } else { Vec::new() };
+        if starts_log {
+            self.start_log(place, format.is_async)?;
+        }
+        if format.is_async {
+            self.write_log(first_block, body.iter().map(|b| b.bytes()).chain([&*commit_block]))?;
+            self.note_flush_started();
+            self.flush()?;
+            return Ok(Vec::new());
+        }
+        let blocks = body.iter().map(|b| b.bytes()).chain(guarded.then_some(&*zeroes));
+        self.write_log(first_block, blocks)?;
+        self.note_flush_started();
+        self.flush()?;
+        let at = self.limits.ring.advance(first_block, body.len() as u32);
+        let bytes = if guarded { &commit_block[..SECTOR_BYTES as usize] } else { &commit_block };
+        self.write_durable(self.log.offset(at)?, bytes)?;
+        Ok(body.iter().map(|b| is_zeroed(b.bytes())).chain([is_zeroed(&commit_block)]).collect())
+    }
+
+    /// The superblock says where the first transaction of an empty log will be.
+    fn start_log(&self, place: Place, is_async: bool) -> Result<(), JournalError> {
+        // In one epoch with the body: until the flush after that nothing can make the log look
+        // longer than it is, because its first block does not carry the sequence yet.
+        let mut superblock = self.superblock.lock();
+        superblock.set_start(place.sequence, place.first_block);
+        superblock.write(&*self.dev, &self.log)?;
+        self.count_superblock_write();
+        drop(superblock);
+        if is_async {
+            // A group commit has its commit block, which may be all that arrives. If the superblock
+            // called the log empty then, the next mount would use the same sequence again and
+            // stock recovery would find that block behind its first transaction.
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn note_flush_started(&self) {
+        if let Some(committing) = self.state.lock().turns.committing_mut() {
+            committing.flush_started = true;
+        }
+    }
+
+    /// Flushes the device and remembers that it did.
+    pub(crate) fn flush(&self) -> Result<(), JournalError> {
+        let number = self.flushes.begin();
+        self.dev.flush(LOG)?;
+        self.flushes.end(number);
+        Ok(())
+    }
+
+    /// Writes blocks to the log from `first_block` on, as one plug.
+    fn write_log<'a>(
+        &self,
+        first_block: u32,
+        blocks: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), JournalError> {
+        let mut plug = Plug::new();
+        let mut at = first_block;
+        for bytes in blocks {
+            plug.write(self.log.offset(at)?, bytes, LOG);
+            at = self.limits.ring.advance(at, 1);
+        }
+        Ok(plug.submit(&*self.dev)?)
+    }
+
+    /// Writes so that the bytes are durable on return: FUA, or write and flush.
+    pub(crate) fn write_durable(
+        &self,
+        offset_bytes: u64,
+        bytes: &[u8],
+    ) -> Result<(), JournalError> {
+        let mut plug = Plug::new();
+        if self.dev.geometry().fua {
+            plug.write_fua(offset_bytes, bytes, LOG);
+        } else {
+            plug.write(offset_bytes, bytes, LOG);
+            plug.flush(LOG);
+        }
+        Ok(plug.submit(&*self.dev)?)
+    }
+
+    fn count_superblock_write(&self) {
+        self.state.lock().stats.superblock_writes += 1;
+    }
+
+    /// Writes the superblock durably.
+    pub(crate) fn write_superblock(
+        &self,
+        superblock: &mut LogSuperblock,
+    ) -> Result<(), JournalError> {
+        let offset = self.log.offset(0)?;
+        self.write_durable(offset, superblock.encoded()?)?;
+        self.count_superblock_write();
+        Ok(())
+    }
+}

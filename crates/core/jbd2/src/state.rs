@@ -1,0 +1,155 @@
+//! State of the journal in memory: parts that each own their rules, under one lock.
+//!
+//! ```text
+//!   State ─┬─ running     the transaction that handles join
+//!          ├─ turns       who may commit next                          turns.rs
+//!          ├─ requests    what callers of sync asked for               group_commit.rs
+//!          ├─ ring        the log: head, tail, free space, live copies ring.rs
+//!          ├─ write_back  committed images that are not in place       write_back.rs
+//!          ├─ deferred    freed blocks that wait for the tail          deferred.rs
+//!          └─ latch, lost, tids, stats
+//! ```
+//!
+//! The lock is held for memory work only. Those who wait for a condition name it ([`Signals`]).
+
+use std::sync::Arc;
+
+use syncline_lockrank::{Condvar, MutexGuard};
+
+use crate::deferred::DeferredFree;
+use crate::group_commit::Requests;
+use crate::ring::{Ring, Span};
+use crate::transaction::{Frozen, Transaction};
+use crate::turns::{Monitor, Turns};
+use crate::write_back::WriteBack;
+use crate::{JournalError, JournalStats, Tid};
+
+/// The running transaction and its handles.
+pub(crate) struct Running {
+    pub(crate) transaction: Arc<Transaction>,
+    pub(crate) open_handles: u32,
+    /// Credits of the open handles.
+    pub(crate) reserved: u32,
+    /// Being frozen: no handle joins any more.
+    pub(crate) locked: bool,
+    pub(crate) started_ns: u64,
+}
+
+/// Why nothing is written any more.
+#[derive(Default)]
+pub(crate) struct Latch {
+    pub(crate) aborted: Option<JournalError>,
+    pub(crate) closed: bool,
+}
+
+impl Latch {
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        match &self.aborted {
+            Some(error) => Err(error.clone()),
+            None if self.closed => Err(JournalError::Usage("the journal was shut down")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything under the state lock.
+pub(crate) struct State {
+    pub(crate) running: Option<Running>,
+    pub(crate) turns: Turns,
+    pub(crate) requests: Requests,
+    pub(crate) ring: Ring,
+    pub(crate) write_back: WriteBack,
+    pub(crate) deferred: DeferredFree,
+    pub(crate) latch: Latch,
+    pub(crate) committed_tid: Tid,
+    pub(crate) next_tid: Tid,
+    /// Contents of failed commits; kept, so that reads still see them.
+    pub(crate) lost: Vec<Frozen>,
+    pub(crate) stats: JournalStats,
+}
+
+impl State {
+    /// State of a journal whose log is empty and continues with `sequence`.
+    pub(crate) fn new(span: Span, sequence: u32) -> State {
+        State {
+            running: None,
+            turns: Turns::default(),
+            requests: Requests::default(),
+            ring: Ring::new(span, sequence),
+            write_back: WriteBack::default(),
+            deferred: DeferredFree::default(),
+            latch: Latch::default(),
+            committed_tid: sequence.wrapping_sub(1),
+            next_tid: sequence,
+            lost: Vec::new(),
+            stats: JournalStats::default(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), JournalError> {
+        self.latch.check()
+    }
+
+    /// Ends the obligation to write an older image of `block` in place.
+    pub(crate) fn drop_pending(&mut self, block: u64) {
+        if let Some(old) = self.write_back.pending.remove(&block) {
+            self.ring.settle(block, old.sequence);
+        }
+    }
+
+    /// Log blocks that the committing transaction is still going to take.
+    pub(crate) fn unplaced(&self) -> u32 {
+        self.turns.committing().map_or(0, |c| c.unplaced)
+    }
+
+    /// Sequence of the transaction on its way into the log, if it writes anything.
+    pub(crate) fn committing_sequence(&self) -> Option<u32> {
+        self.turns.committing().and_then(|c| c.sequence)
+    }
+}
+
+/// Conditions that threads wait for under the state lock, each with its waiters.
+#[derive(Default)]
+pub(crate) struct Signals {
+    /// The running transaction takes handles again: [`crate::Journal::start`].
+    pub(crate) unlocked: Condvar,
+    /// The last handle of a transaction that is being frozen ended: the committer.
+    pub(crate) handles_ended: Condvar,
+    /// Somebody took a turn, gave it back, or stands back: committers and callers of sync.
+    pub(crate) turn: Condvar,
+    /// A step of in-place writes ended: the next step, and those who write or free its blocks.
+    pub(crate) step_ended: Condvar,
+}
+
+impl Signals {
+    /// The journal latched or closed: everybody looks again.
+    pub(crate) fn wake_all(&self) {
+        for signal in [&self.unlocked, &self.handles_ended, &self.turn, &self.step_ended] {
+            signal.notify_all();
+        }
+    }
+}
+
+/// The state lock as the turns see it.
+pub(crate) struct AtTurn<'s, 'g> {
+    pub(crate) state: &'s mut MutexGuard<'g, State>,
+    pub(crate) signals: &'s Signals,
+}
+
+impl Monitor for AtTurn<'_, '_> {
+    fn turns(&mut self) -> &mut Turns {
+        &mut self.state.turns
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.check().is_err()
+    }
+
+    fn wait(&mut self) {
+        self.signals.turn.wait(self.state);
+    }
+
+    fn wake(&mut self) {
+        self.signals.turn.notify_all();
+    }
+}
