@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Promises
-//! - A transaction that [`Journal::commit`] acknowledged survives any power cut after it, with any stock
-//!   recovery.
+//! - A transaction that [`Journal::commit`] acknowledged survives any power cut after it, with any
+//!   stock recovery.
 //! - All changes of one handle are recovered together or not at all. Uncommitted contents are never
 //!   written in place.
 //! - No device I/O happens under a lock that `start`, `modify` or `get` need. `start` waits only

@@ -6,7 +6,7 @@
 //!
 //! | lock | protects | held during device I/O |
 //! | --- | --- | --- |
-//! | superblock | the journal superblock and its order on the device | its own writes, the flush before a new tail |
+//! | superblock | the journal superblock | its own writes, the flush before a new tail |
 //! | state | everything in `state.rs` | never |
 //! | host | who is told of an abort | never |
 //! | shard | which blocks are cached | never |

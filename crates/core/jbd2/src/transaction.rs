@@ -1,7 +1,7 @@
 //! The compound transaction that handles join, and what is left of it once it is frozen.
 //!
-//! In eager mode it also knows its indivisible sets (`isets/`). Some of them are taken out, while the
-//! others run on, in three steps:
+//! In eager mode it also knows its indivisible sets (`isets/`). Some of them are taken out, while
+//! the others run on, in three steps:
 //!
 //! ```text
 //!   take_sets     state and transaction locked   the sets of the seeds, snapshots of shared blocks

@@ -14,9 +14,9 @@
 //! - Group commits and full commits alternate while both wait, so each waits for one of the other
 //!   kind at most.
 //! - Gathering: callers whose group commit just ended come back a moment after the next one has
-//!   begun, so that two halves would take turns. A group commit with fewer callers than the last one
-//!   therefore waits for more in [`GATHER_PARTS`] pauses. A caller that was alone last time never
-//!   waits.
+//!   begun, so that two halves would take turns. A group commit with fewer callers than the last
+//!   one therefore waits for more in [`GATHER_PARTS`] pauses. A caller that was alone last time
+//!   never waits.
 //!
 //! Assumptions: the turns lie under one lock, and waiting for them releases it ([`Monitor`]). This
 //! file knows neither the journal nor its locks, so that `tests/turns.rs` runs the very same code

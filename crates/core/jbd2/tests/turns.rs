@@ -1,10 +1,10 @@
 //! The protocol of commit turns under every kind of schedule that shuttle draws.
 //!
-//! `src/turns.rs` itself runs here, over shuttle's mutex and condition variable; around it stand the
-//! few lines of `Journal::sync` and `Journal::commit` that call it. Checked: nobody waits for ever,
-//! one holder at a time, a caller returns only after a group commit that began after its call, a
-//! group commit takes everybody, and two commits of the other kind at most begin between a request
-//! and its own commit: one that was about to begin, and the one whose turn it is.
+//! `src/turns.rs` itself runs here, over shuttle's mutex and condition variable; around it stand
+//! the few lines of `Journal::sync` and `Journal::commit` that call it. Checked: nobody waits for
+//! ever, one holder at a time, a caller returns only after a group commit that began after its
+//! call, a group commit takes everybody, and two commits of the other kind at most begin between a
+//! request and its own commit: one that was about to begin, and the one whose turn it is.
 
 #![allow(dead_code, reason = "the journal uses more of the turns than this model")]
 

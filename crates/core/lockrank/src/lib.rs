@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   held by this thread   [ io 30 | state 50 ]     lock(pages 60)  allowed
-//!                                                  lock(io 30)     panics: a deadlock waits for
-//!                                                                  the thread that goes by the rules
+//!                                                  lock(io 30)     panics: some other thread
+//!                                                                  goes by the rules
 //! ```
 //!
 //! A deadlock needs two threads at the wrong moment; a wrong order needs one. So every test that

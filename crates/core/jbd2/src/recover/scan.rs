@@ -16,8 +16,8 @@ pub(super) struct LogCopy {
     pub(super) escaped: bool,
 }
 
-/// Contents of the complete transactions. Lengths are bounded by the ring's: each entry stands for a
-/// log block of its own.
+/// Contents of the complete transactions. Lengths are bounded by the ring's: each entry stands for
+/// a log block of its own.
 #[derive(Default)]
 pub(super) struct Scan {
     /// First sequence that is not complete.
