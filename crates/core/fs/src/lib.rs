@@ -40,7 +40,7 @@ pub use names::namei::NAME_BYTES_MAX;
 pub use names::path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 pub use names::rename::RenameFlags;
 pub use options::{
-    Alloc, Atime, LiveLimits, MountOptions, OnError, SyncMode, VOLUME_OPTIONS, Writeback,
+    Alloc, Atime, LiveLimits, LogFormat, MountOptions, OnError, SyncMode, VOLUME_OPTIONS, Writeback,
 };
 pub use pages::CacheStats;
 pub use store::buffered::Buffered;

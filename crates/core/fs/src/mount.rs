@@ -36,7 +36,7 @@ use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::names::Names;
 use crate::names::dcache::Dcache;
-use crate::options::{INODE_SHARE, MountOptions, NAME_SHARE};
+use crate::options::{INODE_SHARE, LogFormat, MountOptions, NAME_SHARE, SyncMode};
 use crate::pages::PageCache;
 use crate::space::Space;
 use crate::space::balloc::Balloc;
@@ -88,6 +88,9 @@ impl Volume {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> Result<(Volume, MountReport)> {
+        if options.log == LogFormat::Packed && options.sync != SyncMode::Eager {
+            return Err(FsError::invalid("`log=packed` needs `sync=eager`; give both, or neither"));
+        }
         let mut report = MountReport::default();
         let (mut store, check) = open_store(&dev, &clock, &options)?;
         let read_only = options.read_only || dev.geometry().read_only;
@@ -286,6 +289,9 @@ fn open_for_writing(files: &Files) -> Result<()> {
     {
         let mut sb = inodes.sb.lock();
         sb.set_needs_recovery(true);
+        // On the device before the journal is: other programs must not see packed records. The log
+        // is empty here, whatever wrote it last.
+        syncline_ondisk::packed::mark(&mut sb, inodes.options.log == LogFormat::Packed);
         if sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE) {
             sb.s_feature_ro_compat.insert(RoCompatFeatures::ORPHAN_PRESENT);
         }
@@ -298,7 +304,7 @@ fn open_for_writing(files: &Files) -> Result<()> {
         is_64bit: inodes.sb.lock().is_64bit(),
         commit_interval_ns: u64::from(inodes.options.commit_s) * crate::time::NS_PER_S,
         dirty_expire_ns: u64::from(inodes.options.dirty_expire_centisecs) * 10_000_000,
-        ..files.engine.journal_options(kernels)
+        ..files.engine.journal_options(inodes.options.log, kernels)
     };
     let host = Arc::new(JournalHost(Arc::downgrade(&inodes.store)));
     let journal = Journal::open(
@@ -374,6 +380,7 @@ fn close_volume(space: &Space) -> Result<()> {
     {
         let mut sb = space.sb.lock();
         sb.set_needs_recovery(false);
+        syncline_ondisk::packed::mark(&mut sb, false);
         sb.s_feature_ro_compat.remove(RoCompatFeatures::ORPHAN_PRESENT);
         sb.s_state |= STATE_VALID;
     }

@@ -99,7 +99,7 @@ impl Journal {
         let last = state.ring.next_sequence();
         loop {
             state.check()?;
-            let old = |_: &u64, p: &Pending| !tid_geq(p.sequence, last);
+            let old = |_: &u64, p: &Pending| !tid_geq(p.chain, last);
             let blocks = state.write_back.select(self.step_blocks(), old);
             if blocks.is_empty() {
                 break;
@@ -143,7 +143,7 @@ impl Journal {
         let mut state = self.state.lock();
         state.check()?;
         let old =
-            |_: &u64, p: &Pending| !tid_geq(p.sequence, upto) && (make_room || p.buffer.is_some());
+            |_: &u64, p: &Pending| !tid_geq(p.chain, upto) && (make_room || p.buffer.is_some());
         let blocks = state.write_back.select(self.step_blocks(), old);
         if !blocks.is_empty() {
             self.write_in_place(&mut state, &blocks)?;
@@ -256,8 +256,11 @@ impl Journal {
         }
         state.check()?;
         let images: Vec<(u64, u32, Arc<[u8]>, Kind)> = (blocks.iter())
-            .filter_map(|b| state.write_back.pending.get(b).map(|p| (*b, p)))
-            .map(|(b, p)| (b, p.sequence, Arc::clone(&p.image), p.kind))
+            .filter_map(|b| {
+                let pending = state.write_back.pending.get_mut(b)?;
+                pending.after_step = None;
+                Some((*b, pending.sequence, Arc::clone(&pending.image), pending.kind))
+            })
             .collect();
         if images.is_empty() {
             return Ok(());
@@ -283,10 +286,7 @@ impl Journal {
         state.stats.blocks_checkpointed += images.len() as u64;
         state.stats.checkpoint_step_ns_max = state.stats.checkpoint_step_ns_max.max(step_ns);
         for (block, sequence, ..) in images {
-            let written = |p: &Pending| p.sequence == sequence;
-            if state.write_back.pending.get(&block).is_some_and(written) {
-                state.drop_pending(block);
-            }
+            state.end_step_of(block, sequence);
         }
         Ok(())
     }

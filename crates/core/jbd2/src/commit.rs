@@ -16,9 +16,8 @@ use syncline_lockrank::MutexGuard;
 use crate::journal::{Committed, Journal};
 use crate::ring::Place;
 use crate::state::State;
-use crate::transaction::{Callback, Copy, Frozen};
+use crate::transaction::{Callback, Frozen};
 use crate::turns;
-use crate::write_back::Pending;
 use crate::{JournalError, Tid, tid_geq};
 
 /// Kind of commit that the holder of the turn made.
@@ -95,8 +94,8 @@ impl Journal {
         tid: Tid,
     ) -> Result<bool, JournalError> {
         self.lock_running(state, tid)?;
-        let frozen = state.running.take().map(|r| r.transaction.freeze()).unwrap_or_default();
-        self.note_frozen(state, &frozen);
+        let mut frozen = state.running.take().map(|r| r.transaction.freeze()).unwrap_or_default();
+        self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
         let written = self.write_if_any(state, &frozen);
         let flushed = frozen.has_record();
@@ -131,9 +130,12 @@ impl Journal {
 
     /// Gives what was frozen its sequence, before new handles run: what they free has a live copy
     /// from now on.
-    pub(crate) fn note_frozen(&self, state: &mut State, frozen: &Frozen) {
+    pub(crate) fn note_frozen(&self, state: &mut State, frozen: &mut Frozen) {
         if !frozen.has_record() {
             return;
+        }
+        if self.packed.is_some() {
+            state.find_bases(frozen);
         }
         let sequence = state.ring.number(frozen.copies.iter().map(|copy| copy.block));
         let unplaced = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
@@ -220,10 +222,11 @@ impl Journal {
                 state.write_back.dirtied_ns.get_or_insert(now_ns);
             }
             let sequence = place.sequence;
-            for Copy { block, image, buffer, kind } in frozen.copies {
-                state.drop_pending(block);
-                let pending = Pending { sequence, image, buffer, kind };
-                state.write_back.pending.insert(block, pending);
+            for copy in frozen.copies {
+                let block = copy.block;
+                if state.take_over(copy, sequence, self.packed.is_some()) {
+                    state.ring.unsettle(block, sequence);
+                }
             }
         }
         for &block in &frozen.forgotten {

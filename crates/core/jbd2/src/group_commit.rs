@@ -85,8 +85,8 @@ impl Journal {
         let number = state.turns.begin_group();
         let started_ns = self.clock.now_ns();
         let flush = std::mem::take(&mut state.requests.flush);
-        let (frozen, whole) = self.take_sets(state);
-        self.note_frozen(state, &frozen);
+        let (mut frozen, whole) = self.take_sets(state);
+        self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
         // Full commits that let this one pass wait for its end from now on.
         self.signals.turn.notify_all();

@@ -29,6 +29,7 @@ use crate::flushes::Flushes;
 use crate::handle::Handle;
 use crate::isets::{Counters, Iset};
 use crate::log_superblock::LogSuperblock;
+use crate::packed::PackedLog;
 use crate::ring::Span;
 use crate::state::{AtTurn, Running, Signals, State};
 use crate::transaction::Transaction;
@@ -45,6 +46,11 @@ pub enum Checksums {
     /// covers the whole transaction, which leaves as one write followed by one flush. Turns on
     /// indivisible sets and group commits ([`Journal::sync`]).
     V1Async,
+    /// Packed records instead of jbd2's blocks (`packed.rs`), otherwise as
+    /// [`Checksums::V1Async`]. The journal superblock has the feature `packed_log` meanwhile, so
+    /// that other programs refuse it; the file system marks its own superblock before the journal
+    /// is opened.
+    Packed,
 }
 
 /// How a journal is opened. [`Default`] has Linux's figures.
@@ -124,6 +130,8 @@ pub struct Journal {
     /// [`JournalOptions::dirty_expire_ns`], which may change while the journal is open.
     pub(crate) dirty_expire_ns: AtomicU64,
     pub(crate) limits: Limits,
+    /// Set if packed records are written.
+    pub(crate) packed: Option<PackedLog>,
     pub(crate) superblock: Mutex<LogSuperblock>,
     pub(crate) state: Mutex<State>,
     pub(crate) signals: Signals,
@@ -165,7 +173,8 @@ impl Journal {
         if superblock.start() != 0 {
             return Err(JournalError::NeedsRecovery);
         }
-        let mut limits = superblock.prepare(&options)?;
+        let mut limits = superblock.prepare(&options, clock.now_ns())?;
+        let packed = superblock.packed_log();
         limits.device_blocks = dev.geometry().size_bytes / u64::from(log.block_size);
         let sequence = superblock.sequence();
         let state = State::new(limits.ring, sequence);
@@ -177,6 +186,7 @@ impl Journal {
             dirty_expire_ns: AtomicU64::new(options.dirty_expire_ns),
             options,
             limits,
+            packed,
             superblock: Mutex::new(ranks::SUPERBLOCK, superblock),
             state: Mutex::new(ranks::STATE, state),
             signals: Signals::default(),
@@ -196,7 +206,7 @@ impl Journal {
 
     /// True if indivisible sets are kept and a commit is one write and one flush.
     pub fn is_eager(&self) -> bool {
-        self.options.checksums == Checksums::V1Async
+        matches!(self.options.checksums, Checksums::V1Async | Checksums::Packed)
     }
 
     /// Sets who is told of an abort.

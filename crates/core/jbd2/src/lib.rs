@@ -59,6 +59,7 @@ mod journal;
 mod log_map;
 mod log_superblock;
 mod log_writer;
+mod packed;
 mod ranks;
 mod record;
 mod recover;

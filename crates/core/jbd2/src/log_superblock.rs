@@ -5,10 +5,12 @@
 
 use syncline_device::BlockDevice;
 use syncline_ondisk::jbd2::{JournalChecksum, JournalIncompat, JournalSuperblock, Layout};
+use syncline_ondisk::packed;
 
 use crate::format::{LogFormat, at_log_block};
 use crate::journal::{Checksums, JournalOptions, Limits};
 use crate::log_writer::LOG;
+use crate::packed::PackedLog;
 use crate::ring::Span;
 use crate::{JournalError, LogMap};
 
@@ -17,12 +19,24 @@ const ERRNO_IO: i32 = -5;
 /// Smaller rings cannot hold four transactions of a few blocks.
 const RING_BLOCKS_MIN: u32 = 64;
 
-fn kind(checksums: Checksums) -> JournalChecksum {
+/// Checksums of the log and its superblock; packed records have their own.
+fn kind(options: &JournalOptions, checksums: Checksums) -> JournalChecksum {
     match checksums {
         Checksums::None => JournalChecksum::None,
         Checksums::V3 => JournalChecksum::V3,
         Checksums::V1Async => JournalChecksum::V1,
+        Checksums::Packed if options.checksums_at_rest == Checksums::V3 => JournalChecksum::V3,
+        Checksums::Packed => JournalChecksum::None,
     }
+}
+
+fn is_packed(fields: &JournalSuperblock) -> bool {
+    fields.s_feature_incompat.contains(JournalIncompat::PACKED_LOG)
+}
+
+fn unpack(fields: &mut JournalSuperblock) {
+    fields.s_feature_incompat.remove(JournalIncompat::PACKED_LOG);
+    fields.s_packed_epoch = 0;
 }
 
 /// The journal superblock and the block it is in.
@@ -107,7 +121,13 @@ impl LogSuperblock {
     /// depends on the old ones. Reaches the device with the first commit. A fast commit area
     /// becomes part of the ring: kernel and e2fsck disagree about where a log with such an area
     /// wraps.
-    pub(crate) fn prepare(&mut self, options: &JournalOptions) -> Result<Limits, JournalError> {
+    /// Packed records get an epoch of their own, which no earlier use of the log had: `now_ns` and
+    /// the next sequence, which never goes back.
+    pub(crate) fn prepare(
+        &mut self,
+        options: &JournalOptions,
+        now_ns: u64,
+    ) -> Result<Limits, JournalError> {
         if self.fields.version == 1 {
             return Err(JournalError::Unsupported {
                 feature: "a version 1 journal superblock".into(),
@@ -116,17 +136,24 @@ impl LogSuperblock {
         }
         self.at_rest = self.fields.clone();
         self.at_rest.s_feature_incompat.remove(JournalIncompat::FAST_COMMIT);
+        unpack(&mut self.at_rest);
         if self.is_v1(&self.fields)? {
             // An eager mount ended here without an unmount.
-            self.at_rest.set_checksum_kind(kind(options.checksums_at_rest));
+            self.at_rest.set_checksum_kind(kind(options, options.checksums_at_rest));
         }
         self.fields.s_feature_incompat = JournalIncompat::REVOKE;
         if options.is_64bit {
             self.fields.s_feature_incompat.insert(JournalIncompat::BIT64);
         }
-        self.fields.set_checksum_kind(kind(options.checksums));
+        self.fields.set_checksum_kind(kind(options, options.checksums));
         if options.checksums == Checksums::V1Async {
             self.fields.s_feature_incompat.insert(JournalIncompat::ASYNC_COMMIT);
+        }
+        self.fields.s_packed_epoch = 0;
+        if options.checksums == Checksums::Packed {
+            self.fields.s_feature_incompat.insert(JournalIncompat::PACKED_LOG);
+            let sequence = u64::from(self.fields.s_sequence);
+            self.fields.s_packed_epoch = now_ns ^ sequence.rotate_right(32);
         }
         self.layout = Layout::new(&self.fields).map_err(|error| at_log_block(0, error))?;
         self.end = self.fields.s_maxlen;
@@ -152,15 +179,29 @@ impl LogSuperblock {
     pub(crate) fn rest(&mut self) -> Result<bool, JournalError> {
         let written =
             JournalSuperblock::decode(&self.bytes).map_err(|error| at_log_block(0, error))?;
-        if !self.is_v1(&written)? {
+        if !self.is_v1(&written)? && !is_packed(&written) {
             return Ok(false);
         }
+        self.fields.s_packed_epoch = 0;
         self.fields.s_feature_compat = self.at_rest.s_feature_compat;
         self.fields.s_feature_incompat = self.at_rest.s_feature_incompat;
         self.fields.s_checksum_type = self.at_rest.s_checksum_type;
         // Computed anew where the features have one.
         self.fields.s_checksum = 0;
         Ok(true)
+    }
+
+    /// The packed records of this log, if it has such.
+    pub(crate) fn packed_log(&self) -> Option<PackedLog> {
+        is_packed(&self.fields).then(|| {
+            let seed = packed::seed(&self.fields.s_uuid);
+            PackedLog::new(seed, self.fields.s_packed_epoch, self.layout.block_size)
+        })
+    }
+
+    /// Declares an empty log a stock one.
+    pub(crate) fn unpack(&mut self) {
+        unpack(&mut self.fields);
     }
 
     /// The block to write, checksum renewed.

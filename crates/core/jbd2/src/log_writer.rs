@@ -6,6 +6,7 @@
 //!  [commit block]  FUA, or write + flush     the transaction is durable
 //!
 //!  with Checksums::V1Async:  [descriptor + copies]...[commit block]  one write | flush
+//!  with Checksums::Packed:   [packed record]                         one write | flush
 //! ```
 //!
 //! Torn commit blocks: the v3 checksum covers the whole commit block, and e2fsck 1.47 calls the
@@ -35,7 +36,16 @@ impl Journal {
         state: &mut MutexGuard<'_, State>,
         frozen: &Frozen,
     ) -> Result<Place, JournalError> {
-        let len = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
+        let Some(sequence) = state.committing_sequence() else {
+            return Err(JournalError::Usage("a record without a sequence"));
+        };
+        let mut len = self.log_blocks_for(frozen.copies.len(), frozen.revokes.len());
+        let mut record = None;
+        if let Some(packed) = &self.packed {
+            let bytes = MutexGuard::unlocked(state, || packed.record(frozen, sequence))?;
+            len = packed.blocks_of(bytes.len());
+            record = Some(bytes);
+        }
         loop {
             state.check()?;
             let short = len.saturating_sub(state.ring.free());
@@ -51,10 +61,12 @@ impl Journal {
         };
         committing.unplaced = 0;
         committing.first_block = Some(first_block);
-        let Some(sequence) = committing.sequence else {
-            return Err(JournalError::Usage("a record without a sequence"));
-        };
         let place = Place { sequence, first_block, len };
+        if let Some(record) = record {
+            MutexGuard::unlocked(state, || self.write_packed(&record, frozen, place, starts_log))?;
+            state.ring.set_started();
+            return Ok(place);
+        }
         let guarded = self.needs_guard(state, place)?;
         let written =
             MutexGuard::unlocked(state, || self.write_record(frozen, place, starts_log, guarded))?;
@@ -108,6 +120,28 @@ impl Journal {
         Ok(bytes.chunks(block_size as usize).map(is_zeroed).collect())
     }
 
+    /// One write, one flush.
+    fn write_packed(
+        &self,
+        record: &[u8],
+        frozen: &Frozen,
+        place: Place,
+        starts_log: bool,
+    ) -> Result<(), JournalError> {
+        self.flush_before(frozen)?;
+        if starts_log {
+            self.start_log(place, true)?;
+        }
+        self.write_log(place.first_block, record.chunks(self.log.block_size as usize))?;
+        self.note_flush_started();
+        self.flush()
+    }
+
+    /// Extents of data that was written in place must not be older than that data.
+    fn flush_before(&self, frozen: &Frozen) -> Result<(), JournalError> {
+        if self.flushes.is_over(frozen.flush) { Ok(()) } else { self.flush() }
+    }
+
     /// Writes body, flush, commit block. Returns for each block of the record whether it is zeroed.
     fn write_record(
         &self,
@@ -118,9 +152,8 @@ impl Journal {
     ) -> Result<Vec<bool>, JournalError> {
         let Place { sequence, first_block, .. } = place;
         let format = self.superblock.lock().format();
-        if format.is_async && !self.flushes.is_over(frozen.flush) {
-            // Extents of data that was written in place must not be older than that data.
-            self.flush()?;
+        if format.is_async {
+            self.flush_before(frozen)?;
         }
         let record = Record {
             format,

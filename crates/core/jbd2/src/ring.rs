@@ -47,7 +47,8 @@ pub(crate) struct Place {
 /// One transaction in the log.
 struct Logged {
     place: Place,
-    /// Blocks whose newest committed image is the one in here and not in place yet.
+    /// Blocks whose newest committed image is not in place yet and begins in here: this is the
+    /// oldest transaction that recovery needs for it.
     pending: BTreeSet<u64>,
     /// Every block that has a copy in here.
     blocks: Vec<u64>,
@@ -128,23 +129,34 @@ impl Ring {
         first_block
     }
 
-    /// A transaction is durable; its images are not in place yet.
+    /// A transaction with copies of `blocks` is durable. None of them has to be written in place
+    /// for its sake before [`Ring::unsettle`].
     pub(crate) fn push(&mut self, place: Place, blocks: Vec<u64>, revokes: &[u64]) {
         for block in revokes {
             // Dead from now on: the log is a queue, so the copy leaves it before the revoke does.
             self.live.remove(block);
         }
-        let pending = blocks.iter().copied().collect();
-        self.transactions.push_back(Logged { place, pending, blocks });
+        self.transactions.push_back(Logged { place, pending: BTreeSet::new(), blocks });
     }
 
     /// `block` of transaction `sequence` needs no in-place write any more.
     pub(crate) fn settle(&mut self, block: u64, sequence: u32) {
-        let Some(front) = self.transactions.front() else { return };
-        let index = sequence.wrapping_sub(front.place.sequence) as usize;
-        if let Some(transaction) = self.transactions.get_mut(index) {
+        if let Some(transaction) = self.find(sequence) {
             transaction.pending.remove(&block);
         }
+    }
+
+    /// `block` of transaction `sequence` needs an in-place write again.
+    pub(crate) fn unsettle(&mut self, block: u64, sequence: u32) {
+        if let Some(transaction) = self.find(sequence) {
+            transaction.pending.insert(block);
+        }
+    }
+
+    fn find(&mut self, sequence: u32) -> Option<&mut Logged> {
+        let front = self.transactions.front()?;
+        let index = sequence.wrapping_sub(front.place.sequence) as usize;
+        self.transactions.get_mut(index)
     }
 
     /// Newest sequence whose copy of `block` recovery would replay.
@@ -229,6 +241,7 @@ mod tests {
         let len = blocks.len() as u32 + 2;
         let first_block = ring.take(len);
         ring.push(Place { sequence, first_block, len }, blocks.to_vec(), &[]);
+        blocks.iter().for_each(|block| ring.unsettle(*block, sequence));
         sequence
     }
 

@@ -10,8 +10,11 @@ use crate::ring::Tail;
 use crate::state::State;
 
 impl Journal {
-    /// Log blocks of a transaction with that many copies and revokes.
+    /// Log blocks of a transaction with that many copies and revokes; of a packed one at most.
     pub(crate) fn log_blocks_for(&self, copies: usize, revokes: usize) -> u32 {
+        if let Some(packed) = &self.packed {
+            return packed.blocks_max(copies);
+        }
         let descriptors = copies.div_ceil(self.limits.tags_per_block as usize);
         let revoke_blocks = revokes.div_ceil(self.limits.revokes_per_block as usize);
         let sum = copies.saturating_add(descriptors).saturating_add(revoke_blocks);

@@ -19,9 +19,9 @@ use syncline_lockrank::{Condvar, MutexGuard};
 use crate::deferred::DeferredFree;
 use crate::group_commit::Requests;
 use crate::ring::{Ring, Span};
-use crate::transaction::{Frozen, Transaction};
+use crate::transaction::{Copy, Frozen, Transaction};
 use crate::turns::{Monitor, Turns};
-use crate::write_back::WriteBack;
+use crate::write_back::{Pending, WriteBack};
 use crate::{JournalError, JournalStats, Tid};
 
 /// The running transaction and its handles.
@@ -93,7 +93,59 @@ impl State {
     /// Ends the obligation to write an older image of `block` in place.
     pub(crate) fn drop_pending(&mut self, block: u64) {
         if let Some(old) = self.write_back.pending.remove(&block) {
-            self.ring.settle(block, old.sequence);
+            self.ring.settle(block, old.chain);
+        }
+    }
+
+    /// The image of `block` in transaction `sequence` is in place. A newer one needs the records
+    /// since then only.
+    pub(crate) fn end_step_of(&mut self, block: u64, sequence: u32) {
+        let Some(pending) = self.write_back.pending.get_mut(&block) else { return };
+        if pending.sequence == sequence {
+            self.drop_pending(block);
+        } else if let Some(chain) = pending.after_step.take() {
+            let before = std::mem::replace(&mut pending.chain, chain);
+            self.ring.settle(block, before);
+            self.ring.unsettle(block, chain);
+        }
+    }
+
+    /// Image number `sequence` of `copy`'s block is durable and is to be written in place.
+    /// `is_packed`: recovery may need older records for it. Returns whether the obligation is the
+    /// transaction's own, not an older one's.
+    pub(crate) fn take_over(&mut self, copy: Copy, sequence: u32, is_packed: bool) -> bool {
+        let Copy { block, image, buffer, kind, base } = copy;
+        let old = self.write_back.pending.remove(&block);
+        let in_flight = self.write_back.in_flight.contains(&block);
+        let relative = is_packed && base.is_some();
+        let chain = match &old {
+            Some(old) if relative => old.chain,
+            _ => sequence,
+        };
+        let mut after_step = None;
+        if let Some(old) = old {
+            if chain != old.chain {
+                self.ring.settle(block, old.chain);
+            } else if in_flight {
+                after_step = old.after_step.or(Some(sequence));
+            }
+        }
+        let pending = Pending { sequence, chain, after_step, image, buffer, kind };
+        self.write_back.pending.insert(block, pending);
+        chain == sequence
+    }
+
+    /// Packed records: the images that the copies are relative to. That of file data is the last
+    /// logged one while it is not in place. A block that was freed in the same transaction has a
+    /// new owner, for whom its old contents do not count.
+    pub(crate) fn find_bases(&self, frozen: &mut Frozen) {
+        for copy in &mut frozen.copies {
+            if frozen.forgotten.binary_search(&copy.block).is_ok() {
+                copy.base = None;
+            } else if copy.buffer.is_none() {
+                let pending = self.write_back.pending.get(&copy.block);
+                copy.base = pending.map(|pending| Arc::clone(&pending.image));
+            }
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct Copy {
     /// Held so that the buffer is not evicted; data has none.
     pub(crate) buffer: Option<Arc<Buffer>>,
     pub(crate) kind: Kind,
+    /// Image that recovery gives of the block without this copy, if it is known.
+    pub(crate) base: Option<Arc<[u8]>>,
 }
 
 /// A transaction after its last handle: images that never change.
@@ -285,7 +287,7 @@ impl Transaction {
             frozen.copies.extend(Copy::changed(buffer, base));
         }
         for (block, (image, kind)) in inner.data {
-            frozen.copies.push(Copy { block, image, buffer: None, kind });
+            frozen.copies.push(Copy { block, image, buffer: None, kind, base: None });
         }
         frozen.revokes = inner.revokes.into_iter().collect();
         frozen.forgotten = forgotten.into_iter().collect();
@@ -353,8 +355,12 @@ impl Transaction {
 impl Copy {
     /// As [`Copy::of`]; `None` if the contents are `base`, which recovery gives anyway.
     fn changed(buffer: Arc<Buffer>, base: Option<&Arc<[u8]>>) -> Option<Copy> {
-        let copy = Copy::of(buffer);
-        base.is_none_or(|base| **base != *copy.image).then_some(copy)
+        let mut copy = Copy::of(buffer);
+        if base.is_some_and(|base| **base == *copy.image) {
+            return None;
+        }
+        copy.base = base.cloned();
+        Some(copy)
     }
 
     /// The contents of a buffer, which leaves its transaction.
@@ -366,7 +372,8 @@ impl Copy {
         // A joined block is always loaded: join happens after the load, and a held buffer is
         // neither evicted nor emptied.
         let image = image.expect("a joined block is loaded");
-        Copy { block: buffer.block, image, buffer: Some(buffer), kind: Kind::Metadata }
+        let block = buffer.block;
+        Copy { block, image, buffer: Some(buffer), kind: Kind::Metadata, base: None }
     }
 }
 
@@ -379,7 +386,7 @@ impl Inner {
                 let base = self.bases.remove(&block);
                 frozen.copies.extend(Copy::changed(buffer, base.as_ref()));
             } else if let Some((image, kind)) = self.data.remove(&block) {
-                frozen.copies.push(Copy { block, image, buffer: None, kind });
+                frozen.copies.push(Copy { block, image, buffer: None, kind, base: None });
             }
         }
         for (block, image) in images {
@@ -395,9 +402,11 @@ impl Inner {
     /// set has changed it. `None`: recovery gives that image anyway.
     fn freeze_shared(&mut self, block: u64, image: Arc<[u8]>) -> Option<Copy> {
         let logged = self.isets.logged.get_mut(&block)?;
-        let changed = std::mem::take(&mut logged.fresh) || logged.image != image;
+        let fresh = std::mem::take(&mut logged.fresh);
+        let changed = fresh || logged.image != image;
         let last = logged.uses == 0;
-        logged.image = Arc::clone(&image);
+        let before = std::mem::replace(&mut logged.image, Arc::clone(&image));
+        let base = (!fresh).then_some(before);
         let buffer = if last {
             self.isets.logged.remove(&block);
             self.blocks.remove(&block)
@@ -407,7 +416,7 @@ impl Inner {
         if let (Some(buffer), true) = (&buffer, last) {
             buffer.lock().running = None;
         }
-        changed.then_some(Copy { block, image, buffer, kind: Kind::Metadata })
+        changed.then_some(Copy { block, image, buffer, kind: Kind::Metadata, base })
     }
 
     /// Sets cannot be told apart after all: callbacks and the like go with the whole.

@@ -8,7 +8,13 @@ use crate::buffer::Buffer;
 
 /// The newest committed image of a block that is not in its place yet.
 pub(crate) struct Pending {
+    /// Transaction with this image.
     pub(crate) sequence: u32,
+    /// Oldest transaction whose record recovery needs for this image. The tail does not pass it
+    /// before the image is in place: with packed records the image is the end of a chain.
+    pub(crate) chain: u32,
+    /// First transaction that logged the block since the step that is writing it began.
+    pub(crate) after_step: Option<u32>,
     pub(crate) image: Arc<[u8]>,
     /// Held so that the buffer is not evicted while the device has older contents; `None` for file
     /// data.

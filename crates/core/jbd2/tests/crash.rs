@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{Volume, default_volume, difference, fill};
+use common::{Volume, difference, fill, prepared};
 use std::sync::Arc;
 use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
 use syncline_device::{BlockDevice, FileMirror, Kind, MemoryDevice, Origin};
@@ -17,33 +17,11 @@ use syncline_jbd2::{Journal, JournalOptions, RecoverOptions};
 use syncline_model::{Need, TempImage, e2fsck_preen, require};
 
 const ROUNDS: u64 = 42;
-const RING: u32 = 80;
 const DATA: Origin = Origin::new(Kind::Data { inode: 12 }, false);
 
 fn only() -> Option<StateId> {
     let text = std::env::var("SYNCLINE_CRASH_STATE").ok()?;
     Some(text.parse().expect("SYNCLINE_CRASH_STATE holds a state id from a failure report"))
-}
-
-/// A volume that says `needs_recovery`, with a short ring full of stale blocks.
-fn prepared() -> Volume {
-    let mut volume = default_volume();
-    let file = volume.crashed_file(&volume.image);
-    volume.image = MemoryDevice::load(file.path()).unwrap();
-    let at = volume.log.physical(0).unwrap() * 4096;
-    let first = volume.log.len_blocks() - RING;
-    let mut block = vec![0; 4096];
-    volume.image.read_at(at, &mut block).unwrap();
-    block[20..24].copy_from_slice(&first.to_be_bytes());
-    // A log that was used before: no sequence is ever used twice.
-    block[24..28].copy_from_slice(&1000u32.to_be_bytes());
-    volume.image.write_at(at, &block).unwrap();
-    for log_block in first..volume.log.len_blocks() {
-        let stale = vec![0x55; 4096];
-        let physical = volume.log.physical(log_block).unwrap();
-        volume.image.write_at(physical * 4096, &stale).unwrap();
-    }
-    volume
 }
 
 /// Block that chain `k` uses.

@@ -149,6 +149,7 @@ feature_set! {
         INLINE_DATA = 0x8000, "inline_data";
         ENCRYPT = 0x1_0000, "encrypt";
         CASEFOLD = 0x2_0000, "casefold";
+        PACKED_LOG = 0x2000_0000, "packed_log";
         WRITE_LOG = 0x4000_0000, "write_log";
     }
 }
@@ -183,7 +184,8 @@ impl CompatFeatures {
 impl IncompatFeatures {
     const CLASS: &'static str = "incompat";
 
-    /// Handled for reading and writing. `needs_recovery` is the caller's to handle.
+    /// Handled for reading and writing. `needs_recovery` and `packed_log` are the caller's to
+    /// handle.
     pub const WRITABLE: Self = Self(
         Self::FILETYPE.0
             | Self::RECOVER.0
@@ -192,7 +194,8 @@ impl IncompatFeatures {
             | Self::BIT64.0
             | Self::FLEX_BG.0
             | Self::CSUM_SEED.0
-            | Self::LARGEDIR.0,
+            | Self::LARGEDIR.0
+            | Self::PACKED_LOG.0,
     );
 
     /// Handled for reading only. `mmp` is here because a writer must keep beating the MMP block.

@@ -37,6 +37,7 @@ pub mod inode;
 pub mod jbd2;
 pub mod mmp;
 pub mod orphan_file;
+pub mod packed;
 pub mod superblock;
 pub mod write_log;
 pub mod xattr;

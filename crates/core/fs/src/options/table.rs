@@ -3,7 +3,7 @@
 //! A new option is a field of [`MountOptions`] with its default, and a row here.
 
 use super::spec::{Given, Kind, OptionSpec, size_text};
-use super::{Atime, MountOptions, OnError, SyncMode, Writeback, check_glob};
+use super::{Atime, LogFormat, MountOptions, OnError, SyncMode, Writeback, check_glob};
 use crate::error::Result;
 
 type Row = OptionSpec<MountOptions>;
@@ -100,6 +100,23 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "The kernel's name for sync=ordered.",
         set!(|o, _| o.sync = SyncMode::Ordered),
         |_| None,
+    ),
+    value(
+        "log",
+        Kind::Choice(&["jbd2", "packed"]),
+        "Format of the journal's transactions. jbd2: blocks, which stock tools recover. packed: the bytes \
+         that changed, with `sync=eager` only; until the unmount, and after a crash until Syncline has \
+         recovered it, other programs refuse the image.",
+        set!(|o, given| o.log = match given.text() {
+            "packed" => LogFormat::Packed,
+            _ => LogFormat::Jbd2,
+        }),
+        |o| {
+            Some(match o.log {
+                LogFormat::Jbd2 => "jbd2".to_owned(),
+                LogFormat::Packed => "packed".to_owned(),
+            })
+        },
     ),
     value(
         "eager_threshold",

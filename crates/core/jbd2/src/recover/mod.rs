@@ -21,8 +21,9 @@
 //! Kinder than e2fsck 1.47 in two cases: a commit block of which only the first sector arrived
 //! counts, as in kernels since 6.9; with v3 and async commit a last transaction with bad copies is
 //! dropped instead of half replayed. Tested in `tests/recovery.rs`, `tests/interop.rs` and
-//! `tests/fuzz.rs`.
+//! `tests/fuzz.rs`. Logs of packed records have passes of their own (`packed.rs`).
 
+mod packed;
 mod replay;
 mod scan;
 
@@ -66,7 +67,8 @@ pub struct Recovery {
 }
 
 impl Journal {
-    /// Replays the log in place, flushes, and marks it empty. Does nothing to an empty log.
+    /// Replays the log in place, flushes, and marks it empty. Does nothing to an empty log, except
+    /// that one of packed records becomes a stock one.
     ///
     /// # Errors
     /// `Corrupt` and `Unsupported` before anything was written; `Io` at any point, after which the
@@ -83,10 +85,24 @@ impl Journal {
             ..Recovery::default()
         };
         if superblock.start() == 0 {
+            if superblock.packed_log().is_some() && !opts.dry_run {
+                // An unmount was cut between the empty log and its stock features.
+                superblock.unpack();
+                superblock.write(dev, log)?;
+                dev.flush(LOG)?;
+            }
             return Ok(recovery);
         }
         recovery.was_needed = true;
         let mut reader = LogReader::new(dev, log, &superblock);
+        if let Some(packed) = superblock.packed_log() {
+            let recovery = packed::recover(&mut reader, &superblock, packed, opts.dry_run)?;
+            if !opts.dry_run {
+                superblock.unpack();
+                finish(dev, log, &mut superblock, recovery.next_sequence)?;
+            }
+            return Ok(recovery);
+        }
         let mut scan = scan::scan(&mut reader, &superblock)?;
         refuse_fast_commit(&mut reader, &superblock, scan.end)?;
         let mut plan = replay::plan(&mut reader, &scan)?;
@@ -111,13 +127,23 @@ impl Journal {
         recovery.next_sequence = scan.end.wrapping_add(1);
         if !opts.dry_run {
             replay::replay(&mut reader, &plan)?;
-            dev.flush(LOG)?;
-            superblock.set_start(recovery.next_sequence, 0);
-            superblock.write(dev, log)?;
-            dev.flush(LOG)?;
+            finish(dev, log, &mut superblock, recovery.next_sequence)?;
         }
         Ok(recovery)
     }
+}
+
+/// What was replayed becomes durable, then the log is empty.
+fn finish(
+    dev: &dyn BlockDevice,
+    log: &LogMap,
+    superblock: &mut LogSuperblock,
+    next_sequence: u32,
+) -> Result<(), JournalError> {
+    dev.flush(LOG)?;
+    superblock.set_start(next_sequence, 0);
+    superblock.write(dev, log)?;
+    Ok(dev.flush(LOG)?)
 }
 
 /// A fast commit area is replayed by rules of the file system, not of blocks.

@@ -40,6 +40,30 @@ pub fn default_volume() -> Volume {
     volume(&ImageSpec::default())
 }
 
+/// Log blocks of [`prepared`].
+pub const RING_BLOCKS: u32 = 80;
+
+/// A volume that says `needs_recovery`, with a short ring full of stale blocks.
+pub fn prepared() -> Volume {
+    let mut volume = default_volume();
+    let file = volume.crashed_file(&volume.image);
+    volume.image = MemoryDevice::load(file.path()).unwrap();
+    let at = volume.log.physical(0).unwrap() * 4096;
+    let first = volume.log.len_blocks() - RING_BLOCKS;
+    let mut block = vec![0; 4096];
+    volume.image.read_at(at, &mut block).unwrap();
+    block[20..24].copy_from_slice(&first.to_be_bytes());
+    // A log that was used before: no sequence is ever used twice.
+    block[24..28].copy_from_slice(&1000u32.to_be_bytes());
+    volume.image.write_at(at, &block).unwrap();
+    for log_block in first..volume.log.len_blocks() {
+        let stale = vec![0x55; 4096];
+        let physical = volume.log.physical(log_block).unwrap();
+        volume.image.write_at(physical * 4096, &stale).unwrap();
+    }
+    volume
+}
+
 /// The blocks of inode 8 as debugfs lists them.
 pub fn log_map(path: &Path, block_size: u32) -> LogMap {
     let text = debugfs(path, "stat <8>\n");

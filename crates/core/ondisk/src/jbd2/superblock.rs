@@ -2,12 +2,15 @@
 //!
 //! ```text
 //!  0x00 header  0x0C blocksize maxlen first | 0x18 sequence start errno | 0x24 features
-//!  0x30 uuid  0x40 nr_users ...  0x50 checksum_type  0x54 num_fc_blks head  0xFC crc32c
+//!  0x30 uuid  0x40 nr_users ...  0x50 checksum_type  0x54 num_fc_blks head  0x60 packed_epoch
+//!  0xFC crc32c
 //! ```
 //!
 //! Version 1 ends after `errno`: it has no features. Fields that are not modelled keep their bytes.
+//! `packed_epoch` is ours, in a place that Linux keeps zero; it counts with the feature
+//! `packed_log` only ([`crate::packed`]).
 
-use crate::bytes::{array_at, be32, put_be32, put_bytes, put_u8, u8_at};
+use crate::bytes::{array_at, be32, be64, put_be32, put_be64, put_bytes, put_u8, u8_at};
 use crate::checksum;
 use crate::error::{OndiskError, Result};
 use crate::features::feature_set;
@@ -40,6 +43,7 @@ feature_set! {
         CSUM_V2 = 0x8, "journal_checksum_v2";
         CSUM_V3 = 0x10, "journal_checksum_v3";
         FAST_COMMIT = 0x20, "fast_commit";
+        PACKED_LOG = 0x4000_0000, "packed_log";
     }
 }
 
@@ -85,6 +89,8 @@ pub struct JournalSuperblock {
     pub s_num_fc_blks: u32,
     /// Where the log's head was at the last clean unmount; a hint.
     pub s_head: u32,
+    /// Use of the log that packed records belong to; 0 without `packed_log`.
+    pub s_packed_epoch: u64,
     /// crc32c as read; [`JournalSuperblock::encode_into`] makes a new one.
     pub s_checksum: u32,
 }
@@ -123,6 +129,7 @@ impl JournalSuperblock {
             s_checksum_type: u8_at(later, 0x50),
             s_num_fc_blks: be32(later, 0x54),
             s_head: be32(later, 0x58),
+            s_packed_epoch: be64(later, 0x60),
             s_checksum: be32(later, CHECKSUM),
         })
     }
@@ -154,6 +161,7 @@ impl JournalSuperblock {
         put_u8(buf, 0x50, self.s_checksum_type);
         put_be32(buf, 0x54, self.s_num_fc_blks);
         put_be32(buf, 0x58, self.s_head);
+        put_be64(buf, 0x60, self.s_packed_epoch);
         if self.has_block_csum() {
             let crc = Self::checksum_of(buf);
             put_be32(buf, CHECKSUM, crc);

@@ -42,6 +42,7 @@ use crate::inode::Inodes;
 use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
+use crate::options::LogFormat;
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
 /// disk, lie in one piece and are seldom written again, so a copy in the log costs more than the
@@ -123,9 +124,12 @@ impl Engine for Eager {
         false
     }
 
-    fn journal_options(&self, kernels: Checksums) -> JournalOptions {
+    fn journal_options(&self, log: LogFormat, kernels: Checksums) -> JournalOptions {
         JournalOptions {
-            checksums: Checksums::V1Async,
+            checksums: match log {
+                LogFormat::Jbd2 => Checksums::V1Async,
+                LogFormat::Packed => Checksums::Packed,
+            },
             checksums_at_rest: kernels,
             checkpoint_step_blocks: STEP_PAGES,
             ..JournalOptions::default()

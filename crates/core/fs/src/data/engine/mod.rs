@@ -19,7 +19,7 @@ use crate::data::Files;
 use crate::data::flush::batch::OutPage;
 use crate::error::Result;
 use crate::incore::Inode;
-use crate::options::SyncMode;
+use crate::options::{LogFormat, SyncMode};
 
 /// One way to make files durable.
 pub(crate) trait Engine: Send + Sync {
@@ -61,8 +61,8 @@ pub(crate) trait Engine: Send + Sync {
     /// Whether overwrites of relaxed files may be sent as relaxed.
     fn sends_relaxed(&self) -> bool;
 
-    /// Options of the journal that differ from those of an ordered one with checksums `kernels`.
-    fn journal_options(&self, kernels: Checksums) -> JournalOptions;
+    /// Options of a journal with this format, where a kernel's would have checksums `kernels`.
+    fn journal_options(&self, log: LogFormat, kernels: Checksums) -> JournalOptions;
 }
 
 /// The engine for a mount option.

@@ -26,6 +26,7 @@ use crate::data::schedule::timers::background_writeback;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::lazytime::write_lazy_times_of;
+use crate::options::LogFormat;
 use crate::store::Store;
 
 /// `sync=ordered`.
@@ -75,7 +76,7 @@ impl Engine for Ordered {
         true
     }
 
-    fn journal_options(&self, kernels: Checksums) -> JournalOptions {
+    fn journal_options(&self, _log: LogFormat, kernels: Checksums) -> JournalOptions {
         JournalOptions {
             checksums: kernels,
             checksums_at_rest: kernels,
