@@ -25,8 +25,8 @@
 //! caller that was alone last time never waits.
 //!
 //! A burst leaves the block images it logged as the "logged image" of blocks that other sets have
-//! changed as well (`isets.rs`). Tested in the file system's
-//! `tests/eager.rs`.
+//! changed as well (`isets.rs`). Tested in
+//! `fs/tests/eager.rs`.
 
 use parking_lot::MutexGuard;
 

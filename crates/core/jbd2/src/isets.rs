@@ -26,8 +26,8 @@
 //!   the set that freed it is durable. Counters add up in any order.
 //! - Where a corrupt file system uses one block in both ways, everything is committed at once.
 //!
-//! Assumptions: no handle is open while sets are taken. Tested below and in the file
-//! system's `tests/eager.rs`.
+//! Assumptions: no handle is open while sets are taken. Tested below and in
+//! `fs/tests/eager.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
