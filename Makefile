@@ -46,7 +46,8 @@
 #              image, real time: records lost and slack used; RECORDER has options, as "--records 120000": ten minutes each
 # make samples  (root) captures the programs of samples/ again
 # make capture-cost  (FUSE) what `mount -o trace=` costs, in turns with a mount without it, real time
-# make deps    what the tests need from the system: installs it as root on Debian, else says it
+# make deps    what the tests need from the system: installs it as root on Debian, else says it; `make test` begins with it
+# make figures runs named in RUNS (`cargo xtask figures` lists them) are measured, stored in docs/figures and filled into the documents
 # make clean   removes what was built
 
 # What the demo compares: one sync mode, or a list.
@@ -73,15 +74,19 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 SYNCLINE := cargo run --release --quiet -p syncline-cli --bin syncline --
 XTASK := cargo run --quiet -p xtask --
 
-.PHONY: demo test lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
+.PHONY: demo test figures lint fmt fuzz model-long crash-long flashlite-long bench bench-speed bench-nand bench-mounted bench-tree deps clean cargo
 .PHONY: mount-long programs oltp posix matrix latency
 .PHONY: flashlite-lifetime flashlite-bench swarm swarm-test
 
 demo: cargo
 	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
 
-test: cargo
+test:
+	@sh scripts/deps.sh --try
 	@$(XTASK) ci
+
+figures: cargo
+	@$(XTASK) figures $(RUNS)
 
 lint: cargo
 	@$(XTASK) ci fmt tidy deny clippy

@@ -1,12 +1,16 @@
 #!/bin/sh
-# What building and testing needs beside Rust: installed where that is possible, else named.
-# Without e2fsprogs, root or loop devices the tests that need them are skipped, with the reason.
+# Installs what building and testing needs beside Rust where that is possible, else names it.
+# With --try a failed installation is said and does not fail: tests that need what is missing are
+# skipped, with the reason.
 set -eu
 
-# program:package, one program that shows the package is there
+# program:package, one program that shows the package is there. The last lines are wanted by single
+# tests: databases, network blocks, traces.
 wanted="cc:build-essential pkg-config:pkg-config git:git mke2fs:e2fsprogs debugfs:e2fsprogs
 fuse2fs:fuse2fs setfattr:attr setfacl:acl losetup:util-linux mount:mount fusermount3:fuse3
-curl:curl sha256sum:coreutils"
+curl:curl sha256sum:coreutils python3:python3
+fio:fio sqlite3:sqlite3 strace:strace nbdinfo:libnbd-bin qemu-img:qemu-utils
+dbus-daemon:dbus-daemon"
 
 PATH="$PATH:/usr/sbin:/sbin"
 missing=""
@@ -17,15 +21,26 @@ for pair in $wanted; do
     case " $missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
 done
 
+failed() {
+    [ "${1:-}" = --try ] || exit 1
+}
+
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         export DEBIAN_FRONTEND=noninteractive
-        apt-get update -qq
         # shellcheck disable=SC2086 # a list of words
-        apt-get install -y -qq --no-install-recommends $missing >/dev/null
-        echo "installed:$missing"
+        if apt-get update -qq &&
+            apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
+            echo "installed:$missing"
+        else
+            echo "not installed:$missing; tests that need them are skipped" >&2
+            failed "${1:-}"
+        fi
     else
         echo "missing:$missing; as root on Debian: apt-get install$missing" >&2
     fi
 fi
 sh "$(dirname "$0")/need-cargo.sh"
+if ! cargo deny --version >/dev/null 2>&1; then
+    echo "missing: cargo-deny; cargo install --locked cargo-deny" >&2
+fi

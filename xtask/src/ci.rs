@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::summary::Summary;
 
 /// The steps in their order.
-pub const STEP_NAMES: [&str; 5] = ["fmt", "tidy", "deny", "clippy", "test"];
+pub const STEP_NAMES: [&str; 6] = ["fmt", "tidy", "deny", "clippy", "test", "figures"];
 
 /// Runs the steps named in `filter`, all if it is empty.
 pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
@@ -34,7 +34,8 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "tidy" => tidy(root, &mut summary),
             "deny" => deny(root, &mut summary),
             "clippy" => check(&mut summary, name, clippy(&mut cargo(root))),
-            _ => tests(root, &mut summary),
+            "test" => tests(root, &mut summary),
+            _ => figures(root, &mut summary),
         }
         times.push((name, start.elapsed()));
     }
@@ -76,6 +77,12 @@ fn check(summary: &mut Summary, name: &str, command: &mut Command) {
 fn tidy(root: &Path, summary: &mut Summary) {
     let good = crate::tidy::run(root) == ExitCode::SUCCESS;
     count(summary, "tidy", good);
+}
+
+/// Documents agree with stored results, and a sample of exact runs with a repetition.
+fn figures(root: &Path, summary: &mut Summary) {
+    let good = crate::figures::main(root, &["--check"]) == ExitCode::SUCCESS;
+    count(summary, "figures", good);
 }
 
 fn deny(root: &Path, summary: &mut Summary) {

@@ -1,13 +1,14 @@
 //! Developer tasks of the workspace.
 //!
-//! - `cargo run -p xtask -- tidy` checks the house rules, see [`tidy`]; `--fix` breaks long comment
-//!   lines.
-//! - `cargo run -p xtask -- ci` is `make test`: every check and every test, with a summary, see
-//!   [`ci`].
+//! - `cargo xtask tidy` checks the house rules, see [`tidy`]; `--fix` breaks long comment lines.
+//! - `cargo xtask ci` is `make test`: every check and every test, with a summary, see [`ci`].
+//! - `cargo xtask figures` measures what the documents show and fills their tables, see
+//!   [`figures`].
 
 #![forbid(unsafe_code)]
 
 mod ci;
+mod figures;
 mod summary;
 mod tidy;
 
@@ -28,8 +29,11 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()),
         ["tidy", "--fix"] => tidy::fix(&root()),
         ["ci", filter @ ..] => ci::run(&root(), filter),
+        ["figures", rest @ ..] => figures::main(&root(), rest),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy [--fix] | ci [STEP...]");
+            eprintln!(
+                "usage: cargo xtask tidy [--fix] | ci [STEP...] | figures [--fill|--check|ID...]"
+            );
             eprintln!("steps of ci: {}", ci::STEP_NAMES.join(", "));
             ExitCode::from(2)
         }

@@ -1,4 +1,4 @@
-//! What the output of `cargo test` and the skip log add up to.
+//! Sums of the output of `cargo test` and of the skip log.
 
 use std::collections::BTreeMap;
 

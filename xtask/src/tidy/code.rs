@@ -104,7 +104,7 @@ fn is_crate_root(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(
         parts.as_slice(),
-        ["crates", _, "src", "lib.rs" | "main.rs"] | ["xtask", "src", "main.rs"]
+        ["crates", _, _, "src", "lib.rs" | "main.rs"] | ["xtask", "src", "main.rs"]
     )
 }
 
@@ -124,7 +124,7 @@ fn forbids_unsafe(path: &str, file: &syn::File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// What the syntax tree tells: long functions, and the lines of test code.
+/// Facts of the syntax tree: long functions, and the lines of test code.
 #[derive(Default)]
 struct Items {
     /// Name, first line, number of lines.
@@ -319,7 +319,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Whether the use group that opens at `open` has `name` as the first part of a member.
+    /// True if the use group that opens at `open` has `name` as the first part of a member.
     fn group_has(&self, open: usize, name: &str) -> bool {
         let mut depth = 0_usize;
         for (before, token) in self.tokens[open..].iter().zip(&self.tokens[open + 1..]) {

@@ -105,7 +105,7 @@ fn targets(line: &str) -> Vec<&str> {
     found
 }
 
-/// Whether a tracked file has this path, or some file is below it.
+/// True if a tracked file has this path, or some file is below it.
 fn exists(tree: &Tree, path: &str) -> bool {
     let below = format!("{path}/");
     path.is_empty()

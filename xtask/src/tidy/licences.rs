@@ -62,7 +62,7 @@ fn package(package: &serde_json::Value) -> Option<Finding> {
     Some(Finding::new("Cargo.toml", 0, message))
 }
 
-/// Whether an SPDX expression can be met with allowed licences: one alternative, all its terms.
+/// True if an SPDX expression can be met with allowed licences: one alternative, all its terms.
 /// Parentheses appear only around alternatives within an AND; then every term has to be allowed.
 fn permissive(expression: &str) -> bool {
     let term = |term: &str| ALLOWED.contains(&term.trim_matches([' ', '(', ')']));

@@ -9,6 +9,9 @@
 //! | `text` | file length, line length, words that do not belong into the repository |
 //! | `code` | function length, unfinished code, `unwrap`, clock/thread/file use, `unsafe` |
 //! | `arrows` | which crate may use which; inherited lints |
+//! | `inside` | which module of a crate may use which; circles of modules |
+//! | `openings` | first words of doc comments |
+//! | `pointers` | paths in documents and doc comments; code blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
 //! | `docs` | GUARANTEES.md names existing tests; links resolve |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
@@ -17,8 +20,11 @@
 mod arrows;
 mod code;
 mod docs;
+mod inside;
 mod licences;
 mod modules;
+mod openings;
+mod pointers;
 mod text;
 mod wrap;
 
@@ -82,7 +88,7 @@ impl Tree {
     }
 }
 
-/// Whether a Rust file is test code as a whole.
+/// True if a Rust file is test code as a whole.
 fn is_test_file(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let in_dir = |name: &str| parts[..parts.len().saturating_sub(1)].contains(&name);
@@ -96,7 +102,16 @@ fn is_test_file(path: &str) -> bool {
 }
 
 fn check(tree: &Tree) -> Vec<Finding> {
-    let rules = [text::check, code::check, arrows::check, modules::check, docs::check];
+    let rules = [
+        text::check,
+        code::check,
+        arrows::check,
+        inside::check,
+        modules::check,
+        openings::check,
+        docs::check,
+        pointers::check,
+    ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();
     findings

@@ -26,7 +26,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether cargo finds this path of a package by itself.
+/// True if cargo finds this path of a package by itself.
 fn is_target(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(

@@ -13,7 +13,8 @@ const LONG_BECAUSE: &str = "This file is long because";
 /// Columns of a line of Rust.
 pub(super) const LINE_COLUMNS_MAX: usize = 100;
 
-/// What must not be in the repository, and why. Spelled in two parts, so that this file passes.
+/// Words that do not belong into the repository, and why. Spelled in two parts, so that this file
+/// passes.
 const WORDS: [(&str, &str); 9] = [
     (concat!("/wo", "rk/"), "a path of one machine; use a relative path or an argument"),
     (concat!("/fa", "rm/"), "a path of one machine; use a relative path or an argument"),
@@ -78,7 +79,7 @@ fn words(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether no letter, digit or path part continues the word at `at` on an end that could.
+/// True if no letter, digit or path part continues the word at `at` on an end that could.
 fn stands_alone(line: &str, at: usize, word: &str) -> bool {
     let before = line[..at].chars().next_back();
     let after = line[at + word.len()..].chars().next();

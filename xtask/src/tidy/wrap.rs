@@ -65,7 +65,7 @@ impl<'a> Comment<'a> {
         format!("{}{}", self.prefix, " ".repeat(self.bullet().len()))
     }
 
-    /// Whether breaking the line would destroy something.
+    /// True if breaking the line would destroy something.
     fn drawn(&self) -> bool {
         let reference = self.text.starts_with('[') && self.text.split(' ').count() == 2;
         reference || self.text.starts_with(['|', '#']) || self.text.contains("  ")

@@ -20,7 +20,7 @@
 //!   latches, that is said once.
 //!
 //! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
-//! Tested in `tests/`, through real mounts.
+//! Tested in `cli/tests/mount.rs` and the files beside it, through real mounts.
 
 #![deny(unsafe_code)]
 

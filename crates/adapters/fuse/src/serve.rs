@@ -7,7 +7,7 @@
 //! shows that owner, and what is made belongs, on disk, to the owner of its directory.
 //!
 //! This file is long because it answers every request of the kernel, one method each. Tested in
-//! `tests/`.
+//! `cli/tests/mount.rs`.
 
 use std::sync::Arc;
 

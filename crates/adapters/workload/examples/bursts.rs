@@ -1,6 +1,6 @@
 //! Prints what eager syncs write, block by block: `bursts WORKLOAD [-j MODE] [-n OPERATIONS]
 //! [-l LAST]`. The last writes to the log before the end of the workload are decoded from the image
-//! (`docs/MEASURING.md` has the tables).
+//! (`docs/measuring/sync.md` has the tables).
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn be(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("a range of four is four long"))
 }
 
-/// What the fixed blocks of the volume are. Assumes 64-byte descriptors, as mke2fs makes them.
+/// Names of the volume's fixed blocks. Assumes 64-byte descriptors, as mke2fs makes them.
 fn fixed(memory: &MemoryDevice) -> BTreeMap<u64, String> {
     let superblock = &block(memory, 0)[1024..];
     let groups = le(superblock, 4).div_ceil(le(superblock, 32));
@@ -47,7 +47,7 @@ fn fixed(memory: &MemoryDevice) -> BTreeMap<u64, String> {
     names
 }
 
-/// What a block of a file is, by its contents.
+/// Name of a file's block, by its contents.
 fn guess(copy: &[u8]) -> &'static str {
     match be(copy, 0) {
         0xd9d5_05f9 => "data: head of a rollback journal",

@@ -43,7 +43,7 @@ pub struct Aging {
     pub seed: u64,
 }
 
-/// What is removed when there is too much.
+/// Kind of files that are removed when there is too much.
 #[derive(Clone, Copy)]
 enum Kind {
     Cache,

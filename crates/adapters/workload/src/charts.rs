@@ -29,7 +29,7 @@ const LINES: u32 = 4;
 /// One chart.
 #[derive(Clone, Debug, Default)]
 pub struct Chart {
-    /// What is shown, with its unit.
+    /// The shown metric, with its unit.
     pub title: String,
     /// Names of the clusters.
     pub groups: Vec<String>,

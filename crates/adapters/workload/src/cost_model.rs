@@ -1,4 +1,4 @@
-//! What N syncs within one commit interval cost: the eager-sync paper's section 4.4 as functions,
+//! Cost of N syncs within one commit interval: the eager-sync paper's section 4.4 as functions,
 //! and the same for what runs today.
 //!
 //! ```text
@@ -43,7 +43,7 @@ impl Dirty {
     }
 }
 
-/// Whether later syncs write the same blocks again.
+/// Locality: later syncs write the same blocks again, or others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locality {
     /// The same blocks each time: the page cache absorbs all but the last.
@@ -52,7 +52,7 @@ pub enum Locality {
     Distinct,
 }
 
-/// What syncs cost.
+/// Cost of syncs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Blocks written.

@@ -35,7 +35,7 @@ pub enum WorkloadError {
     Host {
         /// Which path.
         path: String,
-        /// What the system said.
+        /// The system's error.
         reason: String,
         /// Linux errno, 5 (EIO) where none is known.
         errno: i32,

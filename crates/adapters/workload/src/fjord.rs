@@ -54,7 +54,7 @@ pub enum Ring {
     Short,
 }
 
-/// What is under the volume, and what the application's files need.
+/// Stack under the volume, and durability of the application's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FjordConfig {
     /// Name in reports.
@@ -139,7 +139,7 @@ pub struct FjordRun {
     pub run: FjordPart,
     /// With unmounting and draining.
     pub to_the_end: FjordPart,
-    /// What the buffer did, where there is one, to the end.
+    /// Counters of the buffer, where there is one, to the end.
     pub buffer: Option<Status>,
 }
 

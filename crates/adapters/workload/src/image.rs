@@ -16,7 +16,7 @@ use crate::error::{Result, WorkloadError};
 const UUID: &str = "53796e63-6c69-4e65-8000-000000000001";
 /// The directory hash seed of every image made here.
 const HASH_SEED: &str = "53796e63-6c69-4e65-8000-000000000002";
-/// What e2fsprogs takes for the time: 2024-01-01, the start of the virtual clock.
+/// Time for e2fsprogs: 2024-01-01, the start of the virtual clock.
 const FAKE_TIME_S: &str = "1704067200";
 
 /// Where an image comes from.

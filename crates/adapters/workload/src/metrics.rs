@@ -19,7 +19,7 @@ use crate::volume_fs::AppBytes;
 /// The schema name of [`Document`].
 pub const SCHEMA: &str = "syncline.bench/1";
 
-/// What `--json` writes.
+/// Document that `--json` writes.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Document {
     /// [`SCHEMA`].
@@ -48,7 +48,7 @@ pub struct Run {
     pub workload: String,
     /// The profile with its overrides, or the directory.
     pub device: String,
-    /// What was varied.
+    /// The varied settings.
     pub config: Config,
     /// The whole run.
     pub metrics: Metrics,
@@ -59,7 +59,7 @@ pub struct Run {
     pub interrupted: bool,
 }
 
-/// What may vary between the runs of a document.
+/// Settings that may vary between the runs of a document.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Config {
     /// Sync mode; absent on a mounted directory.

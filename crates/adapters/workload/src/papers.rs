@@ -115,7 +115,7 @@ impl Figures {
 pub struct Comparison {
     /// Workload, with its journal mode.
     pub workload: String,
-    /// What is compared, with its unit.
+    /// The compared metric, with its unit.
     pub metric: String,
     /// The two settings, as tables show them.
     pub settings: [String; 2],
@@ -177,7 +177,7 @@ impl Published {
     }
 }
 
-/// What is varied: the sync mode, the interval.
+/// The varied setting: the sync mode, the interval.
 fn settings(config: &Config) -> String {
     let mtime = config.mtime_update_ms.map(|ms| format!("mtime={ms}"));
     let words = [config.sync.clone(), mtime];

@@ -1,4 +1,4 @@
-//! What other file systems' request counts would cost on the same model of a device.
+//! Cost of other file systems' request counts on the same model of a device.
 //!
 //! `baselines/peers.toml` has, for each file system and workload, what was counted on a kernel for
 //! one operation, and the order and places of those requests as an assumption (counts do not tell
@@ -41,7 +41,7 @@ const PLACES: (u64, u64) = (256 << 20, 1 << 20);
 /// Older data at a place, and where in it the writes go, in bytes.
 const AROUND: (u64, u64) = (64 * KIB, 24 * KIB);
 
-/// What one operation sent, as counted on a kernel.
+/// Requests of one operation, as counted on a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counted {
@@ -63,7 +63,7 @@ pub struct Pattern {
     pub workload: String,
     /// SQLite's journal mode.
     pub journal_mode: Option<String>,
-    /// What was counted.
+    /// Counted requests.
     pub counted: Counted,
     /// The requests in order; see the module's description.
     pub steps: Vec<String>,

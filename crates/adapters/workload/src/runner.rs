@@ -36,7 +36,7 @@ pub trait Watch {
     /// `done` of `total` operations are done.
     fn progress(&mut self, done: u64, total: u64);
 
-    /// Whether to stop after the current operation.
+    /// True if to stop after the current operation.
     fn cancelled(&self) -> bool;
 }
 
@@ -59,7 +59,7 @@ pub struct Simulation<'a> {
     pub image: &'a Image,
     /// How it is mounted.
     pub mount: &'a MountOptions,
-    /// What the workload does.
+    /// Error of the workload.
     pub parameters: &'a Parameters,
 }
 
@@ -205,7 +205,7 @@ impl Simulation<'_> {
 pub struct DirectoryRun<'a> {
     /// Where; the run works in a subdirectory that it removes.
     pub dir: PathBuf,
-    /// What the workload does.
+    /// Error of the workload.
     pub parameters: &'a Parameters,
 }
 

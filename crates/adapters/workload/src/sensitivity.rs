@@ -52,7 +52,7 @@ pub struct Cell {
     pub ordered_foreground_per_s: f64,
     /// Eager mode up to the last acknowledged call.
     pub eager_foreground_per_s: f64,
-    /// What the counted requests of a file system would reach, foreground only.
+    /// Rate that the counted requests of a file system would reach, foreground only.
     pub peers_per_s: BTreeMap<String, f64>,
 }
 
@@ -121,7 +121,7 @@ fn row(cell: &Cell) -> Vec<String> {
     row
 }
 
-/// What a sensitivity run varies, and on what.
+/// Parameters of a sensitivity run.
 pub struct Grid<'a> {
     /// The device whose streams and flush time are varied.
     pub profile: &'a Profile,

@@ -37,7 +37,7 @@ pub struct Outlier {
     pub start_ns: u64,
     /// How long it took.
     pub latency_us: f64,
-    /// What overlapped it, where that is known.
+    /// Cause that overlapped it, where one is known.
     pub cause: Option<String>,
 }
 
@@ -143,7 +143,7 @@ impl Calls {
         }
     }
 
-    /// What was measured, as one case; `stalls`: seconds watched and what was seen in them.
+    /// Builds one case of the measured calls; `stalls`: seconds watched and what was seen in them.
     pub fn case(
         self,
         call: &'static str,
@@ -189,7 +189,7 @@ impl Calls {
 pub struct LatencyCase {
     /// `fallocate` or `write`.
     pub call: &'static str,
-    /// Whether another thread looped ftruncate and fsync on another file.
+    /// True if another thread looped ftruncate and fsync on another file.
     pub background: bool,
     /// Calls measured.
     pub calls: u64,
@@ -207,7 +207,7 @@ pub struct LatencyCase {
     pub late_periods: u64,
     /// ftruncate and fsync pairs that the background did.
     pub background_rounds: u64,
-    /// Whether the machine stood still meanwhile; none where it could not be watched.
+    /// True if the machine stood still meanwhile; none where it could not be watched.
     pub machine: Option<Machine>,
     /// Calls by powers of two.
     pub histogram: Vec<Bucket>,
@@ -220,11 +220,11 @@ pub struct LatencyCase {
 pub struct LatencyDocument {
     /// [`LATENCY_SCHEMA`].
     pub schema: &'static str,
-    /// What was measured: a directory, or a volume in process on a device.
+    /// Subject of the measurement: a directory, or a volume in process on a device.
     pub place: String,
     /// Stalls of the machine before the first case, with nothing of ours running.
     pub idle: Option<Machine>,
-    /// What could not be done, one sentence each: priorities, causes.
+    /// Steps that could not be done, one sentence each: priorities, causes.
     pub remarks: Vec<String>,
     /// In the order of the paper's table.
     pub cases: Vec<LatencyCase>,

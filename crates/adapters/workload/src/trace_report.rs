@@ -82,7 +82,7 @@ pub fn trace_report(name: &str, text: &str, picked: &Picked) -> String {
 /// One plot of [`sequence_report`].
 #[derive(Clone, Copy, Debug)]
 pub struct SequencePlot<'a> {
-    /// What it shows.
+    /// Content of the plot.
     pub title: &'a str,
     /// Commands in order; the writes are shown.
     pub events: &'a [TraceEvent],

@@ -33,7 +33,7 @@ fn mkdir(volume: &Volume, name: &str) {
     volume.mkdir(&root, name.as_bytes(), &Create { mode: 0o755, uid: 0, gid: 0 }).unwrap();
 }
 
-/// What the syncs, the write-back and the unmount sent.
+/// Requests of the syncs, the write-back and the unmount.
 fn measure(image: MemoryDevice, sync: &str, locality: Locality) -> Cost {
     let clock = Arc::new(VirtualClock::default());
     let device = Arc::new(RecordingDevice::new(Arc::new(image)));

@@ -1,4 +1,4 @@
-//! What eager syncs cost on the simulated eMMC, and the longest that a call waits. Virtual time:
+//! Cost of eager syncs on the simulated eMMC, and the longest that a call waits. Virtual time:
 //! the figures are exact. `--nocapture` prints them.
 
 mod common;

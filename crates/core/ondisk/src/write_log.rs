@@ -13,7 +13,7 @@
 //! this word that it does not know, so neither the kernel nor e2fsck touches the image meanwhile.
 //! All of it is in one sector, and the checksum in the other one stays as it is, so that no power
 //! cut leaves half a mark. The snapshot fields belong to a feature that never came; an image that
-//! uses them is not marked. Tested here, and through mounts in `fs/tests/buffered.rs`.
+//! uses them is not marked. Tested here, and through mounts in `fs/tests/relaxed.rs`.
 
 use crate::bytes::{le32, put_le32};
 use crate::checksum;

@@ -73,7 +73,7 @@ pub(crate) fn choices(shape: Shape<'_>, options: &ExploreOptions) -> Vec<Choice>
     all
 }
 
-/// What a choice means for each optional write; `None` where it does not fit the writes.
+/// Expands a choice to each optional write; `None` where it does not fit the writes.
 pub(crate) fn picks(choice: Choice, units: &[u64], seed: u64, point: Point) -> Option<Vec<Pick>> {
     let n = units.len();
     let when = |kept| if kept { Pick::Kept } else { Pick::Lost };

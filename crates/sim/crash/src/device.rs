@@ -26,12 +26,12 @@ pub enum Lie {
     Fua,
 }
 
-/// What the device is like.
+/// Properties of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashOptions {
-    /// Whether completed writes may be lost. Without it only the batch under way can be.
+    /// True if completed writes may be lost. Without it only the batch under way can be.
     pub volatile_cache: bool,
-    /// Whether the device has FUA. Where it has not, a FUA write is an ordinary one: callers have
+    /// True if the device has FUA. Where it has not, a FUA write is an ordinary one: callers have
     /// to send a flush.
     pub fua: bool,
     /// Which promise it breaks.

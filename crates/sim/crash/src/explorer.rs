@@ -17,7 +17,7 @@ use crate::cursor::{Cursor, Hashes, Pending, write_at};
 use crate::plan::Plan;
 use crate::{Budget, CrashError, CrashLog, Entry, Point, StateId};
 
-/// What is exhaustive and how much is sampled.
+/// Bounds of the exhaustive part, and number of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExploreOptions {
     /// Up to so many optional writes every combination of them is built (at most 20).
@@ -34,7 +34,7 @@ impl Default for ExploreOptions {
     }
 }
 
-/// What the medium may hold after a cut.
+/// A state that the medium may have after a cut.
 #[derive(Debug)]
 pub struct CrashState {
     /// From which it can be rebuilt.
@@ -103,7 +103,7 @@ impl Explorer {
         Explorer { log, options, hashes, marks, marks_before: before.len(), cursor }
     }
 
-    /// What is explored.
+    /// The plan of the exploration.
     pub fn log(&self) -> &CrashLog {
         &self.log
     }
@@ -167,7 +167,7 @@ impl Explorer {
         stats
     }
 
-    /// What is there and what is lost in a state, one write a line, for a person.
+    /// Lists the writes that are there and those lost in a state, one write a line, for a person.
     pub fn describe(&self, id: &StateId) -> String {
         const LINES_MAX: usize = 40;
         let mut text =
@@ -237,7 +237,7 @@ impl Explorer {
         optional.filter_map(|p| write_at(&self.log, p.at)).map(|w| w.units()).collect()
     }
 
-    /// What the id says about each write, the fixed ones included.
+    /// Choice of the id for each write, the fixed ones included.
     fn picks(&self, writes: &[Pending], id: &StateId) -> Option<Vec<Pick>> {
         let units = self.units(writes);
         let mut optional = picks(id.choice, &units, id.seed, id.point)?.into_iter();

@@ -1,4 +1,4 @@
-//! What a crash device saw, in order.
+//! Log of a crash device: its requests in order.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use syncline_device::{MemoryDevice, Origin, SECTOR_BYTES};
 
 use crate::CrashOptions;
 
-/// What a logged write stores.
+/// Content of a logged write.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// These bytes.
@@ -23,7 +23,7 @@ pub enum Content {
 pub struct LoggedWrite {
     /// First byte.
     pub offset_bytes: u64,
-    /// What it stores.
+    /// Its content.
     pub content: Content,
     /// Durable on completion.
     pub durable: bool,
@@ -65,7 +65,7 @@ pub enum Entry {
 pub struct CrashLog {
     /// The image before the first entry; durable.
     pub base: MemoryDevice,
-    /// What happened, oldest first.
+    /// Events, oldest first.
     pub entries: Vec<Entry>,
     /// The device it happened on.
     pub options: CrashOptions,

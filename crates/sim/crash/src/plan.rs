@@ -28,7 +28,7 @@ pub struct Shard {
 pub struct Budget {
     /// At most so many states are built, over all shards, equal ones included.
     pub states: u64,
-    /// What samples and selections are drawn from.
+    /// Seed of samples and selections.
     pub seed: u64,
     /// Which part of the states.
     pub shard: Shard,

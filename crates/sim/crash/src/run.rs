@@ -15,7 +15,7 @@ const RERUN_VARIABLE: &str = "SYNCLINE_CRASH_STATE";
 pub struct Failure {
     /// Which state.
     pub id: StateId,
-    /// What the judge said.
+    /// The judge's error.
     pub message: String,
     /// The writes that are there and lost.
     pub description: String,
@@ -31,7 +31,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What was judged.
+/// Counts of judged states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// States of the log itself.

@@ -19,7 +19,7 @@ use crate::CrashError;
 pub struct Point {
     /// Entries of the log that had completed.
     pub entries: usize,
-    /// Whether the next entry, a batch, was under way.
+    /// True if the next entry, a batch, was under way.
     pub in_flight: bool,
 }
 
@@ -47,11 +47,11 @@ pub enum Choice {
 /// The name of a state. Rebuild it with [`crate::Explorer::state`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StateId {
-    /// What samples are drawn from.
+    /// Seed of the samples.
     pub seed: u64,
     /// Where the cut is.
     pub point: Point,
-    /// What is there.
+    /// The choice for each write.
     pub choice: Choice,
     /// A further cut while the state is being recovered.
     pub inner: Option<Box<StateId>>,

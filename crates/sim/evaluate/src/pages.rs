@@ -42,7 +42,7 @@ const ACCESS_PAGES_MAX: u64 = 1 << 18;
 /// Pages of the whole address space, at most.
 const SPACE_PAGES_MAX: u64 = 1 << 58;
 
-/// What happens between two accesses.
+/// Events between two accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// Pages leave the cache without a write.

@@ -1,4 +1,4 @@
-//! What a player says, and how it is told to play.
+//! Results and settings of a player.
 
 use syncline_nand::{Counters, Latencies, LatencyReport};
 use syncline_trace::{Op, Record};
@@ -47,7 +47,7 @@ pub struct Played {
     pub write: LatencyReport,
     /// Of flushes.
     pub flush: LatencyReport,
-    /// What a simulated device counted.
+    /// Counters of a simulated device.
     pub flash: Option<Counters>,
 }
 

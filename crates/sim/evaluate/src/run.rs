@@ -17,7 +17,7 @@ use crate::pages::{EventKind, PageTrace};
 /// Accesses between two looks at the watch.
 const CHUNK: usize = 1 << 14;
 
-/// What a page read and a page write cost in the model of paper 004, section 5.4.3, microseconds.
+/// Costs of a page read and a page write in the model of paper 004, section 5.4.3, microseconds.
 pub const READ_US: u64 = 100;
 /// As [`READ_US`].
 pub const WRITE_US: u64 = 800;
@@ -36,7 +36,7 @@ pub struct Configuration {
     pub fsync: bool,
 }
 
-/// What came of it.
+/// Result of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Name of the policy.

@@ -21,7 +21,7 @@ pub trait WriteCache: Send {
     fn programmed(&mut self, page: u32, units: u32, done_ns: u64);
     /// When everything in flight at `at_ns` is in the cells; nothing is in flight afterwards.
     fn drained(&mut self, at_ns: u64) -> u64;
-    /// Whether `page` is still being programmed at `at_ns`.
+    /// True if `page` is still being programmed at `at_ns`.
     fn in_flight(&self, page: u32, at_ns: u64) -> bool;
     /// Forgets everything: a power cut.
     fn clear(&mut self);

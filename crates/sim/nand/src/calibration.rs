@@ -76,7 +76,7 @@ pub enum Figure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// What was measured.
+    /// The measured figure.
     pub figure: Figure,
     /// The published value, in the unit of the figure.
     pub published: f64,

@@ -1,4 +1,4 @@
-//! What the device counted: exact numbers first, ratios and percentiles for reports.
+//! Counters of the device: exact numbers first, ratios and percentiles for reports.
 //!
 //! Counts are of events, not of time; they are equal on every machine for equal requests. Wear is
 //! per superblock. Latencies are of single commands, from submission to completion. Tested in
@@ -78,7 +78,7 @@ macro_rules! difference {
 }
 
 impl Counters {
-    /// What was added since `earlier` was taken.
+    /// Difference since `earlier` was taken.
     pub fn since(&self, earlier: &Counters) -> Counters {
         difference!(self, earlier;
             reads, writes, flushes, discards, read_bytes, written_bytes, host_units,

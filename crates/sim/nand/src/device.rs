@@ -39,7 +39,7 @@ pub struct NandDevice {
 struct State {
     simulator: Simulator,
     power: bool,
-    /// What each unit held when it was last durable, for units written since; `None`: cuts are not
+    /// Content of each unit when it was last durable, for units written since; `None`: cuts are not
     /// wanted and nothing is remembered.
     undo: Option<BTreeMap<u32, Vec<u8>>>,
     /// Units remembered before those that became durable are forgotten. Twice what can be
@@ -120,7 +120,7 @@ impl NandDevice {
         self.state.lock().simulator.precondition(fill_percent, seed);
     }
 
-    /// Whether the power is on.
+    /// True if the power is on.
     pub fn has_power(&self) -> bool {
         self.state.lock().power
     }

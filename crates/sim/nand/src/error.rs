@@ -1,4 +1,4 @@
-//! What can go wrong before the first request: profiles and sizes. Requests themselves fail with
+//! Errors before the first request: profiles and sizes. Requests themselves fail with
 //! [`syncline_device::DeviceError`].
 
 /// Why a profile, a specification or a device could not be made.
@@ -9,7 +9,7 @@ pub enum NandError {
         "no device profile is called '{name}'; nearest: {nearest}; `syncline devices` lists all"
     )]
     UnknownProfile {
-        /// What was asked for.
+        /// The request.
         name: String,
         /// Up to three names, nearest first.
         nearest: String,
@@ -19,7 +19,7 @@ pub enum NandError {
     Parse {
         /// Name or path of the profile.
         name: String,
-        /// What the parser said.
+        /// The parser's error.
         reason: String,
     },
     /// The file of a profile could not be read.
@@ -27,7 +27,7 @@ pub enum NandError {
     File {
         /// Path as given.
         path: String,
-        /// What the operating system said.
+        /// The operating system's error.
         reason: String,
     },
     /// An override `key=value` names no parameter.
@@ -49,7 +49,7 @@ pub enum NandError {
     BadValue {
         /// The parameter.
         key: &'static str,
-        /// What is wrong with the value.
+        /// Reason for the refusal.
         reason: String,
     },
     /// The contents device has a size that cannot be mapped.
@@ -57,7 +57,7 @@ pub enum NandError {
     BadSize {
         /// Size of the backing in bytes.
         size_bytes: u64,
-        /// What would be.
+        /// The allowed values.
         reason: &'static str,
     },
 }

@@ -24,7 +24,7 @@ pub trait VictimPolicy: Send {
     fn invalidated(&mut self, block: u32, valid: u32);
     /// Takes the next victim out.
     fn pick(&mut self) -> Option<u32>;
-    /// Whether a superblock is a candidate.
+    /// True if a superblock is a candidate.
     fn has(&self, block: u32) -> bool;
     /// Takes a candidate out that is collected for another reason.
     fn remove(&mut self, block: u32);

@@ -1,4 +1,4 @@
-//! What the flash is made of, and how a volume of a given size is laid over it.
+//! Geometry of the flash, and how a volume of a given size is laid over it.
 //!
 //! ```text
 //!   superblock  = the blocks of equal number of all dies, erased together
@@ -34,7 +34,7 @@ pub struct NandGeometry {
     pub page_kib: u32,
     /// Pages of one erase block (of one plane), 8 to 4096.
     pub pages_per_block: u32,
-    /// What one map entry covers, KiB; divides the effective page. Smaller writes are
+    /// Size that one map entry covers, KiB; divides the effective page. Smaller writes are
     /// read-modify-write.
     pub map_unit_kib: u32,
     /// Flash beyond the usable size, percent of the usable size, 1 to 400.

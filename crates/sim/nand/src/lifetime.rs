@@ -18,7 +18,7 @@ use crate::geometry::Layout;
 /// Seconds of a year of 365.25 days.
 const YEAR_S: f64 = 31_557_600.0;
 
-/// What a run costs a device, and how long the device can take it.
+/// Cost of a run for a device, and how long the device can take it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lifetime {
     /// Rated cycles that the run used of each block on average.
@@ -70,7 +70,7 @@ impl Lifetime {
     }
 }
 
-/// What a run costs the SLC write cache, whose blocks are used in turn and so wear alike.
+/// Cost of a run for the SLC write cache, whose blocks are used in turn and so wear alike.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlcWear {
     /// Erases of each of its superblocks.

@@ -60,7 +60,7 @@ pub enum Mapping {
 }
 
 impl Mapping {
-    /// Whether data blocks hold one superblock of the address space each.
+    /// True if data blocks hold one superblock of the address space each.
     pub fn by_superblock(self) -> bool {
         matches!(self, Mapping::Bast | Mapping::Fast | Mapping::Block)
     }
@@ -111,7 +111,7 @@ pub struct FtlParameters {
     pub wear_gap: u32,
 }
 
-/// What a write does when the SLC write cache has no room.
+/// Behaviour of a write when the SLC write cache has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlcFull {
@@ -142,7 +142,7 @@ pub struct SlcParameters {
     pub slc_erase_us: u32,
     /// Time without commands after which it is folded, milliseconds, 0 to 10^6.
     pub slc_idle_ms: u32,
-    /// What a write does without room.
+    /// Behaviour of a write without room.
     pub slc_full: SlcFull,
     /// Erases that a block is rated for in this mode, 1 to 10^7.
     pub slc_rated_cycles: u32,
@@ -167,7 +167,7 @@ impl SlcParameters {
 pub struct BufferParameters {
     /// Size, KiB. 0: no volatile cache, a write is done when it is in the cells.
     pub buffer_kib: u32,
-    /// Whether a write may be made durable by itself (FUA, reliable write).
+    /// True if a write may be made durable by itself (FUA, reliable write).
     pub fua: bool,
 }
 
@@ -185,8 +185,8 @@ pub struct HostParameters {
     pub syscall_us: u32,
 }
 
-/// What work costs: the `[energy]` table of a profile, which is optional. An estimate for
-/// comparisons, see [`EnergyParameters::joules`].
+/// Energy of each kind of work: the `[energy]` table of a profile, which is optional. An estimate
+/// for comparisons, see [`EnergyParameters::joules`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EnergyParameters {
@@ -254,9 +254,9 @@ pub struct Profile {
     pub slc: Option<SlcParameters>,
     /// Host side.
     pub host: HostParameters,
-    /// What work costs, where somebody published it.
+    /// Energy of work, where somebody published it.
     pub energy: Option<EnergyParameters>,
-    /// What was published of the device, to be compared with what the profile gives.
+    /// Published figures of the device, to be compared with those of the profile.
     pub checks: Vec<Check>,
 }
 

@@ -137,7 +137,7 @@ impl Simulator {
         self.span(offset_bytes, len_bytes).map(|s| (s.unit, s.units))
     }
 
-    /// Whether the newest copy of a unit would survive a power cut at `now_ns`.
+    /// True if the newest copy of a unit would survive a power cut at `now_ns`.
     pub fn durable(&self, unit: u32, now_ns: u64) -> bool {
         unit >= self.flash.layout.host_units || self.ftl.durable(unit, now_ns)
     }

@@ -20,12 +20,12 @@ pub struct Run {
     pub end: u64,
 }
 
-/// What a write does to the table.
+/// Effect of a write on the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The slot, and with it the write frontier, that takes the data.
     pub slot: usize,
-    /// Whether the write starts a run.
+    /// True if the write starts a run.
     pub opened: bool,
     /// The run that was in the slot and must be closed first.
     pub closed: Option<Run>,
@@ -41,7 +41,7 @@ struct Slot {
 #[derive(Clone, Debug)]
 pub struct StreamTable {
     slots: Vec<Option<Slot>>,
-    /// Whether runs matter.
+    /// True if runs matter.
     tracked: bool,
     window_sectors: u64,
     uses: u64,

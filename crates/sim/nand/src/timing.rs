@@ -57,7 +57,7 @@ impl Timing {
     }
 }
 
-/// What the cells of one kind take, nanoseconds.
+/// Times of the cells of one kind, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Cells {
     read_ns: u64,
@@ -81,7 +81,7 @@ pub struct Schedule {
     channel_mb_per_s: u64,
     die_free_ns: Vec<u64>,
     channel_free_ns: Vec<u64>,
-    /// Whether dies and channels are powers of two: then `&` replaces the division.
+    /// True if dies and channels are powers of two: then `&` replaces the division.
     die_mask: Option<u32>,
 }
 

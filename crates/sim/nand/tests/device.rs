@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What each sector holds, and every value it may fall back to at a cut.
+/// Content of each sector, and every value it may fall back to at a cut.
 struct Model {
     now: Vec<u8>,
     versions: Vec<Vec<u8>>,

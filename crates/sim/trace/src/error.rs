@@ -9,9 +9,9 @@ pub enum TraceError {
     /// The bytes below could not be read or written.
     #[error("{what}: {source}; check the file, its permissions and the free space")]
     Io {
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The bytes break a rule of their format.

@@ -30,7 +30,7 @@ const UPDATES_MIN: u64 = 64;
 const UPDATES_PER_BLOCK: u64 = 4;
 const SHORT_NS: u64 = 60_000_000_000;
 
-/// What writes to a file do.
+/// Effects of the writes to a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HotFile {
     /// Name, or the address range in a trace without names.

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TraceError};
 
-/// What the records of a trace are.
+/// Kind of the records of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TraceKind {
@@ -52,7 +52,7 @@ impl TraceKind {
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $op:ident = $name:literal,)*) => {
-        /// What was done.
+        /// The operation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Op {
             $($(#[$doc])* $op,)*
@@ -123,13 +123,13 @@ impl Op {
         Op::ALL.iter().copied().find(|op| op.name() == name)
     }
 
-    /// Whether the range of a record of it means something.
+    /// True if the range of a record of it means something.
     pub fn has_range(self) -> bool {
         use Op::{Discard, Fallocate, Read, SyncRange, Write};
         matches!(self, Read | Write | Discard | Fallocate | SyncRange)
     }
 
-    /// Whether a caller waits until data is durable.
+    /// True if a caller waits until data is durable.
     pub fn is_sync(self) -> bool {
         matches!(self, Op::Fsync | Op::Fdatasync | Op::Sync | Op::SyncRange)
     }
@@ -155,7 +155,7 @@ impl Flags {
     /// At the end of the file (O_APPEND); `offset_bytes` is where that was, as far as known.
     pub const APPEND: Flags = Flags(32);
 
-    /// Whether all bits of `other` are set.
+    /// True if all bits of `other` are set.
     pub fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -172,7 +172,7 @@ impl Flags {
     }
 }
 
-/// What the bytes of a block request are.
+/// Content of a block request's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Origin {
     /// Not known.
@@ -218,7 +218,7 @@ impl NameId {
         self.0.checked_sub(1).map(|index| index as usize)
     }
 
-    /// Whether there is a name.
+    /// True if there is a name.
     pub fn is_some(self) -> bool {
         self.0 != 0
     }
@@ -262,7 +262,7 @@ impl Names {
         self.list.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
@@ -273,11 +273,11 @@ impl Names {
 pub struct Record {
     /// Nanoseconds since the start of the trace.
     pub time_ns: u64,
-    /// What was done.
+    /// The operation.
     pub op: Op,
     /// Marks.
     pub flags: Flags,
-    /// What the bytes of a block request are.
+    /// Content of a block request's bytes.
     pub origin: Origin,
     /// Process, 0: not known.
     pub process: u32,
@@ -299,7 +299,7 @@ pub struct Record {
     pub len_bytes: u64,
     /// Size of the file before the operation; of truncate, after it.
     pub size_bytes: Option<u64>,
-    /// What the call returned: bytes or 0, or a negative errno.
+    /// Result of the call: bytes or 0, or a negative errno.
     pub result: Option<i64>,
     /// How long the operation took, in nanoseconds.
     pub latency_ns: Option<u64>,
@@ -334,12 +334,12 @@ impl Record {
         Record { offset_bytes, len_bytes, ..self }
     }
 
-    /// Whether the call was refused.
+    /// True if the call was refused.
     pub fn failed(&self) -> bool {
         self.result.is_some_and(|result| result < 0)
     }
 
-    /// Whether every number can be stored: below 2^63, also the end of the range.
+    /// True if every number can be stored: below 2^63, also the end of the range.
     ///
     /// # Errors
     /// [`TraceError::Usage`].
@@ -356,12 +356,12 @@ impl Record {
     }
 }
 
-/// What a trace is, beside its records.
+/// Description of a trace, beside its records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// What the records are.
+    /// Kind of the records.
     pub kind: TraceKind,
-    /// What it was made from: the name of a format or of a recorder.
+    /// Its source: the name of a format or of a recorder.
     pub source: String,
 }
 

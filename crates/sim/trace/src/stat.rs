@@ -1,4 +1,4 @@
-//! What a trace does, in figures: the tables that the papers print of theirs.
+//! Statistics of a trace: the tables that the papers print of theirs.
 //!
 //! | here | there |
 //! |---|---|

@@ -20,7 +20,7 @@ pub fn fjord_json(runs: &[FjordRun]) -> String {
     format!("{document:#}\n")
 }
 
-/// What the paper has for a configuration.
+/// Figures of the paper for a configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Published {

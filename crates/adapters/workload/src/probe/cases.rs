@@ -19,7 +19,7 @@ const SHIFTS_BYTES: [u64; 4] = [0, 512, 4096, 8192];
 const RUNS: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 const WINDOWS_KIB: [u64; 6] = [256, 1024, 4096, 16_384, 65_536, 262_144];
 
-/// What a test does at each place.
+/// Operation of a test at each place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Read,

@@ -1,4 +1,4 @@
-//! What a probe found: one document as table, JSON and page.
+//! Result of a probe: one document as table, JSON and page.
 
 use std::fmt::Write;
 
@@ -129,13 +129,13 @@ pub struct FitSummary {
 pub struct ProbeDocument {
     /// [`PROBE_SCHEMA`].
     pub schema: &'static str,
-    /// What was probed; empty until the caller says it.
+    /// Name of the target; empty until the caller sets it.
     pub target: String,
     /// `virtual` or `wall`: which time the figures are of. Set by the caller.
     pub clock: &'static str,
     /// Bytes used.
     pub region_bytes: u64,
-    /// Whether it was written.
+    /// True if it was written.
     pub written: bool,
     /// Seed of random places.
     pub seed: u64,
@@ -149,7 +149,7 @@ pub struct ProbeDocument {
     pub open_units: Option<u64>,
     /// The fitted profile's figures, if one was fitted.
     pub fit: Option<FitSummary>,
-    /// What could not be done, one sentence each.
+    /// Steps that could not be done, one sentence each.
     pub remarks: Vec<String>,
 }
 

@@ -48,7 +48,7 @@ pub struct Fit {
     pub summary: FitSummary,
 }
 
-/// What of a profile is not continuous. Sizes in KiB.
+/// Discrete parameters of a profile. Sizes in KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     mapping: Mapping,

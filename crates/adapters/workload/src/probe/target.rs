@@ -1,4 +1,4 @@
-//! What can be probed: a profile in virtual time, or any block device and its clock.
+//! Targets of a probe: a profile in virtual time, or any block device and its clock.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ const ALIGN_BYTES: u64 = 4096;
 /// Something with a clock that is read and written, one request at a time. Offsets and lengths are
 /// multiples of [`ProbeTarget::align_bytes`].
 pub trait ProbeTarget {
-    /// Whether it may be written.
+    /// True if it may be written.
     fn writable(&self) -> bool;
-    /// What requests must be aligned to, bytes.
+    /// Alignment of requests, bytes.
     fn align_bytes(&self) -> u64;
     /// Nanoseconds of its clock.
     fn now_ns(&self) -> u64;

@@ -15,7 +15,7 @@
 //! - Calls that cannot be made, because the trace does not show how a file came to be, are counted,
 //!   not guessed; any other error ends the replay.
 //!
-//! What was there before the trace is made and synced first ([`super::plan`]). This is an adapter:
+//! Files of before the trace are made and synced first ([`super::plan`]). This is an adapter:
 //! it reads the clock and starts threads. This file is long because every operation of a trace has
 //! its call in it. Tested in `tests/directory/replay.rs`.
 
@@ -142,7 +142,7 @@ impl Order {
     }
 }
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared<'a> {
     trace: &'a ReplayTrace,
     root: OwnedFd,
@@ -429,7 +429,7 @@ impl Shared<'_> {
     }
 }
 
-/// Whether an error says that the trace does not show how things came to be, as against a failure
+/// True if an error says that the trace does not show how things came to be, as against a failure
 /// of the directory.
 fn of_the_trace(err: Errno) -> bool {
     [

@@ -1,4 +1,4 @@
-//! What was there before a trace: files that it uses without having made them.
+//! State before a trace: files that it uses without having made them.
 //!
 //! The size of such a file is the one that the trace tells (`present`, the size before a write), or
 //! the end of what is read of it. Directories are those that hold a file of the trace, without
@@ -135,7 +135,7 @@ impl Plan {
     }
 }
 
-/// What a path of another system cannot be here is passed over: it exists, it is too long.
+/// Passes over errors of paths that cannot be made here: one exists, one is too long.
 fn accept(done: std::result::Result<(), FsError>) -> Result<()> {
     match done {
         Err(err) if super::play::of_the_trace(&err) => Ok(()),

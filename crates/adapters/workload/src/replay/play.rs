@@ -20,7 +20,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Times that the background is called in one gap, at most.
 const TICKS_MAX: usize = 10_000;
 
-/// Whether an error says that the trace does not show how things came to be, as against a failure
+/// True if an error says that the trace does not show how things came to be, as against a failure
 /// of the volume.
 pub(super) fn of_the_trace(err: &FsError) -> bool {
     use FsError::{

@@ -1,7 +1,7 @@
 //! The C side of the VFS: the only unsafe code of this crate. Each function turns SQLite's pointers
 //! into references, calls the safe code beside it, and returns its code.
 //!
-//! What SQLite promises (sqlite3.h, "OS Interface Object" and after), on which every SAFETY note
+//! Promises of SQLite (sqlite3.h, "OS Interface Object" and after), on which every SAFETY note
 //! relies:
 //! - (V) `pVfs` is a `sqlite3_vfs` that was registered; ours are leaked and never change, and their
 //!   `pAppData` is a leaked [`State`].
@@ -24,7 +24,7 @@ use super::state::State;
 /// Longest path, as in the unix VFS.
 const PATH_BYTES_MAX: usize = 512;
 
-/// What SQLite allocates for an open file; `base` must be first.
+/// Memory that SQLite allocates for an open file; `base` must be first.
 #[repr(C)]
 struct RawFile {
     base: sqlite3_file,

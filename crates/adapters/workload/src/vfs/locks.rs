@@ -64,7 +64,7 @@ impl LockTable {
         }
     }
 
-    /// Whether anybody holds RESERVED or more on `ino`.
+    /// True if anybody holds RESERVED or more on `ino`.
     pub(super) fn reserved(&self, ino: u32) -> bool {
         let table = self.0.lock();
         table.get(&ino).is_some_and(|h| h.values().any(|level| *level >= RESERVED))

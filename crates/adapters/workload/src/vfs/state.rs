@@ -1,4 +1,4 @@
-//! What a registered VFS knows: its volume, locks, random numbers. Safe Rust; `ffi.rs` calls it.
+//! State of a registered VFS: its volume, locks, random numbers. Safe Rust; `ffi.rs` calls it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -99,7 +99,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether `path` exists; with `SQLITE_ACCESS_EXISTS` an empty regular file does not, as in the
+    /// True if `path` exists; with `SQLITE_ACCESS_EXISTS` an empty regular file does not, as in the
     /// unix VFS (an empty journal is no hot journal).
     pub(super) fn access(&self, path: &str, flags: i32) -> Result<bool, Code> {
         let fs = self.fs()?;

@@ -24,7 +24,7 @@ use crate::error::{Result, WorkloadError};
 use crate::latency::Timer;
 use crate::target::Target;
 
-/// What varies between runs of one workload.
+/// Parameters that vary between runs of one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Steps; `None`: the workload's default.
@@ -90,11 +90,11 @@ pub trait Workload {
 pub struct Entry {
     /// Name in reports, `group/test`.
     pub name: &'static str,
-    /// What one operation is.
+    /// Description of one operation.
     pub summary: &'static str,
     /// Operations unless told otherwise.
     pub operations: u64,
-    /// Whether it runs SQLite, so that the journal mode matters.
+    /// True if it runs SQLite, so that the journal mode matters.
     pub sqlite: bool,
     make: fn(&Parameters, u64) -> Box<dyn Workload>,
 }
@@ -220,7 +220,7 @@ pub(crate) fn below(rng: &mut ChaCha8Rng, limit: u64) -> u64 {
     rng.next_u64() % limit.max(1)
 }
 
-/// What a step says when `open` was not called.
+/// Error of a step before `open`.
 fn not_open() -> WorkloadError {
     WorkloadError::Usage("the workload was not opened; call open before step".into())
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: one image, made once, and runs on it.
+//! Shared parts of this crate's tests: one image, made once, and runs on it.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 

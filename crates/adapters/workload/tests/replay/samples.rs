@@ -60,7 +60,7 @@ fn every_sample_has_its_figures() {
     }
 }
 
-/// What the two sides of a run must have in common. Says what is wrong.
+/// Checks that the two sides of a run agree; returns the first difference.
 fn agree(calls: &[Record], pages: &[Record], blocks: &[Record]) -> Result<(), String> {
     let touches = |op| matches!(op, Op::Write | Op::Truncate | Op::Fallocate);
     let mut first_ns = BTreeMap::new();

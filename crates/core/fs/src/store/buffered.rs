@@ -16,7 +16,7 @@
 //!   lacks the mark, or has that of another log, is refused.
 //! - What a crash leaves, the next attach recovers. Mark and removal are one sector each.
 //!
-//! Assumes nobody else writes image or log. Tested in `tests/buffered.rs`, with power cuts.
+//! Assumes nobody else writes image or log. Tested in `tests/relaxed.rs`, with power cuts.
 
 use std::sync::Arc;
 

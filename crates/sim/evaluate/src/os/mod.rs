@@ -40,7 +40,7 @@ struct Job {
     from_ns: u64,
 }
 
-/// What the workers share.
+/// State that the workers share.
 struct Shared<'d> {
     device: &'d dyn BlockDevice,
     clock: WallClock,

@@ -23,7 +23,7 @@ struct Log {
     block: u32,
     /// Places programmed.
     next: u32,
-    /// Whether place i holds unit i, for all of them.
+    /// True if place i holds unit i, for all of them.
     in_order: bool,
 }
 

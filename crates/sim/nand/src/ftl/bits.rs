@@ -31,7 +31,7 @@ impl Bits {
         &mut self.words[first..first + self.row_words]
     }
 
-    /// Whether bit `i` of a row is set.
+    /// True if bit `i` of a row is set.
     pub(super) fn get(&self, row: u32, i: u32) -> bool {
         self.row(row)[i as usize / 64] >> (i % 64) & 1 == 1
     }

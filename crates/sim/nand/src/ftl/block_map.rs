@@ -6,7 +6,7 @@
 //!                                                3, 4, 5 are copied when it is ended
 //! ```
 //!
-//! What the SD specification describes (Physical Layer 4.10, 4.13.1.3): into a used allocation
+//! Behaviour after the SD specification (Physical Layer 4.10, 4.13.1.3): into a used allocation
 //! unit the card writes by preparing a new one, copying what is kept. A write behind the end of
 //! the replacement copies what lies between; a write before its end, or one superblock more than
 //! there are replacements, ends it: the rest is copied, the old block erased. Nothing copied: a

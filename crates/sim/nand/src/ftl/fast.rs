@@ -32,7 +32,7 @@ pub(super) struct Fast {
     units: Vec<u32>,
     /// Place of the ring that is programmed next.
     head: u32,
-    /// Whether the block of the head is erased and holds nothing.
+    /// True if the block of the head is erased and holds nothing.
     fresh: bool,
     in_ring: Bits,
     /// Place of the ring of each unit that `in_ring` has.

@@ -1,4 +1,5 @@
-//! What all schemes share that map whole superblocks: data blocks, registers, buffer, copies.
+//! Parts that all schemes with maps of whole superblocks share: data blocks, registers, buffer,
+//! copies.
 //!
 //! ```text
 //!   logical superblock b  ->  data block   [0][1][2][ ][4][ ]..    unit o of b lies at place o
@@ -180,7 +181,7 @@ pub(super) trait BlockScheme: Send {
     /// Unmaps a unit; returns whether it was mapped.
     fn forget(&mut self, core: &mut Core, unit: u32) -> bool;
 
-    /// Whether the data block of a row holds exactly what the core's bits say.
+    /// True if the data block of a row holds exactly what the core's bits say.
     fn movable(&self, _row: u32) -> bool {
         true
     }
@@ -200,7 +201,7 @@ struct Register {
     start: u64,
     /// Sector after the last.
     end: u64,
-    /// Whether all of `start..end` was written.
+    /// True if all of `start..end` was written.
     whole: bool,
     ready_ns: u64,
 }

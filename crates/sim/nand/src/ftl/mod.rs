@@ -45,9 +45,9 @@ pub struct Span {
     pub unit: u32,
     /// Units touched.
     pub units: u32,
-    /// Whether the first unit is covered in part only.
+    /// True if the first unit is covered in part only.
     pub head_partial: bool,
-    /// Whether the last unit is covered in part only.
+    /// True if the last unit is covered in part only.
     pub tail_partial: bool,
 }
 
@@ -84,7 +84,7 @@ impl Span {
         (self.sector.max(base) - base, end - base)
     }
 
-    /// Whether the `i`-th unit of the span is covered in part only.
+    /// True if the `i`-th unit of the span is covered in part only.
     pub fn partial(&self, i: u32) -> bool {
         (i == 0 && self.head_partial) || (i + 1 == self.units && self.tail_partial)
     }
@@ -97,7 +97,7 @@ pub struct Arrival {
     pub at_ns: u64,
     /// Host bus time of a unit.
     pub bus_ns: u64,
-    /// Whether the write is done only when the cells have the data.
+    /// True if the write is done only when the cells have the data.
     pub through: bool,
 }
 
@@ -109,7 +109,7 @@ pub trait MapTable: Send {
     /// Units from `unit` on that the same touch covers, so that a run is touched once for all.
     fn units_to_next(&self, unit: u32) -> u32;
 
-    /// Whether [`MapTable::moved`] is to be called.
+    /// True if [`MapTable::moved`] is to be called.
     fn wants_moves(&self) -> bool {
         false
     }
@@ -140,7 +140,7 @@ pub trait Ftl: Send {
     /// Unmaps `units` whole units from `unit` on.
     fn discard(&mut self, unit: u32, units: u32, flash: &mut Flash);
 
-    /// Whether the newest copy of a unit survives a power cut at `at_ns`. Unmapped units do.
+    /// True if the newest copy of a unit survives a power cut at `at_ns`. Unmapped units do.
     fn durable(&self, unit: u32, at_ns: u64) -> bool;
 
     /// A power cut and restart: streams are closed, open pages are lost, the buffer is empty.

@@ -41,7 +41,7 @@ const NONE: u32 = u32::MAX;
 /// Collections between two looks at the wear: the look is a scan over the superblocks.
 const LEVEL_EVERY: u64 = 16;
 
-/// What closing a stream costs.
+/// Cost of closing a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CloseCost {
     /// Units of a cluster that must be complete; 1: nothing is copied.
@@ -121,7 +121,7 @@ impl PageMap {
         self.streams.len()
     }
 
-    /// Whether flash unit `p` is in the open page of a stream.
+    /// True if flash unit `p` is in the open page of a stream.
     fn held(&self, p: u32) -> bool {
         let block = p / self.layout.units_per_block;
         let streams = &self.open[..self.collector()];

@@ -122,7 +122,7 @@ impl SlcCache {
         place / self.layout.units_per_page
     }
 
-    /// Whether a place of the ring is in the open page.
+    /// True if a place of the ring is in the open page.
     fn held(&self, place: u32) -> bool {
         let open = self.head % u64::from(self.layout.units_per_page);
         let at = self.head % self.ring_units;

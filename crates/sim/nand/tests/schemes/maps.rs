@@ -1,4 +1,4 @@
-//! What maps that are not all in RAM cost: zones, and single entries of DFTL.
+//! Cost of maps that are not all in RAM: zones, and single entries of DFTL.
 
 use crate::{SMALL, simulator};
 use syncline_nand::{Counters, Simulator};

@@ -115,7 +115,7 @@ impl Group {
         self.columns.iter_mut().map(|(writer, _)| writer)
     }
 
-    /// Whether it is large enough for the file.
+    /// True if it is large enough for the file.
     pub(super) fn is_full(&self) -> bool {
         let bytes: u64 = self.columns.iter().map(|(writer, _)| bytes_of(writer)).sum();
         bytes >= GROUP_BYTES || self.records >= GROUP_RECORDS

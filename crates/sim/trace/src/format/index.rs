@@ -1,4 +1,4 @@
-//! What a file keeps of each row group until its footer is written, in a close form.
+//! Memory that a file keeps of each row group until its footer is written, in a close form.
 //!
 //! Parquet's own form of a group of 21 columns is 14 KB; this one is at most 3 KiB for each 16 MiB
 //! of the file, so 50 GB of trace file have less than 10 MB. The footer needs all groups in

@@ -142,7 +142,7 @@ fn schema() -> Result<TypePtr> {
     Ok(Arc::new(group.map_err(failed)?))
 }
 
-/// What the Parquet library says, as an error of ours. A failed read or write keeps its cause.
+/// An error of the Parquet library as one of ours. A failed read or write keeps its cause.
 fn failed(err: ParquetError) -> TraceError {
     let text = match err {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {

@@ -55,7 +55,7 @@ impl<R: ChunkReader + 'static> TraceReader<R> {
         })
     }
 
-    /// What the trace is.
+    /// Description of the trace.
     pub fn header(&self) -> &Header {
         &self.header
     }

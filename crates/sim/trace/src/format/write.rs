@@ -101,7 +101,7 @@ impl<W: Write + Send> TraceWriter<W> {
         self.records
     }
 
-    /// Whether no record waits to be encoded: the names so far are not needed any more.
+    /// True if no record waits to be encoded: the names so far are not needed any more.
     pub fn is_between_batches(&self) -> bool {
         self.pending.is_empty()
     }

@@ -31,7 +31,7 @@ pub(super) fn device(major: u32, minor: u32) -> u32 {
     (major & 0xFFF) << 20 | minor & 0xF_FFFF
 }
 
-/// What the letters of a request say: operation, marks, whether it is metadata. The order of the
+/// Meaning of a request's letters: operation, marks, whether it is metadata. The order of the
 /// letters is that of the kernel's blk_fill_rwbs: F before the operation is a flush before, F after
 /// it is FUA.
 pub(super) fn rwbs(text: &str) -> Option<(Op, Flags)> {

@@ -8,7 +8,7 @@ use crate::model::{Flags, Op, Record};
 /// 1970 in Windows' FILETIME.
 const FILETIME_1970: u64 = 116_444_736_000_000_000;
 
-/// What a column holds. Numbers are units in nanoseconds or bytes.
+/// Content of a column. Numbers are units in nanoseconds or bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Column {
     Skip,

@@ -81,7 +81,7 @@ impl<'r> Input<'r> {
         Ok(Sample { bytes: &self.sample, lines: lines.collect() })
     }
 
-    /// What ended the input early.
+    /// Error that ended the input early.
     pub(super) fn damage(&self) -> Option<String> {
         self.damage.borrow().clone()
     }

@@ -81,7 +81,7 @@ pub(super) fn wiscsee() -> Layout {
     Layout::new(None, columns)
 }
 
-/// What `trace export --to blkparse-csv` writes.
+/// Columns that `trace export --to blkparse-csv` writes.
 pub(super) fn blkparse_csv() -> Layout {
     use Column::{Device, Len, Offset, Op, Process, ProcessName, Skip, Sync, Time};
     let columns =

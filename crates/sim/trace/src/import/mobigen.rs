@@ -33,7 +33,7 @@ pub(super) fn parser(_: &ImportOptions) -> Result<Box<dyn Parser>> {
     Ok(Box::new(Script { events: Vec::new() }))
 }
 
-/// What a call returned that failed; its errno is not in the script.
+/// Result of a call that failed; its errno is not in the script.
 const FAILED: &str = "-1";
 
 struct Event {

@@ -39,7 +39,7 @@ use out::Out;
 /// Bad lines that a report shows.
 const SHOWN_BAD_LINES: usize = 5;
 
-/// What is wrong with a line, or with everything.
+/// Error of a line, or of the whole input.
 enum Bad {
     Line(String),
     Fatal(TraceError),
@@ -77,7 +77,7 @@ struct Sample<'a> {
 }
 
 impl Sample<'_> {
-    /// Whether at least half of the lines satisfy `test`.
+    /// True if at least half of the lines satisfy `test`.
     fn most(&self, test: impl Fn(&str) -> bool) -> bool {
         let good = self.lines.iter().filter(|line| test(line)).count();
         good > 0 && good * 2 >= self.lines.len()
@@ -94,9 +94,9 @@ enum Reader {
 pub struct Format {
     /// Its name for `--format`.
     pub name: &'static str,
-    /// What it is.
+    /// Its description.
     pub about: &'static str,
-    /// What its records are.
+    /// Kind of its records.
     pub kind: TraceKind,
     detect: fn(&Sample<'_>) -> bool,
     reader: Reader,
@@ -117,7 +117,7 @@ pub struct ImportOptions {
     pub preopen: Option<String>,
 }
 
-/// What an import did.
+/// Counts of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Name of the format.
@@ -162,7 +162,7 @@ impl<'r> Import<'r> {
         Ok(Import { input, format, options: options.clone() })
     }
 
-    /// What the trace is.
+    /// Description of the trace.
     pub fn header(&self) -> Header {
         Header { kind: self.format.kind, source: self.format.name.to_owned() }
     }

@@ -1,4 +1,4 @@
-//! What importers write to: sorts by time within a window, starts at zero, drops repeats.
+//! Output of importers: sorts by time within a window, starts at zero, drops repeats.
 //!
 //! Threads and processors log out of order by a little: records pass through a heap of
 //! [`WINDOW`] records, so that what leaves is in order. A record that is later than that gets the

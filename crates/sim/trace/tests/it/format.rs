@@ -114,7 +114,7 @@ fn more_than_a_row_group_comes_back_in_order() {
     assert_eq!(reader.names().len(), 700);
 }
 
-/// What a writer keeps of each row group until the end grows with their number, so it must not be
+/// Memory that a writer keeps of each row group grows with their number, so it must not be
 /// that of the batches.
 #[test]
 fn a_row_group_has_many_batches_and_is_bounded() {

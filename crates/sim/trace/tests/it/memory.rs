@@ -1,4 +1,4 @@
-//! What a writer takes in memory: counted by the allocator, on this thread.
+//! Memory of a writer: counted by the allocator, on this thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -73,7 +73,7 @@ fn header() -> Header {
     Header { kind: TraceKind::Block, source: "test".to_owned() }
 }
 
-/// What a writer keeps of each row group is all that grows with the file.
+/// The part that a writer keeps of each row group is all that grows with the file.
 #[test]
 fn a_row_group_leaves_less_than_3_kib() {
     let (names, mut noise) = (Names::default(), Noise(Random::new(1)));

@@ -1,4 +1,4 @@
-//! What each system call does to files.
+//! Effects of each system call on files.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -51,7 +51,7 @@ pub(super) fn resumed(text: &str) -> Option<&str> {
 pub(super) struct Call<'a> {
     pub(super) name: &'a str,
     pub(super) args: Vec<&'a str>,
-    /// What it returned, negative errno if it failed; none for `?`.
+    /// Its result, negative errno if it failed; none for `?`.
     pub(super) result: Option<i64>,
     pub(super) latency_ns: Option<u64>,
 }

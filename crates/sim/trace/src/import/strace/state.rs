@@ -1,4 +1,4 @@
-//! What is known of the traced processes.
+//! State of the traced processes.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -27,7 +27,7 @@ pub(super) struct Process {
     pub(super) files: RefCell<FxHashMap<i64, Rc<Opened>>>,
 }
 
-/// Whether a file was there before the trace.
+/// State of a file before the trace.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     /// Its size is known, or does not matter since the trace made it.

@@ -1,0 +1,160 @@
+//! Marked blocks of documents, filled from stored results.
+//!
+//! `<!-- figures: NAME -->` ... `<!-- end -->`: NAME is a declared table, or a run whose stored
+//! results are a table or a text of their own. Under each block stands where its figures come from.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::spec::{Spec, Table};
+use super::store::{self, Results};
+use super::{picture, render};
+
+const BEGIN: &str = "<!-- figures: ";
+const END: &str = "<!-- end -->";
+/// Commands of a run that a caption shows.
+const COMMANDS_SHOWN: usize = 2;
+
+/// Every document with marks, as it should be, and every picture; by path relative to the root.
+pub fn documents(root: &Path, spec: &Spec) -> Result<Vec<(String, String)>, String> {
+    let mut files = Vec::new();
+    for path in markdown_files(root)? {
+        let Ok(text) = std::fs::read_to_string(root.join(&path)) else { continue };
+        if text.contains(BEGIN) {
+            let block = |name: &str| block(root, spec, name);
+            let filled = filled(&text, &block).map_err(|error| format!("{path}: {error}"))?;
+            files.push((path, filled));
+        }
+    }
+    for table in &spec.tables {
+        if let Some(path) = &table.svg {
+            files.push((path.clone(), picture::svg(table, &results(root, table)?)?));
+        }
+    }
+    Ok(files)
+}
+
+fn markdown_files(root: &Path) -> Result<Vec<String>, String> {
+    let output = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("git cannot be run: {error}; install git"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect())
+}
+
+/// The text with the blocks between marks replaced.
+fn filled(text: &str, block: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
+    let mut out = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        out += line;
+        out.push('\n');
+        let Some(name) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else {
+            continue;
+        };
+        out += &block(name)?;
+        if !lines.by_ref().any(|line| line == END) {
+            return Err(format!("the block {name} has no {END}: add the line"));
+        }
+        out += END;
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn results(root: &Path, table: &Table) -> Result<Vec<Results>, String> {
+    table.runs.iter().map(|id| store::read(root, id)).collect()
+}
+
+fn block(root: &Path, spec: &Spec, name: &str) -> Result<String, String> {
+    let Some(table) = spec.table(name) else {
+        if !store::exists(root, name) {
+            return Err(format!(
+                "no table or results are called {name}: declare it in docs/figures"
+            ));
+        }
+        let results = store::read(root, name)?;
+        let body = if results.text.is_empty() {
+            let mut cells = vec![results.columns.clone()];
+            cells.extend(results.rows.iter().cloned());
+            render::markdown(&cells)
+        } else {
+            return Ok(format!("```\n{}\n```\n", results.text));
+        };
+        let scope = results.scope.clone();
+        return Ok(format!("{body}\n{}\n", caption(&scope, "", std::slice::from_ref(&results))));
+    };
+    let results = results(root, table)?;
+    let body = render::markdown(&render::cells(table, &results)?);
+    let scope = match table.scope.as_str() {
+        "whole" => "Whole runs with write-back and unmount",
+        "foreground" => "Foreground: up to the last acknowledged call",
+        // The note of the table says it.
+        _ => "",
+    };
+    Ok(format!("{body}\n{}\n", caption(scope, &table.note, &results)))
+}
+
+/// One line: the part of the run, the kind of time, where it was measured, the command.
+fn caption(scope: &str, note: &str, runs: &[Results]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    let mut add = |part: String| {
+        if !part.is_empty() && !parts.contains(&part) {
+            parts.push(part);
+        }
+    };
+    add(scope.to_owned());
+    add(note.to_owned());
+    for run in runs {
+        add(match run.kind.as_str() {
+            "exact" => "exact".to_owned(),
+            "virtual" => "virtual time".to_owned(),
+            _ => "real time".to_owned(),
+        });
+        add(run.host.clone());
+        add(run.kernel.clone());
+        if run.kind != "exact" || !run.origin.is_empty() {
+            let place = [run.date.as_str(), run.commit.as_str()];
+            let place: Vec<&str> = place.into_iter().filter(|part| !part.is_empty()).collect();
+            add(place.join(", commit "));
+        }
+        add(run.origin.clone());
+        for command in run.commands.iter().take(COMMANDS_SHOWN) {
+            add(format!("`{command}`"));
+        }
+        if run.commands.len() > COMMANDS_SHOWN {
+            let more = run.commands.len() - COMMANDS_SHOWN;
+            add(format!("{more} more of `{}` in {}/runs.toml", run.id, super::DIR));
+        }
+    }
+    format!("*{}.*", parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_replaced_and_the_rest_stays() {
+        let text = "a\n<!-- figures: t -->\nold\nold\n<!-- end -->\nb\n";
+        let new = |name: &str| Ok(format!("new {name}\n"));
+        let expected = "a\n<!-- figures: t -->\nnew t\n<!-- end -->\nb\n";
+        assert_eq!(filled(text, &new).unwrap(), expected);
+        assert_eq!(filled(expected, &new).unwrap(), expected);
+        assert!(filled("<!-- figures: t -->\nx\n", &new).unwrap_err().contains("no <!-- end -->"));
+        let unknown = |name: &str| Err(format!("no {name}"));
+        assert_eq!(filled(text, &unknown).unwrap_err(), "no t");
+    }
+
+    #[test]
+    fn captions_say_where_wall_clock_figures_come_from() {
+        let mut run = Results { kind: "wall".to_owned(), ..Results::default() };
+        run.date = "2026-11-23".to_owned();
+        run.commit = "abc".to_owned();
+        run.commands = vec!["make x".to_owned()];
+        let said = caption("Foreground", "", &[run]);
+        assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make x`.*");
+    }
+}
