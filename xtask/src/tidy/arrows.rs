@@ -11,7 +11,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 26] = [
+const BELOW: [(&str, &[&str]); 27] = [
     ("checksum", &[]),
     ("device", &[]),
     ("ondisk", &["checksum"]),
@@ -22,7 +22,6 @@ const BELOW: [(&str, &[&str]); 26] = [
     ("jbd2", &["device", "ondisk", "cache"]),
     ("fs", &["device", "ondisk", "cache", "jbd2", "buffer"]),
     ("preload", &[]),
-    ("control", &[]),
     ("flashlite", &["checksum"]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &["device", "cache"]),
@@ -45,8 +44,10 @@ const BELOW: [(&str, &[&str]); 26] = [
             "recorder",
         ],
     ),
+    ("control", &["buffer", "device", "fs"]),
     ("fuse", &["device", "fs", "trace"]),
     ("export", &["device"]),
+    ("image", &["device", "ondisk", "fs"]),
     (
         "cli",
         &[
@@ -65,6 +66,7 @@ const BELOW: [(&str, &[&str]); 26] = [
             "workload",
             "fuse",
             "export",
+            "image",
             "control",
         ],
     ),

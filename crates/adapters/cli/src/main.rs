@@ -13,7 +13,6 @@ mod control;
 mod daemon;
 mod error;
 mod format;
-mod governor;
 mod helper;
 mod image;
 mod interrupt;

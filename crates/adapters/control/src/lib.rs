@@ -6,6 +6,9 @@
 //!        --> Policies::decide --> each Policy --> Change { RamBytes, RamOn, Clean } --> Buffer
 //! ```
 //!
+//! [`Governor`] is what a server keeps of them: the settings of `syncline ctl set` by name, the
+//! policies that are on, and the thread that asks the services.
+//!
 //! A policy is one file in `policy` and one line in [`POLICIES`]. It keeps what it has to remember
 //! and reads no clock; who observes decides how often. Tested in each file, second by second.
 
@@ -13,11 +16,13 @@
 
 pub mod dbus;
 mod desktop;
+mod governor;
 mod policy;
 
 use std::time::Duration;
 
 pub use desktop::look;
+pub use governor::{Governed, Governor};
 
 /// What the user is doing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]

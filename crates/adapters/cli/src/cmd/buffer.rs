@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
+use syncline_control::{Governed, Governor};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Kind, Origin, Request,
     WallClock,
@@ -21,7 +22,6 @@ use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
 use crate::control::{self, ControlSocket};
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::governor::{Governed, Governor};
 use crate::{complain, daemon, interrupt, served};
 
 /// Names of the files in the directory.

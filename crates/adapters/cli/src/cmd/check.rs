@@ -8,7 +8,7 @@ use syncline_fs::CheckReport;
 use crate::args::Check;
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::image::{self, Image};
+use crate::image;
 use crate::progress;
 
 /// What e2fsck's exit code adds up to.
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Check) -> Result<()> {
 
 /// Our own check; whether nothing was found.
 fn own(path: &Path, out: &mut Out) -> Result<bool> {
-    let image = match Image::read(path) {
+    let image = match image::read(path) {
         Ok(image) => image,
         Err(Failure::Corrupt(text)) => {
             // What keeps it from being mounted is a finding; e2fsck may say more.

@@ -5,7 +5,7 @@ use syncline_ondisk::{CompatFeatures, IncompatFeatures};
 use crate::args::Recover;
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::image::{self, Image};
+use crate::image;
 
 /// Recovers and says what was done. An image that needs nothing is not written to.
 pub(crate) fn run(args: &Recover) -> Result<()> {
@@ -24,9 +24,9 @@ pub(crate) fn run(args: &Recover) -> Result<()> {
         out.text(format!("{}: clean, nothing to recover\n", path.display()))?;
         return out.flush();
     }
-    let image = Image::write(path)?;
+    let image = image::write(path)?;
     let report = image.report.clone();
-    image.close(Ok(()))?;
+    image.close::<(), Failure>(Ok(()))?;
     out.text(format!(
         "{}: {} transactions replayed ({} blocks), {} orphans finished; clean now\n",
         path.display(),

@@ -11,7 +11,7 @@ use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, 
 use rustix::io::Errno;
 
 use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
-use crate::error::{Failure, Result, plain};
+use crate::{ImageError, Result, plain};
 
 /// The host.
 pub(super) struct Host {
@@ -32,12 +32,12 @@ fn path_of(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }
 
-fn failed(path: &[u8]) -> impl Fn(std::io::Error) -> Failure + '_ {
-    move |err| Failure::host(path_of(path), &err)
+fn failed(path: &[u8]) -> impl Fn(std::io::Error) -> ImageError + '_ {
+    move |err| ImageError::host(path_of(path), &err)
 }
 
-fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> Failure + '_ {
-    move |err| Failure::host(path_of(path), &err.into())
+fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> ImageError + '_ {
+    move |err| ImageError::host(path_of(path), &err.into())
 }
 
 struct HostFile {
@@ -68,9 +68,7 @@ impl Reader for HostFile {
             match self.file.read_at(rest, at + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
-                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {
-                    crate::interrupt::check()?;
-                }
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(err) => return Err(failed(&self.path)(err)),
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Paths are bytes, on a volume with a leading slash. Errors name the path where they are raised.
 
-use crate::error::Result;
+use crate::Result;
 
 /// What is copied of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

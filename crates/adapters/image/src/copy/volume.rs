@@ -3,8 +3,8 @@
 use syncline_fs::{Attr, FsError, InodeRef, SetAttr, SetTime, Timestamp, Volume, XattrFlags};
 
 use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
-use crate::cmd::mkdir::owned;
-use crate::error::{Failure, Result};
+use crate::names::owned;
+use crate::{ImageError, Result};
 
 /// A volume.
 pub(super) struct VolumeSide {
@@ -23,9 +23,9 @@ impl VolumeSide {
         VolumeSide { vol, id, name, umask: umask.as_raw_mode() }
     }
 
-    fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> Failure {
+    fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> ImageError {
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
-        move |err| Failure::from(err).at(&shown)
+        move |err| ImageError::from(err).at(&shown)
     }
 
     fn find(&self, path: &[u8]) -> Result<InodeRef> {
@@ -50,8 +50,8 @@ struct VolumeFile {
 }
 
 impl VolumeFile {
-    fn failed(&self) -> impl Fn(FsError) -> Failure + '_ {
-        |err| Failure::from(err).at(&self.shown)
+    fn failed(&self) -> impl Fn(FsError) -> ImageError + '_ {
+        |err| ImageError::from(err).at(&self.shown)
     }
 }
 

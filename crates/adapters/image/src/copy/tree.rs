@@ -10,11 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use indicatif::ProgressBar;
-
 use super::side::{Kind, Meta, Side};
-use crate::cmd::ls::join;
-use crate::error::{Failure, Result};
+use crate::names::join;
+use crate::{ImageError, Result, Watch};
 
 /// Bytes moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -36,7 +34,7 @@ pub(super) struct Copy<'a> {
     pub(super) preserve: bool,
     /// Files that must not be copied: the images themselves.
     pub(super) skip: &'a [(u64, u64)],
-    pub(super) progress: &'a ProgressBar,
+    pub(super) watch: &'a dyn Watch,
     /// Where inodes with several links have gone.
     pub(super) links: BTreeMap<(u64, u64), Vec<u8>>,
     /// Whether the source is an image: its directories may have several names, or go round.
@@ -50,7 +48,7 @@ pub(super) struct Copy<'a> {
     /// Files that could not be copied.
     pub(super) failures: u64,
     /// The first reason, for the exit code.
-    pub(super) first: Option<Failure>,
+    pub(super) first: Option<ImageError>,
 }
 
 impl Copy<'_> {
@@ -59,11 +57,11 @@ impl Copy<'_> {
         // `cp link x` copies the file behind it, `cp -r link x` the link.
         let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| {
             let shown = String::from_utf8_lossy(source);
-            Failure::Failed(format!("{shown}: no such file; check the path"))
+            ImageError::Failed(format!("{shown}: no such file; check the path"))
         })?;
         if meta.kind() == Kind::Dir && !self.recursive {
             let shown = String::from_utf8_lossy(source);
-            return Err(Failure::Usage(format!("{shown} is a directory; give -r to copy it")));
+            return Err(ImageError::Usage(format!("{shown} is a directory; give -r to copy it")));
         }
         if meta.kind() == Kind::Dir {
             return self.tree(source, target, meta);
@@ -99,11 +97,11 @@ impl Copy<'_> {
                 "{}: a name that no file can have; run `syncline check` on the image",
                 source.escape_ascii()
             );
-            return Err(Failure::Corrupt(text));
+            return Err(ImageError::Corrupt(text));
         }
         let meta = self.from.stat(source, false)?.ok_or_else(|| {
             let shown = String::from_utf8_lossy(source);
-            Failure::Failed(format!("{shown}: is gone; copy it again"))
+            ImageError::Failed(format!("{shown}: is gone; copy it again"))
         })?;
         if meta.kind() == Kind::Dir {
             return self.enter(source, target, meta, false).map(Some);
@@ -112,11 +110,11 @@ impl Copy<'_> {
     }
 
     fn leaf(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
-        crate::interrupt::check()?;
+        self.watch.check()?;
         if self.skip.contains(&meta.id) {
             let shown = String::from_utf8_lossy(source);
             let text = format!("{shown} is the image itself; copy it with cp(1)");
-            return Err(Failure::Failed(text));
+            return Err(ImageError::Failed(text));
         }
         if let Some(made) = self.links.get(&meta.id) {
             let made = made.clone();
@@ -133,22 +131,21 @@ impl Copy<'_> {
         if meta.nlink > 1 && self.recursive {
             self.links.insert(meta.id, target.to_vec());
         }
-        self.progress.inc(1);
         Ok(())
     }
 
     /// Makes a directory and lists what goes into it.
     fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta, named: bool) -> Result<Level> {
-        crate::interrupt::check()?;
+        self.watch.check()?;
         let shown = String::from_utf8_lossy(source);
         if self.targets.contains(&meta.id) {
             let text = format!("{shown} is part of the target; choose a target outside of it");
-            return Err(Failure::Failed(text));
+            return Err(ImageError::Failed(text));
         }
         if self.from_image && !self.entered.insert(meta.id) {
             let text =
                 format!("{shown}: a directory with two names; run `syncline check` on the image");
-            return Err(Failure::Corrupt(text));
+            return Err(ImageError::Corrupt(text));
         }
         // Only the directory that the user named may be reached through a symbolic link.
         match self.to.stat(target, named)? {
@@ -156,7 +153,7 @@ impl Copy<'_> {
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
                 let text = format!("{shown} is there and no directory; remove it first");
-                return Err(Failure::Failed(text));
+                return Err(ImageError::Failed(text));
             }
             None => self.to.mkdir(target)?,
         }
@@ -169,25 +166,19 @@ impl Copy<'_> {
     }
 
     /// Goes on after the failure of one file, if that makes sense.
-    fn keep(&mut self, failure: Failure) -> Result<()> {
-        let end = matches!(
-            failure,
-            Failure::Interrupted | Failure::PipeClosed | Failure::Said(_) | Failure::Final(_)
-        );
-        if end {
+    fn keep(&mut self, failure: ImageError) -> Result<()> {
+        if matches!(failure, ImageError::Stopped | ImageError::Final(_)) {
             return Err(failure);
         }
         self.failures += 1;
-        if let Some(text) = failure.message() {
-            self.progress.suspend(|| crate::complain(text));
-        }
+        self.watch.remark(&failure.to_string());
         self.first.get_or_insert(failure);
         Ok(())
     }
 
     fn file(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
         let mut reader = self.from.open(source)?;
-        let progress = self.progress.clone();
+        let watch = self.watch;
         self.made(source, target, meta, |to, temporary| {
             let mut writer = to.create(temporary)?;
             let mut chunk = vec![0; CHUNK_BYTES];
@@ -195,14 +186,14 @@ impl Copy<'_> {
             while let Some((start, stop)) = reader.data(at)? {
                 at = start;
                 while at < stop {
-                    crate::interrupt::check()?;
+                    watch.check()?;
                     let want = usize::try_from(stop - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
                     let len = reader.read(at, chunk.get_mut(..want).unwrap_or(&mut []))?;
                     let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else {
                         break;
                     };
                     writer.write(at, read)?;
-                    progress.tick();
+                    watch.copied(len as u64);
                     at += len as u64;
                     end = at;
                 }
@@ -241,7 +232,7 @@ impl Copy<'_> {
     ) -> Result<()> {
         if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
             let shown = String::from_utf8_lossy(target);
-            return Err(Failure::Failed(format!("{shown} is a directory; remove it first")));
+            return Err(ImageError::Failed(format!("{shown} is a directory; remove it first")));
         }
         self.serial += 1;
         let temporary = temporary(target, self.serial);
@@ -262,7 +253,7 @@ impl Copy<'_> {
 
     fn remark(&self, remark: Option<String>) {
         if let Some(text) = remark {
-            self.progress.suspend(|| crate::complain(&text));
+            self.watch.remark(&text);
         }
     }
 }

@@ -1,29 +1,43 @@
-//! `cp`: into, out of and between images.
+//! Copies into, out of and between images.
 //!
-//! `side` is what a copy needs of the host (`host`) or of a volume (`volume`), `copy` does it, this
+//! `side` is what a copy needs of the host (`host`) or of a volume (`volume`), `tree` does it, this
 //! file finds out what is meant by the arguments.
 
-mod copy;
 mod host;
 mod side;
+mod tree;
 mod volume;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use indicatif::ProgressBar;
-
-use crate::args::Cp;
-use crate::cmd::ls::join;
-use crate::error::{Failure, Result};
-use crate::image::{Image, Place};
-use copy::Copy;
+use crate::names::join;
+use crate::{Image, ImageError, Place, Result, Watch};
 use host::Host;
 use side::{Kind, Side};
+use tree::Copy;
 use volume::VolumeSide;
+
+/// How [`copy`] copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Directories with what is in them; symbolic links, pipes and devices as such.
+    pub recursive: bool,
+    /// Mode, owner, times and extended attributes, too.
+    pub preserve: bool,
+}
+
+/// What was not copied although the rest was.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Files that were left out; [`Watch::remark`] heard why.
+    pub failures: u64,
+    /// The first reason.
+    pub first: Option<ImageError>,
+}
 
 /// What an argument names.
 enum End {
@@ -54,13 +68,22 @@ impl End {
     }
 }
 
-/// Copies.
-pub(crate) fn run(args: &Cp) -> Result<()> {
-    let sources: Vec<End> = args.sources.iter().map(|source| End::parse(source)).collect();
-    let target = End::parse(&args.target);
+/// Copies `sources`, paths of this system or `IMAGE:/path`, to `target`: a directory, or the new
+/// name. One file's failure does not end a recursive copy.
+///
+/// # Errors
+/// Arguments that make no sense, images that cannot be opened, a full or failed target.
+pub fn copy(
+    sources: &[OsString],
+    target: &OsStr,
+    options: Options,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
+    let sources: Vec<End> = sources.iter().map(|source| End::parse(source)).collect();
+    let target = End::parse(target);
     if target.image().is_none() && sources.iter().all(|source| source.image().is_none()) {
         let text = "neither side is in an image; write IMAGE:/path, or use cp(1)";
-        return Err(Failure::Usage(text.into()));
+        return Err(ImageError::Usage(text.into()));
     }
     let mut images: BTreeMap<PathBuf, Image> = BTreeMap::new();
     // The target first: what is written to is opened for writing, whatever else it is.
@@ -70,22 +93,23 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
     let mut done = Ok(());
     for path in sources.iter().filter_map(End::image) {
         if done.is_ok() && !images.contains_key(path) {
-            done = Image::read(path).map(|image| drop(images.insert(path.to_owned(), image)));
+            done = Image::read(path).map(|image| {
+                image.tell(path, watch);
+                images.insert(path.to_owned(), image);
+            });
         }
     }
-    let progress = ProgressBar::new_spinner().with_prefix("files");
-    let done = done.and_then(|()| copy_all(args, &sources, &target, &images, &progress));
-    progress.finish_and_clear();
+    let done = done.and_then(|()| copy_all(options, &sources, &target, &images, watch));
     images.into_values().fold(done, |done, image| image.close(done))
 }
 
 fn copy_all(
-    args: &Cp,
+    options: Options,
     sources: &[End],
     target: &End,
     images: &BTreeMap<PathBuf, Image>,
-    progress: &ProgressBar,
-) -> Result<()> {
+    watch: &dyn Watch,
+) -> Result<Outcome> {
     let host = Host::new();
     // Numbers of devices on the host are small; these are not.
     let volumes: BTreeMap<&PathBuf, VolumeSide> = (0..)
@@ -111,17 +135,17 @@ fn copy_all(
     if !into && sources.len() > 1 {
         let shown = String::from_utf8_lossy(target.path());
         let text = format!("{shown} is no directory; several files can only go into one");
-        return Err(Failure::Usage(text));
+        return Err(ImageError::Usage(text));
     }
-    let mut failures = (0, None);
+    let mut outcome = Outcome::default();
     for source in sources {
         let mut copy = Copy {
             from: side(source),
             to,
-            recursive: args.recursive || args.archive,
-            preserve: args.preserve || args.archive,
+            recursive: options.recursive,
+            preserve: options.preserve,
             skip: &skip,
-            progress,
+            watch,
             links: BTreeMap::new(),
             from_image: source.image().is_some(),
             entered: BTreeSet::new(),
@@ -136,20 +160,11 @@ fn copy_all(
             _ => trimmed(target.path()).to_vec(),
         };
         let done = copy.run(path, &place);
-        failures.0 += copy.failures;
-        if let Some(first) = copy.first {
-            failures.1.get_or_insert(first);
-        }
+        outcome.failures += copy.failures;
+        outcome.first = outcome.first.or(copy.first);
         done?;
     }
-    verdict(failures.0, failures.1)
-}
-
-/// How a copy ends that went on after failures.
-fn verdict(count: u64, first: Option<Failure>) -> Result<()> {
-    let Some(first) = first else { return Ok(()) };
-    crate::complain(&format!("{count} files were not copied, see above; copy them again"));
-    Err(Failure::Said(first.code()))
+    Ok(outcome)
 }
 
 /// Without slashes at the end, except where that is all there is.

@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferOptions, PAGE_BYTES};
-use syncline_control::dbus::Bus;
-use syncline_control::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
 use syncline_fs::{LiveLimits, Volume};
 
-use crate::args::size_bytes;
+use crate::dbus::Bus;
+use crate::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
 
 /// How often policies look.
 const EVERY: Duration = Duration::from_secs(1);
@@ -30,13 +29,16 @@ type Latest = Mutex<(Session, Power)>;
 
 /// What is changed: a buffer that is served, a mount, or a mount over a buffer.
 #[derive(Clone, Copy)]
-pub(crate) struct Governed<'a> {
-    pub(crate) buffer: Option<&'a Buffer>,
-    pub(crate) volume: Option<&'a Volume>,
+pub struct Governed<'a> {
+    /// The buffer that is served, or below the mount.
+    pub buffer: Option<&'a Buffer>,
+    /// The volume that is mounted.
+    pub volume: Option<&'a Volume>,
 }
 
 impl<'a> Governed<'a> {
-    pub(crate) fn buffer(buffer: &'a Buffer) -> Governed<'a> {
+    /// A buffer alone.
+    pub fn buffer(buffer: &'a Buffer) -> Governed<'a> {
         Governed { buffer: Some(buffer), volume: None }
     }
 }
@@ -63,7 +65,7 @@ struct State {
 
 /// The settings of one server.
 #[derive(Default)]
-pub(crate) struct Governor {
+pub struct Governor {
     state: Mutex<State>,
     latest: Arc<Latest>,
 }
@@ -132,6 +134,18 @@ fn fitting(word: &str, of: Governed<'_>) -> Result<Setting, String> {
     Err(format!("`{word}` {place}; there are {}", names(of)))
 }
 
+/// `2G`, `512M`, `64K` or bytes.
+fn size_bytes(text: &str) -> Result<u64, String> {
+    let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
+        Some('K') => (&text[..text.len() - 1], 10),
+        Some('M') => (&text[..text.len() - 1], 20),
+        Some('G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
+}
+
 /// `Err(None)`: there is none of this name.
 fn setting(word: &str) -> Result<Setting, Option<String>> {
     let (name, value) = word
@@ -188,7 +202,7 @@ impl Governor {
     ///
     /// # Errors
     /// A sentence with the next step.
-    pub(crate) fn set<'a>(
+    pub fn set<'a>(
         &self,
         of: Governed<'_>,
         words: impl Iterator<Item = &'a str>,
@@ -244,7 +258,7 @@ impl Governor {
     ///
     /// # Errors
     /// What failed below; the buffer or the volume has latched.
-    pub(crate) fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
+    pub fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.looked.is_some_and(|last| now.saturating_sub(last) < EVERY) {
             return Ok(());
@@ -282,7 +296,7 @@ impl Governor {
     }
 
     /// Settings and policies now.
-    pub(crate) fn document(&self, of: Governed<'_>) -> Value {
+    pub fn document(&self, of: Governed<'_>) -> Value {
         let state = lock(&self.state);
         let (session, power) = *lock(&self.latest);
         let mut document = json!({
