@@ -6,7 +6,7 @@ set -eu
 # program:package, one program that shows the package is there
 wanted="cc:build-essential pkg-config:pkg-config git:git mke2fs:e2fsprogs debugfs:e2fsprogs
 fuse2fs:fuse2fs setfattr:attr setfacl:acl losetup:util-linux mount:mount fusermount3:fuse3
-curl:curl sha256sum:coreutils"
+curl:curl sha256sum:coreutils fio:fio strace:strace blkparse:blktrace qemu-img:qemu-utils sfdisk:fdisk"
 
 PATH="$PATH:/usr/sbin:/sbin"
 missing=""
