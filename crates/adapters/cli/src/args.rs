@@ -14,6 +14,8 @@ mod buffer;
 mod control;
 #[path = "args/evaluate.rs"]
 mod evaluate;
+#[path = "args/examples.rs"]
+pub mod examples;
 #[path = "args/probe.rs"]
 mod probe;
 #[path = "args/trace.rs"]
@@ -96,7 +98,7 @@ pub struct Bench {
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
     pub device: String,
     /// How fsync works; a list runs each.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "eager")]
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
     pub sync: Vec<String>,
     /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
@@ -373,6 +375,9 @@ pub struct Status {
 pub struct Devices {
     /// Print this profile; a copy of it in a file can be changed and used as --device ./FILE.toml.
     pub name: Option<String>,
+    /// Figures, sources and what was fitted, too.
+    #[arg(short, long, conflicts_with_all = ["name", "check", "json"])]
+    pub long: bool,
     /// Compare published figures with the model's; with NAME of that device only.
     #[arg(long)]
     pub check: bool,
@@ -427,6 +432,8 @@ pub enum FlashCommand {
     Cut(FlashDir),
     /// Switch the power on again.
     On(FlashDir),
+    /// End the device: its block device goes, then DIR is unmounted. Refused while it is mounted.
+    Detach(FlashDir),
     /// Print what reached the device so far, and what the flash did, as JSON.
     Stats(FlashDir),
 }
@@ -483,6 +490,7 @@ pub struct Flashlite {
 pub enum FlashliteCommand {
     /// Print size, records, what is durable, and what a crash tore off.
     Info(FlashliteInfo),
+    Write(FlashliteWrite),
     /// Print the file; what was never written is zeros.
     Cat(FlashliteLog),
     Rearrange(FlashliteRearrange),
@@ -495,6 +503,34 @@ pub struct FlashliteLog {
     /// A log. It is only read.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
+}
+
+/// Write a piece of the file into a log, at any place; the log is made if it is not there.
+///
+/// What was written is durable when the command ends.
+///
+/// Examples: `curl -s -r 4194304-8388607 URL | syncline flashlite write film.log --offset 4M`;
+/// `syncline flashlite write film.log film.iso --shuffle 64K` writes all of a file in random order.
+#[derive(Debug, Args)]
+pub struct FlashliteWrite {
+    /// A log, or the name of a new one.
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// What to write [default: standard input].
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Where it goes in the file: bytes, or with K, M, G.
+    #[arg(long, value_name = "BYTES", value_parser = offset_bytes, default_value = "0")]
+    pub offset: u64,
+    /// Size of the whole file: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
+    pub size: Option<u64>,
+    /// Write FILE in pieces of this size in random order, as a download does.
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes, requires = "file")]
+    pub shuffle: Option<u64>,
+    /// Seed of --shuffle.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -511,10 +547,6 @@ pub struct FlashliteInfo {
 ///
 /// FILE.part grows and becomes FILE when it is complete and durable. Stopped by Ctrl-C or a crash,
 /// the same command goes on where it was.
-///
-/// syncline flashlite rearrange film.log film.iso
-///
-/// syncline flashlite rearrange film.iso --in-place
 #[derive(Debug, Args)]
 pub struct FlashliteRearrange {
     /// A log.
@@ -530,6 +562,11 @@ pub struct FlashliteRearrange {
     /// The file takes the name of the log, and its space as --release does.
     #[arg(long)]
     pub in_place: bool,
+}
+
+/// As [`size_bytes`], and 0.
+pub fn offset_bytes(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { size_bytes(text) }
 }
 
 /// `2G`, `512M`, `64K` or bytes.

@@ -121,6 +121,20 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     staged.commit(path)
 }
 
+/// Fails if one of these files cannot be written: before a run, not after it.
+pub(crate) fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
+    for path in paths.iter().copied().flatten().filter(|path| *path != Path::new("-")) {
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+            let opened = std::fs::File::options().append(true).open(path);
+            drop(opened.map_err(|err| Failure::host(path, &err))?);
+        } else {
+            // Removed when it is dropped.
+            Staged::new(path)?;
+        }
+    }
+    Ok(())
+}
+
 /// What a measuring command gives out.
 pub(crate) struct Forms<'a> {
     /// For people.

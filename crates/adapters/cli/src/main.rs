@@ -23,14 +23,12 @@ mod tracefs;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 use error::Failure;
 
 fn main() -> ExitCode {
     let cli = match helper::arguments(std::env::args_os()) {
-        Some(arguments) => Cli::parse_from(arguments),
+        Some(arguments) => args::examples::parse(arguments),
         None => return ExitCode::SUCCESS,
     };
     let done = interrupt::install().and_then(|()| run(cli.command));

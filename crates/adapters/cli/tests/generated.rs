@@ -71,7 +71,7 @@ fn every_command_has_a_page() {
 
 #[test]
 fn devices_say_where_their_figures_come_from() {
-    let list = done(&["devices"]);
+    let list = done(&["devices", "--long"]);
     assert!(list.contains("nexus7-emmc: ") && list.contains("source: "), "{list}");
     let profile = done(&["devices", "nexus7-emmc"]);
     assert!(profile.contains("[timing]"), "{profile}");

@@ -134,6 +134,24 @@ fn fitting(word: &str, of: Governed<'_>) -> Result<Setting, String> {
     Err(format!("`{word}` {place}; there are {}", names(of)))
 }
 
+/// Memory of this machine in bytes. No buffer can use more.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    // The kernel's own types differ between machines.
+    #[allow(clippy::useless_conversion)]
+    u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit))
+}
+
+/// A size of memory that this machine has.
+fn within_memory(name: &str, bytes: u64) -> Result<u64, Option<String>> {
+    let all = memory_bytes();
+    if bytes <= all {
+        return Ok(bytes);
+    }
+    let mib = all >> 20;
+    Err(Some(format!("{name}: this machine has {mib} MiB of memory; give less, such as 64M")))
+}
+
 /// `2G`, `512M`, `64K` or bytes.
 fn size_bytes(text: &str) -> Result<u64, String> {
     let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
@@ -175,7 +193,7 @@ fn setting(word: &str) -> Result<Setting, Option<String>> {
         return switch().map(|on| Setting::Policy(policy, on));
     }
     Ok(match name {
-        "ram" => Setting::Ram(size_or_off()?),
+        "ram" => Setting::Ram(within_memory(name, size_or_off()?)?),
         "log" => Setting::Log(switch()?),
         "threshold" => Setting::Threshold(size()?),
         "relaxed_expire" => Setting::RelaxedExpire(seconds()?),
@@ -191,6 +209,7 @@ fn setting(word: &str) -> Result<Setting, Option<String>> {
                 .and_then(|(min, max)| Some((size_bytes(min).ok()?, size_bytes(max).ok()?)));
             let (min, max) =
                 limits.filter(|(min, max)| min <= max).ok_or_else(|| bad("MIN-MAX like 4M-64M"))?;
+            within_memory(name, max)?;
             Setting::RamLimits(Limits { ram_bytes_min: min, ram_bytes_max: max })
         }
         _ => return Err(None),
@@ -276,7 +295,7 @@ impl Governor {
             power,
         };
         let Some((name, change)) = state.policies.decide(&seen) else { return Ok(()) };
-        state.last_change = Some(format!("{name}: {change:?}"));
+        state.last_change = Some(format!("{name}: {change}"));
         match (change, &mut wanted.buffer) {
             (Change::Clean, _) => {
                 let drained = of.buffer.map_or(Ok(()), Buffer::drain);
@@ -302,8 +321,8 @@ impl Governor {
         let mut document = json!({
             "policies": state.policies.names(),
             "last_change": state.last_change,
-            "session": format!("{session:?}"),
-            "power": format!("{power:?}"),
+            "session": session.name(),
+            "power": power.name(),
         });
         if let Some(options) = of.buffer.map(Buffer::options) {
             document["ram_bytes"] = options.ram_bytes.into();
@@ -441,6 +460,8 @@ mod tests {
             ("ram=1M log=yes", "on or off"),
             ("ram=x", "a size"),
             ("idle_after=-1", "seconds"),
+            ("ram=99999G", "MiB of memory; give less"),
+            ("ram_limits=4M-99999G", "MiB of memory; give less"),
             ("ram_limits=8M-4M", "MIN-MAX"),
             ("relaxed=off", "a setting of a mount"),
             ("", "nothing to set"),
@@ -473,7 +494,7 @@ mod tests {
         assert_eq!((at(14, Power::Good), at(19, Power::Good)), (32, 16));
         assert_eq!(
             governor.document(Governed::buffer(&buffer))["last_change"],
-            "auto-ram: RamBytes(16777216)"
+            "auto-ram: ram_bytes=16777216"
         );
     }
 }

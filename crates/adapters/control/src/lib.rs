@@ -48,6 +48,28 @@ pub enum Power {
     Failing,
 }
 
+impl Session {
+    /// Its word in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Session::Unknown => "unknown",
+            Session::Active => "active",
+            Session::Away => "away",
+        }
+    }
+}
+
+impl Power {
+    /// Its word in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Power::Unknown => "unknown",
+            Power::Good => "good",
+            Power::Failing => "failing",
+        }
+    }
+}
+
 /// What is known at one moment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Observation {
@@ -74,6 +96,17 @@ pub enum Change {
     RamOn(bool),
     /// Everything goes to its place now.
     Clean,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Change::RamBytes(bytes) => write!(out, "ram_bytes={bytes}"),
+            Change::RamOn(true) => out.write_str("ram on"),
+            Change::RamOn(false) => out.write_str("ram off"),
+            Change::Clean => out.write_str("clean"),
+        }
+    }
 }
 
 /// One rule.

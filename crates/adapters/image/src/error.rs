@@ -56,6 +56,20 @@ impl ImageError {
         }
     }
 
+    /// Names `shown` where the sentence has `hidden`: a temporary name means nothing to the user.
+    #[must_use]
+    pub(crate) fn naming(self, hidden: &str, shown: &str) -> ImageError {
+        let with = |text: String| text.replace(hidden, shown);
+        match self {
+            ImageError::Failed(text) => ImageError::Failed(with(text)),
+            ImageError::Final(text) => ImageError::Final(with(text)),
+            ImageError::Usage(text) => ImageError::Usage(with(text)),
+            ImageError::Corrupt(text) => ImageError::Corrupt(with(text)),
+            ImageError::Unsupported(text) => ImageError::Unsupported(with(text)),
+            ImageError::Stopped => ImageError::Stopped,
+        }
+    }
+
     /// A failed call of this system on `path`.
     pub fn host(path: &Path, err: &std::io::Error) -> ImageError {
         let next = match err.kind() {
@@ -98,8 +112,8 @@ fn next_step(err: &FsError) -> &'static str {
         FsError::NotFound => "; list its directory with `syncline ls`",
         FsError::Exists => "; choose another name or remove it first",
         FsError::NotDir => "; a part of the path is a file, check it with `syncline ls`",
-        FsError::IsDir => "; give -r for directories, or the path of a file",
-        FsError::NotEmpty => "; remove what is in it first, or give -r",
+        FsError::IsDir => "; name a file in it",
+        FsError::NotEmpty => "; remove what is in it first",
         FsError::NameTooLong => "; choose a shorter name",
         FsError::TooManyLinks => "; put it into another directory",
         FsError::Loop => "; look at the links with `syncline stat`",
@@ -153,6 +167,15 @@ impl From<DeviceError> for ImageError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_temporary_name_is_not_shown() {
+        let err = ImageError::Final("img:/a/.syncline-7-1.tmp: full; make room".into());
+        assert_eq!(
+            err.naming("/a/.syncline-7-1.tmp", "/a/b").to_string(),
+            "img:/a/b: full; make room"
+        );
+    }
 
     #[test]
     fn errors_of_the_system_read_as_sentences() {

@@ -37,6 +37,16 @@ pub trait Watch {
         let _ = text;
     }
 
+    /// Returns whether somebody looks at the progress, so that it is worth counting beforehand.
+    fn wants_total(&self) -> bool {
+        false
+    }
+
+    /// Takes the bytes that are to be copied in all.
+    fn total(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
     /// Takes the bytes that were copied since the last call.
     fn copied(&self, bytes: u64) {
         let _ = bytes;

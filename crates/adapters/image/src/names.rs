@@ -100,7 +100,7 @@ pub fn remove(vol: &Volume, path: &[u8], how: Removal, watch: &dyn Watch) -> Res
         return Ok(vol.unlink(&dir, name)?);
     }
     if !how.recursive {
-        return Err(FsError::IsDir.into());
+        return Err(ImageError::Failed("is a directory; give -r to remove it".into()));
     }
     remove_tree(vol, &dir, name, inode, watch)
 }

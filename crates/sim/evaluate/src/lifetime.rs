@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use syncline_nand::{Profile, Simulator};
 use syncline_trace::{Flags, NameId, Names, Op, Record};
 
-use crate::error::Result;
+use crate::error::{EvaluateError, Result};
 
 /// Seed of preconditioning.
 const SEED: u64 = 1;
@@ -134,14 +134,25 @@ impl WearReplay {
     }
 
     /// Plays a request.
+    ///
+    /// # Errors
+    /// [`EvaluateError::Usage`]: it ends beyond the end of the device.
 
-    pub fn record(&mut self, record: &Record, names: &Names) {
+    pub fn record(&mut self, record: &Record, names: &Names) -> Result<()> {
         let before = self.device.counters();
         let now_ns = self.start_ns.saturating_add(record.time_ns).min(TIME_NS_MAX);
         // A device has whole sectors.
         let offset = record.offset_bytes / SECTOR * SECTOR;
         let end = record.offset_bytes.saturating_add(record.len_bytes);
         let len = (end.saturating_add(SECTOR - 1) / SECTOR * SECTOR).saturating_sub(offset);
+        let size = self.device.size_bytes();
+        if record.op.has_range() && end > size {
+            let text = format!(
+                "the trace goes to byte {end}, the device has {size}; give a larger --size or leave \
+                 it out"
+            );
+            return Err(EvaluateError::Usage(text));
+        }
         let device = &mut self.device;
         let mut done_ns = now_ns;
         if record.flags.has(Flags::PREFLUSH) {
@@ -161,5 +172,6 @@ impl WearReplay {
             self.processes.add(u64::from(record.process), record.process_name, names, cost);
             self.files.add(record.inode, record.file, names, cost);
         }
+        Ok(())
     }
 }

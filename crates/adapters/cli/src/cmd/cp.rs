@@ -6,7 +6,7 @@ use syncline_image::copy::{Options, copy};
 
 use crate::args::Cp;
 use crate::error::{Failure, Result};
-use crate::interrupt;
+use crate::{interrupt, progress};
 
 /// Copies.
 pub(crate) fn run(args: &Cp) -> Result<()> {
@@ -14,7 +14,7 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
     };
-    let shown = Shown(ProgressBar::new_spinner().with_prefix("files"));
+    let shown = Shown(progress::bytes());
     let done = copy(&args.sources, &args.target, options, &shown);
     shown.0.finish_and_clear();
     let outcome = done?;
@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
     Err(Failure::Said(first.code()))
 }
 
-/// A spinner.
+/// Bytes so far, of how many, and how fast.
 struct Shown(ProgressBar);
 
 impl Watch for Shown {
@@ -36,7 +36,15 @@ impl Watch for Shown {
         self.0.suspend(|| crate::complain(text));
     }
 
-    fn copied(&self, _: u64) {
-        self.0.tick();
+    fn wants_total(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    fn total(&self, bytes: u64) {
+        self.0.set_length(bytes);
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.0.inc(bytes);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     let bar = progress::bar("passes", args.passes);
     for _ in 0..args.passes {
         replay.begin_pass();
-        each(&args.trace, &mut |record, names| replay.record(record, names))?;
+        each(&args.trace, &mut |record, names| Ok(replay.record(record, names)?))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -62,7 +62,7 @@ fn shares_text(shares: &Shares, what: &str, all_bytes: u64) -> String {
 }
 
 /// Passes every record of a block trace on.
-fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names)) -> Result<()> {
+fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names) -> Result<()>) -> Result<()> {
     let failed = |err: TraceError| failure(err).at(path.display());
     let file = File::open(path).map_err(|err| Failure::host(path, &err))?;
     let mut reader = TraceReader::open(file).map_err(failed)?;
@@ -77,7 +77,7 @@ fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names)) -> Result<()> {
     while let Some((records, names)) = reader.next_batch().map_err(failed)? {
         interrupt::check()?;
         for record in records.iter().filter(|record| !record.failed()) {
-            take(record, names);
+            take(record, names)?;
         }
     }
     Ok(())
@@ -88,6 +88,7 @@ fn end(path: &Path) -> Result<u64> {
     let mut end = 0u64;
     each(path, &mut |record, _| {
         end = end.max(record.offset_bytes.saturating_add(record.len_bytes));
+        Ok(())
     })?;
     Ok(end.min(1 << 50))
 }
@@ -192,8 +193,9 @@ fn print(args: &Arguments, profile: &Profile, replay: &WearReplay, worn: &[u32])
     lines.extend(spread.rows());
     if let Some(slc) = slc {
         let text = format!(
-            "{:.2} erases per block, {:.1} years until their rated cycles",
-            slc.erases_mean, slc.years
+            "{:.2} erases per block, {} until their rated cycles",
+            slc.erases_mean,
+            span(slc.years)
         );
         lines.push(vec!["write cache (SLC)".to_owned(), text]);
     }
@@ -204,9 +206,11 @@ fn print(args: &Arguments, profile: &Profile, replay: &WearReplay, worn: &[u32])
     let end = match lifetime {
         None => "nothing was written: this trace wears nothing\n".to_owned(),
         Some(l) => format!(
-            "{:.1} years until {cycles} cycles at this rate if all blocks wear evenly \
-             ({:.3} TB written); {:.1} until the first block is there\n",
-            l.years_even, l.written_tb, l.years_worst
+            "{} until {cycles} cycles at this rate if all blocks wear evenly \
+             ({:.3} TB written); {} until the first block is there\n",
+            span(l.years_even),
+            l.written_tb,
+            span(l.years_worst)
         ),
     };
     out.text(end)?;
@@ -241,4 +245,29 @@ fn rows(profile: &Profile, replay: &WearReplay, report: &Report, wear: &Wear) ->
         rows.push(row(&name, format!("{} us", text.join(" / "))));
     }
     rows
+}
+
+/// Years, or days and hours where there are less than two.
+fn span(years: f64) -> String {
+    let days = years * 365.25;
+    if years >= 2.0 {
+        format!("{years:.1} years")
+    } else if days >= 2.0 {
+        format!("{days:.1} days")
+    } else {
+        format!("{:.1} hours", days * 24.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_lives_are_days_and_hours() {
+        assert_eq!(span(11.04), "11.0 years");
+        assert_eq!(span(5.0 / 365.25), "5.0 days");
+        assert_eq!(span(0.5 / 365.25), "12.0 hours");
+        assert_eq!(span(f64::INFINITY), "inf years");
+    }
 }

@@ -25,6 +25,7 @@ use crate::{interrupt, progress};
 
 /// Plays and prints.
 pub(crate) fn run(args: &Replay) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref()])?;
     if let Some(dir) = &args.dir {
         return in_directory(args, dir);
     }

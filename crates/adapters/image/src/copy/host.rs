@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -76,6 +77,31 @@ impl Reader for HostFile {
     }
 }
 
+/// A pipe or device: it is read in turn, and has no known end.
+struct Stream {
+    file: File,
+    path: Vec<u8>,
+}
+
+impl Reader for Stream {
+    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
+        Ok(Some((from, u64::MAX)))
+    }
+
+    fn read(&mut self, _: u64, into: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.read(rest) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(failed(&self.path)(err)),
+            }
+        }
+        Ok(done)
+    }
+}
+
 impl Writer for HostFile {
     fn write(&mut self, at: u64, from: &[u8]) -> Result<()> {
         self.file.write_all_at(from, at).map_err(failed(&self.path))
@@ -111,6 +137,10 @@ impl Side for Host {
         }))
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let entries = std::fs::read_dir(path_of(path)).map_err(failed(path))?;
         let names: std::io::Result<Vec<Vec<u8>>> =
@@ -122,7 +152,11 @@ impl Side for Host {
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
         let file = File::open(path_of(path)).map_err(failed(path))?;
-        let size = file.metadata().map_err(failed(path))?.len();
+        let meta = file.metadata().map_err(failed(path))?;
+        if !meta.is_file() {
+            return Ok(Box::new(Stream { file, path: path.to_vec() }));
+        }
+        let size = meta.len();
         Ok(Box::new(HostFile { file, path: path.to_vec(), size }))
     }
 

@@ -21,6 +21,10 @@ use side::{Kind, Side};
 use tree::Copy;
 use volume::VolumeSide;
 
+/// Standard input as a source, standard output as a target.
+const STANDARD: &str = "-";
+const STANDARD_INPUT: &[u8] = b"/dev/stdin";
+
 /// How [`copy`] copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -49,6 +53,7 @@ impl End {
     fn parse(argument: &OsStr) -> End {
         match Place::split(argument) {
             Some(place) => End::Image(place),
+            None if argument == STANDARD => End::Host(STANDARD_INPUT.to_vec()),
             None => End::Host(argument.as_bytes().to_vec()),
         }
     }
@@ -69,7 +74,7 @@ impl End {
 }
 
 /// Copies `sources`, paths of this system or `IMAGE:/path`, to `target`: a directory, or the new
-/// name. One file's failure does not end a recursive copy.
+/// name. `-` is standard input or output. One file's failure does not end the copy of several.
 ///
 /// # Errors
 /// Arguments that make no sense, images that cannot be opened, a full or failed target.
@@ -80,6 +85,9 @@ pub fn copy(
     watch: &dyn Watch,
 ) -> Result<Outcome> {
     let sources: Vec<End> = sources.iter().map(|source| End::parse(source)).collect();
+    if target == STANDARD {
+        return to_standard_output(&sources, watch);
+    }
     let target = End::parse(target);
     if target.image().is_none() && sources.iter().all(|source| source.image().is_none()) {
         let text = "neither side is in an image; write IMAGE:/path, or use cp(1)";
@@ -101,6 +109,33 @@ pub fn copy(
     }
     let done = done.and_then(|()| copy_all(options, &sources, &target, &images, watch));
     images.into_values().fold(done, |done, image| image.close(done))
+}
+
+/// Writes the contents of files to standard output.
+fn to_standard_output(sources: &[End], watch: &dyn Watch) -> Result<Outcome> {
+    let mut out = std::io::stdout().lock();
+    for source in sources {
+        let End::Image(place) = source else {
+            let text = "only files of an image go to standard output; use cat(1) for others";
+            return Err(ImageError::Usage(text.into()));
+        };
+        let image = Image::read(&place.image)?;
+        image.tell(&place.image, watch);
+        let side = VolumeSide::new(image.vol.clone(), 0, place.image.display().to_string());
+        let done = tree::print(&side, &place.path, &mut out, watch);
+        image.close(done)?;
+    }
+    Ok(Outcome::default())
+}
+
+/// Tells how much there is to copy.
+fn measure(sources: &[(&dyn Side, &[u8])], options: Options, watch: &dyn Watch) {
+    if watch.wants_total() {
+        let bytes = sources
+            .iter()
+            .map(|(from, path)| tree::measure(*from, trimmed(path), options.recursive, watch));
+        watch.total(bytes.fold(0, u64::saturating_add));
+    }
 }
 
 fn copy_all(
@@ -137,6 +172,8 @@ fn copy_all(
         let text = format!("{shown} is no directory; several files can only go into one");
         return Err(ImageError::Usage(text));
     }
+    let sides: Vec<(&dyn Side, &[u8])> = sources.iter().map(|s| (side(s), s.path())).collect();
+    measure(&sides, options, watch);
     let mut outcome = Outcome::default();
     for source in sources {
         let mut copy = Copy {
@@ -155,6 +192,10 @@ fn copy_all(
             first: None,
         };
         let path = trimmed(source.path());
+        if source.path() == STANDARD_INPUT && into {
+            let text = "standard input has no name; give the file's as the target";
+            return Err(ImageError::Usage(text.into()));
+        }
         let place = match (into, last_name(path)) {
             (true, Some(name)) => join(target.path(), name),
             _ => trimmed(target.path()).to_vec(),
@@ -162,7 +203,16 @@ fn copy_all(
         let done = copy.run(path, &place);
         outcome.failures += copy.failures;
         outcome.first = outcome.first.or(copy.first);
-        done?;
+        match done {
+            Ok(()) => {}
+            Err(err @ (ImageError::Stopped | ImageError::Final(_))) => return Err(err),
+            Err(err) if sources.len() == 1 => return Err(err),
+            Err(err) => {
+                outcome.failures += 1;
+                watch.remark(&err.to_string());
+                outcome.first.get_or_insert(err);
+            }
+        }
     }
     Ok(outcome)
 }

@@ -69,6 +69,10 @@ pub(super) trait Writer {
 pub(super) trait Side {
     /// Follows symbolic links if `follow`. `None`: there is no such file.
     fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
+    /// Returns whether pipes and devices can be read.
+    fn streams(&self) -> bool {
+        false
+    }
     /// Names in a directory, sorted, without `.` and `..`.
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>>;
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;

@@ -9,6 +9,8 @@
 //! - One file's failure does not end a recursive copy, a full or failed target does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::Path;
 
 use super::side::{Kind, Meta, Side};
 use crate::names::join;
@@ -51,14 +53,65 @@ pub(super) struct Copy<'a> {
     pub(super) first: Option<ImageError>,
 }
 
+/// Bytes of the files in a tree, for the progress. What cannot be read counts nothing: the copy
+/// says so.
+pub(super) fn measure(from: &dyn Side, source: &[u8], recursive: bool, watch: &dyn Watch) -> u64 {
+    let mut entered = BTreeSet::new();
+    let (mut paths, mut bytes) = (vec![source.to_vec()], 0u64);
+    while let Some(path) = paths.pop() {
+        let Ok(Some(meta)) = from.stat(&path, !recursive) else { continue };
+        match meta.kind() {
+            Kind::File => bytes = bytes.saturating_add(meta.size),
+            Kind::Dir if recursive && entered.insert(meta.id) && !watch.stopped() => {
+                let names = from.list(&path).unwrap_or_default();
+                paths.extend(names.iter().map(|name| join(&path, name)));
+            }
+            _ => {}
+        }
+    }
+    bytes
+}
+
+/// Writes the contents of a file to `out`, holes as zeros.
+pub(super) fn print(
+    from: &dyn Side,
+    source: &[u8],
+    out: &mut dyn Write,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let shown = String::from_utf8_lossy(source);
+    let meta = from.stat(source, true)?.ok_or_else(|| no_such(source))?;
+    if meta.kind() != Kind::File {
+        let text = format!("{shown} is no file; only files can go to standard output");
+        return Err(ImageError::Usage(text));
+    }
+    let mut reader = from.open(source)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    loop {
+        watch.check()?;
+        let len = reader.read(at, &mut chunk)?;
+        let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else { return Ok(()) };
+        out.write_all(read).map_err(|err| match err.kind() {
+            // Who reads it has enough.
+            std::io::ErrorKind::BrokenPipe => ImageError::Stopped,
+            _ => ImageError::host(Path::new("standard output"), &err),
+        })?;
+        watch.copied(len as u64);
+        at += len as u64;
+    }
+}
+
+fn no_such(source: &[u8]) -> ImageError {
+    let shown = String::from_utf8_lossy(source);
+    ImageError::Failed(format!("{shown}: no such file; check the path"))
+}
+
 impl Copy<'_> {
     /// Copies `source` to exactly `target`.
     pub(super) fn run(&mut self, source: &[u8], target: &[u8]) -> Result<()> {
         // `cp link x` copies the file behind it, `cp -r link x` the link.
-        let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| {
-            let shown = String::from_utf8_lossy(source);
-            ImageError::Failed(format!("{shown}: no such file; check the path"))
-        })?;
+        let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| no_such(source))?;
         if meta.kind() == Kind::Dir && !self.recursive {
             let shown = String::from_utf8_lossy(source);
             return Err(ImageError::Usage(format!("{shown} is a directory; give -r to copy it")));
@@ -122,6 +175,11 @@ impl Copy<'_> {
         }
         match meta.kind() {
             Kind::File => self.file(source, target, meta)?,
+            // Without -r the contents of a pipe or device are copied, as cp(1) does.
+            Kind::Special if !self.recursive && self.from.streams() => {
+                let meta = Meta { mode: 0o100_666, size: 0, rdev: 0, ..*meta };
+                self.file(source, target, &meta)?;
+            }
             Kind::Symlink => {
                 let link = self.from.read_link(source)?;
                 self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
@@ -237,6 +295,9 @@ impl Copy<'_> {
         self.serial += 1;
         let temporary = temporary(target, self.serial);
         let done = make(self.to, &temporary).and_then(|()| self.to.rename(&temporary, target));
+        let done = done.map_err(|err| {
+            err.naming(&String::from_utf8_lossy(&temporary), &String::from_utf8_lossy(target))
+        });
         if done.is_err() && matches!(self.to.stat(&temporary, false), Ok(Some(_))) {
             // The first failure counts, not that of tidying up.
             let _ = self.to.unlink(&temporary);
