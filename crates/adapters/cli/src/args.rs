@@ -16,6 +16,8 @@ mod control;
 mod evaluate;
 #[path = "args/examples.rs"]
 pub mod examples;
+#[path = "args/image.rs"]
+mod image;
 #[path = "args/probe.rs"]
 mod probe;
 #[path = "args/trace.rs"]
@@ -24,6 +26,7 @@ mod trace;
 pub use buffer::*;
 pub use control::*;
 pub use evaluate::*;
+pub use image::*;
 pub use probe::*;
 pub use trace::*;
 
@@ -56,6 +59,9 @@ pub enum Command {
     Info(Info),
     Check(Check),
     Recover(Recover),
+    Mkfs(Mkfs),
+    Import(Import),
+    Export(Export),
     Mount(Mount),
     Umount(Umount),
     Status(Status),
@@ -175,6 +181,8 @@ pub struct Bench {
 /// List directories of an image.
 #[derive(Debug, Args)]
 pub struct Ls {
+    #[command(flatten)]
+    pub part: Part,
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
@@ -198,6 +206,8 @@ pub struct Ls {
 /// Print files of an image.
 #[derive(Debug, Args)]
 pub struct Cat {
+    #[command(flatten)]
+    pub part: Part,
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
@@ -209,6 +219,8 @@ pub struct Cat {
 /// -r symbolic links, hard links, pipes and device files are copied as such.
 #[derive(Debug, Args)]
 pub struct Cp {
+    #[command(flatten)]
+    pub part: Part,
     /// Directories with what is in them.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
@@ -229,6 +241,8 @@ pub struct Cp {
 /// Make directories in an image.
 #[derive(Debug, Args)]
 pub struct Mkdir {
+    #[command(flatten)]
+    pub part: Part,
     /// Directories above it, too; no error if it exists.
     #[arg(short, long)]
     pub parents: bool,
@@ -243,6 +257,8 @@ pub struct Mkdir {
 /// Rename or move a file within an image.
 #[derive(Debug, Args)]
 pub struct Mv {
+    #[command(flatten)]
+    pub part: Part,
     /// Fail if the new name exists.
     #[arg(short, long)]
     pub no_clobber: bool,
@@ -257,6 +273,8 @@ pub struct Mv {
 /// Remove files from an image.
 #[derive(Debug, Args)]
 pub struct Rm {
+    #[command(flatten)]
+    pub part: Part,
     /// Directories with what is in them.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
@@ -271,6 +289,8 @@ pub struct Rm {
 /// Show everything about a file of an image.
 #[derive(Debug, Args)]
 pub struct Stat {
+    #[command(flatten)]
+    pub part: Part,
     /// Where its blocks are, too.
     #[arg(long)]
     pub extents: bool,
@@ -282,6 +302,8 @@ pub struct Stat {
 /// Show features, journal and free space of an image.
 #[derive(Debug, Args)]
 pub struct Info {
+    #[command(flatten)]
+    pub part: Part,
     /// As one JSON document.
     #[arg(long)]
     pub json: bool,
@@ -294,6 +316,8 @@ pub struct Info {
 /// Exit code 3: something is wrong. Repair with `e2fsck -f IMAGE`.
 #[derive(Debug, Args)]
 pub struct Check {
+    #[command(flatten)]
+    pub part: Part,
     /// Do not run e2fsck.
     #[arg(long)]
     pub no_e2fsck: bool,
@@ -304,6 +328,8 @@ pub struct Check {
 /// Replay the journal of an image, and finish what was deleted or truncated in the crash.
 #[derive(Debug, Args)]
 pub struct Recover {
+    #[command(flatten)]
+    pub part: Part,
     /// File or block device.
     pub image: PathBuf,
 }

@@ -31,6 +31,16 @@ impl Out {
     }
 }
 
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn stdout_failed(err: io::Error) -> Failure {
     match err.kind() {
         io::ErrorKind::BrokenPipe => Failure::PipeClosed,

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use syncline_device::BlockDevice;
 use syncline_fs::Volume;
-use syncline_image::{Image, Watch};
+use syncline_image::partition::{Part, part_of};
+use syncline_image::{Image, Opening, Watch};
 use syncline_ondisk::Superblock;
 
 pub(crate) use syncline_image::Place;
 
 use crate::error::{Failure, Result};
-use crate::interrupt;
+use crate::{args, interrupt};
 
 /// Remarks on standard error; Ctrl-C stops.
 pub(crate) struct Standard;
@@ -36,22 +37,38 @@ pub(crate) fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superbloc
     Ok(syncline_image::superblock(dev, path)?)
 }
 
+/// How an image is opened whose part was named.
+pub(crate) fn opening(part: &args::Part) -> Opening {
+    let part = match (part.partition, part.offset) {
+        (Some(number), _) => Part::Partition(number),
+        (None, Some(offset)) => Part::Offset(offset),
+        (None, None) => Part::Whole,
+    };
+    Opening { part, ..Opening::default() }
+}
+
+/// Opens the named part of a file or device.
+pub(crate) fn part(path: &Path, part: &args::Part) -> Result<std::sync::Arc<dyn BlockDevice>> {
+    Ok(part_of(device(path, true)?, opening(part).part, path)?)
+}
+
 /// Opens for reading.
-pub(crate) fn read(path: &Path) -> Result<Image> {
-    let image = Image::read(path)?;
+pub(crate) fn read(path: &Path, part: &args::Part) -> Result<Image> {
+    let image = Image::read(path, &opening(part))?;
     image.tell(path, &Standard);
     Ok(image)
 }
 
 /// Opens for writing.
-pub(crate) fn write(path: &Path) -> Result<Image> {
-    Ok(Image::write(path)?)
+pub(crate) fn write(path: &Path, part: &args::Part) -> Result<Image> {
+    Ok(Image::write(path, &opening(part))?)
 }
 
 /// Calls `each` with every place, each image mounted once for a run of places in it. All are tried;
 /// the first failure decides the exit code, the others are printed.
 pub(crate) fn for_each(
     arguments: &[OsString],
+    part: &args::Part,
     writable: bool,
     each: &mut dyn FnMut(&Volume, &Place) -> Result<()>,
 ) -> Result<()> {
@@ -60,7 +77,7 @@ pub(crate) fn for_each(
     let mut outcome = Ok(());
     for run in places.chunk_by(|a, b| a.image == b.image) {
         let Some(first) = run.first() else { continue };
-        let opened = if writable { write(&first.image) } else { read(&first.image) };
+        let opened = if writable { write(&first.image, part) } else { read(&first.image, part) };
         let image = match opened {
             Ok(image) => image,
             Err(failure) => {

@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 34] = [
     "bench",
     "buffer",
     "cache",
@@ -14,14 +14,17 @@ const COMMANDS: [&str; 31] = [
     "cp",
     "ctl",
     "devices",
+    "export",
     "flash",
     "flashlite",
+    "import",
     "info",
     "latency",
     "lifetime",
     "ls",
     "man",
     "mkdir",
+    "mkfs",
     "mount",
     "mv",
     "preload",

@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use syncline_device::{
     BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, OverlayDevice, WallClock,
@@ -15,6 +15,8 @@ use syncline_fs::{MountOptions, MountReport, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
+use crate::copy::volume::VolumeSide;
+use crate::partition::{Part, listed, part_of, partitions};
 use crate::{ImageError, Result, Watch};
 
 /// A file in an image.
@@ -61,6 +63,22 @@ impl Place {
     }
 }
 
+/// How images are opened.
+#[derive(Clone)]
+pub struct Opening {
+    /// The part of the file or device that is opened.
+    pub part: Part,
+    /// The time of what is written.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Opening {
+    /// All of it, at the time of this machine.
+    fn default() -> Opening {
+        Opening { part: Part::Whole, clock: Arc::new(WallClock::new()) }
+    }
+}
+
 /// A mounted image.
 pub struct Image {
     /// The volume.
@@ -69,6 +87,7 @@ pub struct Image {
     pub report: MountReport,
     /// The replay, if there was one, went to memory only.
     pub in_memory: bool,
+    clock: Arc<dyn Clock>,
 }
 
 /// Opens the file or device.
@@ -92,28 +111,28 @@ pub fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superblock> {
     }
     dev.read(SUPERBLOCK_OFFSET, &mut bytes, Origin::new(Kind::Metadata, true))?;
     Superblock::decode(&bytes).map_err(|_| {
-        let text = "no ext4 superblock; check that it is the right file or partition";
-        ImageError::Corrupt(text.into()).at(path.display())
+        // A table that is damaged too says nothing of use here.
+        let table = partitions(dev).unwrap_or_default();
+        let text = if table.is_empty() {
+            "no ext4 superblock; check that it is the right file or partition".to_owned()
+        } else {
+            format!("a whole disk with the partitions {}; give --partition N", listed(dev, &table))
+        };
+        ImageError::Corrupt(text).at(path.display())
     })
 }
 
-fn clock() -> &'static Arc<WallClock> {
-    static CLOCK: OnceLock<Arc<WallClock>> = OnceLock::new();
-    CLOCK.get_or_init(Arc::default)
-}
-
-/// The time of the volumes.
-pub(crate) fn now_ns() -> u64 {
-    clock().now_ns()
-}
-
-fn mount(dev: Arc<dyn BlockDevice>, read_only: bool) -> Result<(Volume, MountReport)> {
+fn mount(
+    dev: Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    read_only: bool,
+) -> Result<(Volume, MountReport)> {
     let mut options = MountOptions { read_only, ..MountOptions::default() };
     if !read_only {
         // A tool that lists and copies is no user of the files.
         options.apply("noatime")?;
     }
-    Ok(Volume::mount_report(dev, clock().clone(), options)?)
+    Ok(Volume::mount_report(dev, Arc::clone(clock), options)?)
 }
 
 impl Image {
@@ -121,13 +140,14 @@ impl Image {
     ///
     /// # Errors
     /// No such file, no ext4, a feature that is not supported.
-    pub fn read(path: &Path) -> Result<Image> {
-        let dev = device(path, true)?;
+    pub fn read(path: &Path, how: &Opening) -> Result<Image> {
+        let dev = part_of(device(path, true)?, how.part, path)?;
         let sb = superblock(&*dev, path)?;
         let in_memory = sb.needs_recovery() && sb.has_journal();
         let dev = if in_memory { Arc::new(OverlayDevice::new(dev)) } else { dev };
-        let (vol, report) = mount(dev, !in_memory).map_err(|err| err.at(path.display()))?;
-        Ok(Image { vol, report, in_memory })
+        let (vol, report) =
+            mount(dev, &how.clock, !in_memory).map_err(|err| err.at(path.display()))?;
+        Ok(Image { vol, report, in_memory, clock: Arc::clone(&how.clock) })
     }
 
     /// Remarks on a journal that was replayed in memory only.
@@ -144,11 +164,16 @@ impl Image {
     ///
     /// # Errors
     /// As of [`Image::read`]; an image that somebody else has open.
-    pub fn write(path: &Path) -> Result<Image> {
-        let dev = device(path, false)?;
+    pub fn write(path: &Path, how: &Opening) -> Result<Image> {
+        let dev = part_of(device(path, false)?, how.part, path)?;
         superblock(&*dev, path)?;
-        let (vol, report) = mount(dev, false).map_err(|err| err.at(path.display()))?;
-        Ok(Image { vol, report, in_memory: false })
+        let (vol, report) = mount(dev, &how.clock, false).map_err(|err| err.at(path.display()))?;
+        Ok(Image { vol, report, in_memory: false, clock: Arc::clone(&how.clock) })
+    }
+
+    /// The image as a side of a copy. `id` tells inode numbers of several images apart.
+    pub(crate) fn side(&self, id: u64, name: &str) -> VolumeSide {
+        VolumeSide::new(self.vol.clone(), Arc::clone(&self.clock), id, name.to_owned())
     }
 
     /// Unmounts, also after `done` failed; the first failure counts.

@@ -4,6 +4,8 @@
 //!   Place ("IMAGE:/path") -> Image (a volume, opened for reading or writing)
 //!                              -> names   make, rename, remove
 //!                              -> copy    trees between volumes and this system
+//!                              -> archive tar archives in and out
+//!   partition: the part of a whole-disk image; mkfs: a new image, by mke2fs
 //! ```
 //!
 //! Promises
@@ -12,18 +14,21 @@
 //! - Names, depth and links of an image are not trusted: nothing outside of the target is touched.
 //! - [`Watch`] is asked between pieces of work whether to stop, and hears what was left out.
 //!
-//! The commands `ls`, `cat`, `cp`, `mkdir`, `mv`, `rm` and `stat` print what this crate does. Tested
-//! in `tests/it`, and through the binary in `cli/tests`.
+//! The commands `ls`, `cat`, `cp`, `mkdir`, `mv`, `rm` and `stat` print what this crate does.
+//! Tested in `tests/it`, and through the binary in `cli/tests`.
 
 #![forbid(unsafe_code)]
 
+pub mod archive;
 pub mod copy;
 mod error;
 mod image;
+pub mod mkfs;
 pub mod names;
+pub mod partition;
 
 pub use error::{ImageError, Result, plain, sentence};
-pub use image::{Image, Place, device, superblock};
+pub use image::{Image, Opening, Place, device, superblock};
 
 /// Progress, remarks and cancellation of work on an image.
 pub trait Watch {

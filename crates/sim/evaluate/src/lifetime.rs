@@ -148,8 +148,8 @@ impl WearReplay {
         let size = self.device.size_bytes();
         if record.op.has_range() && end > size {
             let text = format!(
-                "the trace goes to byte {end}, the device has {size}; give a larger --size or leave \
-                 it out"
+                "the trace goes to byte {end}, the device has {size}; give a larger --size or \
+                 leave it out"
             );
             return Err(EvaluateError::Usage(text));
         }

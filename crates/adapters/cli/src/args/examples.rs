@@ -23,6 +23,7 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
         &[
             ["syncline ls -l disk.img:/etc", "one directory"],
             ["syncline ls -aR disk.img:/", "everything"],
+            ["syncline ls --partition 2 sdcard.img:/", "of a whole-disk image"],
         ],
     ),
     ("cat", &[["syncline cat disk.img:/etc/fstab", "a file of an image"]]),
@@ -42,6 +43,28 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ("stat", &[["syncline stat --extents disk.img:/var/lib/app.db", "and where its blocks are"]]),
     ("info", &[["syncline info disk.img", "features, journal, free space"]]),
     ("check", &[["syncline check disk.img", "our check, then e2fsck's; nothing is written"]]),
+    (
+        "mkfs",
+        &[
+            ["syncline mkfs --size 1G disk.img", "a new image"],
+            ["syncline mkfs --size 1G disk.img -- -O ^has_journal", "with options of mke2fs"],
+        ],
+    ),
+    (
+        "import",
+        &[
+            ["syncline import rootfs.tar root.img", "an image as large as the archive needs"],
+            ["syncline import --owner 0:0 ./rootfs root.img", "a directory, all of it root's"],
+            ["syncline import --size 4G - root.img", "from a pipe"],
+        ],
+    ),
+    (
+        "export",
+        &[
+            ["syncline export root.img -o rootfs.tar", "everything"],
+            ["syncline export --partition 2 disk.img:/etc", "a directory, to standard output"],
+        ],
+    ),
     ("recover", &[["syncline recover disk.img", "after a crash, before other tools read it"]]),
     (
         "mount",

@@ -6,13 +6,14 @@ use syncline_image::copy::{Options, copy};
 
 use crate::args::Cp;
 use crate::error::{Failure, Result};
-use crate::{interrupt, progress};
+use crate::{image, interrupt, progress};
 
 /// Copies.
 pub(crate) fn run(args: &Cp) -> Result<()> {
     let options = Options {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
+        opening: image::opening(&args.part),
     };
     let shown = Shown(progress::bytes());
     let done = copy(&args.sources, &args.target, options, &shown);

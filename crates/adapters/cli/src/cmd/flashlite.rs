@@ -88,8 +88,8 @@ fn shuffled(args: &FlashliteWrite, log: &Log, path: &Path, piece: u64) -> Result
     let pieces = size.div_ceil(piece);
     if pieces > PIECES_MAX || piece > PIECE_BYTES_MAX {
         let text = format!(
-            "{pieces} pieces of {piece} bytes; give --shuffle a size that makes {PIECES_MAX} pieces \
-             of {} at most",
+            "{pieces} pieces of {piece} bytes; give --shuffle a size that makes {PIECES_MAX} \
+             pieces of {} at most",
             format::size(PIECE_BYTES_MAX)
         );
         return Err(Failure::Usage(text));

@@ -16,9 +16,9 @@ use crate::image;
 /// Shows an image. What the superblock says is shown also for images that cannot be mounted.
 pub(crate) fn run(args: &Info) -> Result<()> {
     let path = &args.image;
-    let dev = image::device(path, true)?;
+    let dev = image::part(path, &args.part)?;
     let sb = image::superblock(&*dev, path)?;
-    let image = image::read(path);
+    let image = image::read(path, &args.part);
     let mut facts = superblock_facts(&sb);
     if let Ok(image) = &image {
         facts.extend(volume_facts(image, &sb, &*dev)?);

@@ -13,7 +13,7 @@ pub(crate) fn run(args: &Ls) -> Result<()> {
     let mut out = Out::new();
     let headings = args.recursive || args.paths.len() > 1;
     let mut first = true;
-    let done = image::for_each(&args.paths, false, &mut |vol, place| {
+    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
         let mut listing = Listing { args, vol, out: &mut out, headings, first: &mut first };
         listing.list(place)
     });

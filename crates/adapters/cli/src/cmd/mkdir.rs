@@ -13,7 +13,7 @@ pub(crate) fn run(args: &Mkdir) -> Result<()> {
         Failure::Usage(format!("`{}` is no mode; give octal digits as in 755", args.mode))
     })?;
     let create = owned(mode);
-    image::for_each(&args.paths, true, &mut |vol, place| {
+    image::for_each(&args.paths, &args.part, true, &mut |vol, place| {
         Ok(make_directory(vol, &place.path, &create, args.parents)?)
     })
 }

@@ -15,7 +15,7 @@ pub(crate) fn run(args: &Mv) -> Result<()> {
         return Err(Failure::Usage(text.into()));
     }
     let flags = if args.no_clobber { RenameFlags::NOREPLACE } else { RenameFlags::NONE };
-    let image = image::write(&from.image)?;
+    let image = image::write(&from.image, &args.part)?;
     let done = rename(&image.vol, &from.path, &to.path, flags).map_err(|err| err.at(from.shown()));
     Ok(image.close(done)?)
 }

@@ -9,7 +9,7 @@ use crate::image::{self, Standard};
 /// Removes each path.
 pub(crate) fn run(args: &Rm) -> Result<()> {
     let how = Removal { recursive: args.recursive, force: args.force };
-    image::for_each(&args.paths, true, &mut |vol, place| {
+    image::for_each(&args.paths, &args.part, true, &mut |vol, place| {
         Ok(remove(vol, &place.path, how, &Standard)?)
     })
 }

@@ -15,13 +15,13 @@ use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::{ImageError, Result, plain};
 
 /// The host.
-pub(super) struct Host {
+pub(crate) struct Host {
     /// Permissions that new files do not get.
     umask: u32,
 }
 
 impl Host {
-    pub(super) fn new() -> Host {
+    pub(crate) fn new() -> Host {
         // There is no call that only reads it.
         let umask = rustix::process::umask(Mode::empty());
         rustix::process::umask(umask);

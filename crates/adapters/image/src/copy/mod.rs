@@ -4,19 +4,22 @@
 //! file finds out what is meant by the arguments.
 
 mod host;
-mod side;
+mod pinned;
+pub(crate) mod side;
 mod tree;
-mod volume;
+pub(crate) mod volume;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::archive::Estimate;
 use crate::names::join;
-use crate::{Image, ImageError, Place, Result, Watch};
+use crate::{Image, ImageError, Opening, Place, Result, Watch};
 use host::Host;
+use pinned::Pinned;
 use side::{Kind, Side};
 use tree::Copy;
 use volume::VolumeSide;
@@ -26,12 +29,14 @@ const STANDARD: &str = "-";
 const STANDARD_INPUT: &[u8] = b"/dev/stdin";
 
 /// How [`copy`] copies.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// Directories with what is in them; symbolic links, pipes and devices as such.
     pub recursive: bool,
     /// Mode, owner, times and extended attributes, too.
     pub preserve: bool,
+    /// How images are opened.
+    pub opening: Opening,
 }
 
 /// What was not copied although the rest was.
@@ -86,7 +91,7 @@ pub fn copy(
 ) -> Result<Outcome> {
     let sources: Vec<End> = sources.iter().map(|source| End::parse(source)).collect();
     if target == STANDARD {
-        return to_standard_output(&sources, watch);
+        return to_standard_output(&sources, &options.opening, watch);
     }
     let target = End::parse(target);
     if target.image().is_none() && sources.iter().all(|source| source.image().is_none()) {
@@ -96,32 +101,32 @@ pub fn copy(
     let mut images: BTreeMap<PathBuf, Image> = BTreeMap::new();
     // The target first: what is written to is opened for writing, whatever else it is.
     if let Some(path) = target.image() {
-        images.insert(path.to_owned(), Image::write(path)?);
+        images.insert(path.to_owned(), Image::write(path, &options.opening)?);
     }
     let mut done = Ok(());
     for path in sources.iter().filter_map(End::image) {
         if done.is_ok() && !images.contains_key(path) {
-            done = Image::read(path).map(|image| {
+            done = Image::read(path, &options.opening).map(|image| {
                 image.tell(path, watch);
                 images.insert(path.to_owned(), image);
             });
         }
     }
-    let done = done.and_then(|()| copy_all(options, &sources, &target, &images, watch));
+    let done = done.and_then(|()| copy_all(&options, &sources, &target, &images, watch));
     images.into_values().fold(done, |done, image| image.close(done))
 }
 
 /// Writes the contents of files to standard output.
-fn to_standard_output(sources: &[End], watch: &dyn Watch) -> Result<Outcome> {
+fn to_standard_output(sources: &[End], how: &Opening, watch: &dyn Watch) -> Result<Outcome> {
     let mut out = std::io::stdout().lock();
     for source in sources {
         let End::Image(place) = source else {
             let text = "only files of an image go to standard output; use cat(1) for others";
             return Err(ImageError::Usage(text.into()));
         };
-        let image = Image::read(&place.image)?;
+        let image = Image::read(&place.image, how)?;
         image.tell(&place.image, watch);
-        let side = VolumeSide::new(image.vol.clone(), 0, place.image.display().to_string());
+        let side = image.side(0, &place.image.display().to_string());
         let done = tree::print(&side, &place.path, &mut out, watch);
         image.close(done)?;
     }
@@ -129,7 +134,7 @@ fn to_standard_output(sources: &[End], watch: &dyn Watch) -> Result<Outcome> {
 }
 
 /// Tells how much there is to copy.
-fn measure(sources: &[(&dyn Side, &[u8])], options: Options, watch: &dyn Watch) {
+fn measure(sources: &[(&dyn Side, &[u8])], options: &Options, watch: &dyn Watch) {
     if watch.wants_total() {
         let bytes = sources
             .iter()
@@ -138,8 +143,14 @@ fn measure(sources: &[(&dyn Side, &[u8])], options: Options, watch: &dyn Watch) 
     }
 }
 
+/// Device and inode of the images, which no copy may read as files.
+fn identities(images: &BTreeMap<PathBuf, Image>) -> Vec<(u64, u64)> {
+    let found = images.keys().filter_map(|path| std::fs::metadata(path).ok());
+    found.map(|meta| (meta.dev(), meta.ino())).collect()
+}
+
 fn copy_all(
-    options: Options,
+    options: &Options,
     sources: &[End],
     target: &End,
     images: &BTreeMap<PathBuf, Image>,
@@ -151,7 +162,7 @@ fn copy_all(
         .zip(images)
         .map(|(nr, (path, image))| {
             let name = path.display().to_string();
-            (path, VolumeSide::new(image.vol.clone(), u64::MAX - nr, name))
+            (path, image.side(u64::MAX - nr, &name))
         })
         .collect();
     let side = |end: &End| -> &dyn Side {
@@ -160,11 +171,7 @@ fn copy_all(
             None => &host,
         }
     };
-    let skip: Vec<(u64, u64)> = images
-        .keys()
-        .filter_map(|path| std::fs::metadata(path).ok())
-        .map(|meta| (meta.dev(), meta.ino()))
-        .collect();
+    let skip = identities(images);
     let to = side(target);
     let into = to.stat(target.path(), true)?.is_some_and(|meta| meta.kind() == Kind::Dir);
     if !into && sources.len() > 1 {
@@ -177,19 +184,11 @@ fn copy_all(
     let mut outcome = Outcome::default();
     for source in sources {
         let mut copy = Copy {
-            from: side(source),
-            to,
             recursive: options.recursive,
             preserve: options.preserve,
             skip: &skip,
-            watch,
-            links: BTreeMap::new(),
             from_image: source.image().is_some(),
-            entered: BTreeSet::new(),
-            targets: BTreeSet::new(),
-            serial: 0,
-            failures: 0,
-            first: None,
+            ..Copy::new(side(source), to, watch)
         };
         let path = trimmed(source.path());
         if source.path() == STANDARD_INPUT && into {
@@ -215,6 +214,41 @@ fn copy_all(
         }
     }
     Ok(outcome)
+}
+
+/// How [`fill`] changes what it copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pins {
+    /// Owner and group of everything.
+    pub owner: Option<(u32, u32)>,
+    /// Latest time of a file, seconds since 1970; access times are those of changes then.
+    pub latest_s: Option<i64>,
+}
+
+/// What a directory of this system needs of a volume.
+///
+/// # Errors
+/// [`ImageError::Stopped`].
+pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
+    let (host, mut found) = (Host::new(), Estimate::default());
+    tree::each(&host, dir.as_os_str().as_bytes(), true, watch, &mut |meta| {
+        found.add(if meta.kind() == Kind::File { meta.size } else { 0 });
+    });
+    watch.check()?;
+    Ok(found)
+}
+
+/// Copies what is in a directory of this system, with everything that an archive keeps, below `/`
+/// of an image.
+///
+/// # Errors
+/// No such directory, a full or failed image.
+pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
+    let host = Pinned { host: Host::new(), pins };
+    let to = image.side(u64::MAX, "image");
+    let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
+    copy.run(dir.as_os_str().as_bytes(), b"/")?;
+    Ok(Outcome { failures: copy.failures, first: copy.first })
 }
 
 /// Without slashes at the end, except where that is all there is.

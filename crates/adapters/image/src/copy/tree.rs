@@ -29,51 +29,63 @@ struct Level {
 }
 
 /// A copy under way.
-pub(super) struct Copy<'a> {
-    pub(super) from: &'a dyn Side,
-    pub(super) to: &'a dyn Side,
-    pub(super) recursive: bool,
-    pub(super) preserve: bool,
+pub(crate) struct Copy<'a> {
+    pub(crate) from: &'a dyn Side,
+    pub(crate) to: &'a dyn Side,
+    pub(crate) recursive: bool,
+    pub(crate) preserve: bool,
     /// Files that must not be copied: the images themselves.
-    pub(super) skip: &'a [(u64, u64)],
-    pub(super) watch: &'a dyn Watch,
+    pub(crate) skip: &'a [(u64, u64)],
+    pub(crate) watch: &'a dyn Watch,
     /// Where inodes with several links have gone.
-    pub(super) links: BTreeMap<(u64, u64), Vec<u8>>,
+    pub(crate) links: BTreeMap<(u64, u64), Vec<u8>>,
     /// Whether the source is an image: its directories may have several names, or go round.
-    pub(super) from_image: bool,
+    pub(crate) from_image: bool,
     /// Directories of the source that were entered.
-    pub(super) entered: BTreeSet<(u64, u64)>,
+    pub(crate) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
-    pub(super) targets: BTreeSet<(u64, u64)>,
+    pub(crate) targets: BTreeSet<(u64, u64)>,
     /// Distinguishes temporary names.
-    pub(super) serial: u64,
+    pub(crate) serial: u64,
     /// Files that could not be copied.
-    pub(super) failures: u64,
+    pub(crate) failures: u64,
     /// The first reason, for the exit code.
-    pub(super) first: Option<ImageError>,
+    pub(crate) first: Option<ImageError>,
 }
 
-/// Bytes of the files in a tree, for the progress. What cannot be read counts nothing: the copy
-/// says so.
-pub(super) fn measure(from: &dyn Side, source: &[u8], recursive: bool, watch: &dyn Watch) -> u64 {
+/// Calls `take` with everything in a tree. What cannot be read is left out: the copy says so.
+pub(crate) fn each(
+    from: &dyn Side,
+    source: &[u8],
+    recursive: bool,
+    watch: &dyn Watch,
+    take: &mut dyn FnMut(&Meta),
+) {
     let mut entered = BTreeSet::new();
-    let (mut paths, mut bytes) = (vec![source.to_vec()], 0u64);
-    while let Some(path) = paths.pop() {
+    let mut paths = vec![source.to_vec()];
+    while let Some(path) = paths.pop().filter(|_| !watch.stopped()) {
         let Ok(Some(meta)) = from.stat(&path, !recursive) else { continue };
-        match meta.kind() {
-            Kind::File => bytes = bytes.saturating_add(meta.size),
-            Kind::Dir if recursive && entered.insert(meta.id) && !watch.stopped() => {
-                let names = from.list(&path).unwrap_or_default();
-                paths.extend(names.iter().map(|name| join(&path, name)));
-            }
-            _ => {}
+        take(&meta);
+        if meta.kind() == Kind::Dir && recursive && entered.insert(meta.id) {
+            let names = from.list(&path).unwrap_or_default();
+            paths.extend(names.iter().map(|name| join(&path, name)));
         }
     }
+}
+
+/// Bytes of the files in a tree, for the progress.
+pub(crate) fn measure(from: &dyn Side, source: &[u8], recursive: bool, watch: &dyn Watch) -> u64 {
+    let mut bytes = 0u64;
+    each(from, source, recursive, watch, &mut |meta| {
+        if meta.kind() == Kind::File {
+            bytes = bytes.saturating_add(meta.size);
+        }
+    });
     bytes
 }
 
 /// Writes the contents of a file to `out`, holes as zeros.
-pub(super) fn print(
+pub(crate) fn print(
     from: &dyn Side,
     source: &[u8],
     out: &mut dyn Write,
@@ -107,9 +119,30 @@ fn no_such(source: &[u8]) -> ImageError {
     ImageError::Failed(format!("{shown}: no such file; check the path"))
 }
 
+impl<'a> Copy<'a> {
+    /// A copy of single files that keeps nothing but contents and permissions.
+    pub(crate) fn new(from: &'a dyn Side, to: &'a dyn Side, watch: &'a dyn Watch) -> Copy<'a> {
+        Copy {
+            from,
+            to,
+            recursive: false,
+            preserve: false,
+            skip: &[],
+            watch,
+            links: BTreeMap::new(),
+            from_image: false,
+            entered: BTreeSet::new(),
+            targets: BTreeSet::new(),
+            serial: 0,
+            failures: 0,
+            first: None,
+        }
+    }
+}
+
 impl Copy<'_> {
     /// Copies `source` to exactly `target`.
-    pub(super) fn run(&mut self, source: &[u8], target: &[u8]) -> Result<()> {
+    pub(crate) fn run(&mut self, source: &[u8], target: &[u8]) -> Result<()> {
         // `cp link x` copies the file behind it, `cp -r link x` the link.
         let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| no_such(source))?;
         if meta.kind() == Kind::Dir && !self.recursive {
