@@ -7,7 +7,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use clap::{CommandFactory, ValueEnum};
+use clap::ValueEnum;
 use clap_complete::Shell;
 
 #[allow(dead_code)]
@@ -19,7 +19,7 @@ fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=src/args");
     println!("cargo:rerun-if-changed=build.rs");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or(std::io::ErrorKind::NotFound)?);
-    let mut command = args::Cli::command();
+    let mut command = args::examples::command();
     let mut table = Vec::new();
     writeln!(table, "const COMPLETIONS: &[(&str, &[u8])] = &[")?;
     for shell in Shell::value_variants() {

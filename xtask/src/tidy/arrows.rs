@@ -24,7 +24,6 @@ const BELOW: &[(&str, &[&str])] = &[
     ("jbd2", &["device", "ondisk", "lockrank"]),
     ("fs", &["device", "ondisk", "buffer", "cache", "jbd2"]),
     ("preload", &[]),
-    ("control", &[]),
     ("flashlite", &["checksum"]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &[]),
@@ -32,8 +31,10 @@ const BELOW: &[(&str, &[&str])] = &[
     ("recorder", &["checksum"]),
     ("recorder-c", &["recorder"]),
     ("workload", &["device", "nand", "buffer", "fs", "trace"]),
+    ("control", &["buffer", "device", "fs"]),
     ("fuse", &["device", "fs", "trace"]),
     ("export", &["device"]),
+    ("image", &["device", "ondisk", "fs"]),
     (
         "cli",
         &[
@@ -51,6 +52,8 @@ const BELOW: &[(&str, &[&str])] = &[
             "workload",
             "fuse",
             "export",
+            "image",
+            "control",
         ],
     ),
     ("testkit", &[]),

@@ -26,13 +26,15 @@ const UNSAFE_CRATES: [(&str, &str); 9] = [
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
 /// the files that are the one place for it.
-const SYSTEM_USERS: [(&str, &str); 17] = [
+const SYSTEM_USERS: [(&str, &str); 19] = [
     ("xtask/", "a developer's tool"),
     ("swarm/", "a measurement in real time"),
     ("crates/adapters/cli/", "adapter"),
     ("crates/test/posix/", "a developer's tool"),
     ("crates/adapters/fuse/", "adapter"),
     ("crates/adapters/export/", "adapter"),
+    ("crates/adapters/image/", "adapter"),
+    ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
     ("crates/sim/evaluate/src/os/", "traces played on real devices"),

@@ -14,6 +14,10 @@ mod buffer;
 mod control;
 #[path = "args/evaluate.rs"]
 mod evaluate;
+#[path = "args/examples.rs"]
+pub mod examples;
+#[path = "args/image.rs"]
+mod image;
 #[path = "args/probe.rs"]
 mod probe;
 #[path = "args/trace.rs"]
@@ -22,6 +26,7 @@ mod trace;
 pub use buffer::*;
 pub use control::*;
 pub use evaluate::*;
+pub use image::*;
 pub use probe::*;
 pub use trace::*;
 
@@ -54,6 +59,9 @@ pub enum Command {
     Info(Info),
     Check(Check),
     Recover(Recover),
+    Mkfs(Mkfs),
+    Import(Import),
+    Export(Export),
     Mount(Mount),
     Umount(Umount),
     Status(Status),
@@ -96,7 +104,7 @@ pub struct Bench {
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
     pub device: String,
     /// How fsync works; a list runs each.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "eager")]
+    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
     pub sync: Vec<String>,
     /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
@@ -173,6 +181,8 @@ pub struct Bench {
 /// List directories of an image.
 #[derive(Debug, Args)]
 pub struct Ls {
+    #[command(flatten)]
+    pub part: Part,
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
@@ -196,6 +206,8 @@ pub struct Ls {
 /// Print files of an image.
 #[derive(Debug, Args)]
 pub struct Cat {
+    #[command(flatten)]
+    pub part: Part,
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
@@ -207,6 +219,8 @@ pub struct Cat {
 /// -r symbolic links, hard links, pipes and device files are copied as such.
 #[derive(Debug, Args)]
 pub struct Cp {
+    #[command(flatten)]
+    pub part: Part,
     /// Directories with what is in them.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
@@ -227,6 +241,8 @@ pub struct Cp {
 /// Make directories in an image.
 #[derive(Debug, Args)]
 pub struct Mkdir {
+    #[command(flatten)]
+    pub part: Part,
     /// Directories above it, too; no error if it exists.
     #[arg(short, long)]
     pub parents: bool,
@@ -241,6 +257,8 @@ pub struct Mkdir {
 /// Rename or move a file within an image.
 #[derive(Debug, Args)]
 pub struct Mv {
+    #[command(flatten)]
+    pub part: Part,
     /// Fail if the new name exists.
     #[arg(short, long)]
     pub no_clobber: bool,
@@ -255,6 +273,8 @@ pub struct Mv {
 /// Remove files from an image.
 #[derive(Debug, Args)]
 pub struct Rm {
+    #[command(flatten)]
+    pub part: Part,
     /// Directories with what is in them.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
@@ -269,6 +289,8 @@ pub struct Rm {
 /// Show everything about a file of an image.
 #[derive(Debug, Args)]
 pub struct Stat {
+    #[command(flatten)]
+    pub part: Part,
     /// Where its blocks are, too.
     #[arg(long)]
     pub extents: bool,
@@ -280,6 +302,8 @@ pub struct Stat {
 /// Show features, journal and free space of an image.
 #[derive(Debug, Args)]
 pub struct Info {
+    #[command(flatten)]
+    pub part: Part,
     /// As one JSON document.
     #[arg(long)]
     pub json: bool,
@@ -292,6 +316,8 @@ pub struct Info {
 /// Exit code 3: something is wrong. Repair with `e2fsck -f IMAGE`.
 #[derive(Debug, Args)]
 pub struct Check {
+    #[command(flatten)]
+    pub part: Part,
     /// Do not run e2fsck.
     #[arg(long)]
     pub no_e2fsck: bool,
@@ -302,6 +328,8 @@ pub struct Check {
 /// Replay the journal of an image, and finish what was deleted or truncated in the crash.
 #[derive(Debug, Args)]
 pub struct Recover {
+    #[command(flatten)]
+    pub part: Part,
     /// File or block device.
     pub image: PathBuf,
 }
@@ -375,6 +403,9 @@ pub struct Status {
 pub struct Devices {
     /// Print this profile; a copy of it in a file can be changed and used as --device ./FILE.toml.
     pub name: Option<String>,
+    /// Figures, sources and what was fitted, too.
+    #[arg(short, long, conflicts_with_all = ["name", "check", "json"])]
+    pub long: bool,
     /// Compare published figures with the model's; with NAME of that device only.
     #[arg(long)]
     pub check: bool,
@@ -429,6 +460,8 @@ pub enum FlashCommand {
     Cut(FlashDir),
     /// Switch the power on again.
     On(FlashDir),
+    /// End the device: its block device goes, then DIR is unmounted. Refused while it is mounted.
+    Detach(FlashDir),
     /// Print what reached the device so far, and what the flash did, as JSON.
     Stats(FlashDir),
 }
@@ -485,6 +518,7 @@ pub struct Flashlite {
 pub enum FlashliteCommand {
     /// Print size, records, what is durable, and what a crash tore off.
     Info(FlashliteInfo),
+    Write(FlashliteWrite),
     /// Print the file; what was never written is zeros.
     Cat(FlashliteLog),
     Rearrange(FlashliteRearrange),
@@ -497,6 +531,34 @@ pub struct FlashliteLog {
     /// A log. It is only read.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
+}
+
+/// Write a piece of the file into a log, at any place; the log is made if it is not there.
+///
+/// What was written is durable when the command ends.
+///
+/// Examples: `curl -s -r 4194304-8388607 URL | syncline flashlite write film.log --offset 4M`;
+/// `syncline flashlite write film.log film.iso --shuffle 64K` writes all of a file in random order.
+#[derive(Debug, Args)]
+pub struct FlashliteWrite {
+    /// A log, or the name of a new one.
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// What to write [default: standard input].
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Where it goes in the file: bytes, or with K, M, G.
+    #[arg(long, value_name = "BYTES", value_parser = offset_bytes, default_value = "0")]
+    pub offset: u64,
+    /// Size of the whole file: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
+    pub size: Option<u64>,
+    /// Write FILE in pieces of this size in random order, as a download does.
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes, requires = "file")]
+    pub shuffle: Option<u64>,
+    /// Seed of --shuffle.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -513,10 +575,6 @@ pub struct FlashliteInfo {
 ///
 /// FILE.part grows and becomes FILE when it is complete and durable. Stopped by Ctrl-C or a crash,
 /// the same command goes on where it was.
-///
-/// syncline flashlite rearrange film.log film.iso
-///
-/// syncline flashlite rearrange film.iso --in-place
 #[derive(Debug, Args)]
 pub struct FlashliteRearrange {
     /// A log.
@@ -532,6 +590,11 @@ pub struct FlashliteRearrange {
     /// The file takes the name of the log, and its space as --release does.
     #[arg(long)]
     pub in_place: bool,
+}
+
+/// As [`size_bytes`], and 0.
+pub fn offset_bytes(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { size_bytes(text) }
 }
 
 /// `2G`, `512M`, `64K` or bytes.

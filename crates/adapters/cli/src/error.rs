@@ -12,6 +12,8 @@ use syncline_evaluate::EvaluateError;
 use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
 use syncline_fuse::FuseError;
+use syncline_image::ImageError;
+pub use syncline_image::{plain, sentence};
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
 use syncline_recorder::RecorderError;
@@ -84,83 +86,26 @@ impl Failure {
 
     /// A failed call of this system.
     pub fn host(path: &Path, err: &std::io::Error) -> Failure {
-        let next = match err.kind() {
-            std::io::ErrorKind::NotFound => "check the path",
-            std::io::ErrorKind::PermissionDenied => "check its permissions",
-            std::io::ErrorKind::StorageFull => "make room and run the command again",
-            std::io::ErrorKind::AlreadyExists => "choose another name or remove it",
-            _ => "check the path, its permissions and the free space",
-        };
-        let text = format!("{}: {}; {next}", path.display(), plain(err));
-        match err.kind() {
-            std::io::ErrorKind::StorageFull
-            | std::io::ErrorKind::QuotaExceeded
-            | std::io::ErrorKind::ReadOnlyFilesystem => Failure::Final(text),
-            _ => Failure::Failed(text),
-        }
+        ImageError::host(path, err).into()
     }
 }
 
-/// What the system said, as part of a sentence.
-pub fn plain(err: &std::io::Error) -> String {
-    without_number(&err.to_string())
-}
-
-/// Without Rust's "(os error 2)" and its capital letter.
-fn without_number(text: &str) -> String {
-    let (before, after) = match text.split_once(" (os error ") {
-        Some((before, rest)) => (before, rest.split_once(')').map_or("", |(_, after)| after)),
-        None => (text, ""),
-    };
-    let mut letters = before.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_lowercase());
-    first.into_iter().chain(letters).chain(after.chars()).collect()
-}
-
-/// The next step for errors whose text does not name one.
-fn next_step(err: &FsError) -> &'static str {
-    match err {
-        FsError::NotFound => "; list its directory with `syncline ls`",
-        FsError::Exists => "; choose another name or remove it first",
-        FsError::NotDir => "; a part of the path is a file, check it with `syncline ls`",
-        FsError::IsDir => "; give -r for directories, or the path of a file",
-        FsError::NotEmpty => "; remove what is in it first, or give -r",
-        FsError::NameTooLong => "; choose a shorter name",
-        FsError::TooManyLinks => "; put it into another directory",
-        FsError::Loop => "; look at the links with `syncline stat`",
-        FsError::TooBig => "; use a volume with larger blocks",
-        FsError::Perm => "; clear the attribute first (chattr on a mounted volume)",
-        FsError::CrossDevice => "; copy it with `syncline cp` instead",
-        FsError::NotSupported(_) => "; use the kernel's ext4 for this",
-        FsError::Invalid(_) => "; check the arguments with --help",
-        FsError::Busy => "; close what uses it",
-        FsError::Stale => "; run `syncline check` on the image",
-        FsError::NoData | FsError::Range | FsError::ArgumentTooBig | FsError::NoSuchOffset => {
-            "; run `syncline check` on the image"
+impl From<ImageError> for Failure {
+    fn from(err: ImageError) -> Failure {
+        match err {
+            ImageError::Failed(text) => Failure::Failed(text),
+            ImageError::Final(text) => Failure::Final(text),
+            ImageError::Usage(text) => Failure::Usage(text),
+            ImageError::Corrupt(text) => Failure::Corrupt(text),
+            ImageError::Unsupported(text) => Failure::Unsupported(text),
+            ImageError::Stopped => Failure::Interrupted,
         }
-        // These say it themselves.
-        FsError::Io(_)
-        | FsError::Corrupt { .. }
-        | FsError::Unsupported(_)
-        | FsError::Latched(_)
-        | FsError::ReadOnly
-        | FsError::NoSpace => "",
     }
 }
 
 impl From<FsError> for Failure {
     fn from(err: FsError) -> Failure {
-        let text = format!("{err}{}", next_step(&err));
-        match err {
-            FsError::Corrupt { .. } => Failure::Corrupt(text),
-            FsError::Unsupported(_) if text.contains("; ") => Failure::Unsupported(text),
-            FsError::Unsupported(_) => {
-                Failure::Unsupported(format!("{text}; use the kernel's ext4 for this image"))
-            }
-            FsError::NotSupported(_) => Failure::Unsupported(text),
-            FsError::Latched(_) | FsError::NoSpace | FsError::ReadOnly => Failure::Final(text),
-            _ => Failure::Failed(text),
-        }
+        ImageError::from(err).into()
     }
 }
 
@@ -177,12 +122,7 @@ impl From<FuseError> for Failure {
 
 impl From<DeviceError> for Failure {
     fn from(err: DeviceError) -> Failure {
-        match &err {
-            DeviceError::Open { path, reason, .. } => {
-                Failure::Failed(format!("{path}: {}", without_number(reason)))
-            }
-            _ => FsError::Io(err).into(),
-        }
+        ImageError::from(err).into()
     }
 }
 
@@ -207,7 +147,7 @@ impl From<FlashliteError> for Failure {
             FlashliteError::NotALog | FlashliteError::Corrupt { .. } => Failure::Corrupt(text),
             FlashliteError::Unsupported { .. } => Failure::Unsupported(text),
             FlashliteError::Full | FlashliteError::Latched => Failure::Final(text),
-            FlashliteError::Io { .. } => Failure::Failed(without_number(&text)),
+            FlashliteError::Io { .. } => Failure::Failed(sentence(&text)),
             _ => Failure::Failed(text),
         }
     }
@@ -217,7 +157,7 @@ impl From<RecorderError> for Failure {
     fn from(err: RecorderError) -> Failure {
         match &err {
             RecorderError::Usage(text) => Failure::Usage(text.clone()),
-            _ => Failure::Failed(without_number(&err.to_string())),
+            _ => Failure::Failed(sentence(&err.to_string())),
         }
     }
 }
@@ -243,6 +183,10 @@ impl From<EvaluateError> for Failure {
         match err {
             EvaluateError::Cache(err) => Failure::Usage(err.to_string()),
             EvaluateError::Usage(text) => Failure::Usage(text),
+            EvaluateError::Refused(text) => Failure::Failed(sentence(&text)),
+            EvaluateError::Device(DeviceError::Open { path, reason, .. }) => {
+                Failure::Failed(format!("{path}: {}", sentence(&reason)))
+            }
             EvaluateError::Device(_) => Failure::Failed(err.to_string()),
             EvaluateError::Nand(err) => err.into(),
             EvaluateError::Trace(err) => err.into(),
@@ -254,24 +198,11 @@ impl From<TraceError> for Failure {
     fn from(err: TraceError) -> Failure {
         let text = err.to_string();
         match err {
-            TraceError::Io { .. } => Failure::Failed(without_number(&text)),
+            TraceError::Io { .. } => Failure::Failed(sentence(&text)),
             TraceError::Corrupt(_) => Failure::Corrupt(text),
             TraceError::Unsupported(_) => Failure::Unsupported(text),
             TraceError::Usage(_) => Failure::Usage(text),
             TraceError::Stopped => Failure::Interrupted,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_the_system_read_as_sentences() {
-        let text = without_number("No such file (os error 2); check the path");
-        assert_eq!(text, "no such file; check the path");
-        assert_eq!(without_number("Broken"), "broken");
-        assert_eq!(without_number(""), "");
     }
 }

@@ -31,6 +31,16 @@ impl Out {
     }
 }
 
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn stdout_failed(err: io::Error) -> Failure {
     match err.kind() {
         io::ErrorKind::BrokenPipe => Failure::PipeClosed,
@@ -119,6 +129,20 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let staged = Staged(temporary_name(path));
     std::fs::write(staged.temporary(), bytes).map_err(failed)?;
     staged.commit(path)
+}
+
+/// Fails if one of these files cannot be written: before a run, not after it.
+pub(crate) fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
+    for path in paths.iter().copied().flatten().filter(|path| *path != Path::new("-")) {
+        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+            let opened = std::fs::File::options().append(true).open(path);
+            drop(opened.map_err(|err| Failure::host(path, &err))?);
+        } else {
+            // Removed when it is dropped.
+            Staged::new(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a measuring command gives out.

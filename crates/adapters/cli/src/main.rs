@@ -13,7 +13,6 @@ mod control;
 mod daemon;
 mod error;
 mod format;
-mod governor;
 mod helper;
 mod image;
 mod interrupt;
@@ -24,14 +23,12 @@ mod tracefs;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 use error::Failure;
 
 fn main() -> ExitCode {
     let cli = match helper::arguments(std::env::args_os()) {
-        Some(arguments) => Cli::parse_from(arguments),
+        Some(arguments) => args::examples::parse(arguments),
         None => return ExitCode::SUCCESS,
     };
     let done = interrupt::install().and_then(|()| run(cli.command));
@@ -64,6 +61,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Info(args) => cmd::info::run(&args),
         Command::Check(args) => cmd::check::run(&args),
         Command::Recover(args) => cmd::recover::run(&args),
+        Command::Mkfs(args) => cmd::transfer::mkfs(&args),
+        Command::Import(args) => cmd::transfer::import(&args),
+        Command::Export(args) => cmd::transfer::export(&args),
         Command::Mount(args) => cmd::mount::run(&args),
         Command::Umount(args) => cmd::umount::run(&args),
         Command::Status(args) => cmd::status::run(&args),

@@ -50,6 +50,22 @@ fn detach(node: &str) -> bool {
     })
 }
 
+/// What is mounted from a loop device over `file`, or from `node`.
+pub(crate) fn mounted(file: &Path, node: Option<&str>) -> Result<Option<String>> {
+    let listed = Command::new("losetup")
+        .args(["--noheadings", "--output", "NAME", "--associated"])
+        .arg(file)
+        .output()
+        .map_err(|err| Failure::Failed(format!("losetup: {err}; install the package mount")))?;
+    let nodes = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let path = Path::new("/proc/self/mounts");
+    let mounts = std::fs::read_to_string(path).map_err(|err| Failure::host(path, &err))?;
+    let is_mounted = |node: &&str| {
+        mounts.lines().any(|line| line.split(' ').next().is_some_and(|source| source == *node))
+    };
+    Ok(nodes.split_whitespace().chain(node).find(is_mounted).map(str::to_owned))
+}
+
 /// A block device of the kernel.
 pub(crate) enum Node {
     /// Over the file.

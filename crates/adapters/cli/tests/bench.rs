@@ -26,6 +26,7 @@ fn a_list_runs_each_and_runs_repeat() {
         "create/4k-fsync",
         "--operations=5",
         "--journal-mode=delete,wal",
+        "--sync=eager",
         "--size=256",
         "--json=-",
     ];
@@ -147,9 +148,9 @@ fn the_papers_figures_stand_under_the_table() {
         return;
     }
     let workload = ["bench", "sqlite/insert", "--operations=5", "--size=256"];
-    let both = done(&[&workload[..], &["--sync=ordered,eager"]].concat());
+    let both = done(&workload);
     assert!(both.contains("Paper and here") && both.contains("table 5.4"), "{both}");
-    let one = done(&workload);
+    let one = done(&[&workload[..], &["--sync=eager"]].concat());
     assert!(!one.contains("Paper and here"), "nothing to compare: {one}");
 }
 
@@ -205,7 +206,14 @@ fn policies_are_compared_on_an_aged_volume() {
     if !require("policies_are_compared_on_an_aged_volume", &[Need::E2fsck]) {
         return;
     }
-    let common = ["bench", "create", "--operations=5", "--size=64", "--alloc=default,lifetime"];
+    let common = [
+        "bench",
+        "create",
+        "--operations=5",
+        "--size=64",
+        "--sync=eager",
+        "--alloc=default,lifetime",
+    ];
     let text = done(&[&common[..], &["--fill=60"]].concat());
     let rows: Vec<_> = text.lines().filter(|line| line.contains(" 60%")).collect();
     assert_eq!(rows.len(), 4, "{text}");

@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, scratch};
 
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 34] = [
     "bench",
     "buffer",
     "cache",
@@ -14,14 +14,17 @@ const COMMANDS: [&str; 31] = [
     "cp",
     "ctl",
     "devices",
+    "export",
     "flash",
     "flashlite",
+    "import",
     "info",
     "latency",
     "lifetime",
     "ls",
     "man",
     "mkdir",
+    "mkfs",
     "mount",
     "mv",
     "preload",
@@ -71,7 +74,7 @@ fn every_command_has_a_page() {
 
 #[test]
 fn devices_say_where_their_figures_come_from() {
-    let list = done(&["devices"]);
+    let list = done(&["devices", "--long"]);
     assert!(list.contains("nexus7-emmc: ") && list.contains("source: "), "{list}");
     let profile = done(&["devices", "nexus7-emmc"]);
     assert!(profile.contains("[timing]"), "{profile}");

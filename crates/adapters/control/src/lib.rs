@@ -6,6 +6,9 @@
 //!        --> Policies::decide --> each Policy --> Change { RamBytes, RamOn, Clean } --> Buffer
 //! ```
 //!
+//! [`Governor`] is what a server keeps of them: the settings of `syncline ctl set` by name, the
+//! policies that are on, and the thread that asks the services.
+//!
 //! A policy is one file in `policy` and one line in [`POLICIES`]. It keeps what it has to remember
 //! and reads no clock; who observes decides how often. Tested in each file, second by second.
 
@@ -13,11 +16,13 @@
 
 pub mod dbus;
 mod desktop;
+mod governor;
 mod policy;
 
 use std::time::Duration;
 
 pub use desktop::look;
+pub use governor::{Governed, Governor};
 
 /// What the user is doing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -41,6 +46,28 @@ pub enum Power {
     Good,
     /// The battery is low, or the machine is being switched off.
     Failing,
+}
+
+impl Session {
+    /// Its word in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Session::Unknown => "unknown",
+            Session::Active => "active",
+            Session::Away => "away",
+        }
+    }
+}
+
+impl Power {
+    /// Its word in documents.
+    pub fn name(self) -> &'static str {
+        match self {
+            Power::Unknown => "unknown",
+            Power::Good => "good",
+            Power::Failing => "failing",
+        }
+    }
 }
 
 /// What is known at one moment.
@@ -69,6 +96,17 @@ pub enum Change {
     RamOn(bool),
     /// Everything goes to its place now.
     Clean,
+}
+
+impl std::fmt::Display for Change {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Change::RamBytes(bytes) => write!(out, "ram_bytes={bytes}"),
+            Change::RamOn(true) => out.write_str("ram on"),
+            Change::RamOn(false) => out.write_str("ram off"),
+            Change::Clean => out.write_str("clean"),
+        }
+    }
 }
 
 /// One rule.

@@ -23,6 +23,9 @@ pub enum EvaluateError {
     /// The trace could not be read, or the trace after the cache not written.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// Something would have been overwritten, or is out of reach.
+    #[error("{0}")]
+    Refused(String),
     /// An argument that makes no sense.
     #[error("{0}")]
     Usage(String),

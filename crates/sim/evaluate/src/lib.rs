@@ -27,6 +27,7 @@
 
 mod after;
 mod error;
+mod lifetime;
 pub mod os;
 mod pages;
 mod played;
@@ -34,11 +35,14 @@ mod player;
 mod run;
 mod size;
 mod squeeze;
+mod survey;
 
 pub use error::{EvaluateError, Result};
+pub use lifetime::{Share, Shares, WearReplay};
 pub use pages::{PAGE_BYTES, PageGather, PageTrace};
 pub use played::{Pace, Played};
 pub use player::VirtualPlayer;
 pub use run::{Configuration, Evaluation, Outcome, READ_US, WRITE_US};
 pub use size::CacheSize;
 pub use squeeze::Squeeze;
+pub use survey::{Feed, Survey};

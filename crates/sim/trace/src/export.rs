@@ -2,7 +2,7 @@
 //!
 //! | name | for |
 //! |---|---|
-//! | `fio` | fio --read_iolog, version 3 (milliseconds); one file for a block trace |
+//! | `fio` | fio --read_iolog, version 3 (microseconds); one file for a block trace |
 //! | `blkparse-csv` | spreadsheets; read back by `import` |
 //! | `libcachesim-csv` | libCacheSim: time-col=1, obj-id-col=2, obj-size-col=3, has-header=true |
 //! | `oracle-general` | libCacheSim's binary format with the next access of each page |
@@ -130,7 +130,7 @@ impl<W: Write> Exporter<W> {
     }
 
     fn fio(&mut self, names: &Names, record: &Record) -> Result<()> {
-        let ms = record.time_ns / 1_000_000;
+        let us = record.time_ns / 1000;
         let name = match names.get(record.file) {
             "" => "/dev/replayed".to_owned(),
             // A name ends at white space.
@@ -145,15 +145,15 @@ impl<W: Write> Exporter<W> {
             _ => return Ok(()),
         };
         if !self.added.contains(&name) {
-            let text = format!("{ms} {name} add\n{ms} {name} open\n");
+            let text = format!("{us} {name} add\n{us} {name} open\n");
             self.out.write_all(text.as_bytes()).map_err(failed)?;
             self.added.insert(name.clone());
         }
         let (offset, len) = (record.offset_bytes, record.len_bytes);
         let text = match record.op.has_range() {
             true if len == 0 => return Ok(()),
-            true => format!("{ms} {name} {action} {offset} {len}\n"),
-            false => format!("{ms} {name} {action}\n"),
+            true => format!("{us} {name} {action} {offset} {len}\n"),
+            false => format!("{us} {name} {action}\n"),
         };
         self.out.write_all(text.as_bytes()).map_err(failed)
     }

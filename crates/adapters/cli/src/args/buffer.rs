@@ -50,9 +50,9 @@ pub struct BufferZeros {
 ///
 /// What LOG holds from before is recovered. Prints the loop device with --attach, with --as ublk
 /// the block device /dev/ublkbN (root, Linux 6.5 with ublk_drv), and with --as nbd the URI for
-/// qemu, libnbd and nbd-client, which needs neither root nor FUSE. SIGTERM, and to
-/// unmount DIR, drains the log as detach does; a process that is killed leaves in the log what was
-/// flushed.
+/// qemu, libnbd and nbd-client, which needs neither root nor FUSE. A block device of it, as root:
+/// `modprobe nbd && nbd-client -unix DIR/nbd /dev/nbd0`. SIGTERM, and to unmount DIR, drains the
+/// log as detach does; a process that is killed leaves in the log what was flushed.
 #[derive(Debug, Args)]
 pub struct BufferAttach {
     /// File or block device to buffer.

@@ -26,6 +26,7 @@ const EVENTS_MAX: usize = 200_000;
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     if args.workloads == ["replay"] {
         return super::replay::run(args);
     }

@@ -1,6 +1,6 @@
 //! `buffer`: the write buffer under any file system, as a file, a block device, or network blocks.
 
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
+use syncline_control::{Governed, Governor};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Kind, Origin, Request,
     WallClock,
@@ -21,7 +22,6 @@ use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
 use crate::control::{self, ControlSocket};
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::governor::{Governed, Governor};
 use crate::{complain, daemon, interrupt, served};
 
 /// Names of the files in the directory.
@@ -55,19 +55,40 @@ fn attach(args: &BufferAttach) -> Result<()> {
         if !said.is_empty() {
             out.text(format!("{said}\n"))?;
         }
-        return out.flush();
+        out.flush()?;
+        if args.way == NBD && args.listen.is_none() && std::io::stderr().is_terminal() {
+            let socket = args.dir.join(SOCKET);
+            complain(&format!("as a block device: `{}`", nbd_client(&socket)));
+        }
+        return Ok(());
     }
     let dir = std::fs::canonicalize(&args.dir).map_err(|err| Failure::host(&args.dir, &err))?;
     let listen = listen(args, &dir)?;
     if args.way == UBLK {
         served::check_ublk()?;
     }
+    let made = args.create && !args.log.exists();
     let server = Arc::new(Server {
         buffer: open(args)?,
         names: [args.device.display().to_string(), args.log.display().to_string()],
         leave: AtomicBool::new(false),
+        ready: AtomicBool::new(false),
         governor: Governor::default(),
     });
+    let served = serve(args, &dir, listen, &server);
+    if made && served.is_err() && !server.ready.load(Ordering::Relaxed) {
+        // Nothing was served: the log that this command made is empty. The first error counts.
+        let _ = std::fs::remove_file(&args.log);
+    }
+    served
+}
+
+fn serve(
+    args: &BufferAttach,
+    dir: &Path,
+    listen: Option<Listen>,
+    server: &Arc<Server>,
+) -> Result<()> {
     if !args.policy.is_empty() {
         let words: Vec<String> = args.policy.iter().map(|name| format!("{name}=on")).collect();
         let set =
@@ -76,16 +97,22 @@ fn attach(args: &BufferAttach) -> Result<()> {
     }
     // Answers until everything is at its place: who asked for that waits for this.
     match listen {
-        None if args.way == UBLK => over_ublk(&dir, &server),
+        None if args.way == UBLK => over_ublk(dir, server),
         None => {
             // `detach` has looked for mounts of the loop device, which is over the file.
             let free = Box::new(|| None);
-            let _control = ControlSocket::answer(&dir, handler(&server, free))?;
-            over_fuse(args, &server)?;
+            let _control = ControlSocket::answer(dir, handler(server, free))?;
+            over_fuse(args, server)?;
             server.buffer.drain().map_err(Failure::from)
         }
-        Some(listen) => over_nbd(&dir, &listen, &server),
+        Some(listen) => over_nbd(dir, &listen, server),
     }
+}
+
+/// The command that makes a block device of a socket.
+fn nbd_client(socket: &Path) -> String {
+    let load = if Path::new("/dev/nbd0").exists() { "" } else { "modprobe nbd && " };
+    format!("{load}nbd-client -unix {} /dev/nbd0", socket.display())
 }
 
 /// Where to listen for network blocks, if that is the way.
@@ -116,6 +143,8 @@ struct Server {
     /// Device and log.
     names: [String; 2],
     leave: AtomicBool,
+    /// Whether it was told that the device is served.
+    ready: AtomicBool,
     governor: Governor,
 }
 
@@ -134,6 +163,13 @@ impl Server {
             )
         })?;
         self.leave.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Tells who waits that the device is served.
+    fn ready(&self, line: &str) -> Result<()> {
+        daemon::ready(line)?;
+        self.ready.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -180,7 +216,7 @@ fn over_fuse(args: &BufferAttach, server: &Arc<Server>) -> Result<()> {
     let served = served.map_err(|err| Failure::Failed(err.to_string()))?;
     let over = || served::over(args.attach.then_some(&*file));
     let (served, node) = served::attached(served, over)?;
-    daemon::ready(&node.as_ref().map_or(String::new(), served::Node::name))?;
+    server.ready(&node.as_ref().map_or(String::new(), served::Node::name))?;
     let (clock, mut said) = (WallClock::new(), false);
     served::stay(served, node.as_ref(), || server.visit(&clock, &mut said))
 }
@@ -193,7 +229,7 @@ fn over_ublk(dir: &Path, server: &Arc<Server>) -> Result<()> {
         seen.in_use().then(|| format!("{node} is in use; unmount it with `umount {node}`"))
     });
     let control = ControlSocket::answer(dir, handler(server, busy))?;
-    daemon::ready(&served.node().display().to_string())?;
+    server.ready(&served.node().display().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !served.finished() && !interrupt::asked() {
         std::thread::sleep(LOOK);
@@ -214,7 +250,7 @@ fn over_nbd(dir: &Path, listen: &Listen, server: &Arc<Server>) -> Result<()> {
         clients => Some(format!("{clients} clients are connected; end them, nbd-client -d")),
     });
     let control = ControlSocket::answer(dir, handler(server, busy))?;
-    daemon::ready(&served.listen().to_string())?;
+    server.ready(&served.listen().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !interrupt::asked() {
         std::thread::sleep(LOOK);
@@ -417,28 +453,12 @@ fn status(args: &BufferStatus) -> Result<()> {
     out.flush()
 }
 
-/// Whether something is mounted from a loop device over the file.
-fn mounted(file: &Path) -> Result<Option<String>> {
-    let listed = std::process::Command::new("losetup")
-        .args(["--noheadings", "--output", "NAME", "--associated"])
-        .arg(file)
-        .output()
-        .map_err(|err| Failure::Failed(format!("losetup: {err}; install the package mount")))?;
-    let nodes = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let path = Path::new("/proc/self/mounts");
-    let mounts = std::fs::read_to_string(path).map_err(|err| Failure::host(path, &err))?;
-    let is_mounted = |node: &&str| {
-        mounts.lines().any(|line| line.split(' ').next().is_some_and(|source| source == *node))
-    };
-    Ok(nodes.split_whitespace().find(is_mounted).map(str::to_owned))
-}
-
 fn detach(args: &BufferDir) -> Result<()> {
     ask(&args.dir, STATUS)?;
     // Before it is unmounted: then the same name is another directory.
     let dir: PathBuf =
         std::fs::canonicalize(&args.dir).map_err(|err| Failure::host(&args.dir, &err))?;
-    if let Some(node) = mounted(&dir.join(DEVICE))? {
+    if let Some(node) = served::mounted(&dir.join(DEVICE), None)? {
         return Err(Failure::Failed(format!(
             "{node} is mounted; unmount it with `umount {node}` and detach again"
         )));
@@ -449,4 +469,16 @@ fn detach(args: &BufferDir) -> Result<()> {
         std::thread::sleep(LOOK);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_for_a_block_device_loads_the_module_where_it_is_missing() {
+        let said = nbd_client(Path::new("/run/x/nbd"));
+        assert!(said.ends_with("nbd-client -unix /run/x/nbd /dev/nbd0"), "{said}");
+        assert_eq!(said.starts_with("modprobe nbd && "), !Path::new("/dev/nbd0").exists());
+    }
 }

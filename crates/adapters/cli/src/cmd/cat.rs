@@ -13,7 +13,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Prints each file.
 pub(crate) fn run(args: &Cat) -> Result<()> {
     let mut out = Out::new();
-    let done = image::for_each(&args.paths, false, &mut |vol, place| print(vol, place, &mut out));
+    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
+        print(vol, place, &mut out)
+    });
     out.flush().and(done)
 }
 

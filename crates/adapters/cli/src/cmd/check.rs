@@ -1,14 +1,15 @@
 //! `check`: our own check of an image, then the stock one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use syncline_fs::CheckReport;
+use syncline_image::partition::partitions;
 
 use crate::args::Check;
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::image::{self, Image};
+use crate::image;
 use crate::progress;
 
 /// What e2fsck's exit code adds up to.
@@ -17,8 +18,8 @@ const E2FSCK_ERRORS_LEFT: i32 = 4;
 /// Checks, prints the findings.
 pub(crate) fn run(args: &Check) -> Result<()> {
     let mut out = Out::new();
-    let own = own(&args.image, &mut out)?;
-    let stock = if args.no_e2fsck { true } else { stock(&args.image, &mut out)? };
+    let own = own(args, &mut out)?;
+    let stock = if args.no_e2fsck { true } else { stock(args, &mut out)? };
     out.flush()?;
     if own && stock {
         return Ok(());
@@ -28,8 +29,9 @@ pub(crate) fn run(args: &Check) -> Result<()> {
 }
 
 /// Our own check; whether nothing was found.
-fn own(path: &Path, out: &mut Out) -> Result<bool> {
-    let image = match Image::read(path) {
+fn own(args: &Check, out: &mut Out) -> Result<bool> {
+    let path = &args.image;
+    let image = match image::read(path, &args.part) {
         Ok(image) => image,
         Err(Failure::Corrupt(text)) => {
             // What keeps it from being mounted is a finding; e2fsck may say more.
@@ -78,18 +80,24 @@ fn print(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
 }
 
 /// e2fsck's check; whether it found nothing, or is not there.
-fn stock(path: &Path, out: &mut Out) -> Result<bool> {
-    let Some(program) = find("e2fsck") else {
+fn stock(args: &Check, out: &mut Out) -> Result<bool> {
+    let path = &args.image;
+    let Some(program) = syncline_image::mkfs::find("e2fsck") else {
         out.text("e2fsck: not installed, not run\n")?;
         return Ok(true);
     };
-    let dev = image::device(path, true)?;
+    let dev = image::part(path, &args.part)?;
     if image::superblock(&*dev, path).is_ok_and(|sb| sb.needs_recovery()) {
         out.text("e2fsck: not run, the journal must be replayed first (`syncline recover`)\n")?;
         return Ok(true);
     }
     drop(dev);
-    let ran = Command::new(program).arg("-fn").arg(path).output();
+    let mut place = path.as_os_str().to_owned();
+    if let Some(start) = start_of(args)? {
+        // Its own way to name a part of a file.
+        place.push(format!("?offset={start}"));
+    }
+    let ran = Command::new(program).arg("-fn").arg(place).output();
     let ran = ran.map_err(|err| Failure::host(Path::new("e2fsck"), &err))?;
     match ran.status.code() {
         Some(0) => {
@@ -110,9 +118,9 @@ fn stock(path: &Path, out: &mut Out) -> Result<bool> {
     }
 }
 
-/// A system program, which may be outside of a plain user's path.
-fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|file| file.is_file())
+/// Where the part of the image begins that was named.
+fn start_of(args: &Check) -> Result<Option<u64>> {
+    let Some(number) = args.part.partition else { return Ok(args.part.offset) };
+    let all = partitions(&*image::device(&args.image, true)?)?;
+    Ok(all.iter().find(|partition| partition.number == number).map(|found| found.start_bytes))
 }

@@ -28,6 +28,17 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
         out.text(format!("{document:#}\n"))?;
         return out.flush();
     }
+    if !args.long {
+        let heading = ["name", "page B", "streams", "cache", "what it is"].map(str::to_owned);
+        let rows: Vec<Vec<String>> =
+            std::iter::once(heading.to_vec()).chain(all.iter().map(short)).collect();
+        out.text(format::table(&rows, &[false, true, true, false, false]))?;
+        out.text(
+            "\n`syncline devices --long` adds figures and sources, `--check` compares them.\n",
+        )?;
+        out.text("`syncline devices NAME` prints a profile to copy and change.\n")?;
+        return out.flush();
+    }
     for profile in &all {
         out.text(format!("{}: {}\n", profile.name, profile.source.summary))?;
         out.text(format::table(&figures(profile), &[]))?;
@@ -84,12 +95,26 @@ fn compared(device: &str, check: &Check, model: f64, off: f64) -> Vec<String> {
     ]
 }
 
-fn figures(profile: &Profile) -> Vec<Vec<String>> {
-    let (geometry, ftl) = (&profile.geometry, &profile.ftl);
-    let cache = match profile.buffer.buffer_kib {
+/// One line of the list.
+fn short(profile: &Profile) -> Vec<String> {
+    vec![
+        profile.name.clone(),
+        profile.geometry.page_bytes().to_string(),
+        profile.ftl.streams.to_string(),
+        cache(profile),
+        profile.source.summary.clone(),
+    ]
+}
+
+fn cache(profile: &Profile) -> String {
+    match profile.buffer.buffer_kib {
         0 => "none".to_owned(),
         kib => format!("{kib} KiB{}", if profile.buffer.fua { ", FUA" } else { "" }),
-    };
+    }
+}
+
+fn figures(profile: &Profile) -> Vec<Vec<String>> {
+    let (geometry, ftl) = (&profile.geometry, &profile.ftl);
     let slc = match &profile.slc {
         None => "none".to_owned(),
         Some(slc) => format!("{} MiB, {} MiB more when empty", slc.slc_mib, slc.slc_dynamic_mib),
@@ -98,7 +123,7 @@ fn figures(profile: &Profile) -> Vec<Vec<String>> {
     vec![
         row("dies", geometry.dies().to_string()),
         row("page", format!("{} B", geometry.page_bytes())),
-        row("volatile cache", cache),
+        row("volatile cache", cache(profile)),
         row("SLC write cache", slc),
         row("write streams", ftl.streams.to_string()),
         row("queue depth", profile.host.queue_depth.to_string()),

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 use syncline_device::{
@@ -12,12 +14,17 @@ use syncline_export::{Control, Export};
 use syncline_nand::{NandDevice, Profile};
 
 use crate::args::{FlashCommand, FlashDir, FlashServe};
+use crate::control::{self, ControlSocket};
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::{daemon, served};
+use crate::{daemon, interrupt, served};
 
 /// Name of the device's file.
 const FLASH: &str = "flash";
+/// Request that ends the server.
+const DETACH: &str = "detach";
+/// How often `detach` looks whether the server has ended.
+const LOOK: Duration = Duration::from_millis(20);
 /// Seed of preconditioning.
 const SEED: u64 = 1;
 
@@ -27,6 +34,7 @@ pub(crate) fn run(command: &FlashCommand) -> Result<()> {
         FlashCommand::Serve(args) => serve(args),
         FlashCommand::Cut(args) => power(args, "cut"),
         FlashCommand::On(args) => power(args, "on"),
+        FlashCommand::Detach(args) => detach(args),
         FlashCommand::Stats(args) => {
             let text = std::fs::read_to_string(args.dir.join("stats"));
             let text = text.map_err(|err| not_served(&args.dir, &err))?;
@@ -48,6 +56,47 @@ fn power(args: &FlashDir, state: &str) -> Result<()> {
     let file = std::fs::OpenOptions::new().write(true).open(args.dir.join("power"));
     file.and_then(|mut file| io::Write::write_all(&mut file, state.as_bytes()))
         .map_err(|err| not_served(&args.dir, &err))
+}
+
+/// Ends the server of a directory, and waits for it.
+fn detach(args: &FlashDir) -> Result<()> {
+    let gone = || not_served(&args.dir, &io::ErrorKind::NotFound.into());
+    let dir = std::fs::canonicalize(&args.dir).map_err(|err| not_served(&args.dir, &err))?;
+    control::ask(&dir, DETACH)?.ok_or_else(gone)?;
+    while control::ask(&dir, "").is_ok_and(|answer| answer.is_some()) {
+        interrupt::check()?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Answers `detach` until the server ends. Refused while something is mounted from it.
+fn answer(
+    dir: &Path,
+    node: Option<&served::Node>,
+    leave: &Arc<AtomicBool>,
+) -> Result<ControlSocket> {
+    let (leave, file) = (Arc::clone(leave), dir.join(FLASH));
+    let node = node.map(served::Node::name);
+    let dir = std::fs::canonicalize(dir).map_err(|err| Failure::host(dir, &err))?;
+    let handler: control::Handler = Box::new(move |line| match line {
+        DETACH => match served::mounted(&file, node.as_deref()).map_err(|err| said(&err))? {
+            Some(node) => {
+                Err(format!("{node} is mounted; unmount it with `umount {node}` and detach again"))
+            }
+            None => {
+                leave.store(true, Ordering::Relaxed);
+                Ok(String::new())
+            }
+        },
+        "" => Ok(String::new()),
+        other => Err(format!("`{other}` is no request; use `syncline flash detach`")),
+    });
+    ControlSocket::answer(&dir, handler)
+}
+
+fn said(failure: &Failure) -> String {
+    failure.message().unwrap_or("failed").to_owned()
 }
 
 fn serve(args: &FlashServe) -> Result<()> {
@@ -72,8 +121,12 @@ fn serve(args: &FlashServe) -> Result<()> {
         Some("loop") => served::over(Some(&file)),
         Some(_) => served::either(device, &file).map(Some),
     })?;
+    let leave = Arc::<AtomicBool>::default();
+    let control = answer(&args.dir, node.as_ref(), &leave)?;
     daemon::ready(&node.as_ref().map_or(String::new(), served::Node::name))?;
-    served::stay(served, node.as_ref(), || true)
+    let stayed = served::stay(served, node.as_ref(), || !leave.load(Ordering::Relaxed));
+    drop(control);
+    stayed
 }
 
 /// The device: contents in memory or a file, times of the profile, power that can be cut.

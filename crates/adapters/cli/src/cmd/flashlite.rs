@@ -1,25 +1,33 @@
 //! `flashlite`: what is in a log, and the normal file that it becomes.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::json;
 use syncline_flashlite::{Error as FlashliteError, Log, Options, Progress, Rearrange};
+use syncline_nand::SplitMix64;
 
-use crate::args::{FlashliteCommand, FlashliteInfo, FlashliteLog, FlashliteRearrange};
+use crate::args::{
+    FlashliteCommand, FlashliteInfo, FlashliteLog, FlashliteRearrange, FlashliteWrite,
+};
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::{interrupt, progress};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 1 << 20;
+/// Pieces that are shuffled, and the size of one.
+const PIECES_MAX: u64 = 1 << 24;
+const PIECE_BYTES_MAX: u64 = 64 << 20;
 
 /// Runs one of the commands.
 pub(crate) fn run(command: &FlashliteCommand) -> Result<()> {
     match command {
         FlashliteCommand::Info(args) => info(args),
+        FlashliteCommand::Write(args) => write(args),
         FlashliteCommand::Cat(args) => cat(args).map_err(|failure| failure.at(args.log.display())),
         FlashliteCommand::Rearrange(args) => rearrange(args),
         FlashliteCommand::Check(args) => check(args),
@@ -28,6 +36,80 @@ pub(crate) fn run(command: &FlashliteCommand) -> Result<()> {
 
 fn read(path: &Path) -> Result<Log> {
     Log::open_file_read_only(path).map_err(|err| Failure::from(err).at(path.display()))
+}
+
+/// Opens or makes the log, writes, and makes it durable.
+fn write(args: &FlashliteWrite) -> Result<()> {
+    let at_log = |err: FlashliteError| Failure::from(err).at(args.log.display());
+    let log = if args.log.exists() {
+        Log::open_file(&args.log, Options::default())
+    } else {
+        Log::create_file(&args.log, Options::default())
+    };
+    let log = log.map_err(at_log)?;
+    if let Some(size) = args.size {
+        log.set_len(size).map_err(at_log)?;
+    }
+    let written = match (&args.file, args.shuffle) {
+        (Some(path), Some(piece)) => shuffled(args, &log, path, piece),
+        (Some(path), None) => {
+            let mut file = fs::File::open(path).map_err(|err| Failure::host(path, &err))?;
+            in_order(args, &log, path, &mut file)
+        }
+        (None, _) => in_order(args, &log, Path::new("standard input"), &mut io::stdin().lock()),
+    };
+    // What was written before a failure or Ctrl-C is kept.
+    log.close().map_err(at_log)?;
+    let mut out = Out::new();
+    out.text(format!("{}: {} written\n", args.log.display(), format::size(written?)))?;
+    out.flush()
+}
+
+fn in_order(args: &FlashliteWrite, log: &Log, path: &Path, from: &mut dyn io::Read) -> Result<u64> {
+    let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+    let mut at = args.offset;
+    loop {
+        interrupt::check()?;
+        chunk.clear();
+        let read = from.take(CHUNK_BYTES as u64).read_to_end(&mut chunk);
+        if read.map_err(|err| Failure::host(path, &err))? == 0 {
+            return Ok(at - args.offset);
+        }
+        log.write_at(&chunk, at)?;
+        at += chunk.len() as u64;
+    }
+}
+
+/// All pieces of a file, each once, in an order that the seed decides.
+fn shuffled(args: &FlashliteWrite, log: &Log, path: &Path, piece: u64) -> Result<u64> {
+    let failed = |err: io::Error| Failure::host(path, &err);
+    let file = fs::File::open(path).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let pieces = size.div_ceil(piece);
+    if pieces > PIECES_MAX || piece > PIECE_BYTES_MAX {
+        let text = format!(
+            "{pieces} pieces of {piece} bytes; give --shuffle a size that makes {PIECES_MAX} \
+             pieces of {} at most",
+            format::size(PIECE_BYTES_MAX)
+        );
+        return Err(Failure::Usage(text));
+    }
+    let mut order: Vec<u64> = (0..pieces).collect();
+    let mut random = SplitMix64::new(args.seed);
+    for last in (1..order.len()).rev() {
+        let other = usize::try_from(random.next_u64() % (last as u64 + 1)).unwrap_or(last);
+        order.swap(last, other);
+    }
+    let mut bytes = vec![0; usize::try_from(piece.min(size)).unwrap_or(0)];
+    for number in order {
+        interrupt::check()?;
+        let at = number * piece;
+        let len = usize::try_from(piece.min(size - at)).unwrap_or(0);
+        let part = bytes.get_mut(..len).unwrap_or_default();
+        file.read_exact_at(part, at).map_err(failed)?;
+        log.write_at(part, args.offset + at)?;
+    }
+    Ok(size)
 }
 
 fn info(args: &FlashliteInfo) -> Result<()> {

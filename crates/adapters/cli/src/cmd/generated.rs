@@ -20,6 +20,7 @@ pub(crate) fn completions(args: &Completions) -> Result<()> {
 /// Prints a man page, or writes all of them.
 pub(crate) fn man(args: &Man) -> Result<()> {
     if let Some(dir) = &args.all {
+        std::fs::create_dir_all(dir).map_err(|err| Failure::host(dir, &err))?;
         return PAGES.iter().try_for_each(|(name, page)| write(dir, name, page));
     }
     let name = args.command.as_deref().unwrap_or("");

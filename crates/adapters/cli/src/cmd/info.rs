@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use syncline_device::{BlockDevice, Kind, Origin};
 use syncline_fs::Volume;
+use syncline_image::Image;
 use syncline_ondisk::Superblock;
 use syncline_ondisk::jbd2::{JOURNAL_SUPERBLOCK_BYTES, JournalSuperblock};
 use syncline_ondisk::superblock::{STATE_ERROR, STATE_VALID};
@@ -10,14 +11,14 @@ use syncline_ondisk::superblock::{STATE_ERROR, STATE_VALID};
 use crate::args::Info;
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
-use crate::image::{self, Image};
+use crate::image;
 
 /// Shows an image. What the superblock says is shown also for images that cannot be mounted.
 pub(crate) fn run(args: &Info) -> Result<()> {
     let path = &args.image;
-    let dev = image::device(path, true)?;
+    let dev = image::part(path, &args.part)?;
     let sb = image::superblock(&*dev, path)?;
-    let image = Image::read(path);
+    let image = image::read(path, &args.part);
     let mut facts = superblock_facts(&sb);
     if let Ok(image) = &image {
         facts.extend(volume_facts(image, &sb, &*dev)?);

@@ -1,24 +1,18 @@
 //! `lifetime`: a block trace on a simulated device, and how long the device can take it.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 
 use serde_json::json;
-use syncline_nand::{Lifetime, Profile, Report, Simulator, SlcWear, Wear};
-use syncline_trace::{Flags, NameId, Names, Op, Record, TraceError, TraceKind, TraceReader};
+use syncline_evaluate::{Share, Shares, WearReplay};
+use syncline_nand::{Lifetime, Profile, Report, SlcWear, Wear};
+use syncline_trace::{Names, Record, TraceError, TraceKind, TraceReader};
 
 use crate::args::Lifetime as Arguments;
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::{interrupt, progress};
 
-/// Seed of preconditioning.
-const SEED: u64 = 1;
-/// Smallest device that a trace is put on, bytes.
-const SIZE_MIN: u64 = 64 << 20;
-/// Rows of the lists by process and by file.
-const SHARES_MAX: usize = 10;
 /// Shares of the blocks whose erases are told, percent.
 const PERCENTILES: [u32; 5] = [1, 25, 50, 75, 99];
 
@@ -27,144 +21,48 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     let profile = Profile::parse_spec(&args.device, &|path| std::fs::read_to_string(path))?;
     let size = match args.size {
         Some(size) => size,
-        None => end(&args.trace)?.next_power_of_two().max(SIZE_MIN),
+        None => WearReplay::size_for(end(&args.trace)?),
     };
-    let mut device = Simulator::new(&profile, size)?;
-    device.precondition(args.precondition, SEED);
-    let before = device.erases().to_vec();
-    let mut replay = Replay {
-        device,
-        start_ns: 0,
-        end_ns: 0,
-        processes: Shares::default(),
-        files: Shares::default(),
-    };
+    let mut replay = WearReplay::new(&profile, size, args.precondition)?;
     let bar = progress::bar("passes", args.passes);
     for _ in 0..args.passes {
-        replay.start_ns = replay.end_ns;
-        each(&args.trace, &mut |record, names| replay.record(record, names))?;
+        replay.begin_pass();
+        each(&args.trace, &mut |record, names| Ok(replay.record(record, names)?))?;
         bar.inc(1);
     }
     bar.finish_and_clear();
-    let worn: Vec<u32> =
-        replay.device.erases().iter().zip(&before).map(|(now, then)| now - then).collect();
-    print(args, &profile, &replay, &worn)
+    print(args, &profile, &replay, &replay.worn())
 }
 
-const SECTOR: u64 = 512;
-/// Times of a trace beyond this one (146 years) count as this one.
-const TIME_NS_MAX: u64 = 1 << 62;
-
-/// Where a trace is on the device, and in time.
-struct Replay {
-    device: Simulator,
-    /// When the pass began.
-    start_ns: u64,
-    /// When its last request was done or sent.
-    end_ns: u64,
-    processes: Shares,
-    files: Shares,
+fn shares_json(shares: &Shares) -> Vec<serde_json::Value> {
+    let share = |s: Share| {
+        json!({
+            "name": s.name, "written_bytes": s.written_bytes,
+            "programmed_bytes": s.programmed_bytes,
+        })
+    };
+    shares.top().into_iter().map(share).collect()
 }
 
-/// What the requests of somebody cost: programs while a request runs, collection and merges
-/// included, are that request's.
-#[derive(Clone, Debug, Default)]
-struct Share {
-    name: String,
-    written_bytes: u64,
-    programmed_bytes: u64,
-}
-
-/// By number and name of a process, or by inode and path of a file.
-#[derive(Default)]
-struct Shares(BTreeMap<(u64, NameId), Share>);
-
-impl Shares {
-    fn add(&mut self, number: u64, name: NameId, names: &Names, cost: (u64, u64)) {
-        let share = self.0.entry((number, name)).or_insert_with(|| {
-            let name = match (names.get(name), number) {
-                ("", 0) => "not known".to_owned(),
-                ("", number) => number.to_string(),
-                (name, 0) => name.to_owned(),
-                (name, number) => format!("{name} ({number})"),
-            };
-            Share { name, ..Share::default() }
-        });
-        share.written_bytes += cost.0;
-        share.programmed_bytes += cost.1;
+/// A table under this heading; nothing if the trace knows nobody.
+fn shares_text(shares: &Shares, what: &str, all_bytes: u64) -> String {
+    let top = shares.top();
+    if top.is_empty() {
+        return String::new();
     }
-
-    /// Those that cost most, if the trace knows any.
-    fn top(&self) -> Vec<Share> {
-        if self.0.keys().all(|key| *key == (0, NameId::NONE)) {
-            return Vec::new();
-        }
-        let mut list: Vec<Share> = self.0.values().cloned().collect();
-        list.sort_by_key(|share| std::cmp::Reverse(share.programmed_bytes));
-        list.truncate(SHARES_MAX);
-        list
-    }
-
-    fn json(&self) -> Vec<serde_json::Value> {
-        let share = |s: Share| {
-            json!({
-                "name": s.name, "written_bytes": s.written_bytes,
-                "programmed_bytes": s.programmed_bytes,
-            })
-        };
-        self.top().into_iter().map(share).collect()
-    }
-
-    /// A table under this heading; nothing if the trace knows nobody.
-    fn text(&self, what: &str, all_bytes: u64) -> String {
-        let top = self.top();
-        if top.is_empty() {
-            return String::new();
-        }
-        let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
-        let mut rows = vec![[what, "written MB", "programmed MB", "of all"].map(str::to_owned)];
-        rows.extend(top.into_iter().map(|s| {
-            let share = s.programmed_bytes as f64 * 100.0 / all_bytes.max(1) as f64;
-            let programmed = mb(s.programmed_bytes);
-            [s.name, mb(s.written_bytes), programmed, format!("{share:.1} %")]
-        }));
-        let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
-        format!("\n{}", format::table(&rows, &[false, true, true, true]))
-    }
-}
-
-impl Replay {
-    fn record(&mut self, record: &Record, names: &Names) {
-        let before = self.device.counters();
-        let now_ns = self.start_ns.saturating_add(record.time_ns).min(TIME_NS_MAX);
-        // A device has whole sectors.
-        let offset = record.offset_bytes / SECTOR * SECTOR;
-        let end = record.offset_bytes.saturating_add(record.len_bytes);
-        let len = (end.saturating_add(SECTOR - 1) / SECTOR * SECTOR).saturating_sub(offset);
-        let device = &mut self.device;
-        let mut done_ns = now_ns;
-        if record.flags.has(Flags::PREFLUSH) {
-            done_ns = device.flush(now_ns);
-        }
-        done_ns = match record.op {
-            Op::Read => device.read(done_ns, offset, len),
-            Op::Write => device.write(done_ns, offset, len, record.flags.has(Flags::FUA)),
-            Op::Flush => device.flush(done_ns),
-            Op::Discard => device.discard(done_ns, offset, len),
-            _ => done_ns,
-        };
-        self.end_ns = self.end_ns.max(done_ns);
-        let c = self.device.counters().since(&before);
-        let cost = (c.written_bytes, c.programmed_bytes);
-        if cost != (0, 0) {
-            self.processes.add(u64::from(record.process), record.process_name, names, cost);
-            self.files.add(record.inode, record.file, names, cost);
-        }
-    }
+    let mb = |bytes: u64| format!("{:.1}", bytes as f64 / 1e6);
+    let mut rows = vec![[what, "written MB", "programmed MB", "of all"].map(str::to_owned)];
+    rows.extend(top.into_iter().map(|s| {
+        let share = s.programmed_bytes as f64 * 100.0 / all_bytes.max(1) as f64;
+        let programmed = mb(s.programmed_bytes);
+        [s.name, mb(s.written_bytes), programmed, format!("{share:.1} %")]
+    }));
+    let rows: Vec<Vec<String>> = rows.into_iter().map(Vec::from).collect();
+    format!("\n{}", format::table(&rows, &[false, true, true, true]))
 }
 
 /// Passes every record of a block trace on.
-fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names)) -> Result<()> {
+fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names) -> Result<()>) -> Result<()> {
     let failed = |err: TraceError| failure(err).at(path.display());
     let file = File::open(path).map_err(|err| Failure::host(path, &err))?;
     let mut reader = TraceReader::open(file).map_err(failed)?;
@@ -179,7 +77,7 @@ fn each(path: &Path, take: &mut dyn FnMut(&Record, &Names)) -> Result<()> {
     while let Some((records, names)) = reader.next_batch().map_err(failed)? {
         interrupt::check()?;
         for record in records.iter().filter(|record| !record.failed()) {
-            take(record, names);
+            take(record, names)?;
         }
     }
     Ok(())
@@ -190,6 +88,7 @@ fn end(path: &Path) -> Result<u64> {
     let mut end = 0u64;
     each(path, &mut |record, _| {
         end = end.max(record.offset_bytes.saturating_add(record.len_bytes));
+        Ok(())
     })?;
     Ok(end.min(1 << 50))
 }
@@ -249,16 +148,16 @@ impl Spread<'_> {
     }
 }
 
-fn print(args: &Arguments, profile: &Profile, replay: &Replay, worn: &[u32]) -> Result<()> {
+fn print(args: &Arguments, profile: &Profile, replay: &WearReplay, worn: &[u32]) -> Result<()> {
     let wear = &Wear::of(worn);
-    let report = replay.device.report();
-    let (layout, c) = (replay.device.layout(), &report.counters);
+    let report = replay.device().report();
+    let (layout, c) = (replay.device().layout(), &report.counters);
     let cycles = profile.geometry.rated_cycles;
-    let lifetime = Lifetime::of(layout, cycles, c, wear, replay.end_ns);
+    let lifetime = Lifetime::of(layout, cycles, c, wear, replay.end_ns());
     let spread = Spread { worn, cycles };
     let slc = profile.slc.map(|slc| {
-        let blocks = replay.device.slc_blocks();
-        SlcWear::of(slc.slc_rated_cycles, blocks, c.slc_erases, replay.end_ns)
+        let blocks = replay.device().slc_blocks();
+        SlcWear::of(slc.slc_rated_cycles, blocks, c.slc_erases, replay.end_ns())
     });
     let mut out = Out::new();
     if args.json {
@@ -271,8 +170,8 @@ fn print(args: &Arguments, profile: &Profile, replay: &Replay, worn: &[u32]) -> 
         });
         let document = json!({
             "schema": "syncline.lifetime/1",
-            "device": profile.name, "size_bytes": replay.device.size_bytes(),
-            "rated_cycles": cycles, "duration_s": replay.end_ns as f64 / 1e9,
+            "device": profile.name, "size_bytes": replay.device().size_bytes(),
+            "rated_cycles": cycles, "duration_s": replay.end_ns() as f64 / 1e9,
             "written_bytes": c.written_bytes, "programmed_bytes": c.programmed_bytes,
             "write_amplification": c.write_amplification(), "erases": c.erases,
             "erases_per_block": spread.json(wear),
@@ -281,7 +180,7 @@ fn print(args: &Arguments, profile: &Profile, replay: &Replay, worn: &[u32]) -> 
                 "years": Some(slc.years).filter(|years| years.is_finite()),
                 "folded_units": c.slc_folded_units,
             })),
-            "processes": replay.processes.json(), "files": replay.files.json(),
+            "processes": shares_json(replay.processes()), "files": shares_json(replay.files()),
             "merges": {
                 "switch": c.switch_merges, "partial": c.partial_merges, "full": c.full_merges,
             },
@@ -294,33 +193,36 @@ fn print(args: &Arguments, profile: &Profile, replay: &Replay, worn: &[u32]) -> 
     lines.extend(spread.rows());
     if let Some(slc) = slc {
         let text = format!(
-            "{:.2} erases per block, {:.1} years until their rated cycles",
-            slc.erases_mean, slc.years
+            "{:.2} erases per block, {} until their rated cycles",
+            slc.erases_mean,
+            span(slc.years)
         );
         lines.push(vec!["write cache (SLC)".to_owned(), text]);
     }
     out.text(format::table(&lines, &[]))?;
-    out.text(replay.processes.text("process", c.programmed_bytes))?;
-    out.text(replay.files.text("file", c.programmed_bytes))?;
+    out.text(shares_text(replay.processes(), "process", c.programmed_bytes))?;
+    out.text(shares_text(replay.files(), "file", c.programmed_bytes))?;
     out.text("\n")?;
     let end = match lifetime {
         None => "nothing was written: this trace wears nothing\n".to_owned(),
         Some(l) => format!(
-            "{:.1} years until {cycles} cycles at this rate if all blocks wear evenly \
-             ({:.3} TB written); {:.1} until the first block is there\n",
-            l.years_even, l.written_tb, l.years_worst
+            "{} until {cycles} cycles at this rate if all blocks wear evenly \
+             ({:.3} TB written); {} until the first block is there\n",
+            span(l.years_even),
+            l.written_tb,
+            span(l.years_worst)
         ),
     };
     out.text(end)?;
     out.flush()
 }
 
-fn rows(profile: &Profile, replay: &Replay, report: &Report, wear: &Wear) -> Vec<Vec<String>> {
+fn rows(profile: &Profile, replay: &WearReplay, report: &Report, wear: &Wear) -> Vec<Vec<String>> {
     let c = &report.counters;
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut rows = vec![
-        row("device", format!("{}, {} MiB", profile.name, replay.device.size_bytes() >> 20)),
-        row("duration", format!("{:.1} s", replay.end_ns as f64 / 1e9)),
+        row("device", format!("{}, {} MiB", profile.name, replay.device().size_bytes() >> 20)),
+        row("duration", format!("{:.1} s", replay.end_ns() as f64 / 1e9)),
         row("written", format!("{:.1} MB", c.written_bytes as f64 / 1e6)),
         row("programmed", format!("{:.1} MB", c.programmed_bytes as f64 / 1e6)),
         row("write amplification", format!("{:.2}", c.write_amplification())),
@@ -343,4 +245,29 @@ fn rows(profile: &Profile, replay: &Replay, report: &Report, wear: &Wear) -> Vec
         rows.push(row(&name, format!("{} us", text.join(" / "))));
     }
     rows
+}
+
+/// Years, or days and hours where there are less than two.
+fn span(years: f64) -> String {
+    let days = years * 365.25;
+    if years >= 2.0 {
+        format!("{years:.1} years")
+    } else if days >= 2.0 {
+        format!("{days:.1} days")
+    } else {
+        format!("{:.1} hours", days * 24.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_lives_are_days_and_hours() {
+        assert_eq!(span(11.04), "11.0 years");
+        assert_eq!(span(5.0 / 365.25), "5.0 days");
+        assert_eq!(span(0.5 / 365.25), "12.0 hours");
+        assert_eq!(span(f64::INFINITY), "inf years");
+    }
 }

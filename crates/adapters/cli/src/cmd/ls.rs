@@ -1,6 +1,7 @@
 //! `ls`: directories of an image.
 
 use syncline_fs::{Attr, InodeRef, Volume};
+use syncline_image::names::join;
 
 use crate::args::Ls;
 use crate::error::Result;
@@ -12,7 +13,7 @@ pub(crate) fn run(args: &Ls) -> Result<()> {
     let mut out = Out::new();
     let headings = args.recursive || args.paths.len() > 1;
     let mut first = true;
-    let done = image::for_each(&args.paths, false, &mut |vol, place| {
+    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
         let mut listing = Listing { args, vol, out: &mut out, headings, first: &mut first };
         listing.list(place)
     });
@@ -159,14 +160,4 @@ impl Listing<'_> {
         row.push(format::seconds(attr.mtime.seconds));
         row
     }
-}
-
-/// `dir/name`.
-pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    let mut path = dir.to_vec();
-    if path.last() != Some(&b'/') {
-        path.push(b'/');
-    }
-    path.extend_from_slice(name);
-    path
 }

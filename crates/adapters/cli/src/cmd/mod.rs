@@ -34,5 +34,6 @@ pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod top_view;
 pub(crate) mod trace;
+pub(crate) mod transfer;
 pub(crate) mod umount;
 pub(crate) mod zeros;

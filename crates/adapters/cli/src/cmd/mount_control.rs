@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_buffer::Buffer;
+use syncline_control::{Governed, Governor};
 use syncline_device::{Clock, WallClock};
 use syncline_fs::Volume;
 
 use super::mount::Log;
 use crate::control::ControlSocket;
-use crate::governor::{Governed, Governor};
 
 /// A mount that can be changed.
 pub(super) struct Live {

@@ -20,6 +20,7 @@ const MIB: u64 = 1 << 20;
 
 /// Measures, fits and prints.
 pub(crate) fn run(args: &Probe) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref(), args.html.as_deref(), args.fit.as_deref()])?;
     let mut plan = Plan {
         region_bytes: args.size / MIB * MIB,
         requests: args.requests,

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
+use rustix::fs::Access;
 use signal_hook::consts::SIGUSR1;
 use syncline_device::{Clock, WallClock};
 use syncline_fs::MountOptions;
@@ -52,6 +53,7 @@ pub(crate) fn run(args: &Record) -> Result<()> {
     })?;
     let Some(image) = &args.image else {
         let dir = args.dir.clone().unwrap_or_default();
+        usable(&dir)?;
         let strategy: Arc<dyn Strategy> = match args.strategy.as_str() {
             "pool" => Arc::new(PoolStrategy::new(dir, &config)?),
             "uring" => Arc::new(UringStrategy::new(dir, &config)?),
@@ -68,6 +70,23 @@ pub(crate) fn run(args: &Record) -> Result<()> {
     // The recorder's threads have ended, and with them the other owners.
     let ended = Arc::into_inner(strategy).map_or(Ok(()), |s| s.into_volume().unmount());
     done.and(ended)
+}
+
+/// Fails if no file of an event could be made: a fault would find it out too late.
+fn usable(dir: &Path) -> Result<()> {
+    let there = std::fs::metadata(dir).map_err(|err| match err.kind() {
+        io::ErrorKind::NotFound => {
+            let text = "no such directory; make it with mkdir, events are saved there";
+            Failure::Failed(text.to_owned()).at(dir.display())
+        }
+        _ => Failure::host(dir, &err),
+    })?;
+    if !there.is_dir() {
+        let text = "is no directory; give one, events are saved there as files";
+        return Err(Failure::Failed(text.to_owned()).at(dir.display()));
+    }
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::access(dir, rights).map_err(|err| Failure::host(dir, &err.into()))
 }
 
 /// What was reported, in numbers.

@@ -45,7 +45,13 @@ fn list(args: &RecordRead, files: &[PathBuf]) -> Result<()> {
     let (mut documents, mut bad) = (Vec::new(), 0);
     for path in files {
         interrupt::check()?;
-        let Some(found) = survey(path)? else { continue };
+        let Some(found) = survey(path)? else {
+            // In a directory a file may wait for its event.
+            if args.paths.contains(path) {
+                return Err(nothing(path));
+            }
+            continue;
+        };
         bad += u64::from(!found.is_whole());
         rows.push(row(path, &found));
         documents.push(document(path, &found));

@@ -5,12 +5,12 @@ use syncline_ondisk::{CompatFeatures, IncompatFeatures};
 use crate::args::Recover;
 use crate::error::{Failure, Result};
 use crate::format::Out;
-use crate::image::{self, Image};
+use crate::image;
 
 /// Recovers and says what was done. An image that needs nothing is not written to.
 pub(crate) fn run(args: &Recover) -> Result<()> {
     let path = &args.image;
-    let sb = image::superblock(&*image::device(path, true)?, path)?;
+    let sb = image::superblock(&*image::part(path, &args.part)?, path)?;
     if sb.s_feature_incompat.contains(IncompatFeatures::WRITE_LOG) {
         // Whether it is clean stands in its write log.
         sb.check_features().map_err(|err| Failure::from(err).at(path.display()))?;
@@ -24,9 +24,9 @@ pub(crate) fn run(args: &Recover) -> Result<()> {
         out.text(format!("{}: clean, nothing to recover\n", path.display()))?;
         return out.flush();
     }
-    let image = Image::write(path)?;
+    let image = image::write(path, &args.part)?;
     let report = image.report.clone();
-    image.close(Ok(()))?;
+    image.close::<(), Failure>(Ok(()))?;
     out.text(format!(
         "{}: {} transactions replayed ({} blocks), {} orphans finished; clean now\n",
         path.display(),

@@ -33,7 +33,7 @@ const FLAGS: &[(u32, char)] = &[
 /// Shows each path.
 pub(crate) fn run(args: &Stat) -> Result<()> {
     let mut out = Out::new();
-    let done = image::for_each(&args.paths, false, &mut |vol, place| {
+    let done = image::for_each(&args.paths, &args.part, false, &mut |vol, place| {
         show(vol, place, args.extents, &mut out)
     });
     out.flush().and(done)

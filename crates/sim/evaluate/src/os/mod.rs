@@ -15,6 +15,8 @@
 //! ([`syncline_device::FileOptions::io_uring`] off, which serialises them). Whether the device may
 //! be written to is the caller's to decide. Tested in `tests/it/os.rs`.
 
+pub mod guard;
+
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 

@@ -19,7 +19,14 @@ use crate::model::{Flags, NameId, Op, Record};
 const PENDING_MAX: usize = 1 << 14;
 
 pub(super) fn detect(sample: &Sample<'_>) -> bool {
-    sample.most(|line| fields(line).is_some())
+    // A short trace has more lines of summary than of events.
+    sample.lines.first().is_some_and(|line| fields(line).is_some())
+        && sample.most(|line| fields(line).is_some() || is_summary(line))
+}
+
+/// The end: "CPU0 (sda):", " Reads Queued: ...", "Total (sda):".
+fn is_summary(line: &str) -> bool {
+    line.contains(':') || line.starts_with(' ') || line.starts_with("Input")
 }
 
 pub(super) fn parser(_: &ImportOptions) -> Result<Box<dyn Parser>> {
@@ -173,9 +180,7 @@ struct Blkparse {
 impl Parser for Blkparse {
     fn line(&mut self, line: &str, out: &mut Out<'_>) -> Line {
         let Some(fields) = fields(line) else {
-            // The summary at the end: "CPU0 (sda):", " Reads Queued: ...", "Total (sda):".
-            let summary = line.contains(':') || line.starts_with(' ') || line.starts_with("Input");
-            if !summary {
+            if !is_summary(line) {
                 return Err("not a line of blkparse".into());
             }
             out.pass_over();

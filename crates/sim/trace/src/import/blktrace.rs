@@ -74,7 +74,7 @@ impl Event<'_> {
 }
 
 /// As many bytes as there are, up to all of `into`.
-fn fill(input: &mut dyn Read, into: &mut [u8]) -> Result<usize> {
+pub(super) fn fill(input: &mut dyn Read, into: &mut [u8]) -> Result<usize> {
     let mut done = 0;
     while done < into.len() {
         match input.read(&mut into[done..]) {

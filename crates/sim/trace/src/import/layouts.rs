@@ -10,6 +10,7 @@
 //! | `nexus5` | Nexus 5 sets without times | sector, bytes, 1 = write |
 //! | `cloudphysics` | CloudPhysics as CSV | version, seconds, SCSI code, bytes, sector |
 //! | `mqsim` | MQSim, SSDsim ASCII | ns, device, sector, sectors, 0 = write |
+//! | `libcachesim-csv` | libCacheSim, as exported | seconds, page, bytes, read or write |
 //! | `wiscsee` | extract of blkparse | pid, action, op, offset, bytes, seconds, wait, sync |
 //!
 //! A line of the table in `table.rs` and a function here make a format.
@@ -67,6 +68,14 @@ pub(super) fn cloudphysics() -> Layout {
     let columns = vec![Skip, Time(S), Op, Len(1), Offset(512)];
     let header = Some("version,time,op,size,lbn");
     Layout { header, op: op_scsi, ..Layout::new(Some(','), columns) }
+}
+
+pub(super) fn libcachesim_csv() -> Layout {
+    use Column::{Len, Offset, Op, Time};
+    // The number of an object is that of its page.
+    let columns = vec![Time(S), Offset(4096), Len(1), Op];
+    let header = Some("time,obj_id,obj_size");
+    Layout { header, optional: 1, ..Layout::new(Some(','), columns) }
 }
 
 pub(super) fn mqsim() -> Layout {

@@ -23,6 +23,7 @@ mod input;
 mod layouts;
 mod lirs;
 mod mobigen;
+mod oracle;
 mod out;
 mod strace;
 mod text;

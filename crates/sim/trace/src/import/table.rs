@@ -2,7 +2,9 @@
 //! are only numbers.
 
 use super::{Format, Reader, Sample};
-use super::{blkparse, blktrace, columns, fio, ftrace, layouts, lirs, mobigen, strace, tracefs};
+use super::{
+    blkparse, blktrace, columns, fio, ftrace, layouts, lirs, mobigen, oracle, strace, tracefs,
+};
 use crate::model::TraceKind::{Block, Page, Syscall};
 
 fn never(_: &Sample<'_>) -> bool {
@@ -43,7 +45,7 @@ pub(super) static GENERIC: Format = Format {
 };
 
 /// Every format, in the order in which they are tried.
-pub static FORMATS: [Format; 18] = [
+pub static FORMATS: [Format; 20] = [
     Format {
         name: "blktrace",
         about: "blktrace's binary stream of one processor, or merged by blkparse -d",
@@ -62,6 +64,20 @@ pub static FORMATS: [Format; 18] = [
     layout!("cloudphysics", "CloudPhysics as CSV, SCSI codes", layouts::cloudphysics),
     layout!("systor", "SNIA IOTTA, SYSTOR'17, CSV", layouts::systor),
     layout!("blkparse-csv", "what `trace export --to blkparse-csv` writes", layouts::blkparse_csv),
+    Format {
+        name: "libcachesim-csv",
+        about: "libCacheSim's CSV with the header time,obj_id,obj_size[,op]: page accesses",
+        kind: Page,
+        detect: never,
+        reader: Reader::Columns(layouts::libcachesim_csv),
+    },
+    Format {
+        name: "oracle-general",
+        about: "libCacheSim's binary trace; it has no mark, so it has to be named",
+        kind: Page,
+        detect: never,
+        reader: Reader::Binary(oracle::read),
+    },
     layout!("msr", "MSR Cambridge, SNIA IOTTA, CSV", layouts::msr),
     layout!("spc", "UMass and SPC, CSV", layouts::spc),
     layout!("diskmon", "DiskMon's log", layouts::diskmon),

@@ -6,3 +6,4 @@ mod import;
 mod memory;
 mod samples;
 mod stat;
+mod tools;

@@ -7,7 +7,7 @@ macro_rules! texts {
 }
 
 /// Name of the format and text.
-pub const TEXTS: [(&str, &str); 17] = texts![
+pub const TEXTS: [(&str, &str); 18] = texts![
     "fio",
     "android-ext4",
     "tracefs",
@@ -19,6 +19,7 @@ pub const TEXTS: [(&str, &str); 17] = texts![
     "cloudphysics",
     "systor",
     "blkparse-csv",
+    "libcachesim-csv",
     "msr",
     "spc",
     "diskmon",
@@ -51,6 +52,19 @@ pub fn blktrace() -> Vec<u8> {
         blktrace_event(1000, 8, 4096, write | sync | issue | 1 << 31, b""),
         blktrace_event(5000, 8, 4096, write | sync | complete | 1 << 31, b""),
         blktrace_event(6000, 16, 512, 1 << 16 | issue, b""),
+    ]
+    .concat()
+}
+
+/// As [`blktrace`], and the read completes half a second after it was issued, at 1.5 s.
+pub fn blktrace_spread() -> Vec<u8> {
+    let (write, sync, issue, complete) = (1 << 17, 1 << 19, 1 << 22 | 7, 1 << 23 | 8);
+    [
+        blktrace_event(0, 0, 0, 1 << 26, b"sqlite3\0"),
+        blktrace_event(1000, 8, 4096, write | sync | issue | 1 << 31, b""),
+        blktrace_event(5000, 8, 4096, write | sync | complete | 1 << 31, b""),
+        blktrace_event(1_500_006_000, 16, 512, 1 << 16 | issue, b""),
+        blktrace_event(2_000_006_000, 16, 512, 1 << 16 | complete, b""),
     ]
     .concat()
 }

@@ -85,9 +85,9 @@ fn exports_are_what_the_other_programs_read() {
     );
     assert_eq!(
         text(ExportFormat::Fio),
-        "fio version 3 iolog\n1500 /dev/replayed add\n1500 /dev/replayed open\n\
-         1500 /dev/replayed write 4096 8192\n2000 /dev/replayed sync\n\
-         2500 /dev/replayed read 8192 512\n"
+        "fio version 3 iolog\n1500000 /dev/replayed add\n1500000 /dev/replayed open\n\
+         1500000 /dev/replayed write 4096 8192\n2000000 /dev/replayed sync\n\
+         2500000 /dev/replayed read 8192 512\n"
     );
     assert_eq!(
         text(ExportFormat::LibcachesimCsv),

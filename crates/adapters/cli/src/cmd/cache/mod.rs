@@ -28,8 +28,8 @@ use syncline_trace::{Header, Names, Record, Sink, TraceKind, TraceWriter};
 use super::trace::source::{Source, at};
 use crate::args::{Cache, TraceOption};
 use crate::error::{Failure, Result};
-use crate::format::Staged;
-use crate::{interrupt, progress};
+use crate::format::{self, Staged};
+use crate::{complain, interrupt, progress};
 
 /// One configuration with its figures, one [`Played`] a device.
 pub(crate) struct Run {
@@ -59,6 +59,7 @@ pub(crate) fn pages(option: &TraceOption, dense: bool) -> Result<Read> {
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Cache) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     let policies = policies(&args.policy)?;
     let parse = |text: &String| Ok(CacheSize::parse(text.trim())?);
     let sizes: Vec<CacheSize> = args.size.iter().map(parse).collect::<Result<_>>()?;
@@ -73,11 +74,24 @@ pub(crate) fn run(args: &Cache) -> Result<()> {
     }
     let write_back = args.write_back.map_or(WriteBack::Lazy, WriteBack::Background);
     let mut configurations: Vec<Configuration> = Vec::new();
-    for size in sizes {
+    let (mut held, mut left_out) = (false, Vec::new());
+    for (size, text) in sizes.into_iter().zip(&args.size) {
         let pages = size.pages(trace.working_set_pages());
+        // Nothing is ever replaced in a cache that holds the trace: larger ones give equal figures.
+        if pages as u64 >= trace.working_set_pages() && std::mem::replace(&mut held, true) {
+            left_out.push(text.trim());
+            continue;
+        }
         let of = |policy| Configuration { policy, pages, write_back, fsync: args.fsync };
         let known = configurations.iter().any(|known| known.pages == pages);
         configurations.extend(policies.iter().filter(|_| !known).map(|policy| of(*policy)));
+    }
+    if !left_out.is_empty() {
+        complain(&format!(
+            "{} left out: a smaller cache holds all {} pages of the trace, larger ones equal it",
+            left_out.join(", "),
+            trace.working_set_pages()
+        ));
     }
     let future = policies.iter().any(|policy| policy.needs_future);
     let next_uses = if future { trace.next_uses() } else { Vec::new() };

@@ -32,6 +32,7 @@ const IDLE: Duration = Duration::from_secs(5);
 
 /// Measures and prints.
 pub(crate) fn run(args: &Latency) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     let plan = Plan::new(args);
     let place = match &args.in_process {
         Some(profile) => format!("in process, {profile}, {MOUNT},{}", args.options),

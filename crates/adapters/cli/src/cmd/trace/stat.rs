@@ -29,6 +29,7 @@ impl Sink for Both {
 
 /// Reads everything, then prints.
 pub(crate) fn run(args: &TraceStat) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     let source = Source::open(&args.input)?;
     let header = source.header();
     let mut both = Both { gather: Gather::default(), picked: Picked::default() };
@@ -79,9 +80,11 @@ fn text(header: &Header, found: &Statistics) -> String {
     let _ = writeln!(text, "\ncalls: {}", calls.collect::<Vec<_>>().join(", "));
     let _ = writeln!(
         text,
-        "failed {}; synced {} ({} % of written MB); written in bursts over 128 sectors {:.2} %",
+        "failed {}; {} sync calls; {} MB written synchronously ({} % of written MB); written in \
+         bursts over 128 sectors {:.2} %",
         found.failed_calls,
         found.sync_calls,
+        mb(found.sync_bytes),
         percent(found.sync_bytes, found.write.bytes),
         found.sequential_ratio * 100.0
     );

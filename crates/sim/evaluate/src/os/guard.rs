@@ -3,7 +3,7 @@
 //! A device is told by the marks that file systems, partition tables and volume managers leave at
 //! fixed places ([`MARKS`]); that it is in use by O_EXCL, which the kernel refuses for a device
 //! that is mounted, also in part, or belongs to another one; an image file by the loop devices that
-//! stand on it. Tested in `tests/evaluate.rs`.
+//! stand on it. Tested through `syncline replay`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 use syncline_device::{DeviceError, FileDevice, FileOptions};
 
-use crate::error::{Failure, Result};
+use crate::error::{EvaluateError, Result};
 
 /// What, where, which bytes.
 const MARKS: [(&str, u64, &[u8]); 22] = [
@@ -41,7 +41,7 @@ const MARKS: [(&str, u64, &[u8]); 22] = [
 
 /// What a file or device carries, by its marks.
 fn carries(path: &Path) -> Result<Option<&'static str>> {
-    let failed = |err: std::io::Error| Failure::host(path, &err);
+    let failed = |err: std::io::Error| host(path, &err);
     let file = File::open(path).map_err(failed)?;
     for (what, offset, mark) in MARKS {
         let mut bytes = vec![0; mark.len()];
@@ -66,8 +66,15 @@ fn loop_device(path: &Path) -> Option<String> {
     })
 }
 
+fn host(path: &Path, err: &std::io::Error) -> EvaluateError {
+    EvaluateError::Refused(format!("{}: {err}; check the path and its permissions", path.display()))
+}
+
 /// Opens a device to be played on. `overwrite` and `yes` are what the user said.
-pub(super) fn open(path: &Path, writes: bool, overwrite: bool, yes: bool) -> Result<FileDevice> {
+///
+/// # Errors
+/// Writing was not allowed, the device is in use or carries something, or it cannot be opened.
+pub fn open(path: &Path, writes: bool, overwrite: bool, yes: bool) -> Result<FileDevice> {
     // Workers do requests at the same time, each with calls of its own.
     let options = FileOptions { io_uring: false, read_only: !writes, ..FileOptions::default() };
     if !writes {
@@ -77,23 +84,23 @@ pub(super) fn open(path: &Path, writes: bool, overwrite: bool, yes: bool) -> Res
     let shown = path.display();
     if !overwrite {
         let text = format!("{shown}: the trace writes to it and destroys what is there; say so");
-        return Err(Failure::Usage(text + " with --overwrite"));
+        return Err(EvaluateError::Usage(text + " with --overwrite"));
     }
     if yes {
         return Ok(FileDevice::open(path, FileOptions { lock: false, ..options })?);
     }
     if let Some(what) = carries(path)? {
         let text = format!("{shown} carries {what}; if it may be lost, add --yes");
-        return Err(Failure::Failed(text));
+        return Err(EvaluateError::Refused(text));
     }
     if let Some(device) = loop_device(path) {
         let text = format!("{shown} is in use by /dev/{device}; detach that first, or add --yes");
-        return Err(Failure::Failed(text));
+        return Err(EvaluateError::Refused(text));
     }
     match FileDevice::open(path, options) {
         Err(DeviceError::Open { errno, .. }) if [BUSY, LOCKED].contains(&errno) => {
             let text = format!("{shown} is mounted or in use; unmount it, or add --yes");
-            Err(Failure::Failed(text))
+            Err(EvaluateError::Refused(text))
         }
         opened => Ok(opened?),
     }

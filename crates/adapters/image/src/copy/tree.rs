@@ -9,12 +9,12 @@
 //! - One file's failure does not end a recursive copy, a full or failed target does.
 
 use std::collections::{BTreeMap, BTreeSet};
-
-use indicatif::ProgressBar;
+use std::io::Write;
+use std::path::Path;
 
 use super::side::{Kind, Meta, Side};
-use crate::cmd::ls::join;
-use crate::error::{Failure, Result};
+use crate::names::join;
+use crate::{ImageError, Result, Watch};
 
 /// Bytes moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -29,41 +29,125 @@ struct Level {
 }
 
 /// A copy under way.
-pub(super) struct Copy<'a> {
-    pub(super) from: &'a dyn Side,
-    pub(super) to: &'a dyn Side,
-    pub(super) recursive: bool,
-    pub(super) preserve: bool,
+pub(crate) struct Copy<'a> {
+    pub(crate) from: &'a dyn Side,
+    pub(crate) to: &'a dyn Side,
+    pub(crate) recursive: bool,
+    pub(crate) preserve: bool,
     /// Files that must not be copied: the images themselves.
-    pub(super) skip: &'a [(u64, u64)],
-    pub(super) progress: &'a ProgressBar,
+    pub(crate) skip: &'a [(u64, u64)],
+    pub(crate) watch: &'a dyn Watch,
     /// Where inodes with several links have gone.
-    pub(super) links: BTreeMap<(u64, u64), Vec<u8>>,
+    pub(crate) links: BTreeMap<(u64, u64), Vec<u8>>,
     /// Whether the source is an image: its directories may have several names, or go round.
-    pub(super) from_image: bool,
+    pub(crate) from_image: bool,
     /// Directories of the source that were entered.
-    pub(super) entered: BTreeSet<(u64, u64)>,
+    pub(crate) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
-    pub(super) targets: BTreeSet<(u64, u64)>,
+    pub(crate) targets: BTreeSet<(u64, u64)>,
     /// Distinguishes temporary names.
-    pub(super) serial: u64,
+    pub(crate) serial: u64,
     /// Files that could not be copied.
-    pub(super) failures: u64,
+    pub(crate) failures: u64,
     /// The first reason, for the exit code.
-    pub(super) first: Option<Failure>,
+    pub(crate) first: Option<ImageError>,
+}
+
+/// Calls `take` with everything in a tree. What cannot be read is left out: the copy says so.
+pub(crate) fn each(
+    from: &dyn Side,
+    source: &[u8],
+    recursive: bool,
+    watch: &dyn Watch,
+    take: &mut dyn FnMut(&Meta),
+) {
+    let mut entered = BTreeSet::new();
+    let mut paths = vec![source.to_vec()];
+    while let Some(path) = paths.pop().filter(|_| !watch.stopped()) {
+        let Ok(Some(meta)) = from.stat(&path, !recursive) else { continue };
+        take(&meta);
+        if meta.kind() == Kind::Dir && recursive && entered.insert(meta.id) {
+            let names = from.list(&path).unwrap_or_default();
+            paths.extend(names.iter().map(|name| join(&path, name)));
+        }
+    }
+}
+
+/// Bytes of the files in a tree, for the progress.
+pub(crate) fn measure(from: &dyn Side, source: &[u8], recursive: bool, watch: &dyn Watch) -> u64 {
+    let mut bytes = 0u64;
+    each(from, source, recursive, watch, &mut |meta| {
+        if meta.kind() == Kind::File {
+            bytes = bytes.saturating_add(meta.size);
+        }
+    });
+    bytes
+}
+
+/// Writes the contents of a file to `out`, holes as zeros.
+pub(crate) fn print(
+    from: &dyn Side,
+    source: &[u8],
+    out: &mut dyn Write,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let shown = String::from_utf8_lossy(source);
+    let meta = from.stat(source, true)?.ok_or_else(|| no_such(source))?;
+    if meta.kind() != Kind::File {
+        let text = format!("{shown} is no file; only files can go to standard output");
+        return Err(ImageError::Usage(text));
+    }
+    let mut reader = from.open(source)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    loop {
+        watch.check()?;
+        let len = reader.read(at, &mut chunk)?;
+        let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else { return Ok(()) };
+        out.write_all(read).map_err(|err| match err.kind() {
+            // Who reads it has enough.
+            std::io::ErrorKind::BrokenPipe => ImageError::Stopped,
+            _ => ImageError::host(Path::new("standard output"), &err),
+        })?;
+        watch.copied(len as u64);
+        at += len as u64;
+    }
+}
+
+fn no_such(source: &[u8]) -> ImageError {
+    let shown = String::from_utf8_lossy(source);
+    ImageError::Failed(format!("{shown}: no such file; check the path"))
+}
+
+impl<'a> Copy<'a> {
+    /// A copy of single files that keeps nothing but contents and permissions.
+    pub(crate) fn new(from: &'a dyn Side, to: &'a dyn Side, watch: &'a dyn Watch) -> Copy<'a> {
+        Copy {
+            from,
+            to,
+            recursive: false,
+            preserve: false,
+            skip: &[],
+            watch,
+            links: BTreeMap::new(),
+            from_image: false,
+            entered: BTreeSet::new(),
+            targets: BTreeSet::new(),
+            serial: 0,
+            failures: 0,
+            first: None,
+        }
+    }
 }
 
 impl Copy<'_> {
     /// Copies `source` to exactly `target`.
-    pub(super) fn run(&mut self, source: &[u8], target: &[u8]) -> Result<()> {
+    pub(crate) fn run(&mut self, source: &[u8], target: &[u8]) -> Result<()> {
         // `cp link x` copies the file behind it, `cp -r link x` the link.
-        let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| {
-            let shown = String::from_utf8_lossy(source);
-            Failure::Failed(format!("{shown}: no such file; check the path"))
-        })?;
+        let meta = self.from.stat(source, !self.recursive)?.ok_or_else(|| no_such(source))?;
         if meta.kind() == Kind::Dir && !self.recursive {
             let shown = String::from_utf8_lossy(source);
-            return Err(Failure::Usage(format!("{shown} is a directory; give -r to copy it")));
+            return Err(ImageError::Usage(format!("{shown} is a directory; give -r to copy it")));
         }
         if meta.kind() == Kind::Dir {
             return self.tree(source, target, meta);
@@ -99,11 +183,11 @@ impl Copy<'_> {
                 "{}: a name that no file can have; run `syncline check` on the image",
                 source.escape_ascii()
             );
-            return Err(Failure::Corrupt(text));
+            return Err(ImageError::Corrupt(text));
         }
         let meta = self.from.stat(source, false)?.ok_or_else(|| {
             let shown = String::from_utf8_lossy(source);
-            Failure::Failed(format!("{shown}: is gone; copy it again"))
+            ImageError::Failed(format!("{shown}: is gone; copy it again"))
         })?;
         if meta.kind() == Kind::Dir {
             return self.enter(source, target, meta, false).map(Some);
@@ -112,11 +196,11 @@ impl Copy<'_> {
     }
 
     fn leaf(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
-        crate::interrupt::check()?;
+        self.watch.check()?;
         if self.skip.contains(&meta.id) {
             let shown = String::from_utf8_lossy(source);
             let text = format!("{shown} is the image itself; copy it with cp(1)");
-            return Err(Failure::Failed(text));
+            return Err(ImageError::Failed(text));
         }
         if let Some(made) = self.links.get(&meta.id) {
             let made = made.clone();
@@ -124,6 +208,11 @@ impl Copy<'_> {
         }
         match meta.kind() {
             Kind::File => self.file(source, target, meta)?,
+            // Without -r the contents of a pipe or device are copied, as cp(1) does.
+            Kind::Special if !self.recursive && self.from.streams() => {
+                let meta = Meta { mode: 0o100_666, size: 0, rdev: 0, ..*meta };
+                self.file(source, target, &meta)?;
+            }
             Kind::Symlink => {
                 let link = self.from.read_link(source)?;
                 self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
@@ -133,22 +222,21 @@ impl Copy<'_> {
         if meta.nlink > 1 && self.recursive {
             self.links.insert(meta.id, target.to_vec());
         }
-        self.progress.inc(1);
         Ok(())
     }
 
     /// Makes a directory and lists what goes into it.
     fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta, named: bool) -> Result<Level> {
-        crate::interrupt::check()?;
+        self.watch.check()?;
         let shown = String::from_utf8_lossy(source);
         if self.targets.contains(&meta.id) {
             let text = format!("{shown} is part of the target; choose a target outside of it");
-            return Err(Failure::Failed(text));
+            return Err(ImageError::Failed(text));
         }
         if self.from_image && !self.entered.insert(meta.id) {
             let text =
                 format!("{shown}: a directory with two names; run `syncline check` on the image");
-            return Err(Failure::Corrupt(text));
+            return Err(ImageError::Corrupt(text));
         }
         // Only the directory that the user named may be reached through a symbolic link.
         match self.to.stat(target, named)? {
@@ -156,7 +244,7 @@ impl Copy<'_> {
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
                 let text = format!("{shown} is there and no directory; remove it first");
-                return Err(Failure::Failed(text));
+                return Err(ImageError::Failed(text));
             }
             None => self.to.mkdir(target)?,
         }
@@ -169,25 +257,19 @@ impl Copy<'_> {
     }
 
     /// Goes on after the failure of one file, if that makes sense.
-    fn keep(&mut self, failure: Failure) -> Result<()> {
-        let end = matches!(
-            failure,
-            Failure::Interrupted | Failure::PipeClosed | Failure::Said(_) | Failure::Final(_)
-        );
-        if end {
+    fn keep(&mut self, failure: ImageError) -> Result<()> {
+        if matches!(failure, ImageError::Stopped | ImageError::Final(_)) {
             return Err(failure);
         }
         self.failures += 1;
-        if let Some(text) = failure.message() {
-            self.progress.suspend(|| crate::complain(text));
-        }
+        self.watch.remark(&failure.to_string());
         self.first.get_or_insert(failure);
         Ok(())
     }
 
     fn file(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
         let mut reader = self.from.open(source)?;
-        let progress = self.progress.clone();
+        let watch = self.watch;
         self.made(source, target, meta, |to, temporary| {
             let mut writer = to.create(temporary)?;
             let mut chunk = vec![0; CHUNK_BYTES];
@@ -195,14 +277,14 @@ impl Copy<'_> {
             while let Some((start, stop)) = reader.data(at)? {
                 at = start;
                 while at < stop {
-                    crate::interrupt::check()?;
+                    watch.check()?;
                     let want = usize::try_from(stop - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
                     let len = reader.read(at, chunk.get_mut(..want).unwrap_or(&mut []))?;
                     let Some(read) = chunk.get(..len).filter(|read| !read.is_empty()) else {
                         break;
                     };
                     writer.write(at, read)?;
-                    progress.tick();
+                    watch.copied(len as u64);
                     at += len as u64;
                     end = at;
                 }
@@ -241,11 +323,14 @@ impl Copy<'_> {
     ) -> Result<()> {
         if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
             let shown = String::from_utf8_lossy(target);
-            return Err(Failure::Failed(format!("{shown} is a directory; remove it first")));
+            return Err(ImageError::Failed(format!("{shown} is a directory; remove it first")));
         }
         self.serial += 1;
         let temporary = temporary(target, self.serial);
         let done = make(self.to, &temporary).and_then(|()| self.to.rename(&temporary, target));
+        let done = done.map_err(|err| {
+            err.naming(&String::from_utf8_lossy(&temporary), &String::from_utf8_lossy(target))
+        });
         if done.is_err() && matches!(self.to.stat(&temporary, false), Ok(Some(_))) {
             // The first failure counts, not that of tidying up.
             let _ = self.to.unlink(&temporary);
@@ -262,7 +347,7 @@ impl Copy<'_> {
 
     fn remark(&self, remark: Option<String>) {
         if let Some(text) = remark {
-            self.progress.suspend(|| crate::complain(&text));
+            self.watch.remark(&text);
         }
     }
 }

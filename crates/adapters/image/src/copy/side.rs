@@ -2,34 +2,34 @@
 //!
 //! Paths are bytes, on a volume with a leading slash. Errors name the path where they are raised.
 
-use crate::error::Result;
+use crate::Result;
 
 /// What is copied of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Meta {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Meta {
     /// Type and permissions.
-    pub(super) mode: u32,
+    pub(crate) mode: u32,
     /// Owner.
-    pub(super) uid: u32,
+    pub(crate) uid: u32,
     /// Group.
-    pub(super) gid: u32,
+    pub(crate) gid: u32,
     /// Size in bytes.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Hard links.
-    pub(super) nlink: u64,
+    pub(crate) nlink: u64,
     /// Device (0: the volume) and inode number.
-    pub(super) id: (u64, u64),
+    pub(crate) id: (u64, u64),
     /// Device number of a device file, Linux's 64-bit encoding.
-    pub(super) rdev: u64,
+    pub(crate) rdev: u64,
     /// Seconds and nanoseconds of the last access.
-    pub(super) atime: (i64, u32),
+    pub(crate) atime: (i64, u32),
     /// Seconds and nanoseconds of the last change.
-    pub(super) mtime: (i64, u32),
+    pub(crate) mtime: (i64, u32),
 }
 
 /// Kinds of files, as far as copying them differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     File,
     Dir,
     Symlink,
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 }
 
 impl Meta {
-    pub(super) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self.mode & 0o170_000 {
             0o100_000 => Kind::File,
             0o040_000 => Kind::Dir,
@@ -49,10 +49,10 @@ impl Meta {
 }
 
 /// An extended attribute: name and value.
-pub(super) type Xattr = (Vec<u8>, Vec<u8>);
+pub(crate) type Xattr = (Vec<u8>, Vec<u8>);
 
 /// A file that is read.
-pub(super) trait Reader {
+pub(crate) trait Reader {
     /// The next run of data at or behind `from`: start and end.
     fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>>;
     /// Reads; less than asked only at the end.
@@ -60,15 +60,19 @@ pub(super) trait Reader {
 }
 
 /// A new file that is written.
-pub(super) trait Writer {
+pub(crate) trait Writer {
     fn write(&mut self, at: u64, from: &[u8]) -> Result<()>;
     fn set_len(&mut self, len: u64) -> Result<()>;
 }
 
 /// One side of a copy.
-pub(super) trait Side {
+pub(crate) trait Side {
     /// Follows symbolic links if `follow`. `None`: there is no such file.
     fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>>;
+    /// Returns whether pipes and devices can be read.
+    fn streams(&self) -> bool {
+        false
+    }
     /// Names in a directory, sorted, without `.` and `..`.
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>>;
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;

@@ -1,9 +1,7 @@
 //! `replay`: a trace on a simulated device, a file, a block device, or in a directory.
 //!
 //! A trace of block requests is read twice: where it goes to and whether it writes, then to be
-//! played; it is never in memory. `guard` decides what may be written to.
-
-mod guard;
+//! played; it is never in memory. `os::guard` decides what may be written to.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -12,10 +10,10 @@ use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use syncline_cache::Access;
 use syncline_device::BlockDevice;
-use syncline_evaluate::os::{Sender, play_on};
-use syncline_evaluate::{PAGE_BYTES, Pace, PageTrace, Played, Squeeze, VirtualPlayer};
+use syncline_evaluate::os::{Sender, guard, play_on};
+use syncline_evaluate::{Feed, PAGE_BYTES, Pace, PageTrace, Played, Survey, VirtualPlayer};
 use syncline_nand::{LatencyReport, Profile};
-use syncline_trace::{Names, Op, Record, Sink, TraceError, TraceKind};
+use syncline_trace::{Op, Record, TraceKind};
 use syncline_workload::{DirectoryReplay, ReplayTrace};
 
 use super::cache::pages;
@@ -27,6 +25,7 @@ use crate::{interrupt, progress};
 
 /// Plays and prints.
 pub(crate) fn run(args: &Replay) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref()])?;
     if let Some(dir) = &args.dir {
         return in_directory(args, dir);
     }
@@ -38,10 +37,10 @@ pub(crate) fn run(args: &Replay) -> Result<()> {
     let path = Path::new(device);
     let real = path.extension().is_none_or(|extension| extension != "toml")
         && std::fs::metadata(path).is_ok_and(|m| m.is_file() || m.file_type().is_block_device());
-    let bar = progress::bar("requests", trace.records);
+    let bar = progress::bar("requests", trace.survey.records());
     let (played, direct) = if real {
-        let device = guard::open(path, trace.writes, args.overwrite, args.yes)?;
-        let end = trace.end_bytes;
+        let device = guard::open(path, trace.survey.writes(), args.overwrite, args.yes)?;
+        let end = trace.survey.end_bytes();
         if end > device.geometry().size_bytes {
             let text = format!(
                 "{} has {} bytes, the trace goes to {end}; leave out what it does not touch with \
@@ -56,7 +55,7 @@ pub(crate) fn run(args: &Replay) -> Result<()> {
         (play_on::<Failure>(&device, pace, feed)?, Some(device.is_direct()))
     } else {
         let profile = Profile::parse_spec(device, &|path| std::fs::read_to_string(path))?;
-        let mut player = VirtualPlayer::new(&profile, trace.end_bytes, pace)?;
+        let mut player = VirtualPlayer::new(&profile, trace.survey.end_bytes(), pace)?;
         trace.each(&bar, &mut |record| Ok(player.play(record)?))?;
         (player.finish(), None)
     };
@@ -68,10 +67,7 @@ pub(crate) fn run(args: &Replay) -> Result<()> {
 struct Requests<'a> {
     args: &'a Replay,
     pages: Option<PageTrace>,
-    squeeze: Option<Squeeze>,
-    records: u64,
-    writes: bool,
-    end_bytes: u64,
+    survey: Survey,
 }
 
 impl<'a> Requests<'a> {
@@ -86,14 +82,7 @@ impl<'a> Requests<'a> {
             TraceKind::Block => {}
             TraceKind::Page => {
                 let pages = pages(&args.input, args.dense)?.pages;
-                return Ok(Requests {
-                    args,
-                    squeeze: None,
-                    records: pages.accesses() as u64,
-                    writes: pages.reads() < pages.accesses() as u64,
-                    end_bytes: pages.end_bytes(),
-                    pages: Some(pages),
-                });
+                return Ok(Requests { args, survey: Survey::of_pages(&pages), pages: Some(pages) });
             }
             TraceKind::Syscall => {
                 let text = format!(
@@ -104,18 +93,10 @@ impl<'a> Requests<'a> {
                 return Err(Failure::Usage(text));
             }
         }
-        let mut survey = Survey::default();
-        if args.dense {
-            survey.squeeze = Some(Squeeze::default());
-        }
+        let mut survey = Survey::new(args.dense);
         source.read(path, &mut survey)?;
-        let mut end_bytes = survey.end_bytes;
-        if let Some(squeeze) = &mut survey.squeeze {
-            squeeze.settle();
-            end_bytes = squeeze.end_bytes();
-        }
-        let Survey { squeeze, records, writes, .. } = survey;
-        Ok(Requests { args, pages: None, squeeze, records, writes, end_bytes })
+        survey.settle();
+        Ok(Requests { args, pages: None, survey })
     }
 
     /// Passes every request on.
@@ -134,66 +115,17 @@ impl<'a> Requests<'a> {
             return Ok(());
         }
         let source = Source::open(&self.args.input.input())?;
-        let squeeze = self.squeeze.as_ref();
         let mut failed = None;
-        let mut feed = Feed { play, squeeze, bar, failed: &mut failed };
+        let mut each = |record: &Record| {
+            bar.inc(1);
+            play(record)
+        };
+        let mut feed = Feed::new(&self.survey, &mut each, &mut failed);
         let read = source.read(&self.args.input.trace, &mut feed);
         match failed {
             Some(failure) => Err(failure),
             None => read.map(drop),
         }
-    }
-}
-
-/// The first reading.
-#[derive(Default)]
-struct Survey {
-    records: u64,
-    writes: bool,
-    end_bytes: u64,
-    squeeze: Option<Squeeze>,
-}
-
-impl Sink for Survey {
-    fn record(&mut self, _: &Names, record: &Record) -> syncline_trace::Result<()> {
-        self.records += 1;
-        if record.failed() || !record.op.has_range() {
-            return Ok(());
-        }
-        self.writes |= matches!(record.op, Op::Write | Op::Discard);
-        let end = record.offset_bytes.saturating_add(record.len_bytes);
-        self.end_bytes = self.end_bytes.max(end.min(1 << 62).next_multiple_of(512));
-        if let Some(squeeze) = &mut self.squeeze {
-            squeeze.touch(record.offset_bytes, record.len_bytes.min(TOUCHED_BYTES_MAX));
-        }
-        Ok(())
-    }
-}
-
-/// A longer request (a discard of a whole device) uses no more than this of the address space.
-const TOUCHED_BYTES_MAX: u64 = 1 << 30;
-
-/// The second reading.
-struct Feed<'a> {
-    play: &'a mut dyn FnMut(&Record) -> Result<()>,
-    squeeze: Option<&'a Squeeze>,
-    bar: &'a ProgressBar,
-    failed: &'a mut Option<Failure>,
-}
-
-impl Sink for Feed<'_> {
-    fn record(&mut self, _: &Names, record: &Record) -> syncline_trace::Result<()> {
-        self.bar.inc(1);
-        let mut record = *record;
-        if let Some(squeeze) = self.squeeze {
-            let end = squeeze.byte(record.offset_bytes.saturating_add(record.len_bytes));
-            record.offset_bytes = squeeze.byte(record.offset_bytes);
-            record.len_bytes = end.saturating_sub(record.offset_bytes).min(record.len_bytes);
-        }
-        (self.play)(&record).map_err(|failure| {
-            *self.failed = Some(failure);
-            TraceError::Stopped
-        })
     }
 }
 

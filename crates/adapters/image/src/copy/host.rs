@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -11,16 +12,16 @@ use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, 
 use rustix::io::Errno;
 
 use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
-use crate::error::{Failure, Result, plain};
+use crate::{ImageError, Result, plain};
 
 /// The host.
-pub(super) struct Host {
+pub(crate) struct Host {
     /// Permissions that new files do not get.
     umask: u32,
 }
 
 impl Host {
-    pub(super) fn new() -> Host {
+    pub(crate) fn new() -> Host {
         // There is no call that only reads it.
         let umask = rustix::process::umask(Mode::empty());
         rustix::process::umask(umask);
@@ -32,12 +33,12 @@ fn path_of(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }
 
-fn failed(path: &[u8]) -> impl Fn(std::io::Error) -> Failure + '_ {
-    move |err| Failure::host(path_of(path), &err)
+fn failed(path: &[u8]) -> impl Fn(std::io::Error) -> ImageError + '_ {
+    move |err| ImageError::host(path_of(path), &err)
 }
 
-fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> Failure + '_ {
-    move |err| Failure::host(path_of(path), &err.into())
+fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> ImageError + '_ {
+    move |err| ImageError::host(path_of(path), &err.into())
 }
 
 struct HostFile {
@@ -68,9 +69,32 @@ impl Reader for HostFile {
             match self.file.read_at(rest, at + done as u64) {
                 Ok(0) => break,
                 Ok(n) => done += n,
-                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {
-                    crate::interrupt::check()?;
-                }
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(failed(&self.path)(err)),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// A pipe or device: it is read in turn, and has no known end.
+struct Stream {
+    file: File,
+    path: Vec<u8>,
+}
+
+impl Reader for Stream {
+    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
+        Ok(Some((from, u64::MAX)))
+    }
+
+    fn read(&mut self, _: u64, into: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match self.file.read(rest) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(err) => return Err(failed(&self.path)(err)),
             }
         }
@@ -113,6 +137,10 @@ impl Side for Host {
         }))
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
         let entries = std::fs::read_dir(path_of(path)).map_err(failed(path))?;
         let names: std::io::Result<Vec<Vec<u8>>> =
@@ -124,7 +152,11 @@ impl Side for Host {
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
         let file = File::open(path_of(path)).map_err(failed(path))?;
-        let size = file.metadata().map_err(failed(path))?.len();
+        let meta = file.metadata().map_err(failed(path))?;
+        if !meta.is_file() {
+            return Ok(Box::new(Stream { file, path: path.to_vec() }));
+        }
+        let size = meta.len();
         Ok(Box::new(HostFile { file, path: path.to_vec(), size }))
     }
 

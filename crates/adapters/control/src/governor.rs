@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferOptions, PAGE_BYTES};
-use syncline_control::dbus::Bus;
-use syncline_control::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
 use syncline_fs::{LiveLimits, Volume};
 
-use crate::args::size_bytes;
+use crate::dbus::Bus;
+use crate::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
 
 /// How often policies look.
 const EVERY: Duration = Duration::from_secs(1);
@@ -30,13 +29,16 @@ type Latest = Mutex<(Session, Power)>;
 
 /// What is changed: a buffer that is served, a mount, or a mount over a buffer.
 #[derive(Clone, Copy)]
-pub(crate) struct Governed<'a> {
-    pub(crate) buffer: Option<&'a Buffer>,
-    pub(crate) volume: Option<&'a Volume>,
+pub struct Governed<'a> {
+    /// The buffer that is served, or below the mount.
+    pub buffer: Option<&'a Buffer>,
+    /// The volume that is mounted.
+    pub volume: Option<&'a Volume>,
 }
 
 impl<'a> Governed<'a> {
-    pub(crate) fn buffer(buffer: &'a Buffer) -> Governed<'a> {
+    /// A buffer alone.
+    pub fn buffer(buffer: &'a Buffer) -> Governed<'a> {
         Governed { buffer: Some(buffer), volume: None }
     }
 }
@@ -63,7 +65,7 @@ struct State {
 
 /// The settings of one server.
 #[derive(Default)]
-pub(crate) struct Governor {
+pub struct Governor {
     state: Mutex<State>,
     latest: Arc<Latest>,
 }
@@ -132,6 +134,36 @@ fn fitting(word: &str, of: Governed<'_>) -> Result<Setting, String> {
     Err(format!("`{word}` {place}; there are {}", names(of)))
 }
 
+/// Memory of this machine in bytes. No buffer can use more.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    // The kernel's own types differ between machines.
+    #[allow(clippy::useless_conversion)]
+    u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit))
+}
+
+/// A size of memory that this machine has.
+fn within_memory(name: &str, bytes: u64) -> Result<u64, Option<String>> {
+    let all = memory_bytes();
+    if bytes <= all {
+        return Ok(bytes);
+    }
+    let mib = all >> 20;
+    Err(Some(format!("{name}: this machine has {mib} MiB of memory; give less, such as 64M")))
+}
+
+/// `2G`, `512M`, `64K` or bytes.
+fn size_bytes(text: &str) -> Result<u64, String> {
+    let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
+        Some('K') => (&text[..text.len() - 1], 10),
+        Some('M') => (&text[..text.len() - 1], 20),
+        Some('G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
+}
+
 /// `Err(None)`: there is none of this name.
 fn setting(word: &str) -> Result<Setting, Option<String>> {
     let (name, value) = word
@@ -161,7 +193,7 @@ fn setting(word: &str) -> Result<Setting, Option<String>> {
         return switch().map(|on| Setting::Policy(policy, on));
     }
     Ok(match name {
-        "ram" => Setting::Ram(size_or_off()?),
+        "ram" => Setting::Ram(within_memory(name, size_or_off()?)?),
         "log" => Setting::Log(switch()?),
         "threshold" => Setting::Threshold(size()?),
         "relaxed_expire" => Setting::RelaxedExpire(seconds()?),
@@ -177,6 +209,7 @@ fn setting(word: &str) -> Result<Setting, Option<String>> {
                 .and_then(|(min, max)| Some((size_bytes(min).ok()?, size_bytes(max).ok()?)));
             let (min, max) =
                 limits.filter(|(min, max)| min <= max).ok_or_else(|| bad("MIN-MAX like 4M-64M"))?;
+            within_memory(name, max)?;
             Setting::RamLimits(Limits { ram_bytes_min: min, ram_bytes_max: max })
         }
         _ => return Err(None),
@@ -188,7 +221,7 @@ impl Governor {
     ///
     /// # Errors
     /// A sentence with the next step.
-    pub(crate) fn set<'a>(
+    pub fn set<'a>(
         &self,
         of: Governed<'_>,
         words: impl Iterator<Item = &'a str>,
@@ -244,7 +277,7 @@ impl Governor {
     ///
     /// # Errors
     /// What failed below; the buffer or the volume has latched.
-    pub(crate) fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
+    pub fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.looked.is_some_and(|last| now.saturating_sub(last) < EVERY) {
             return Ok(());
@@ -262,7 +295,7 @@ impl Governor {
             power,
         };
         let Some((name, change)) = state.policies.decide(&seen) else { return Ok(()) };
-        state.last_change = Some(format!("{name}: {change:?}"));
+        state.last_change = Some(format!("{name}: {change}"));
         match (change, &mut wanted.buffer) {
             (Change::Clean, _) => {
                 let drained = of.buffer.map_or(Ok(()), Buffer::drain);
@@ -282,14 +315,14 @@ impl Governor {
     }
 
     /// Settings and policies now.
-    pub(crate) fn document(&self, of: Governed<'_>) -> Value {
+    pub fn document(&self, of: Governed<'_>) -> Value {
         let state = lock(&self.state);
         let (session, power) = *lock(&self.latest);
         let mut document = json!({
             "policies": state.policies.names(),
             "last_change": state.last_change,
-            "session": format!("{session:?}"),
-            "power": format!("{power:?}"),
+            "session": session.name(),
+            "power": power.name(),
         });
         if let Some(options) = of.buffer.map(Buffer::options) {
             document["ram_bytes"] = options.ram_bytes.into();
@@ -427,6 +460,8 @@ mod tests {
             ("ram=1M log=yes", "on or off"),
             ("ram=x", "a size"),
             ("idle_after=-1", "seconds"),
+            ("ram=99999G", "MiB of memory; give less"),
+            ("ram_limits=4M-99999G", "MiB of memory; give less"),
             ("ram_limits=8M-4M", "MIN-MAX"),
             ("relaxed=off", "a setting of a mount"),
             ("", "nothing to set"),
@@ -459,7 +494,7 @@ mod tests {
         assert_eq!((at(14, Power::Good), at(19, Power::Good)), (32, 16));
         assert_eq!(
             governor.document(Governed::buffer(&buffer))["last_change"],
-            "auto-ram: RamBytes(16777216)"
+            "auto-ram: ram_bytes=16777216"
         );
     }
 }

@@ -1,14 +1,18 @@
 //! A mounted volume as a side of a copy.
 
+use std::sync::Arc;
+
+use syncline_device::Clock;
 use syncline_fs::{Attr, FsError, InodeRef, SetAttr, SetTime, Timestamp, Volume, XattrFlags};
 
 use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
-use crate::cmd::mkdir::owned;
-use crate::error::{Failure, Result};
+use crate::names::owned;
+use crate::{ImageError, Result};
 
 /// A volume.
-pub(super) struct VolumeSide {
+pub(crate) struct VolumeSide {
     vol: Volume,
+    clock: Arc<dyn Clock>,
     /// Distinguishes inode numbers of different volumes.
     id: u64,
     /// How messages name it.
@@ -17,15 +21,15 @@ pub(super) struct VolumeSide {
 }
 
 impl VolumeSide {
-    pub(super) fn new(vol: Volume, id: u64, name: String) -> VolumeSide {
+    pub(crate) fn new(vol: Volume, clock: Arc<dyn Clock>, id: u64, name: String) -> VolumeSide {
         let umask = rustix::process::umask(rustix::fs::Mode::empty());
         rustix::process::umask(umask);
-        VolumeSide { vol, id, name, umask: umask.as_raw_mode() }
+        VolumeSide { vol, clock, id, name, umask: umask.as_raw_mode() }
     }
 
-    fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> Failure {
+    fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> ImageError {
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
-        move |err| Failure::from(err).at(&shown)
+        move |err| ImageError::from(err).at(&shown)
     }
 
     fn find(&self, path: &[u8]) -> Result<InodeRef> {
@@ -45,13 +49,14 @@ impl VolumeSide {
 
 struct VolumeFile {
     vol: Volume,
+    clock: Arc<dyn Clock>,
     inode: InodeRef,
     shown: String,
 }
 
 impl VolumeFile {
-    fn failed(&self) -> impl Fn(FsError) -> Failure + '_ {
-        |err| Failure::from(err).at(&self.shown)
+    fn failed(&self) -> impl Fn(FsError) -> ImageError + '_ {
+        |err| ImageError::from(err).at(&self.shown)
     }
 }
 
@@ -85,7 +90,7 @@ impl Writer for VolumeFile {
             done += self.vol.write(&self.inode, at + done as u64, rest).map_err(self.failed())?;
         }
         // Write-back goes on as it would on a running system.
-        let now_ns = crate::image::now_ns();
+        let now_ns = self.clock.now_ns();
         self.vol.tick(now_ns).map_err(self.failed())
     }
 
@@ -136,7 +141,7 @@ impl Side for VolumeSide {
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
         let inode = self.vol.resolve(path).map_err(self.failed(path))?;
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
-        Ok(Box::new(VolumeFile { vol: self.vol.clone(), inode, shown }))
+        Ok(Box::new(VolumeFile { vol: self.vol.clone(), clock: self.clock.clone(), inode, shown }))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
@@ -158,7 +163,12 @@ impl Side for VolumeSide {
     fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>> {
         let made = self.place(path, |dir, name| self.vol.create(dir, name, &owned(0o600)))?;
         let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
-        Ok(Box::new(VolumeFile { vol: self.vol.clone(), inode: made, shown }))
+        Ok(Box::new(VolumeFile {
+            vol: self.vol.clone(),
+            clock: self.clock.clone(),
+            inode: made,
+            shown,
+        }))
     }
 
     fn mkdir(&self, path: &[u8]) -> Result<()> {

@@ -1,0 +1,95 @@
+//! The command line of `mkfs`, `import`, `export`, and of what all commands on images share.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{offset_bytes, size_bytes};
+
+/// Which part of a whole-disk image is meant.
+#[derive(Debug, Clone, Args)]
+pub struct Part {
+    /// The ext4 is in this partition (GPT or MBR), counted from 1 as `fdisk -l` does.
+    #[arg(long, value_name = "N", conflicts_with = "offset",
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub partition: Option<u32>,
+    /// The ext4 begins at this byte: bytes, or with K, M, G.
+    #[arg(long, value_name = "BYTES", value_parser = offset_bytes)]
+    pub offset: Option<u64>,
+}
+
+/// Make a new ext4, by mke2fs.
+///
+/// The image is a file, which is made, or a block device. With SOURCE_DATE_EPOCH in the environment
+/// equal arguments give equal bytes.
+#[derive(Debug, Args)]
+pub struct Mkfs {
+    /// Size of the image: bytes, or with K, M, G [default: that of the file or device].
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
+    pub size: Option<u64>,
+    /// Name of the volume.
+    #[arg(short = 'L', long, value_name = "NAME")]
+    pub label: Option<String>,
+    /// Overwrite what is there.
+    #[arg(long)]
+    pub force: bool,
+    /// File or block device.
+    pub image: PathBuf,
+    /// More arguments for mke2fs, behind --.
+    #[arg(last = true, value_name = "ARGUMENT")]
+    pub more: Vec<OsString>,
+}
+
+/// Fill an image from a directory or a tar archive.
+///
+/// Owners, permissions, times, extended attributes, hard links, devices and holes are kept, also
+/// without root: the image is written in this process. An image that is not there is made, by
+/// mke2fs, as large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give
+/// equal bytes: no time is later than that.
+///
+/// Archives may be compressed by gzip or zstd; `-` is standard input, which needs an image that is
+/// there or --size. Names with `..` are refused, absolute ones lose their slash.
+#[derive(Debug, Args)]
+pub struct Import {
+    /// Size of a new image: bytes, or with K, M, G [default: what the tree needs].
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
+    pub size: Option<u64>,
+    /// Name of a new volume.
+    #[arg(short = 'L', long, value_name = "NAME")]
+    pub label: Option<String>,
+    /// Owner and group of everything: 0:0.
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    pub owner: Option<(u32, u32)>,
+    #[command(flatten)]
+    pub part: Part,
+    /// Directory, tar archive, or `-`.
+    #[arg(value_name = "SOURCE")]
+    pub source: PathBuf,
+    /// File or block device.
+    pub image: PathBuf,
+}
+
+/// Write a directory of an image as a tar archive.
+///
+/// Owners, permissions, times, extended attributes, hard links, devices and holes are kept (PAX, as
+/// GNU tar and bsdtar read them with --xattrs). Equal trees give equal bytes.
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Where it goes; `-` is standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub part: Part,
+    /// IMAGE, or IMAGE:/path.
+    #[arg(value_name = "IMAGE[:/PATH]")]
+    pub source: OsString,
+}
+
+/// `0:0`.
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let numbers = text
+        .split_once(':')
+        .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
+    numbers.ok_or_else(|| "two numbers like 0:0".to_owned())
+}

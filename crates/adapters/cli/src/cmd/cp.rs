@@ -1,0 +1,51 @@
+//! `cp`: into, out of and between images.
+
+use indicatif::ProgressBar;
+use syncline_image::Watch;
+use syncline_image::copy::{Options, copy};
+
+use crate::args::Cp;
+use crate::error::{Failure, Result};
+use crate::{image, interrupt, progress};
+
+/// Copies.
+pub(crate) fn run(args: &Cp) -> Result<()> {
+    let options = Options {
+        recursive: args.recursive || args.archive,
+        preserve: args.preserve || args.archive,
+        opening: image::opening(&args.part),
+    };
+    let shown = Shown(progress::bytes());
+    let done = copy(&args.sources, &args.target, options, &shown);
+    shown.0.finish_and_clear();
+    let outcome = done?;
+    let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };
+    let count = outcome.failures;
+    crate::complain(&format!("{count} files were not copied, see above; copy them again"));
+    Err(Failure::Said(first.code()))
+}
+
+/// Bytes so far, of how many, and how fast.
+struct Shown(ProgressBar);
+
+impl Watch for Shown {
+    fn stopped(&self) -> bool {
+        interrupt::asked()
+    }
+
+    fn remark(&self, text: &str) {
+        self.0.suspend(|| crate::complain(text));
+    }
+
+    fn wants_total(&self) -> bool {
+        !self.0.is_hidden()
+    }
+
+    fn total(&self, bytes: u64) {
+        self.0.set_length(bytes);
+    }
+
+    fn copied(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}

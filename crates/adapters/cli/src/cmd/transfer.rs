@@ -1,0 +1,170 @@
+//! `mkfs`, `import` and `export`: images made, filled from trees and archives, and written as such.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Seek, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use syncline_device::VirtualClock;
+use syncline_image::archive::{self, Estimate};
+use syncline_image::copy::{Pins, estimate, fill};
+use syncline_image::{Image, Opening, mkfs};
+
+use crate::args::{Export, Import, Mkfs};
+use crate::error::{Failure, Result};
+use crate::format::{Out, Staged};
+use crate::image::{self, Place, Standard};
+
+/// The time of reproducible builds (reproducible-builds.org).
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+fn epoch_s() -> Result<Option<u64>> {
+    let Some(text) = std::env::var_os(EPOCH) else { return Ok(None) };
+    let seconds = text.to_str().and_then(|text| text.trim().parse::<u64>().ok());
+    let seconds = seconds.filter(|seconds| *seconds < 1 << 33);
+    let bad = || Failure::Usage(format!("{EPOCH} is no number of seconds; correct or unset it"));
+    seconds.ok_or_else(bad).map(Some)
+}
+
+/// Makes a volume.
+pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
+    let made = mkfs::Mkfs {
+        size_bytes: args.size,
+        label: args.label.clone(),
+        force: args.force,
+        time_s: epoch_s()?,
+        more: args.more.clone(),
+        ..mkfs::Mkfs::default()
+    };
+    Ok(made.make(&args.image)?)
+}
+
+/// Fills an image, which is made if it is not there.
+pub(crate) fn import(args: &Import) -> Result<()> {
+    let epoch_s = epoch_s()?;
+    let is_dir = args.source.is_dir();
+    if !is_dir && args.owner.is_some() {
+        let text = "--owner is for directories; an archive has owners of its own";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let made = !args.image.exists();
+    if made {
+        let new = mkfs::Mkfs {
+            size_bytes: args.size,
+            label: args.label.clone(),
+            time_s: epoch_s,
+            ..mkfs::Mkfs::default()
+        };
+        new.for_tree(needs(args, is_dir)?).make(&args.image)?;
+    } else if args.size.is_some() || args.label.is_some() {
+        let text = "is there: --size and --label are for new images; leave them out";
+        return Err(Failure::Usage(text.to_owned()).at(args.image.display()));
+    }
+    let done = filled(args, is_dir, epoch_s);
+    if made && done.is_err() {
+        // Nothing half-made stays; the first error counts.
+        let _ = std::fs::remove_file(&args.image);
+    }
+    done
+}
+
+/// What the tree needs, for the size of a new image.
+fn needs(args: &Import, is_dir: bool) -> Result<Estimate> {
+    if is_dir {
+        return Ok(estimate(&args.source, &Standard)?);
+    }
+    if args.source == Path::new("-") {
+        return match args.size {
+            Some(_) => Ok(Estimate::default()),
+            None => Err(Failure::Usage(
+                "how much standard input has is not known before; give --size".to_owned(),
+            )),
+        };
+    }
+    let mut from = open(&args.source)?;
+    archive::estimate(&mut *from, &Standard).map_err(|err| at(args, err))
+}
+
+fn at(args: &Import, err: syncline_image::ImageError) -> Failure {
+    Failure::from(err).at(args.source.display())
+}
+
+fn filled(args: &Import, is_dir: bool, epoch_s: Option<u64>) -> Result<()> {
+    let mut how = image::opening(&args.part);
+    if let Some(seconds) = epoch_s {
+        how = Opening { clock: Arc::new(VirtualClock::new(seconds * 1_000_000_000)), ..how };
+    }
+    let image = Image::write(&args.image, &how)?;
+    if !is_dir {
+        let done = open(&args.source).and_then(|mut from| {
+            archive::import(&mut *from, &image, &Standard).map_err(|err| at(args, err))
+        });
+        return image.close(done);
+    }
+    let pins = Pins { owner: args.owner, latest_s: epoch_s.and_then(|s| i64::try_from(s).ok()) };
+    let done = fill(&image, &args.source, pins, &Standard);
+    let outcome = image.close(done)?;
+    let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };
+    let count = outcome.failures;
+    crate::complain(&format!("{count} files were not copied, see above; correct and run it again"));
+    Err(Failure::Said(first.code()))
+}
+
+/// An archive, unpacked if it is compressed.
+fn open(path: &Path) -> Result<Box<dyn Read>> {
+    let failed = |err: io::Error| Failure::host(path, &err);
+    if path == Path::new("-") {
+        return Ok(decoded(&[], Box::new(io::stdin().lock())));
+    }
+    let mut file = File::open(path).map_err(failed)?;
+    let mut start = [0; 4];
+    let len = file.read(&mut start).map_err(failed)?;
+    if file.metadata().is_ok_and(|meta| meta.is_file()) {
+        file.rewind().map_err(failed)?;
+        return Ok(decoded(&start[..len], Box::new(file)));
+    }
+    // A pipe cannot be rewound.
+    let begun = io::Cursor::new(start[..len].to_vec()).chain(file);
+    Ok(decoded(&start[..len], Box::new(begun)))
+}
+
+fn decoded(start: &[u8], from: Box<dyn Read>) -> Box<dyn Read> {
+    if start.starts_with(&[0x1F, 0x8B]) {
+        return Box::new(MultiGzDecoder::new(from));
+    }
+    if start.starts_with(&[0x28, 0xB5, 0x2F, 0xFD]) {
+        return match zstd::Decoder::new(from) {
+            Ok(decoder) => Box::new(decoder),
+            Err(err) => Box::new(Broken(Some(err))),
+        };
+    }
+    Box::new(io::BufReader::with_capacity(1 << 20, from))
+}
+
+/// A decoder that could not be made: its error comes with the first read.
+struct Broken(Option<io::Error>);
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+/// Writes an archive.
+pub(crate) fn export(args: &Export) -> Result<()> {
+    let whole = || Place { image: (&args.source).into(), path: b"/".to_vec() };
+    let place = Place::split(&args.source).unwrap_or_else(whole);
+    let image = image::read(&place.image, &args.part)?;
+    if args.output == Path::new("-") {
+        let mut out = Out::new();
+        let done = archive::export(&image, &place.path, &mut out, &Standard);
+        return image.close(done.map_err(Failure::from).and_then(|()| out.flush()));
+    }
+    let staged = Staged::new(&args.output)?;
+    let mut out = BufWriter::with_capacity(1 << 20, staged.file(&args.output)?);
+    let done = archive::export(&image, &place.path, &mut out, &Standard).map_err(Failure::from);
+    let written = out.flush().map_err(|err| Failure::host(&args.output, &err));
+    image.close(done.and(written))?;
+    staged.commit(&args.output)
+}

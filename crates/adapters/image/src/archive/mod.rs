@@ -1,0 +1,28 @@
+//! Trees in and out of tar archives, with owners, attributes, hard links, devices and holes.
+//!
+//! Headers are those of the crate tar. Its reader is not used: it splits extended headers at line
+//! ends, so that attributes with such a byte (capabilities, ACLs) are lost. `pax` reads and writes
+//! these, `reader` the members, `input` makes them files of a volume, `output` the other way round.
+//!
+//! | of a file | in the archive |
+//! |---|---|
+//! | attributes | PAX `SCHILY.xattr.NAME`, as GNU tar, bsdtar and star |
+//! | holes | written as PAX sparse 1.0, read also as GNU's old format |
+//! | nanoseconds, long names, large numbers | PAX `mtime`, `path`, `linkpath`, `uid`, `gid`, size |
+//!
+//! Promises: members with `..` are refused, absolute names lose their slash; only the volume is
+//! written to; no header makes this allocate more than [`EXTENDED_BYTES_MAX`]. Tested in
+//! `tests/it/archives.rs` with GNU tar on the other side.
+
+mod input;
+mod output;
+mod pax;
+mod reader;
+
+pub use input::{Estimate, estimate, import};
+pub use output::export;
+
+/// Longest extended header, name or sparse map.
+const EXTENDED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of a block of an archive.
+const BLOCK_BYTES: usize = 512;

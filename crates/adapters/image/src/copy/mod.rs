@@ -1,0 +1,278 @@
+//! Copies into, out of and between images.
+//!
+//! `side` is what a copy needs of the host (`host`) or of a volume (`volume`), `tree` does it, this
+//! file finds out what is meant by the arguments.
+
+mod host;
+mod pinned;
+pub(crate) mod side;
+mod tree;
+pub(crate) mod volume;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::archive::Estimate;
+use crate::names::join;
+use crate::{Image, ImageError, Opening, Place, Result, Watch};
+use host::Host;
+use pinned::Pinned;
+use side::{Kind, Side};
+use tree::Copy;
+use volume::VolumeSide;
+
+/// Standard input as a source, standard output as a target.
+const STANDARD: &str = "-";
+const STANDARD_INPUT: &[u8] = b"/dev/stdin";
+
+/// How [`copy`] copies.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// Directories with what is in them; symbolic links, pipes and devices as such.
+    pub recursive: bool,
+    /// Mode, owner, times and extended attributes, too.
+    pub preserve: bool,
+    /// How images are opened.
+    pub opening: Opening,
+}
+
+/// What was not copied although the rest was.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Files that were left out; [`Watch::remark`] heard why.
+    pub failures: u64,
+    /// The first reason.
+    pub first: Option<ImageError>,
+}
+
+/// What an argument names.
+enum End {
+    Host(Vec<u8>),
+    Image(Place),
+}
+
+impl End {
+    fn parse(argument: &OsStr) -> End {
+        match Place::split(argument) {
+            Some(place) => End::Image(place),
+            None if argument == STANDARD => End::Host(STANDARD_INPUT.to_vec()),
+            None => End::Host(argument.as_bytes().to_vec()),
+        }
+    }
+
+    fn image(&self) -> Option<&Path> {
+        match self {
+            End::Image(place) => Some(&place.image),
+            End::Host(_) => None,
+        }
+    }
+
+    fn path(&self) -> &[u8] {
+        match self {
+            End::Image(place) => &place.path,
+            End::Host(path) => path,
+        }
+    }
+}
+
+/// Copies `sources`, paths of this system or `IMAGE:/path`, to `target`: a directory, or the new
+/// name. `-` is standard input or output. One file's failure does not end the copy of several.
+///
+/// # Errors
+/// Arguments that make no sense, images that cannot be opened, a full or failed target.
+pub fn copy(
+    sources: &[OsString],
+    target: &OsStr,
+    options: Options,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
+    let sources: Vec<End> = sources.iter().map(|source| End::parse(source)).collect();
+    if target == STANDARD {
+        return to_standard_output(&sources, &options.opening, watch);
+    }
+    let target = End::parse(target);
+    if target.image().is_none() && sources.iter().all(|source| source.image().is_none()) {
+        let text = "neither side is in an image; write IMAGE:/path, or use cp(1)";
+        return Err(ImageError::Usage(text.into()));
+    }
+    let mut images: BTreeMap<PathBuf, Image> = BTreeMap::new();
+    // The target first: what is written to is opened for writing, whatever else it is.
+    if let Some(path) = target.image() {
+        images.insert(path.to_owned(), Image::write(path, &options.opening)?);
+    }
+    let mut done = Ok(());
+    for path in sources.iter().filter_map(End::image) {
+        if done.is_ok() && !images.contains_key(path) {
+            done = Image::read(path, &options.opening).map(|image| {
+                image.tell(path, watch);
+                images.insert(path.to_owned(), image);
+            });
+        }
+    }
+    let done = done.and_then(|()| copy_all(&options, &sources, &target, &images, watch));
+    images.into_values().fold(done, |done, image| image.close(done))
+}
+
+/// Writes the contents of files to standard output.
+fn to_standard_output(sources: &[End], how: &Opening, watch: &dyn Watch) -> Result<Outcome> {
+    let mut out = std::io::stdout().lock();
+    for source in sources {
+        let End::Image(place) = source else {
+            let text = "only files of an image go to standard output; use cat(1) for others";
+            return Err(ImageError::Usage(text.into()));
+        };
+        let image = Image::read(&place.image, how)?;
+        image.tell(&place.image, watch);
+        let side = image.side(0, &place.image.display().to_string());
+        let done = tree::print(&side, &place.path, &mut out, watch);
+        image.close(done)?;
+    }
+    Ok(Outcome::default())
+}
+
+/// Tells how much there is to copy.
+fn measure(sources: &[(&dyn Side, &[u8])], options: &Options, watch: &dyn Watch) {
+    if watch.wants_total() {
+        let bytes = sources
+            .iter()
+            .map(|(from, path)| tree::measure(*from, trimmed(path), options.recursive, watch));
+        watch.total(bytes.fold(0, u64::saturating_add));
+    }
+}
+
+/// Device and inode of the images, which no copy may read as files.
+fn identities(images: &BTreeMap<PathBuf, Image>) -> Vec<(u64, u64)> {
+    let found = images.keys().filter_map(|path| std::fs::metadata(path).ok());
+    found.map(|meta| (meta.dev(), meta.ino())).collect()
+}
+
+fn copy_all(
+    options: &Options,
+    sources: &[End],
+    target: &End,
+    images: &BTreeMap<PathBuf, Image>,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
+    let host = Host::new();
+    // Numbers of devices on the host are small; these are not.
+    let volumes: BTreeMap<&PathBuf, VolumeSide> = (0..)
+        .zip(images)
+        .map(|(nr, (path, image))| {
+            let name = path.display().to_string();
+            (path, image.side(u64::MAX - nr, &name))
+        })
+        .collect();
+    let side = |end: &End| -> &dyn Side {
+        match end.image().and_then(|path| volumes.iter().find(|(p, _)| p.as_path() == path)) {
+            Some((_, volume)) => volume,
+            None => &host,
+        }
+    };
+    let skip = identities(images);
+    let to = side(target);
+    let into = to.stat(target.path(), true)?.is_some_and(|meta| meta.kind() == Kind::Dir);
+    if !into && sources.len() > 1 {
+        let shown = String::from_utf8_lossy(target.path());
+        let text = format!("{shown} is no directory; several files can only go into one");
+        return Err(ImageError::Usage(text));
+    }
+    let sides: Vec<(&dyn Side, &[u8])> = sources.iter().map(|s| (side(s), s.path())).collect();
+    measure(&sides, options, watch);
+    let mut outcome = Outcome::default();
+    for source in sources {
+        let mut copy = Copy {
+            recursive: options.recursive,
+            preserve: options.preserve,
+            skip: &skip,
+            from_image: source.image().is_some(),
+            ..Copy::new(side(source), to, watch)
+        };
+        let path = trimmed(source.path());
+        if source.path() == STANDARD_INPUT && into {
+            let text = "standard input has no name; give the file's as the target";
+            return Err(ImageError::Usage(text.into()));
+        }
+        let place = match (into, last_name(path)) {
+            (true, Some(name)) => join(target.path(), name),
+            _ => trimmed(target.path()).to_vec(),
+        };
+        let done = copy.run(path, &place);
+        outcome.failures += copy.failures;
+        outcome.first = outcome.first.or(copy.first);
+        match done {
+            Ok(()) => {}
+            Err(err @ (ImageError::Stopped | ImageError::Final(_))) => return Err(err),
+            Err(err) if sources.len() == 1 => return Err(err),
+            Err(err) => {
+                outcome.failures += 1;
+                watch.remark(&err.to_string());
+                outcome.first.get_or_insert(err);
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+/// How [`fill`] changes what it copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pins {
+    /// Owner and group of everything.
+    pub owner: Option<(u32, u32)>,
+    /// Latest time of a file, seconds since 1970; access times are those of changes then.
+    pub latest_s: Option<i64>,
+}
+
+/// What a directory of this system needs of a volume.
+///
+/// # Errors
+/// [`ImageError::Stopped`].
+pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
+    let (host, mut found) = (Host::new(), Estimate::default());
+    tree::each(&host, dir.as_os_str().as_bytes(), true, watch, &mut |meta| {
+        found.add(if meta.kind() == Kind::File { meta.size } else { 0 });
+    });
+    watch.check()?;
+    Ok(found)
+}
+
+/// Copies what is in a directory of this system, with everything that an archive keeps, below `/`
+/// of an image.
+///
+/// # Errors
+/// No such directory, a full or failed image.
+pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
+    let host = Pinned { host: Host::new(), pins };
+    let to = image.side(u64::MAX, "image");
+    let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
+    copy.run(dir.as_os_str().as_bytes(), b"/")?;
+    Ok(Outcome { failures: copy.failures, first: copy.first })
+}
+
+/// Without slashes at the end, except where that is all there is.
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
+    path.get(..end).unwrap_or(path)
+}
+
+/// The name that a copy gets in a directory. `None` for `/`, `.` and `..`: what is in there is
+/// copied.
+fn last_name(path: &[u8]) -> Option<&[u8]> {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    (!name.is_empty() && name != b"." && name != b"..").then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_copies() {
+        assert_eq!(last_name(trimmed(b"a/b//")), Some(&b"b"[..]));
+        assert_eq!(last_name(trimmed(b"/")), None);
+        assert_eq!(last_name(trimmed(b"a/.")), None);
+        assert_eq!((trimmed(b"///"), trimmed(b"")), (&b"/"[..], &b""[..]));
+    }
+}

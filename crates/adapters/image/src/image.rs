@@ -1,0 +1,220 @@
+//! Images: `IMAGE:/path`, opening for reading and for writing.
+//!
+//! Reading never writes to the image. An image whose journal has to be replayed is mounted on an
+//! overlay: the replay, and the end of orphans, happen in memory.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use syncline_device::{
+    BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, OverlayDevice, WallClock,
+};
+use syncline_fs::{MountOptions, MountReport, Volume};
+use syncline_ondisk::Superblock;
+use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
+
+use crate::copy::volume::VolumeSide;
+use crate::partition::{Part, listed, part_of, partitions};
+use crate::{ImageError, Result, Watch};
+
+/// A file in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The image.
+    pub image: PathBuf,
+    /// The path in it, with the leading slash.
+    pub path: Vec<u8>,
+}
+
+impl Place {
+    /// Splits `IMAGE:/path`. `None` without `:/`. Of several the first wins that leaves the name of
+    /// something that exists, so that images may have colons in their paths.
+    pub fn split(argument: &OsStr) -> Option<Place> {
+        let bytes = argument.as_bytes();
+        let mut first = None;
+        for at in (1..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")) {
+            let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
+            let exists = std::fs::metadata(&image).is_ok_and(|meta| !meta.is_dir());
+            let place = Place { image, path: bytes[at + 1..].to_vec() };
+            if exists {
+                return Some(place);
+            }
+            first.get_or_insert(place);
+        }
+        first
+    }
+
+    /// As [`Place::split`], for arguments that must be of this form.
+    ///
+    /// # Errors
+    /// [`ImageError::Usage`].
+    pub fn parse(argument: &OsStr) -> Result<Place> {
+        Place::split(argument).ok_or_else(|| {
+            let shown = argument.to_string_lossy();
+            ImageError::Usage(format!("`{shown}` names no file of an image; write IMAGE:/path"))
+        })
+    }
+
+    /// For messages.
+    pub fn shown(&self) -> String {
+        format!("{}:{}", self.image.display(), String::from_utf8_lossy(&self.path))
+    }
+}
+
+/// How images are opened.
+#[derive(Clone)]
+pub struct Opening {
+    /// The part of the file or device that is opened.
+    pub part: Part,
+    /// The time of what is written.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Opening {
+    /// All of it, at the time of this machine.
+    fn default() -> Opening {
+        Opening { part: Part::Whole, clock: Arc::new(WallClock::new()) }
+    }
+}
+
+/// A mounted image.
+pub struct Image {
+    /// The volume.
+    pub vol: Volume,
+    /// What mounting did.
+    pub report: MountReport,
+    /// The replay, if there was one, went to memory only.
+    pub in_memory: bool,
+    clock: Arc<dyn Clock>,
+}
+
+/// Opens the file or device.
+///
+/// # Errors
+/// As of open(2); somebody else has it open.
+pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
+    let options = FileOptions { read_only, ..FileOptions::default() };
+    Ok(Arc::new(FileDevice::open(path, options)?))
+}
+
+/// Reads the superblock, whatever its features are.
+///
+/// # Errors
+/// There is none.
+pub fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superblock> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    if dev.geometry().size_bytes < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
+        let text = "too small to hold an ext4; check that it is the right file";
+        return Err(ImageError::Corrupt(text.into()).at(path.display()));
+    }
+    dev.read(SUPERBLOCK_OFFSET, &mut bytes, Origin::new(Kind::Metadata, true))?;
+    Superblock::decode(&bytes).map_err(|_| {
+        // A table that is damaged too says nothing of use here.
+        let table = partitions(dev).unwrap_or_default();
+        let text = if table.is_empty() {
+            "no ext4 superblock; check that it is the right file or partition".to_owned()
+        } else {
+            format!("a whole disk with the partitions {}; give --partition N", listed(dev, &table))
+        };
+        ImageError::Corrupt(text).at(path.display())
+    })
+}
+
+fn mount(
+    dev: Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    read_only: bool,
+) -> Result<(Volume, MountReport)> {
+    let mut options = MountOptions { read_only, ..MountOptions::default() };
+    if !read_only {
+        // A tool that lists and copies is no user of the files.
+        options.apply("noatime")?;
+    }
+    Ok(Volume::mount_report(dev, Arc::clone(clock), options)?)
+}
+
+impl Image {
+    /// Opens for reading.
+    ///
+    /// # Errors
+    /// No such file, no ext4, a feature that is not supported.
+    pub fn read(path: &Path, how: &Opening) -> Result<Image> {
+        let dev = part_of(device(path, true)?, how.part, path)?;
+        let sb = superblock(&*dev, path)?;
+        let in_memory = sb.needs_recovery() && sb.has_journal();
+        let dev = if in_memory { Arc::new(OverlayDevice::new(dev)) } else { dev };
+        let (vol, report) =
+            mount(dev, &how.clock, !in_memory).map_err(|err| err.at(path.display()))?;
+        Ok(Image { vol, report, in_memory, clock: Arc::clone(&how.clock) })
+    }
+
+    /// Remarks on a journal that was replayed in memory only.
+    pub fn tell(&self, path: &Path, watch: &dyn Watch) {
+        if self.in_memory && self.report.transactions_replayed > 0 {
+            watch.remark(&format!(
+                "{}: the journal was replayed in memory only; `syncline recover` writes it",
+                path.display()
+            ));
+        }
+    }
+
+    /// Opens for writing.
+    ///
+    /// # Errors
+    /// As of [`Image::read`]; an image that somebody else has open.
+    pub fn write(path: &Path, how: &Opening) -> Result<Image> {
+        let dev = part_of(device(path, false)?, how.part, path)?;
+        superblock(&*dev, path)?;
+        let (vol, report) = mount(dev, &how.clock, false).map_err(|err| err.at(path.display()))?;
+        Ok(Image { vol, report, in_memory: false, clock: Arc::clone(&how.clock) })
+    }
+
+    /// The image as a side of a copy. `id` tells inode numbers of several images apart.
+    pub(crate) fn side(&self, id: u64, name: &str) -> VolumeSide {
+        VolumeSide::new(self.vol.clone(), Arc::clone(&self.clock), id, name.to_owned())
+    }
+
+    /// Unmounts, also after `done` failed; the first failure counts.
+    ///
+    /// # Errors
+    /// That of `done`, else that of the unmount.
+    pub fn close<T, E: From<ImageError>>(
+        self,
+        done: std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        if self.in_memory || self.vol.is_read_only() {
+            return done;
+        }
+        let closed = self.vol.unmount();
+        match (done, closed) {
+            (Ok(value), Ok(())) => Ok(value),
+            (Ok(_), Err(err)) => Err(ImageError::from(err).into()),
+            // What latched the volume is what was reported.
+            (Err(err), _) => Err(err),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_may_have_colons_in_its_path() {
+        let dir = std::env::temp_dir().join(format!("a:b-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let image = dir.join("c:d.img");
+        std::fs::write(&image, "x").unwrap();
+        let mut argument = image.clone().into_os_string();
+        argument.push(":/x:/y");
+        let place = Place::split(&argument).unwrap();
+        assert_eq!((place.image, place.path), (image, b"/x:/y".to_vec()));
+        std::fs::remove_dir_all(&dir).unwrap();
+        let place = Place::split(OsStr::new("no-such:/x:/y")).unwrap();
+        assert_eq!(place.path, b"/x:/y");
+        assert_eq!(Place::split(OsStr::new("./plain")), None);
+        assert_eq!(Place::split(OsStr::new(":/x")), None);
+    }
+}

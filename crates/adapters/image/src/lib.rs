@@ -1,0 +1,70 @@
+//! Image tools as a library: files of an ext4 image by path, without mounting it.
+//!
+//! ```text
+//!   Place ("IMAGE:/path") -> Image (a volume, opened for reading or writing)
+//!                              -> names   make, rename, remove
+//!                              -> copy    trees between volumes and this system
+//!                              -> archive tar archives in and out
+//!   partition: the part of a whole-disk image; mkfs: a new image, by mke2fs
+//! ```
+//!
+//! Promises
+//! - Reading never writes to the image. An image whose journal has to be replayed is mounted on an
+//!   overlay in memory.
+//! - Names, depth and links of an image are not trusted: nothing outside of the target is touched.
+//! - [`Watch`] is asked between pieces of work whether to stop, and hears what was left out.
+//!
+//! The commands `ls`, `cat`, `cp`, `mkdir`, `mv`, `rm` and `stat` print what this crate does.
+//! Tested in `tests/it`, and through the binary in `cli/tests`.
+
+#![forbid(unsafe_code)]
+
+pub mod archive;
+pub mod copy;
+mod error;
+mod image;
+pub mod mkfs;
+pub mod names;
+pub mod partition;
+
+pub use error::{ImageError, Result, plain, sentence};
+pub use image::{Image, Opening, Place, device, superblock};
+
+/// Progress, remarks and cancellation of work on an image.
+pub trait Watch {
+    /// Returns whether to stop; the work ends with [`ImageError::Stopped`].
+    fn stopped(&self) -> bool {
+        false
+    }
+
+    /// Takes a remark: what could not be kept, what was left out.
+    fn remark(&self, text: &str) {
+        let _ = text;
+    }
+
+    /// Returns whether somebody looks at the progress, so that it is worth counting beforehand.
+    fn wants_total(&self) -> bool {
+        false
+    }
+
+    /// Takes the bytes that are to be copied in all.
+    fn total(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Takes the bytes that were copied since the last call.
+    fn copied(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Fails if the work is to stop.
+    ///
+    /// # Errors
+    /// [`ImageError::Stopped`].
+    fn check(&self) -> Result<()> {
+        if self.stopped() { Err(ImageError::Stopped) } else { Ok(()) }
+    }
+}
+
+/// Watches nothing.
+impl Watch for () {}

@@ -1,0 +1,146 @@
+//! New images, made by mke2fs: which features a volume should have is its business.
+//!
+//! With a time given, everything that would differ from run to run (identifier, hash seed, times)
+//! is made from it, the size and the label.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{ImageError, Result};
+
+/// Bytes that a volume needs beside its files: journal, tables, room for a few more.
+const SPARE_BYTES: u64 = 24 << 20;
+/// mke2fs makes an inode for each of these bytes.
+const INODE_BYTES: u64 = 16 << 10;
+
+/// A volume to be made.
+#[derive(Clone, Debug, Default)]
+pub struct Mkfs {
+    /// Size in bytes; that of an existing file or device where it is not given.
+    pub size_bytes: Option<u64>,
+    /// Name of the volume.
+    pub label: Option<String>,
+    /// Overwrite an existing file or device.
+    pub force: bool,
+    /// At least so many inodes.
+    pub inodes: Option<u64>,
+    /// Time of the volume, seconds since 1970: equal arguments give equal bytes.
+    pub time_s: Option<u64>,
+    /// More arguments of mke2fs.
+    pub more: Vec<OsString>,
+}
+
+impl Mkfs {
+    /// Size and inodes for a tree.
+    #[must_use]
+    pub fn for_tree(mut self, tree: crate::archive::Estimate) -> Mkfs {
+        let inodes = tree.inodes + 64;
+        // Tables and bitmaps grow with the volume: a thirty-second part, and the inodes' 256 bytes.
+        let bytes = tree.bytes + tree.bytes / 32 + inodes * 256 + SPARE_BYTES;
+        let size = *self.size_bytes.get_or_insert_with(|| bytes.next_multiple_of(1 << 20));
+        if inodes > size / INODE_BYTES {
+            self.inodes = Some(inodes);
+        }
+        self
+    }
+
+    /// Makes the volume.
+    ///
+    /// # Errors
+    /// mke2fs is not there or fails; something is there already; no size.
+    pub fn make(&self, path: &Path) -> Result<()> {
+        let there = std::fs::metadata(path).ok();
+        let empty = there.as_ref().is_none_or(|meta| meta.is_file() && meta.len() == 0);
+        if !empty && !self.force {
+            let text = "is there; its contents would be lost, add --force to overwrite it";
+            return Err(ImageError::Failed(text.into()).at(path.display()));
+        }
+        let program = find("mke2fs").ok_or_else(|| {
+            let text = "mke2fs is not installed; install the package e2fsprogs";
+            ImageError::Failed(text.into())
+        })?;
+        let plain = there.as_ref().is_none_or(std::fs::Metadata::is_file);
+        match self.size_bytes {
+            Some(bytes) if plain => {
+                // An old file's blocks are zeros again: equal arguments give equal bytes.
+                let made = std::fs::File::create(path).and_then(|file| file.set_len(bytes));
+                made.map_err(|err| ImageError::host(path, &err))?;
+            }
+            None if empty => {
+                let text = "the image is new; give its size, as --size 1G";
+                return Err(ImageError::Usage(text.into()).at(path.display()));
+            }
+            _ => {}
+        }
+        let done = self.run(&program, path);
+        if done.is_err() && there.is_none() {
+            // Nothing half-made stays; the first error counts.
+            let _ = std::fs::remove_file(path);
+        }
+        done
+    }
+
+    fn run(&self, program: &Path, path: &Path) -> Result<()> {
+        let mut command = Command::new(program);
+        command.args(["-q", "-F", "-t", "ext4"]);
+        if let Some(label) = &self.label {
+            command.args(["-L", label]);
+        }
+        if let Some(inodes) = self.inodes {
+            command.arg("-N").arg(inodes.to_string());
+        }
+        if let Some(time_s) = self.time_s {
+            let id = identifier(time_s, self.size_bytes.unwrap_or(0), self.label.as_deref());
+            command.args(["-U", &id, "-E", &format!("hash_seed={id}")]);
+            command.env("E2FSPROGS_FAKE_TIME", time_s.to_string());
+            command.env("SOURCE_DATE_EPOCH", time_s.to_string());
+        }
+        command.args(&self.more).arg(path);
+        let ran = command.output().map_err(|err| ImageError::host(program, &err))?;
+        if ran.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let said = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+        let text = format!("mke2fs failed: {}; correct the arguments", said.trim());
+        Err(ImageError::Failed(text).at(path.display()))
+    }
+}
+
+/// A UUID of version 8 (RFC 9562: made as its maker likes) from what makes the volume.
+fn identifier(time_s: u64, size_bytes: u64, label: Option<&str>) -> String {
+    let seed = format!("{time_s} {size_bytes} {}", label.unwrap_or_default());
+    // FNV-1a, 64 bits, twice.
+    let hash = |start: u64| {
+        seed.bytes().fold(0xcbf2_9ce4_8422_2325 ^ start, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    };
+    let bits = u128::from(hash(0)) << 64 | u128::from(hash(0x5bd1_e995));
+    let bits = bits & !(0xF << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+    let digits = format!("{bits:032x}");
+    let part = |from: usize, to: usize| digits.get(from..to).unwrap_or_default();
+    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+}
+
+/// A system program, which may be outside of a plain user's path.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_uuids_of_what_makes_the_volume() {
+        let id = identifier(1_700_000_000, 1 << 30, Some("root"));
+        assert_eq!((id.len(), &id[8..9], &id[14..15]), (36, "-", "8"));
+        assert!("89ab".contains(&id[19..20]), "{id}");
+        assert_eq!(id, identifier(1_700_000_000, 1 << 30, Some("root")));
+        assert_ne!(id, identifier(1_700_000_001, 1 << 30, Some("root")));
+    }
+}
