@@ -4,10 +4,12 @@
 //!   lines.
 //! - `cargo run -p xtask -- ci` is `make test`: every check and every test, with a summary, see
 //!   [`ci`].
+//! - `cargo run -p xtask -- sbom PACKAGE...` prints what packages are made of, see [`sbom`].
 
 #![forbid(unsafe_code)]
 
 mod ci;
+mod sbom;
 mod summary;
 mod tidy;
 
@@ -28,8 +30,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()),
         ["tidy", "--fix"] => tidy::fix(&root()),
         ["ci", filter @ ..] => ci::run(&root(), filter),
+        ["sbom", packages @ ..] => sbom::run(&root(), packages),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy [--fix] | ci [STEP...]");
+            eprintln!("usage: cargo run -p xtask -- tidy [--fix] | ci [STEP...] | sbom PACKAGE...");
             eprintln!("steps of ci: {}", ci::STEP_NAMES.join(", "));
             ExitCode::from(2)
         }

@@ -11,7 +11,7 @@
 use super::{Finding, Tree};
 
 /// For each crate the crates of ours below it. A name that is not here is not a crate yet.
-const BELOW: [(&str, &[&str]); 26] = [
+const BELOW: [(&str, &[&str]); 29] = [
     ("checksum", &[]),
     ("device", &[]),
     ("ondisk", &["checksum"]),
@@ -29,6 +29,9 @@ const BELOW: [(&str, &[&str]); 26] = [
     ("evaluate", &["device", "cache", "nand", "trace"]),
     ("recorder", &["checksum", "device", "fs"]),
     ("recorder-c", &["recorder"]),
+    ("library", &["device", "ondisk", "fs"]),
+    ("syncline-c", &["library"]),
+    ("syncline-py", &["library"]),
     (
         "workload",
         &[
