@@ -46,6 +46,10 @@
 #              image, real time: records lost and slack used; RECORDER has options, as "--records 120000": ten minutes each
 # make samples  (root) captures the programs of samples/ again
 # make capture-cost  (FUSE) what `mount -o trace=` costs, in turns with a mount without it, real time
+# make install  the program, helpers of mount(8), units, man pages, completions, C library below PREFIX (default /usr/local), in DESTDIR
+# make dist    Debian packages, tarball, wheel, SBOM and SHA256SUMS in target/dist
+# make wheel   the Python package alone
+# make test-dist  (root, Debian) the packages in clean chroots of Debian 11 and 12: installed, used as root and as a user, purged; lintian
 # make deps    what the tests need from the system: installs it as root on Debian, else says it; `make test` begins with it
 # make figures runs named in RUNS (`cargo xtask figures` lists them) are measured, stored in docs/figures and filled into the documents
 # make clean   removes what was built
@@ -244,6 +248,30 @@ samples: cargo
 capture-cost: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/capture_cost.py target/release/syncline
+
+.PHONY: install dist wheel test-dist
+PREFIX ?= /usr/local
+LIBDIR ?= lib
+# As root `make install` installs what a user has built, without a build of its own.
+install: packages-built
+	@sh packaging/install.sh "$(PREFIX)" "$(DESTDIR)" target/dist-build/dist
+	@sh packaging/install-library.sh "$(PREFIX)" "$(LIBDIR)" "$(DESTDIR)" target/dist-build/dist
+
+.PHONY: packages-built
+packages-built:
+	@[ -n "$$(command -v cargo)" ] || [ -x target/dist-build/dist/syncline ] || sh scripts/need-cargo.sh
+	@[ -z "$$(command -v cargo)" ] || cargo build --target-dir target/dist-build --profile dist \
+		-p syncline-cli -p syncline-preload -p syncline-c
+
+dist: cargo
+	@sh packaging/dist.sh
+
+wheel: cargo
+	@mkdir -p target/dist
+	@sh packaging/wheel.sh target/dist
+
+test-dist:
+	@sh packaging/test-dist.sh
 
 deps:
 	@sh scripts/deps.sh

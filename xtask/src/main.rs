@@ -4,11 +4,13 @@
 //! - `cargo xtask ci` is `make test`: every check and every test, with a summary, see [`ci`].
 //! - `cargo xtask figures` measures what the documents show and fills their tables, see
 //!   [`figures`].
+//! - `cargo xtask sbom PACKAGE...` prints what packages are made of, see [`sbom`].
 
 #![forbid(unsafe_code)]
 
 mod ci;
 mod figures;
+mod sbom;
 mod summary;
 mod tidy;
 
@@ -30,9 +32,11 @@ fn main() -> ExitCode {
         ["tidy", "--fix"] => tidy::fix(&root()),
         ["ci", filter @ ..] => ci::run(&root(), filter),
         ["figures", rest @ ..] => figures::main(&root(), rest),
+        ["sbom", packages @ ..] => sbom::run(&root(), packages),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy [--fix] | ci [STEP...] | figures [--fill|--check|ID...]"
+                "usage: cargo xtask tidy [--fix] | ci [STEP...] | figures [--fill|--check|ID...] | \
+                 sbom PACKAGE..."
             );
             eprintln!("steps of ci: {}", ci::STEP_NAMES.join(", "));
             ExitCode::from(2)

@@ -12,13 +12,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 9] = [
+const UNSAFE_CRATES: [(&str, &str); 10] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/adapters/fuse/", "policies of threads"),
     ("crates/adapters/export/", "io_uring and shared memory of ublk"),
     ("crates/libs/flashlite-c/", "pointers of C programs"),
     ("crates/libs/recorder-c/", "C interface"),
+    ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
     ("crates/adapters/workload/", "SQLite's C interface"),
     ("crates/test/posix/", "maps the files it tests"),
@@ -26,7 +27,7 @@ const UNSAFE_CRATES: [(&str, &str); 9] = [
 
 /// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
 /// the files that are the one place for it.
-const SYSTEM_USERS: [(&str, &str); 19] = [
+const SYSTEM_USERS: &[(&str, &str)] = &[
     ("xtask/", "a developer's tool"),
     ("swarm/", "a measurement in real time"),
     ("crates/adapters/cli/", "adapter"),
@@ -36,6 +37,9 @@ const SYSTEM_USERS: [(&str, &str); 19] = [
     ("crates/adapters/image/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
     ("crates/libs/preload/", "adapter"),
+    ("crates/libs/syncline-c/", "adapter"),
+    ("crates/libs/syncline-py/", "adapter"),
+    ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
     ("crates/sim/evaluate/src/os/", "traces played on real devices"),
     ("crates/adapters/workload/src/replay/directory.rs", "replay in a directory, in real time"),

@@ -40,10 +40,17 @@ pub use trace::*;
 ///
 /// Exit codes: 0 done, 1 failed, 2 usage, 3 the image is corrupt, 4 unsupported feature.
 #[derive(Debug, Parser)]
-#[command(name = "syncline", version, max_term_width = 100)]
+#[command(name = "syncline", version, disable_version_flag = true, max_term_width = 100)]
+#[command(arg_required_else_help = true)]
 pub struct Cli {
+    /// Print the version.
+    #[arg(short = 'V', long)]
+    pub version: bool,
+    /// With --version: also the commit, the target and compiler of the build, and this host.
+    #[arg(long, requires = "version")]
+    pub verbose: bool,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -20,6 +20,7 @@ mod place;
 mod progress;
 mod served;
 mod tracefs;
+mod version;
 
 use std::process::ExitCode;
 
@@ -31,7 +32,10 @@ fn main() -> ExitCode {
         Some(arguments) => args::examples::parse(arguments),
         None => return ExitCode::SUCCESS,
     };
-    let done = interrupt::install().and_then(|()| run(cli.command));
+    let done = interrupt::install().and_then(|()| match cli.command {
+        Some(command) if !cli.version => run(command),
+        _ => version::print(cli.verbose),
+    });
     let failure = match done {
         Ok(()) => return ExitCode::SUCCESS,
         Err(failure) => failure,

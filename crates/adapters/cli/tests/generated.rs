@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{done, scratch};
+use support::{done, run, scratch};
 
 const COMMANDS: [&str; 34] = [
     "bench",
@@ -101,4 +101,18 @@ fn devices_are_compared_with_what_was_published() {
     assert!(table.contains("not held: "), "{table}");
     let unknown = support::refused(2, &["devices", "sd-2102", "--check"]);
     assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
+}
+
+#[test]
+fn the_version_is_a_line_and_with_verbose_what_a_bug_report_needs() {
+    let version = concat!("syncline ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(done(&["--version"]), version);
+    assert_eq!(done(&["-V"]), version);
+    let said = done(&["--version", "--verbose"]);
+    assert!(said.starts_with(version), "{said}");
+    for word in ["commit: ", "target: ", "compiler: rustc ", "host: Linux "] {
+        assert!(said.lines().any(|line| line.starts_with(word)), "{word} in {said}");
+    }
+    assert_eq!(run(&["--verbose"]).code, 2);
+    assert_eq!(run(&[] as &[&str]).code, 2);
 }

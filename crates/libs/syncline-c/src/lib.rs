@@ -1,0 +1,26 @@
+//! The C interface: `include/syncline.h` documents every function.
+//!
+//! ```text
+//!   C ── number ──> table ──> Disk, File, Directory (syncline-library)
+//! ```
+//!
+//! Promises: no handle is a pointer, so a stale one is EBADF; pointers that are null where
+//! something is needed are EINVAL; a panic, which would be a bug of ours, becomes EIO and does not
+//! cross into C. Other pointers must be what the header asks for. A process that was forked has a
+//! table of its own, so that no lock of the other one is waited for. Tested by C programs in
+//! `tests/it`, under AddressSanitizer and, where it is installed, valgrind.
+
+mod callbacks;
+mod dirs;
+mod files;
+mod names;
+mod pointers;
+mod table;
+mod tools;
+mod volumes;
+
+pub use dirs::*;
+pub use files::*;
+pub use names::*;
+pub use tools::*;
+pub use volumes::*;

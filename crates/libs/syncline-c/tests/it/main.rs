@@ -1,0 +1,191 @@
+//! C programs use the header and the shared library, under AddressSanitizer and valgrind; stock
+//! e2fsck judges the images that they leave.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+// So that cargo builds the library, with its C form, before this test.
+use syncline as _;
+use syncline_testkit::{Need, e2fsck_clean, require, skip};
+
+const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+/// Random calls of `hard.c`.
+const CALLS: &str = "20000";
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Where cargo puts the shared library: beside this test, or a level above.
+fn library_dir() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut dirs = test.ancestors().skip(1).take(2);
+    dirs.find(|dir| dir.join("libsyncline.so").is_file()).unwrap().to_owned()
+}
+
+/// Whether the program is there; the test is skipped otherwise.
+fn there(test: &str, program: &str) -> bool {
+    let there = Command::new(program).arg("--version").output();
+    let there = there.is_ok_and(|ran| ran.status.success());
+    if !there {
+        skip(test, &format!("needs {program}; install it"));
+    }
+    there
+}
+
+fn scratch() -> tempfile::TempDir {
+    let dir = tempfile::tempdir_in(syncline_testkit::scratch_dir()).unwrap();
+    // The name that the loader asks for.
+    let library = library_dir().join("libsyncline.so");
+    std::os::unix::fs::symlink(library, dir.path().join("libsyncline.so.0")).unwrap();
+    dir
+}
+
+fn compile(source: &Path, dir: &Path, more: &[&str]) -> PathBuf {
+    let program = dir.join(source.file_stem().unwrap());
+    let compiled = Command::new("cc")
+        .args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-g", "-O1", "-pthread"])
+        .args(more)
+        .arg("-I")
+        .arg(here("include"))
+        .arg(source)
+        .arg("-o")
+        .arg(&program)
+        .arg(library_dir().join("libsyncline.so"))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    program
+}
+
+fn run(program: &mut Command, dir: &Path) -> Output {
+    let ran = program.current_dir(dir).env("LD_LIBRARY_PATH", dir).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{program:?}: {:?}\n{said}", ran.status);
+    ran
+}
+
+#[test]
+fn every_function_answers_under_address_sanitizer() {
+    const NAME: &str = "every_function_answers_under_address_sanitizer";
+    if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let program = compile(&here("tests/it/every.c"), dir.path(), &SANITIZERS);
+    run(Command::new(program).arg("card.img"), dir.path());
+    e2fsck_clean(&dir.path().join("card.img")).unwrap();
+}
+
+#[test]
+fn nothing_crashes_under_address_sanitizer() {
+    const NAME: &str = "nothing_crashes_under_address_sanitizer";
+    if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let program = compile(&here("tests/it/hard.c"), dir.path(), &SANITIZERS);
+    run(Command::new(program).args(["card.img", CALLS]), dir.path());
+    e2fsck_clean(&dir.path().join("card.img")).unwrap();
+    e2fsck_clean(&dir.path().join("child.img")).unwrap();
+}
+
+#[test]
+fn valgrind_finds_nothing() {
+    const NAME: &str = "valgrind_finds_nothing";
+    if !there(NAME, "cc") || !there(NAME, "valgrind") || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let program = compile(&here("tests/it/every.c"), dir.path(), &[]);
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+    valgrind.args(["--errors-for-leak-kinds=definite"]);
+    run(valgrind.arg(program).arg("card.img"), dir.path());
+    e2fsck_clean(&dir.path().join("card.img")).unwrap();
+}
+
+#[test]
+fn the_example_for_an_event_loop_runs() {
+    const NAME: &str = "the_example_for_an_event_loop_runs";
+    if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let program = compile(&here("examples/event_loop.c"), dir.path(), &[]);
+    for round in ["one", "two"] {
+        let feed = format!("printf '{round} ' | {} card.img", program.display());
+        run(Command::new("sh").arg("-c").arg(feed), dir.path());
+    }
+    e2fsck_clean(&dir.path().join("card.img")).unwrap();
+    let log = syncline_testkit::debugfs(&dir.path().join("card.img"), "cat /log");
+    assert!(log.contains("one two "), "{log}");
+}
+
+/// The blocks of code in `language` of a document.
+fn blocks(document: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}\n");
+    let starts = document.match_indices(&fence).map(|(at, fence)| at + fence.len());
+    let block = |at: usize| document[at..].split("```").next().unwrap().to_owned();
+    starts.map(block).collect()
+}
+
+#[test]
+fn the_examples_of_the_document_run() {
+    const NAME: &str = "the_examples_of_the_document_run";
+    if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let document = std::fs::read_to_string(here("../../../docs/LIBRARIES.md")).unwrap();
+    let blocks = blocks(&document, "c");
+    assert!(!blocks.is_empty());
+    for (number, block) in blocks.iter().enumerate() {
+        let dir = scratch();
+        let source = dir.path().join(format!("example{number}.c"));
+        std::fs::write(&source, block).unwrap();
+        let program = compile(&source, dir.path(), &SANITIZERS);
+        run(&mut Command::new(program), dir.path());
+    }
+}
+
+#[test]
+fn the_header_is_cpp_too() {
+    const NAME: &str = "the_header_is_cpp_too";
+    if !there(NAME, "c++") {
+        return;
+    }
+    let checked = Command::new("c++")
+        .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"])
+        .arg(here("include/syncline.h"))
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// Names of functions in a C text: `syncline_` words before a parenthesis.
+fn functions(text: &str) -> BTreeSet<String> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let calls = text.match_indices('(').map(|(at, _)| &text[..at]);
+    let words = calls.map(|before| before.rsplit(|c: char| !is_word(c)).next().unwrap_or(""));
+    words.filter(|word| word.starts_with("syncline_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_header_declares_what_the_library_has_and_the_tests_call_it_all() {
+    let read = |path: &str| std::fs::read_to_string(here(path)).unwrap();
+    let declared = functions(&read("include/syncline.h"));
+    assert!(declared.len() > 40, "{declared:?}");
+    let called = functions(&(read("tests/it/every.c") + &read("tests/it/hard.c")));
+    let not_called: Vec<_> = declared.difference(&called).collect();
+    assert!(not_called.is_empty(), "{not_called:?}");
+    let mut exported = BTreeSet::new();
+    for file in ["volumes", "files", "names", "dirs", "tools"] {
+        let source = read(&format!("src/{file}.rs"));
+        for (at, what) in source.match_indices("extern \"C\" fn syncline_") {
+            let name = &source[at + what.len() - "syncline_".len()..];
+            exported.insert(name.split('(').next().unwrap().to_owned());
+        }
+    }
+    assert_eq!(declared, exported);
+}

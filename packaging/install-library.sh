@@ -1,0 +1,16 @@
+#!/bin/sh
+# Installs the C library: install-library.sh PREFIX LIBDIR DESTDIR BUILD. LIBDIR is below PREFIX, as lib or
+# lib/x86_64-linux-gnu.
+set -eu
+prefix=$1 lib=$2 root=$3$1 build=$4
+here=$(cd "$(dirname "$0")/../crates/libs/syncline-c" && pwd)
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$here/../../../Cargo.toml")
+install -D -m 644 "$build/libsyncline.so" "$root/$lib/libsyncline.so.$version"
+ln -sf "libsyncline.so.$version" "$root/$lib/libsyncline.so.0"
+ln -sf libsyncline.so.0 "$root/$lib/libsyncline.so"
+install -D -m 644 "$build/libsyncline.a" "$root/$lib/libsyncline.a"
+install -D -m 644 "$here/include/syncline.h" "$root/include/syncline.h"
+mkdir -p "$root/$lib/pkgconfig"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|\${prefix}/$lib|" -e "s|@VERSION@|$version|" \
+    "$here/syncline.pc.in" >"$root/$lib/pkgconfig/syncline.pc"
+install -D -m 644 "$here/examples/event_loop.c" "$root/share/doc/libsyncline-dev/examples/event_loop.c"

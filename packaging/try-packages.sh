@@ -1,0 +1,99 @@
+#!/bin/sh
+# Runs in a clean chroot: installs the packages beside this script, uses them as README says, and purges them.
+set -eux
+packages=$(cd "$(dirname "$0")" && pwd)
+apt-get update -qq
+apt-get install -y -qq "$packages"/*.deb fuse3 e2fsprogs gcc libc6-dev pkg-config util-linux mount >/dev/null
+
+syncline --version --verbose
+man_pages=$(find /usr/share/man -name 'syncline*.1.gz' | wc -l)
+[ "$man_pages" -gt 20 ] || [ ! -d /usr/share/man/man1 ] # minimal systems keep no pages
+[ -f /usr/share/bash-completion/completions/syncline ]
+[ -f /usr/lib/systemd/system/syncline-mount@.service ]
+[ -f /usr/lib/udev/rules.d/70-syncline.rules ]
+
+# A user without privileges: images, the simulated device, chosen files unsynced.
+useradd -m somebody
+cat >/home/somebody/try.sh <<'END'
+set -eux
+cd
+truncate -s 64M card.img
+/usr/sbin/mke2fs -q -t ext4 card.img
+echo hello >greeting
+syncline cp greeting card.img:/greeting
+syncline cat card.img:/greeting | grep -q hello
+syncline check card.img
+syncline bench sqlite/insert --operations 20 --json bench.json
+grep -q syncline.bench/1 bench.json
+syncline preload --relaxed '*' -- sh -c 'echo x >file; sync file'
+END
+su -s /bin/sh - somebody -c 'sh /home/somebody/try.sh'
+
+# Root: a mount by mount(8) and by fstab's type, where this machine has FUSE.
+if [ -e /dev/fuse ]; then
+    mkdir -p /mnt/card
+    mount -t fuse.syncline /home/somebody/card.img /mnt/card
+    grep -q hello /mnt/card/greeting
+    echo more >/mnt/card/more
+    sync /mnt/card/more
+    umount /mnt/card
+    syncline cat /home/somebody/card.img:/more | grep -q more
+    # As the unit calls it, with an empty list of options.
+    syncline mount --foreground -o "" /home/somebody/card.img /mnt/card &
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        mountpoint -q /mnt/card && break
+        sleep 0.5
+    done
+    syncline umount /mnt/card
+    wait
+fi
+
+# The C library, by what its package says.
+cd /home/somebody
+cat >try.c <<'END'
+#include <stdio.h>
+#include <syncline.h>
+int main(void)
+{
+    syncline_volume volume;
+    if (syncline_mkfs("c.img", 16 << 20, NULL, 0) || syncline_open("c.img", NULL, &volume))
+        return 1;
+    return syncline_mkdir(volume, "/d", 0755) || syncline_close(volume);
+}
+END
+# shellcheck disable=SC2046 # words
+gcc try.c $(pkg-config --cflags --libs syncline) -o try-c
+./try-c
+syncline ls c.img:/ | grep -q d
+rm c.img
+# shellcheck disable=SC2046 # words
+gcc try.c -static-libgcc $(pkg-config --cflags syncline) -l:libsyncline.a $(pkg-config --libs-only-l --static syncline | sed 's/-lsyncline//') -o try-static
+./try-static
+gcc /usr/share/doc/libsyncline-dev/examples/event_loop.c $(pkg-config --cflags --libs syncline) -o event-loop 2>/dev/null ||
+    [ ! -f /usr/share/doc/libsyncline-dev/examples/event_loop.c ]
+
+# The wheel, in a virtual environment.
+wheel=$(find "$packages" -name '*.whl')
+if [ -n "$wheel" ]; then
+    apt-get install -y -qq python3-venv >/dev/null
+    python3 -m venv /home/somebody/venv
+    /home/somebody/venv/bin/pip install -q "$wheel"
+    /home/somebody/venv/bin/python -c '
+import syncline
+with syncline.Volume.create("p.img", 16 << 20) as volume:
+    with volume.open("/f", "w") as file:
+        file.write("text")
+print(syncline.check("p.img"))'
+    apt-get purge -y -qq python3-venv >/dev/null
+fi
+
+# The tarball runs where it is unpacked.
+apt-get install -y -qq xz-utils >/dev/null
+mkdir /unpacked
+tar -C /unpacked -xJf "$packages"/*.tar.xz
+/unpacked/*/bin/syncline preload --relaxed '*' -- true
+rm -rf /unpacked
+
+apt-get purge -y -qq syncline libsyncline0 libsyncline-dev >/dev/null
+! command -v syncline
+userdel -r somebody 2>/dev/null || rm -rf /home/somebody
