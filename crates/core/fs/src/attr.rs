@@ -145,17 +145,16 @@ impl Volume {
     /// Space and inodes of the volume.
     pub fn statfs(&self) -> StatFs {
         let inner = &self.0;
-        let (total, reserved) = {
+        let total = {
             let sb = inner.sb.lock();
-            let overhead = u64::from(sb.s_overhead_clusters);
-            (sb.s_blocks_count.saturating_sub(overhead), sb.s_r_blocks_count)
+            sb.s_blocks_count.saturating_sub(u64::from(sb.s_overhead_clusters))
         };
-        let free = inner.balloc.counts().free;
+        let space = inner.balloc.counts();
         StatFs {
             block_size: inner.geo.block_size as u32,
             blocks: total,
-            blocks_free: free,
-            blocks_available: free.saturating_sub(reserved),
+            blocks_free: space.free,
+            blocks_available: space.available,
             files: u64::from(inner.geo.inodes_count),
             files_free: inner.ialloc.free_inodes(),
             name_len: 255,
