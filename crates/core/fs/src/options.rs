@@ -88,6 +88,8 @@ pub struct MountOptions {
     pub eager_threshold: u32,
     /// Access time policy.
     pub atime: Atime,
+    /// Reading a directory never moves its access time (`nodiratime`).
+    pub nodiratime: bool,
     /// Timestamps alone do not dirty the inode on disk until fsync, eviction or a day.
     pub lazytime: bool,
     /// Journal commit interval in seconds (`commit=`).
@@ -144,6 +146,7 @@ impl Default for MountOptions {
             sync: SyncMode::Eager,
             eager_threshold: 100,
             atime: Atime::Relatime,
+            nodiratime: false,
             lazytime: false,
             commit_s: 5,
             cache_bytes: 256 << 20,
@@ -178,6 +181,8 @@ const NAMES: &[&str] = &[
     "noatime",
     "relatime",
     "strictatime",
+    "nodiratime",
+    "diratime",
     "lazytime",
     "nolazytime",
     "commit",
@@ -243,6 +248,8 @@ impl MountOptions {
             ("noatime", None) => self.atime = Atime::Noatime,
             ("relatime", None) => self.atime = Atime::Relatime,
             ("strictatime", None) => self.atime = Atime::Strictatime,
+            ("nodiratime", None) => self.nodiratime = true,
+            ("diratime", None) => self.nodiratime = false,
             ("lazytime", None) => self.lazytime = true,
             ("nolazytime", None) => self.lazytime = false,
             ("mtime_update", None) => self.mtime_update_ms = Some(100),

@@ -124,7 +124,9 @@ impl Volume {
                 None => break,
             }
         }
-        self.0.touch_atime(dir);
+        if !self.0.options.nodiratime {
+            self.0.touch_atime(dir);
+        }
         Ok(())
     }
 }
