@@ -21,6 +21,9 @@
 # make swarm   a BitTorrent client on this machine downloads 1 GiB through its own storage and through FlashLite, killed half
 #              way: one table, target/swarm.html with the block traces; SWARM has options, as "--size 64 --seeders"
 # make swarm-test  checks and tests of swarm/, which is a workspace of its own
+# make pjdfstest  (root) pjd/pjdfstest on mounts of both modes and on the kernel's ext4, PJDFSTEST=its checkout; PJD has options
+# make xfstests  (root) kdave/xfstests on a mount and on the kernel's ext4, XFSTESTS=its checkout, built here if it is not; TESTS
+#              (default: generic, group quick), XFS has options, as "--modes eager,ordered"
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
@@ -140,6 +143,17 @@ oltp: cargo
 
 posix: cargo
 	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)
+
+.PHONY: pjdfstest xfstests
+pjdfstest: cargo
+	@[ -n "$(PJDFSTEST)" ] || { echo "give PJDFSTEST=DIR, a checkout of pjd/pjdfstest" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/pjdfstest.py target/release/syncline $(PJDFSTEST) $(PJD)
+
+xfstests: cargo
+	@[ -n "$(XFSTESTS)" ] || { echo "give XFSTESTS=DIR, a checkout of kdave/xfstests" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/xfstests.py target/release/syncline $(XFSTESTS) $(TESTS) $(XFS)
 
 matrix: cargo
 	SYNCLINE_MATRIX_ROUNDS=$(ROUNDS) cargo test -p syncline-cli --test mount_matrix -- --nocapture

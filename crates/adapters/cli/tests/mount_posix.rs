@@ -56,6 +56,14 @@ const CASES: &[&str] = &[
     "touch f; chown 1000:5 f; U chmod 2755 f; S f; chmod 2745 f; S f; chown 7 f; S f",
     "mkdir g; chgrp 77 g; chmod 2777 g; U touch g/f; U mkdir g/d; touch g/r; mkdir g/e; S g/*",
     "mkdir d; chmod 6755 d; chown 1000:1000 d; S d; ln -s d l; chown -h 3:4 l; S l d",
+    "for t in p c b; do mknod $t $t $(test $t = p || echo 1 3); chmod 6755 $t; chown 7:7 $t; S $t; \
+     chmod 6711 $t; chown 8 $t; S $t; chmod 6745 $t; chown 1000:5 $t; U chgrp 1001 $t; S $t; done",
+    "touch f; for o in '' -p -z; do chmod 2666 f; U fallocate $o -l 4096 f; S f; done; \
+     chmod 2666 f; U sh -c 'echo x >> f'; S f; chmod 2666 f; U truncate -s 1 f; S f",
+    "touch f; chown 1000:1001 f; chmod 2665 f; U truncate -s 9 f; S f; U sh -c 'echo x >> f'; S f; \
+     U fallocate -l 99 f; S f; U setfacl -m u:7:r f; S f; U chgrp 1000 f; S f",
+    "touch f; chown 1000:5 f; chmod 2755 f; U setfacl -m u:7:r f; S f; chmod 2755 f; \
+     setfacl -m u:8:r f; S f; mkdir d; chown 1000:5 d; chmod 2755 d; U setfacl -m u:7:r d; S d",
     "umask 077; touch f; mkdir d; mkfifo p; S f d p; umask 0; touch g; mkdir e; S g e",
     // ACLs.
     "touch f; chmod 640 f; setfacl -m u:1000:rw f; getfacl -n f; S f; U sh -c 'echo x >> f'; \
@@ -78,6 +86,11 @@ const CASES: &[&str] = &[
      chattr -i f",
     "echo x > f; chattr +a f; echo y >> f; echo z > f; truncate -s 0 f; rm -f f; cat f; \
      chattr -a f",
+    "touch f; chattr +a f; touch f; touch -d @5 f; touch -a f; chown 5 f; chmod 700 f; \
+     setfattr -n user.a -v 1 f; fallocate -l 99 f; fallocate -n -l 99 f; S f; chattr -a f",
+    "touch f; a=$(stat -c %z f); sleep 0.05; chattr +d f; test \"$a\" = \"$(stat -c %z f)\"; \
+     echo $?; a=$(stat -c %z f); sleep 0.05; chattr -d f; test \"$a\" = \"$(stat -c %z f)\"; \
+     echo $?",
     "touch f; mkdir d; for a in +D +T +C +P +F; do echo $a; chattr $a f; done; lsattr f; \
      chattr +D d; chattr +C d; lsattr -d d; chattr -D d; lsattr -d d",
     "touch f; U chattr +d f; chattr +dA f; lsattr f; mkdir d; chattr +i d; touch d/x; chattr -i d",
@@ -196,10 +209,6 @@ const SUITE_NEEDS: [Need; 4] = [Need::Fuse, Need::E2fsck, Need::Root, Need::Loop
 /// Assertions in which the mount and the kernel's ext4 answer differently, by a part of their
 /// names, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    (
-        "set-id bits: stat g mode",
-        "Linux takes set-group-id without group execution from no file of a FUSE mount",
-    ),
     ("renameat2 with WHITEOUT", "a mount has no whiteouts, so it is no upper layer of overlayfs"),
     ("ranges taken out and put in", "Linux passes these modes of fallocate to no FUSE mount"),
     ("an empty read is none", "Linux asks a FUSE mount for nothing, so it sees no read"),
@@ -229,6 +238,36 @@ fn mounts(spec: &ImageSpec) -> (KernelMount, Mounted) {
     let image = mkfs(spec);
     let kernel = KernelMount::new(image.path(), "nosuid,nodev").unwrap();
     (kernel, Mounted::new(mkfs(spec), "allow_other"))
+}
+
+/// How much may be written before ENOSPC, with delayed allocation, index blocks and root's share.
+#[test]
+fn df_says_what_the_kernel_says() {
+    if !require("df_says_what_the_kernel_says", &SUITE_NEEDS) {
+        return;
+    }
+    for spec in [ImageSpec::with_size(64 << 20), ImageSpec::with_size(300 << 20)] {
+        let (kernel, mut ours) = mounts(&spec);
+        let [theirs, mine] = [kernel.path(), &ours.dir].map(|dir| {
+            let df = || {
+                let found = rustix::fs::statvfs(dir).unwrap();
+                (found.f_blocks, found.f_bfree, found.f_bavail, found.f_files, found.f_ffree)
+            };
+            let fresh = df();
+            let file = std::fs::File::create(dir.join("f")).unwrap();
+            let all = fresh.2 * found_block_bytes(dir);
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, all).unwrap();
+            assert_eq!(df().2, 0, "what is available can be had, and is all");
+            (fresh, df())
+        });
+        assert_eq!(theirs, mine);
+        kernel.unmount().unwrap();
+        ours.unmount_clean();
+    }
+}
+
+fn found_block_bytes(dir: &Path) -> u64 {
+    rustix::fs::statvfs(dir).unwrap().f_frsize
 }
 
 #[test]

@@ -6,18 +6,20 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr,
-    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
-    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, Notifier, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
+    WriteFlags,
 };
 use rustix::fs::OFlags;
 use syncline_fs::{Attr, FallocateMode, FsError, SetAttr, XattrFlags};
 
+use crate::caller;
 use crate::capture::serve_for;
 use crate::convert::{self, errno};
 use crate::follow::SMALL_BYTES;
@@ -78,6 +80,8 @@ pub(crate) struct Adapter<T> {
     keeps_listings: bool,
     /// The kernel needs no answer to opendir.
     opens_dirs_itself: bool,
+    /// Set when the mount is there.
+    notifier: Arc<OnceLock<Notifier>>,
 }
 
 impl<T: Operations> Adapter<T> {
@@ -93,7 +97,24 @@ impl<T: Operations> Adapter<T> {
             may_pass,
             keeps_listings,
             opens_dirs_itself,
+            notifier: Arc::default(),
         }
+    }
+
+    /// Where the way to tell the kernel something goes.
+    pub(crate) fn notifier(&self) -> Arc<OnceLock<Notifier>> {
+        Arc::clone(&self.notifier)
+    }
+
+    /// Changes flags. The kernel does not know that this moves the change time, and drops what it
+    /// has of the attributes, not of the contents, which waits for nobody.
+    fn set_flags(&self, node: INodeNo, ino: u32, flags: u32) -> syncline_fs::Result<()> {
+        self.ops.set_flags(ino, flags)?;
+        if let Some(notifier) = self.notifier.get() {
+            // Without it the old time is shown until the inode leaves the kernel's memory.
+            let _ = notifier.inval_inode(node, -1, 0);
+        }
+        Ok(())
     }
 
     /// A worker begins a request.
@@ -104,6 +125,7 @@ impl<T: Operations> Adapter<T> {
     /// As [`Adapter::turn`] for a request with so many bytes.
     fn turn_of(&self, req: &Request, kind: Kind, bytes: usize) -> Turn<'_> {
         serve_for(req.pid());
+        caller::serve(req.pid(), req.uid(), req.gid());
         self.gate.begin(kind, Caller { thread: req.pid(), small: bytes <= SMALL_BYTES })
     }
 
@@ -215,7 +237,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
             Ok(attr) => reply.entry(&TTL, &convert::entry(&attr), generation(&attr)),
             // Node 0: the kernel remembers that there is no such name.
             Err(FsError::NotFound) => {
-                let none = fuser::FileAttr { ino: INodeNo(0), ..convert::attr(&NOTHING) };
+                let none = fuser::FileAttr { ino: INodeNo(0), ..convert::attr(&convert::NOTHING) };
                 reply.entry(&TTL, &none, Generation(0));
             }
             Err(err) => reply.error(errno(&err)),
@@ -524,7 +546,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
                 None => fuser::FileAttr {
                     ino: INodeNo(u64::from(entry.ino)),
                     kind: convert::file_type(entry.kind),
-                    ..convert::attr(&NOTHING)
+                    ..convert::attr(&convert::NOTHING)
                 },
             };
             let generation = entry.attr.as_ref().map_or(Generation(0), generation);
@@ -656,14 +678,14 @@ impl<T: Operations> Filesystem for Adapter<T> {
                 let Some(flags) = in_data.first_chunk() else {
                     return reply.error(Errno::EINVAL);
                 };
-                let set = self.ops.set_flags(ino, u32::from_ne_bytes(*flags));
+                let set = self.set_flags(node, ino, u32::from_ne_bytes(*flags));
                 answer!(reply, set, |()| reply.ioctl(0, &[]));
             }
             FS_IOC_FSSETXATTR => {
                 let flags = self.ops.getattr(ino).map(|attr| convert::flags(attr.flags, in_data));
                 answer!(reply, flags, |flags| {
                     let Some(flags) = flags else { return reply.error(Errno::EOPNOTSUPP) };
-                    answer!(reply, self.ops.set_flags(ino, flags), |()| reply.ioctl(0, &[]));
+                    answer!(reply, self.set_flags(node, ino, flags), |()| reply.ioctl(0, &[]));
                 });
             }
             _ => reply.error(Errno::ENOTTY),
@@ -737,26 +759,6 @@ impl<T: Operations> Filesystem for Adapter<T> {
         answer!(reply, self.ops.copy(from, to, len), |n| reply.written(n as u32));
     }
 }
-
-/// Fields of an answer about nothing.
-const NOTHING: Attr = Attr {
-    ino: 0,
-    mode: 0,
-    uid: 0,
-    gid: 0,
-    nlink: 0,
-    size: 0,
-    blocks: 0,
-    blksize: 0,
-    rdev: 0,
-    atime: ZERO,
-    mtime: ZERO,
-    ctime: ZERO,
-    crtime: ZERO,
-    flags: 0,
-    generation: 0,
-};
-const ZERO: syncline_fs::Timestamp = syncline_fs::Timestamp { seconds: 0, nanoseconds: 0 };
 
 fn handle(way: Way, how: OpenHow) -> FileHandle {
     match (way, how.write) {

@@ -109,6 +109,9 @@ pub(crate) fn kind_of_mode(mode: u16) -> FileKind {
 const XFLAGS: [(u32, u32); 5] =
     [(0x08, 0x20), (0x10, 0x08), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
 
+/// `FS_XFLAG_DAX`, which no file here has.
+const XFLAG_DAX: u32 = 0x8000;
+
 /// `struct fsxattr` of flags (`FS_XFLAG_*` in linux/fs.h); extent sizes and projects are not kept.
 pub(crate) fn fsxattr(flags: u32) -> [u8; 28] {
     let xflags = XFLAGS.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |sum, (_, x)| sum | x);
@@ -118,11 +121,12 @@ pub(crate) fn fsxattr(flags: u32) -> [u8; 28] {
 }
 
 /// The flags of a file that has `flags` after FS_IOC_FSSETXATTR with this `struct fsxattr`. As with
-/// ext4, other flags and extent sizes are not looked at; `None` for a project, which needs quotas.
+/// ext4, other flags and extent sizes are not looked at; `None` for a project, which needs quotas,
+/// and for direct access.
 pub(crate) fn flags(flags: u32, fsxattr: &[u8]) -> Option<u32> {
     let xflags = u32::from_ne_bytes(*fsxattr.first_chunk()?);
     let project = fsxattr.get(12..16)?;
-    (project == [0; 4]).then(|| {
+    (project == [0; 4] && xflags & XFLAG_DAX == 0).then(|| {
         XFLAGS.iter().fold(
             flags,
             |sum, (flag, x)| {
@@ -145,6 +149,26 @@ pub(crate) fn file_type(kind: FileKind) -> FileType {
     }
 }
 
+/// Fields of an answer about nothing.
+pub(crate) const NOTHING: Attr = Attr {
+    ino: 0,
+    mode: 0,
+    uid: 0,
+    gid: 0,
+    nlink: 0,
+    size: 0,
+    blocks: 0,
+    blksize: 0,
+    rdev: 0,
+    atime: ZERO,
+    mtime: ZERO,
+    ctime: ZERO,
+    crtime: ZERO,
+    flags: 0,
+    generation: 0,
+};
+const ZERO: Timestamp = Timestamp { seconds: 0, nanoseconds: 0 };
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,6 +190,9 @@ mod tests {
         project[12] = 1;
         assert_eq!(flags(0, &project), None);
         assert_eq!(flags(0x10, &[1; 12]), None);
+        let mut direct = fsxattr(0);
+        direct[..4].copy_from_slice(&XFLAG_DAX.to_ne_bytes());
+        assert_eq!(flags(0, &direct), None);
         assert_eq!(flags(0, &[0; 3]), None);
     }
 

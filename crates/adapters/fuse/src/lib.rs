@@ -27,10 +27,12 @@
 mod acl;
 mod adapter;
 mod bell;
+mod caller;
 mod capture;
 mod convert;
 mod error;
 mod follow;
+mod fstab;
 mod gate;
 mod kernel;
 mod mounts;
@@ -45,7 +47,7 @@ mod traffic;
 
 pub use capture::{Capture, CaptureCounts};
 pub use error::{FuseError, Result};
-pub use mounts::{MountEntry, mount_of, mounted_image};
+pub use mounts::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
 pub use options::{Affinity, FuseOptions};
 pub use session::{Ended, Mount, Setup};
 pub use status::STATUS_XATTR;

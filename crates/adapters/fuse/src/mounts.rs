@@ -64,6 +64,19 @@ pub fn mount_of(dir: &Path) -> Option<MountEntry> {
     table().into_iter().rfind(|entry| entry.dir == dir)
 }
 
+/// Where else the file system of an entry is mounted, as far as this mount namespace shows.
+pub fn mounts_beside(entry: &MountEntry) -> Vec<PathBuf> {
+    let same = |other: &MountEntry| other.device == entry.device && other.kind == entry.kind;
+    table().into_iter().filter(same).map(|other| other.dir).collect()
+}
+
+/// Whether the kernel still has the file system of an entry, mounted somewhere, or open after a
+/// lazy unmount; false also where sysfs does not tell.
+pub fn superblock_lives(entry: &MountEntry) -> bool {
+    let (major, minor) = entry.device;
+    Path::new(&format!("/sys/class/bdi/{major}:{minor}")).exists()
+}
+
 /// Who has the image mounted: the kernel, directly or through a loop device, or a FUSE program that
 /// names it as its source. `None` also where the mount table cannot be read.
 pub fn mounted_image(image: &Path) -> Option<MountEntry> {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use syncline_fs::{LogFormat, MountOptions};
 
 use crate::error::{FuseError, Result};
+use crate::fstab::{self, Word};
 
 /// Where the worker that serves a program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +63,10 @@ const OWN: &[&str] = &[
     "uid",
     "gid",
     "suid",
+    "allow_suid",
     "nosuid",
     "dev",
+    "allow_dev",
     "nodev",
     "exec",
     "noexec",
@@ -77,9 +80,6 @@ const OWN: &[&str] = &[
     "trace_reads",
     "defaults",
 ];
-
-/// Words of fstab that are for mount(8) and others.
-const FSTAB: &[&str] = &["auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner"];
 
 /// Most worker threads.
 const THREADS_MAX: u32 = 128;
@@ -127,9 +127,10 @@ impl FuseOptions {
             ("allow_other", None) => self.allow_other = true,
             // Always on: nobody else would check.
             ("default_permissions" | "defaults", None) => {}
-            ("suid", None) => self.suid = true,
+            // mount(8) keeps `suid` and `dev` to itself: to it they are the defaults.
+            ("suid" | "allow_suid", None) => self.suid = true,
             ("nosuid", None) => self.suid = false,
-            ("dev", None) => self.dev = true,
+            ("dev" | "allow_dev", None) => self.dev = true,
             ("nodev", None) => self.dev = false,
             ("exec", None) => self.noexec = false,
             ("noexec", None) => self.noexec = true,
@@ -152,13 +153,24 @@ impl FuseOptions {
                 let text = format!("mount option `{item}`: bad or missing value; check it");
                 return Err(FuseError::Usage(text));
             }
-            (name, None) if FSTAB.contains(&name) => {}
-            (name, _) if name.starts_with("x-") || name == "comment" => {}
-            _ => self.volume.apply_or(item, OWN).map_err(|err| {
-                FuseError::Usage(format!("{}; see `syncline mount --help`", plain(&err)))
-            })?,
+            _ => return self.apply_other(item),
         }
         Ok(())
+    }
+}
+
+impl FuseOptions {
+    /// What fstab adds, or an option of the volume.
+    fn apply_other(&mut self, item: &str) -> Result<()> {
+        match fstab::meaning(item) {
+            Some(Word::Same) => Ok(()),
+            Some(Word::Refused(why)) => {
+                Err(FuseError::Usage(format!("mount option `{item}`: {why}")))
+            }
+            None => self.volume.apply_or(item, OWN).map_err(|err| {
+                FuseError::Usage(format!("{}; see `syncline mount --help`", plain(&err)))
+            }),
+        }
     }
 }
 
@@ -207,6 +219,21 @@ mod tests {
         let traced = FuseOptions::parse(&["trace_reads,trace=/t/run"]).unwrap();
         assert_eq!(traced.trace.as_deref(), Some(std::path::Path::new("/t/run")));
         assert_eq!((options.volume.atime, options.volume.commit_s), (Atime::Noatime, 30));
+    }
+
+    #[test]
+    fn a_stock_line_of_fstab_is_taken_or_refused_by_name() {
+        let stock = "rw,suid,dev,exec,auto,nouser,async,noatime,nodiratime,errors=remount-ro,\
+                     data=ordered,barrier=1,stripe=128,discard,commit=30,x-systemd.automount,\
+                     x-systemd.device-timeout=10,nofail,_netdev,user_xattr,acl,lazytime,user=me";
+        let options = FuseOptions::parse(&[stock]).unwrap();
+        assert!(options.suid && options.dev && options.volume.nodiratime);
+        let asked = FuseOptions::parse(&["nosuid,nodev,allow_suid,allow_dev"]).unwrap();
+        assert!(asked.suid && asked.dev);
+        for lie in ["sync", "nobarrier", "data=journal", "errors=panic", "usrquota", "noload"] {
+            let err = FuseOptions::parse(&[lie]).unwrap_err().to_string();
+            assert!(err.contains(&format!("`{lie}`: ")) && err.contains("; "), "{err}");
+        }
     }
 
     #[test]

@@ -13,19 +13,19 @@ use std::sync::Arc;
 
 use syncline_device::Clock;
 use syncline_fs::{
-    Attr, Create, FallocateMode, FileKind, FsError, InodeRef, RenameFlags, Result, SetAttr, StatFs,
-    SyncMode, USER_FLAGS, Volume, XattrFlags,
+    Attr, Create, FallocateMode, FileKind, FsError, InodeRef, RenameFlags, Result, SetAttr,
+    SetTime, StatFs, SyncMode, USER_FLAGS, Volume, XattrFlags,
 };
 
 use crate::acl;
 use crate::bell::{Bell, Need};
+use crate::caller;
 use crate::nodes::Nodes;
 use crate::ops::{Context, Entry, OpenHow, Operations, Way, WriteHow};
 use crate::options::FuseOptions;
 use crate::status::{STATUS_XATTR, Status};
 
 const S_IFMT: u16 = 0o170_000;
-const S_IFREG: u16 = 0o100_000;
 const S_IFDIR: u16 = 0o040_000;
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
@@ -161,9 +161,9 @@ impl Serve {
 
     /// Takes away what `file_remove_privs` would, if it is there.
     fn drop_privileges(&self, inode: &InodeRef) -> Result<()> {
-        let mode = self.vol.getattr(inode).mode;
-        let without = without_set_id(mode);
-        if without != mode {
+        let now = self.vol.getattr(inode);
+        let without = without_set_id(&now);
+        if without != now.mode {
             let set = SetAttr { mode: Some(without), ..SetAttr::default() };
             self.vol.setattr(inode, &set)?;
         }
@@ -179,19 +179,34 @@ impl Serve {
         }
     }
 
-    fn truncate(&self, ctx: Context, inode: &InodeRef, size: u64) -> Result<()> {
+    fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
         self.vol.truncate(inode, size)?;
-        if ctx.uid == 0 { Ok(()) } else { self.drop_privileges(inode) }
+        let set_id = self.vol.getattr(inode).mode & (S_ISUID | S_ISGID) != 0;
+        if set_id && !caller::keeps_set_id() { self.drop_privileges(inode) } else { Ok(()) }
     }
 }
 
-/// The mode of a regular file without set-user-id, and without a set-group-id that has an effect.
-fn without_set_id(mode: u16) -> u16 {
-    if mode & S_IFMT != S_IFREG {
+/// The mode without set-user-id, and without set-group-id if a group runs it or the caller may not
+/// keep it; a directory's stays (`setattr_should_drop_suidgid`).
+fn without_set_id(now: &Attr) -> u16 {
+    let mode = now.mode;
+    if mode & S_IFMT == S_IFDIR || mode & (S_ISUID | S_ISGID) == 0 {
         return mode;
     }
-    let group = if mode & S_IXGRP == 0 { 0 } else { S_ISGID };
-    mode & !(S_ISUID | group)
+    let kept = mode & S_IXGRP == 0 && mode & S_ISGID != 0 && caller::keeps_set_gid(now.gid);
+    mode & !(S_ISUID | if kept { 0 } else { S_ISGID })
+}
+
+/// Refuses what a file's flags forbid (`may_setattr`): to a file that only grows, owner, mode and
+/// chosen times; to an immutable one also the present time.
+fn check_flags(now: &Attr, set: &SetAttr) -> Result<()> {
+    let present = [set.atime, set.mtime] == [Some(SetTime::Now); 2];
+    // With the time of change it is the kernel that writes back times of its own.
+    let times = (set.atime.is_some() || set.mtime.is_some()) && set.ctime.is_none();
+    let chosen = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || times && !present;
+    let forbids = if chosen { FS_APPEND_FL | FS_IMMUTABLE_FL } else { FS_IMMUTABLE_FL };
+    let any = chosen || times;
+    if any && now.flags & forbids != 0 { Err(FsError::Perm) } else { Ok(()) }
 }
 
 impl Operations for Serve {
@@ -213,7 +228,7 @@ impl Operations for Serve {
         Ok(self.show(self.vol.getattr(&self.vol.iget(ino)?)))
     }
 
-    fn setattr(&self, ctx: Context, ino: u32, mut set: SetAttr) -> Result<Attr> {
+    fn setattr(&self, _ctx: Context, ino: u32, mut set: SetAttr) -> Result<Attr> {
         let inode = self.vol.iget(ino)?;
         let asked_mode = set.mode.is_some();
         if self.owner.is_some_and(|own| set.uid.is_some_and(|uid| uid != own))
@@ -221,15 +236,16 @@ impl Operations for Serve {
         {
             return Err(FsError::Perm);
         }
+        check_flags(&self.vol.getattr(&inode), &set)?;
         set.uid = if self.owner.is_some() { None } else { set.uid };
         set.gid = if self.group.is_some() { None } else { set.gid };
         if set == SetAttr::default() {
             // A chown that changes neither id, or a write about to take the bits away: what goes is
             // the bits, and the change time moves.
-            set.mode = Some(without_set_id(self.vol.getattr(&inode).mode));
+            set.mode = Some(without_set_id(&self.vol.getattr(&inode)));
         }
         if let Some(size) = set.size.take() {
-            self.truncate(ctx, &inode, size)?;
+            self.truncate(&inode, size)?;
         }
         if let Some(mode) = set.mode.filter(|_| asked_mode) {
             self.chmod_acl(&inode, mode)?;
@@ -237,9 +253,7 @@ impl Operations for Serve {
         if set.uid.is_some() || set.gid.is_some() {
             let now = self.vol.getattr(&inode);
             let mode = set.mode.unwrap_or(now.mode) & !S_IFMT | now.mode & S_IFMT;
-            // A group that the caller is not in, as far as the request says, loses its bit anyway.
-            let foreign = mode & S_IFMT == S_IFREG && ctx.uid != 0 && ctx.gid != now.gid;
-            let without = without_set_id(mode) & if foreign { !S_ISGID } else { !0 };
+            let without = without_set_id(&Attr { mode, ..now });
             set.mode = (set.mode.is_some() || without != now.mode).then_some(without);
         }
         if set != SetAttr::default() {
@@ -439,7 +453,15 @@ impl Operations for Serve {
         if ino == ROOT && name == STATUS_XATTR.as_bytes() {
             return Err(FsError::Perm);
         }
-        self.vol.setxattr(&self.vol.iget(ino)?, name, value, flags)
+        let inode = self.vol.iget(ino)?;
+        self.vol.setxattr(&inode, name, value, flags)?;
+        let now = self.vol.getattr(&inode);
+        // `posix_acl_update_mode`
+        if name == acl::ACCESS && now.mode & S_ISGID != 0 && !caller::keeps_set_gid(now.gid) {
+            let set = SetAttr { mode: Some(now.mode & !S_ISGID), ..SetAttr::default() };
+            self.vol.setattr(&inode, &set)?;
+        }
+        Ok(())
     }
 
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
@@ -449,10 +471,10 @@ impl Operations for Serve {
         self.vol.getxattr(&self.vol.iget(ino)?, name)
     }
 
-    fn listxattr(&self, ctx: Context, ino: u32) -> Result<Vec<u8>> {
+    fn listxattr(&self, _ctx: Context, ino: u32) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         for name in self.vol.listxattr(&self.vol.iget(ino)?)? {
-            if ctx.uid != 0 && name.starts_with(b"trusted.") {
+            if name.starts_with(b"trusted.") && !caller::is_administrator() {
                 continue;
             }
             all.extend_from_slice(&name);
@@ -515,12 +537,49 @@ impl Operations for Serve {
 mod tests {
     use super::*;
 
+    const S_IFREG: u16 = 0o100_000;
+
+    fn file(mode: u16, flags: u32) -> Attr {
+        Attr { mode, flags, gid: 7, ..crate::convert::NOTHING }
+    }
+
     #[test]
     fn set_id_bits_go_as_in_linux() {
-        assert_eq!(without_set_id(S_IFREG | 0o6755), S_IFREG | 0o755);
-        // Without group execution set-group-id means mandatory locking, and stays.
-        assert_eq!(without_set_id(S_IFREG | 0o6745), S_IFREG | 0o2745);
+        let left = |mode| without_set_id(&file(mode, 0));
+        caller::serve(0, 1000, 7);
+        assert_eq!(left(S_IFREG | 0o6755), S_IFREG | 0o755);
+        // Without group execution set-group-id means mandatory locking, and stays for members.
+        assert_eq!(left(S_IFREG | 0o6745), S_IFREG | 0o2745);
+        let fifo = 0o010_000;
+        assert_eq!(left(fifo | 0o6711), fifo | 0o711);
+        caller::serve(0, 1000, 1000);
+        assert_eq!(left(S_IFREG | 0o6745), S_IFREG | 0o745);
         let directory = 0o040_000 | 0o6755;
-        assert_eq!(without_set_id(directory), directory);
+        assert_eq!(left(directory), directory);
+    }
+
+    #[test]
+    fn flags_forbid_what_linux_forbids() {
+        let at = SetTime::At(syncline_fs::Timestamp { seconds: 1, nanoseconds: 0 });
+        let now = Some(SetTime::Now);
+        let none = SetAttr::default();
+        let touch = SetAttr { atime: now, mtime: now, ..none };
+        let chosen = [
+            SetAttr { mtime: Some(at), ..none },
+            SetAttr { atime: now, ..none },
+            SetAttr { uid: Some(1), ..none },
+            SetAttr { mode: Some(0), ..none },
+        ];
+        let (grows, fixed) = (file(S_IFREG, FS_APPEND_FL), file(S_IFREG, FS_IMMUTABLE_FL));
+        for set in chosen {
+            assert_eq!(check_flags(&grows, &set), Err(FsError::Perm), "{set:?}");
+            assert_eq!(check_flags(&fixed, &set), Err(FsError::Perm), "{set:?}");
+            assert_eq!(check_flags(&file(S_IFREG, 0), &set), Ok(()));
+        }
+        assert_eq!(check_flags(&grows, &touch), Ok(()));
+        assert_eq!(check_flags(&fixed, &touch), Err(FsError::Perm));
+        assert_eq!((check_flags(&grows, &none), check_flags(&fixed, &none)), (Ok(()), Ok(())));
+        let written_back = SetAttr { mtime: Some(at), ctime: Some(at), ..none };
+        assert_eq!(check_flags(&grows, &written_back), Ok(()));
     }
 }

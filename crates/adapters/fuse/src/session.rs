@@ -212,7 +212,10 @@ fn spawn<T: Operations>(
     config: &Config,
     gate: &Gate,
 ) -> Result<BackgroundSession> {
+    let notifier = adapter.notifier();
     let session = Session::new(adapter, dir, config).map_err(|err| refused(dir, &err))?;
+    // The cell is new, and no request was answered yet.
+    let _ = notifier.set(session.notifier());
     let device = session.as_fd().try_clone_to_owned().map_err(|err| refused(dir, &err))?;
     gate.follow.watches(device);
     session.spawn().map_err(|err| refused(dir, &err))

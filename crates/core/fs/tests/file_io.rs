@@ -270,3 +270,19 @@ fn access_times_follow_the_mount_option() {
         assert_eq!(second != first, options == "strictatime", "{options}: second read");
     }
 }
+
+#[test]
+fn access_times_of_directories_stay_with_nodiratime() {
+    for (options, moves) in [("strictatime", true), ("strictatime,nodiratime", false)] {
+        let bed = Bed::new(&spec(4096), 1);
+        let volume = bed.mount(options);
+        let (root, file) = (volume.root().expect("root"), bed.file(&volume, 0));
+        volume.write(&file, 0, b"text").expect("write");
+        let before = (volume.getattr(&root).atime, volume.getattr(&file).atime);
+        bed.wait_ms(100);
+        volume.readdir(&root, 0, &mut |_| true).expect("readdir");
+        volume.read(&file, 0, &mut [0; 4]).expect("read");
+        assert_eq!(volume.getattr(&root).atime != before.0, moves, "{options}");
+        assert_ne!(volume.getattr(&file).atime, before.1, "{options}: a file's moves");
+    }
+}

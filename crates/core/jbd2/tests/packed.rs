@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{RING_BLOCKS, Volume, prepared};
+use common::{Page, RING_BLOCKS, Volume, prepared};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Instant;
 use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
 use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, RecordingDevice};
 use syncline_jbd2::{
-    Checksums, Fate, InPlace, Journal, JournalError, JournalOptions, RecoverOptions, Recovery,
+    Checksums, Journal, JournalError, JournalOptions, RecoverOptions, Recovery, WriteAction,
 };
 use syncline_model::{ImageSpec, Need, fuzz_seconds, require};
 
@@ -97,22 +97,23 @@ fn workload(volume: &Volume, dev: &Arc<CrashDevice>) {
 
 /// As the file system's write-back: pages that the log holds go in place as they are.
 fn write_data_back(volume: &Volume, journal: &Journal, dev: &CrashDevice, data: &[Vec<u8>]) {
-    let pages: Vec<InPlace> = (METADATA..)
+    let mut pages: Vec<Page> = (METADATA..)
         .zip(data)
-        .map(|(block, image)| InPlace {
+        .map(|(block, image)| Page {
             block: volume.free + block,
             image: image.clone().into(),
             newer: false,
+            action: WriteAction::Write,
         })
         .collect();
-    let fates = journal.begin_in_place(&pages).unwrap();
-    for (page, fate) in pages.iter().zip(&fates) {
-        assert!(matches!(fate, Fate::Write | Fate::Done));
-        if *fate == Fate::Write {
+    journal.begin_in_place(&mut pages).unwrap();
+    for page in &pages {
+        assert!(matches!(page.action, WriteAction::Write | WriteAction::Skip));
+        if page.action == WriteAction::Write {
             dev.write(page.block * 4096, &page.image, Origin::new(KIND, false)).unwrap();
         }
     }
-    journal.end_in_place(&pages, &fates);
+    journal.end_in_place(&pages);
 }
 
 fn recover(volume: &Volume, dev: &dyn BlockDevice) -> Result<Recovery, JournalError> {

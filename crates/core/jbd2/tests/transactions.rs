@@ -2,15 +2,15 @@
 
 mod common;
 
-use common::{default_volume, fill};
+use common::{Page, default_volume, fill};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syncline_device::{
     BlockDevice, DeviceError, FailingDevice, FaultPlan, MemoryDevice, OpClass, RecordingDevice,
 };
 use syncline_jbd2::{
-    BufferCache, Checksums, Host, InPlacePage, Journal, JournalError, JournalOptions,
-    RecoverOptions, WriteAction,
+    BufferCache, Checksums, Host, Journal, JournalError, JournalOptions, RecoverOptions,
+    WriteAction,
 };
 use syncline_model::{Need, require};
 
@@ -373,35 +373,6 @@ fn each_committed_image_is_consistent_while_threads_change_blocks() {
         assert_eq!(u64::from_le_bytes(bytes[..8].try_into().unwrap()), 399);
     }
     assert!(dev.geometry().size_bytes > 0);
-}
-
-struct Page {
-    block: u64,
-    image: Arc<[u8]>,
-    newer: bool,
-    action: WriteAction,
-}
-
-impl InPlacePage for Page {
-    fn block(&self) -> u64 {
-        self.block
-    }
-
-    fn image(&self) -> &Arc<[u8]> {
-        &self.image
-    }
-
-    fn is_newer(&self) -> bool {
-        self.newer
-    }
-
-    fn action(&self) -> WriteAction {
-        self.action
-    }
-
-    fn set_action(&mut self, action: WriteAction) {
-        self.action = action;
-    }
 }
 
 /// While the other pages of a write-back are sent, anybody's sync may commit a page of it that went

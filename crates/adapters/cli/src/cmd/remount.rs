@@ -43,9 +43,9 @@ fn changed<'a>(now: MountFlags, words: impl Iterator<Item = &'a str>) -> MountFl
         "ro" => flags | MountFlags::RDONLY,
         "rw" => flags - MountFlags::RDONLY,
         "nosuid" => flags | MountFlags::NOSUID,
-        "suid" => flags - MountFlags::NOSUID,
+        "suid" | "allow_suid" => flags - MountFlags::NOSUID,
         "nodev" => flags | MountFlags::NODEV,
-        "dev" => flags - MountFlags::NODEV,
+        "dev" | "allow_dev" => flags - MountFlags::NODEV,
         "noexec" => flags | MountFlags::NOEXEC,
         "exec" => flags - MountFlags::NOEXEC,
         _ => flags,
@@ -102,6 +102,6 @@ mod tests {
         let ask = |line: &str| changed(now, line.split(','));
         assert_eq!(ask("rw,user_id=0,sync=ordered,remount,ro"), now | MountFlags::RDONLY);
         assert_eq!(ask("ro,remount,rw"), now);
-        assert_eq!(ask("remount,dev,noexec"), (now - MountFlags::NODEV) | MountFlags::NOEXEC);
+        assert_eq!(ask("remount,allow_dev,noexec"), (now - MountFlags::NODEV) | MountFlags::NOEXEC);
     }
 }

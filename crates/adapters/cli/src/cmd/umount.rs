@@ -1,16 +1,24 @@
 //! `umount`: unmounts, and waits until the serving process has let go of the image.
 //!
+//! ```text
+//!   unmounted ── mounted elsewhere too (bind) ──> done: the image stays in use
+//!        | last one seen from here
+//!        | ── superblock is still there ────────> done, said: another mount namespace has it
+//!        | the kernel has let go of it
+//!      the lock on the image goes ──────────────> done: it is clean
+//! ```
 //! The kernel tells a FUSE program about an unmount and waits for nothing. So the lock that the
 //! serving process holds on the image is waited for: it goes when the image is clean.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use syncline_fuse::{MountEntry, mount_of};
+use syncline_fuse::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
 
 use crate::args::Umount;
 use crate::error::{Failure, Result, plain};
@@ -21,23 +29,92 @@ const KIND: &str = "fuse.syncline";
 /// How often the lock is tried.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// How long somebody may hold the superblock for a moment, as a reader of the mount table does.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// How long a mount may be busy although all files are closed: the kernel lets go of files of
+/// io_uring and asynchronous I/O after the program that had them has ended.
+const BUSY: Duration = Duration::from_secs(1);
+
+/// When it is said what is waited for.
+const SAY: Duration = Duration::from_secs(3);
+
+/// How long the serving process may write before it is called stuck.
+const FINISH_MAX: Duration = Duration::from_secs(600);
+
+/// What became of the file system.
+enum Left {
+    /// Nobody has the image open.
+    Image,
+    /// It is mounted somewhere that this mount namespace shows.
+    MountedHere,
+    /// It is mounted somewhere else, or still open.
+    Elsewhere,
+}
+
 /// Unmounts; see the module.
 pub(crate) fn run(args: &Umount) -> Result<()> {
     let dir = absolute(&args.dir);
     let entry = find(&dir)?;
     // Opened before the unmount: afterwards the path may mean something else.
-    let image = std::fs::File::open(&entry.source);
+    let image = File::open(&entry.source);
     unmount(&dir, args.lazy)?;
     let (Ok(image), false) = (image, args.lazy) else { return Ok(()) };
-    while let Err(err) = rustix::fs::flock(&image, FlockOperation::NonBlockingLockExclusive) {
-        if err != Errno::WOULDBLOCK && err != Errno::INTR {
-            break;
+    match wait(&image, &entry, &dir)? {
+        Left::Image => {
+            drop(image);
+            unclean(&entry)
+        }
+        Left::MountedHere => Ok(()),
+        Left::Elsewhere => {
+            crate::complain(&format!(
+                "{}: unmounted here; {} stays in use, because another mount namespace has it \
+                 mounted or a program uses it after `umount -l`; `lsns -t mnt` shows namespaces",
+                dir.display(),
+                entry.source.display()
+            ));
+            Ok(())
+        }
+    }
+}
+
+/// Waits for the process that serves it, if the unmount was the last.
+fn wait(image: &File, entry: &MountEntry, dir: &Path) -> Result<Left> {
+    let began = Instant::now();
+    let mut said = false;
+    loop {
+        if !mounts_beside(entry).is_empty() {
+            return Ok(Left::MountedHere);
+        }
+        match rustix::fs::flock(image, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+            // Without locks the image is looked at as it is.
+            _ => return Ok(Left::Image),
+        }
+        if began.elapsed() > MOMENT && superblock_lives(entry) {
+            return Ok(Left::Elsewhere);
+        }
+        // Somebody has mounted it anew.
+        if mounted_image(&entry.source).is_some() {
+            return Ok(Left::MountedHere);
+        }
+        if began.elapsed() > SAY && !said {
+            said = true;
+            let what = "waiting for its process to write the last data";
+            crate::complain(&format!("{}: unmounted; {what}", dir.display()));
+        }
+        if began.elapsed() > FINISH_MAX {
+            return Err(Failure::Failed(format!(
+                "{}: unmounted, but its process has not let go of {} after {} s; see the system \
+                 log, and `fuser -v` on the image",
+                dir.display(),
+                entry.source.display(),
+                FINISH_MAX.as_secs()
+            )));
         }
         crate::interrupt::check()?;
         std::thread::sleep(LOOK);
     }
-    drop(image);
-    unclean(&entry)
 }
 
 /// A mount whose process died does not answer, so its path cannot be resolved either.
@@ -58,12 +135,24 @@ pub(crate) fn find(dir: &Path) -> Result<MountEntry> {
     }
 }
 
+/// Unmounts; what is busy only for a moment is tried again.
 fn unmount(dir: &Path, lazy: bool) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        match unmount_once(dir, lazy) {
+            Err((_, true)) if began.elapsed() < BUSY => std::thread::sleep(2 * LOOK),
+            done => return done.map_err(|(why, busy)| refused(dir, &why, busy)),
+        }
+    }
+}
+
+/// Gives why not, and whether it is in use.
+fn unmount_once(dir: &Path, lazy: bool) -> std::result::Result<(), (String, bool)> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => return Ok(()),
         Err(Errno::PERM) => {}
-        Err(err) => return Err(refused(dir, &plain(&err.into()), err == Errno::BUSY)),
+        Err(err) => return Err((plain(&err.into()), err == Errno::BUSY)),
     }
     let mut command = Command::new("fusermount3");
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(dir);
@@ -72,9 +161,9 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
             let text = text.trim().trim_start_matches("fusermount3: ");
-            Err(refused(dir, text, text.contains("busy")))
+            Err((text.to_owned(), text.contains("busy")))
         }
-        Err(err) => Err(refused(dir, &format!("fusermount3: {}", plain(&err)), false)),
+        Err(err) => Err((format!("fusermount3: {}", plain(&err)), false)),
     }
 }
 

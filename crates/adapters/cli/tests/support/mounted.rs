@@ -91,6 +91,12 @@ impl Mounted {
         e2fsck_clean(self.image.path()).unwrap();
     }
 
+    /// Waits for the serving process, which ends by itself, and expects success.
+    pub fn reap(&mut self) {
+        let status = self.child.take().unwrap().wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
     /// Asks the serving process to end, and expects success.
     pub fn terminate(&mut self) {
         let mut child = self.child.take().unwrap();

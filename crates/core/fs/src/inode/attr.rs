@@ -130,17 +130,16 @@ pub(crate) fn getattr(store: &Store, inode: &InodeRef) -> Attr {
 
 /// Space and inodes of the volume.
 pub(crate) fn statfs(space: &Space) -> StatFs {
-    let (total, reserved) = {
+    let total = {
         let sb = space.sb.lock();
-        let overhead = u64::from(sb.s_overhead_clusters);
-        (sb.s_blocks_count.saturating_sub(overhead), sb.s_r_blocks_count)
+        sb.s_blocks_count.saturating_sub(u64::from(sb.s_overhead_clusters))
     };
-    let free = space.balloc.counts().free;
+    let free_space = space.balloc.counts();
     StatFs {
         block_size: space.geo.block_size as u32,
         blocks: total,
-        blocks_free: free,
-        blocks_available: free.saturating_sub(reserved),
+        blocks_free: free_space.free,
+        blocks_available: free_space.available,
         files: u64::from(space.geo.inodes_count),
         files_free: space.ialloc.free_inodes(),
         name_len: 255,

@@ -120,7 +120,9 @@ pub(crate) fn readdir(
             None => break,
         }
     }
-    touch_atime(inodes, dir);
+    if !inodes.options.nodiratime {
+        touch_atime(inodes, dir);
+    }
     Ok(())
 }
 

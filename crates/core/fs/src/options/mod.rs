@@ -119,6 +119,8 @@ pub struct MountOptions {
     pub eager_threshold: u32,
     /// Access time policy.
     pub atime: Atime,
+    /// Reading a directory never moves its access time (`nodiratime`).
+    pub nodiratime: bool,
     /// Timestamps alone do not dirty the inode on disk until fsync, eviction or a day.
     pub lazytime: bool,
     /// Journal commit interval in seconds (`commit=`).
@@ -176,6 +178,7 @@ impl Default for MountOptions {
             log: LogFormat::Jbd2,
             eager_threshold: 100,
             atime: Atime::Relatime,
+            nodiratime: false,
             lazytime: false,
             commit_s: 5,
             cache_bytes: 256 << 20,

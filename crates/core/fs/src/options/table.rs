@@ -144,6 +144,19 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     },
     word("strictatime", "Reads move access times.", set!(|o, _| o.atime = Atime::Strictatime)),
     word(
+        "nodiratime",
+        "Reading a directory never moves its access time.",
+        set!(|o, _| o.nodiratime = true),
+    ),
+    Row {
+        show: |o| on(!o.nodiratime),
+        ..word(
+            "diratime",
+            "Reading a directory moves its access time as other reads do.",
+            set!(|o, _| o.nodiratime = false),
+        )
+    },
+    word(
         "lazytime",
         "Timestamps alone reach the disk at fsync, eviction, sync and unmount.",
         set!(|o, _| o.lazytime = true),

@@ -6,7 +6,9 @@ pub mod craft;
 use std::path::Path;
 use std::sync::Arc;
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
-use syncline_jbd2::{BufferCache, Checksums, Journal, JournalOptions, LogMap};
+use syncline_jbd2::{
+    BufferCache, Checksums, InPlacePage, Journal, JournalOptions, LogMap, WriteAction,
+};
 use syncline_model::{ImageSpec, TempImage, debugfs, mkfs};
 
 pub struct Volume {
@@ -138,4 +140,34 @@ pub fn difference(log: &LogMap, a: &MemoryDevice, b: &MemoryDevice) -> Option<u6
 
 pub fn fill(bytes: &mut [u8], value: u8) {
     bytes.fill(value);
+}
+
+/// A page on its way to its home block.
+pub struct Page {
+    pub block: u64,
+    pub image: Arc<[u8]>,
+    pub newer: bool,
+    pub action: WriteAction,
+}
+
+impl InPlacePage for Page {
+    fn block(&self) -> u64 {
+        self.block
+    }
+
+    fn image(&self) -> &Arc<[u8]> {
+        &self.image
+    }
+
+    fn is_newer(&self) -> bool {
+        self.newer
+    }
+
+    fn action(&self) -> WriteAction {
+        self.action
+    }
+
+    fn set_action(&mut self, action: WriteAction) {
+        self.action = action;
+    }
 }

@@ -169,7 +169,7 @@ impl Writer {
         let takes_away = matches!(self.change, Change::Punch | Change::Zero | Change::Truncate);
         let piece = &mut self.piece[..len];
         fill(round, at as u64, piece);
-        if takes_away && round % 2 == 0 {
+        if takes_away && round.is_multiple_of(2) {
             self.file.write_all_at(piece, at as u64)?;
             model[at..at + len].copy_from_slice(piece);
             return Ok(());

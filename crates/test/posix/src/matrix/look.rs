@@ -86,7 +86,7 @@ struct Reader {
 enum Means {
     Plain,
     Map(Mmap),
-    Uring(Uring),
+    Uring(Box<Uring>),
 }
 
 impl Reader {
@@ -98,7 +98,7 @@ impl Reader {
             // SAFETY: bytes change under the map and are only ever copied out of it; what is read
             // while the file may be shorter is below KEPT_BYTES.
             Look::Map => Means::Map(unsafe { Mmap::map(&file) }?),
-            Look::Uring => Means::Uring(Uring::new()?),
+            Look::Uring => Means::Uring(Box::new(Uring::new()?)),
             Look::Read | Look::Direct => Means::Plain,
         };
         Ok(Reader { file, means })

@@ -1,0 +1,132 @@
+//! What a worker knows of the thread that it serves, beyond the two numbers of a request.
+//!
+//! Linux tells a FUSE mount neither the groups of a caller nor its capabilities, and its own answer
+//! to "may this caller keep set-group-id" comes only in a form of SETXATTR that fuser does not
+//! read. The caller waits for the answer meanwhile, so /proc says it; that is looked at only where
+//! a bit is to go or stay. Whoever acts as somebody else for the moment (an NFS server) is believed
+//! what the request says, and has no more groups.
+//!
+//! Source: proc(5), `in_group_or_capable` (fs/attr.c).
+
+use std::cell::Cell;
+
+/// Capabilities by their numbers (linux/capability.h).
+const CAP_FSETID: u32 = 4;
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Caller {
+    thread: u32,
+    uid: u32,
+    gid: u32,
+}
+
+thread_local! {
+    static CALLER: Cell<Caller> = const { Cell::new(Caller { thread: 0, uid: 0, gid: 0 }) };
+}
+
+/// The worker begins a request of this caller.
+pub(crate) fn serve(thread: u32, uid: u32, gid: u32) {
+    CALLER.set(Caller { thread, uid, gid });
+}
+
+/// Whether the caller may keep set-group-id of a file of this group.
+pub(crate) fn keeps_set_gid(group: u32) -> bool {
+    let caller = CALLER.get();
+    caller.gid == group
+        || caller.uid == 0
+        || caller.credentials().is_some_and(|of| of.groups.contains(&group) || of.may(CAP_FSETID))
+}
+
+/// Whether the caller keeps set-id bits of what it changes.
+pub(crate) fn keeps_set_id() -> bool {
+    may(CAP_FSETID)
+}
+
+/// Whether the caller sees attributes of the administrator.
+pub(crate) fn is_administrator() -> bool {
+    may(CAP_SYS_ADMIN)
+}
+
+fn may(capability: u32) -> bool {
+    let caller = CALLER.get();
+    caller.uid == 0 || caller.credentials().is_some_and(|of| of.may(capability))
+}
+
+/// What /proc says of a thread.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Credentials {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+    capabilities: u64,
+}
+
+impl Credentials {
+    fn may(&self, capability: u32) -> bool {
+        self.capabilities >> capability & 1 != 0
+    }
+}
+
+impl Caller {
+    /// `None` where it is not to be seen, or acts as somebody else.
+    fn credentials(self) -> Option<Credentials> {
+        let of = |name: &str| format!("/proc/{}/{name}", self.thread);
+        let text = std::fs::read_to_string(of("status")).ok()?;
+        let mut found = parse(&text)?;
+        // In a user namespace of its own a thread has every capability, over nothing of ours.
+        let namespace = |path: String| std::fs::read_link(path).ok();
+        let own = namespace("/proc/self/ns/user".to_owned());
+        if own.is_none() || namespace(of("ns/user")) != own {
+            found.capabilities = 0;
+        }
+        (self.thread != 0 && (found.uid, found.gid) == (self.uid, self.gid)).then_some(found)
+    }
+}
+
+/// The numbers of /proc/PID/status: the fourth of `Uid` and `Gid` is for files.
+fn parse(status: &str) -> Option<Credentials> {
+    let line = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+    };
+    let for_files = |name| line(name)?.split_whitespace().nth(3)?.parse().ok();
+    Some(Credentials {
+        uid: for_files("Uid")?,
+        gid: for_files("Gid")?,
+        groups: line("Groups")?.split_whitespace().filter_map(|word| word.parse().ok()).collect(),
+        capabilities: u64::from_str_radix(line("CapEff")?.trim(), 16).ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fourth_number_is_for_files() {
+        let status = "Name:\tsh\nUid:\t1\t2\t3\t4\nGid:\t5\t6\t7\t8\nGroups:\t10 11 \n\
+                      CapInh:\tffffffffffffffff\nCapEff:\t0000000000200010\n";
+        let found = parse(status).unwrap();
+        assert_eq!((found.uid, found.gid, &found.groups[..]), (4, 8, &[10, 11][..]));
+        assert!(found.may(CAP_FSETID) && found.may(CAP_SYS_ADMIN) && !found.may(0));
+        assert_eq!(parse("Uid:\t1\n"), None);
+        assert_eq!(parse(&status.replace("CapEff", "CapEfx")), None);
+    }
+
+    #[test]
+    fn who_acts_as_somebody_else_has_no_more_groups() {
+        let thread = std::process::id();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let own = parse(&status).unwrap();
+        serve(thread, own.uid, own.gid);
+        assert!(CALLER.get().credentials().is_some());
+        assert!(keeps_set_gid(own.gid));
+        serve(thread, own.uid + 1, own.gid + 1);
+        assert_eq!(CALLER.get().credentials(), None);
+        assert!(keeps_set_gid(own.gid + 1) && !keeps_set_gid(own.gid) && !keeps_set_id());
+        serve(0, own.uid + 1, own.gid);
+        assert!(!is_administrator());
+    }
+}

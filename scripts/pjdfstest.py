@@ -1,0 +1,108 @@
+"""Runs a checkout of pjd/pjdfstest (C and shell) on mounts of both sync modes and on the kernel's ext4.
+
+    make pjdfstest PJDFSTEST=CHECKOUT [PJD="--options log=packed --only chown"]
+
+Each file of tests gets a new image, which `e2fsck -fn` judges afterwards. One table; exit code 1 if an
+assertion fails on a mount that is not in scripts/pjdfstest.expected. Needs autoconf, automake, gcc, make, openssl.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+import suite
+
+KNOWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pjdfstest.expected")
+IMAGE_MB = 64
+FILE_SECONDS_MAX = 600
+
+
+def build(checkout):
+    if os.path.exists(os.path.join(checkout, "pjdfstest")):
+        return
+    suite.need(["autoreconf", "automake", "gcc", "make"], "autoconf automake gcc make")
+    for command in (["autoreconf", "-ifs"], ["./configure"], ["make", "pjdfstest"]):
+        suite.run(*command, cwd=checkout)
+
+
+def assertions(file, directory):
+    """The numbers of those that passed and of those that did not; a plan that was not kept is number 0."""
+    ran = subprocess.run(["sh", file], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                         text=True, timeout=FILE_SECONDS_MAX, check=False)
+    plan = re.search(r"^1\.\.(\d+)", ran.stdout, re.M)
+    lines = re.findall(r"^(not ok|ok) (\d+)(.*)", ran.stdout, re.M)
+    good = [int(number) for word, number, _ in lines if word == "ok"]
+    # `# TODO` is what the suite itself expects to fail.
+    bad = [int(number) for word, number, rest in lines if word == "not ok" and "# TODO" not in rest]
+    if plan and len(lines) < int(plan[1]) and int(plan[1]) > 0:
+        bad.append(0)
+    return good, bad
+
+
+def on(kind, program, options, files, root, place):
+    """Results by file: (passed, failed numbers, complaint of e2fsck)."""
+    image, directory = os.path.join(place, "image"), os.path.join(place, "mnt")
+    os.makedirs(directory, exist_ok=True)
+    results = {}
+    for file in files:
+        suite.make_image(image, IMAGE_MB)
+        if kind == "ext4":
+            suite.run("mount", "-o", "loop", image, directory)
+        else:
+            suite.run(program, "mount", "-o", options, image, directory)
+        try:
+            os.chmod(directory, 0o755)
+            good, bad = assertions(file, directory)
+        finally:
+            if kind == "ext4":
+                suite.run("umount", directory)
+            else:
+                suite.run(program, "umount", directory)
+        results[os.path.relpath(file, root)] = (good, bad, suite.judge(image))
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("checkout")
+    parser.add_argument("--modes", default="eager,ordered", help="values of sync=, or ext4 alone: none")
+    parser.add_argument("--options", default="", help="more mount options")
+    parser.add_argument("--only", default="", help="files whose path has this in it")
+    args = parser.parse_args()
+    suite.need(["mkfs.ext4", "e2fsck", "openssl", "mount"], "e2fsprogs openssl mount")
+    build(args.checkout)
+    root = os.path.join(os.path.abspath(args.checkout), "tests")
+    files = sorted(os.path.join(at, name) for at, _, names in os.walk(root) for name in names
+                   if name.endswith(".t") and args.only in os.path.join(at, name))
+    if not files:
+        suite.fail(f"{root}: no tests; give a checkout of pjd/pjdfstest")
+    known = suite.expectations(KNOWN)
+    kinds = ["ext4"] + [mode for mode in args.modes.split(",") if mode != "none"]
+    wrong = 0
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        print(f"{'':10} {'passed':>7} {'failed':>7} {'known':>6}  e2fsck")
+        for kind in kinds:
+            options = ",".join(filter(None, ["allow_other,suid", f"sync={kind}", args.options]))
+            results = on(kind, args.program, options, files, root, place)
+            failed = [f"{file}:{nr}" for file, (_, bad, _) in results.items() for nr in bad]
+            judged = {file: said for file, (_, _, said) in results.items() if said}
+            new = [name for name in failed if name not in known]
+            passed = sum(len(good) for good, _, _ in results.values())
+            print(f"{kind:10} {passed:7} {len(failed):7} {len(failed) - len(new):6}  "
+                  f"{'clean' if not judged else f'{len(judged)} not clean'}")
+            for name in new:
+                print(f"  {name}")
+            for file, said in judged.items():
+                print(f"  {file}: {said}")
+            if kind != "ext4":
+                wrong += len(new) + len(judged)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,174 @@
+"""Runs a checkout of kdave/xfstests on mounts (FSTYP=fuse) and on the kernel's ext4.
+
+    make xfstests XFSTESTS=CHECKOUT [TESTS="generic/451 generic/103"] [XFS="--modes eager,ordered --options log=packed"]
+
+Without TESTS: the group `quick` of generic. Each test runs alone, on the test image of its run and on a new scratch
+image; `e2fsck -fn` judges both afterwards. One line a test, with seconds; exit code 1 if a test that ext4
+passes fails on a mount and is not in scripts/xfstests.expected. On Debian: apt install xfsprogs xfslibs-dev
+automake libtool-bin autoconf gettext uuid-dev libacl1-dev libattr1-dev libaio-dev libcap-dev libgdbm-dev
+liburing-dev attr acl bc gawk dbench psmisc quota; and users: useradd -m fsgqa; useradd fsgqa2; useradd 123456-fsgqa.
+"""
+
+import argparse
+import collections
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+import suite
+
+KNOWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "xfstests.expected")
+
+# The suite compares df's type with FSTYP, but for a few subtypes that it knows.
+DF = """#!/bin/sh
+{df} "$@" | sed 's/ fuse\\.syncline / fuse          /'
+"""
+
+Result = collections.namedtuple("Result", "what seconds note")
+
+
+def with_df(base):
+    """A PATH on which df calls the mount by the suite's name."""
+    path = os.path.join(base, "bin")
+    os.makedirs(path, exist_ok=True)
+    with open(os.path.join(path, "df"), "w", encoding="utf-8") as script:
+        script.write(DF.format(df=shutil.which("df")))
+    os.chmod(os.path.join(path, "df"), 0o755)
+    return f"{path}:{os.environ['PATH']}"
+
+
+def build(checkout):
+    if not os.path.exists(os.path.join(checkout, "ltp", "fsstress")):
+        suite.run("make", cwd=checkout)
+
+
+def quick(checkout):
+    tests = []
+    with open(os.path.join(checkout, "tests", "generic", "group.list"), encoding="utf-8") as text:
+        for line in text:
+            words = line.split()
+            if words and words[0].isdigit() and "quick" in words[1:]:
+                tests.append(f"generic/{words[0]}")
+    return tests
+
+
+class Place:
+    """Images and directories of one kind of file system."""
+
+    def __init__(self, kind, options, base, megabytes):
+        self.kind, self.options, self.megabytes = kind, options, megabytes
+        self.images = [os.path.join(base, f"{kind}-{name}.img") for name in ("test", "scratch")]
+        self.dirs = [os.path.join(base, name) for name in ("test", "scratch")]
+        self.results = os.path.join(base, f"results-{kind}")
+        self.loops = []
+        for path in self.dirs + [self.results]:
+            os.makedirs(path, exist_ok=True)
+        suite.make_image(self.images[0], megabytes)
+
+    def environment(self, checkout):
+        devices = self.images
+        suite.make_image(self.images[1], self.megabytes)
+        if self.kind == "ext4":
+            self.loops = [suite.run("losetup", "-f", "--show", image).stdout.strip() for image in self.images]
+            devices = self.loops
+        found = dict(os.environ, TEST_DEV=devices[0], TEST_DIR=self.dirs[0], SCRATCH_DEV=devices[1],
+                     SCRATCH_MNT=self.dirs[1], RESULT_BASE=self.results, HOST_OPTIONS=os.path.join(checkout, "none"))
+        if self.kind == "ext4":
+            return dict(found, FSTYP="ext4")
+        return dict(found, PATH=with_df(os.path.dirname(self.results)), FSTYP="fuse", FUSE_SUBTYP=".syncline", MOUNT_OPTIONS=f"-o {self.options}",
+                    TEST_FS_MOUNT_OPTS=f"-o {self.options}")
+
+    def leave(self):
+        """Unmounts and detaches; gives the complaints of e2fsck."""
+        for path in reversed(self.dirs):
+            while os.path.ismount(path):
+                subprocess.run(["umount", path], check=False, stderr=subprocess.DEVNULL)
+                if os.path.ismount(path):
+                    subprocess.run(["umount", "-l", path], check=False)
+        for loop in self.loops:
+            suite.run("losetup", "-d", loop)
+        self.loops = []
+        # On ext4 the suite judges by itself, and wipes scratch devices that a test does not use.
+        said = [suite.judge(image) for image in self.images if self.kind != "ext4"]
+        return "; ".join(filter(None, said))
+
+
+def one(test, place, checkout, seconds_max):
+    child = subprocess.Popen(["./check", test] if place.kind == "ext4" else ["./check", "-fuse", test], cwd=checkout,
+                             env=place.environment(checkout), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                             text=True, start_new_session=True)
+    try:
+        out, _ = child.communicate(timeout=seconds_max)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        out, _ = child.communicate()
+        place.leave()
+        return Result("failed", seconds_max, "no end")
+    line = next((line for line in out.splitlines() if line.startswith(test + " ")), "")
+    took = re.findall(r"(\d+)s", line)
+    seconds = int(took[-1]) if took else 0
+    judged = place.leave()
+    if judged:
+        return Result("failed", seconds, f"e2fsck: {judged}")
+    if "[not run]" in line:
+        return Result("not run", seconds, line.split("[not run]")[1].strip())
+    if "[expunged]" in line:
+        return Result("not run", seconds, "expunged")
+    if re.search(r"^Passed all", out, re.M):
+        return Result("pass", seconds, "")
+    detail = line.split(" ", 1)[-1].strip() if line else (out.strip().splitlines() or [""])[-1]
+    return Result("failed", seconds, detail)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("checkout")
+    parser.add_argument("tests", nargs="*")
+    parser.add_argument("--modes", default="eager", help="values of sync=")
+    parser.add_argument("--options", default="", help="more mount options")
+    parser.add_argument("--megabytes", type=int, default=1024, help="size of each image")
+    parser.add_argument("--alone", action="store_true", help="mounts only, no ext4 beside them")
+    parser.add_argument("--seconds", type=int, default=900, help="longest test")
+    args = parser.parse_args()
+    suite.need(["mkfs.ext4", "e2fsck", "xfs_io", "losetup", "make"], "e2fsprogs xfsprogs mount make")
+    checkout = os.path.abspath(args.checkout)
+    build(checkout)
+    tests = args.tests or quick(checkout)
+    known = suite.expectations(KNOWN)
+    wrong = 0
+    with suite.Helpers(args.program), tempfile.TemporaryDirectory() as base:
+        os.chmod(base, 0o755)
+        places = [] if args.alone else [Place("ext4", "", base, args.megabytes)]
+        for mode in args.modes.split(","):
+            options = ",".join(filter(None, ["allow_other,allow_suid,allow_dev", f"sync={mode}", args.options]))
+            places.append(Place(mode, options, base, args.megabytes))
+        print(f"{'test':12} " + " ".join(f"{place.kind:>14}" for place in places))
+        totals = {place.kind: collections.Counter() for place in places}
+        for test in tests:
+            found = [one(test, place, checkout, args.seconds) for place in places]
+            for place, result in zip(places, found):
+                totals[place.kind][result.what] += 1
+            line = " ".join(f"{result.what + f' {result.seconds}s':>14}" for result in found)
+            notes = []
+            for place, result in zip(places, found):
+                if place.kind == "ext4" and result.what == "failed":
+                    notes.append(f"ext4: {result.note}")
+                elif result.what == "failed":
+                    excused = test in known or (found[0].what == "failed" and not args.alone)
+                    wrong += 0 if excused else 1
+                    notes.append(f"{place.kind}: {known.get(test, result.note)}{'' if excused else ' (NEW)'}")
+                elif place.kind != "ext4" and result.what == "not run" and found[0].what == "pass":
+                    notes.append(f"{place.kind}: {result.note}")
+            print(f"{test:12} {line}  {'; '.join(notes)}".rstrip(), flush=True)
+        for kind, total in totals.items():
+            print(f"{kind}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())))
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
