@@ -21,7 +21,7 @@
 //! time that the last group commit took, a millisecond in all at most.
 //!
 //! The images that a group commit logged become the "logged images" of blocks that other sets have
-//! changed as well (`isets/`). Tested in the file system's `tests/eager.rs`.
+//! changed as well (`isets/`). Tested in the file system's `fs/tests/eager.rs`.
 
 use syncline_lockrank::MutexGuard;
 

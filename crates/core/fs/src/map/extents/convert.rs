@@ -2,7 +2,7 @@
 //!
 //! Linux: `ext4_convert_unwritten_extents_endio`, `convert_initialized_extent`. An extent of which
 //! only a part changes is split; the part that changed merges with its neighbours in the leaf.
-//! Tested in `extents/tests.rs`.
+//! Tested in `map/extents/tests.rs`.
 
 use syncline_ondisk::extent::{Extent, Node};
 

@@ -1,7 +1,7 @@
 //! Adding an extent, merged with its neighbours where they continue each other.
 //!
 //! Linux: `ext4_ext_insert_extent`, `ext4_ext_try_to_merge`. Neighbours merge within one leaf, as
-//! there. Tested in `extents/tests.rs`.
+//! there. Tested in `map/extents/tests.rs`.
 
 use syncline_ondisk::OndiskError;
 use syncline_ondisk::extent::Extent;

@@ -9,7 +9,7 @@
 //!
 //! All changes happen in a handle, under the inode's `state` lock; `i_blocks` follows. The caller
 //! writes the inode (`write_inode` with `Dirty::Data`) before the handle ends.
-//! Tested in `extents/tests.rs` (trees against a map) and `tests/space.rs` (images).
+//! Tested in `map/extents/tests.rs` (trees against a map) and `tests/space.rs` (images).
 
 pub(crate) mod convert;
 pub(crate) mod insert;

@@ -1,7 +1,7 @@
 //! Unmapping a range of logical blocks, from its end, in steps that a caller can stop.
 //!
 //! Linux: `ext4_ext_remove_space`. From the end, so that a truncate that stops half way leaves a
-//! file that is whole up to where it stopped. Tested in `extents/tests.rs`.
+//! file that is whole up to where it stopped. Tested in `map/extents/tests.rs`.
 
 use syncline_ondisk::extent::Extent;
 

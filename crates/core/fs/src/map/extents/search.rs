@@ -2,7 +2,7 @@
 //!
 //! Only mapped runs are cached, never holes, so mapping something new invalidates nothing; what is
 //! unmapped or converted is forgotten first. Files whose extents fit the inode need no cache.
-//! Tested in `extents/tests.rs` and `tests/space.rs`.
+//! Tested in `map/extents/tests.rs` and `tests/space.rs`.
 
 use syncline_ondisk::extent::Extent;
 use syncline_ondisk::inode::flags;

@@ -14,7 +14,7 @@
 //! Promises: an index entry's key is the first key below it; no node but the root is empty; each
 //! structural step leaves a valid tree, so an operation that runs out of space half way has lost
 //! nothing. Work per call is bounded by the depth (at most 5).
-//! Tested in `extents/tests.rs` against a map of blocks.
+//! Tested in `map/extents/tests.rs` against a map of blocks.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@
 //!
 //! Promises: no search looks at a word twice; [`GroupMap::longest_max`] never is less than the
 //! longest free run, so a group can be skipped without its lock being waited for.
-//! Tested here and, through the allocator, in `balloc/tests.rs`.
+//! Tested here and, through the allocator, in `space/balloc/tests.rs`.
 
 /// A bitmap with the run searches of an allocator. Positions out of range count as taken.
 #[derive(Clone, Debug)]

@@ -15,13 +15,13 @@
 //! up: no allocation fails because of a zone.
 //!
 //! Everything here is memory. Group maps come through [`GroupSource`]; what reaches the disk is
-//! `balloc/install.rs`.
+//! `space/balloc/install.rs`.
 //!
 //! Promises: a reserved block is found (windows are given up before an allocation fails, the last
 //! try excludes everybody else); groups are locked one at a time, so allocations in different
 //! groups do not wait for each other; same calls, same places.
 //! Locks: `gate` (shared by all, alone for the last try) -> `windows` or one group; never both.
-//! Tested in `balloc/tests.rs` against a model.
+//! Tested in `space/balloc/tests.rs` against a model.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -2,8 +2,8 @@
 //!
 //! A policy only says where to look first, how much to keep together and which blocks are kept for
 //! hot files; whether blocks are free, accounts, windows and locks are the allocator's. Another
-//! policy is another file that implements [`AllocPolicy`], as `balloc/hot.rs` and
-//! `balloc/lifetime.rs` do.
+//! policy is another file that implements [`AllocPolicy`], as `space/balloc/hot.rs` and
+//! `space/balloc/lifetime.rs` do.
 //!
 //! Linux: `ext4_ext_find_goal`, `ext4_inode_to_goal_block` (balloc.c), `ext4_mb_normalize_request`,
 //! `ext4_mb_group_or_file` (mballoc.c). Left out: the colouring by process, which only matters

@@ -13,7 +13,7 @@
 //! All zones together are at most an eighth of the volume; a smaller volume gets smaller zones.
 //! New hot files, blocks and inodes, go to one zone until it is full, then to the next: what is
 //! worked on at a time lies in few ranges. On a nearly full volume other files borrow from the ends
-//! of the zones rather than be torn into small pieces (`balloc/core.rs`).
+//! of the zones rather than be torn into small pieces (`space/balloc/core.rs`).
 //! Where the log lies at the front of a flex group the zone is behind it.
 //!
 //! Does not help where the device maps pages of all addresses into one open block: there, what was

@@ -7,7 +7,7 @@
 //!                |<--------- one region, kept ------------->|
 //! ```
 //!
-//! Three things differ from hot zones (`balloc/hot.rs`), each for a counter of the device:
+//! Three things differ from hot zones (`space/balloc/hot.rs`), each for a counter of the device:
 //! - One region beside the inodes, instead of one in each flex group: fewer ranges are worked on at
 //!   once, so maps of fewer zones have to be loaded.
 //! - Short-lived files have the front of the region to themselves and take the same addresses again
@@ -19,7 +19,7 @@
 //! Costs: directories are not spread, so files of different directories lie closer together; a disk
 //! with heads would have to seek. As with hot zones nothing on disk says so, the kept blocks are
 //! at most an eighth of the volume, and others borrow them as they borrow zones.
-//! Tested here, in `balloc/tests.rs` and in `tests/hot_zones.rs`.
+//! Tested here, in `space/balloc/tests.rs` and in `tests/hot_zones.rs`.
 
 use super::goal::{AllocPolicy, LinuxPolicy, Shape, Wish};
 use super::hot::HotZones;

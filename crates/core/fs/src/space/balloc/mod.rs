@@ -15,7 +15,7 @@
 //!
 //! `allocate` changes nothing that a transaction could carry: a crash before `install` leaves the
 //! blocks free, and no committed metadata points to data that is not written.
-//! Tested in `balloc/tests.rs` (model) and `tests/space.rs` (images).
+//! Tested in `space/balloc/tests.rs` (model) and `tests/space.rs` (images).
 
 pub(crate) mod bitmap;
 pub(crate) mod core;
@@ -133,7 +133,7 @@ impl Balloc {
     }
 
     /// Takes up to `want` blocks that `ino` freed, on the account of a promise, for data that goes
-    /// to the log in the handle that installs them (`balloc/held.rs`); none outside of the zones
+    /// to the log in the handle that installs them (`space/balloc/held.rs`); none outside of the zones
     /// for a file that belongs into one.
     pub(crate) fn claim(&self, ino: u32, life: Lifetime, want: u32) -> Option<(Range, Source)> {
         let (free, range) = self.held.claim(ino, want)?;

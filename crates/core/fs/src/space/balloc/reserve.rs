@@ -12,7 +12,7 @@
 //! Promises: a block promised by [`Reserve::reserve`] is there when it is allocated, because
 //! blocks whose freeing has not committed are not counted as free, and because what holds free
 //! blocks back (windows) is given up before an allocation fails.
-//! Tested here and in `balloc/tests.rs`.
+//! Tested here and in `space/balloc/tests.rs`.
 
 use parking_lot::Mutex;
 
@@ -28,7 +28,7 @@ pub(crate) enum Source {
     Reserved,
     /// Extent and index blocks: may use the pool and root's share.
     Metadata,
-    /// Promised, and taken from what the inode itself has freed: see `balloc/held.rs`.
+    /// Promised, and taken from what the inode itself has freed: see `space/balloc/held.rs`.
     Held {
         /// The free it is from.
         free: u64,

@@ -2,7 +2,7 @@
 //!
 //! ext4's inode and locality-group preallocations (mballoc.c), kept in memory only. Blocks in a
 //! window are taken in the group maps but free in the accounts: `core.rs` gives all windows up
-//! before it lets an allocation fail. Tested in `balloc/tests.rs`.
+//! before it lets an allocation fail. Tested in `space/balloc/tests.rs`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
