@@ -16,11 +16,9 @@ pub fn build_release(root: &Path) -> Result<PathBuf, String> {
     Ok(target(root).join("release/syncline"))
 }
 
-/// The command line as the tests build it, so that a check after the tests builds nothing.
-pub fn build_for_tests(root: &Path) -> Result<PathBuf, String> {
-    let arguments = ["build", "--quiet", "--workspace", "--bins", "--profile", "test"];
-    build(root, &arguments)?;
-    Ok(target(root).join("debug/syncline"))
+/// The command line as `cargo test` has just built it for its integration tests.
+pub fn built_by_tests(root: &Path) -> PathBuf {
+    target(root).join("debug/syncline")
 }
 
 fn target(root: &Path) -> PathBuf {
