@@ -113,6 +113,10 @@ fn check_with(root: &Path, program: &Path) -> Result<(), String> {
             wrong += 1;
         }
     }
+    for name in fill::unused(root, &spec)? {
+        println!("{DIR}: no document shows {name}: show it or remove it");
+        wrong += 1;
+    }
     let mut repeated = 0;
     for run in spec.runs.iter().filter(|run| run.check) {
         let fresh = run::execute(root, run, program, &spec.metrics_of(&run.id))?;
