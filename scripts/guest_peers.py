@@ -76,7 +76,7 @@ class Flash:
         self.sh("sync")
         before = self.stats()
         said = self.sh(f"mkdir -p /mnt/w && syncline bench {WORKLOAD} --dir /mnt/w --operations {operations} --json - 2>/dev/null")
-        metrics = json.loads(said)["runs"][0]["metrics"]
+        metrics = json.loads(said)["runs"][0]["foreground"]
         after = self.stats()
         self.sh("rm -rf /mnt/w && sync")
         counts = {key: (after[key] - before[key]) / operations

@@ -35,7 +35,10 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "deny" => deny(root, &mut summary),
             "clippy" => check(&mut summary, name, clippy(&mut cargo(root))),
             "test" => tests(root, &mut summary),
-            _ => figures(root, &mut summary),
+            _ => {
+                let tested = times.iter().any(|(name, _)| *name == "test");
+                count(&mut summary, name, figures(root, tested));
+            }
         }
         times.push((name, start.elapsed()));
     }
@@ -80,9 +83,11 @@ fn tidy(root: &Path, summary: &mut Summary) {
 }
 
 /// Documents agree with stored results, and a sample of exact runs with a repetition.
-fn figures(root: &Path, summary: &mut Summary) {
-    let good = crate::figures::main(root, &["--check"]) == ExitCode::SUCCESS;
-    count(summary, "figures", good);
+fn figures(root: &Path, tested: bool) -> bool {
+    if tested {
+        return crate::figures::check_after_tests(root);
+    }
+    crate::figures::main(root, &["--check"]) == ExitCode::SUCCESS
 }
 
 fn deny(root: &Path, summary: &mut Summary) {

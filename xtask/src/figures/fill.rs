@@ -3,6 +3,7 @@
 //! `<!-- figures: NAME -->` ... `<!-- end -->`: NAME is a declared table, or a run whose stored
 //! results are a table or a text of their own. Under each block stands where its figures come from.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
@@ -34,6 +35,26 @@ pub fn documents(root: &Path, spec: &Spec) -> Result<Vec<(String, String)>, Stri
     Ok(files)
 }
 
+/// Tables and stored results that no document shows.
+pub fn unused(root: &Path, spec: &Spec) -> Result<Vec<String>, String> {
+    let mut shown = BTreeSet::new();
+    for path in markdown_files(root)? {
+        let text = std::fs::read_to_string(root.join(&path)).unwrap_or_default();
+        shown.extend(text.lines().filter_map(marked).map(str::to_owned));
+    }
+    let (drawn, lost): (Vec<&Table>, Vec<&Table>) =
+        spec.tables.iter().partition(|t| t.svg.is_some() || shown.contains(&t.name));
+    let mut unused: Vec<String> = lost.iter().map(|table| table.name.clone()).collect();
+    shown.extend(drawn.iter().flat_map(|table| table.runs.iter().cloned()));
+    unused.extend(store::ids(root)?.into_iter().filter(|id| !shown.contains(id)));
+    Ok(unused)
+}
+
+/// The name in the first line of a block.
+fn marked(line: &str) -> Option<&str> {
+    line.strip_prefix(BEGIN)?.strip_suffix(" -->")
+}
+
 fn markdown_files(root: &Path) -> Result<Vec<String>, String> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.md"])
@@ -51,9 +72,7 @@ fn filled(text: &str, block: &dyn Fn(&str) -> Result<String, String>) -> Result<
     while let Some(line) = lines.next() {
         out += line;
         out.push('\n');
-        let Some(name) = line.strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else {
-            continue;
-        };
+        let Some(name) = marked(line) else { continue };
         out += &block(name)?;
         if !lines.by_ref().any(|line| line == END) {
             return Err(format!("the block {name} has no {END}: add the line"));
@@ -146,6 +165,23 @@ mod tests {
         assert!(filled("<!-- figures: t -->\nx\n", &new).unwrap_err().contains("no <!-- end -->"));
         let unknown = |name: &str| Err(format!("no {name}"));
         assert_eq!(filled(text, &unknown).unwrap_err(), "no t");
+    }
+
+    #[test]
+    fn results_that_nobody_shows_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let git = Command::new("git").args(["init", "-q"]).current_dir(root).status();
+        assert!(git.is_ok_and(|status| status.success()));
+        std::fs::create_dir_all(root.join(super::super::DIR)).unwrap();
+        for id in ["a", "b", "c"] {
+            std::fs::write(root.join(super::super::DIR).join(format!("{id}.json")), "{}").unwrap();
+        }
+        std::fs::write(root.join("a.md"), "<!-- figures: t -->\n<!-- figures: c -->\n").unwrap();
+        let mut spec = Spec::default();
+        let table = |name: &str| format!("[[table]]\nname = \"{name}\"\nruns = [\"a\"]\n");
+        spec.add(&(table("t") + &table("u"))).unwrap();
+        assert_eq!(unused(root, &spec).unwrap(), ["u", "b"]);
     }
 
     #[test]

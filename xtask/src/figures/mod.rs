@@ -51,6 +51,15 @@ pub fn main(root: &Path, arguments: &[&str]) -> ExitCode {
     }
 }
 
+/// The check with the program that the tests have just built, so that `make test` builds it once.
+pub fn check_after_tests(root: &Path) -> bool {
+    let result = check_with(root, &run::built_by_tests(root));
+    if let Err(error) = &result {
+        eprintln!("figures: {error}");
+    }
+    result.is_ok()
+}
+
 fn list(root: &Path) -> Result<(), String> {
     let spec = Spec::load(root)?;
     for run in &spec.runs {
@@ -86,9 +95,9 @@ fn fill_documents(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The check with the program of the test profile, which is built first.
+/// The check with a release build.
 fn check(root: &Path) -> Result<(), String> {
-    let program = run::build_for_tests(root)?;
+    let program = run::build_release(root)?;
     check_with(root, &program)
 }
 
@@ -103,6 +112,10 @@ fn check_with(root: &Path, program: &Path) -> Result<(), String> {
             println!("{path}:{}: differs from {DIR}: run cargo xtask figures --fill", same + 1);
             wrong += 1;
         }
+    }
+    for name in fill::unused(root, &spec)? {
+        println!("{DIR}: no document shows {name}: show it or remove it");
+        wrong += 1;
     }
     let mut repeated = 0;
     for run in spec.runs.iter().filter(|run| run.check) {

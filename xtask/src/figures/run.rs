@@ -16,11 +16,9 @@ pub fn build_release(root: &Path) -> Result<PathBuf, String> {
     Ok(target(root).join("release/syncline"))
 }
 
-/// The command line as the tests build it, so that a check after the tests builds nothing.
-pub fn build_for_tests(root: &Path) -> Result<PathBuf, String> {
-    let arguments = ["build", "--quiet", "--workspace", "--bins", "--profile", "test"];
-    build(root, &arguments)?;
-    Ok(target(root).join("debug/syncline"))
+/// The command line as `cargo test` has just built it for its integration tests.
+pub fn built_by_tests(root: &Path) -> PathBuf {
+    target(root).join("debug/syncline")
 }
 
 fn target(root: &Path) -> PathBuf {
@@ -204,6 +202,11 @@ mod tests {
         let tags = "tags = [{ t = \"u\" }]\nrecords = \"/x\"\n";
         let json = results(&text("'echo {\"x\":[{\"a\":1}]}'", tags)).unwrap();
         assert_eq!(json.records[0]["t"], "u");
+        let exact = results(&text("'echo a'", "")).unwrap();
+        assert!(exact.host.is_empty() && exact.date.is_empty());
+        let wall = results(&text("'echo a'", "").replace("exact", "wall")).unwrap();
+        assert!(wall.host.contains(" x ") && wall.kernel.contains("Linux"), "{wall:?}");
+        assert!(wall.date.starts_with("20"), "{wall:?}");
         let error = results(&text("'echo {\"x\":1}'", "")).unwrap_err();
         assert!(error.contains("no array"), "{error}");
         let levels = "records = \"/x\"\nlevels = [\"k\"]\nkeys = [\"k\"]\n";

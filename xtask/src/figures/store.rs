@@ -55,6 +55,16 @@ fn path_of(root: &Path, id: &str) -> std::path::PathBuf {
     root.join(DIR).join(format!("{id}.json"))
 }
 
+/// Ids of all stored results.
+pub fn ids(root: &Path) -> Result<Vec<String>, String> {
+    let entries = std::fs::read_dir(root.join(DIR)).map_err(|error| format!("{DIR}: {error}"))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let ids = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned));
+    let mut ids: Vec<String> = ids.collect();
+    ids.sort();
+    Ok(ids)
+}
+
 pub fn exists(root: &Path, id: &str) -> bool {
     path_of(root, id).is_file()
 }

@@ -14,8 +14,33 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
     }
     for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         links(tree, path, text, &mut findings);
+        counts(path, text, &mut findings);
     }
     findings
+}
+
+/// Sets that grow by one file or line each: a count of them in prose is wrong with the next one.
+const GROWING: [&str; 5] = ["policies", "crates", "profiles", "importers", "subcommands"];
+const NUMBERS: [&str; 14] = [
+    "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "twenty", "thirty",
+];
+
+fn counts(path: &str, text: &str, findings: &mut Vec<Finding>) {
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<String> = line
+            .split_whitespace()
+            .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase())
+            .collect();
+        for (count, thing) in words.iter().zip(words.iter().skip(1)) {
+            let counted = NUMBERS.contains(&count.as_str()) || count.parse::<u32>().is_ok();
+            if counted && GROWING.contains(&thing.as_str()) {
+                let message =
+                    format!("\"{count} {thing}\" is wrong with the next one: leave the count out");
+                findings.push(Finding::new(path, number + 1, message));
+            }
+        }
+    }
 }
 
 /// In every table whose last column is headed "test", each row names functions that exist.
@@ -130,6 +155,14 @@ mod tests {
         assert_eq!(lines(&tree("| fsync | `survives_two` |")), [(GUARANTEES.to_owned(), 5)]);
         assert_eq!(lines(&tree("| fsync | surely |")), [(GUARANTEES.to_owned(), 5)]);
         assert_eq!(lines(&tree("")), [(GUARANTEES.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn counts_of_what_grows_are_found() {
+        let text = "Twelve policies, and 27 crates.\nTwelve pages of policies; its crates.\n";
+        let tree = Tree::of(&[("docs/a.md", text)]);
+        let there: Vec<usize> = check(&tree).into_iter().map(|f| f.line).collect();
+        assert_eq!(there, [1, 1]);
     }
 
     #[test]

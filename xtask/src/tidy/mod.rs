@@ -13,7 +13,7 @@
 //! | `openings` | first words of doc comments |
 //! | `pointers` | paths in documents and doc comments; code blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
-//! | `docs` | GUARANTEES.md names existing tests; links resolve |
+//! | `docs` | GUARANTEES.md names existing tests; links resolve; no counts of what grows |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
 
