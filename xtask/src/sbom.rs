@@ -49,7 +49,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// What each package id needs to run.
+/// Dependencies that each package id needs to run.
 fn needs(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
     let nodes = metadata.get("resolve").map_or(&[][..], |resolve| list(resolve, "nodes"));
     let runs = |dependency: &&Value| {

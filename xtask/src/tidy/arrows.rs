@@ -34,7 +34,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("syncline-c", &["library"]),
     ("syncline-py", &["library"]),
     ("workload", &["device", "nand", "buffer", "fs", "trace"]),
-    ("control", &["buffer", "device", "fs"]),
+    ("control", &["buffer", "fs"]),
     ("fuse", &["device", "fs", "trace"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use super::Finding;
 
-const ALLOWED: [&str; 11] = [
+const ALLOWED: [&str; 12] = [
     "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
@@ -18,6 +18,7 @@ const ALLOWED: [&str; 11] = [
     "CC0-1.0",
     "ISC",
     "MIT",
+    "MIT-0",
     "Unicode-3.0",
     "Unlicense",
     "Zlib",

@@ -89,7 +89,7 @@ impl ImageError {
     }
 }
 
-/// What the system said, as part of a sentence: without Rust's "(os error 2)" and its capital
+/// Text of a system error as part of a sentence: without Rust's "(os error 2)" and its capital
 /// letter.
 pub fn plain(err: &std::io::Error) -> String {
     sentence(&err.to_string())

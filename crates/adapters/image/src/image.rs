@@ -83,7 +83,7 @@ impl Default for Opening {
 pub struct Image {
     /// The volume.
     pub vol: Volume,
-    /// What mounting did.
+    /// Report of the mount.
     pub report: MountReport,
     /// The replay, if there was one, went to memory only.
     pub in_memory: bool,

@@ -105,7 +105,7 @@ pub fn remove(vol: &Volume, path: &[u8], how: Removal, watch: &dyn Watch) -> Res
     remove_tree(vol, &dir, name, inode, watch)
 }
 
-/// What is left to do for one directory.
+/// Remaining work in one directory.
 struct Open {
     parent: InodeRef,
     name: Vec<u8>,

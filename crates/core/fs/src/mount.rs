@@ -24,6 +24,7 @@ use crate::data::Files;
 use crate::data::durability::RelaxedFiles;
 use crate::data::engine::engine;
 use crate::data::schedule::state::Schedule;
+use crate::data::sync::syncfs;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
@@ -46,7 +47,6 @@ use crate::store::Store;
 use crate::store::group::group_desc;
 use crate::store::host::JournalHost;
 use crate::store::validity::system_zone;
-use crate::volume::Volume;
 
 /// Runs of blocks that a journal inode may consist of, at most.
 const MAX_LOG_EXTENTS: usize = 4096;
@@ -64,84 +64,63 @@ pub struct MountReport {
     pub hot_zone_bytes: u64,
 }
 
-impl Volume {
-    /// Mounts the ext4 volume on `dev`: replays its log, finishes its orphans. Timestamps and
-    /// intervals come from `clock`.
-    ///
-    /// # Errors
-    /// [`FsError::Unsupported`] names a feature, [`FsError::Corrupt`] a broken structure; nothing
-    /// has been written then, unless the log was replayed.
-    pub fn mount(
-        dev: Arc<dyn BlockDevice>,
-        clock: Arc<dyn Clock>,
-        options: MountOptions,
-    ) -> Result<Volume> {
-        Ok(Volume::mount_report(dev, clock, options)?.0)
+/// Mounts the ext4 volume on `dev`; see [`crate::Volume::mount_report`].
+///
+/// # Errors
+/// [`FsError::Unsupported`] names a feature, [`FsError::Corrupt`] a broken structure; nothing has
+/// been written then, unless the log was replayed.
+pub(crate) fn mount(
+    dev: Arc<dyn BlockDevice>,
+    clock: Arc<dyn Clock>,
+    options: MountOptions,
+) -> Result<(Arc<Names>, MountReport)> {
+    if options.log == LogFormat::Packed && options.sync != SyncMode::Eager {
+        return Err(FsError::invalid("`log=packed` needs `sync=eager`; give both, or neither"));
     }
+    let mut report = MountReport::default();
+    let (mut store, check) = open_store(&dev, &clock, &options)?;
+    let read_only = options.read_only || dev.geometry().read_only;
+    if let (FeatureCheck::ReadOnly(names), false) = (&check, read_only) {
+        return Err(FsError::Unsupported(format!(
+            "feature {} can only be read; mount with `ro`",
+            names.join(", ")
+        )));
+    }
+    let chosen = Chosen::new(&options, store.geo.block_size)?;
+    if read_only {
+        refuse_unclean_read_only(&store)?;
+        return Ok((build(store, chosen)?, report));
+    }
+    if !store.sb.lock().has_journal() {
+        return Err(FsError::Unsupported(
+            "an ext4 without a journal; add one with `tune2fs -j` or mount with `ro`".into(),
+        ));
+    }
+    let recovery = Journal::recover(&*dev, &log_map(&store)?, Default::default())?;
+    if recovery.transactions > 0 {
+        report.transactions_replayed = recovery.transactions;
+        report.blocks_replayed = recovery.blocks_replayed;
+        // Superblock and every block that was read may have changed.
+        store = open_store(&dev, &clock, &options)?.0;
+    }
+    let names = build(store, chosen)?;
+    open_for_writing(&names)?;
+    report.orphans = process_orphans(&names)?;
+    report.hot_zone_bytes = names.balloc.zone_bytes();
+    Ok((names, report))
+}
 
-    /// As [`Volume::mount`], and says what had to be repaired.
-    ///
-    /// # Errors
-    /// As [`Volume::mount`].
-    pub fn mount_report(
-        dev: Arc<dyn BlockDevice>,
-        clock: Arc<dyn Clock>,
-        options: MountOptions,
-    ) -> Result<(Volume, MountReport)> {
-        if options.log == LogFormat::Packed && options.sync != SyncMode::Eager {
-            return Err(FsError::invalid("`log=packed` needs `sync=eager`; give both, or neither"));
-        }
-        let mut report = MountReport::default();
-        let (mut store, check) = open_store(&dev, &clock, &options)?;
-        let read_only = options.read_only || dev.geometry().read_only;
-        if let (FeatureCheck::ReadOnly(names), false) = (&check, read_only) {
-            return Err(FsError::Unsupported(format!(
-                "feature {} can only be read; mount with `ro`",
-                names.join(", ")
-            )));
-        }
-        let chosen = Chosen::new(&options, store.geo.block_size)?;
-        if read_only {
-            refuse_unclean_read_only(&store)?;
-            return Ok((build(store, chosen)?, report));
-        }
-        if !store.sb.lock().has_journal() {
-            return Err(FsError::Unsupported(
-                "an ext4 without a journal; add one with `tune2fs -j` or mount with `ro`".into(),
-            ));
-        }
-        let recovery = Journal::recover(&*dev, &log_map(&store)?, Default::default())?;
-        if recovery.transactions > 0 {
-            report.transactions_replayed = recovery.transactions;
-            report.blocks_replayed = recovery.blocks_replayed;
-            // Superblock and every block that was read may have changed.
-            store = open_store(&dev, &clock, &options)?.0;
-        }
-        let volume = build(store, chosen)?;
-        open_for_writing(&volume.0)?;
-        report.orphans = process_orphans(&volume.0)?;
-        report.hot_zone_bytes = volume.0.balloc.zone_bytes();
-        Ok((volume, report))
+/// Writes everything back and leaves the image clean.
+///
+/// # Errors
+/// The first failure of a write; whatever latched the volume before.
+pub(crate) fn unmount(names: &Names) -> Result<()> {
+    if names.journal.get().is_none() {
+        return Ok(());
     }
-
-    /// Writes everything back and leaves the image clean. Other clones of the volume fail from then
-    /// on. On an error the image is recoverable, as after a crash.
-    ///
-    /// # Errors
-    /// The first failure of a write; whatever latched the volume before.
-    pub fn unmount(self) -> Result<()> {
-        if self.0.journal.get().is_none() {
-            return Ok(());
-        }
-        self.syncfs()?;
-        write_lazy_times(&self.0)?;
-        close_volume(&self.0)
-    }
-
-    /// Whether the volume was mounted read-only.
-    pub fn is_read_only(&self) -> bool {
-        self.0.journal.get().is_none()
-    }
+    syncfs(names)?;
+    write_lazy_times(names)?;
+    close_volume(names)
 }
 
 /// Reads and checks the superblock; nothing else is looked at.
@@ -213,7 +192,7 @@ fn open_space(store: Arc<Store>, hot: HotFiles) -> Result<Space> {
 }
 
 /// Puts the floors on top of each other; the volume has no journal yet.
-fn build(store: Arc<Store>, chosen: Chosen) -> Result<Volume> {
+fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
     let Chosen { pages, hot, relaxed } = chosen;
     let cache_bytes = store.options.cache_bytes;
     let inodes = Arc::new(Inodes {
@@ -226,7 +205,7 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Volume> {
     let engine = engine(inodes.options.sync);
     let files = Files { inodes, engine, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
-    Ok(Volume(Arc::new(Names { files, dcache, rename_lock: Mutex::default() })))
+    Ok(Arc::new(Names { files, dcache, rename_lock: Mutex::default() }))
 }
 
 /// Start and length of the log's extents as its inode has them: a hint for the allocator, so

@@ -27,6 +27,8 @@
 
 use std::sync::Arc;
 
+use syncline_device::{BlockDevice, Clock};
+
 use crate::check::{CheckProgress, CheckReport};
 use crate::data::fallocate::FallocateMode;
 use crate::data::seek::FileExtent;
@@ -34,11 +36,12 @@ use crate::error::{FsError, Result};
 use crate::inode::attr::{Attr, SetAttr, StatFs};
 use crate::inode::reference::InodeRef;
 use crate::inode::xattr::XattrFlags;
+use crate::mount::MountReport;
 use crate::names::Names;
 use crate::names::create::Create;
 use crate::names::dir::readdir::DirEntry;
 use crate::names::rename::RenameFlags;
-use crate::options::LiveLimits;
+use crate::options::{LiveLimits, MountOptions};
 use crate::pages::CacheStats;
 
 /// A mounted ext4 volume. Cheap to clone; shared between threads.
@@ -46,6 +49,47 @@ use crate::pages::CacheStats;
 pub struct Volume(pub(crate) Arc<Names>);
 
 impl Volume {
+    /// Mounts the ext4 volume on `dev`: replays its log, finishes its orphans. Timestamps and
+    /// intervals come from `clock`.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] names a feature, [`FsError::Corrupt`] a broken structure; nothing
+    /// has been written then, unless the log was replayed.
+    pub fn mount(
+        dev: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+    ) -> Result<Volume> {
+        Ok(Volume::mount_report(dev, clock, options)?.0)
+    }
+
+    /// As [`Volume::mount`], and says what had to be repaired.
+    ///
+    /// # Errors
+    /// As [`Volume::mount`].
+    pub fn mount_report(
+        dev: Arc<dyn BlockDevice>,
+        clock: Arc<dyn Clock>,
+        options: MountOptions,
+    ) -> Result<(Volume, MountReport)> {
+        let (names, report) = crate::mount::mount(dev, clock, options)?;
+        Ok((Volume(names), report))
+    }
+
+    /// Writes everything back and leaves the image clean. Other clones of the volume fail from then
+    /// on. On an error the image is recoverable, as after a crash.
+    ///
+    /// # Errors
+    /// The first failure of a write; whatever latched the volume before.
+    pub fn unmount(self) -> Result<()> {
+        crate::mount::unmount(&self.0)
+    }
+
+    /// True if the volume was mounted read-only.
+    pub fn is_read_only(&self) -> bool {
+        self.0.journal.get().is_none()
+    }
+
     /// Counters and fill level of the journal; `None` on a read-only mount.
     pub fn journal_stats(&self) -> Option<syncline_jbd2::JournalStats> {
         self.0.journal.get().map(|journal| journal.stats())

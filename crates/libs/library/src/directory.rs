@@ -18,7 +18,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// Inode number.
     pub ino: u32,
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
 }
 

@@ -90,22 +90,22 @@ impl Disk {
         })))
     }
 
-    /// What had to be recovered to open it.
+    /// Report of the recovery that opening took.
     pub fn opened(&self) -> &MountReport {
         &self.0.opened
     }
 
-    /// Whether nothing can be written.
+    /// True if nothing can be written.
     pub fn is_read_only(&self) -> bool {
         self.0.read_only
     }
 
-    /// Whether the journal was replayed in memory only, for a reader.
+    /// True if the journal was replayed in memory only, for a reader.
     pub fn is_replayed_in_memory(&self) -> bool {
         self.0.in_memory
     }
 
-    /// Whether it is open, in this process.
+    /// True if it is open, in this process.
     pub fn is_open(&self) -> bool {
         self.0.in_use().is_ok()
     }
@@ -241,7 +241,7 @@ pub(crate) fn closed() -> Error {
     Error::new(EBADF, "the volume is closed; open it again")
 }
 
-/// Whether there is a journal with something to replay.
+/// Reports whether the journal has something to replay.
 fn needs_replay(device: &dyn BlockDevice) -> Result<bool> {
     Ok(superblock(device)?.is_some_and(|sb| sb.needs_recovery() && sb.has_journal()))
 }

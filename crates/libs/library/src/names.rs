@@ -15,7 +15,7 @@ const OPEN_TRIES: u32 = 8;
 /// Which inode a path means if its last component is a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
-    /// What the link leads to.
+    /// Target of the link.
     Follow,
     /// The link.
     Link,

@@ -12,7 +12,7 @@ const NAMES: [&str; 1] = ["nobackground"];
 pub struct OpenOptions {
     /// Options of the volume.
     pub mount: MountOptions,
-    /// Whether a thread commits and writes back at its time; without it [`crate::Disk::tick`] is
+    /// True if a thread commits and writes back at its time; without it [`crate::Disk::tick`] is
     /// the caller's to call.
     pub background: bool,
 }

@@ -1,4 +1,4 @@
-//! What C passes, as Rust's types; what Rust answers, as C's.
+//! Arguments from C as Rust's types, answers from Rust as C's.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 

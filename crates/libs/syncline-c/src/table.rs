@@ -20,7 +20,7 @@ const EDEADLK: i32 = 35;
 /// The first handle: small numbers are what programs pass by mistake.
 const FIRST: u64 = 0x1_0000;
 
-/// What a handle means.
+/// Object behind a handle.
 pub(crate) enum Object {
     Volume(Disk),
     File(File),

@@ -33,7 +33,7 @@ pub struct WearReplay {
     files: Shares,
 }
 
-/// What the requests of somebody cost: programs while a request runs, collection and merges
+/// Cost of one originator's requests: programs while a request runs, collection and merges
 /// included, are that request's.
 #[derive(Clone, Debug, Default)]
 pub struct Share {

@@ -9,12 +9,12 @@ use crate::{ImageError, Result, Watch};
 
 /// Bytes moved at once.
 const CHUNK_BYTES: usize = 1 << 20;
-/// What is left out of a file where it is zero.
+/// Unit of holes in bytes: an aligned page of zeros is left out of a file.
 const PAGE_BYTES: usize = 4096;
 /// Mode of directories that the archive implies.
 const DIR_MODE: u32 = 0o040_755;
 
-/// What a tree needs of a volume.
+/// Space and inodes that a tree takes on a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// Bytes of data in whole blocks of 4096 bytes, holes left out.
@@ -33,7 +33,7 @@ impl Estimate {
     }
 }
 
-/// What an archive needs; it is read to its end.
+/// Measures an archive, which is read to its end.
 ///
 /// # Errors
 /// What reading says; a damaged archive.

@@ -39,7 +39,7 @@ pub struct Options {
     pub opening: Opening,
 }
 
-/// What was not copied although the rest was.
+/// Files that were left out while the rest was copied.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// Files that were left out; [`Watch::remark`] heard why.
@@ -48,7 +48,7 @@ pub struct Outcome {
     pub first: Option<ImageError>,
 }
 
-/// What an argument names.
+/// Target of an argument.
 enum End {
     Host(Vec<u8>),
     Image(Place),
@@ -225,7 +225,7 @@ pub struct Pins {
     pub latest_s: Option<i64>,
 }
 
-/// What a directory of this system needs of a volume.
+/// Measures the space that a directory of this system takes on a volume.
 ///
 /// # Errors
 /// [`ImageError::Stopped`].

@@ -1,10 +1,10 @@
-//! What a copy needs of either side: the host's files, or a volume.
+//! Either side of a copy: the host's files, or a volume.
 //!
 //! Paths are bytes, on a volume with a leading slash. Errors name the path where they are raised.
 
 use crate::Result;
 
-/// What is copied of an inode.
+/// Attributes of an inode that a copy carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     /// Type and permissions.

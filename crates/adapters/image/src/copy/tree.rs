@@ -24,7 +24,7 @@ struct Level {
     source: Vec<u8>,
     target: Vec<u8>,
     meta: Meta,
-    /// What is left, the next one last.
+    /// Names still to copy, the next one last.
     names: Vec<Vec<u8>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Copy<'a> {
     pub(crate) watch: &'a dyn Watch,
     /// Where inodes with several links have gone.
     pub(crate) links: BTreeMap<(u64, u64), Vec<u8>>,
-    /// Whether the source is an image: its directories may have several names, or go round.
+    /// True if the source is an image: its directories may have several names, or go round.
     pub(crate) from_image: bool,
     /// Directories of the source that were entered.
     pub(crate) entered: BTreeSet<(u64, u64)>,

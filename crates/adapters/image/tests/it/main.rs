@@ -1,4 +1,4 @@
-//! What hostile bytes make of the readers of this crate: errors, never a panic, bounded work.
+//! Readers of this crate under hostile bytes: errors, never a panic, bounded work.
 
 use std::io::Cursor;
 use std::sync::Arc;

@@ -49,8 +49,8 @@ impl RelaxedFiles {
         !self.off.load(Ordering::Acquire)
     }
 
-    /// How durable data of `inode` has to be that goes to its place. `overwrites`: the blocks are part
-    /// of the file on disk already.
+    /// How durable data of `inode` has to be that goes to its place. `overwrites`: the blocks are
+    /// part of the file on disk already.
     pub(crate) fn durability_of(&self, inode: &Inode, overwrites: bool) -> Durability {
         let relaxed = self.sends_relaxed
             && self.is_on()

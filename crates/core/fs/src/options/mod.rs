@@ -1,9 +1,9 @@
 //! Mount options, by Linux's names, and their `-o` syntax.
 //!
 //! [`MountOptions`] has the values and their defaults, [`VOLUME_OPTIONS`] (`table.rs`) a row for
-//! each option: form, effect, and whether it may change while mounted. Parsing, help and documentation
-//! come out of the rows (`spec.rs`). Unknown options are refused with the nearest known name.
-//! Defaults are Linux's, but for `sync=`.
+//! each option: form, effect, and whether it may change while mounted. Parsing, help and
+//! documentation come out of the rows (`spec.rs`). Unknown options are refused with the nearest
+//! known name. Defaults are Linux's, but for `sync=`.
 
 pub mod spec;
 mod table;

@@ -104,9 +104,9 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     value(
         "log",
         Kind::Choice(&["jbd2", "packed"]),
-        "Format of the journal's transactions. jbd2: blocks, which stock tools recover. packed: the bytes \
-         that changed, with `sync=eager` only; until the unmount, and after a crash until Syncline has \
-         recovered it, other programs refuse the image.",
+        "Format of the journal's transactions. jbd2: blocks, which stock tools recover. \
+         packed: the bytes that changed, with `sync=eager` only; until the unmount, and after a \
+         crash until Syncline has recovered it, other programs refuse the image.",
         set!(|o, given| o.log = match given.text() {
             "packed" => LogFormat::Packed,
             _ => LogFormat::Jbd2,

@@ -24,7 +24,7 @@ fn library_dir() -> PathBuf {
     dirs.find(|dir| dir.join("libsyncline.so").is_file()).unwrap().to_owned()
 }
 
-/// Whether the program is there; the test is skipped otherwise.
+/// Reports whether the program is there; the test is skipped otherwise.
 fn there(test: &str, program: &str) -> bool {
     let there = Command::new(program).arg("--version").output();
     let there = there.is_ok_and(|ran| ran.status.success());

@@ -1,4 +1,4 @@
-//! What must not be overwritten by mistake: a mounted device, and one that carries something.
+//! Guard against overwriting a mounted device, or one that carries something, by mistake.
 //!
 //! A device is told by the marks that file systems, partition tables and volume managers leave at
 //! fixed places ([`MARKS`]); that it is in use by O_EXCL, which the kernel refuses for a device
@@ -39,7 +39,7 @@ const MARKS: [(&str, u64, &[u8]); 22] = [
     ("a boot sector or partition table", 510, &[0x55, 0xAA]),
 ];
 
-/// What a file or device carries, by its marks.
+/// Recognises the contents of a file or device by their marks.
 fn carries(path: &Path) -> Result<Option<&'static str>> {
     let failed = |err: std::io::Error| host(path, &err);
     let file = File::open(path).map_err(failed)?;

@@ -4,7 +4,7 @@
 //!              ordered.rs                          eager.rs
 //!  fsync       data in place, commit, flush        data and its metadata in one write to the log
 //!  write-back  every page to its place             pages that the log holds: see the table there
-//!  background  whole files by age                  steps of bounded length (incremental write-back)
+//!  background  whole files by age                  steps of bounded length
 //! ```
 //!
 //! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
@@ -23,8 +23,9 @@ use crate::options::{LogFormat, SyncMode};
 
 /// One way to make files durable.
 pub(crate) trait Engine: Send + Sync {
-    /// Makes blocks `range` of a file durable, and its inode; with `datasync` the inode only if that
-    /// is needed to read the data back. `range` is empty for what has no data outside of the journal.
+    /// Makes blocks `range` of a file durable, and its inode; with `datasync` the inode only if
+    /// that is needed to read the data back. `range` is empty for what has no data outside of the
+    /// journal.
     ///
     /// # Errors
     /// I/O errors and [`crate::FsError::Latched`]; for lack of space the pages stay dirty.
@@ -43,7 +44,7 @@ pub(crate) trait Engine: Send + Sync {
     /// Whatever joining a transaction gives.
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()>;
 
-    /// The pages with [`syncline_jbd2::WriteAction::Write`] are in their places, though not flushed.
+    /// The pages with [`syncline_jbd2::WriteAction::Write`] are in their places, not flushed.
     fn sent(&self, files: &Files, pages: &[OutPage]);
 
     /// Write-back in the background at `now_ns` of the volume's clock.

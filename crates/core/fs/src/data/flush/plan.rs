@@ -52,8 +52,8 @@ pub(crate) fn first_unreached_block(store: &Store, inode: &Inode) -> u64 {
     if st.size > st.raw.i_size { st.raw.i_size >> store.geo.block_bits } else { u64::MAX }
 }
 
-/// Finds or allocates a place for every page of the batch, and notes it there. What `segments` holds
-/// after an error has to be cancelled. `to_log`: the data goes to the log, not in place.
+/// Finds or allocates a place for every page of the batch, and notes it there. The `segments` after
+/// an error have to be cancelled. `to_log`: the data goes to the log, not in place.
 pub(crate) fn plan_batch(
     space: &Space,
     inode: &Inode,

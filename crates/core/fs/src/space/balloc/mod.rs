@@ -133,8 +133,8 @@ impl Balloc {
     }
 
     /// Takes up to `want` blocks that `ino` freed, on the account of a promise, for data that goes
-    /// to the log in the handle that installs them (`space/balloc/held.rs`); none outside of the zones
-    /// for a file that belongs into one.
+    /// to the log in the handle that installs them (`held.rs`); none outside of the zones for a
+    /// file that belongs into one.
     pub(crate) fn claim(&self, ino: u32, life: Lifetime, want: u32) -> Option<(Range, Source)> {
         let (free, range) = self.held.claim(ino, want)?;
         let outside = life.is_hot() && !self.life_at(range.start).is_hot();

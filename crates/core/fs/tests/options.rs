@@ -1,0 +1,63 @@
+//! Mount options: each row of the table is taken by the parser, and `docs/COMPAT.md` shows the rows.
+
+use syncline_fs::options::spec::{self, Kind};
+use syncline_fs::{MountOptions, VOLUME_OPTIONS};
+
+/// A value that a row of this form takes, if it takes any.
+fn example(name: &str, kind: Kind) -> String {
+    match kind {
+        Kind::Flag => name.to_owned(),
+        Kind::Number { high, .. } | Kind::OptionalNumber { high, .. } => format!("{name}={high}"),
+        Kind::Size { .. } => format!("{name}=64M"),
+        Kind::Choice(words) => format!("{name}={}", words.last().expect("a choice has words")),
+        Kind::Text(_) => format!("{name}=x"),
+    }
+}
+
+#[test]
+fn every_row_is_parsed_and_its_default_is_taken() {
+    for row in VOLUME_OPTIONS {
+        let item = example(row.name, row.kind);
+        MountOptions::parse(&item).unwrap_or_else(|err| panic!("{item}: {err}"));
+        let beyond = match row.kind {
+            Kind::Flag => format!("{}=1", row.name),
+            Kind::Text(_) => format!("{}=", row.name),
+            Kind::Choice(_) => format!("{}=none-of-these", row.name),
+            Kind::Number { high, .. } | Kind::OptionalNumber { high, .. } => {
+                format!("{}={}", row.name, u64::from(high) + 1)
+            }
+            Kind::Size { .. } => format!("{}=0", row.name),
+        };
+        assert!(MountOptions::parse(&beyond).is_err(), "{beyond}");
+        // The default, given, changes nothing.
+        if let Some(value) = row.default_value() {
+            let same = if row.kind == Kind::Flag {
+                row.name.to_owned()
+            } else {
+                format!("{}={value}", row.name)
+            };
+            assert_eq!(MountOptions::parse(&same), Ok(MountOptions::default()), "{same}");
+        }
+    }
+}
+
+/// The documented table is the generated one. With `SYNCLINE_WRITE_DOCS=1` it is written instead.
+#[test]
+fn compat_shows_the_table_of_options() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/COMPAT.md");
+    let text = std::fs::read_to_string(path).expect("docs/COMPAT.md is in the repository");
+    let (begin, end) = ("<!-- options: volume -->\n", "<!-- end -->");
+    let from = text.find(begin).expect("COMPAT.md has a marked table of options") + begin.len();
+    let to = from + text[from..].find(end).expect("the marked table ends");
+    let table = spec::markdown(VOLUME_OPTIONS);
+    if std::env::var_os("SYNCLINE_WRITE_DOCS").is_some() {
+        let new = format!("{}{table}{}", &text[..from], &text[to..]);
+        std::fs::write(path, new).expect("docs/COMPAT.md can be written");
+        return;
+    }
+    assert_eq!(
+        &text[from..to],
+        table,
+        "docs/COMPAT.md is not what the table gives: run this test with SYNCLINE_WRITE_DOCS=1"
+    );
+}
