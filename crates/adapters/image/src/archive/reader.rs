@@ -158,15 +158,7 @@ impl<'a> Reader<'a> {
             self.padding = size.checked_next_multiple_of(BLOCK).map_or(0, |end| end - size);
         }
         let kind = header.as_bytes()[156];
-        let file_type = match kind {
-            0 | b'0' | b'1' | b'7' | b'S' => 0o100_000,
-            b'2' => 0o120_000,
-            b'3' => 0o020_000,
-            b'4' => 0o060_000,
-            b'5' => 0o040_000,
-            b'6' => 0o010_000,
-            _ => 0,
-        };
+        let file_type = type_of(kind);
         let path = of(b"GNU.sparse.name").or_else(|| of(b"path")).or(path);
         let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         // Archives before POSIX: a file whose name ends in a slash is a directory.
@@ -287,6 +279,19 @@ impl<'a> Reader<'a> {
                 return Err(bad("a sparse map of more than 8 MiB"));
             }
         }
+    }
+}
+
+/// The type of a file in its mode; 0 for members that are none.
+fn type_of(kind: u8) -> u32 {
+    match kind {
+        0 | b'0' | b'1' | b'7' | b'S' => 0o100_000,
+        b'2' => 0o120_000,
+        b'3' => 0o020_000,
+        b'4' => 0o060_000,
+        b'5' => 0o040_000,
+        b'6' => 0o010_000,
+        _ => 0,
     }
 }
 
