@@ -67,6 +67,7 @@ pub enum Command {
     Check(Check),
     Recover(Recover),
     Mkfs(Mkfs),
+    Resize(Resize),
     Import(Import),
     Export(Export),
     Mount(Mount),
@@ -174,6 +175,9 @@ pub struct Bench {
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub scale: u64,
+    /// With fjord: every configuration, beside the paper's figures.
+    #[arg(long)]
+    pub long: bool,
     /// With fjord: size of the log: bytes, or with K, M, G.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_bytes)]
     pub log_size: u64,

@@ -194,11 +194,32 @@ fn fjord_compares_configurations_of_the_write_buffer() {
     assert!(of("eager", "both")["run"]["duration_s"].as_f64().expect("seconds") > 0.0);
     for (refused, says) in [
         (["bench", "fjord/mail", "--size=64"], "choose of fjord/rlbench"),
-        (["bench", "fjord", "--html=x.html"], "use --json"),
+        (["bench", "fjord", "--sensitivity"], "use --json or --html"),
     ] {
         let ran = run(&refused);
         assert!(ran.code == 2 && ran.err.contains(says), "{ran:?}");
     }
+}
+
+#[test]
+fn fjord_is_told_in_words_and_on_a_page() {
+    if !require("fjord_is_told_in_words_and_on_a_page", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let page = dir.path().join("fjord.html");
+    let html = format!("--html={}", page.display());
+    let common = ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M"];
+    let text = done(&[&common[..], &[&html]].concat());
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("fjord/email")).collect();
+    assert_eq!(rows.len(), 6, "{text}");
+    assert!(rows[0].contains("ext4 as it is") && rows[3].contains("eager sync"), "{text}");
+    assert!(rows[1].contains(" %") && text.contains("--long has every"), "{text}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<tr><td>").count(), 6, "{html}");
+    assert!(!html.contains("http") && html.contains("prefers-color-scheme:dark"));
+    let long = done(&[&common[..], &["--long"]].concat());
+    assert_eq!(long.lines().filter(|line| line.starts_with("fjord/email")).count(), 18, "{long}");
 }
 
 #[test]

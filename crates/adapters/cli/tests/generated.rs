@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, run, scratch};
 
-const COMMANDS: [&str; 34] = [
+const COMMANDS: [&str; 35] = [
     "bench",
     "buffer",
     "cache",
@@ -33,6 +33,7 @@ const COMMANDS: [&str; 34] = [
     "record-read",
     "recover",
     "replay",
+    "resize",
     "rm",
     "stat",
     "status",

@@ -26,6 +26,7 @@ mod image;
 pub mod mkfs;
 pub mod names;
 pub mod partition;
+pub mod resize;
 
 pub use error::{ImageError, Result, plain, sentence};
 pub use image::{Image, Opening, Place, device, superblock};

@@ -137,7 +137,6 @@ impl WearReplay {
     ///
     /// # Errors
     /// [`EvaluateError::Usage`]: it ends beyond the end of the device.
-
     pub fn record(&mut self, record: &Record, names: &Names) -> Result<()> {
         let before = self.device.counters();
         let now_ns = self.start_ns.saturating_add(record.time_ns).min(TIME_NS_MAX);

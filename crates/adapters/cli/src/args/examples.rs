@@ -51,6 +51,13 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
         ],
     ),
     (
+        "resize",
+        &[
+            ["syncline resize --size 2G disk.img", "larger or smaller"],
+            ["syncline resize --minimum root.img", "as small as its files allow"],
+        ],
+    ),
+    (
         "import",
         &[
             ["syncline import rootfs.tar root.img", "an image as large as the archive needs"],

@@ -41,6 +41,22 @@ pub struct Mkfs {
     pub more: Vec<OsString>,
 }
 
+/// Make an image larger or smaller, by resize2fs.
+///
+/// The image is checked before. A file gets the size of its volume.
+#[derive(Debug, Args)]
+pub struct Resize {
+    /// The new size: bytes, or with K, M, G.
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes,
+        required_unless_present = "minimum", conflicts_with = "minimum")]
+    pub size: Option<u64>,
+    /// As small as its files allow.
+    #[arg(long)]
+    pub minimum: bool,
+    /// File or block device.
+    pub image: PathBuf,
+}
+
 /// Fill an image from a directory or a tar archive.
 ///
 /// Owners, permissions, times, extended attributes, hard links, devices and holes are kept, also

@@ -3,6 +3,9 @@
 //! All configurations run with `sync=ordered`, as the paper's phones did; unless `--sync ordered`
 //! asks for these alone, the strict ones run with `sync=eager` as well. With `--dir` the
 //! applications run once on whatever is mounted there. Ctrl-C ends the run under way.
+//!
+//! On a terminal six remedies are told in words; `--long` and the document have every
+//! configuration. The page has bars, so that they are compared at a glance.
 
 use syncline_fs::MountOptions;
 use syncline_workload::{
@@ -15,7 +18,22 @@ use super::bench::{
 };
 use crate::args::Bench;
 use crate::error::{Failure, Result};
-use crate::interrupt;
+use crate::{format, interrupt};
+
+/// Sync mode, configuration, what it is, what a power cut keeps.
+const REMEDIES: [(&str, &str, &str, &str); 6] = [
+    ("ordered", "native", "ext4 as it is", "every fsync"),
+    ("ordered", "both", "write buffer: RAM and a log", "every fsync"),
+    ("ordered", "relaxed-both", "write buffer, its files relaxed", "all but up to a minute"),
+    ("eager", "native", "eager sync", "every fsync"),
+    ("eager", "both", "eager sync and write buffer", "every fsync"),
+    ("eager", "fsync-control", "eager sync, its files relaxed", "all but up to a minute"),
+];
+const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:64em;margin:1em auto;padding:0 1em;\
+    color:#222;background:#fff}table{border-collapse:collapse;width:100%}th{text-align:left}\
+    td,th{padding:.2em .6em .2em 0}td{position:relative}i{display:inline-block;height:.8em;\
+    max-width:70%;background:#0072b2;margin-right:.5em}b{font-weight:normal}footer{margin:2em 0}\
+    @media(prefers-color-scheme:dark){body{color:#ddd;background:#111}i{background:#56b4e9}}";
 
 /// Runs every application in every configuration, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
@@ -30,16 +48,128 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
         let printed = if runs.is_empty() { Ok(()) } else { publish(args, &runs, &[]) };
         return done.and(printed);
     }
-    if args.sensitivity || args.html.is_some() {
-        let text = "fjord has neither a sensitivity grid nor a report; use --json".to_owned();
+    if args.sensitivity {
+        let text = "fjord has no sensitivity grid; use --json or --html".to_owned();
         return Err(Failure::Usage(text));
     }
     let mut runs = Vec::new();
     let done = simulated(args, &entries, &mut runs);
     if !runs.is_empty() {
-        print(args, &fjord_table(&runs), &|| fjord_json(&runs))?;
+        let text = if args.long { fjord_table(&runs) } else { summary(&runs) };
+        print(args, &text, &|| fjord_json(&runs))?;
+        if let Some(path) = &args.html {
+            format::write_file(path, page(&runs).as_bytes())?;
+        }
     }
     done
+}
+
+/// Whether a configuration has to run for what is asked for.
+fn wanted(args: &Bench, sync: &str, config: &FjordConfig) -> bool {
+    let told = |(of, name, ..): &(&str, &str, &str, &str)| *of == sync && *name == config.name;
+    args.long || args.json.is_some() || REMEDIES.iter().any(told)
+}
+
+/// A remedy's share of the time and bytes of what it is compared with.
+struct Told<'a> {
+    run: &'a FjordRun,
+    what: &'static str,
+    keeps: &'static str,
+    time_s: f64,
+    mb: f64,
+    /// Per cent more or less than the first; none for the first itself.
+    change: Option<(f64, f64)>,
+}
+
+/// The remedies of each application that ran.
+fn told(runs: &[FjordRun]) -> Vec<Told<'_>> {
+    let mb = |run: &FjordRun| {
+        run.run.metrics.device.as_ref().map_or(0.0, |device| device.written_bytes as f64 / 1e6)
+    };
+    let mut found = Vec::new();
+    let mut names: Vec<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
+    names.dedup();
+    for name in names {
+        let of = |sync: &str, config: &str| {
+            let is =
+                |run: &&FjordRun| run.workload == name && run.sync == sync && run.config == config;
+            runs.iter().find(is)
+        };
+        let base = of("ordered", "native").map(|run| (run.run.metrics.duration_s, mb(run)));
+        for (sync, config, what, keeps) in REMEDIES {
+            let Some(run) = of(sync, config) else { continue };
+            let (time_s, mb) = (run.run.metrics.duration_s, mb(run));
+            let first = (sync, config) == ("ordered", "native");
+            let percent = |now: f64, then: f64| (now / then.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+            let change = base.filter(|_| !first);
+            let change = change.map(|(s, bytes)| (percent(time_s, s), percent(mb, bytes)));
+            found.push(Told { run, what, keeps, time_s, mb, change });
+        }
+    }
+    found
+}
+
+fn summary(runs: &[FjordRun]) -> String {
+    let header = ["application", "with", "time s", "", "written MB", "", "a power cut keeps"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for told in told(runs) {
+        let change = |of: fn((f64, f64)) -> f64| {
+            told.change.map_or(String::new(), |change| format!("{:+.0} %", of(change)))
+        };
+        rows.push(vec![
+            told.run.workload.clone(),
+            told.what.to_owned(),
+            format!("{:.2}", told.time_s),
+            change(|change| change.0),
+            format!("{:.2}", told.mb),
+            change(|change| change.1),
+            told.keeps.to_owned(),
+        ]);
+    }
+    let right = [false, false, true, true, true, true, false];
+    let more = "\n--long has every configuration beside the paper's figures.\n";
+    format::table(&rows, &right) + more
+}
+
+/// Bars of the time and bytes, in one file without scripts.
+fn page(runs: &[FjordRun]) -> String {
+    let told = told(runs);
+    let most = |of: fn(&Told<'_>) -> f64, name: &str| {
+        told.iter().filter(|t| t.run.workload == name).map(of).fold(f64::MIN_POSITIVE, f64::max)
+    };
+    let device = runs.first().map_or("", |run| run.device.as_str());
+    let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
+    let mut body = String::new();
+    let mut last = "";
+    for one in &told {
+        let name = one.run.workload.as_str();
+        if name != last {
+            let head = "<th>time, s<th>written, MB<th>a power cut keeps";
+            let close = if last.is_empty() { "" } else { "</table>" };
+            body += &format!("{close}<h2>{}</h2><table><tr><th>with{head}\n", escaped(name));
+            last = name;
+        }
+        let bar = |value: f64, most: f64, digits: usize| {
+            let share = value / most * 100.0;
+            format!("<td><i style='width:{share:.1}%'></i><b>{value:.digits$}</b>")
+        };
+        body += &format!(
+            "<tr><td>{}{}{}<td>{}\n",
+            one.what,
+            bar(one.time_s, most(|t| t.time_s, name), 2),
+            bar(one.mb, most(|t| t.mb, name), 2),
+            one.keeps
+        );
+    }
+    format!(
+        "<!doctype html><html lang=en><meta charset=utf-8>\
+         <meta name=viewport content='width=device-width'>\
+         <title>bench fjord</title><style>{STYLE}</style>\n\
+         <h1>Applications with and without the write buffer</h1>\n{body}</table>\n\
+         <footer>syncline {}, virtual time on {}</footer></html>\n",
+        env!("CARGO_PKG_VERSION"),
+        escaped(device)
+    )
 }
 
 /// Without options of the user, write-back is as on the paper's phones (6.1).
@@ -64,14 +194,15 @@ fn simulated(args: &Bench, entries: &[&Entry], runs: &mut Vec<FjordRun>) -> Resu
         for parameters in parameters(args, entry, &modes)? {
             let bench = Fjord::new(&profile, &image, &parameters, args.log_size)?;
             for mount in &ordered {
-                for config in &FJORD_CONFIGS {
+                for config in FJORD_CONFIGS.iter().filter(|c| wanted(args, "ordered", c)) {
                     one(&bench, entry, &parameters, config, mount, runs)?;
                 }
             }
             // With eager sync only fsync of relaxed files is relaxed: nothing of theirs waits in
             // RAM, so the buffer's share shows in the strict configurations.
             for mount in &eager {
-                for config in FJORD_CONFIGS.iter().filter(|config| !config.relaxed_data) {
+                let strict = FJORD_CONFIGS.iter().filter(|config| !config.relaxed_data);
+                for config in strict.filter(|config| wanted(args, "eager", config)) {
                     one(&bench, entry, &parameters, config, mount, runs)?;
                 }
             }

@@ -1,4 +1,5 @@
-//! `mkfs`, `import` and `export`: images made, filled from trees and archives, and written as such.
+//! `mkfs`, `resize`, `import` and `export`: images made, filled from trees and archives, and
+//! written as such.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
@@ -9,9 +10,10 @@ use flate2::read::MultiGzDecoder;
 use syncline_device::VirtualClock;
 use syncline_image::archive::{self, Estimate};
 use syncline_image::copy::{Pins, estimate, fill};
+use syncline_image::resize::NewSize;
 use syncline_image::{Image, Opening, mkfs};
 
-use crate::args::{Export, Import, Mkfs};
+use crate::args::{Export, Import, Mkfs, Resize};
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
 use crate::image::{self, Place, Standard};
@@ -38,6 +40,15 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
         ..mkfs::Mkfs::default()
     };
     Ok(made.make(&args.image)?)
+}
+
+/// Changes the size of an image.
+pub(crate) fn resize(args: &Resize) -> Result<()> {
+    let size = args.size.map_or(NewSize::Minimum, NewSize::Bytes);
+    let bytes = syncline_image::resize::resize(&args.image, size)?;
+    let mut out = Out::new();
+    out.text(format!("{}: {} bytes\n", args.image.display(), bytes))?;
+    out.flush()
 }
 
 /// Fills an image, which is made if it is not there.

@@ -11,7 +11,7 @@ use crate::copy::side::{Meta, Xattr};
 use crate::{ImageError, Result};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Prefix of the keys of attributes.
+/// What an attribute's key begins with.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// Types of members.
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
             self.padding = size.checked_next_multiple_of(BLOCK).map_or(0, |end| end - size);
         }
         let kind = header.as_bytes()[156];
-        let file_type = type_bits(kind);
+        let file_type = type_of(kind);
         let path = of(b"GNU.sparse.name").or_else(|| of(b"path")).or(path);
         let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         // Archives before POSIX: a file whose name ends in a slash is a directory.
@@ -282,6 +282,19 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The type of a file in its mode; 0 for members that are none.
+fn type_of(kind: u8) -> u32 {
+    match kind {
+        0 | b'0' | b'1' | b'7' | b'S' => 0o100_000,
+        b'2' => 0o120_000,
+        b'3' => 0o020_000,
+        b'4' => 0o060_000,
+        b'5' => 0o040_000,
+        b'6' => 0o010_000,
+        _ => 0,
+    }
+}
+
 /// The number of a device file, as Linux encodes it.
 fn device(header: &Header, kind: u8) -> u64 {
     let number = |field: std::io::Result<Option<u32>>| field.ok().flatten().unwrap_or(0);
@@ -298,17 +311,4 @@ fn name(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     bytes.truncate(end);
     bytes
-}
-
-/// Type bits of a mode for a member of this kind, 0 if it is none of these.
-fn type_bits(kind: u8) -> u32 {
-    match kind {
-        0 | b'0' | b'1' | b'7' | b'S' => 0o100_000,
-        b'2' => 0o120_000,
-        b'3' => 0o020_000,
-        b'4' => 0o060_000,
-        b'5' => 0o040_000,
-        b'6' => 0o010_000,
-        _ => 0,
-    }
 }
