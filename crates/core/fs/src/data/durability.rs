@@ -1,4 +1,7 @@
-//! What tells relaxed files from others.
+//! Durability of a file, strict or relaxed, by its name, its attribute and the mount's switch.
+//!
+//! Bits of [`Inode::durability`]: what its names and its attribute say, and whether data went down
+//! relaxed since its last sync. `relaxed.rs` has the promises.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,4 +1,15 @@
-//! Contents of files.
+//! Contents of files: reading, writing, allocation of space, write-back, sync.
+//!
+//! ```text
+//!   read, write, truncate, fallocate, seek, relocate     operations on one file
+//!   blocks, evict, durability                            what they share
+//!   flush/      write-back: batch -> plan -> send -> install
+//!   engine/     sync=ordered and sync=eager, all that differs above the journal
+//!   schedule/   when data is written back: timers, limits, throttling, order
+//!   sync        fsync, syncfs
+//! ```
+//!
+//! One fsync enters each of them once: sync -> engine -> flush -> journal.
 
 pub(crate) mod blocks;
 pub(crate) mod durability;

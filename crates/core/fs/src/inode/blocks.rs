@@ -1,4 +1,6 @@
-//! Blocks that an inode gives back.
+//! Freeing the blocks of an inode, in as many handles as it takes, and dropping its cached pages.
+//!
+//! Restartable: what was freed until a crash is consistent, and the inode is an orphan meanwhile.
 
 use syncline_ondisk::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 

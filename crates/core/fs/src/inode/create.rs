@@ -1,4 +1,4 @@
-//! New inodes.
+//! Creation of inodes: number, inherited flags, empty extent tree.
 
 use std::sync::Arc;
 

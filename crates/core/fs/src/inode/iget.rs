@@ -1,4 +1,7 @@
-//! Getting inodes: from the cache, or from their slots.
+//! Lookup of inodes by number: in the cache, or from their slots.
+//!
+//! The image of a slot enters the cache only if no inode has left that part of it since it was
+//! read: another thread may have loaded, changed and dropped the same inode between. Tested here.
 
 use std::collections::hash_map::Entry;
 use std::sync::Arc;

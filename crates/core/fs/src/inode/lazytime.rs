@@ -1,4 +1,4 @@
-//! Timestamps that lazytime keeps in memory.
+//! Timestamps that lazytime kept in memory, on their way to the inode table.
 
 use crate::error::Result;
 use crate::incore::{Dirty, Inode};

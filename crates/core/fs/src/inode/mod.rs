@@ -1,4 +1,15 @@
-//! Inodes.
+//! Inodes: those in memory, their slots in the table, orphans, attributes.
+//!
+//! ```text
+//!   iget ──> icache ──> InodeRef (reference.rs)      last reference of an unlinked inode: evict
+//!     └────> table      slot of the inode table       └──> blocks, xattr, space: all given back
+//!   create   a new number and an empty inode
+//!   orphan   list and file of inodes that recovery must finish; recovery.rs does that at mount
+//! ```
+//!
+//! [`Inodes`] is shared by every reference to an inode, so that the drop of the last one can free
+//! it. Cached pages belong to this floor as well: freeing an inode drops them. Nothing here writes
+//! file data.
 
 pub(crate) mod attr;
 pub(crate) mod blocks;

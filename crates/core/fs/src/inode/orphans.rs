@@ -1,4 +1,4 @@
-//! Orphans in memory.
+//! Orphans in memory: members of the list, blocks of the orphan file.
 
 /// In-core orphans of a volume.
 #[derive(Default)]

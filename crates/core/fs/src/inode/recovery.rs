@@ -1,4 +1,4 @@
-//! Orphans at mount.
+//! Recovery of orphans at mount: inodes without links are deleted, the others cut to their size.
 
 use std::sync::Arc;
 

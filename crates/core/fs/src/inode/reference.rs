@@ -1,4 +1,4 @@
-//! Counted references to cached inodes.
+//! Counted references to cached inodes. The last one of an unlinked inode frees it when dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
-//! The inode table.
+//! Slots of the inode table: where an inode is, reading it, writing it in a handle.
+//!
+//! [`write_inode`] is the only function that writes a slot.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::{OndiskError, checksum, inode as disk};

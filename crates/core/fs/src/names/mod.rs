@@ -1,4 +1,12 @@
-//! Names.
+//! Names: directories, operations on names, paths, and attributes whose change does more than
+//! store a value.
+//!
+//! ```text
+//!   create, link, unlink, rename, symlink    one operation on names, in one handle
+//!   namei     lookup, entries, what the operations share        path   whole paths
+//!   dir/      algorithms of directory blocks                    dcache  names found before
+//!   xattr, relocate   attributes with an effect; files moved into zones
+//! ```
 
 pub(crate) mod create;
 pub(crate) mod dcache;

@@ -1,4 +1,4 @@
-//! Relocation of a file, or of the files of a directory.
+//! Relocation of a file, or of the files of a directory, into the zones of the mount.
 
 use crate::data::Files;
 use crate::data::relocate::relocate_file;

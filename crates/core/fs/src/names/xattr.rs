@@ -1,4 +1,4 @@
-//! Setting attributes: what some of them ask for besides being stored.
+//! Setting of attributes, with the effects that some have: durability, relocation, mode of an ACL.
 
 use crate::data::Files;
 use crate::data::durability::check_durability;

@@ -1,4 +1,14 @@
-//! Free space.
+//! Space: free blocks and free inodes, and the policy that chooses among them.
+//!
+//! ```text
+//!   balloc/   blocks: accounts, maps in memory, bits in the journal
+//!   ialloc    inode numbers
+//!   hot       expected lifetime of a file's blocks, by name, contents and history
+//!   retry     operations that meet a full volume wait for a commit that frees something
+//! ```
+//!
+//! Taking blocks and installing them are two steps: a block that is taken is taken in memory only,
+//! and the handle that makes it part of a file sets its bit.
 
 pub(crate) mod balloc;
 pub(crate) mod hot;

@@ -1,4 +1,5 @@
-//! Space that comes back with a commit.
+//! Retries of operations that find no space, once a commit has given some back: blocks and inodes
+//! that a transaction freed are free again only when it is durable.
 
 use crate::error::{FsError, Result};
 use crate::space::Space;

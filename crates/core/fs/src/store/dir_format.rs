@@ -1,4 +1,4 @@
-//! What the superblock says about every directory.
+//! Format of directories, from the superblock: hash, checksum tail, index.
 
 use syncline_ondisk::dir::DirFormat;
 use syncline_ondisk::htree::HashKind;

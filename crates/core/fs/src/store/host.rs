@@ -1,4 +1,7 @@
-//! The journal's way back to the volume.
+//! Calls of the journal to the volume: an abort latches it, and the image of a block that many files
+//! share is composed for one set of operations.
+//!
+//! The journal holds the store weakly, since the store holds the journal.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};

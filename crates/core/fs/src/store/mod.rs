@@ -1,4 +1,22 @@
-//! The store: a device with an ext4 on it, as far as reading metadata needs it.
+//! The store: a device with an ext4 on it, as far as reading needs it. Lowest floor of a volume.
+//!
+//! ```text
+//!   Store ── dev, clock, options, geometry, checksum seeds   constant while mounted
+//!         ├─ sb         superblock as it will be written
+//!         ├─ buffers    metadata blocks (`jbd2::BufferCache`)
+//!         ├─ journal    empty until the log is recovered, and on a read-only mount
+//!         └─ latch      first fatal error; nothing is written after it
+//! ```
+//!
+//! Promises
+//! - Group descriptors and bitmaps are verified when they are read, and renewed together with their
+//!   checksums (`group.rs`).
+//! - No file block lies outside of the volume or on metadata (`validity.rs`).
+//! - Corruption latches the volume read-only unless it is mounted with `errors=continue`; a failed
+//!   write latches it always.
+//!
+//! A mount opens the store first, reads and recovers the log through it, and only then builds the
+//! floors above (`mount.rs`).
 
 pub(crate) mod buffered;
 pub(crate) mod dir_format;

@@ -1,25 +1,4 @@
-//! Write-back of one file: allocate, write the data in place, then install the blocks.
-//!
-//! ```text
-//!   io locked --> collect dirty pages (snapshots) --> plan: where each run goes
-//!      | allocate: delayed blocks get places in memory only
-//!      v
-//!   write: one plug of data, no handle, no state lock held
-//!      v
-//!   install: handle(s): bitmap bits, extents, unwritten -> written, i_blocks, i_disksize
-//!      v
-//!   pages clean, unless somebody wrote to them meanwhile
-//! ```
-//!
-//! Promises ("install after write", the ordered mode)
-//! - No transaction ever points at a block whose data was not written before the transaction could
-//!   commit; the commit's flush makes that data durable before its commit record. So a crash shows
-//!   no stale data.
-//! - i_disksize covers only what was written; in each handle it grows with the extents.
-//! - An overwrite of written blocks starts no handle at all.
-//! - A failed write latches the volume: the pages stay dirty, every later fsync fails.
-//!
-//! Several files go out as one plug: `together.rs`.
+//! Write-back of one file, in passes of bounded length.
 //!
 //! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left
 //! for the next call, so a call ends however fast others write.

@@ -10,7 +10,7 @@
 //! The allocator puts small files that are made one after the other side by side. Each by itself is
 //! a request; in one plug they are merged, as Linux merges what one round of its flusher sends.
 //!
-//! Promises: for each file those of `writeback.rs`. A group is made of at most [`GROUP_PAGES`]
+//! Promises: for each file those of the module above. A group is made of at most [`GROUP_PAGES`]
 //! pages, so that a sync of one of its files waits for no more than that.
 //!
 //! Locks: `io` of a group's files are taken without waiting, so their order does not matter; a file

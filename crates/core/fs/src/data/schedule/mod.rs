@@ -1,4 +1,13 @@
-//! When data is written back.
+//! Schedule of write-back: which dirty data goes when, and who writes it.
+//!
+//! ```text
+//!   timers     age and background limit; the tick of the maintenance thread or the simulation
+//!   limits     dirty limits that change while mounted
+//!   throttle   writers that dirty too much write back themselves
+//!   sweep      eager mode's incremental write-back, in steps of bounded length
+//!   victims    order of the replacement policy (`writeback=policy`)
+//!   state      what all of them remember
+//! ```
 
 pub(crate) mod limits;
 pub(crate) mod state;

@@ -1,4 +1,4 @@
-//! What the schedule of the write-back remembers.
+//! State of the write-back schedule: timers, live limits, the incremental write-back under way.
 
 use std::sync::atomic::AtomicU64;
 

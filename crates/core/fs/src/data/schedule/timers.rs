@@ -1,4 +1,7 @@
-//! Timers of the write-back in the background.
+//! Timers of write-back in the background, by Linux's rules (`mm/page-writeback.c`,
+//! `fs/fs-writeback.c`): data is written at its age, or at once above the background limit.
+//!
+//! Times are nanoseconds of the volume's clock. Nothing here waits: the caller ticks.
 
 use std::sync::atomic::Ordering;
 
