@@ -95,5 +95,5 @@ tar -C /unpacked -xJf "$packages"/*.tar.xz
 rm -rf /unpacked
 
 apt-get purge -y -qq syncline libsyncline0 libsyncline-dev >/dev/null
-! command -v syncline
+[ ! -e /usr/bin/syncline ]
 userdel -r somebody 2>/dev/null || rm -rf /home/somebody

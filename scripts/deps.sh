@@ -17,6 +17,9 @@ for pair in $wanted; do
     case " $missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
 done
 
+# The Python package is tested in a virtual environment.
+python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         export DEBIAN_FRONTEND=noninteractive
