@@ -37,6 +37,11 @@ if [ -e /dev/fuse ]; then
     echo more >/mnt/card/more
     sync /mnt/card/more
     umount /mnt/card
+    # umount(8) of Debian 11 does not wait for its helper: the last data may still be being written.
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        syncline ls /home/somebody/card.img:/ && break
+        sleep 0.5
+    done
     syncline cat /home/somebody/card.img:/more | grep -q more
     # As the unit calls it, with an empty list of options.
     syncline mount --foreground -o "" /home/somebody/card.img /mnt/card &
@@ -95,5 +100,5 @@ tar -C /unpacked -xJf "$packages"/*.tar.xz
 rm -rf /unpacked
 
 apt-get purge -y -qq syncline libsyncline0 libsyncline-dev >/dev/null
-! command -v syncline
+[ ! -e /usr/bin/syncline ]
 userdel -r somebody 2>/dev/null || rm -rf /home/somebody

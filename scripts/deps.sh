@@ -21,6 +21,9 @@ for pair in $wanted; do
     case " $missing " in *" $package "*) ;; *) missing="$missing $package" ;; esac
 done
 
+# The Python package is tested in a virtual environment.
+python3 -c 'import ensurepip' 2>/dev/null || missing="$missing python3-venv"
+
 failed() {
     [ "${1:-}" = --try ] || exit 1
 }

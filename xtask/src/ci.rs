@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use crate::summary::Summary;
 
 /// The steps in their order.
-pub const STEP_NAMES: [&str; 6] = ["fmt", "tidy", "deny", "clippy", "test", "figures"];
+pub const STEP_NAMES: [&str; 7] = ["fmt", "tidy", "deny", "clippy", "test", "figures", "python"];
+/// Exit code of a script that cannot run on this machine.
+const SKIPPED: i32 = 77;
 
 /// Runs the steps named in `filter`, all if it is empty.
 pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
@@ -34,6 +36,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "tidy" => tidy(root, &mut summary),
             "deny" => deny(root, &mut summary),
             "clippy" => check(&mut summary, name, clippy(&mut cargo(root))),
+            "python" => python(root, &mut summary),
             "test" => tests(root, &mut summary),
             _ => {
                 let tested = times.iter().any(|(name, _)| *name == "test");
@@ -100,6 +103,22 @@ fn deny(root: &Path, summary: &mut Summary) {
     }
     let arguments = ["deny", "check", "bans", "licenses", "sources"];
     check(summary, "deny", cargo(root).args(arguments));
+}
+
+/// The wheel in a fresh virtual environment, with its own suite. The reason of a skip is the last
+/// line that the script says.
+fn python(root: &Path, summary: &mut Summary) {
+    let script = "packaging/test-python.sh";
+    let ran = Command::new("sh").arg(script).current_dir(root).stdout(Stdio::inherit()).output();
+    let Ok(ran) = ran else { return count(summary, "python", false) };
+    let said = String::from_utf8_lossy(&ran.stderr);
+    print!("{said}");
+    if ran.status.code() == Some(SKIPPED) {
+        let reason = said.lines().last().unwrap_or("no reason given").to_owned();
+        summary.skipped.insert("step python".to_owned(), reason);
+        return;
+    }
+    count(summary, "python", ran.status.success());
 }
 
 fn tests(root: &Path, summary: &mut Summary) {

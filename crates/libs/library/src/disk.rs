@@ -5,6 +5,7 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -53,6 +54,7 @@ impl Disk {
     /// EBUSY for an image that is in use, EUCLEAN and EOPNOTSUPP as the volume says, and what the
     /// host says.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Disk> {
+        check_host_path(path)?;
         let file = FileOptions { read_only: options.mount.read_only, ..FileOptions::default() };
         let device = Arc::new(FileDevice::open(path, file)?);
         Disk::on(device, options).map_err(|err| err.at(path.display()))
@@ -140,7 +142,10 @@ impl Disk {
     /// EIO, for ever after a failed write.
     pub fn sync(&self) -> Result<()> {
         let volume = self.0.in_use()?;
-        Ok(if self.0.read_only { () } else { volume.syncfs()? })
+        if !self.0.read_only {
+            volume.syncfs()?;
+        }
+        Ok(())
     }
 
     /// Space and inodes.
@@ -239,6 +244,14 @@ impl Drop for Inner {
 
 pub(crate) fn closed() -> Error {
     Error::new(EBADF, "the volume is closed; open it again")
+}
+
+/// The host's calls cannot take such a path, and do not say so by a number.
+pub(crate) fn check_host_path(path: &Path) -> Result<()> {
+    if path.as_os_str().as_bytes().contains(&0) {
+        return Err(Error::invalid("the path has a zero byte; remove it"));
+    }
+    Ok(())
 }
 
 /// Reports whether the journal has something to replay.

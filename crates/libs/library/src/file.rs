@@ -224,7 +224,10 @@ impl File {
     }
 
     fn after_change(&self, volume: &Volume, inode: &InodeRef) -> Result<()> {
-        Ok(if self.access.sync { volume.fsync(inode, true)? } else { () })
+        if self.access.sync {
+            volume.fsync(inode, true)?;
+        }
+        Ok(())
     }
 }
 

@@ -20,8 +20,8 @@
 //! - Paths are bytes, relative to the root of the volume; one with a zero byte is refused (EINVAL),
 //!   as are offsets of 2^63 and above.
 //!
-//! Permissions are not checked: the caller may do what it can do to the image. Tested
-//! through both interfaces.
+//! Permissions are not checked: the caller may do what it can do to the image. Tested through
+//! both interfaces.
 
 #![forbid(unsafe_code)]
 

@@ -9,7 +9,7 @@ use syncline_device::{FileDevice, FileOptions};
 use syncline_fs::{CheckProgress, CheckReport, MountReport};
 use syncline_ondisk::{CompatFeatures, RoCompatFeatures};
 
-use crate::disk::{Disk, superblock};
+use crate::disk::{Disk, check_host_path, superblock};
 use crate::error::{EEXIST, EIO, Error, Result};
 use crate::options::OpenOptions;
 
@@ -37,6 +37,7 @@ pub struct Make {
 /// EEXIST if something is there, EBUSY if it is in use, ENOENT without mke2fs, and what mke2fs and
 /// the host say.
 pub fn make(path: &Path, how: &Make) -> Result<()> {
+    check_host_path(path)?;
     let Some(size_bytes) = how.size_bytes else {
         check_free(path, how.force)?;
         return mke2fs(path, how);
@@ -107,7 +108,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Re
     let options = OpenOptions::parse("ro")?;
     let disk = Disk::open(path, &options)?;
     let report = disk.0.in_use()?.check(progress);
-    Ok(report.map_err(|err| Error::from(err).at(path.display()))?)
+    report.map_err(|err| Error::from(err).at(path.display()))
 }
 
 /// Replays the journal and finishes orphans. A clean image is not written to.
@@ -115,6 +116,7 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Re
 /// # Errors
 /// EBUSY, EUCLEAN, EOPNOTSUPP, EIO.
 pub fn recover(path: &Path) -> Result<MountReport> {
+    check_host_path(path)?;
     let device = FileDevice::open(path, FileOptions { read_only: true, ..FileOptions::default() })?;
     let unfinished = superblock(&device)?.is_none_or(|sb| {
         let orphan_file = sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)

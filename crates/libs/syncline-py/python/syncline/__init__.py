@@ -1,0 +1,9 @@
+"""ext4 images and devices without a mount.
+
+`Volume` opens an image; its methods are named as those of `os`, and `Volume.open` as the built-in `open`.
+`syncline.filesystem` has an fsspec file system (`syncline://PATH::IMAGE`).
+"""
+
+from ._volume import CheckReport, File, Recovered, StatFs, Volume, check, mkfs, recover
+
+__all__ = ["CheckReport", "File", "Recovered", "StatFs", "Volume", "check", "mkfs", "recover"]

@@ -1,0 +1,442 @@
+"""Volumes and files: what they do, and what wrong use raises."""
+
+import errno
+import gc
+import io
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import syncline
+from syncline import Volume, _native
+
+
+class raises:
+    """`pytest.raises(OSError)` with this errno."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, value, _):
+        assert isinstance(value, OSError), f"not raised: {errno.errorcode[self.number]}"
+        assert value.errno == self.number, value
+        return True
+
+
+def test_text_and_binary_files(volume):
+    with volume.open("/t", "w", encoding="utf-8") as file:
+        assert file.write("héllo\nworld\n") == 12
+        file.fsync()
+    with volume.open("/t", encoding="utf-8") as file:
+        assert list(file) == ["héllo\n", "world\n"]
+    with volume.open("/t", "ab") as file:
+        file.write(b"more")
+        file.fdatasync()
+        assert file.stat().st_size == 17
+    with volume.open("/t", "rb") as file:
+        assert file.seek(-4, io.SEEK_END) == 13
+        assert file.read() == b"more"
+    with volume.open("/t", "r+b") as file:
+        file.write(b"H")
+        file.seek(0)
+        assert file.read(2) == b"H\xc3"
+        file.truncate(3)
+    assert volume.read_bytes("/t") == b"H\xc3\xa9"
+    assert volume.write_bytes("/t", bytearray(b"x" * 3_000_000)) == 3_000_000
+    assert volume.read_bytes("/t") == b"x" * 3_000_000
+    with volume.open("/x", "xb", 0, sync=True, permissions=0o600) as raw:
+        assert isinstance(raw, io.RawIOBase)
+        assert raw.write(memoryview(b"abcdef")[::1]) == 6
+    with pytest.raises(FileExistsError):
+        volume.open("/x", "xb")
+    assert volume.stat("/x").st_mode == 0o100600
+
+
+def test_raw_files(volume):
+    with volume.open("/r", "w+b", buffering=0) as raw:
+        assert raw.readable() and raw.writable() and raw.seekable()
+        assert raw.write(b"0123456789") == 10
+        assert raw.tell() == 10 and raw.seek(2) == 2
+        room = bytearray(4)
+        assert raw.readinto(room) == 4 and bytes(room) == b"2345"
+        assert raw.read(100) == b"6789" and raw.read(1) == b""
+        raw.seek(1 << 40)
+        assert raw.read() == b""
+        assert raw.truncate(5) == 5
+        raw.allocate(0, 8192)
+        raw.allocate(0, 4096, 3)
+        assert raw.stat().st_size == 8192
+        raw.seek(0)
+        assert raw.readall() == bytes(8192)
+    with volume.open("/r", "ab", 0) as raw:
+        with pytest.raises(io.UnsupportedOperation):
+            raw.read()
+        raw.write(b"end")
+        assert raw.tell() == 8195
+    with volume.open("/r", "rb", 0) as raw:
+        with pytest.raises(io.UnsupportedOperation):
+            raw.write(b"")
+        with pytest.raises(io.UnsupportedOperation):
+            raw.truncate()
+        with pytest.raises(io.UnsupportedOperation):
+            raw.fileno()
+
+
+def test_names(volume):
+    volume.makedirs("/a/b/c")
+    volume.makedirs("/a/b/c", exist_ok=True)
+    with pytest.raises(FileExistsError):
+        volume.mkdir("/a")
+    volume.write_bytes("/a/f", b"1")
+    volume.symlink("f", "/a/l")
+    volume.link("/a/f", "/a/g")
+    assert volume.readlink("/a/l") == "f" and volume.islink("/a/l") and volume.isfile("/a/l")
+    assert sorted(volume.listdir("/a")) == ["b", "f", "g", "l"]
+    assert volume.stat("/a/f").st_nlink == 2 and volume.lstat("/a/l").st_size == 1
+    assert [(top, dirs) for top, dirs, _ in volume.walk("/a")] == [("/a", ["b"]), ("/a/b", ["c"]), ("/a/b/c", [])]
+    volume.rename("/a/f", "/a/h")
+    with pytest.raises(FileExistsError):
+        volume.rename("/a/g", "/a/l", replace=False)
+    volume.rename("/a/g", "/a/b", exchange=True)
+    assert volume.isdir("/a/g") and volume.isfile("/a/b")
+    volume.write_bytes("/a/h", b"2")
+    volume.unlink("/a/b")
+    volume.write_bytes("/a/b", b"other")
+    volume.replace("/a/h", "/a/b")
+    assert volume.read_bytes("/a/b") == b"2"
+    assert not volume.exists("/a/h") and not volume.exists("/a/b/below")
+    with raises(errno.ENOTEMPTY):
+        volume.rmdir("/a")
+    with pytest.raises(IsADirectoryError):
+        volume.unlink("/a")
+    with pytest.raises(IsADirectoryError):
+        volume.open("/a")
+    with pytest.raises(NotADirectoryError):
+        volume.rmdir("/a/b")
+    volume.remove("/a/b")
+    volume.rmtree("/a")
+    assert volume.listdir() == ["lost+found"]
+    volume.write_bytes(pathlib.PurePosixPath("/p"), b"")
+    volume.write_bytes(b"/bytes-\xff", b"")
+    assert os.fsdecode(b"bytes-\xff") in volume.listdir(b"/")
+
+
+def test_attributes(volume):
+    volume.write_bytes("/f", b"")
+    volume.chmod("/f", 0o4755)
+    volume.chown("/f", 7)
+    volume.chown("/f", gid=8)
+    volume.utime("/f", (1.5, 2.5))
+    known = volume.stat("/f")
+    assert (known.st_mode, known.st_uid, known.st_gid) == (0o104755, 7, 8)
+    assert (known.st_atime, known.st_mtime_ns) == (1.5, 2_500_000_000)
+    volume.utime("/f", ns=(-1, 1))
+    assert volume.stat("/f").st_atime_ns == -1
+    volume.utime("/f")
+    assert abs(volume.stat("/f").st_mtime - time.time()) < 60
+    with pytest.raises(ValueError):
+        volume.utime("/f", (1, 1), ns=(1, 1))
+    with raises(errno.EINVAL):
+        volume.utime("/f", ns=(1 << 100, 1))
+    volume.setxattr("/f", "user.a", b"one")
+    assert volume.getxattr("/f", "user.a") == b"one" and volume.listxattr("/f") == ["user.a"]
+    with pytest.raises(FileExistsError):
+        volume.setxattr("/f", "user.a", b"", os.XATTR_CREATE)
+    with raises(errno.EINVAL):
+        volume.setxattr("/f", "user.a", b"", 77)
+    volume.removexattr("/f", "user.a")
+    with raises(errno.ENODATA):
+        volume.getxattr("/f", "user.a")
+    space = volume.statfs()
+    assert space.block_size >= 1024 and space.blocks > space.blocks_free > 0
+    volume.truncate("/f", 100)
+    assert volume.stat("/f").st_size == 100
+
+
+def test_wrong_arguments(volume, tmp_path):
+    for mode in ("", "rw", "z", "rr", "r+w", "rbt", "b", "+"):
+        with pytest.raises(ValueError):
+            volume.open("/f", mode)
+    with pytest.raises(ValueError):
+        volume.open("/f", "w", buffering=0)
+    with pytest.raises(ValueError):
+        volume.open("/f", "rb", encoding="utf-8")
+    with pytest.raises(FileNotFoundError):
+        volume.open("/f")
+    with raises(errno.EINVAL):
+        volume.open("/a\0b", "w")
+    with pytest.raises(FileNotFoundError):
+        volume.stat("")
+    with raises(errno.ENAMETOOLONG):
+        volume.mkdir("/" + "x" * 256)
+    with raises(errno.EINVAL):
+        volume.mkdir("/m", 1 << 20)
+    with pytest.raises((TypeError, OverflowError)):
+        volume.mkdir("/m", -1)
+    with pytest.raises(TypeError):
+        volume.stat(3)
+    with volume.open("/f", "w+b", 0) as raw:
+        for position in (-1, 1 << 63, 1 << 100):
+            with pytest.raises(ValueError):
+                raw.seek(position)
+            with pytest.raises(ValueError):
+                raw.truncate(position)
+        with pytest.raises(ValueError):
+            raw.seek(0, 9)
+        with pytest.raises(ValueError):
+            raw.allocate(-1, 1)
+        with raises(errno.EINVAL):
+            raw.allocate(0, 1, 2)
+        raw.seek((1 << 63) - 1)
+        with raises(errno.EINVAL):
+            raw.write(b"x")
+        raw.seek(1 << 62)
+        with raises(errno.EFBIG):
+            raw.write(b"x")
+        with raises(errno.EFBIG):
+            raw.truncate(1 << 62)
+    with pytest.raises(ValueError):
+        Volume(tmp_path / "card.img", "w")
+    with pytest.raises(FileNotFoundError):
+        Volume(tmp_path / "none.img")
+    with raises(errno.EINVAL):
+        Volume(tmp_path / "card.img", options="nonsense")
+    for call in (Volume, syncline.check, syncline.recover, lambda path: syncline.mkfs(path, 1 << 24)):
+        with raises(errno.EINVAL):
+            call("a\0b")
+
+
+def test_closed(image):
+    volume = Volume(image)
+    file = volume.open("/f", "wb")
+    raw = volume.open("/g", "w+b", 0)
+    file.write(b"buffered")
+    file.flush()
+    volume.close()
+    volume.close()
+    assert volume.closed and "closed" in repr(volume)
+    for call in (volume.sync, volume.statfs, volume.listdir, lambda: volume.open("/f"), lambda: volume.recovered):
+        with pytest.raises(ValueError):
+            call()
+    with raises(errno.EBADF):
+        raw.read(1)
+    raw.close()
+    file.close()
+    for call in (raw.read, raw.tell, raw.fsync, raw.stat, lambda: raw.write(b""), lambda: raw.seek(0)):
+        with pytest.raises(ValueError):
+            call()
+    with Volume(image) as volume:
+        assert volume.read_bytes("/f") == b"buffered"
+
+
+def test_dropped_in_any_order(image):
+    for seed in range(20):
+        chance = random.Random(seed)
+        things = [Volume(image)]
+        for at in range(10):
+            things.append(things[0].open(f"/{at}", "w+b", chance.choice([0, -1])))
+            things[-1].write(b"x" * 5000)
+        with pytest.warns(ResourceWarning):
+            chance.shuffle(things)
+            while things:
+                things.pop()
+            gc.collect()
+        with Volume(image) as volume:
+            for at in range(10):
+                assert volume.read_bytes(f"/{at}") == b"x" * 5000
+                volume.unlink(f"/{at}")
+    assert syncline.check(image).is_clean
+
+
+def test_in_use(image):
+    with Volume(image):
+        with raises(errno.EBUSY):
+            Volume(image)
+        with raises(errno.EBUSY):
+            Volume(image, "r")
+        with raises(errno.EBUSY):
+            syncline.check(image)
+    with Volume(image, "r") as one, Volume(image, "r") as two:
+        assert one.listdir() == two.listdir()
+        with raises(errno.EROFS):
+            one.mkdir("/d")
+        with raises(errno.EROFS):
+            one.open("/f", "w")
+
+
+def test_a_process_that_dies_is_recovered_from(image):
+    program = (
+        "import os, sys, syncline\n"
+        "volume = syncline.Volume(sys.argv[1])\n"
+        "file = volume.open('/f', 'wb')\n"
+        "file.write(b'durable')\n"
+        "file.fsync()\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(image)], check=True)
+    with Volume(image, "r") as volume:
+        assert volume.recovered.transactions > 0 and volume.recovered.in_memory
+        assert volume.read_bytes("/f") == b"durable"
+    assert syncline.recover(image).transactions > 0
+    assert syncline.recover(image) == (0, 0, 0, False)
+    with Volume(image) as volume:
+        assert volume.recovered == (0, 0, 0, False)
+        assert volume.read_bytes("/f") == b"durable"
+
+
+def test_fork(image):
+    volume = Volume(image)
+    raw = volume.open("/f", "w+b", 0)
+    raw.write(b"parent")
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            for call in (lambda: volume.mkdir("/child"), lambda: raw.read(1), lambda: raw.write(b"child"), volume.sync):
+                with raises(errno.EBADF):
+                    call()
+            with raises(errno.EBUSY):
+                Volume(image)
+            # What it inherited may be dropped and closed.
+            raw.close()
+            with raises(errno.EBADF):
+                volume.close()
+            gc.collect()
+            code = 0
+        finally:
+            os.write(writer, b"0" if code == 0 else b"1")
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    os.close(writer)
+    assert os.read(reader, 1) == b"0"
+    os.close(reader)
+    raw.write(b" goes on")
+    raw.close()
+    volume.close()
+    with Volume(image) as volume:
+        assert volume.read_bytes("/f") == b"parent goes on"
+        assert not volume.exists("/child")
+
+
+def test_threads(volume):
+    failures = []
+
+    def work(number):
+        try:
+            for turn in range(30):
+                data = bytes([number, turn]) * 1500
+                volume.write_bytes(f"/{number}", data)
+                assert volume.read_bytes(f"/{number}") == data
+        except BaseException as err:
+            failures.append(err)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_the_interpreter_runs_during_a_sync(volume):
+    """A thread that syncs does not hold the interpreter's lock."""
+    turns, done = [0], threading.Event()
+
+    def count():
+        while not done.is_set():
+            turns[0] += 1
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    for at in range(20):
+        with volume.open(f"/{at}", "wb", 0) as raw:
+            raw.write(bytes(1 << 20))
+            raw.fsync()
+    done.set()
+    thread.join()
+    assert turns[0] > 20
+
+
+def test_ctrl_c_ends_a_check(image):
+    # The interrupt is pending when the check begins, and only the check can hear it.
+    program = "import _thread, sys; from syncline import _native as n; _thread.interrupt_main(); n.check(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", f"exec({program!r})", str(image)], capture_output=True)
+    assert ran.returncode != 0 and b"KeyboardInterrupt" in ran.stderr, ran.stderr
+
+
+def test_no_space(image):
+    with Volume(image) as volume:
+        with raises(errno.ENOSPC):
+            volume.write_bytes("/big", bytes(40 << 20))
+        volume.unlink("/big")
+    assert syncline.check(image).is_clean
+
+
+def test_images(tmp_path):
+    path = tmp_path / "new.img"
+    with Volume.create(path, 16 << 20, label="new") as volume:
+        assert volume.listdir() == ["lost+found"]
+    with pytest.raises(FileExistsError):
+        syncline.mkfs(path, 16 << 20)
+    syncline.mkfs(path, force=True)
+    with pytest.raises(OSError):
+        syncline.mkfs(tmp_path / "tiny.img", 1000)
+    assert not (tmp_path / "tiny.img").exists()
+    report = syncline.check(path)
+    assert report.is_clean and report == ([], 0)
+    with open(path, "r+b") as file:
+        file.seek(4096 * 3)
+        for _ in range(100):
+            file.write(bytes(4096))
+            file.seek(8192, io.SEEK_CUR)
+    try:
+        assert not syncline.check(path).is_clean
+    except OSError as err:
+        assert err.errno == errno.EUCLEAN
+    (tmp_path / "text").write_text("no image")
+    with pytest.raises(OSError):
+        Volume(tmp_path / "text")
+
+
+def test_without_a_thread(image):
+    before = threading.active_count()
+    with Volume(image, options="nobackground,sync=ordered") as volume:
+        volume.write_bytes("/f", b"x")
+        assert 0 <= volume.tick() <= 5
+        assert threading.active_count() == before
+        volume.sync()
+
+
+def test_the_native_part_takes_nothing_wrong(image):
+    disk = _native.Disk(str(image), "")
+    with raises(errno.EINVAL):
+        disk.open(b"/f", "", 0)
+    with raises(errno.EINVAL):
+        disk.open(b"/f", "rct", 0)
+    with pytest.raises(TypeError):
+        disk.open("/f", "r", 0)
+    file = disk.open(b"/f", "rwc", 0o644)
+    for call in (lambda: file.pread(-1, 1), lambda: file.pwrite(-1, b""), lambda: file.pread(1 << 64, 1)):
+        with pytest.raises(OverflowError):
+            call()
+    with raises(errno.EINVAL):
+        file.pwrite((1 << 64) - 1, b"x")
+    with raises(errno.EINVAL):
+        file.pread((1 << 64) - 1, 1 << 63)
+    assert file.pread(0, (1 << 64) - 1) == b""
+    disk.close()
+    with raises(errno.EBADF):
+        disk.close()
+    with raises(errno.EBADF):
+        file.close()
+    assert not disk.is_open()
