@@ -59,7 +59,7 @@ pub use inode::{Inode, InodeRef};
 pub use live::LiveLimits;
 pub use mount::MountReport;
 pub use namei::{Create, NAME_BYTES_MAX, RenameFlags};
-pub use options::{Alloc, Atime, MountOptions, OnError, SyncMode, Writeback};
+pub use options::{Alloc, Atime, LogFormat, MountOptions, OnError, SyncMode, Writeback};
 pub use pagecache::CacheStats;
 pub use path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 pub use seek::FileExtent;

@@ -30,7 +30,7 @@ use crate::ialloc::Ialloc;
 use crate::icache::Icache;
 use crate::inode::InodeRef;
 use crate::live::LiveLimits;
-use crate::options::{MountOptions, SyncMode};
+use crate::options::{LogFormat, MountOptions, SyncMode};
 use crate::orphan::Orphans;
 use crate::pagecache::{BUFFER_SHARE, INODE_SHARE, NAME_SHARE, PageCache};
 use crate::relaxed::RelaxedFiles;
@@ -76,6 +76,9 @@ impl Volume {
         clock: Arc<dyn Clock>,
         options: MountOptions,
     ) -> Result<(Volume, MountReport)> {
+        if options.log == LogFormat::Packed && options.sync != SyncMode::Eager {
+            return Err(FsError::invalid("`log=packed` needs `sync=eager`; give both, or neither"));
+        }
         let mut report = MountReport::default();
         let (sb, check) = read_superblock(&*dev)?;
         let read_only = options.read_only || dev.geometry().read_only;
@@ -274,6 +277,9 @@ impl Inner {
         {
             let mut sb = self.sb.lock();
             sb.set_needs_recovery(true);
+            // On the device before the journal is: other programs must not see packed records. The
+            // log is empty here, whatever wrote it last.
+            syncline_ondisk::packed::mark(&mut sb, self.options.log == LogFormat::Packed);
             if sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE) {
                 sb.s_feature_ro_compat.insert(RoCompatFeatures::ORPHAN_PRESENT);
             }
@@ -283,9 +289,10 @@ impl Inner {
         self.put_superblock()?;
         let kernels = if self.geo.metadata_csum { Checksums::V3 } else { Checksums::None };
         let options = JournalOptions {
-            checksums: match self.options.sync {
-                SyncMode::Eager => Checksums::V1Async,
-                SyncMode::Ordered => kernels,
+            checksums: match (self.options.sync, self.options.log) {
+                (SyncMode::Eager, LogFormat::Packed) => Checksums::Packed,
+                (SyncMode::Eager, LogFormat::Jbd2) => Checksums::V1Async,
+                (SyncMode::Ordered, _) => kernels,
             },
             checksums_at_rest: kernels,
             is_64bit: self.sb.lock().is_64bit(),
@@ -370,6 +377,7 @@ impl Inner {
         {
             let mut sb = self.sb.lock();
             sb.set_needs_recovery(false);
+            syncline_ondisk::packed::mark(&mut sb, false);
             sb.s_feature_ro_compat.remove(RoCompatFeatures::ORPHAN_PRESENT);
             sb.s_state |= STATE_VALID;
         }

@@ -34,6 +34,16 @@ pub enum SyncMode {
     Eager,
 }
 
+/// Format of the journal's transactions (`log=`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// jbd2's blocks, which stock tools recover.
+    Jbd2,
+    /// Records of the bytes that changed. While the volume is mounted, and after a crash until
+    /// Syncline has recovered it, other programs refuse the image.
+    Packed,
+}
+
 /// In which order write-back takes dirty pages where they are too many (`writeback=`). What is old,
 /// or synced, is written file by file with both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +93,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// How fsync works (`sync=`); eager unless said otherwise.
     pub sync: SyncMode,
+    /// Format of the journal's transactions (`log=`); packed ones need [`SyncMode::Eager`].
+    pub log: LogFormat,
     /// Pages of changed data above which an eager fsync writes them in place instead
     /// (`eager_threshold=`).
     pub eager_threshold: u32,
@@ -142,6 +154,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             sync: SyncMode::Eager,
+            log: LogFormat::Jbd2,
             eager_threshold: 100,
             atime: Atime::Relatime,
             lazytime: false,
@@ -174,6 +187,7 @@ const NAMES: &[&str] = &[
     "ro",
     "rw",
     "sync",
+    "log",
     "eager_threshold",
     "noatime",
     "relatime",
@@ -256,6 +270,8 @@ impl MountOptions {
             ("noauto_da_alloc", None) => self.auto_da_alloc = false,
             ("sync", Some("ordered")) | ("data", Some("ordered")) => self.sync = SyncMode::Ordered,
             ("sync", Some("eager")) => self.sync = SyncMode::Eager,
+            ("log", Some("jbd2")) => self.log = LogFormat::Jbd2,
+            ("log", Some("packed")) => self.log = LogFormat::Packed,
             ("errors", Some("remount-ro")) => self.errors = OnError::RemountRo,
             ("errors", Some("continue")) => self.errors = OnError::Continue,
             ("writeback_preset", Some("linux")) => self.set_writeback(3000, 10),
