@@ -311,10 +311,12 @@ pub struct Recover {
 /// Returns when the mount is ready; a process in the background serves it until it is unmounted.
 /// Without root it needs fusermount3 and a directory of yours.
 ///
-/// Options (-o) of the volume: sync=eager (usual) or sync=ordered, eager_threshold=PAGES, ro,
-/// noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE, mtime_update=MS,
-/// errors=remount-ro or errors=continue, discard, policy=NAME, writeback=file or writeback=policy
-/// (what goes first when too much is dirty), alloc=NAME, hot_zones=N, hot_zone_size=SIZE, hot=GLOB
+/// Options (-o) of the volume: sync=eager (usual) or sync=ordered, log=jbd2 (usual) or log=packed
+/// (the journal holds changed bytes only; other programs refuse the image until it is unmounted),
+/// eager_threshold=PAGES, ro, noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE,
+/// mtime_update=MS, errors=remount-ro or errors=continue, discard, policy=NAME, writeback=file or
+/// writeback=policy (what goes first when too much is dirty), alloc=NAME, hot_zones=N,
+/// hot_zone_size=SIZE, hot=GLOB
 /// (file names beside those of databases, repeatable), relaxed=GLOB (file names whose fsync does
 /// nothing, repeatable; a power cut loses up to a minute of them),
 /// dirty_ratio=, dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use syncline_fs::MountOptions;
+use syncline_fs::{LogFormat, MountOptions};
 
 use crate::error::{FuseError, Result};
 
@@ -114,6 +114,9 @@ impl FuseOptions {
                 "`buffer_log_size` and `buffer_ram` want `buffer_log=FILE` beside them"
             }
             Some(_) if self.volume.read_only => "`buffer_log` wants a mount without `ro`",
+            Some(_) if self.volume.log == LogFormat::Packed => {
+                "`buffer_log` wants `log=jbd2`: both put small syncs into a log"
+            }
             _ => return Ok(()),
         };
         Err(FuseError::Usage(format!("mount option {text}; add or leave out one of them")))
@@ -227,6 +230,7 @@ mod tests {
             ("affinity=0", "bad or missing value"),
             ("buffer_ram=16M", "want `buffer_log=FILE`"),
             ("buffer_log=a,ro", "without `ro`"),
+            ("buffer_log=a,log=packed", "wants `log=jbd2`"),
             ("buffer_log=a,buffer_ram=x", "K, M or G"),
             ("buffer_log=", "bad or missing value"),
             ("trace=", "bad or missing value"),
