@@ -31,7 +31,7 @@ fn eager_test(
 
 /// An image whose log has so few blocks: `s_first` is moved towards its end. The kernel wants 1024
 /// at least.
-fn short_ring(spec: &ImageSpec, ring: u32) -> MemoryDevice {
+pub fn short_ring(spec: &ImageSpec, ring: u32) -> MemoryDevice {
     let image = mkfs(spec);
     let said = debugfs(image.path(), "bmap <8> 0\n");
     let block = said.lines().find_map(|line| line.trim().parse::<u64>().ok());
@@ -214,7 +214,7 @@ fn the_end_of_an_eager_unmount() {
 }
 
 /// One image after crash after crash, each mount in another mode than the one before.
-struct Turns {
+pub struct Turns {
     base: MemoryDevice,
     states: u64,
     judged: u64,
@@ -222,8 +222,16 @@ struct Turns {
 }
 
 impl Turns {
+    pub fn new(base: &MemoryDevice, states: u64) -> Turns {
+        Turns { base: base.snapshot(), states, judged: 0, kernel: 0 }
+    }
+
+    pub fn report(&self, name: &str) {
+        println!("{name}: {} states judged, {} by a kernel", self.judged, self.kernel);
+    }
+
     /// Works in one mode, cuts, judges, and goes on from some of the states in the next.
-    fn play(&mut self, base: &MemoryDevice, history: History, modes: &[&str], seed: u64) {
+    pub fn play(&mut self, base: &MemoryDevice, history: History, modes: &[&str], seed: u64) {
         let Some((mount, rest)) = modes.split_first() else { return };
         let mount = options(mount);
         let mut recorder = Recorder::resume(base, &mount, CrashOptions::default(), history);
@@ -263,12 +271,12 @@ fn modes_in_turn() {
     for seed in seeds {
         println!("seed {seed}");
         let base = image(&mixed_spec(seed * 2));
-        let mut turns = Turns { base: base.snapshot(), states, judged: 0, kernel: 0 };
+        let mut turns = Turns::new(&base, states);
         let modes = match seed % 2 {
             0 => [EAGER, ORDERED, EAGER],
             _ => [ORDERED, LOW, ORDERED],
         };
         turns.play(&base, History::new(order(&options(modes[0]))), &modes, seed);
-        println!("modes_in_turn: {} states judged, {} by a kernel", turns.judged, turns.kernel);
+        turns.report("modes_in_turn");
     }
 }

@@ -1,4 +1,7 @@
 //! Judges one crash state: stock recovery, the history, our recovery, a kernel.
+//!
+//! With packed records in the log stock tools have to refuse the image. Our recovery makes a plain
+//! ext4 of it, with a journal that was left in the middle, which they then judge.
 
 use std::sync::Arc;
 
@@ -11,7 +14,12 @@ use syncline_model::{
 
 use crate::history::{History, Recovered};
 
-const MODES: [&str; 2] = ["sync=ordered", "sync=eager"];
+const MODES: [&str; 3] = ["sync=ordered", "sync=eager,log=packed", "sync=eager"];
+/// `s_feature_incompat` of an image with packed records, and its place.
+const PACKED_LOG: u32 = 0x2000_0000;
+const INCOMPAT_AT: u64 = 1024 + 0x60;
+/// Every so-manieth such state is shown to stock tools.
+const REFUSED_EVERY: u64 = 8;
 
 /// What was looked at.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +27,7 @@ pub struct Counts {
     pub states: u64,
     pub kernel: u64,
     pub twice: u64,
+    pub refused: u64,
 }
 
 pub struct Judge<'a> {
@@ -49,6 +58,21 @@ fn read_only(image: MemoryDevice) -> Result<Recovered, String> {
     Recovered::read(&mut VolumeTree::new(volume)).map_err(|e| format!("after e2fsck: {e}"))
 }
 
+/// Whether two images have the same bytes.
+fn same(a: &MemoryDevice, b: &MemoryDevice) -> Result<bool, String> {
+    let (mut x, mut y) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let len = a.geometry().size_bytes;
+    for at in (0..len).step_by(1 << 20) {
+        let part = (len - at).min(1 << 20) as usize;
+        a.read_at(at, &mut x[..part]).map_err(|e| e.to_string())?;
+        b.read_at(at, &mut y[..part]).map_err(|e| e.to_string())?;
+        if x[..part] != y[..part] {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 impl<'a> Judge<'a> {
     pub fn new(
         history: &'a History,
@@ -68,23 +92,58 @@ impl<'a> Judge<'a> {
 
     pub fn judge(&mut self, state: &CrashState) -> Result<(), String> {
         self.counts.states += 1;
-        let tree = self.stock(state)?;
+        let plain = self.plain(state)?;
+        let tree = self.stock(&plain)?;
         self.history.check(&tree, state.marks()).map_err(|e| format!("after e2fsck: {e}"))?;
         self.our_recovery(state, &tree)?;
         if self.counts.states.is_multiple_of(self.kernel_every) {
-            self.by_kernel(state, &tree)?;
+            self.by_kernel(&plain, &tree)?;
         }
         Ok(())
     }
 
     /// The tree after stock recovery.
     pub fn tree(&mut self, state: &CrashState) -> Result<Recovered, String> {
-        self.stock(state)
+        let plain = self.plain(state)?;
+        self.stock(&plain)
+    }
+
+    /// Neither e2fsck nor the kernel takes an image with packed records; they change nothing.
+    fn refused(&mut self, image: &MemoryDevice) -> Result<(), String> {
+        self.ours.restore(image).map_err(|e| e.to_string())?;
+        if e2fsck_preen(self.ours.path()).is_ok() {
+            return Err("e2fsck took an image with packed records".to_owned());
+        }
+        if self.kernel.as_ref().is_some_and(|kernel| kernel.mount("").is_ok()) {
+            return Err("the kernel mounted an image with packed records".to_owned());
+        }
+        let after = MemoryDevice::load(self.ours.path()).map_err(|e| e.to_string())?;
+        if !same(image, &after)? {
+            return Err("packed records were refused, and the image was changed".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The state as stock tools may see it.
+    fn plain(&mut self, state: &CrashState) -> Result<MemoryDevice, String> {
+        let image = state.image.snapshot();
+        let mut incompat = [0; 4];
+        image.read_at(INCOMPAT_AT, &mut incompat).map_err(|e| e.to_string())?;
+        if u32::from_le_bytes(incompat) & PACKED_LOG == 0 {
+            return Ok(image);
+        }
+        if self.counts.states.is_multiple_of(REFUSED_EVERY) {
+            self.counts.refused += 1;
+            self.refused(&image)?;
+        }
+        let dev = Arc::new(image.snapshot());
+        drop(recover(dev.clone(), "sync=ordered")?);
+        Ok(dev.snapshot())
     }
 
     /// `e2fsck -p` and `-fn` end with 0; the tree as it then is.
-    fn stock(&mut self, state: &CrashState) -> Result<Recovered, String> {
-        self.stock.restore(&state.image).map_err(|e| e.to_string())?;
+    fn stock(&mut self, image: &MemoryDevice) -> Result<Recovered, String> {
+        self.stock.restore(image).map_err(|e| e.to_string())?;
         e2fsck_preen(self.stock.path())?;
         read_only(MemoryDevice::load(self.stock.path()).map_err(|e| e.to_string())?)
     }
@@ -92,8 +151,8 @@ impl<'a> Judge<'a> {
     fn our_recovery(&mut self, state: &CrashState, stock: &Recovered) -> Result<(), String> {
         let image = Arc::new(state.image.snapshot());
         // The next mount may be of the other mode.
-        let first = (self.counts.states % 2) as usize;
-        let [one, two] = [MODES[first], MODES[1 - first]];
+        let first = (self.counts.states % 3) as usize;
+        let [one, two] = [MODES[first], MODES[(first + 1) % 3]];
         let mut volume = recover(image.clone(), one)?;
         let read = |volume: &Volume| {
             Recovered::read(&mut VolumeTree::new(volume.clone()))
@@ -116,10 +175,10 @@ impl<'a> Judge<'a> {
         e2fsck_clean(self.ours.path()).map_err(|e| format!("after our recovery: {e}"))
     }
 
-    fn by_kernel(&mut self, state: &CrashState, stock: &Recovered) -> Result<(), String> {
+    fn by_kernel(&mut self, image: &MemoryDevice, stock: &Recovered) -> Result<(), String> {
         let Some(kernel) = self.kernel.clone() else { return Ok(()) };
         self.counts.kernel += 1;
-        self.ours.restore(&state.image).map_err(|e| e.to_string())?;
+        self.ours.restore(image).map_err(|e| e.to_string())?;
         let mount = kernel.mount("").map_err(|e| format!("the kernel: {e}"))?;
         let tree = Recovered::read(&mut DirTree::new(mount.path()));
         // And goes on working.

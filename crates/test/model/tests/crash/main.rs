@@ -13,6 +13,7 @@ mod eager;
 mod history;
 mod judge;
 mod names;
+mod packed;
 mod recorder;
 mod workloads;
 
