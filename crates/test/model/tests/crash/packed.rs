@@ -1,10 +1,14 @@
 //! The same workloads with packed records in the log: sectors of log and home blocks torn, logs
 //! that wrap, cuts within recovery, changes of the log's format between crashes.
 
+use std::sync::Arc;
+
+use syncline_fs::{LogFormat, MountOptions};
 use syncline_model::{ImageSpec, require};
 
 use crate::eager::{Turns, short_ring};
 use crate::history::History;
+use crate::judge::recover;
 use crate::recorder::{Recorder, order};
 use crate::{
     Ground, NEEDS, ORDERED, crash_test_on, image, lies_are_caught, long_run, mixed_seeds,
@@ -60,11 +64,9 @@ fn packed_directories_and_orphans() {
 fn packed_log_wrap() {
     let name = "packed_log_wrap";
     if require(name, &NEEDS) {
-        for (block_size, ring) in [(1024, 480), (2048, 400)] {
-            let base = short_ring(&small(block_size), ring);
-            let ground = Ground { base, mount: PACKED, kernel_every: u64::MAX };
-            crash_test_on(name, &ground, workloads::log_wrap);
-        }
+        let ground =
+            Ground { base: short_ring(&small(1024), 480), mount: PACKED, kernel_every: u64::MAX };
+        crash_test_on(name, &ground, workloads::log_wrap);
     }
 }
 
@@ -133,6 +135,19 @@ fn packed_other_devices() {
 fn the_end_of_a_packed_unmount() {
     if require("the_end_of_a_packed_unmount", &NEEDS) {
         unmounts("the_end_of_a_packed_unmount", &Ground::new(&small(4096), PACKED));
+    }
+}
+
+#[test]
+fn packed_records_are_asked_for_by_name_and_need_eager_syncs() {
+    assert_eq!(options(PACKED).log, LogFormat::Packed);
+    assert_eq!(options("log=packed,log=jbd2").log, LogFormat::Jbd2);
+    assert!(MountOptions::parse("log=ext4").is_err());
+    if require("packed_records_are_asked_for_by_name", &NEEDS) {
+        let device = Arc::new(image(&small(4096)));
+        let refused = recover(device.clone(), "sync=ordered,log=packed").map(|_| ()).unwrap_err();
+        assert!(refused.contains("needs `sync=eager`"), "{refused}");
+        recover(device, PACKED).unwrap().unmount().unwrap();
     }
 }
 
