@@ -149,22 +149,26 @@ def main():
             places.append(Place(mode, options, base, args.megabytes))
         print(f"{'test':12} " + " ".join(f"{place.kind:>14}" for place in places))
         totals = {place.kind: collections.Counter() for place in places}
-        for test in tests:
-            found = [one(test, place, checkout, args.seconds) for place in places]
-            for place, result in zip(places, found):
-                totals[place.kind][result.what] += 1
-            line = " ".join(f"{result.what + f' {result.seconds}s':>14}" for result in found)
-            notes = []
-            for place, result in zip(places, found):
-                if place.kind == "ext4" and result.what == "failed":
-                    notes.append(f"ext4: {result.note}")
-                elif result.what == "failed":
-                    excused = test in known or (found[0].what == "failed" and not args.alone)
-                    wrong += 0 if excused else 1
-                    notes.append(f"{place.kind}: {known.get(test, result.note)}{'' if excused else ' (NEW)'}")
-                elif place.kind != "ext4" and result.what == "not run" and found[0].what == "pass":
-                    notes.append(f"{place.kind}: {result.note}")
-            print(f"{test:12} {line}  {'; '.join(notes)}".rstrip(), flush=True)
+        try:
+            for test in tests:
+                found = [one(test, place, checkout, args.seconds) for place in places]
+                for place, result in zip(places, found):
+                    totals[place.kind][result.what] += 1
+                line = " ".join(f"{result.what + f' {result.seconds}s':>14}" for result in found)
+                notes = []
+                for place, result in zip(places, found):
+                    if place.kind == "ext4" and result.what == "failed":
+                        notes.append(f"ext4: {result.note}")
+                    elif result.what == "failed":
+                        excused = test in known or (found[0].what == "failed" and not args.alone)
+                        wrong += 0 if excused else 1
+                        notes.append(f"{place.kind}: {known.get(test, result.note)}{'' if excused else ' (NEW)'}")
+                    elif place.kind != "ext4" and result.what == "not run" and found[0].what == "pass":
+                        notes.append(f"{place.kind}: {result.note}")
+                print(f"{test:12} {line}  {'; '.join(notes)}".rstrip(), flush=True)
+        finally:
+            for place in places:
+                place.leave()
         for kind, total in totals.items():
             print(f"{kind}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())))
     sys.exit(1 if wrong else 0)

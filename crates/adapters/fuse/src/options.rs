@@ -98,6 +98,8 @@ impl FuseOptions {
         for item in items.filter(|item| !item.is_empty()) {
             options.apply(item)?;
         }
+        options.suid &= !refused(lists, "suid", "nosuid");
+        options.dev &= !refused(lists, "dev", "nodev");
         options.check_buffer()?;
         if options.trace_reads && options.trace.is_none() {
             let text = "mount option `trace_reads` is for `trace=FILE`; give that, too";
@@ -127,7 +129,6 @@ impl FuseOptions {
             ("allow_other", None) => self.allow_other = true,
             // Always on: nobody else would check.
             ("default_permissions" | "defaults", None) => {}
-            // mount(8) keeps `suid` and `dev` to itself: to it they are the defaults.
             ("suid" | "allow_suid", None) => self.suid = true,
             ("nosuid", None) => self.suid = false,
             ("dev" | "allow_dev", None) => self.dev = true,
@@ -172,6 +173,14 @@ impl FuseOptions {
             }),
         }
     }
+}
+
+/// Whether the last of `yes` and `no` is `no`. mount(8) keeps `suid` and `dev` to itself, as its
+/// defaults, and puts `nosuid` and `nodev` before the words that it does not know: so
+/// against these `allow_suid` and `allow_dev` do nothing, in whatever order.
+fn refused<S: AsRef<str>>(lists: &[S], yes: &str, no: &str) -> bool {
+    let mut items = lists.iter().flat_map(|list| list.as_ref().split(','));
+    items.rfind(|item| *item == yes || *item == no) == Some(no)
 }
 
 /// The text of an invalid argument without its class.
@@ -228,8 +237,9 @@ mod tests {
                      x-systemd.device-timeout=10,nofail,_netdev,user_xattr,acl,lazytime,user=me";
         let options = FuseOptions::parse(&[stock]).unwrap();
         assert!(options.suid && options.dev && options.volume.nodiratime);
-        let asked = FuseOptions::parse(&["nosuid,nodev,allow_suid,allow_dev"]).unwrap();
-        assert!(asked.suid && asked.dev);
+        let ask = |list| FuseOptions::parse(&[list]).map(|o| (o.suid, o.dev)).unwrap();
+        assert_eq!(ask("allow_suid,allow_dev"), (true, true));
+        assert_eq!(ask("nosuid,allow_suid,nodev,suid,allow_dev"), (true, false));
         for lie in ["sync", "nobarrier", "data=journal", "errors=panic", "usrquota", "noload"] {
             let err = FuseOptions::parse(&[lie]).unwrap_err().to_string();
             assert!(err.contains(&format!("`{lie}`: ")) && err.contains("; "), "{err}");

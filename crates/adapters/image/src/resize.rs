@@ -8,7 +8,7 @@ use syncline_ondisk::Superblock;
 use crate::mkfs::find;
 use crate::{ImageError, Result, device, superblock};
 
-/// What e2fsck's exit code says of errors that it corrected.
+/// Exit code of e2fsck after it corrected errors.
 const E2FSCK_CORRECTED: i32 = 1;
 
 /// The size that an image is to have.

@@ -1,4 +1,5 @@
-//! Mount options: each row of the table is taken by the parser, and `docs/COMPAT.md` shows the rows.
+//! Mount options: each row of the table is taken by the parser, and `docs/COMPAT.md` shows the
+//! rows.
 
 use syncline_fs::options::spec::{self, Kind};
 use syncline_fs::{MountOptions, VOLUME_OPTIONS};

@@ -11,7 +11,7 @@ use crate::copy::side::{Meta, Xattr};
 use crate::{ImageError, Result};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// What an attribute's key begins with.
+/// Prefix of the keys of attributes.
 pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
 
 /// Types of members.

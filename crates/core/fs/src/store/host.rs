@@ -1,5 +1,5 @@
-//! Calls of the journal to the volume: an abort latches it, and the image of a block that many files
-//! share is composed for one set of operations.
+//! Calls of the journal to the volume: an abort latches it, and the image of a block that many
+//! files share is composed for one set of operations.
 //!
 //! The journal holds the store weakly, since the store holds the journal.
 

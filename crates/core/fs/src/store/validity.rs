@@ -1,4 +1,5 @@
-//! Checks of block numbers of files against the volume and its metadata (`fs/ext4/block_validity.c`).
+//! Checks of block numbers of files against the volume and its metadata
+//! (`fs/ext4/block_validity.c`).
 
 use crate::error::Result;
 use crate::store::Store;
