@@ -57,8 +57,9 @@
 # make figures runs named in RUNS (`cargo xtask figures` lists them) are measured, stored in docs/figures and filled into the documents
 # make clean   removes what was built
 
-# What the demo compares: one sync mode, or a list.
+# What the demo compares: one sync mode and journal format, or lists.
 DEMO_SYNC ?= ordered,eager
+DEMO_LOG ?= jbd2,packed
 DEVICE ?= nexus7-emmc
 SECONDS ?= 60
 OPS ?= 200000
@@ -86,7 +87,7 @@ XTASK := cargo run --quiet -p xtask --
 .PHONY: flashlite-lifetime flashlite-bench swarm swarm-test
 
 demo: cargo
-	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC)
+	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC) --log $(DEMO_LOG)
 
 test:
 	@sh scripts/deps.sh --try

@@ -75,7 +75,7 @@ fn runs_pointer() -> String {
 }
 
 fn bench_keys() -> Vec<String> {
-    ["workload", "device", "sync", "journal_mode", "mtime_update_ms", "policy", "seed"]
+    ["workload", "device", "sync", "log", "journal_mode", "mtime_update_ms", "policy", "seed"]
         .map(str::to_owned)
         .to_vec()
 }

@@ -114,6 +114,10 @@ pub struct Bench {
     /// How fsync works; a list runs each.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
     pub sync: Vec<String>,
+    /// Format of the journal, with eager sync: jbd2, or packed records of the bytes that changed; a
+    /// list runs each [default: jbd2].
+    #[arg(long, value_name = "FORMAT,...", value_delimiter = ',')]
+    pub log: Vec<String>,
     /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
     pub journal_mode: Vec<String>,
@@ -158,7 +162,7 @@ pub struct Bench {
     /// Run in this directory, in real time, on whatever is mounted there.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["device", "sync", "policy", "options", "size", "image",
-            "mtime_update", "sqlite_fsync", "sensitivity", "alloc", "fill"])]
+            "log", "mtime_update", "sqlite_fsync", "sensitivity", "alloc", "fill"])]
     pub dir: Option<PathBuf>,
     /// Instead of --sync: ordered and eager for 1, 2, 4 and 8 open write streams and flushes of
     /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
@@ -350,19 +354,7 @@ pub struct Recover {
 /// Returns when the mount is ready; a process in the background serves it until it is unmounted.
 /// Without root it needs fusermount3 and a directory of yours.
 ///
-/// Options (-o) of the volume: sync=eager (usual) or sync=ordered, log=jbd2 (usual) or log=packed
-/// (the journal holds changed bytes only; other programs refuse the image until it is unmounted),
-/// eager_threshold=PAGES, ro, noatime, relatime, strictatime, lazytime, commit=SECONDS, cache=SIZE,
-/// mtime_update=MS, errors=remount-ro or errors=continue, discard, policy=NAME, writeback=file or
-/// writeback=policy (what goes first when too much is dirty), alloc=NAME, hot_zones=N,
-/// hot_zone_size=SIZE, hot=GLOB
-/// (file names beside those of databases, repeatable), relaxed=GLOB (file names whose fsync does
-/// nothing, repeatable; a power cut loses up to a minute of them),
-/// dirty_ratio=, dirty_background_ratio=, dirty_expire_centisecs=, dirty_writeback_centisecs=. Of
-/// the mount: allow_other, uid=N, gid=N, suid, dev, noexec, writeback_cache, threads=N,
-/// affinity=caller or affinity=none (whether workers run on the processor of their program),
-/// trace=FILE (records calls, pages and block requests as FILE.calls.trace, FILE.pages.trace and
-/// FILE.blocks.trace), trace_reads (with it every read, past the kernel's cache).
+/// The options of -o are listed below.
 ///
 /// In /etc/fstab: `/path/image /mnt fuse.syncline noatime,nofail 0 0`, with links of this
 /// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline. With `remount` the flags

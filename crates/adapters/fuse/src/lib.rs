@@ -43,6 +43,7 @@ mod policy;
 mod serve;
 mod session;
 mod status;
+mod table;
 mod traffic;
 
 pub use capture::{Capture, CaptureCounts};
@@ -51,3 +52,4 @@ pub use mounts::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_
 pub use options::{Affinity, FuseOptions};
 pub use session::{Ended, Mount, Setup};
 pub use status::STATUS_XATTR;
+pub use table::MOUNT_OPTIONS;

@@ -1,13 +1,16 @@
 //! `-o`: the volume's options, those of the mount itself, and what fstab adds.
 //!
-//! Unknown names are refused with the nearest known one, whichever of the three it belongs to.
+//! Each option of the mount is a row of `table.rs`. Unknown names are refused with the nearest
+//! known one, whichever of the three it belongs to.
 
 use std::path::PathBuf;
 
+use syncline_fs::options::spec;
 use syncline_fs::{LogFormat, MountOptions};
 
 use crate::error::{FuseError, Result};
 use crate::fstab::{self, Word};
+use crate::table::MOUNT_OPTIONS;
 
 /// Where the worker that serves a program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,37 +59,6 @@ pub struct FuseOptions {
     pub buffer_ram: Option<u64>,
 }
 
-/// Names handled here.
-const OWN: &[&str] = &[
-    "allow_other",
-    "default_permissions",
-    "uid",
-    "gid",
-    "suid",
-    "allow_suid",
-    "nosuid",
-    "dev",
-    "allow_dev",
-    "nodev",
-    "exec",
-    "noexec",
-    "writeback_cache",
-    "threads",
-    "affinity",
-    "buffer_log",
-    "buffer_log_size",
-    "buffer_ram",
-    "trace",
-    "trace_reads",
-    "defaults",
-];
-
-/// Most worker threads.
-const THREADS_MAX: u32 = 128;
-
-/// Largest size of an option: a tebibyte.
-const SIZE_MAX: u64 = 1 << 40;
-
 impl FuseOptions {
     /// Parses comma-separated lists, later ones on top of earlier ones.
     ///
@@ -124,58 +96,27 @@ impl FuseOptions {
         Err(FuseError::Usage(format!("mount option {text}; add or leave out one of them")))
     }
 
+    /// Sets an option of the mount, of fstab or of the volume.
     fn apply(&mut self, item: &str) -> Result<()> {
-        match item.split_once('=').map_or((item, None), |(name, value)| (name, Some(value))) {
-            ("allow_other", None) => self.allow_other = true,
-            // Always on: nobody else would check.
-            ("default_permissions" | "defaults", None) => {}
-            ("suid" | "allow_suid", None) => self.suid = true,
-            ("nosuid", None) => self.suid = false,
-            ("dev" | "allow_dev", None) => self.dev = true,
-            ("nodev", None) => self.dev = false,
-            ("exec", None) => self.noexec = false,
-            ("noexec", None) => self.noexec = true,
-            ("writeback_cache", None) => self.writeback_cache = true,
-            ("trace", Some(value)) if !value.is_empty() => self.trace = Some(value.into()),
-            ("trace_reads", None) => self.trace_reads = true,
-            ("uid", Some(value)) => self.uid = Some(number(item, value, 0, u32::MAX - 1)?),
-            ("gid", Some(value)) => self.gid = Some(number(item, value, 0, u32::MAX - 1)?),
-            ("threads", Some(value)) => {
-                self.threads = number(item, value, 1, THREADS_MAX)? as usize;
-            }
-            ("affinity", Some("caller")) => self.affinity = Affinity::Caller,
-            ("affinity", Some("none")) => self.affinity = Affinity::None,
-            ("buffer_log", Some(path)) if !path.is_empty() => {
-                self.buffer_log = Some(path.into());
-            }
-            ("buffer_log_size", Some(value)) => self.buffer_log_size = Some(bytes(item, value)?),
-            ("buffer_ram", Some(value)) => self.buffer_ram = Some(bytes(item, value)?),
-            (name, _) if OWN.contains(&name) => {
-                let text = format!("mount option `{item}`: bad or missing value; check it");
-                return Err(FuseError::Usage(text));
-            }
-            _ => return self.apply_other(item),
+        if let Some(done) = spec::apply(MOUNT_OPTIONS, self, item) {
+            return done.map_err(|err| FuseError::Usage(plain(&err)));
         }
-        Ok(())
-    }
-}
-
-impl FuseOptions {
-    /// What fstab adds, or an option of the volume.
-    fn apply_other(&mut self, item: &str) -> Result<()> {
         match fstab::meaning(item) {
             Some(Word::Same) => Ok(()),
             Some(Word::Refused(why)) => {
                 Err(FuseError::Usage(format!("mount option `{item}`: {why}")))
             }
-            None => self.volume.apply_or(item, OWN).map_err(|err| {
-                FuseError::Usage(format!("{}; see `syncline mount --help`", plain(&err)))
-            }),
+            None => {
+                let names: Vec<&str> = MOUNT_OPTIONS.iter().map(|row| row.name).collect();
+                self.volume.apply_or(item, &names).map_err(|err| {
+                    FuseError::Usage(format!("{}; see `syncline mount --help`", plain(&err)))
+                })
+            }
         }
     }
 }
 
-/// Whether the last of `yes` and `no` is `no`. mount(8) keeps `suid` and `dev` to itself, as its
+/// True if the last of `yes` and `no` is `no`. mount(8) keeps `suid` and `dev` to itself, as its
 /// defaults, and puts `nosuid` and `nodev` before the words that it does not know: so
 /// against these `allow_suid` and `allow_dev` do nothing, in whatever order.
 fn refused<S: AsRef<str>>(lists: &[S], yes: &str, no: &str) -> bool {
@@ -189,27 +130,6 @@ fn plain(err: &syncline_fs::FsError) -> String {
         syncline_fs::FsError::Invalid(text) => text.clone(),
         other => other.to_string(),
     }
-}
-
-fn number(item: &str, value: &str, low: u32, high: u32) -> Result<u32> {
-    match value.parse::<u32>() {
-        Ok(n) if (low..=high).contains(&n) => Ok(n),
-        _ => Err(FuseError::Usage(format!("mount option `{item}`: give a number {low} to {high}"))),
-    }
-}
-
-/// `64M`: bytes, or with K, M, G.
-fn bytes(item: &str, value: &str) -> Result<u64> {
-    let (digits, shift) = match value.chars().last().map(|c| c.to_ascii_uppercase()) {
-        Some('K') => (&value[..value.len() - 1], 10),
-        Some('M') => (&value[..value.len() - 1], 20),
-        Some('G') => (&value[..value.len() - 1], 30),
-        _ => (value, 0),
-    };
-    let bytes = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|n| *n <= SIZE_MAX).ok_or_else(|| {
-        FuseError::Usage(format!("mount option `{item}`: give bytes, or a number with K, M or G"))
-    })
 }
 
 #[cfg(test)]
@@ -264,11 +184,11 @@ mod tests {
             ("uid=x", "give a number"),
             ("threads=0", "1 to 128"),
             ("commit=0", "give"),
-            ("affinity=0", "bad or missing value"),
+            ("affinity=0", "give one of caller, none"),
             ("buffer_ram=16M", "want `buffer_log=FILE`"),
             ("buffer_log=a,ro", "without `ro`"),
             ("buffer_log=a,log=packed", "wants `log=jbd2`"),
-            ("buffer_log=a,buffer_ram=x", "K, M or G"),
+            ("buffer_log=a,buffer_ram=x", "give a size"),
             ("buffer_log=", "bad or missing value"),
             ("trace=", "bad or missing value"),
             ("trace_reads", "give that, too"),

@@ -78,6 +78,7 @@ mod tests {
     fn run(workload: &str, alloc: Option<&str>, duration_s: f64) -> Run {
         let config = Config {
             sync: Some("eager".into()),
+            log: None,
             journal_mode: None,
             mtime_update_ms: None,
             sqlite_fsync: false,

@@ -65,6 +65,9 @@ pub struct Config {
     /// Sync mode; absent on a mounted directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sync: Option<String>,
+    /// Format of the journal's transactions, if not jbd2's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// SQLite's journal mode; `null` for other workloads.
     pub journal_mode: Option<String>,
     /// Granularity of mtime in milliseconds; `null`: the timer tick.
@@ -93,6 +96,7 @@ impl Config {
         let fill = self.fill_percent.map(|percent| format!("{percent}%"));
         let words = [
             self.sync.as_deref(),
+            self.log.as_deref(),
             self.journal_mode.as_deref(),
             fsync,
             mtime.as_deref(),

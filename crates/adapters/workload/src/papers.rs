@@ -156,7 +156,8 @@ impl Published {
         let same_mode = journal_mode.as_deref() == mode && *sqlite_fsync == self.sqlite_fsync;
         let same_side =
             sync.as_deref() == Some(&*side.sync) && *mtime_update_ms == side.mtime_update_ms;
-        let fresh = run.config.alloc.is_none() && run.config.fill_percent.is_none();
+        let Config { alloc, fill_percent, log, .. } = &run.config;
+        let fresh = alloc.is_none() && fill_percent.is_none() && log.is_none();
         same_run && same_mode && same_side && fresh && !run.interrupted
     }
 
@@ -220,6 +221,7 @@ mod tests {
         };
         let config = Config {
             sync: Some(sync.into()),
+            log: None,
             journal_mode: Some("delete".into()),
             mtime_update_ms,
             sqlite_fsync: false,

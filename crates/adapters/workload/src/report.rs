@@ -147,6 +147,7 @@ mod tests {
     fn run(sync: &str, rate: f64) -> Run {
         let config = Config {
             sync: Some(sync.into()),
+            log: None,
             journal_mode: Some("wal".into()),
             mtime_update_ms: Some(100),
             sqlite_fsync: false,

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
-use syncline_fs::{Alloc, MountOptions, SyncMode, Volume};
+use syncline_fs::{Alloc, LogFormat, MountOptions, SyncMode, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
 
 use crate::aging::Aging;
@@ -190,6 +190,7 @@ impl Simulation<'_> {
         };
         Config {
             sync: Some(sync.to_owned()),
+            log: log_name(self.mount),
             journal_mode: journal_mode(entry, self.parameters),
             mtime_update_ms: self.mount.mtime_update_ms,
             sqlite_fsync: entry.sqlite && self.parameters.sqlite_fsync,
@@ -233,6 +234,7 @@ impl DirectoryRun<'_> {
         let metrics = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
         let config = Config {
             sync: None,
+            log: None,
             journal_mode: journal_mode(entry, self.parameters),
             mtime_update_ms: None,
             sqlite_fsync: false,
@@ -250,6 +252,11 @@ impl DirectoryRun<'_> {
             interrupted: done < total,
         })
     }
+}
+
+/// Format of the journal's transactions, if not jbd2's.
+pub(crate) fn log_name(mount: &MountOptions) -> Option<String> {
+    (mount.log == LogFormat::Packed).then(|| "packed".to_owned())
 }
 
 /// Where blocks go, if not to ext4's places.

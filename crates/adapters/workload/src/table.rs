@@ -86,6 +86,7 @@ mod tests {
     fn run() -> Run {
         let config = Config {
             sync: Some("ordered".into()),
+            log: None,
             journal_mode: None,
             mtime_update_ms: None,
             alloc: None,

@@ -1,7 +1,6 @@
-//! Mount options: each row of the table is taken by the parser, and `docs/COMPAT.md` shows the
-//! rows.
+//! Mount options: each row of the table is taken by the parser.
 
-use syncline_fs::options::spec::{self, Kind};
+use syncline_fs::options::spec::Kind;
 use syncline_fs::{MountOptions, VOLUME_OPTIONS};
 
 /// A value that a row of this form takes, if it takes any.
@@ -40,25 +39,4 @@ fn every_row_is_parsed_and_its_default_is_taken() {
             assert_eq!(MountOptions::parse(&same), Ok(MountOptions::default()), "{same}");
         }
     }
-}
-
-/// The documented table is the generated one. With `SYNCLINE_WRITE_DOCS=1` it is written instead.
-#[test]
-fn compat_shows_the_table_of_options() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/COMPAT.md");
-    let text = std::fs::read_to_string(path).expect("docs/COMPAT.md is in the repository");
-    let (begin, end) = ("<!-- options: volume -->\n", "<!-- end -->");
-    let from = text.find(begin).expect("COMPAT.md has a marked table of options") + begin.len();
-    let to = from + text[from..].find(end).expect("the marked table ends");
-    let table = spec::markdown(VOLUME_OPTIONS);
-    if std::env::var_os("SYNCLINE_WRITE_DOCS").is_some() {
-        let new = format!("{}{table}{}", &text[..from], &text[to..]);
-        std::fs::write(path, new).expect("docs/COMPAT.md can be written");
-        return;
-    }
-    assert_eq!(
-        &text[from..to],
-        table,
-        "docs/COMPAT.md is not what the table gives: run this test with SYNCLINE_WRITE_DOCS=1"
-    );
 }

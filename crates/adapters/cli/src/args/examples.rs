@@ -2,7 +2,12 @@
 
 use clap::{Command, CommandFactory};
 
+use syncline_fs::options::spec;
+
 use super::Cli;
+
+/// Columns of a line of help.
+const HELP_COLUMNS: usize = 100;
 
 /// Command, then one example a line: what is typed, and what for.
 const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
@@ -152,8 +157,19 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
 pub fn command() -> Command {
     EXAMPLES.iter().fold(Cli::command(), |command, (path, examples)| {
         let words: Vec<&str> = path.split(' ').collect();
-        with(command, &words, &text(examples))
+        let mut text = text(examples);
+        if *path == "mount" {
+            text.push_str(&mount_options());
+        }
+        with(command, &words, &text)
     })
+}
+
+/// The options of -o, for the help of `mount`.
+fn mount_options() -> String {
+    let volume = spec::help(syncline_fs::VOLUME_OPTIONS, HELP_COLUMNS);
+    let mount = spec::help(syncline_fuse::MOUNT_OPTIONS, HELP_COLUMNS);
+    format!("\n\nOptions (-o) of the volume:\n{volume}\nOptions (-o) of the mount:\n{mount}")
 }
 
 /// Parses arguments; prints help, version and usage errors itself.

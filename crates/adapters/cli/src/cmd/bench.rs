@@ -205,7 +205,8 @@ fn keep(run: Run, runs: &mut Vec<Run>) -> Result<()> {
     if stopped { Err(Failure::Interrupted) } else { interrupt::check() }
 }
 
-/// The options of each interval of `--mtime-update` and each policy of `--alloc`, with `sync`.
+/// The options of each format of `--log`, each interval of `--mtime-update` and each policy of
+/// `--alloc`, with `sync`.
 pub(super) fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions>> {
     let usage = |err: syncline_fs::FsError| {
         Failure::Usage(format!("{err}; see the mount options in --help"))
@@ -217,9 +218,13 @@ pub(super) fn mount_options(args: &Bench, sync: &str) -> Result<Vec<MountOptions
         "off" => "un_mtime_update".to_owned(),
         ms => format!("mtime_update={ms}"),
     });
+    // Packed records are for eager sync; a list leaves them out for the other.
+    let jbd2_only = sync == "sync=ordered" && args.log.len() > 1;
+    let logs = args.log.iter().filter(|log| !(jbd2_only && *log == "packed"));
+    let logs = logs.map(|log| format!("log={log}"));
     let allocs = args.alloc.iter().map(|name| format!("alloc={name}"));
     let mut all = vec![base];
-    for items in [intervals.collect::<Vec<_>>(), allocs.collect()] {
+    for items in [logs.collect::<Vec<_>>(), intervals.collect(), allocs.collect()] {
         if items.is_empty() {
             continue;
         }

@@ -36,7 +36,7 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::latency::Timer;
 use crate::metrics::{Config, Metrics, Run};
-use crate::runner::{Stack, Watch, alloc_name, since};
+use crate::runner::{Stack, Watch, alloc_name, log_name, since};
 use crate::target::Target;
 use crate::workloads::Parameters;
 use plan::Plan;
@@ -123,6 +123,7 @@ impl Replay<'_> {
         };
         let config = Config {
             sync: Some(sync.to_owned()),
+            log: log_name(self.mount),
             journal_mode: None,
             mtime_update_ms: self.mount.mtime_update_ms,
             sqlite_fsync: false,

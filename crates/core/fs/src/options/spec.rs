@@ -115,11 +115,17 @@ impl Kind {
                 Some(value),
             ) => match value.parse::<u32>() {
                 Ok(number) if (low..=high).contains(&number) => Ok(Given::Number(number)),
-                _ => Err(bad(format!("give {low} to {high}"))),
+                _ => Err(bad(format!("give a number, {low} to {high}"))),
             },
             (Kind::Size { low, high }, Some(value)) => match size(value) {
                 Some(bytes) if (low..=high).contains(&bytes) => Ok(Given::Size(bytes)),
-                _ => Err(bad(format!("give a size from {}, as 256M", size_text(low)))),
+                _ if high == u64::MAX => {
+                    Err(bad(format!("give a size from {}, as 256M", size_text(low))))
+                }
+                _ => {
+                    let (low, high) = (size_text(low), size_text(high));
+                    Err(bad(format!("give a size from {low} to {high}, as 256M")))
+                }
             },
             (Kind::Choice(words), Some(value)) if words.contains(&value) => Ok(Given::Text(value)),
             (Kind::Choice(words), _) => Err(bad(format!("give one of {}", words.join(", ")))),
