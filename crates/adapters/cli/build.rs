@@ -22,7 +22,7 @@ fn main() -> std::io::Result<()> {
     println!("cargo:rerun-if-changed=build.rs");
     describe_build();
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or(std::io::ErrorKind::NotFound)?);
-    let mut command = args::examples::command();
+    let mut command = args::examples::command("");
     let mut table = Vec::new();
     writeln!(table, "const COMPLETIONS: &[(&str, &[u8])] = &[")?;
     for shell in Shell::value_variants() {

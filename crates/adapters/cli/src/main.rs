@@ -16,6 +16,7 @@ mod format;
 mod helper;
 mod image;
 mod interrupt;
+mod mount_options;
 mod place;
 mod progress;
 mod served;
@@ -29,7 +30,7 @@ use error::Failure;
 
 fn main() -> ExitCode {
     let cli = match helper::arguments(std::env::args_os()) {
-        Some(arguments) => args::examples::parse(arguments),
+        Some(arguments) => args::examples::parse(arguments, &mount_options::help()),
         None => return ExitCode::SUCCESS,
     };
     let done = interrupt::install().and_then(|()| match cli.command {

@@ -64,17 +64,24 @@ pub fn mount_of(dir: &Path) -> Option<MountEntry> {
     table().into_iter().rfind(|entry| entry.dir == dir)
 }
 
-/// Where else the file system of an entry is mounted, as far as this mount namespace shows.
+/// Other mounts of the same file system, as far as this mount namespace shows.
 pub fn mounts_beside(entry: &MountEntry) -> Vec<PathBuf> {
-    let same = |other: &MountEntry| other.device == entry.device && other.kind == entry.kind;
-    table().into_iter().filter(same).map(|other| other.dir).collect()
+    table().into_iter().filter(|other| is_same(other, entry)).map(|other| other.dir).collect()
 }
 
-/// Whether the kernel still has the file system of an entry, mounted somewhere, or open after a
-/// lazy unmount; false also where sysfs does not tell.
+/// True if both are mounts of one file system. The number alone does not tell: the kernel gives it
+/// to the next mount as soon as it is free.
+fn is_same(a: &MountEntry, b: &MountEntry) -> bool {
+    a.device == b.device && a.kind == b.kind && a.source == b.source
+}
+
+/// Reports whether the kernel still has the file system of an entry, mounted somewhere, or open
+/// after a lazy unmount; false also where sysfs does not tell, and where another mount has its
+/// number by now.
 pub fn superblock_lives(entry: &MountEntry) -> bool {
     let (major, minor) = entry.device;
-    Path::new(&format!("/sys/class/bdi/{major}:{minor}")).exists()
+    let reused = |other: &MountEntry| other.device == entry.device && !is_same(other, entry);
+    Path::new(&format!("/sys/class/bdi/{major}:{minor}")).exists() && !table().iter().any(reused)
 }
 
 /// Who has the image mounted: the kernel, directly or through a loop device, or a FUSE program that
@@ -107,6 +114,14 @@ fn is_file(path: &Path, meta: &std::fs::Metadata) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_was_given_away_is_another_mount() {
+        let line = |source: &str| format!("36 35 0:51 / /mnt rw - fuse.syncline {source} rw");
+        let entry = |source| parse(line(source).as_bytes()).unwrap();
+        assert!(is_same(&entry("/a.img"), &entry("/a.img")));
+        assert!(!is_same(&entry("/a.img"), &entry("/b.img")));
+    }
 
     #[test]
     fn lines_of_the_table() {

@@ -2,12 +2,7 @@
 
 use clap::{Command, CommandFactory};
 
-use syncline_fs::options::spec;
-
 use super::Cli;
-
-/// Columns of a line of help.
-const HELP_COLUMNS: usize = 100;
 
 /// Command, then one example a line: what is typed, and what for.
 const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
@@ -154,27 +149,20 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
 ];
 
 /// The command line with the examples.
-pub fn command() -> Command {
+pub fn command(mount_options: &str) -> Command {
     EXAMPLES.iter().fold(Cli::command(), |command, (path, examples)| {
         let words: Vec<&str> = path.split(' ').collect();
         let mut text = text(examples);
         if *path == "mount" {
-            text.push_str(&mount_options());
+            text.push_str(mount_options);
         }
         with(command, &words, &text)
     })
 }
 
-/// The options of -o, for the help of `mount`.
-fn mount_options() -> String {
-    let volume = spec::help(syncline_fs::VOLUME_OPTIONS, HELP_COLUMNS);
-    let mount = spec::help(syncline_fuse::MOUNT_OPTIONS, HELP_COLUMNS);
-    format!("\n\nOptions (-o) of the volume:\n{volume}\nOptions (-o) of the mount:\n{mount}")
-}
-
 /// Parses arguments; prints help, version and usage errors itself.
-pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Cli {
-    let mut matches = command().get_matches_from(arguments);
+pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>, mount_options: &str) -> Cli {
+    let mut matches = command(mount_options).get_matches_from(arguments);
     let parsed = <Cli as clap::FromArgMatches>::from_arg_matches_mut(&mut matches);
     parsed.unwrap_or_else(|err| err.format(&mut Cli::command()).exit())
 }
@@ -214,7 +202,7 @@ mod tests {
     #[test]
     fn every_command_has_examples() {
         let mut found = Vec::new();
-        leaves(&command(), "", &mut found);
+        leaves(&command(""), "", &mut found);
         assert!(found.len() > 40, "{}", found.len());
         let without: Vec<&String> = found
             .iter()

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::args::{Completions, Man};
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
+use crate::mount_options;
 
 include!(concat!(env!("OUT_DIR"), "/generated.rs"));
 
@@ -21,13 +22,22 @@ pub(crate) fn completions(args: &Completions) -> Result<()> {
 pub(crate) fn man(args: &Man) -> Result<()> {
     if let Some(dir) = &args.all {
         std::fs::create_dir_all(dir).map_err(|err| Failure::host(dir, &err))?;
-        return PAGES.iter().try_for_each(|(name, page)| write(dir, name, page));
+        return PAGES.iter().try_for_each(|(name, page)| write(dir, name, &complete(name, page)));
     }
     let name = args.command.as_deref().unwrap_or("");
     let found = PAGES.iter().find(|(page, _)| *page == name);
     let (_, page) = found
         .ok_or_else(|| Failure::Usage(format!("no command `{name}`; see `syncline --help`")))?;
-    print(page)
+    print(&complete(name, page))
+}
+
+/// A page with what the build script could not know: the options of a mount.
+fn complete(name: &str, page: &[u8]) -> Vec<u8> {
+    let mut page = page.to_vec();
+    if name == "mount" {
+        page.extend(mount_options::man().into_bytes());
+    }
+    page
 }
 
 fn print(text: &[u8]) -> Result<()> {
