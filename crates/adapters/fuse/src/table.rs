@@ -49,10 +49,10 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         ..flag(
             "default_permissions",
             "The kernel checks permissions and ACLs; nobody else would.",
-            set!(|_o, _| ()),
+            |_, _| Ok(()),
         )
     },
-    flag("defaults", "Nothing changes.", set!(|_o, _| ())),
+    flag("defaults", "Nothing changes.", |_, _| Ok(())),
     row("uid", ID, "Every file shows this owner.", set!(|o, given| o.uid = Some(given.number()))),
     row("gid", ID, "Every file shows this group.", set!(|o, given| o.gid = Some(given.number()))),
     flag("suid", "Set-id bits have their effect.", set!(|o, _| o.suid = true)),
