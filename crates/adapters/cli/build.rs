@@ -53,7 +53,7 @@ fn page(
     writeln!(table, "    ({name:?}, include_bytes!({path:?})),")
 }
 
-/// What `syncline --version --verbose` prints of the build. The commit is `SYNCLINE_COMMIT`, which
+/// Describes the build for `syncline --version --verbose`. The commit is `SYNCLINE_COMMIT`, which
 /// packagers and `make dist` set; else git's, for release builds only, so that a commit makes
 /// nobody's tests be built again.
 fn describe_build() {
@@ -77,7 +77,7 @@ fn commit() -> Option<String> {
     said(Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=12"]))
 }
 
-/// What a program prints, if it succeeds.
+/// Output of a program, if it succeeds.
 fn said(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -538,7 +538,7 @@ pub struct FlashliteLog {
 
 /// Write a piece of the file into a log, at any place; the log is made if it is not there.
 ///
-/// What was written is durable when the command ends.
+/// The log is durable when the command ends.
 ///
 /// Examples: `curl -s -r 4194304-8388607 URL | syncline flashlite write film.log --offset 4M`;
 /// `syncline flashlite write film.log film.iso --shuffle 64K` writes all of a file in random order.
@@ -547,7 +547,7 @@ pub struct FlashliteWrite {
     /// A log, or the name of a new one.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
-    /// What to write [default: standard input].
+    /// File with the contents [default: standard input].
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
     /// Where it goes in the file: bytes, or with K, M, G.

@@ -143,7 +143,7 @@ struct Server {
     /// Device and log.
     names: [String; 2],
     leave: AtomicBool,
-    /// Whether it was told that the device is served.
+    /// True once it was told that the device is served.
     ready: AtomicBool,
     governor: Governor,
 }

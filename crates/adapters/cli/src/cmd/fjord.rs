@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     done
 }
 
-/// Whether a configuration has to run for what is asked for.
+/// Reports whether a configuration has to run for the rows that are asked for.
 fn wanted(args: &Bench, sync: &str, config: &FjordConfig) -> bool {
     let told = |(of, name, ..): &(&str, &str, &str, &str)| *of == sync && *name == config.name;
     args.long || args.json.is_some() || REMEDIES.iter().any(told)
