@@ -289,7 +289,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
             ctime: ctime.map(|at| convert::set_time(TimeOrNow::SpecificTime(at))),
             flags: None,
         };
-        answer!(reply, self.ops.setattr(context(req), ino, set), |attr| {
+        answer!(reply, self.ops.setattr(ino, set), |attr| {
             reply.attr(&TTL, &convert::attr(&attr))
         });
     }
@@ -620,7 +620,7 @@ impl<T: Operations> Filesystem for Adapter<T> {
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         let _turn = self.turn(req, Kind::Attributes);
         let ino = ino!(reply, node);
-        let names = self.ops.listxattr(context(req), ino);
+        let names = self.ops.listxattr(ino);
         answer!(reply, names, |names| send_sized(reply, size, &names, 0));
     }
 

@@ -73,7 +73,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn lookup(&self, dir: u32, name: &[u8]) -> Result<Attr>;
     fn forget(&self, ino: u32, lookups: u64);
     fn getattr(&self, ino: u32) -> Result<Attr>;
-    fn setattr(&self, ctx: Context, ino: u32, set: SetAttr) -> Result<Attr>;
+    fn setattr(&self, ino: u32, set: SetAttr) -> Result<Attr>;
     fn readlink(&self, ino: u32) -> Result<Vec<u8>>;
     fn mknod(
         &self,
@@ -118,7 +118,7 @@ pub(crate) trait Operations: Send + Sync + 'static {
     fn setxattr(&self, ino: u32, name: &[u8], value: &[u8], flags: XattrFlags) -> Result<()>;
     fn getxattr(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>>;
     /// Names, each with a NUL behind it.
-    fn listxattr(&self, ctx: Context, ino: u32) -> Result<Vec<u8>>;
+    fn listxattr(&self, ino: u32) -> Result<Vec<u8>>;
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()>;
     fn fallocate(&self, ino: u32, mode: FallocateMode, offset: u64, len: u64) -> Result<()>;
     fn seek(&self, ino: u32, offset: u64, data: bool) -> Result<u64>;

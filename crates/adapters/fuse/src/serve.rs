@@ -228,7 +228,7 @@ impl Operations for Serve {
         Ok(self.show(self.vol.getattr(&self.vol.iget(ino)?)))
     }
 
-    fn setattr(&self, _ctx: Context, ino: u32, mut set: SetAttr) -> Result<Attr> {
+    fn setattr(&self, ino: u32, mut set: SetAttr) -> Result<Attr> {
         let inode = self.vol.iget(ino)?;
         let asked_mode = set.mode.is_some();
         if self.owner.is_some_and(|own| set.uid.is_some_and(|uid| uid != own))
@@ -471,7 +471,7 @@ impl Operations for Serve {
         self.vol.getxattr(&self.vol.iget(ino)?, name)
     }
 
-    fn listxattr(&self, _ctx: Context, ino: u32) -> Result<Vec<u8>> {
+    fn listxattr(&self, ino: u32) -> Result<Vec<u8>> {
         let mut all = Vec::new();
         for name in self.vol.listxattr(&self.vol.iget(ino)?)? {
             if name.starts_with(b"trusted.") && !caller::is_administrator() {

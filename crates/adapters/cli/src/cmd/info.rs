@@ -147,9 +147,11 @@ fn journal_facts(
     let checksums = log
         .checksum_kind()
         .map_or_else(|_| "of no known kind".to_owned(), |kind| format!("{kind:?}").to_lowercase());
+    let format = if syncline_ondisk::packed::is_marked(sb) { "packed" } else { "jbd2" };
     let replay = &image.report;
     Ok(vec![
         Fact::bytes("journal_size_bytes", attr.size),
+        Fact::new("journal_format", format),
         Fact::new("journal_checksums", checksums),
         Fact::new("journal_sequence", log.s_sequence),
         Fact::new("journal_errno", log.s_errno),

@@ -133,12 +133,12 @@ impl<T: Operations> Operations for Captured<T> {
         self.plain(What::Inode(Op::Stat, ino), |inner| inner.getattr(ino))
     }
 
-    fn setattr(&self, ctx: Context, ino: u32, set: SetAttr) -> Result<Attr> {
+    fn setattr(&self, ino: u32, set: SetAttr) -> Result<Attr> {
         match set.size {
             Some(size_bytes) => {
-                self.plain(What::Truncate { ino, size_bytes }, |inner| inner.setattr(ctx, ino, set))
+                self.plain(What::Truncate { ino, size_bytes }, |inner| inner.setattr(ino, set))
             }
-            None => self.inner.setattr(ctx, ino, set),
+            None => self.inner.setattr(ino, set),
         }
     }
 
@@ -276,8 +276,8 @@ impl<T: Operations> Operations for Captured<T> {
         self.inner.getxattr(ino, name)
     }
 
-    fn listxattr(&self, ctx: Context, ino: u32) -> Result<Vec<u8>> {
-        self.inner.listxattr(ctx, ino)
+    fn listxattr(&self, ino: u32) -> Result<Vec<u8>> {
+        self.inner.listxattr(ino)
     }
 
     fn removexattr(&self, ino: u32, name: &[u8]) -> Result<()> {

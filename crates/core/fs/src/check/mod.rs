@@ -129,11 +129,7 @@ struct Checker<'a> {
     orphans: BTreeSet<u32>,
 }
 
-/// Checks the whole volume; see the module. `progress` is called about once a group and a
-/// directory and stops the check by returning false.
-///
-/// # Errors
-/// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
+/// [`crate::Volume::check`].
 pub(crate) fn check(
     inodes: &Arc<Inodes>,
     progress: &mut dyn FnMut(CheckProgress) -> bool,

@@ -35,7 +35,7 @@ use crate::map::extents::volume::{allocate_blocks, convert_extent, install_exten
 use crate::space::balloc::install::wait_for_freed_blocks;
 use crate::store::Store;
 
-/// What [`Volume::fallocate`] does, by the names of Linux's `FALLOC_FL_*`.
+/// What [`crate::Volume::fallocate`] does, by the names of Linux's `FALLOC_FL_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallocateMode {
     /// Allocate; the file grows to the end of the range.
@@ -60,12 +60,7 @@ struct Span {
     touched: (u32, u32),
 }
 
-/// Allocates, punches or zeroes `len` bytes from `offset`.
-///
-/// # Errors
-/// [`FsError::Invalid`] for an empty range, [`FsError::TooBig`], [`FsError::NotSupported`] for
-/// files with block maps, [`FsError::NoSpace`] (a part may be done), [`FsError::IsDir`],
-/// [`FsError::Perm`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+/// [`crate::Volume::fallocate`].
 pub(crate) fn fallocate(
     files: &Files,
     inode: &InodeRef,

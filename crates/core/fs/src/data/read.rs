@@ -34,20 +34,12 @@ const CHUNK_BLOCKS: usize = 128;
 /// Access times older than this are moved by a read whatever the other times are (relatime).
 const RELATIME_S: i64 = 24 * 60 * 60;
 
-/// Reads at `offset` into `into`. Returns how many bytes there were: fewer than asked only at
-/// the end of the file.
-///
-/// # Errors
-/// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
+/// [`crate::Volume::read`].
 pub(crate) fn read(files: &Files, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
     read_and(files, inode, offset, into, true)
 }
 
-/// As [`Volume::read`] for a caller with a cache of its own, which will not ask again soon:
-/// what large reads bring from the device is not cached here, too.
-///
-/// # Errors
-/// As [`Volume::read`].
+/// [`crate::Volume::read_once`].
 pub(crate) fn read_once(
     files: &Files,
     inode: &InodeRef,
@@ -75,7 +67,7 @@ fn read_and(
     Ok(done)
 }
 
-/// [`Volume::read`] without checks and access time, under `rwsem`; `keep`: what is read from
+/// [`crate::Volume::read`] without checks and access time, under `rwsem`; `keep`: what is read from
 /// the device is cached, however it is read.
 fn read_shared(
     files: &Files,

@@ -14,7 +14,7 @@
 //! - Nobody sees a change but the allocator: contents, size, times and `i_blocks` stay.
 //! - When the zone is full the rest stays where it is; that is no error.
 //!
-//! Reached by [`Volume::relocate`] and, on a mount, by setting the attribute
+//! Reached by [`crate::Volume::relocate`] and, on a mount, by setting the attribute
 //! `user.syncline.relocate`, which is not stored. Tested in `tests/hot_zones.rs`, with power cuts.
 
 use syncline_device::{Kind, Origin};

@@ -85,30 +85,21 @@ fn seek_from(store: &Store, inode: &Inode, offset: u64, data: bool) -> Result<u6
     if data { Err(FsError::NoSuchOffset) } else { Ok(st.size) }
 }
 
-/// First offset from `offset` on that holds data (`SEEK_DATA`).
-///
-/// # Errors
-/// [`FsError::NoSuchOffset`] (ENXIO) if none does before the end.
+/// [`crate::Volume::seek_data`].
 pub(crate) fn seek_data(store: &Store, inode: &InodeRef, offset: u64) -> Result<u64> {
     check_regular(inode)?;
     let _shared = inode.rwsem.read();
     seek_from(store, inode, offset, true)
 }
 
-/// First offset from `offset` on that is in a hole; the end counts as one (`SEEK_HOLE`).
-///
-/// # Errors
-/// [`FsError::NoSuchOffset`] (ENXIO) behind the end.
+/// [`crate::Volume::seek_hole`].
 pub(crate) fn seek_hole(store: &Store, inode: &InodeRef, offset: u64) -> Result<u64> {
     check_regular(inode)?;
     let _shared = inode.rwsem.read();
     seek_from(store, inode, offset, false)
 }
 
-/// The extents that touch `len` bytes from `start`, in order, also those behind the end.
-///
-/// # Errors
-/// [`FsError::Invalid`] for special files, I/O, corrupt trees.
+/// [`crate::Volume::fiemap`].
 pub(crate) fn fiemap(
     store: &Store,
     inode: &InodeRef,

@@ -37,30 +37,17 @@ use crate::inode::reference::InodeRef;
 use crate::pages::CacheStats;
 use crate::store::Store;
 
-/// Makes the file durable: its data, and with `datasync` false its inode whatever changed;
-/// with `datasync` true only what is needed to read the data back. For directories and other
-/// inodes: their metadata.
-///
-/// # Errors
-/// I/O errors, [`FsError::Latched`] for ever after one, [`FsError::NoSpace`] if index blocks
-/// for delayed data cannot be had.
+/// [`crate::Volume::fsync`].
 pub(crate) fn fsync(files: &Files, inode: &InodeRef, datasync: bool) -> Result<()> {
     fsync_file(files, inode, 0, u64::MAX, datasync)
 }
 
-/// Makes everything on the volume durable.
-///
-/// # Errors
-/// As [`Volume::fsync`].
+/// [`crate::Volume::syncfs`].
 pub(crate) fn syncfs(files: &Files) -> Result<()> {
     sync_all(files)
 }
 
-/// Writes dirty data of a byte range to the device, without making it durable
-/// (`sync_file_range` with WRITE and WAIT_AFTER). Returns the pages sent.
-///
-/// # Errors
-/// As [`Volume::fsync`].
+/// [`crate::Volume::writeback_range`].
 pub(crate) fn writeback_range(
     files: &Files,
     inode: &InodeRef,
@@ -71,12 +58,7 @@ pub(crate) fn writeback_range(
     write_back(files, inode, from, to, true)
 }
 
-/// An open file is closed. If the file was cut to nothing and written again, its data is sent
-/// on its way, so that a crash after the next commit does not leave it empty
-/// (`auto_da_alloc`, as `ext4_release_file`).
-///
-/// # Errors
-/// As [`Volume::writeback_range`].
+/// [`crate::Volume::close`].
 pub(crate) fn close_file(files: &Files, inode: &InodeRef) -> Result<()> {
     if !inode.state.read().write_at_close {
         return Ok(());
@@ -96,7 +78,7 @@ fn blocks_of(store: &Store, offset: u64, len: u64) -> (u64, u64) {
     (offset / block_size, offset.saturating_add(len).div_ceil(block_size))
 }
 
-/// [`Volume::fsync`] of the bytes `offset..offset + len`, and of the whole inode.
+/// [`crate::Volume::fsync`] of the bytes `offset..offset + len`, and of the whole inode.
 fn fsync_range(files: &Files, inode: &Inode, offset: u64, len: u64, datasync: bool) -> Result<()> {
     files.latch.check()?;
     if files.journal().is_err() {
@@ -112,7 +94,7 @@ fn write_back_all(files: &Files, sync: bool) -> Result<()> {
     write_back_files(files, sync, |_, _| true)
 }
 
-/// [`Volume::syncfs`].
+/// [`crate::Volume::syncfs`].
 fn sync_all(files: &Files) -> Result<()> {
     files.latch.check()?;
     let Ok(journal) = files.journal() else { return Ok(()) };
@@ -145,11 +127,7 @@ pub(crate) fn fsync_file(
     if wrote { flush_relaxed(files) } else { Ok(()) }
 }
 
-/// Switches that on, or off: then every file is strict, and what relaxed files had waiting is
-/// durable when this returns.
-///
-/// # Errors
-/// As [`Volume::syncfs`]; it is off all the same.
+/// [`crate::Volume::set_relaxes`].
 pub(crate) fn set_relaxes(files: &Files, on: bool) -> Result<()> {
     let was_off = files.relaxed.off.swap(!on, Ordering::AcqRel);
     if on || was_off { Ok(()) } else { syncfs(files) }

@@ -37,13 +37,7 @@ use crate::store::Store;
 /// Inode table, and orphan file block or superblock with a neighbour's inode.
 const ORPHAN_CREDITS: u32 = 4;
 
-/// Sets the size of a regular file. What is cut off is freed; what is added reads as zeros.
-/// Also frees what is allocated behind the end, if the size stays.
-///
-/// # Errors
-/// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable
-/// or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O
-/// errors.
+/// [`crate::Volume::truncate`].
 pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()> {
     files.check_writable()?;
     check_regular(inode)?;
@@ -122,10 +116,7 @@ pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
     write_inode(inodes, h, inode, &mut st, Dirty::Data)
 }
 
-/// Changes attributes. A size goes through [`Volume::truncate`].
-///
-/// # Errors
-/// [`FsError::Perm`] on an immutable file, and what truncation gives.
+/// [`crate::Volume::setattr`].
 pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
     files.check_writable()?;
     if let Some(size) = set.size {

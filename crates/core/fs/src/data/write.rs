@@ -38,24 +38,14 @@ const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
-/// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
-/// taken: fewer than given only if space or the largest file size ran out on the way.
-///
-/// # Errors
-/// [`FsError::NoSpace`] and [`FsError::TooBig`] if not one byte could be taken;
-/// [`FsError::IsDir`], [`FsError::Perm`] (immutable, or not at the end of an append-only file),
-/// [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+/// [`crate::Volume::write`].
 pub(crate) fn write(files: &Files, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
     before_write(files, inode)?;
     let _exclusive = inode.rwsem.write();
     write_exclusive(files, inode, offset, data)
 }
 
-/// Writes `data` at the end of the file, wherever that is by then. Returns the offset and how
-/// many bytes were taken.
-///
-/// # Errors
-/// As [`Volume::write`].
+/// [`crate::Volume::write_append`].
 pub(crate) fn write_append(files: &Files, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
     before_write(files, inode)?;
     let _exclusive = inode.rwsem.write();
@@ -64,11 +54,7 @@ pub(crate) fn write_append(files: &Files, inode: &InodeRef, data: &[u8]) -> Resu
     Ok((offset, done))
 }
 
-/// Writes and makes what was written durable before it returns (`O_SYNC`; with `datasync`
-/// `O_DSYNC`, `RWF_DSYNC`).
-///
-/// # Errors
-/// As [`Volume::write`] and [`Volume::fsync`].
+/// [`crate::Volume::write_sync`].
 pub(crate) fn write_sync(
     files: &Files,
     inode: &InodeRef,
@@ -93,7 +79,7 @@ fn before_write(files: &Files, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// [`Volume::write`] under `rwsem`.
+/// [`crate::Volume::write`] under `rwsem`.
 fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
     let (size, limit) = {
         let st = inode.state.read();

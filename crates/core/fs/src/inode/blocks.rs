@@ -19,8 +19,8 @@ const UNMAP_CREDITS: u32 = 96;
 /// `io` and has dropped the pages.
 ///
 /// # Errors
-/// Corruption, I/O; [`FsError::NoSpace`] for a hole whose edge needs an index block. What was
-/// freed until then is consistent.
+/// Corruption, I/O; [`crate::FsError::NoSpace`] for a hole whose edge needs an index block. What
+/// was freed until then is consistent.
 pub(crate) fn free_range(inodes: &Inodes, inode: &Inode, from: u32, to: u32) -> Result<()> {
     let mut to = to;
     while to > from {

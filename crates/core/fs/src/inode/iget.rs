@@ -18,10 +18,7 @@ use crate::inode::icache::Shard;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::read_inode;
 
-/// The inode with this number.
-///
-/// # Errors
-/// [`FsError::Stale`] if it is not in use, [`FsError::Corrupt`] if its slot is broken.
+/// [`crate::Volume::iget`].
 pub(crate) fn iget(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
     loop {
         let removals = match cached_reference(inodes, ino) {

@@ -57,10 +57,7 @@ pub struct Create {
     pub gid: u32,
 }
 
-/// Makes an empty regular file.
-///
-/// # Errors
-/// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotFound`] if `dir` was removed.
+/// [`crate::Volume::create`].
 pub(crate) fn create(
     names: &Names,
     dir: &InodeRef,
@@ -70,10 +67,7 @@ pub(crate) fn create(
     make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
 }
 
-/// Makes a directory.
-///
-/// # Errors
-/// As [`Volume::create`], and [`FsError::TooManyLinks`].
+/// [`crate::Volume::mkdir`].
 pub(crate) fn mkdir(
     names: &Names,
     dir: &InodeRef,
@@ -86,12 +80,7 @@ pub(crate) fn mkdir(
     })
 }
 
-/// Makes a device file, pipe, socket or regular file, by the type bits of `mode`; `rdev` is
-/// Linux's 64-bit device number.
-///
-/// # Errors
-/// As [`Volume::create`]; [`FsError::Perm`] for a directory, [`FsError::Invalid`] for other
-/// types.
+/// [`crate::Volume::mknod`].
 pub(crate) fn mknod(
     names: &Names,
     dir: &InodeRef,
@@ -119,11 +108,7 @@ pub(crate) fn mknod(
     }
 }
 
-/// Makes a symbolic link to `target`.
-///
-/// # Errors
-/// As [`Volume::create`]; [`FsError::NotFound`] for an empty target, [`FsError::NameTooLong`]
-/// for one that does not fit a block.
+/// [`crate::Volume::symlink`].
 pub(crate) fn symlink(
     names: &Names,
     dir: &InodeRef,

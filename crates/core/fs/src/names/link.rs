@@ -13,11 +13,7 @@ use crate::names::dir::Probe;
 use crate::names::namei::{self, INSERT_CREDITS, LINKS_MAX, add_name, probe_name};
 use crate::space::retry::retry_when_full;
 
-/// Gives `inode` one more name.
-///
-/// # Errors
-/// [`FsError::Perm`] for a directory, an immutable or append-only file, [`FsError::Exists`],
-/// [`FsError::TooManyLinks`] above 65,000, [`FsError::NotFound`] for a file without names.
+/// [`crate::Volume::link`].
 pub(crate) fn link(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
     namei::check_name(name)?;
     names.check_writable()?;

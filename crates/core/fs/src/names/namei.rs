@@ -56,10 +56,7 @@ pub(crate) const REMOVE_CREDITS: u32 = 2;
 /// Blocks that making an inode an orphan may change: superblock or orphan file, and its inode.
 pub(crate) const ORPHAN_CREDITS: u32 = 2;
 
-/// The inode that `name` means in `dir`.
-///
-/// # Errors
-/// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
+/// [`crate::Volume::lookup`].
 pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
     check_name(name)?;
     let _rwsem = dir.rwsem.read();
@@ -93,14 +90,7 @@ pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<Inode
     }
 }
 
-/// Calls `sink` for each entry from `cookie` on (0 is the start; then
-/// [`DirEntry::next_cookie`]), `.` and `..` included, until it returns false or the end. No
-/// lock is held while `sink` runs, so it may look entries up. Names that exist from the first
-/// to the last call of a reader that passes cookies on come exactly once.
-///
-/// # Errors
-/// [`FsError::NotDir`], or what reading the directory gives; entries before the error were
-/// delivered.
+/// [`crate::Volume::readdir`].
 pub(crate) fn readdir(
     inodes: &Inodes,
     dir: &InodeRef,

@@ -19,30 +19,17 @@ pub const SYMLINKS_MAX: u32 = 40;
 /// Longest path in bytes (Linux's PATH_MAX without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// The inode that `path` names, following symbolic links everywhere. Relative paths start at
-/// the root.
-///
-/// # Errors
-/// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::Loop`], [`FsError::NameTooLong`], and
-/// what reading directories gives.
+/// [`crate::Volume::resolve`].
 pub(crate) fn resolve(names: &Names, path: impl AsRef<[u8]>) -> Result<InodeRef> {
     walk(names, root(names)?, path.as_ref(), true)
 }
 
-/// As [`Volume::resolve`], but a symbolic link in the last component is itself the result.
-///
-/// # Errors
-/// As [`Volume::resolve`].
+/// [`crate::Volume::resolve_nofollow`].
 pub(crate) fn resolve_nofollow(names: &Names, path: impl AsRef<[u8]>) -> Result<InodeRef> {
     walk(names, root(names)?, path.as_ref(), false)
 }
 
-/// The directory that holds the last component of `path`, and that component: what create,
-/// unlink and rename want. Trailing slashes are ignored.
-///
-/// # Errors
-/// As [`Volume::resolve`]; [`FsError::Invalid`] if there is no last component or it is `.` or
-/// `..`.
+/// [`crate::Volume::resolve_parent`].
 pub(crate) fn resolve_parent<'p>(names: &Names, path: &'p [u8]) -> Result<(InodeRef, &'p [u8])> {
     let trimmed = trim_end_slashes(path);
     let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {

@@ -7,12 +7,7 @@ use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::names::namei::readdir;
 
-/// Moves the blocks of a file into the zones of the mount and keeps it there; of a directory,
-/// those of the files in it, not further down. Returns how many blocks moved.
-///
-/// # Errors
-/// [`FsError::Invalid`] on a mount without zones; [`FsError::NotSupported`] for anything but a
-/// file with extents or a directory; I/O and corruption.
+/// [`crate::Volume::relocate`].
 pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
     files.check_writable()?;
     if files.options.hot_zones == 0 {

@@ -45,7 +45,7 @@ use crate::space::retry::retry_when_full;
 /// is replaced; an exchange changes less.
 const RENAME_CREDITS: u32 = INSERT_CREDITS + REMOVE_CREDITS + ORPHAN_CREDITS + 5;
 
-/// How [`Volume::rename`] treats an existing target; bits as of Linux's renameat2.
+/// How [`crate::Volume::rename`] treats an existing target; bits as of Linux's renameat2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags(u32);
 
@@ -84,13 +84,7 @@ struct Parties {
     target: Option<InodeRef>,
 }
 
-/// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.
-///
-/// # Errors
-/// [`FsError::NotFound`], [`FsError::Exists`] with NOREPLACE, [`FsError::NotDir`],
-/// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory moved below
-/// itself, [`FsError::Busy`] for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::NoSpace`],
-/// [`FsError::Perm`].
+/// [`crate::Volume::rename`].
 pub(crate) fn rename(
     names: &Names,
     old_dir: &InodeRef,

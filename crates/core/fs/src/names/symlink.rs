@@ -18,10 +18,7 @@ use crate::names::path::PATH_BYTES_MAX;
 use crate::space::Space;
 use crate::store::Store;
 
-/// The target of a symbolic link.
-///
-/// # Errors
-/// [`FsError::Invalid`] if it is not one.
+/// [`crate::Volume::readlink`].
 pub(crate) fn readlink(inodes: &Inodes, inode: &InodeRef) -> Result<Vec<u8>> {
     let target = target(inodes, inode)?;
     touch_atime(inodes, inode);

@@ -19,11 +19,7 @@ use crate::names::dir::{self, Found};
 use crate::names::namei::{self, ORPHAN_CREDITS, REMOVE_CREDITS, find_name, iget_entry, touch_dir};
 use crate::store::Store;
 
-/// Removes a name of something that is not a directory.
-///
-/// # Errors
-/// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] for immutable and append-only
-/// files and directories.
+/// [`crate::Volume::unlink`].
 pub(crate) fn unlink(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
     namei::check_name(name)?;
     names.check_writable()?;
@@ -50,11 +46,7 @@ pub(crate) fn unlink(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Removes an empty directory.
-///
-/// # Errors
-/// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NotEmpty`], [`FsError::Busy`] for the
-/// root, [`FsError::Invalid`] for `.`, [`FsError::Perm`] as for [`Volume::unlink`].
+/// [`crate::Volume::rmdir`].
 pub(crate) fn rmdir(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
     namei::check_name(name)?;
     names.check_writable()?;

@@ -12,14 +12,7 @@ use crate::inode::xattr::{
 };
 use crate::names::relocate::relocate;
 
-/// Sets an attribute.
-///
-/// # Errors
-/// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
-/// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
-/// append-only files and for `user.` on anything but files and directories,
-/// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
-/// request: errors are those of [`Volume::relocate`].
+/// [`crate::Volume::setxattr`].
 pub(crate) fn setxattr(
     files: &Files,
     inode: &InodeRef,
@@ -54,10 +47,7 @@ pub(crate) fn setxattr(
     change_xattr(files, inode, (index, rest), stored.as_deref(), flags, bits)
 }
 
-/// Removes an attribute.
-///
-/// # Errors
-/// [`FsError::NoData`] if there is none; otherwise as [`Volume::setxattr`].
+/// [`crate::Volume::removexattr`].
 pub(crate) fn removexattr(files: &Files, inode: &InodeRef, name: &[u8]) -> Result<()> {
     let (index, rest) = split(name)?;
     // Linux removes an ACL that is not there without complaint.

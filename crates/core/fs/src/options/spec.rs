@@ -238,7 +238,7 @@ fn size(value: &str) -> Option<u64> {
     digits.parse::<u64>().ok().and_then(|n| n.checked_mul(1u64 << shift))
 }
 
-/// Bytes as [`size`] reads them, in the largest unit that has no fraction.
+/// Bytes as an option takes them, in the largest unit that has no fraction.
 pub fn size_text(bytes: u64) -> String {
     let units = [(30, "G"), (20, "M"), (10, "K")];
     let unit = units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);

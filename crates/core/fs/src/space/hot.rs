@@ -79,7 +79,7 @@ fn ending(name: &[u8]) -> Option<&[u8]> {
 
 impl HotFiles {
     /// # Errors
-    /// [`FsError::Invalid`] for a rule that is no glob.
+    /// [`crate::FsError::Invalid`] for a rule that is no glob.
     pub(crate) fn new(options: &MountOptions) -> Result<HotFiles> {
         let endings = Mutex::default();
         if options.hot_zones == 0 {

@@ -125,7 +125,7 @@ impl Store {
         self.found_corrupt(FsError::Corrupt { inode, block, offset, what: what.into() })
     }
 
-    /// Latches for a [`FsError::Corrupt`] as [`Inner::corrupt`] does; other errors pass through.
+    /// Latches for a [`FsError::Corrupt`] as [`Store::corrupt`] does; other errors pass through.
     pub(crate) fn found_corrupt(&self, err: FsError) -> FsError {
         if !matches!(err, FsError::Corrupt { .. }) {
             return err;

@@ -92,6 +92,11 @@ pub fn mark(sb: &mut crate::Superblock, on: bool) {
     }
 }
 
+/// True if the log of an ext4 may hold packed records.
+pub fn is_marked(sb: &crate::Superblock) -> bool {
+    sb.s_feature_incompat.contains(IncompatFeatures::PACKED_LOG)
+}
+
 /// Seed of the checksums of a journal's records.
 pub fn seed(uuid: &[u8; 16]) -> u32 {
     crate::checksum::crc32c(!0, uuid)

@@ -5,7 +5,7 @@
 //!          few:   one handle: blocks installed, i_disksize, data given to the journal
 //!          many (more than eager_threshold, or a stream of new ones):
 //!                 write_back: data in place, installed after it (the commit flushes first)
-//!          -> Journal::sync(data blocks, inode slot): one burst, one flush
+//!          -> Journal::sync(data blocks, inode slot): one write, one flush
 //!
 //!   write-back of a page that the log holds
 //!          not changed since:  in place; that ends the log's obligation
@@ -20,7 +20,7 @@
 //!   by write-back or by the checkpoint.
 //! - fdatasync of an overwrite logs the data only.
 //!
-//! Locks: `io` is held from the snapshots to the end of the burst, so that truncation and
+//! Locks: `io` is held from the snapshots to the end of the group commit, so that truncation and
 //! write-back of this file see its blocks either in a committed transaction or not at all. Writers
 //! need neither. Tested in `tests/eager.rs`.
 

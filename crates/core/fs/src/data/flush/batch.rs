@@ -74,7 +74,7 @@ impl Job<'_> {
 }
 
 /// Snapshots of what `take` finds in the pages of a file; the caller holds its `io` and passes
-/// the job to [`write_jobs`].
+/// the job to [`super::pass::write_jobs`].
 pub(crate) fn collect_job<'a>(
     inode: &'a Inode,
     take: impl FnOnce(&mut PageTree) -> Vec<Outgoing>,

@@ -22,8 +22,8 @@ const PASS_PAGES: usize = 8192;
 /// Takes `io`; the caller holds nothing below it.
 ///
 /// # Errors
-/// [`FsError::Latched`] and [`FsError::ReadOnly`]; I/O errors, which latch the volume;
-/// [`FsError::NoSpace`] if index blocks cannot be had, which leaves the pages dirty.
+/// [`crate::FsError::Latched`] and [`crate::FsError::ReadOnly`]; I/O errors, which latch the
+/// volume; [`crate::FsError::NoSpace`] if index blocks cannot be had, which leaves the pages dirty.
 pub(crate) fn write_back(
     files: &Files,
     inode: &Inode,

@@ -3,7 +3,7 @@
 //! ```text
 //!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
 //!   pages    file by file, block by block: at most STEP_PAGES changed pages a step, or one request
-//!            of consecutive ones; small files together (together.rs)
+//!            of consecutive ones; small files together (`flush/files`)
 //!   journal  what is left of the transactions that were there at the start, a step at a time; not
 //!            if too many dirty pages are the only reason, of which its blocks are none
 //!   ends     the tail moves

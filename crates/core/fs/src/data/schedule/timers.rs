@@ -19,13 +19,7 @@ const BACKGROUND_PAUSE_NS: u64 = 50_000_000;
 /// Age at which timestamps that lazytime kept in memory are written (`dirtytime_expire_seconds`).
 const LAZY_EXPIRE_NS: u64 = 12 * 60 * 60 * 1_000_000_000;
 
-/// What Linux does in the background: commits the running transaction at its age, writes back
-/// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
-/// at any time; with a wall clock by a maintenance thread, with a virtual one by the
-/// simulation.
-///
-/// # Errors
-/// As [`Volume::fsync`].
+/// [`crate::Volume::tick`].
 pub(crate) fn tick(files: &Files, now_ns: u64) -> Result<()> {
     let Ok(journal) = files.journal() else { return Ok(()) };
     files.latch.check()?;
@@ -33,8 +27,7 @@ pub(crate) fn tick(files: &Files, now_ns: u64) -> Result<()> {
     files.engine.background(files, now_ns)
 }
 
-/// When [`Volume::tick`] has something to do next, in nanoseconds of the volume's clock. What
-/// is due at once was due at 0: a caller that has read the clock before finds it past.
+/// [`crate::Volume::next_deadline_ns`].
 pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
     let journal = files.journal().ok()?;
     if files.engine.is_due_at_once(files) {
@@ -44,21 +37,17 @@ pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
     deadlines.into_iter().flatten().min()
 }
 
-/// Whether dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
-/// thread is to look at [`Volume::next_deadline_ns`] now.
+/// [`crate::Volume::wants_writeback`].
 pub(crate) fn wants_writeback(files: &Files) -> bool {
     files.pages.above_background()
 }
 
-/// Whether so much is dirty that writers will soon have to write back themselves: half way from
-/// `dirty_background_ratio` to `dirty_ratio`.
+/// [`crate::Volume::is_near_throttle`].
 pub(crate) fn is_near_throttle(files: &Files) -> bool {
     files.pages.above_free_run()
 }
 
-/// Ends the pause between two write-backs for `dirty_background_ratio`: [`Volume::tick`] is due
-/// at once if there is something to do for it. For a maintenance thread, which writes beside
-/// the writers; a simulation has one thread, and writes as much whoever does it.
+/// [`crate::Volume::hurry_writeback`].
 pub(crate) fn hurry_writeback(files: &Files) {
     files.schedule.last_background_ns.store(0, Ordering::Relaxed);
 }

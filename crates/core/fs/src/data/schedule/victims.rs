@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   page becomes dirty --> cleaner: the same policy, over the dirty pages alone
-//!   too many are dirty --> it gives up pages, a group at a time --> one plug, sorted (together.rs)
+//!   too many are dirty --> it gives up pages, a group at a time --> one plug, sorted
 //! ```
 //!
 //! A cache that writes at eviction sends its writes in the order of its policy; here eviction takes
@@ -10,7 +10,7 @@
 //! written and stays cached, clean. Who is grouped with whom is the policy's matter: the spatial
 //! ones name neighbours, FAB a block, the others whatever is old.
 //!
-//! Promises: those of `writeback.rs`. Blocks that are reserved only get their places together with
+//! Promises: those of `flush`. Blocks that are reserved only get their places together with
 //! their neighbours, whatever the policy says, or files would lie in pieces. Data behind the size
 //! on disk goes in ascending order.
 //!
@@ -36,7 +36,7 @@ use crate::pages::GROUP_PAGES;
 /// background limit allows.
 ///
 /// # Errors
-/// As [`write_back`].
+/// As [`crate::data::flush::file::write_back`].
 pub(crate) fn write_victims_down(files: &Files) -> Result<()> {
     if !files.pages.above_background() {
         return Ok(());
@@ -54,7 +54,7 @@ pub(crate) fn write_victims_down(files: &Files) -> Result<()> {
 /// Returns how many are clean now.
 ///
 /// # Errors
-/// As [`write_back`].
+/// As [`crate::data::flush::file::write_back`].
 pub(crate) fn write_victims(files: &Files, most: usize) -> Result<usize> {
     let chosen = choose_victims(files, most);
     if chosen.is_empty() {

@@ -97,11 +97,7 @@ fn has_user_attrs(st: &InodeState) -> bool {
     matches!(st.raw.i_mode & S_IFMT, S_IFREG | S_IFDIR)
 }
 
-/// The value of an attribute.
-///
-/// # Errors
-/// [`FsError::NoData`] if there is none, [`FsError::NotSupported`] for another namespace,
-/// [`FsError::Range`] for a name that is too long.
+/// [`crate::Volume::getxattr`].
 pub(crate) fn getxattr(store: &Store, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
     let (index, rest) = split(name)?;
     let st = inode.state.read();
@@ -117,10 +113,7 @@ pub(crate) fn getxattr(store: &Store, inode: &InodeRef, name: &[u8]) -> Result<V
     Ok(acl.to_xattr())
 }
 
-/// Full names of all attributes, in the order in which they are stored.
-///
-/// # Errors
-/// What reading them gives.
+/// [`crate::Volume::listxattr`].
 pub(crate) fn listxattr(store: &Store, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
     let st = inode.state.read();
     let attrs = read_attrs(store, inode, &st)?;

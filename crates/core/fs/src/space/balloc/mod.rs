@@ -108,7 +108,7 @@ impl Balloc {
     ///
     /// # Errors
     /// [`crate::FsError::NoSpace`]. Blocks may be waiting for a commit: see
-    /// [`crate::volume::Inner::wait_for_freed_blocks`].
+    /// [`install::wait_for_freed_blocks`].
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
         self.core.reserve.reserve(blocks, self.privileged)
     }
