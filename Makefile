@@ -57,9 +57,10 @@
 # make figures runs named in RUNS (`cargo xtask figures` lists them) are measured, stored in docs/figures and filled into the documents
 # make clean   removes what was built
 
-# What the demo compares: one sync mode and journal format, or lists.
+# What the demo compares: one sync mode, journal format and journal mode of SQLite, or lists.
 DEMO_SYNC ?= ordered,eager
 DEMO_LOG ?= jbd2,packed
+DEMO_MODES ?= delete,atomic
 DEVICE ?= nexus7-emmc
 SECONDS ?= 60
 OPS ?= 200000
@@ -87,7 +88,7 @@ XTASK := cargo run --quiet -p xtask --
 .PHONY: flashlite-lifetime flashlite-bench swarm swarm-test
 
 demo: cargo
-	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC) --log $(DEMO_LOG)
+	@$(SYNCLINE) bench sqlite --device $(DEVICE) --sync $(DEMO_SYNC) --log $(DEMO_LOG) --journal-mode $(DEMO_MODES)
 
 test:
 	@sh scripts/deps.sh --try
@@ -119,7 +120,7 @@ crash-long: cargo
 		--nocapture eager::
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
-	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test relaxed strict_and_relaxed -- \
+	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \
 		--nocapture
 
 flashlite-long: cargo
@@ -157,7 +158,7 @@ xfstests: cargo
 	@python3 scripts/xfstests.py target/release/syncline $(XFSTESTS) $(TESTS) $(XFS)
 
 matrix: cargo
-	SYNCLINE_MATRIX_ROUNDS=$(ROUNDS) cargo test -p syncline-cli --test mount_matrix -- --nocapture
+	SYNCLINE_MATRIX_ROUNDS=$(ROUNDS) cargo test -p syncline-fuse --test it matrix:: -- --nocapture
 
 flashlite-lifetime: cargo
 	SYNCLINE_FLASHLITE_LIFETIME_MIB=3379 cargo test -p syncline-flashlite --test it -- \

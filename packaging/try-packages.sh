@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs in a clean chroot: installs the packages beside this script, uses them as README says, and purges them.
+# Runs in a clean chroot: installs the packages beside this script, uses them as docs/INSTALL.md says, and purges them.
 set -eux
 packages=$(cd "$(dirname "$0")" && pwd)
 apt-get update -qq

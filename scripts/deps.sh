@@ -10,7 +10,7 @@ wanted="cc:build-essential pkg-config:pkg-config git:git mke2fs:e2fsprogs debugf
 fuse2fs:fuse2fs setfattr:attr setfacl:acl losetup:util-linux mount:mount fusermount3:fuse3
 curl:curl sha256sum:coreutils python3:python3
 fio:fio sqlite3:sqlite3 strace:strace nbdinfo:libnbd-bin qemu-img:qemu-utils blkparse:blktrace sfdisk:fdisk
-dbus-daemon:dbus-daemon"
+dbus-daemon:dbus-daemon chromium:chromium"
 
 PATH="$PATH:/usr/sbin:/sbin"
 missing=""
@@ -32,8 +32,8 @@ if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         export DEBIAN_FRONTEND=noninteractive
         # shellcheck disable=SC2086 # a list of words
-        if apt-get update -qq &&
-            apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
+        if timeout --kill-after=10 300 apt-get update -qq &&
+            timeout --kill-after=10 600 apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
             echo "installed:$missing"
         else
             echo "not installed:$missing; tests that need them are skipped" >&2

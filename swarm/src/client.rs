@@ -23,10 +23,10 @@ use syncline_flashlite::{FileStorage, Log, Options, Rearrange};
 
 use crate::{FlashLiteFactory, content::hex, log_path};
 
-/// How often progress is told.
+/// Interval of progress reports.
 const TELL: Duration = Duration::from_millis(25);
 
-/// Where the client keeps what it downloads.
+/// Storage of a client's download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Storage {
     /// librqbit's own: a sparse file of the final size, blocks written in place.
@@ -46,7 +46,7 @@ impl Storage {
     }
 }
 
-/// What to download, from whom, where to.
+/// Torrent, peers and directory of a download.
 #[derive(Clone, Debug, clap::Args)]
 pub struct LeechArgs {
     /// Directory of the download.
@@ -58,7 +58,7 @@ pub struct LeechArgs {
     /// Name of the file in it.
     #[arg(long)]
     pub name: String,
-    /// Where its bytes go.
+    /// Storage of the file's bytes.
     #[arg(long, value_enum)]
     pub storage: Storage,
     /// Addresses of peers.
@@ -66,7 +66,7 @@ pub struct LeechArgs {
     pub peers: Vec<SocketAddr>,
 }
 
-/// What to finish.
+/// Download to finish.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FinishArgs {
     /// Directory of the download.
@@ -75,7 +75,7 @@ pub struct FinishArgs {
     /// Name of the file in it.
     #[arg(long)]
     pub name: String,
-    /// Where its bytes are.
+    /// Storage of the file's bytes.
     #[arg(long, value_enum)]
     pub storage: Storage,
 }

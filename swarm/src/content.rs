@@ -1,4 +1,4 @@
-//! What is downloaded: random bytes that can be made again at any place, and their torrent.
+//! Content of a download: random bytes that can be computed at any offset, and their torrent.
 
 use sha1::{Digest, Sha1};
 use sha2::Sha256;
@@ -9,9 +9,9 @@ const NAME: &str = "download";
 /// Bytes from a seed, each word from its place alone, so that no peer has to store them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// Which bytes.
+    /// Seed of the bytes.
     pub seed: u64,
-    /// How many.
+    /// Length in bytes.
     pub size_bytes: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct Torrent {
     pub content: Content,
     /// Bytes of a piece; the last one may have fewer.
     pub piece_bytes: u64,
-    /// How many pieces.
+    /// Number of pieces.
     pub pieces: u32,
     /// The `.torrent` file (BEP 3).
     pub file: Vec<u8>,

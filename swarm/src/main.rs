@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 use syncline_swarm::{FinishArgs, LeechArgs, Outcome, RunArgs, SCHEMA};
-use syncline_workload::{SequencePlot, sequence_report};
+use syncline_report::{About, SequencePlot, sequence_report};
 
 /// Download from a swarm on this machine through librqbit's storage and through FlashLite.
 ///
@@ -100,7 +100,14 @@ fn page(text: &str, outcomes: &[Outcome]) -> String {
             events_lost: outcome.events_lost,
         })
         .collect();
-    sequence_report("syncline swarm", text, &plots)
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let about = About {
+        version: format!("syncline-swarm {}", env!("CARGO_PKG_VERSION")),
+        command: format!("syncline-swarm {}", words.join(" ")),
+        ..About::default()
+    };
+    sequence_report("syncline swarm", text, &plots, &about)
 }
 
 /// The whole file or none.

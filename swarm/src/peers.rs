@@ -24,7 +24,7 @@ const OFFER_BYTES: u64 = 4 << 20;
 const BLOCK_BYTES_MAX: usize = 128 << 10;
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 const LOOK: Duration = Duration::from_millis(20);
-/// How often a silent peer says that it is there.
+/// Interval of a silent peer's keep-alive messages.
 const ALIVE: Duration = Duration::from_secs(2);
 
 const UNCHOKE: u8 = 1;
@@ -33,7 +33,7 @@ const BITFIELD: u8 = 5;
 const REQUEST: u8 = 6;
 const PIECE: u8 = 7;
 
-/// What the peers have.
+/// Pieces that the peers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
     /// Everything, from the start.
@@ -83,7 +83,7 @@ impl Peers {
         Ok(peers)
     }
 
-    /// Where they listen.
+    /// Returns the addresses of the peers.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -213,7 +213,7 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// What has come, if anything comes soon.
+    /// Appends the bytes received to the input; returns without any after the socket's time limit.
     fn receive(&mut self) -> io::Result<()> {
         let mut part = [0; 16 << 10];
         match self.stream.read(&mut part) {

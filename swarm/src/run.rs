@@ -18,7 +18,7 @@ use crate::{Content, Peers, Storage, Supply, Torrent};
 /// Name of the document.
 pub const SCHEMA: &str = "syncline.swarm/1";
 
-/// What is measured.
+/// Parameters of a measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// Size of the download, MiB.
@@ -47,7 +47,7 @@ pub struct RunArgs {
     /// Directory for mount points and downloads [default: that for temporary files].
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Which bytes are downloaded.
+    /// Seed of the bytes that are downloaded.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
     /// Give up after this many seconds.
@@ -61,7 +61,7 @@ pub struct RunArgs {
     pub html: Option<PathBuf>,
 }
 
-/// What reached the device in a part of a run.
+/// Device traffic of a part of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Phase {
     /// Write commands.
@@ -104,7 +104,7 @@ pub struct Outcome {
     pub sent_bytes: u64,
     /// SHA-256 of the file.
     pub sha256: String,
-    /// Whether it is that of the content.
+    /// True if the checksum is that of the content.
     pub identical: bool,
     /// Wall time from the first client to the durable download, seconds.
     pub download_s: f64,
@@ -112,7 +112,7 @@ pub struct Outcome {
     pub download: Option<Phase>,
     /// From there to the normal file: nothing to do for the default storage.
     pub rearrange: Option<Phase>,
-    /// What that wears out of several devices; empty without a trace.
+    /// Wear of several devices; empty without a trace.
     pub wear: Vec<Wear>,
     /// The block trace.
     #[serde(skip)]
@@ -169,7 +169,8 @@ impl Client {
     }
 }
 
-/// What a client said, as the module `client` has it.
+/// Returns the rest of a client's output line that begins with `what`; module `client` has the
+/// format.
 fn said<'a>(line: &'a str, what: &str) -> Option<&'a str> {
     line.strip_prefix(what)?.strip_prefix(' ')
 }

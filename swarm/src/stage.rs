@@ -1,4 +1,4 @@
-//! Where a client downloads to: a fresh ext4 in memory, mounted, every command to it recorded.
+//! Target of a download: a fresh ext4 in memory, mounted, with every command recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, TraceEvent, WallClock};
 use syncline_fs::Volume;
 use syncline_fuse::{FuseOptions, Mount, Setup};
-use syncline_workload::{Image, ImageSource};
+use syncline_bench::{Image, ImageSource};
 
 /// Commands kept at most; a download of 16 GiB in the worst order has as many.
 const EVENTS_MAX: usize = 1 << 20;
@@ -20,7 +20,7 @@ const DIRTY_PERCENT: u64 = 20;
 pub(crate) struct Stage {
     dir: PathBuf,
     mounted: Option<Mounted>,
-    /// Where the mount point is.
+    /// Directory that holds the mount point; removed at the end.
     _place: tempfile::TempDir,
 }
 
@@ -30,7 +30,7 @@ struct Mounted {
     last: Mutex<Counts>,
 }
 
-/// What reached the device in a part of a run.
+/// Device traffic of a part of a run.
 pub(crate) struct Recorded {
     pub(crate) counts: Counts,
     pub(crate) events: Vec<TraceEvent>,
@@ -82,7 +82,7 @@ impl Stage {
         &self.dir
     }
 
-    /// What has reached the device since the last call; nothing for a plain directory.
+    /// Returns the device traffic since the last call; `None` for a plain directory.
     pub(crate) fn begin_phase(&self) -> Option<Recorded> {
         let Mounted { device, last, .. } = self.mounted.as_ref()?;
         let now = device.begin_phase();

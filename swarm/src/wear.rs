@@ -1,4 +1,4 @@
-//! What a recorded download wears out: its commands on models of flash devices (section 4.4.2).
+//! Wear of a recorded download: its commands on models of flash devices (section 4.4.2).
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
@@ -24,7 +24,7 @@ const FILL_BYTES: u64 = 512 << 10;
 /// Erases of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Wear {
-    /// Which.
+    /// Name of the device.
     pub device: String,
     /// While downloading.
     pub download_erases: u64,

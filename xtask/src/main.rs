@@ -11,7 +11,6 @@
 mod ci;
 mod figures;
 mod sbom;
-mod summary;
 mod tidy;
 
 use std::path::PathBuf;

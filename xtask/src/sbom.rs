@@ -2,7 +2,8 @@
 //!
 //! Every package that the given ones need on this machine's target, without what only builds or
 //! tests them, each with version, licence, checksum of the registry and what it needs itself. From
-//! `cargo metadata` and `Cargo.lock`; the same tree gives the same bytes.
+//! `cargo metadata` and `Cargo.lock`; the same tree gives the same bytes. What a package has in its
+//! own directory is under `package.metadata.vendored` in its manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -89,6 +90,23 @@ fn component(package: &Value, checksum: Option<&String>) -> Value {
     out
 }
 
+/// Files of others that the package carries, by its manifest.
+fn vendored(package: &Value) -> Vec<Value> {
+    let entries = package.get("metadata").map_or(&[][..], |metadata| list(metadata, "vendored"));
+    let component = |one: &Value| {
+        json!({
+            "type": "library",
+            "bom-ref": text(one, "purl"),
+            "purl": text(one, "purl"),
+            "name": text(one, "name"),
+            "version": text(one, "version"),
+            "licenses": [{"expression": text(one, "license")}],
+            "hashes": [{"alg": "SHA-256", "content": text(one, "sha256")}],
+        })
+    };
+    entries.iter().map(component).collect()
+}
+
 fn document(metadata: &Value, lock: &str, wanted: &[&str]) -> Result<Value, String> {
     let packages: BTreeMap<&str, &Value> =
         list(metadata, "packages").iter().map(|package| (text(package, "id"), package)).collect();
@@ -112,7 +130,13 @@ fn document(metadata: &Value, lock: &str, wanted: &[&str]) -> Result<Value, Stri
         let key = (text(package, "name").to_owned(), text(package, "version").to_owned());
         components.push(component(package, checksums.get(&key)));
         let below = needs.get(id).into_iter().flatten().filter_map(|id| packages.get(id));
-        let below: BTreeSet<String> = below.map(|package| purl(package)).collect();
+        let mut below: BTreeSet<String> = below.map(|package| purl(package)).collect();
+        for one in vendored(package) {
+            let name = text(&one, "purl").to_owned();
+            dependencies.push(json!({"ref": name, "dependsOn": []}));
+            below.insert(name);
+            components.push(one);
+        }
         dependencies.push(json!({"ref": purl(package), "dependsOn": below}));
     }
     let by_name = |a: &Value, b: &Value| text(a, "purl").cmp(text(b, "purl"));
@@ -138,7 +162,13 @@ mod tests {
     use super::*;
 
     fn package(name: &str, licence: &str) -> Value {
-        json!({"id": format!("id-{name}"), "name": name, "version": "1.0.0", "license": licence})
+        let file = json!({"name": "lib", "version": "2", "purl": "pkg:npm/lib@2",
+            "license": "Apache-2.0", "sha256": "def"});
+        let metadata = (name == "low").then(|| json!({"vendored": [file]}));
+        let id = format!("id-{name}");
+        let version = "1.0.0";
+        json!({"metadata": metadata, "id": id, "name": name, "version": version,
+            "license": licence})
     }
 
     #[test]
@@ -157,8 +187,10 @@ mod tests {
         let document = document(&metadata, lock, &["top"]).unwrap();
         let names: Vec<&str> =
             list(&document, "components").iter().map(|one| text(one, "name")).collect();
-        assert_eq!(names, ["low", "top"]);
+        assert_eq!(names, ["low", "top", "lib"]);
         assert_eq!(document["components"][0]["hashes"][0]["content"], "abc");
+        assert_eq!(document["components"][2]["hashes"][0]["content"], "def");
+        assert_eq!(document["dependencies"][0]["dependsOn"], json!(["pkg:npm/lib@2"]));
         assert_eq!(document["components"][0]["licenses"][0]["expression"], "MIT OR Apache-2.0");
         assert_eq!(document["dependencies"][1]["dependsOn"], json!(["pkg:cargo/low@1.0.0"]));
         assert!(super::document(&metadata, lock, &["nothing"]).is_err());

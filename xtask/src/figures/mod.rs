@@ -24,6 +24,7 @@ mod store;
 use std::path::Path;
 use std::process::ExitCode;
 
+pub use run::built_by_tests;
 use spec::Spec;
 
 /// Directory of run lists, results and pictures, relative to the workspace.
@@ -49,15 +50,6 @@ pub fn main(root: &Path, arguments: &[&str]) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The check with the program that the tests have just built, so that `make test` builds it once.
-pub fn check_after_tests(root: &Path) -> bool {
-    let result = check_with(root, &run::built_by_tests(root));
-    if let Err(error) = &result {
-        eprintln!("figures: {error}");
-    }
-    result.is_ok()
 }
 
 fn list(root: &Path) -> Result<(), String> {

@@ -20,7 +20,7 @@ pub struct Spec {
     pub tables: Vec<Table>,
 }
 
-/// How results come about.
+/// Source of results: decides if they can be checked by a new run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -179,7 +179,7 @@ impl Value {
     }
 }
 
-/// How a number is shown.
+/// Format of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {

@@ -1,8 +1,9 @@
-//! Which crate may use which: arrows point down only.
+//! Exact table of dependencies between crates: arrows point down only.
 //!
 //! ```text
 //!   cli  fuse  export            adapters: no logic
-//!   workload  recorder  flashlite  evaluate -> trace
+//!   replay -> bench -> sqlite-vfs; bench, probe -> latency -> report -> trace
+//!   recorder  flashlite  evaluate -> trace
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer
 //!   buffer  nand  crash -> device
 //!   ondisk  buffer  recorder  flashlite -> checksum
@@ -33,9 +34,14 @@ const BELOW: &[(&str, &[&str])] = &[
     ("library", &["device", "ondisk", "fs"]),
     ("syncline-c", &["library"]),
     ("syncline-py", &["library"]),
-    ("workload", &["device", "nand", "buffer", "fs", "trace"]),
+    ("sqlite-vfs", &["device", "fs"]),
+    ("report", &["device", "trace"]),
+    ("latency", &["report"]),
+    ("probe", &["device", "nand", "latency", "report"]),
+    ("bench", &["device", "nand", "buffer", "fs", "sqlite-vfs", "latency", "report"]),
+    ("replay", &["device", "nand", "fs", "trace", "sqlite-vfs", "latency", "report", "bench"]),
     ("control", &["buffer", "fs"]),
-    ("fuse", &["device", "fs", "trace"]),
+    ("fuse", &["device", "lockrank", "fs", "trace"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     (
@@ -47,12 +53,15 @@ const BELOW: &[(&str, &[&str])] = &[
             "buffer",
             "cache",
             "fs",
-            "control",
             "flashlite",
             "trace",
             "evaluate",
             "recorder",
-            "workload",
+            "report",
+            "latency",
+            "probe",
+            "bench",
+            "replay",
             "fuse",
             "export",
             "image",
@@ -61,9 +70,9 @@ const BELOW: &[(&str, &[&str])] = &[
     ),
     ("testkit", &[]),
     ("posix", &["testkit"]),
-    ("model", &["device", "crash", "fs", "testkit"]),
+    ("model", &["device", "fs", "testkit"]),
     ("xtask", &[]),
-    ("swarm", &["device", "nand", "fs", "flashlite", "workload", "fuse"]),
+    ("swarm", &["device", "nand", "fs", "flashlite", "report", "bench", "fuse"]),
 ];
 
 const OURS: &str = "syncline-";
@@ -78,6 +87,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         };
         if manifest.contains_key("package") {
             package(path, dir, &manifest, &mut findings);
+            unused(tree, path, dir, &manifest, &mut findings);
         }
     }
     findings
@@ -113,6 +123,22 @@ fn package(path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Fin
     }
 }
 
+/// Dependencies that the manifest has and no source file names.
+fn unused(tree: &Tree, path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Finding>) {
+    let source = format!("{dir}/src/");
+    for dependency in dependencies(manifest, "dependencies") {
+        let name = format!("{OURS}{dependency}").replace('-', "_");
+        let mut files = tree.rust_files().filter(|(file, _)| file.starts_with(&source));
+        if !files.any(|(_, text)| text.contains(&name)) {
+            let message = format!(
+                "no source file names {name}: take {dependency} out of the manifest and of the \
+                 crate's row in arrows.rs"
+            );
+            findings.push(Finding::new(path, 0, message));
+        }
+    }
+}
+
 /// Our crates in a dependency table, also in those for one target.
 fn dependencies(manifest: &toml::Table, kind: &str) -> Vec<String> {
     let mut tables = vec![manifest.get(kind)];
@@ -134,7 +160,10 @@ mod tests {
 
     /// Messages but those about arrows that the table has and the manifest has not.
     fn found(dir: &str, rest: &str) -> Vec<String> {
-        all(dir, rest).into_iter().filter(|message| !message.contains("does not use")).collect()
+        let of_the_table = |message: &String| {
+            !message.contains("does not use") && !message.contains("no source file names")
+        };
+        all(dir, rest).into_iter().filter(of_the_table).collect()
     }
 
     fn all(dir: &str, rest: &str) -> Vec<String> {
@@ -158,11 +187,24 @@ mod tests {
     #[test]
     fn an_arrow_that_nobody_uses_is_found() {
         let device = "[dependencies]\nsyncline-device.workspace = true\n";
-        assert!(all("nand", device).is_empty());
+        assert!(all("nand", device).iter().all(|message| message.contains("no source file")));
         assert_eq!(all("nand", "").len(), 1);
         assert!(all("nand", "")[0].contains("nand does not use device"));
         let dev = "[dev-dependencies]\nsyncline-device.workspace = true\n";
         assert_eq!(all("nand", dev).len(), 1);
+    }
+
+    #[test]
+    fn an_arrow_that_no_source_file_needs_is_found() {
+        let manifest = "[package]\nname = \"x\"\n[lints]\nworkspace = true\n[dependencies]\n\
+                        syncline-device.workspace = true\n";
+        let with = |source: &str| {
+            let files =
+                [("crates/sim/nand/Cargo.toml", manifest), ("crates/sim/nand/src/lib.rs", source)];
+            check(&Tree::of(&files)).len()
+        };
+        assert_eq!(with("use syncline_device::Clock;"), 0);
+        assert_eq!(with("use syncline_ondisk::Superblock;"), 1);
     }
 
     #[test]
@@ -176,7 +218,8 @@ mod tests {
     #[test]
     fn the_table_has_no_circle() {
         for (index, (name, below)) in BELOW.iter().enumerate() {
-            for one in *below {
+            for (nth, one) in below.iter().enumerate() {
+                assert!(!below[..nth].contains(one), "{name} -> {one} twice");
                 let at = BELOW.iter().position(|(known, _)| known == one);
                 assert!(at.is_some_and(|at| at < index), "{name} -> {one}");
             }

@@ -8,7 +8,8 @@ use syn::visit::Visit;
 use super::{Finding, Tree, is_test_file};
 
 const FUNCTION_LINES_MAX: usize = 70;
-/// How far above an `unsafe` its proof may end: between them only the start of the statement.
+/// Largest distance in lines between an `unsafe` and the end of its proof above it: between them
+/// stands only the start of the statement.
 const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
@@ -21,12 +22,12 @@ const UNSAFE_CRATES: [(&str, &str); 10] = [
     ("crates/libs/recorder-c/", "C interface"),
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
-    ("crates/adapters/workload/", "SQLite's C interface"),
+    ("crates/adapters/sqlite-vfs/", "SQLite's C interface"),
     ("crates/test/posix/", "maps the files it tests"),
 ];
 
-/// Where clock, threads, files, environment may be used, by path prefix: adapters, and below them
-/// the files that are the one place for it.
+/// Path prefixes of code that may use clock, threads, files and environment: adapters, and below
+/// them the files that are the one place for it.
 const SYSTEM_USERS: &[(&str, &str)] = &[
     ("xtask/", "a developer's tool"),
     ("swarm/", "a measurement in real time"),
@@ -42,14 +43,14 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
     ("crates/sim/evaluate/src/os/", "traces played on real devices"),
-    ("crates/adapters/workload/src/replay/directory.rs", "replay in a directory, in real time"),
+    ("crates/adapters/replay/src/directory.rs", "replay in a directory, in real time"),
     ("crates/core/device/src/clock.rs", "the wall clock"),
     ("crates/core/device/src/file", "the file device"),
     ("crates/core/device/src/mirror.rs", "image files of crash states for stock judges"),
     ("crates/libs/flashlite/src/file.rs", "a log in a file; all else goes through its seam"),
-    ("crates/adapters/workload/src/target/directory.rs", "workloads in a directory, in real time"),
-    ("crates/adapters/workload/src/image.rs", "runs mke2fs"),
-    ("crates/adapters/workload/examples/", "programs"),
+    ("crates/adapters/bench/src/target/directory.rs", "workloads in a directory, in real time"),
+    ("crates/adapters/bench/src/image.rs", "runs mke2fs"),
+    ("crates/adapters/bench/examples/", "programs"),
 ];
 
 /// Names of the system, their last parts as they are imported, and what to use in their place.

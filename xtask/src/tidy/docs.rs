@@ -85,7 +85,8 @@ fn last_cell(line: &str) -> Option<&str> {
     line.trim_end_matches('|').rsplit('|').next().map(str::trim)
 }
 
-fn functions(tree: &Tree) -> BTreeSet<&str> {
+/// Names of all functions in Rust files.
+pub(super) fn functions(tree: &Tree) -> BTreeSet<&str> {
     let word_end = |c: char| !(c.is_alphanumeric() || c == '_');
     tree.rust_files()
         .flat_map(|(_, text)| text.split("fn ").skip(1))

@@ -11,7 +11,7 @@
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `inside` | which module of a crate may use which; circles of modules |
 //! | `openings` | first words of doc comments |
-//! | `pointers` | paths in documents and doc comments; code blocks that show a file |
+//! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
 //! | `docs` | GUARANTEES.md names existing tests; links resolve; no counts of what grows |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |

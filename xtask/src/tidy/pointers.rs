@@ -1,11 +1,14 @@
-//! Paths that documents and doc comments name in backquotes exist, and code blocks that are marked
-//! as a file equal it.
+//! Paths, source files and tests that documents and doc comments name in backquotes exist, and code
+//! blocks that are marked as a file equal it.
 //!
 //! A path is looked for from the root, from the crate of the file that names it, from that file's
-//! own directory, and, for `crate/src/...`, below each floor of `crates`.
+//! own directory, and, for `crate/src/...`, below each floor of `crates`. A source file without a
+//! folder is looked for in the crate of the file that names it. A name with four or more
+//! underscores is a test, which some source file has.
 
 use std::collections::BTreeSet;
 
+use super::docs::functions;
 use super::modules::normal;
 use super::{Finding, Tree};
 
@@ -24,6 +27,11 @@ const TOPS: [&str; 11] = [
     "xtask/",
 ];
 
+/// Fewest underscores of a name in backquotes that must be a test.
+const TEST_UNDERSCORES_MIN: usize = 4;
+/// Prefixes of functions and fields of the kernel.
+const KERNEL_PREFIXES: [&str; 5] = ["__", "ext4_", "f2fs_", "jbd2_", "s_"];
+
 /// Mark of a code block that shows a file.
 const FILE_MARK: &str = "<!-- file: ";
 
@@ -41,10 +49,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 continue;
             }
             for word in line.split('`').skip(1).step_by(2) {
-                if let Some(named) = named_path(word)
-                    && !known.has(path, named)
-                {
-                    let message = format!("there is no {named}: correct the path or leave it out");
+                if let Some(message) = known.refusal(path, word, document) {
                     findings.push(Finding::new(path, number + 1, message));
                 }
             }
@@ -65,9 +70,26 @@ fn named_path(word: &str) -> Option<&str> {
         .then(|| word.trim_end_matches('/').split(':').next().unwrap_or(word))
 }
 
-/// Every file and directory.
+/// The function in a word in backquotes, if it is a test by its length and no name of the kernel.
+fn named_test(word: &str) -> Option<&str> {
+    let name = word.rsplit("::").next().unwrap_or(word);
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let theirs = KERNEL_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+    let underscores = name.bytes().filter(|byte| *byte == b'_').count();
+    (name.chars().all(plain) && underscores >= TEST_UNDERSCORES_MIN && !theirs).then_some(name)
+}
+
+/// The source file in a word in backquotes, if it is one without a folder.
+fn named_file(word: &str) -> Option<&str> {
+    let stem = word.strip_suffix(".rs")?;
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    (!stem.is_empty() && stem.chars().all(plain)).then_some(word)
+}
+
+/// Every file, directory and function.
 struct Known<'a> {
     paths: BTreeSet<&'a str>,
+    functions: BTreeSet<&'a str>,
     packages: Vec<&'a str>,
 }
 
@@ -79,7 +101,30 @@ impl<'a> Known<'a> {
             paths.extend(path.match_indices('/').map(|(at, _)| &path[..at]));
         }
         let packages = tree.files.keys().filter_map(|path| path.strip_suffix("/Cargo.toml"));
-        Self { paths, packages: packages.collect() }
+        Self { paths, functions: functions(tree), packages: packages.collect() }
+    }
+
+    /// The finding for a word in backquotes of `from` that names nothing.
+    fn refusal(&self, from: &str, word: &str, document: bool) -> Option<String> {
+        if let Some(named) = named_path(word) {
+            let missing = !self.has(from, named);
+            return missing
+                .then(|| format!("there is no {named}: correct the path or leave it out"));
+        }
+        if let Some(named) = named_file(word).filter(|_| !document) {
+            let missing = !self.has_file(from, named);
+            return missing
+                .then(|| format!("this crate has no {named}: name its path from `crates`"));
+        }
+        let named = named_test(word).filter(|name| !self.functions.contains(name))?;
+        Some(format!("there is no test `{named}`: correct the name or leave it out"))
+    }
+
+    fn has_file(&self, from: &str, named: &str) -> bool {
+        let package = self.packages.iter().filter(|package| from.starts_with(**package));
+        let package = package.max_by_key(|package| package.len()).copied().unwrap_or_default();
+        let end = format!("/{named}");
+        self.paths.iter().any(|path| path.starts_with(package) && path.ends_with(&end))
     }
 
     fn has(&self, from: &str, named: &str) -> bool {
@@ -137,6 +182,27 @@ mod tests {
         ];
         let lib = "crates/core/fs/src/lib.rs".to_owned();
         assert_eq!(found(&files), [(lib.clone(), 1), (lib, 3), ("docs/A.md".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn source_files_and_tests_exist() {
+        let source = [
+            "//! See `tail.rs`, `gone.rs`, `other.rs`, `a_cut_of_the_log_recovers`.",
+            "/// `ext4_mb_group_or_file`, `a_cut_of_a_log_is_lost`.",
+            "fn a_cut_of_the_log_recovers() {}",
+        ]
+        .join("\n");
+        let files = [
+            ("crates/core/fs/Cargo.toml", ""),
+            ("crates/core/fs/src/lib.rs", source.as_str()),
+            ("crates/core/fs/src/log/tail.rs", ""),
+            ("crates/core/jbd2/Cargo.toml", ""),
+            ("crates/core/jbd2/src/other.rs", ""),
+            ("docs/A.md", "`gone.rs` of another project, `a_cut_of_the_log_is_lost`\n"),
+        ];
+        let lib = "crates/core/fs/src/lib.rs".to_owned();
+        let findings = [(lib.clone(), 1), (lib.clone(), 1), (lib, 2), ("docs/A.md".to_owned(), 1)];
+        assert_eq!(found(&files), findings);
     }
 
     #[test]

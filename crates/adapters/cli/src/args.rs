@@ -75,6 +75,7 @@ pub enum Command {
     Status(Status),
     Trace(Trace),
     Cache(Box<Cache>),
+    Compare(Compare),
     Replay(Replay),
     Devices(Devices),
     Flash(Flash),
@@ -111,7 +112,7 @@ pub struct Bench {
     /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
     pub device: String,
-    /// How fsync works; a list runs each.
+    /// Durability of fsync; a list runs each mode.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
     pub sync: Vec<String>,
     /// Format of the journal, with eager sync: jbd2, or packed records of the bytes that changed; a
@@ -137,7 +138,7 @@ pub struct Bench {
     /// Replacement policy of the page cache.
     #[arg(long, value_name = "NAME", default_value = "clock")]
     pub policy: String,
-    /// Where blocks go: default, hot_zones, lifetime; a list runs each and compares them.
+    /// Allocation policy: default, hot_zones, lifetime. A list runs each and compares them.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub alloc: Vec<String>,
     /// Use the volume for weeks before, until it is this full (1 to 95 per cent), and write its
@@ -245,7 +246,7 @@ pub struct Cp {
     /// -r and -p.
     #[arg(short, long)]
     pub archive: bool,
-    /// What to copy: paths of this system or IMAGE:/path.
+    /// Files or directories to copy: paths of this system or IMAGE:/path.
     #[arg(required = true, value_name = "SOURCE")]
     pub sources: Vec<OsString>,
     /// A directory, or the new name.
@@ -306,7 +307,7 @@ pub struct Rm {
 pub struct Stat {
     #[command(flatten)]
     pub part: Part,
-    /// Where its blocks are, too.
+    /// Show its blocks, too.
     #[arg(long)]
     pub extents: bool,
     /// IMAGE:/path.
@@ -384,7 +385,7 @@ pub struct Umount {
     /// Detach it now, also when files are open; the image is clean when they are closed.
     #[arg(short, long)]
     pub lazy: bool,
-    /// Where it is mounted.
+    /// Mount point.
     pub dir: PathBuf,
 }
 
@@ -394,7 +395,7 @@ pub struct Status {
     /// As one JSON document.
     #[arg(long)]
     pub json: bool,
-    /// Where it is mounted.
+    /// Mount point.
     pub dir: PathBuf,
 }
 
@@ -550,7 +551,7 @@ pub struct FlashliteWrite {
     /// File with the contents [default: standard input].
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Where it goes in the file: bytes, or with K, M, G.
+    /// Position in the file: bytes, or with K, M, G.
     #[arg(long, value_name = "BYTES", value_parser = offset_bytes, default_value = "0")]
     pub offset: u64,
     /// Size of the whole file: bytes, or with K, M, G.
@@ -627,13 +628,13 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 /// `syncline record DIR --generate --records 4000 --fault-at 1500,1800`.
 #[derive(Debug, Args)]
 pub struct Record {
-    /// Where the files of events go.
+    /// Directory for the files of events.
     #[arg(value_name = "DIR", required_unless_present = "image")]
     pub dir: Option<PathBuf>,
     /// Into the root of this ext4 image instead.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["dir", "strategy"])]
     pub image: Option<PathBuf>,
-    /// How events are written.
+    /// Strategy that writes events.
     #[arg(long, value_name = "NAME", default_value = "paper",
         value_parser = ["paper", "pool", "uring"])]
     pub strategy: String,
@@ -724,10 +725,10 @@ pub struct Latency {
     /// One of the calls only.
     #[arg(long, value_name = "CALL", value_parser = ["fallocate", "write"])]
     pub only: Option<String>,
-    /// What each fallocate allocates.
+    /// Bytes of each fallocate.
     #[arg(long, value_name = "SIZE", default_value = "100M", value_parser = size_bytes)]
     pub fallocate_size: u64,
-    /// What each write writes.
+    /// Bytes of each write.
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = size_bytes)]
     pub write_size: u64,
     /// Microseconds between two writes.

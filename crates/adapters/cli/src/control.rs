@@ -29,9 +29,9 @@ use crate::error::{Failure, Result, plain};
 const REQUEST_BYTES_MAX: u64 = 8192;
 /// Longest answer, in bytes.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
-/// How long one side waits for a line of the other.
+/// Time limit for a line of the other side.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long an answer may take: draining a log writes all of it.
+/// Time limit for an answer. It is long since draining writes the whole log.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Answers a line with a text, or with a sentence that says why not.
@@ -120,7 +120,7 @@ fn answer(mut stream: &UnixStream, handler: &Handler) -> std::io::Result<()> {
     stream.write_all(text.as_bytes())
 }
 
-/// Whether it may be believed.
+/// True if the server runs as our user, as root or as the owner of `dir`.
 fn trusted(server: Uid, dir: &Path) -> bool {
     let owner = std::fs::metadata(dir).map(|meta| meta.uid());
     server == geteuid() || server.is_root() || owner.is_ok_and(|uid| uid == server.as_raw())
@@ -128,8 +128,7 @@ fn trusted(server: Uid, dir: &Path) -> bool {
 
 /// Asks the process that serves `dir`. `None`: nobody does.
 ///
-/// # Errors
-/// What it answered, or that its answer did not come.
+/// # Errors The error that it answered, or the lack of an answer.
 pub(crate) fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
     let dir: PathBuf = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     let broken = |err: std::io::Error| {

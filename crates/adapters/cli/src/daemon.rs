@@ -19,7 +19,8 @@ use crate::error::{Failure, Result};
 
 /// Set for the child.
 const READY: &str = "SYNCLINE_READY";
-/// What asks glibc (2.35 and later) for transparent huge pages; a heap that the caller chose stays.
+/// Variable that makes glibc (2.35 and later) use transparent huge pages. A value set by the caller
+/// is kept.
 const HEAP: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 /// Asks for the heap that a process with a page cache wants.
@@ -29,7 +30,7 @@ pub(crate) fn with_huge_pages(command: &mut Command) {
     }
 }
 
-/// Whether this process is the one that stays in the background.
+/// True in the process that stays in the background.
 pub(crate) fn is_child() -> bool {
     std::env::var_os(READY).is_some()
 }

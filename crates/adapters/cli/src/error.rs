@@ -1,4 +1,4 @@
-//! What a command fails with: a sentence that ends with the next step, and an exit code.
+//! Failure of a command: a sentence that ends with the next step, and an exit code.
 //!
 //! ```text
 //!   0 done   1 failed   2 usage   3 corrupt   4 unsupported feature   130 interrupted
@@ -7,6 +7,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
+use syncline_bench::BenchError;
 use syncline_device::DeviceError;
 use syncline_evaluate::EvaluateError;
 use syncline_flashlite::Error as FlashliteError;
@@ -16,9 +17,10 @@ use syncline_image::ImageError;
 pub use syncline_image::{plain, sentence};
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
+use syncline_probe::ProbeError;
 use syncline_recorder::RecorderError;
+use syncline_replay::ReplayError;
 use syncline_trace::TraceError;
-use syncline_workload::WorkloadError;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -162,18 +164,36 @@ impl From<RecorderError> for Failure {
     }
 }
 
-impl From<WorkloadError> for Failure {
-    fn from(err: WorkloadError) -> Failure {
+impl From<BenchError> for Failure {
+    fn from(err: BenchError) -> Failure {
         match err {
             // Mount options whose values only a mount can judge.
-            WorkloadError::Fs(err @ FsError::Invalid(_)) => {
+            BenchError::Fs(err @ FsError::Invalid(_)) => {
                 Failure::Usage(format!("{err}; check the arguments with --help"))
             }
-            WorkloadError::Fs(err) => err.into(),
-            WorkloadError::Nand(err) => err.into(),
-            WorkloadError::Trace(err) => err.into(),
-            WorkloadError::Usage(text) => Failure::Usage(text),
+            BenchError::Fs(err) => err.into(),
+            BenchError::Nand(err) => err.into(),
+            BenchError::Usage(text) => Failure::Usage(text),
             other => Failure::Failed(other.to_string()),
+        }
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(err: ReplayError) -> Failure {
+        match err {
+            ReplayError::Bench(err) => err.into(),
+            ReplayError::Trace(err) => err.into(),
+        }
+    }
+}
+
+impl From<ProbeError> for Failure {
+    fn from(err: ProbeError) -> Failure {
+        match err {
+            ProbeError::Nand(err) => err.into(),
+            ProbeError::Usage(text) => Failure::Usage(text),
+            ProbeError::Device(_) => Failure::Failed(err.to_string()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How things are shown: modes, times, names, sizes, tables, and standard output itself.
+//! Output of modes, times, names, sizes and tables, and standard output itself.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -145,7 +145,7 @@ pub(crate) fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
     Ok(())
 }
 
-/// What a measuring command gives out.
+/// Forms of a measuring command's output.
 pub(crate) struct Forms<'a> {
     /// For people.
     pub(crate) table: &'a dyn Fn() -> String,
@@ -183,7 +183,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Where it is for now.
+    /// Returns the temporary path.
     pub(crate) fn temporary(&self) -> &Path {
         &self.0
     }

@@ -37,7 +37,7 @@ pub(crate) fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superbloc
     Ok(syncline_image::superblock(dev, path)?)
 }
 
-/// How an image is opened whose part was named.
+/// Returns the options for opening the part of an image that was named.
 pub(crate) fn opening(part: &args::Part) -> Opening {
     let part = match (part.partition, part.offset) {
         (Some(number), _) => Part::Partition(number),

@@ -30,7 +30,7 @@ pub(crate) fn install() -> Result<()> {
     Ok(())
 }
 
-/// Whether to stop.
+/// True if an interrupt asked the program to stop.
 pub(crate) fn asked() -> bool {
     FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }

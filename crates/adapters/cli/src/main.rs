@@ -75,6 +75,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Status(args) => cmd::status::run(&args),
         Command::Trace(args) => cmd::trace::run(&args.command),
         Command::Cache(args) => cmd::cache::run(&args),
+        Command::Compare(args) => cmd::compare::run(&args),
         Command::Replay(args) => cmd::player::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Buffer(args) => cmd::buffer::run(&args.command),

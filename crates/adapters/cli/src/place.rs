@@ -1,4 +1,4 @@
-//! Where files of `latency` and `record` are: a directory, or a volume of this process.
+//! Files of `latency` and `record`: in a directory, or on a volume of this process.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use syncline_recorder::{EventVolume, RecorderError};
 
 use crate::error::{Failure, Result};
 
-/// How often the background of a volume is looked after.
+/// Interval of a volume's background work.
 const TICK: Duration = Duration::from_millis(5);
 
 /// The calls that are timed, on files that were made by [`Place::create`].

@@ -1,11 +1,11 @@
 //! Progress on standard error, where that is a terminal; nothing otherwise.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use syncline_workload::Watch;
+use syncline_latency::Watch;
 
 use crate::interrupt;
 
-/// What [`bytes`] shows.
+/// Template of [`bytes`].
 const BYTES: &str = "{wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
 
 /// A bar for `total` steps.

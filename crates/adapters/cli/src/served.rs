@@ -1,4 +1,4 @@
-//! What commands share that serve a device: the block device over it or beside it, and staying.
+//! Functions shared by commands that serve a device: its block device, and the wait for the end.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,10 +11,10 @@ use syncline_export::{Served, UblkError, UblkServed, UblkServer};
 use crate::error::{Failure, Result};
 use crate::{complain, interrupt};
 
-/// How often a server looks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
-/// How often it looks whether a loop device has gone: for 2 minutes.
-const RELEASE_LOOKS: u32 = 2400;
+/// Poll interval of a server for its end.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Polls for the removal of a loop device: 2 minutes in all.
+const RELEASE_POLLS: u32 = 2400;
 
 /// Attaches a loop device without a cache of its own.
 pub(crate) fn attach(file: &Path) -> Result<String> {
@@ -42,15 +42,15 @@ fn detach(node: &str) -> bool {
     }
     let name = node.rsplit('/').next().unwrap_or(node);
     let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-    (0..RELEASE_LOOKS).any(|look| {
-        if look > 0 {
-            std::thread::sleep(LOOK);
+    (0..RELEASE_POLLS).any(|poll| {
+        if poll > 0 {
+            std::thread::sleep(POLL_INTERVAL);
         }
         !backing.exists()
     })
 }
 
-/// What is mounted from a loop device over `file`, or from `node`.
+/// Returns the mount point of a loop device over `file`, or of `node`, if there is one.
 pub(crate) fn mounted(file: &Path, node: Option<&str>) -> Result<Option<String>> {
     let listed = Command::new("losetup")
         .args(["--noheadings", "--output", "NAME", "--associated"])
@@ -122,7 +122,7 @@ pub(crate) fn beside(device: Arc<dyn BlockDevice>) -> Result<Node> {
     ublk(device).map(Box::new).map(Node::Ublk)
 }
 
-/// What there is: ublk, or a loop device over `file`.
+/// Makes a block device: ublk, or a loop device over `file` if there is no ublk.
 pub(crate) fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> {
     match (UblkServer { device }).serve() {
         Ok(served) => Ok(Node::Ublk(Box::new(served))),
@@ -134,7 +134,7 @@ pub(crate) fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> 
     }
 }
 
-/// Whether there is ublk: before anything is made for it.
+/// Checks that the machine has ublk, before anything is made for it.
 pub(crate) fn check_ublk() -> Result<()> {
     UblkServer::check().map_err(ublk_failure)
 }
@@ -153,9 +153,9 @@ fn ublk_failure(error: UblkError) -> Failure {
 
 /// Removes a ublk device when nobody uses it any more, or 2 minutes later.
 pub(crate) fn remove(served: &UblkServed) -> Result<()> {
-    let mut looks = 0..RELEASE_LOOKS;
-    while served.in_use() && looks.next().is_some() {
-        std::thread::sleep(LOOK);
+    let mut polls = 0..RELEASE_POLLS;
+    while served.in_use() && polls.next().is_some() {
+        std::thread::sleep(POLL_INTERVAL);
     }
     if served.in_use() {
         let node = served.node().display();
@@ -173,7 +173,7 @@ pub(crate) fn stay(
 ) -> Result<()> {
     let failed = |err: syncline_export::ExportError| Failure::Failed(err.to_string());
     while !served.finished() && !interrupt::asked() && each() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     if served.finished() {
         // Its loop device goes with its last user; ublk does not need the file.

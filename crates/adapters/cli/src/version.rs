@@ -1,7 +1,11 @@
-//! `--version`: what was built from what, and where it runs.
+//! `--version`: what was built from what, and where it runs. Reports say the same in their footer.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use syncline_report::About;
 
 use crate::error::Result;
-use crate::format::Out;
+use crate::format::{self, Out};
 
 /// Prints one line; with `verbose` what a bug report needs besides.
 pub(crate) fn print(verbose: bool) -> Result<()> {
@@ -16,6 +20,32 @@ pub(crate) fn print(verbose: bool) -> Result<()> {
     out.flush()
 }
 
+/// Origin of a report that is written now.
+pub(crate) fn about() -> About {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy())).collect();
+    About {
+        version: format!(
+            "syncline {}, commit {}",
+            env!("CARGO_PKG_VERSION"),
+            env!("SYNCLINE_BUILD_COMMIT")
+        ),
+        command: format!("syncline {}", words.join(" ")),
+        host: host(),
+        date: format!("{} UTC", format::seconds(now as i64)),
+    }
+}
+
+/// A word of a command line as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// Kernel, processor architecture, processors and page size.
 fn host() -> String {
     let known = rustix::system::uname();
@@ -28,4 +58,15 @@ fn host() -> String {
         std::thread::available_parallelism().map_or(1, usize::from),
         rustix::param::page_size()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_needs_it() {
+        assert_eq!(quoted("--device=sd-2012"), "--device=sd-2012");
+        assert_eq!((quoted("a b"), quoted("it's")), ("'a b'".into(), "'it'\\''s'".into()));
+    }
 }

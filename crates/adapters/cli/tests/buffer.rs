@@ -214,7 +214,7 @@ fn free_again(path: &Path) {
     }
 }
 
-/// What works is tested in a guest, `make guest`.
+/// Refusal where the kernel has no ublk. A guest tests it with ublk: `make guest`.
 #[test]
 fn without_ublk_in_the_kernel_it_is_refused_and_nothing_stays() {
     let test = "without_ublk_in_the_kernel_it_is_refused_and_nothing_stays";

@@ -180,7 +180,7 @@ fn status_of(mounted: &Mounted) -> Value {
     serde_json::from_str(&done(&["ctl", "status", mounted.dir.to_str().unwrap()])).unwrap()
 }
 
-/// What a write and fsync of this file of the mount flush.
+/// Returns the flushes of a write and fsync of this file of the mount.
 fn flushed_by(mounted: &Mounted, name: &str) -> u64 {
     use std::io::Write;
     let before = flushes(&status_of(mounted));

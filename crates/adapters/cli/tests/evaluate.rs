@@ -90,7 +90,7 @@ fn policies_are_compared_and_the_trace_after_the_cache_is_theirs() {
         "{csv}"
     );
     let html = std::fs::read_to_string(&html).unwrap();
-    assert_eq!(html.matches("<svg").count(), 4, "hits, cost, runs, elapsed");
+    assert_eq!(html.matches("<figure").count(), 4, "hits, cost, runs, elapsed");
     // One thread gives the same as several.
     let one = done(&with(&base, &[&input[..], &device, &[("--jobs", &"1".into())]].concat()));
     assert_eq!(text, one);

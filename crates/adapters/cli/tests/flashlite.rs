@@ -99,7 +99,7 @@ fn rearranging_makes_the_file_and_goes_on_after_a_stop() {
     assert_eq!(names, ["film.iso", "film.log", "released"]);
 }
 
-/// Where the log is on a read-only file system the file is made elsewhere, and no note is left.
+/// Rearranging a log on a read-only file system: the file is made elsewhere, and no note is left.
 #[test]
 fn a_log_that_cannot_be_written_is_rearranged_all_the_same() {
     let name = "a_log_that_cannot_be_written_is_rearranged_all_the_same";

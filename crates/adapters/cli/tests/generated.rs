@@ -4,12 +4,13 @@ mod support;
 
 use support::{done, run, scratch};
 
-const COMMANDS: [&str; 35] = [
+const COMMANDS: [&str; 36] = [
     "bench",
     "buffer",
     "cache",
     "cat",
     "check",
+    "compare",
     "completions",
     "cp",
     "ctl",

@@ -65,7 +65,7 @@ fn check(m: &Mounted, nr: u64, acked: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What happens to the mount.
+/// End of a mount by force.
 enum Blow<'a> {
     /// The serving process is killed.
     Kill,
@@ -81,7 +81,7 @@ impl Blow<'_> {
         m.kill_serving();
     }
 
-    /// Whether stock e2fsck recovers a copy of what is there now.
+    /// Checks that stock e2fsck recovers a copy of the present image.
     fn recoverable(&self, m: &Mounted) -> Result<(), String> {
         let Blow::Cut(serving) = self else { return m.recoverable() };
         serving.power("on");
@@ -92,12 +92,12 @@ impl Blow<'_> {
     }
 }
 
-/// What was seen after all blows.
+/// Counters over all blows.
 #[derive(Default)]
 struct Tally {
     /// Records whose fsync returned.
     acknowledged: u64,
-    /// What e2fsck said of volumes that it had to correct.
+    /// Reports of e2fsck on volumes that it had to correct.
     inconsistent: Vec<String>,
     /// Acknowledged records that were not there.
     lost: Vec<String>,

@@ -1,5 +1,5 @@
-//! What real programs do on a mount: SQLite in every journal mode, git, many threads, and random
-//! operations with mmap beside them.
+//! Real programs on a mount: SQLite in every journal mode, git, many threads, and random operations
+//! with mmap beside them.
 
 mod support;
 

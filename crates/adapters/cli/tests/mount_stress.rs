@@ -22,7 +22,7 @@ const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 const ROUNDS: u64 = 150;
 /// Kills or power cuts of one configuration; more with `SYNCLINE_BLOWS`.
 const BLOWS: u64 = 3;
-/// What a run has that is told nothing.
+/// Configurations of a run without further parameters.
 const THREADS_SHORT: [&str; 5] =
     ["eager-1m", "eager-4m", "ordered-buffer-small", "eager-full", "ordered-spatialclock"];
 const KILLS_SHORT: [&str; 3] = ["eager-4m", "ordered-buffer-small", "eager-journal"];
@@ -144,7 +144,7 @@ impl Configuration {
         self.options.replace("{dir}", dir.to_str().unwrap())
     }
 
-    /// Whether nobody but us opens the image until it was unmounted.
+    /// True if the image must not be opened by others before its unmount.
     fn buffered(&self) -> bool {
         self.options.contains("buffer_log")
     }
@@ -200,7 +200,7 @@ fn threads_in_every_configuration() {
     }
 }
 
-/// What ends the mount.
+/// End of a mount by force.
 enum Blow {
     /// The serving process is killed.
     Kill,

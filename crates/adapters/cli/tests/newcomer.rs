@@ -1,4 +1,4 @@
-//! What a new user tripped over: each command as it was typed, and what it has to say.
+//! Pitfalls of new users: each command as it was typed, and the answer it must give.
 
 mod support;
 

@@ -153,7 +153,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether the process catches SIGUSR1 (10), by its status in /proc.
+/// True if the process catches SIGUSR1 (10), by its status in /proc.
 fn handles_usr1(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));

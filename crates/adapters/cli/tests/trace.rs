@@ -36,7 +36,7 @@ fn a_trace_goes_in_and_out_and_is_measured() {
     let page = format!("--html={}", html.display());
     let table = done(&args(&["trace", "stat", &page], &[&ours]));
     assert!(table.starts_with("block trace of spc: 3 records in 1.0 s"), "{table}");
-    assert!(std::fs::read_to_string(&html).unwrap().contains("<svg"));
+    assert!(std::fs::read_to_string(&html).unwrap().contains("<figure"));
     // The same figures from all three.
     for path in [&ours, &csv, &text] {
         let json = done(&args(&["trace", "stat", "--json=-"], &[path]));

@@ -1,4 +1,4 @@
-//! What the system's services know: UPower of the battery, logind of sessions and of a shutdown.
+//! State of battery, sessions and shutdown, from the system's services: UPower and logind.
 //!
 //! Properties are asked for, once a second or so, and no signals awaited: an answer is never older
 //! than that, and a service that is started later, or again, needs no care. A service that is not

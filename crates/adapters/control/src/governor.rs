@@ -1,4 +1,4 @@
-//! What changes a write buffer or a mount while it serves: settings by name, and policies.
+//! Changes of a write buffer or a mount while it serves: settings by name, and policies.
 //!
 //! ```text
 //!   ctl set DIR ram=32M auto-ram=on --> set --> Buffer::configure, Volume::set_live_limits, ...
@@ -18,16 +18,16 @@ use syncline_fs::{LiveLimits, Volume};
 use crate::dbus::Bus;
 use crate::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
 
-/// How often policies look.
+/// Interval at which policies are asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long the bus may take for an answer.
+/// Time limit for an answer of the bus.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The bus of the system where no variable says another.
 const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 type Latest = Mutex<(Session, Power)>;
 
-/// What is changed: a buffer that is served, a mount, or a mount over a buffer.
+/// Target of settings and policies: a buffer that is served, a mount, or a mount over a buffer.
 #[derive(Clone, Copy)]
 pub struct Governed<'a> {
     /// The buffer that is served, or below the mount.
@@ -56,7 +56,7 @@ struct State {
     limits: Limits,
     /// The size while the memory is switched off by a policy.
     ram_bytes_before: Option<u64>,
-    /// Whether files were relaxed when a policy made all of them strict.
+    /// State of `relaxed` before a policy made all files strict.
     relaxes_before: Option<bool>,
     looked: Option<Duration>,
     last_change: Option<String>,
@@ -95,14 +95,14 @@ const BUFFER_NAMES: &str =
     "ram, log, threshold, relaxed_expire, relaxed_max, idle_after, ram_limits, auto-ram, session";
 const VOLUME_NAMES: &str = "relaxed, dirty_expire, dirty_ratio, dirty_background_ratio";
 
-/// What can be set here.
+/// Returns the names of the settings that apply to `of`.
 fn names(of: Governed<'_>) -> String {
     let both = [of.buffer.map(|_| BUFFER_NAMES), of.volume.map(|_| VOLUME_NAMES), Some("power")];
     both.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 impl Setting {
-    /// Whether there is something that it can be set on.
+    /// True if the setting applies to `of`.
     fn fits(&self, of: Governed<'_>) -> bool {
         match self {
             Setting::Policy("power", _) => true,
@@ -273,10 +273,9 @@ impl Governor {
         }
     }
 
-    /// What the policies want, once a second.
+    /// Asks the policies, at most once a second, and applies their changes.
     ///
-    /// # Errors
-    /// What failed below; the buffer or the volume has latched.
+    /// # Errors The error below; the buffer or the volume has latched.
     pub fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.looked.is_some_and(|last| now.saturating_sub(last) < EVERY) {
@@ -381,7 +380,7 @@ fn apply_to_limits(limits: &mut LiveLimits, setting: &Setting) {
     }
 }
 
-/// What a policy switched off is on again, as it was set meanwhile.
+/// Restores the settings that a policy switched off, with any change made meanwhile.
 fn power_is_good(state: &mut State, wanted: &mut Wanted) {
     if let (Some(options), Some(bytes)) = (&mut wanted.buffer, state.ram_bytes_before.take()) {
         options.ram_bytes = bytes;

@@ -24,7 +24,7 @@ use std::time::Duration;
 pub use desktop::look;
 pub use governor::{Governed, Governor};
 
-/// What the user is doing.
+/// Activity of the user.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Session {
     /// Nobody says.
@@ -36,7 +36,7 @@ pub enum Session {
     Away,
 }
 
-/// Whether the power may fail soon.
+/// State of the power supply.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Power {
     /// Nobody says.
@@ -70,7 +70,7 @@ impl Power {
     }
 }
 
-/// What is known at one moment.
+/// State of buffer, user and power at one moment.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Observation {
     /// Since any fixed moment.
@@ -79,7 +79,7 @@ pub struct Observation {
     pub ram_bytes: u64,
     /// Memory that it uses.
     pub ram_used_bytes: u64,
-    /// Whether anything waits in memory or log.
+    /// True if any write waits in memory or log.
     pub holds_data: bool,
     /// The user.
     pub session: Session,
@@ -87,7 +87,7 @@ pub struct Observation {
     pub power: Power,
 }
 
-/// What is to be changed.
+/// Change that a policy asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Change {
     /// The buffer may use so much memory.
@@ -111,7 +111,7 @@ impl std::fmt::Display for Change {
 
 /// One rule.
 pub trait Policy: Send {
-    /// What is to be changed after this observation; observations come in the order of time.
+    /// Returns the change to make after this observation. Observations come in the order of time.
     fn decide(&mut self, seen: &Observation) -> Option<Change>;
 }
 

@@ -45,5 +45,6 @@ pub struct Control {
     pub write: Option<ControlWrite>,
 }
 
-/// What a control does with a text; the error goes to the log, the writer gets `EINVAL`.
+/// Handler for a text that is written to a control. The error goes to the log; the writer gets
+/// `EINVAL`.
 pub type ControlWrite = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;

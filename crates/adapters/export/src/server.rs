@@ -13,7 +13,7 @@ use crate::filesystem::Files;
 /// Threads that serve requests: as many commands as reach the device at once.
 const THREADS: usize = 4;
 
-/// What is served.
+/// Device and files to serve.
 pub struct Export {
     /// The device behind the file.
     pub device: Arc<dyn BlockDevice>,
@@ -32,7 +32,7 @@ pub enum ExportError {
          usable (/dev/fuse, fusermount3)"
     )]
     Mount {
-        /// Where.
+        /// Directory of the mount.
         dir: PathBuf,
         /// Why.
         source: io::Error,
@@ -71,7 +71,8 @@ impl Export {
 }
 
 impl Served {
-    /// Whether somebody unmounted the directory, or serving failed: then [`Served::wait`] does not.
+    /// True if somebody unmounted the directory, or serving failed; [`Served::wait`] returns at
+    /// once then.
     pub fn finished(&self) -> bool {
         self.session.guard.is_finished()
     }

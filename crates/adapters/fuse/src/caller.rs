@@ -1,4 +1,4 @@
-//! What a worker knows of the thread that it serves, beyond the two numbers of a request.
+//! The thread that waits for a request: its ids, and its groups and capabilities from /proc.
 //!
 //! Linux tells a FUSE mount neither the groups of a caller nor its capabilities, and its own answer
 //! to "may this caller keep set-group-id" comes only in a form of SETXATTR that fuser does not
@@ -8,53 +8,22 @@
 //!
 //! Source: proc(5), `in_group_or_capable` (fs/attr.c).
 
-use std::cell::Cell;
-
 /// Capabilities by their numbers (linux/capability.h).
 const CAP_FSETID: u32 = 4;
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Who asks.
+/// The caller of a request, as the kernel names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Caller {
-    thread: u32,
-    uid: u32,
-    gid: u32,
+pub(crate) struct Caller {
+    /// Number of the thread; 0: the kernel on its own.
+    pub(crate) thread: u32,
+    /// File system uid.
+    pub(crate) uid: u32,
+    /// File system gid.
+    pub(crate) gid: u32,
 }
 
-thread_local! {
-    static CALLER: Cell<Caller> = const { Cell::new(Caller { thread: 0, uid: 0, gid: 0 }) };
-}
-
-/// The worker begins a request of this caller.
-pub(crate) fn serve(thread: u32, uid: u32, gid: u32) {
-    CALLER.set(Caller { thread, uid, gid });
-}
-
-/// Whether the caller may keep set-group-id of a file of this group.
-pub(crate) fn keeps_set_gid(group: u32) -> bool {
-    let caller = CALLER.get();
-    caller.gid == group
-        || caller.uid == 0
-        || caller.credentials().is_some_and(|of| of.groups.contains(&group) || of.may(CAP_FSETID))
-}
-
-/// Whether the caller keeps set-id bits of what it changes.
-pub(crate) fn keeps_set_id() -> bool {
-    may(CAP_FSETID)
-}
-
-/// Whether the caller sees attributes of the administrator.
-pub(crate) fn is_administrator() -> bool {
-    may(CAP_SYS_ADMIN)
-}
-
-fn may(capability: u32) -> bool {
-    let caller = CALLER.get();
-    caller.uid == 0 || caller.credentials().is_some_and(|of| of.may(capability))
-}
-
-/// What /proc says of a thread.
+/// Credentials of a thread in /proc.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Credentials {
     uid: u32,
@@ -70,6 +39,27 @@ impl Credentials {
 }
 
 impl Caller {
+    /// Reports whether it may keep set-group-id of a file of this group.
+    pub(crate) fn keeps_set_gid(self, group: u32) -> bool {
+        self.gid == group
+            || self.uid == 0
+            || self.credentials().is_some_and(|of| of.groups.contains(&group) || of.may(CAP_FSETID))
+    }
+
+    /// Reports whether it keeps set-id bits of what it changes.
+    pub(crate) fn keeps_set_id(self) -> bool {
+        self.may(CAP_FSETID)
+    }
+
+    /// Reports whether it sees attributes of the administrator.
+    pub(crate) fn is_administrator(self) -> bool {
+        self.may(CAP_SYS_ADMIN)
+    }
+
+    fn may(self, capability: u32) -> bool {
+        self.uid == 0 || self.credentials().is_some_and(|of| of.may(capability))
+    }
+
     /// `None` where it is not to be seen, or acts as somebody else.
     fn credentials(self) -> Option<Credentials> {
         let of = |name: &str| format!("/proc/{}/{name}", self.thread);
@@ -120,13 +110,13 @@ mod tests {
         let thread = std::process::id();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let own = parse(&status).unwrap();
-        serve(thread, own.uid, own.gid);
-        assert!(CALLER.get().credentials().is_some());
-        assert!(keeps_set_gid(own.gid));
-        serve(thread, own.uid + 1, own.gid + 1);
-        assert_eq!(CALLER.get().credentials(), None);
-        assert!(keeps_set_gid(own.gid + 1) && !keeps_set_gid(own.gid) && !keeps_set_id());
-        serve(0, own.uid + 1, own.gid);
-        assert!(!is_administrator());
+        let caller = |thread, uid, gid| Caller { thread, uid, gid };
+        let ourselves = caller(thread, own.uid, own.gid);
+        assert!(ourselves.credentials().is_some() && ourselves.keeps_set_gid(own.gid));
+        let other = caller(thread, own.uid + 1, own.gid + 1);
+        assert_eq!(other.credentials(), None);
+        assert!(other.keeps_set_gid(own.gid + 1) && !other.keeps_set_gid(own.gid));
+        assert!(!other.keeps_set_id());
+        assert!(!caller(0, own.uid + 1, own.gid).is_administrator());
     }
 }

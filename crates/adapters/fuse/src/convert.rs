@@ -1,15 +1,82 @@
-//! Between fuser's types and the volume's. Errors become numbers here and nowhere else.
+//! Conversions between fuser's types and the volume's. Errors become numbers here alone.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fuser::{Errno, FileAttr, FileType, INodeNo, TimeOrNow};
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, INodeNo, IoctlFlags,
+    LockOwner, OpenFlags, RenameFlags, TimeOrNow, WriteFlags,
+};
+use rustix::fs::OFlags;
 use syncline_fs::{Attr, FileKind, FsError, SetTime, Timestamp};
+
+use crate::handle::Handle;
 
 /// The root directory in ext4 and in FUSE.
 const ROOT_EXT4: u32 = 2;
 
 /// Seconds that ext4 can store (`s_time_min`, `s_time_max` with 256-byte inodes).
 const SECONDS: std::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
+
+/// An argument of a request: fuser's type on the way in, ours in the table of operations.
+pub(crate) trait Argument {
+    type Taken;
+
+    /// The value in our type.
+    ///
+    /// # Errors
+    /// The number that answers the request, if the kernel means nothing of ours.
+    fn taken(self) -> Result<Self::Taken, Errno>;
+}
+
+/// Conversions of arguments that cannot fail.
+macro_rules! arguments {
+    ($(|$value:ident: $from:ty| -> $to:ty { $taken:expr })*) => {
+        $(impl<'a> Argument for $from {
+            type Taken = $to;
+
+            fn taken(self) -> Result<$to, Errno> {
+                let $value = self;
+                Ok($taken)
+            }
+        })*
+    };
+}
+
+/// Arguments that are taken as they are.
+macro_rules! plain_arguments {
+    ($($type:ty)*) => { arguments! { $(|plain: $type| -> $type { plain })* } };
+}
+
+plain_arguments! {
+    &'a [u8] bool i32 i64 u32 u64 Option<u32> Option<u64> Option<BsdFileFlags> Option<FileHandle>
+    Option<LockOwner> CopyFileRangeFlags IoctlFlags LockOwner WriteFlags
+}
+
+arguments! {
+    |name: &'a OsStr| -> &'a [u8] { name.as_bytes() }
+    |text: &'a Path| -> &'a [u8] { text.as_os_str().as_bytes() }
+    |number: FileHandle| -> Handle { number.into() }
+    |flags: OpenFlags| -> OFlags { open_flags(flags.0) }
+    |flags: RenameFlags| -> u32 { flags.bits() }
+    |at: Option<TimeOrNow>| -> Option<SetTime> { at.map(set_time) }
+    |at: Option<SystemTime>| -> Option<SetTime> { at.map(|at| SetTime::At(timestamp(at))) }
+}
+
+impl Argument for INodeNo {
+    type Taken = u32;
+
+    fn taken(self) -> Result<u32, Errno> {
+        ino(self)
+    }
+}
+
+/// Flags of open(2).
+pub(crate) fn open_flags(flags: i32) -> OFlags {
+    OFlags::from_bits_retain(flags as u32)
+}
 
 /// The number a program sees.
 pub(crate) fn errno(err: &FsError) -> Errno {
@@ -68,7 +135,7 @@ fn time(at: Timestamp) -> SystemTime {
 }
 
 /// A time from the kernel, within what ext4 can store.
-pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
+fn timestamp(at: SystemTime) -> Timestamp {
     let (seconds, nanoseconds) = match at.duration_since(UNIX_EPOCH) {
         Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
         // fuser subtracts the nanoseconds of a time before 1970 instead of adding them.
@@ -83,7 +150,7 @@ pub(crate) fn timestamp(at: SystemTime) -> Timestamp {
 }
 
 /// A time to set.
-pub(crate) fn set_time(at: TimeOrNow) -> SetTime {
+fn set_time(at: TimeOrNow) -> SetTime {
     match at {
         TimeOrNow::Now => SetTime::Now,
         TimeOrNow::SpecificTime(at) => SetTime::At(timestamp(at)),
@@ -112,10 +179,13 @@ const XFLAGS: [(u32, u32); 5] =
 /// `FS_XFLAG_DAX`, which no file here has.
 const XFLAG_DAX: u32 = 0x8000;
 
+/// Size of `struct fsxattr`.
+pub(crate) const FSXATTR_BYTES: usize = 28;
+
 /// `struct fsxattr` of flags (`FS_XFLAG_*` in linux/fs.h); extent sizes and projects are not kept.
-pub(crate) fn fsxattr(flags: u32) -> [u8; 28] {
+pub(crate) fn fsxattr(flags: u32) -> [u8; FSXATTR_BYTES] {
     let xflags = XFLAGS.iter().filter(|(flag, _)| flags & flag != 0).fold(0, |sum, (_, x)| sum | x);
-    let mut out = [0; 28];
+    let mut out = [0; FSXATTR_BYTES];
     out[..4].copy_from_slice(&u32::to_ne_bytes(xflags));
     out
 }

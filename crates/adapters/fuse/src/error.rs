@@ -1,4 +1,4 @@
-//! Why a mount did not come about, or did not end well.
+//! Errors of mounts: of their start, and of their end.
 
 use std::path::PathBuf;
 
@@ -8,13 +8,13 @@ use syncline_trace::TraceError;
 /// Result of mounting.
 pub type Result<T> = std::result::Result<T, FuseError>;
 
-/// The classes a caller treats differently.
+/// Error of a mount, by classes that a caller treats differently.
 #[derive(Debug, thiserror::Error)]
 pub enum FuseError {
     /// A mount option that does not exist or has a bad value.
     #[error("{0}")]
     Usage(String),
-    /// The volume did not do it.
+    /// Error of the volume.
     #[error(transparent)]
     Fs(#[from] FsError),
     /// The kernel or fusermount3 refused; the text ends with the next step.
@@ -25,7 +25,7 @@ pub enum FuseError {
     Trace {
         /// The first of its files.
         path: PathBuf,
-        /// Why.
+        /// Error of the trace.
         source: TraceError,
     },
 }

@@ -3,12 +3,12 @@
 //!
 //! Source: mount(8), ext4(5), as of util-linux 2.41 and Linux 6.18.
 
-/// What comes of a word.
+/// Meaning of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
     /// Nothing has to be done.
     Same,
-    /// Why not, and what to do instead.
+    /// Refused; the reason, and the next step.
     Refused(&'static str),
 }
 
@@ -51,7 +51,7 @@ const ADVICE: &[&str] = &[
     "prefetch_block_bitmaps",
 ];
 
-/// What is refused, by the word with its value or by the name alone.
+/// Refused words, by the word with its value or by the name alone.
 const REFUSED: &[(&[&str], &str)] = &[
     (
         &["sync", "dirsync"],
@@ -88,7 +88,7 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["nosymfollow"], "it cannot be passed on; leave it out"),
 ];
 
-/// What comes of a word, if it is one of these.
+/// Meaning of a word, if it is one of these.
 pub(crate) fn meaning(item: &str) -> Option<Word> {
     let (name, value) = item.split_once('=').map_or((item, None), |(n, v)| (n, Some(v)));
     let same = OTHERS.contains(&name) || ALWAYS.contains(&item) || ADVICE.contains(&name);

@@ -1,4 +1,4 @@
-//! What the running kernel does right where FUSE's negotiation does not tell.
+//! Properties of the running kernel that FUSE's negotiation does not tell.
 
 /// First releases of each series whose writes past the cache leave nothing old in it.
 ///
@@ -10,7 +10,8 @@ const RIGHT_FROM: [(u32, u32, u32); 3] = [(6, 6, 121), (6, 12, 65), (6, 18, 5)];
 /// All of this series and later ones.
 const RIGHT_SERIES: (u32, u32) = (6, 19);
 
-/// Whether the cache of a kernel with this `uname -r` stays right beside writes past it. A release
+/// Reports whether the cache of a kernel with this `uname -r` stays right beside writes past it. A
+/// release
 /// that is none of kernel.org's may be right and is not believed.
 pub(crate) fn keeps_right_beside_direct_writes(release: &str) -> bool {
     let Some((major, minor, patch)) = parsed(release) else { return false };

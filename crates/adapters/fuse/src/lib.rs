@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   programs -> VFS, page cache -> /dev/fuse -> worker threads        fuser, `adapter.rs`
-//!                                                   | Operations      `ops.rs`, our own seam
-//!                                              [Captured]             `capture/`, for `trace=`
-//!                                               Serve                 `serve.rs`
+//!                                                   |   one row a request: `operations.rs`
+//!                                                   |   records for `trace=`: `capture/`
+//!                                               Serve                 `serve/`
 //!                                                   | Volume          crate fs
 //!   maintenance thread: Volume::tick  ---------------
 //! ```
@@ -20,34 +20,37 @@
 //!   latches, that is said once.
 //!
 //! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
-//! Tested in `cli/tests/mount.rs` and the files beside it, through real mounts.
+//! Tested in `tests/it`, through the kernel; crashes and programs in `crates/adapters/cli/tests`.
 
 #![deny(unsafe_code)]
 
-mod acl;
 mod adapter;
-mod bell;
+mod affinity;
+mod answer;
 mod caller;
 mod capture;
 mod convert;
 mod error;
-mod follow;
 mod fstab;
-mod gate;
+mod handle;
+mod hint;
+mod ioctl;
 mod kernel;
 mod mounts;
-mod nodes;
-mod ops;
+mod operations;
 mod options;
-mod policy;
+mod parking;
+mod ranks;
 mod serve;
 mod session;
 mod status;
 mod table;
 mod traffic;
+mod wakeup;
 
 pub use capture::{Capture, CaptureCounts};
 pub use error::{FuseError, Result};
+pub use hint::write_hint;
 pub use mounts::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
 pub use options::{Affinity, FuseOptions};
 pub use session::{Ended, Mount, Setup};

@@ -1,4 +1,4 @@
-//! The mount table: who has an image mounted already.
+//! The mount table, and the present mount of an image.
 //!
 //! ```text
 //!   36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 /// One mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
-    /// Where.
+    /// Mount point.
     pub dir: PathBuf,
     /// `ext4`, `fuse.syncline`, ...
     pub kind: String,
-    /// What: a device, or what the FUSE program calls it.
+    /// Source: a device, or the name that the FUSE program gives.
     pub source: PathBuf,
     /// Major and minor number of the file system.
     pub(crate) device: (u32, u32),
@@ -59,7 +59,7 @@ fn table() -> Vec<MountEntry> {
     text.split(|byte| *byte == b'\n').filter_map(parse).collect()
 }
 
-/// What is mounted on `dir`, an absolute path; the uppermost of several.
+/// The mount on `dir`, an absolute path; the uppermost of several.
 pub fn mount_of(dir: &Path) -> Option<MountEntry> {
     table().into_iter().rfind(|entry| entry.dir == dir)
 }
@@ -84,8 +84,8 @@ pub fn superblock_lives(entry: &MountEntry) -> bool {
     Path::new(&format!("/sys/class/bdi/{major}:{minor}")).exists() && !table().iter().any(reused)
 }
 
-/// Who has the image mounted: the kernel, directly or through a loop device, or a FUSE program that
-/// names it as its source. `None` also where the mount table cannot be read.
+/// The mount of an image: by the kernel, directly or through a loop device, or by a FUSE program
+/// that names it as its source. `None` also where the mount table cannot be read.
 pub fn mounted_image(image: &Path) -> Option<MountEntry> {
     let path = std::fs::canonicalize(image).ok()?;
     let meta = std::fs::metadata(&path).ok()?;

@@ -12,20 +12,20 @@ use crate::error::{FuseError, Result};
 use crate::fstab::{self, Word};
 use crate::table::MOUNT_OPTIONS;
 
-/// Where the worker that serves a program runs.
+/// CPUs of the worker that serves a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// On the program's processor, while that makes small calls in turn; see `follow.rs`.
+    /// The program's, while that makes small calls in turn; see `affinity/`.
     #[default]
     Caller,
-    /// Where the kernel puts it.
+    /// Any that the kernel chooses.
     None,
 }
 
 /// Options of one FUSE mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FuseOptions {
-    /// What the volume is mounted with.
+    /// Options of the volume.
     pub volume: MountOptions,
     /// Users other than the one who mounted may use it (`allow_other`).
     pub allow_other: bool,
@@ -41,7 +41,7 @@ pub struct FuseOptions {
     pub noexec: bool,
     /// The kernel keeps written data until it likes or fsync comes (`writeback_cache`).
     pub writeback_cache: bool,
-    /// What programs do and what the device is told is recorded in files with names that begin so
+    /// Calls of programs and commands to the device are recorded in files whose names begin so
     /// (`trace=`).
     pub trace: Option<PathBuf>,
     /// Every read of a program is in the trace, not only those that the kernel's cache has not
@@ -49,7 +49,7 @@ pub struct FuseOptions {
     pub trace_reads: bool,
     /// Worker threads (`threads=`); 0: chosen by the number of processors.
     pub threads: usize,
-    /// Where workers run (`affinity=`).
+    /// CPUs of workers (`affinity=`).
     pub affinity: Affinity,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
     pub buffer_log: Option<PathBuf>,
@@ -80,7 +80,7 @@ impl FuseOptions {
         Ok(options)
     }
 
-    /// What belongs to a buffer wants its log, and a buffer wants to write.
+    /// Checks that sizes of a buffer come with its log, and that a buffer can write.
     fn check_buffer(&self) -> Result<()> {
         let sized = self.buffer_log_size.is_some() || self.buffer_ram.is_some();
         let text = match &self.buffer_log {

@@ -1,8 +1,8 @@
 //! One mount from start to end.
 //!
 //! ```text
-//!   Mount::start   mount(2) or fusermount3 - INIT answered - workers, maintenance, watch
-//!   Mount::poll    whether the kernel still has it
+//!   Mount::start   mount(2) or fusermount3 - INIT answered - workers, maintenance, watchdog
+//!   Mount::is_over true once the kernel has unmounted it
 //!   Mount::end     kernel's pages synced - unmounted, lazily if in use - workers gone -
 //!                  references dropped - Volume::unmount
 //! ```
@@ -28,31 +28,30 @@ use thread_priority::{
 };
 
 use crate::adapter::Adapter;
-use crate::bell::Need;
-use crate::capture::{Capture, Captured};
+use crate::affinity::CpuAffinity;
+use crate::capture::Capture;
 use crate::error::{FuseError, Result};
-use crate::follow::Follow;
-use crate::gate::Gate;
 use crate::mounts::mount_of;
-use crate::ops::Operations;
 use crate::options::{Affinity, FuseOptions};
+use crate::parking::Parking;
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
+use crate::wakeup::Need;
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
 
-/// The same while so much is dirty that it is written back: nobody rings then but for a hurry.
+/// The same while so much is dirty that it is written back: only urgent needs wake it then.
 const MUCH_DIRTY_MS_MAX: u64 = 50;
 
-/// Without a rest a write-back that is due goes on for so long: each of its wakes may take a
-/// program and the worker that follows it apart. On slow flash that is one step or two.
+/// Time for which a write-back that is due goes on without a pause: each of its wake-ups may take
+/// a program and the worker bound beside it apart. On slow flash that is one step or two.
 const STRETCH: Duration = Duration::from_millis(4);
 
-/// Steps in that time at most: where nothing can be written, for lack of space, one does nothing.
+/// Most steps in that time: where nothing can be written, for lack of space, one does nothing.
 const STRETCH_STEPS: u32 = 64;
 
-/// How long the end waits for workers after an unmount.
+/// Longest wait of the end for workers, after an unmount.
 const END_WAIT: Duration = Duration::from_secs(2);
 
 /// Readahead of the mount in KiB, where we may set it.
@@ -61,21 +60,21 @@ const READAHEAD_KIB: &str = "1024";
 /// Fewest worker threads: each blocked one is a program waiting for the device.
 const THREADS_MIN: usize = 8;
 
-/// What a mount is made of.
+/// Parts of a mount.
 pub struct Setup<'c> {
     /// The volume, mounted with `options.volume`.
     pub volume: Volume,
     /// The clock of the volume.
     pub clock: Arc<dyn Clock>,
-    /// How it is mounted.
+    /// Options of the mount.
     pub options: FuseOptions,
-    /// What the mount table shows as the source: the path of the image.
+    /// Path of the image, the source in the mount table.
     pub image: PathBuf,
-    /// Where the counts of the device come from.
+    /// Reads the counts of the device.
     pub counts: CountsOf,
-    /// What the write buffer under the volume says, where there is one.
+    /// Reads the status of the write buffer under the volume, if there is one.
     pub buffer: Option<PartOf>,
-    /// What can be changed while it is mounted, as it is now.
+    /// Reads the settings that can be changed while it is mounted.
     pub settings: PartOf,
     /// Records what is done; its device is the volume's, see [`Capture::device`].
     pub capture: Option<&'c Capture>,
@@ -85,7 +84,7 @@ pub struct Setup<'c> {
 
 impl<'c> Setup<'c> {
     /// A mount without a write buffer, settings that can be changed, or capture; its device is not
-    /// counted. What is wrong goes to standard error.
+    /// counted. Messages go to standard error.
     pub fn new(
         volume: Volume,
         clock: Arc<dyn Clock>,
@@ -112,17 +111,17 @@ pub struct Mount {
     volume: Volume,
     serve: Arc<Serve>,
     session: Option<BackgroundSession>,
-    gate: Arc<Gate>,
-    watch: JoinHandle<()>,
+    parking: Arc<Parking>,
+    watchdog: JoinHandle<()>,
     stop: Arc<AtomicBool>,
     maintenance: JoinHandle<()>,
     writeback_cache: bool,
 }
 
-/// How a mount ended.
+/// Outcome of the end of a mount.
 #[derive(Debug)]
 pub struct Ended {
-    /// What [`Volume::unmount`] said.
+    /// Result of [`Volume::unmount`].
     pub volume: std::result::Result<(), FsError>,
     /// Somebody had files open, so the directory was only detached.
     pub was_busy: bool,
@@ -143,18 +142,13 @@ impl Mount {
         let status = Arc::new(status);
         let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
         let workers = workers(&options);
-        let follows = options.affinity == Affinity::Caller && workers > 1;
-        let gate = Gate::new(workers, if follows { Follow::new() } else { Follow::default() });
+        let binds = options.affinity == Affinity::Caller && workers > 1;
+        let affinity = if binds { CpuAffinity::new() } else { CpuAffinity::default() };
+        let parking = Parking::new(workers, affinity);
         let mut config = config(&options, image, volume.is_read_only());
         config.n_threads = Some(workers);
-        let (ops, gated) = (Arc::clone(&serve), Arc::clone(&gate));
-        let session = match tap {
-            None => spawn(Adapter::new(ops, gated, &options), dir, &config, &gate)?,
-            Some(tap) => {
-                let ops = Arc::new(Captured::new(ops, tap));
-                spawn(Adapter::new(ops, gated, &options), dir, &config, &gate)?
-            }
-        };
+        let adapter = Adapter::new(Arc::clone(&serve), tap, Arc::clone(&parking), &options);
+        let session = spawn(adapter, dir, &config, &parking)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, serving) = (Arc::clone(&stop), Arc::clone(&serve));
         let keeper = Keeper { volume: volume.clone(), serve: serving, clock, log, stop: stopped };
@@ -162,19 +156,29 @@ impl Mount {
             .name("maintenance".into())
             .spawn(move || keeper.run())
             .map_err(|err| refused(dir, &err))?;
-        serve.bell.wakes(maintenance.thread());
-        let watched = Arc::clone(&gate);
-        let watch = thread::Builder::new()
-            .name("watch".into())
+        serve.wakeup.set_thread(maintenance.thread());
+        let watched = Arc::clone(&parking);
+        let watchdog = thread::Builder::new()
+            .name("watchdog".into())
             .spawn(move || watched.watch())
             .map_err(|err| refused(dir, &err))?;
         read_ahead(dir);
         let (dir, session) = (dir.to_owned(), Some(session));
         let writeback_cache = options.writeback_cache;
-        Ok(Mount { dir, volume, serve, session, gate, watch, stop, maintenance, writeback_cache })
+        Ok(Mount {
+            dir,
+            volume,
+            serve,
+            session,
+            parking,
+            watchdog,
+            stop,
+            maintenance,
+            writeback_cache,
+        })
     }
 
-    /// Whether the mount is gone: somebody unmounted it.
+    /// Reports whether the mount is gone: somebody unmounted it.
     pub fn is_over(&self) -> bool {
         self.session.as_ref().is_none_or(|session| session.guard.is_finished())
     }
@@ -191,10 +195,10 @@ impl Mount {
         }
         self.stop.store(true, Ordering::Release);
         self.maintenance.thread().unpark();
-        self.gate.open();
+        self.parking.finish();
         // Threads that panicked have nothing more to do either.
         let _ = self.maintenance.join();
-        let _ = self.watch.join();
+        let _ = self.watchdog.join();
         self.serve.clear();
         let volume = self.volume.unmount();
         // Where files are still open fuser would unmount the directory again, by its name, which
@@ -206,18 +210,18 @@ impl Mount {
     }
 }
 
-fn spawn<T: Operations>(
-    adapter: Adapter<T>,
+fn spawn(
+    adapter: Adapter,
     dir: &Path,
     config: &Config,
-    gate: &Gate,
+    parking: &Parking,
 ) -> Result<BackgroundSession> {
     let notifier = adapter.notifier();
     let session = Session::new(adapter, dir, config).map_err(|err| refused(dir, &err))?;
     // The cell is new, and no request was answered yet.
     let _ = notifier.set(session.notifier());
     let device = session.as_fd().try_clone_to_owned().map_err(|err| refused(dir, &err))?;
-    gate.follow.watches(device);
+    parking.affinity.set_device(device);
     session.spawn().map_err(|err| refused(dir, &err))
 }
 
@@ -297,7 +301,7 @@ fn detach(dir: &Path, writeback_cache: bool) -> bool {
     !fusermount(&["-u"]) && fusermount(&["-u", "-z"])
 }
 
-/// The maintenance thread: what a kernel's timers would call.
+/// The maintenance thread: work that a kernel does in timers.
 struct Keeper {
     volume: Volume,
     serve: Arc<Serve>,
@@ -306,7 +310,7 @@ struct Keeper {
     stop: Arc<AtomicBool>,
 }
 
-/// In a process with real-time priority the calling thread gets the lowest there is: below the
+/// Gives the calling thread, in a process with real-time priority, the lowest there is: below the
 /// workers, so that no request waits for a processor that writes back, and still above what is not
 /// real-time, which must not hold up a lock of ours.
 fn step_back() {
@@ -322,7 +326,7 @@ impl Keeper {
         let (mut said, mut steps, mut rested_ns) = (false, 0, 0);
         while !self.stop.load(Ordering::Acquire) {
             let need = Need::of(&self.volume);
-            self.serve.bell.heard(need);
+            self.serve.wakeup.begin_round(need);
             if need == Need::Now {
                 self.volume.hurry_writeback();
             }

@@ -1,4 +1,4 @@
-//! The live view: what a mount has done so far, as one JSON document.
+//! Status of a mount: its counters so far, as one JSON document.
 //!
 //! It is read through a virtual attribute of the root, [`STATUS_XATTR`], which is not listed: no
 //! socket to find, the permissions of the root apply, and a hung daemon cannot leave a stale file.
@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
-use parking_lot::Mutex;
 use serde_json::json;
 use syncline_device::{Clock, Counts};
 use syncline_fs::{SyncMode, Volume};
+use syncline_lockrank::Mutex;
 
 use crate::capture::Tap;
 use crate::options::FuseOptions;
+use crate::ranks;
 use crate::traffic::Traffic;
 
 /// Extended attribute of the root that holds the status document.
@@ -37,13 +38,13 @@ impl Tally {
     }
 }
 
-/// Where the device's counts come from.
+/// Reads the device's counts.
 pub(crate) type CountsOf = Arc<dyn Fn() -> Counts + Send + Sync>;
 
-/// Where a part of the document comes from.
+/// Reads a part of the document.
 pub(crate) type PartOf = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
-/// Where a status gets what others know.
+/// Sources of the parts of a status that others know.
 pub(crate) struct Sources {
     pub(crate) counts: CountsOf,
     pub(crate) buffer: Option<PartOf>,
@@ -84,7 +85,7 @@ impl Status {
             .expect("1 to ten minutes with three digits are bounds that a histogram takes");
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
-        let sync_us = Mutex::new(histogram);
+        let sync_us = Mutex::new(ranks::SYNC_LATENCIES, histogram);
         let Sources { counts, buffer, settings, capture } = sources;
         Status {
             image,

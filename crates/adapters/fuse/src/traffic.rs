@@ -3,9 +3,11 @@
 //! Bounded: the half with the least traffic is forgotten when 4096 files are known, and names when
 //! 8192 are. A file that was opened before its name was forgotten shows its inode number.
 
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
+use syncline_lockrank::Mutex;
+
+use crate::ranks;
 
 /// Files with traffic that are known.
 const FILES_MAX: usize = 4096;
@@ -30,10 +32,18 @@ impl File {
 }
 
 /// The table; see the module.
-#[derive(Default)]
 pub(crate) struct Traffic {
     files: Mutex<FxHashMap<u32, File>>,
     names: Mutex<FxHashMap<u32, Box<[u8]>>>,
+}
+
+impl Default for Traffic {
+    fn default() -> Traffic {
+        Traffic {
+            files: Mutex::new(ranks::TRAFFIC, FxHashMap::default()),
+            names: Mutex::new(ranks::TRAFFIC_NAMES, FxHashMap::default()),
+        }
+    }
 }
 
 impl Traffic {

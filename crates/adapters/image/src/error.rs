@@ -133,6 +133,7 @@ fn next_step(err: &FsError) -> &'static str {
         | FsError::Unsupported(_)
         | FsError::Latched(_)
         | FsError::ReadOnly
+        | FsError::AtomicTooBig { .. }
         | FsError::NoSpace => "",
     }
 }

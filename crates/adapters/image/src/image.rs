@@ -63,7 +63,7 @@ impl Place {
     }
 }
 
-/// How images are opened.
+/// Options for opening images.
 #[derive(Clone)]
 pub struct Opening {
     /// The part of the file or device that is opened.

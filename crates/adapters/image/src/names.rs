@@ -74,7 +74,7 @@ pub fn rename(vol: &Volume, from: &[u8], to: &[u8], flags: RenameFlags) -> Resul
     Ok(vol.rename(&old_dir, old_name, &new_dir, new_name, flags)?)
 }
 
-/// How [`remove`] removes.
+/// Options of [`remove`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Removal {
     /// Directories with what is in them.

@@ -32,7 +32,7 @@ const LINKS_MAX: u32 = 128;
 const ORIGIN: Origin = Origin::new(Kind::Metadata, true);
 const CRC: crc::Crc<u32> = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
 
-/// Which part of a file or device holds the ext4.
+/// Part of a file or device that holds the ext4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
     /// All of it.

@@ -1,4 +1,4 @@
-//! What the buffer costs on a device that costs nothing: real time, memory devices.
+//! Cost of the buffer itself: real time on memory devices, which take no time of their own.
 //!
 //! `make bench-buffer`; `LOG_MIB` is the size of the log whose recovery is timed (default 1024).
 //! Each figure is the best of three rounds; bare device and buffer take turns.

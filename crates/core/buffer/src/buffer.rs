@@ -20,16 +20,16 @@ pub(crate) const OWN: Origin = Origin::new(Kind::Other, false);
 /// Pages that RAM gives up at a time.
 pub(crate) const EVICT_PAGES: usize = 64;
 
-/// Where a log lies.
+/// Device, or part of a device, that holds a log.
 #[derive(Clone)]
 pub struct LogArea {
     /// The whole of it is the log.
     pub device: Arc<dyn BlockDevice>,
-    /// Whether one flush of the buffered device covers it: a region of the same device.
+    /// True if the log is a region of the buffered device, so that one flush covers both.
     pub same_medium: bool,
 }
 
-/// What a buffer did and holds.
+/// Counters and current contents of a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Pages that went to the log.
@@ -62,7 +62,7 @@ pub struct Status {
     pub ring_pages: u64,
     /// Pages whose newest copy is in the log now.
     pub mapped_pages: u64,
-    /// Whether a write or flush below failed and nothing is written any more.
+    /// True if a write or flush below failed. Every later write and flush is refused.
     pub latched: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct State {
     pub(crate) options: BufferOptions,
     pub(crate) ram: Ram,
     pub(crate) log: Option<Log>,
-    /// Whether writes to their place, other than the cleaner's, wait for a flush.
+    /// True if writes to home blocks, other than the cleaner's, have not been flushed yet.
     pub(crate) home_owed: bool,
     pub(crate) now: Duration,
     requests: u64,
@@ -163,8 +163,7 @@ impl Buffer {
     /// `idle_after` a piece of RAM is drained or a step of cleaning done. True: call again at once,
     /// as long as no request comes.
     ///
-    /// # Errors
-    /// What failed below; the buffer has latched.
+    /// # Errors The error of the device below; the buffer has latched.
     pub fn tick(&self, now: Duration) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         state.latched()?;
@@ -178,7 +177,7 @@ impl Buffer {
         state.latch(result)
     }
 
-    /// How it works now.
+    /// Returns the options in force.
     pub fn options(&self) -> BufferOptions {
         self.state.lock().options.clone()
     }
@@ -186,8 +185,7 @@ impl Buffer {
     /// Works like this from now on. What RAM holds beyond its new limits is written out before this
     /// returns; relaxed data whose limit is 0 is durable then.
     ///
-    /// # Errors
-    /// What failed below; the buffer has latched.
+    /// # Errors The error of the device below; the buffer has latched.
     pub fn configure(&self, options: BufferOptions) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         state.latched()?;
@@ -199,8 +197,7 @@ impl Buffer {
     /// Writes everything to its place, durably: afterwards the device below is plain data and the
     /// log is empty.
     ///
-    /// # Errors
-    /// What failed below; the buffer has latched.
+    /// # Errors The error of the device below; the buffer has latched.
     pub fn drain(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         state.latched()?;

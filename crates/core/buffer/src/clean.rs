@@ -12,7 +12,8 @@
 //! each logged page pays for (pages to clean) / (free pages), which is about one and never rises.
 //! Debt is paid in steps, so a foreground write waits for the steps of its own pages only.
 //!
-//! What was logged again since the sweep began is left where it is: the tail stops in front of it.
+//! A page that was logged again since the sweep began is left where it is: the tail stops in front
+//! of it.
 
 use syncline_device::{DeviceError, Plug};
 

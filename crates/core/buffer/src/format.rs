@@ -104,7 +104,7 @@ fn opaque_checksum(id: &LogId, sequence: u64, stored: &[u8]) -> u32 {
     crc32c_append(crc, stored)
 }
 
-/// Who writes a page and when.
+/// Identity of a log page: the log, the epoch and the sequence it was written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: LogId,
@@ -114,7 +114,8 @@ pub(crate) struct Stamp {
     pub(crate) settled: bool,
 }
 
-/// Whether `page` has enough zero words to describe itself; the places if it has.
+/// Finds enough zero words in `page` to hold its own description. Returns their positions packed in
+/// one number, or `None` if there are too few.
 fn places(page: &[u8]) -> Option<u128> {
     let mut free = (HIDDEN_WORDS..PAGE_BYTES / 4).filter(|&at| word(page, at) == 0);
     let mut places = 0;
@@ -148,7 +149,7 @@ pub(crate) fn encode(page: &mut [u8], logical: u64, stamp: &Stamp) -> bool {
     true
 }
 
-/// Whether [`encode`] would do it.
+/// True if [`encode`] would succeed.
 pub(crate) fn describes_itself(page: &[u8]) -> bool {
     places(page).is_some()
 }
@@ -176,7 +177,7 @@ fn restore(page: &mut [u8]) {
     }
 }
 
-/// What a header tells of an opaque page.
+/// Description of an opaque page, which its batch's header holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opaque {
     pub(crate) crc: u32,
@@ -299,7 +300,7 @@ pub(crate) fn decode(page: &mut [u8], logical: u64, id: &LogId, sequence: u64) -
     good
 }
 
-/// What the log is and where reading it starts.
+/// Superblock of the log: its identity, its size and the position where reading starts.
 ///
 /// ```text
 ///    0  magic "SYNCBUF1"   8  u32 version   12  u32 epoch   16  u64 generation

@@ -14,18 +14,18 @@
 //! RAM buffer, 6.5 both, 6.6.6 data that may stay in RAM across barriers.
 //!
 //! Promises
-//! - A completed flush or FUA write: everything strict before it is durable, whatever is cut later.
-//!   What came with `Durability::Relaxed` may stay in RAM, for `relaxed_expire` at most between
-//!   ticks, and within `relaxed_bytes_max`.
+//! - A completed flush or FUA write: everything strict before it is durable, wherever the power is
+//!   cut later. Data written with `Durability::Relaxed` may stay in RAM, within `relaxed_bytes_max`
+//!   and for at most `relaxed_expire` plus the time to the next tick.
 //! - A flush whose origin is relaxed covers relaxed data as well.
-//! - Before its flush a write may be lost or torn at sectors, as on any disk; a page that was
+//! - Before its flush a write may be lost or torn at sectors, as on any disk. A page that was
 //!   flushed once is never older than that flush.
 //! - After a failed write or flush below, every later write and flush fails ("latched"); reads go
 //!   on.
-//! - A write waits for one cleaning step at most: 16 pages and the rest of their run (128 pages),
-//!   per 16 pages that it logs.
+//! - A write waits for at most one cleaning step for every 16 pages that it logs. A step cleans 16
+//!   pages and completes their run, 128 pages in all.
 //! - [`Buffer::configure`] changes all of that while requests run: sizes, and each part on and off.
-//! - Deterministic: no clock, no thread. Time is what [`Buffer::tick`] says; whoever owns the
+//! - Deterministic: no clock, no thread. [`Buffer::tick`] passes the time in; the owner of the
 //!   device calls it.
 //!
 //! Assumes: 512-byte sectors are atomic, flushes below are true, nobody else writes home or log.
@@ -52,19 +52,19 @@ use syncline_device::DeviceError;
 pub use buffer::{Buffer, LogArea, Status};
 pub use format::{LogId, PAGE_BYTES};
 
-/// Whether a page has the zero words for its own description in the log (FORMAT.md); others share
-/// a header with their batch.
+/// True if `page` has enough zero words to hold its own description in the log (FORMAT.md). Other
+/// pages share a header with their batch.
 pub fn describes_itself(page: &[u8; PAGE_BYTES]) -> bool {
     format::describes_itself(page)
 }
 
-/// How a buffer works. The default is RAM and log together (6.5).
+/// Options of a buffer. The default uses both RAM and log (section 6.5 of the paper).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferOptions {
     /// Memory for staged pages, in bytes; 0: every request goes on at once.
     pub ram_bytes: u64,
-    /// Whether small writes go to the log; off: everything goes to its place, and what the log
-    /// holds stays readable and is cleaned in idle time.
+    /// True if small writes go to the log. If false, every write goes to its home block; pages in
+    /// the log stay readable and are cleaned in idle time.
     pub log_writes: bool,
     /// A run of consecutive pages of so many bytes goes to its place, a shorter one to the log.
     pub threshold_bytes: u64,
@@ -101,7 +101,7 @@ pub enum BufferError {
     /// The area holds something else, or a log that may have data.
     #[error("the area is not empty: {what}; check that it is the right one, then force creation")]
     InUse {
-        /// What was found.
+        /// Device or log that was found.
         what: String,
     },
     /// Damage within what was durable.
@@ -109,7 +109,7 @@ pub enum BufferError {
     Corrupt {
         /// Page of the log area.
         page: u64,
-        /// What is wrong.
+        /// Description of the problem.
         what: &'static str,
     },
     /// The log belongs to a device of another size.

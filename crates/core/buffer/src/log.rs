@@ -12,7 +12,7 @@ use crate::ring::{Mapped, Ring};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sweep {
     pub(crate) boundary: u64,
-    /// Where it began; it goes once round.
+    /// Logical page at which the sweep began; it ends there after one round.
     pub(crate) start: u64,
     pub(crate) wrapped: bool,
     /// Pages to clean, at most.
@@ -27,7 +27,7 @@ pub(crate) struct Log {
     /// The next flush records them, after their place is durable and before it returns.
     pub(crate) overtaken: BTreeMap<u64, u64>,
     pub(crate) sweep: Option<Sweep>,
-    /// Where the cleaner goes on.
+    /// Logical page at which the cleaner continues.
     pub(crate) hand: u64,
     /// Pages that foreground writes still owe to the cleaner.
     pub(crate) debt: u64,
@@ -56,7 +56,7 @@ impl Log {
         }
     }
 
-    /// What was overtaken, as ranges for one header.
+    /// Collects the overtaken pages as ranges for one header.
     pub(crate) fn record(&self) -> Vec<Range> {
         let mut ranges: Vec<Range> = Vec::new();
         for &logical in self.overtaken.keys() {

@@ -26,11 +26,11 @@ const PAGE: u64 = PAGE_BYTES as u64;
 /// Origin of the log's own requests.
 pub(crate) const LOG: Origin = Origin::new(Kind::Other, true);
 
-/// Where the newest copy of a logical page is.
+/// Position of the newest copy of a logical page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapped {
     pub(crate) sequence: u64,
-    /// What the header says, where the page does not describe itself.
+    /// Description from the header, if the page does not describe itself.
     pub(crate) opaque: Option<Opaque>,
     /// Written to its place as well.
     pub(crate) clean: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Ring {
     device: Arc<dyn BlockDevice>,
     pub(crate) superblock: Superblock,
     pub(crate) head: u64,
-    /// Whether pages below `head` may still be volatile.
+    /// True if pages below `head` may still be volatile.
     pub(crate) owed: bool,
 }
 

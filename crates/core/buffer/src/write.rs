@@ -107,7 +107,7 @@ impl State {
             || self.log.as_ref().is_some_and(|log| log.ring.owed || !log.overtaken.is_empty())
     }
 
-    /// What was written is durable, and the log knows what was overtaken.
+    /// Makes all completed writes durable and records the overtaken pages in the log.
     fn settle(&mut self) -> Result<(), DeviceError> {
         let log_owed = self.log.as_ref().is_some_and(|log| log.ring.owed);
         if self.home_owed || log_owed && self.same_medium {

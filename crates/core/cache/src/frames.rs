@@ -29,7 +29,7 @@ const FLAG_BITS: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// Which page a frame holds. Traces of a whole device use file 0.
+/// Identity of a cached page. Traces of a whole device use file 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageKey {
     /// Inode number, or 0.
@@ -129,7 +129,7 @@ impl Frames {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// Whether no frame is in use.
+    /// True if no frame is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -151,7 +151,7 @@ impl Frames {
         Some(PageKey { file: frame.file.load(Ordering::Relaxed), index: word >> FLAG_BITS })
     }
 
-    /// Whether the page was modified since it was last written back.
+    /// True if the page was modified since it was last written back.
     #[inline]
     pub fn is_dirty(&self, id: FrameId) -> bool {
         self.has(id, DIRTY)
@@ -163,7 +163,7 @@ impl Frames {
         self.set(id, DIRTY, dirty);
     }
 
-    /// Whether the page must stay, for example because its write-back is under way.
+    /// True if the page must stay, for example because its write-back is under way.
     #[inline]
     pub fn is_pinned(&self, id: FrameId) -> bool {
         self.has(id, PINNED)
@@ -195,7 +195,7 @@ impl Frames {
             && frame.word.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    /// Whether a victim search may return the frame.
+    /// True if a victim search with `accept` may return the frame.
     #[inline]
     pub fn evictable(&self, id: FrameId, accept: crate::Accept) -> bool {
         let Some(frame) = self.frame(id) else { return false };

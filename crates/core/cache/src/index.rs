@@ -1,4 +1,4 @@
-//! Which frame holds a page: slot numbers in a hash table, the keys stay in the frames.
+//! Hash table from page to frame. Entries are slot numbers; the keys stay in the frames.
 //!
 //! ```text
 //!   entries: [ tag 5 : slot 12 | empty | tag 9 : slot 3 | tag 9 : slot 7 | ... ]   8 bytes each
@@ -52,7 +52,7 @@ impl PageIndex {
         PageIndex { entries: vec![EMPTY; capacity + capacity / 3 + 2], len: 0 }
     }
 
-    /// Where an entry with this tag is looked for first.
+    /// Returns the entry at which a search for this tag begins.
     #[inline]
     fn home(&self, tag: u32) -> usize {
         // Below the number of entries, which a `u64` holds times a `u32`.

@@ -49,7 +49,7 @@ pub enum CacheError {
     /// No policy of that name.
     #[error("there is no page replacement policy {name:?}; use one of: {known}")]
     UnknownPolicy {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
         /// The names of [`POLICIES`], separated by commas.
         known: String,
@@ -60,7 +60,7 @@ pub enum CacheError {
          and use one of: {known}"
     )]
     NeedsFuture {
-        /// What was asked for.
+        /// Name that was asked for.
         name: String,
         /// The names of those that do not, separated by commas.
         known: String,

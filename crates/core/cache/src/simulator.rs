@@ -33,9 +33,9 @@ const LOOKUPS: usize = 16;
 /// One use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAccess {
-    /// Which page.
+    /// Page that is accessed.
     pub key: PageKey,
-    /// How.
+    /// Kind of the access.
     pub access: Access,
 }
 
@@ -44,9 +44,9 @@ pub struct PageAccess {
 pub struct DeviceAccess {
     /// Number of the access that caused it, from 0; the number of all at the end.
     pub at: u64,
-    /// Which page.
+    /// Page that is accessed.
     pub key: PageKey,
-    /// How.
+    /// Kind of the access.
     pub access: Access,
 }
 
@@ -60,7 +60,7 @@ pub enum WriteBack {
     Background(u8),
 }
 
-/// What happened on a trace so far. Pages each, but for `write_runs`.
+/// Counters of a run so far, in pages except `write_runs`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Accesses to pages that were in the cache.
@@ -140,7 +140,7 @@ impl Simulator {
         self.0.record();
     }
 
-    /// What reached the device since the last call, in order.
+    /// Returns the device accesses since the last call, in order.
     pub fn take_device_accesses(&mut self) -> Vec<DeviceAccess> {
         self.0.take_device_accesses()
     }
@@ -207,7 +207,7 @@ impl Simulator {
     }
 }
 
-/// What a run is made of.
+/// Cache size (in pages) and write-back of a run.
 pub(crate) struct Setup {
     pub capacity: usize,
     pub write_back: WriteBack,

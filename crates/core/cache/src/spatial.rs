@@ -64,7 +64,7 @@ fn node_key(number: u128) -> NodeKey {
     ((number >> u64::BITS) as u64, number as u64)
 }
 
-/// Where a page stands in the order.
+/// Returns the sort key of a page: segment, file, position within the segment.
 fn place(key: PageKey) -> u128 {
     let segment = u128::from(key.index >> SEGMENT_BITS);
     let within = u128::from(key.index) & ((1 << SEGMENT_BITS) - 1);
@@ -101,7 +101,7 @@ impl Spatial {
         self.len
     }
 
-    /// Whether the slot is in the order.
+    /// True if the slot is in the order.
     pub fn contains(&self, slot: u32) -> bool {
         self.links.get(slot as usize).is_some_and(|link| link.next != NONE)
     }

@@ -1,5 +1,5 @@
-//! What a checksum takes here, beside what the processor's CRC instruction alone makes of it:
-//! `cargo bench -p syncline-checksum`. Best of eleven rounds, the bytes in the cache.
+//! Speed of the checksum on this machine, beside the processor's plain CRC instruction: `cargo
+//! bench -p syncline-checksum`. Best of eleven rounds, with the bytes in the CPU cache.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -37,7 +37,7 @@ pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, data)
 }
 
-/// Whether `crc-fast` is the faster one here.
+/// True if `crc-fast` is the faster crate on this processor.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn wide() -> bool {

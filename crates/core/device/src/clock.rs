@@ -13,7 +13,7 @@ pub trait Clock: Send + Sync {
     /// Returns at `deadline_ns` or later. Virtual: moves the clock there at once. A past deadline
     /// returns at once.
     fn sleep_until(&self, deadline_ns: u64);
-    /// Whether time only passes when somebody sleeps.
+    /// True if time passes only through [`Clock::sleep_until`].
     fn is_virtual(&self) -> bool;
 }
 

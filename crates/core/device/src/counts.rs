@@ -1,4 +1,4 @@
-//! What a recording counts: requests and bytes per kind, flushes, bursts.
+//! Counters of a recording: requests and bytes per kind, flushes, bursts.
 //!
 //! The names are those of the published metrics: `write_requests`, `written_bytes`,
 //! `journal_bytes`, `data_bytes`, `metadata_bytes`, `flushes`, `mean_write_sectors`,
@@ -30,7 +30,7 @@ macro_rules! counters {
         }
         impl Sub for $name {
             type Output = $name;
-            /// What was added since `earlier`; zero where `earlier` is larger.
+            /// Subtracts the counts at an `earlier` time; zero where `earlier` is larger.
             fn sub(self, earlier: $name) -> $name {
                 $name { $($field: self.$field.saturating_sub(earlier.$field)),* }
             }
@@ -79,7 +79,7 @@ pub struct Counts {
 
 impl Sub for Counts {
     type Output = Counts;
-    /// What was added since `earlier`.
+    /// Subtracts the counts at an `earlier` time.
     fn sub(self, earlier: Counts) -> Counts {
         Counts {
             journal: self.journal - earlier.journal,

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{BlockDevice, DeviceError, Geometry, Op, Request, SECTOR_BYTES};
 
-/// Which operations a plan counts and hits.
+/// Operations that a plan counts and hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpClass {
     /// All of them.
@@ -28,7 +28,7 @@ pub enum OpClass {
     Discard,
 }
 
-/// What happens to an operation that is hit.
+/// Effect on an operation that is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing is done; the caller gets an I/O error with this errno.
@@ -49,13 +49,13 @@ pub enum Fault {
 /// When and what to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Which operations are counted.
+    /// Class of the operations that are counted.
     pub class: OpClass,
     /// The first one hit, counted from 1 since arming. Zero hits nothing.
     pub at: u64,
-    /// Whether every later one of the class is hit too.
+    /// True if every later operation of the class is hit too.
     pub persistent: bool,
-    /// What happens.
+    /// Effect on the operation.
     pub fault: Fault,
 }
 
@@ -85,7 +85,7 @@ pub struct OpCounts {
 }
 
 impl OpCounts {
-    /// How many operations of this class there were.
+    /// Returns the number of operations of this class.
     pub fn of(&self, class: OpClass) -> u64 {
         match class {
             OpClass::Any => self.reads + self.writes + self.flushes + self.discards,
@@ -158,7 +158,7 @@ impl<D: BlockDevice> FailingDevice<D> {
         self.state.lock().counts
     }
 
-    /// How often the plan armed last has hit.
+    /// Returns the number of hits of the plan that was armed last.
     pub fn hits(&self) -> u64 {
         self.state.lock().hits
     }

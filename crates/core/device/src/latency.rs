@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::{BlockDevice, Clock, DeviceError, Geometry, Op, Request};
 
-/// How long commands take.
+/// Times of the commands of a [`LatencyDevice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// Nanoseconds per read.

@@ -21,10 +21,10 @@
 //!
 //! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
 //!
-//! Which device for what: [`MemoryDevice`] for tests, judges and simulations, [`FileDevice`] for
-//! images and real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and
-//! [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for a partition, [`TapDevice`]
-//! for captures. They stack; tests stand beside each.
+//! Choice of a device: [`MemoryDevice`] for tests and simulations, [`FileDevice`] for images and
+//! real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and [`LatencyDevice`] for
+//! faults and concurrency, [`OffsetDevice`] for a partition, [`TapDevice`] for captures. They
+//! stack; tests stand beside each.
 
 #![deny(unsafe_code)]
 
@@ -64,27 +64,27 @@ pub const SECTOR_BYTES: u64 = 512;
 /// Largest request that a plug forms, in bytes (`max_sectors_kb` of the papers' devices).
 pub const MAX_REQUEST_BYTES: u64 = 512 * 1024;
 
-/// What a device is made of.
+/// Size and capabilities of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Usable size in bytes.
     pub size_bytes: u64,
     /// Largest request it takes, in bytes; a multiple of [`SECTOR_BYTES`].
     pub max_request_bytes: u64,
-    /// Whether completed writes may be lost until a flush.
+    /// True if completed writes may be lost until a flush.
     pub volatile_cache: bool,
-    /// Whether `fua` writes are durable on completion without a flush of everything else. Where it
-    /// is false a `fua` write must be sent as write + flush by the caller.
+    /// True if `fua` writes are durable on completion without a flush of everything else. If false,
+    /// the caller must send a `fua` write as write + flush.
     pub fua: bool,
-    /// Whether discard does anything.
+    /// True if discard has an effect.
     pub discard: bool,
-    /// Whether the device refuses writes.
+    /// True if the device refuses writes.
     pub read_only: bool,
 }
 
 impl Geometry {
-    /// Whether `request` lies inside of the device, is sector aligned and is allowed. Every device
-    /// of this crate calls it first, so that a bad request never reaches a medium.
+    /// Checks that `request` lies inside the device, is aligned to sectors and is allowed. Every
+    /// device of this crate calls it first, so that a bad request never reaches a medium.
     ///
     /// # Errors
     /// [`DeviceError::OutOfRange`], or [`DeviceError::ReadOnly`] for a write or discard.
@@ -118,7 +118,7 @@ pub enum DeviceError {
         offset_bytes: u64,
         /// Length of the request in bytes.
         len_bytes: u64,
-        /// What the layer below said.
+        /// Error of the layer below.
         reason: String,
         /// Linux errno, 5 (EIO) where the layer below gave none.
         errno: i32,
@@ -140,7 +140,7 @@ pub enum DeviceError {
     Open {
         /// The path as given.
         path: String,
-        /// What went wrong and what to do next.
+        /// Description of the failure, and the next step.
         reason: String,
         /// Linux errno.
         errno: i32,

@@ -115,7 +115,7 @@ impl FileMirror {
         Ok(mirror)
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -5,6 +5,7 @@
 //! written, in pieces of 4 KiB. Tested below.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use parking_lot::Mutex;
 
@@ -24,6 +25,12 @@ impl<D: BlockDevice> OverlayDevice<D> {
     /// An overlay without writes.
     pub fn new(below: D) -> Self {
         OverlayDevice { below, pieces: Mutex::default() }
+    }
+
+    /// Byte ranges that were written, ascending, in whole pieces of 4 KiB.
+    pub fn written(&self) -> Vec<Range<u64>> {
+        let pieces = self.pieces.lock();
+        pieces.keys().map(|nr| nr * PIECE_BYTES..(nr + 1) * PIECE_BYTES).collect()
     }
 
     /// Reads a piece of the device below; what lies past its end is zero.
@@ -122,6 +129,7 @@ mod tests {
         overlay.write(3584, &[2; 1024], origin).unwrap();
         overlay.write(8192, &[3; 512], origin).unwrap();
         overlay.flush(origin).unwrap();
+        assert_eq!(overlay.written(), [0..4096, 4096..8192, 8192..12288]);
         let mut bytes = vec![0; 4096 * 2 + 512];
         overlay.read(0, &mut bytes, origin).unwrap();
         let runs: Vec<(u8, usize)> =

@@ -38,7 +38,7 @@ impl<'a> Plug<'a> {
         Plug::default()
     }
 
-    /// Whether nothing was pushed.
+    /// True if nothing was pushed.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -195,7 +195,7 @@ fn merge(sorted: Vec<Request<'_>>, limit: u64) -> Vec<Request<'_>> {
     merged
 }
 
-/// Whether two neighbours may become one command.
+/// True if two neighbours may become one command.
 fn may_merge(a: &Request<'_>, b: &Request<'_>) -> bool {
     let same_op = match (&a.op, &b.op) {
         (Op::Read { .. }, Op::Read { .. }) => true,

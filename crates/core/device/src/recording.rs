@@ -21,7 +21,7 @@ use crate::{
     SECTOR_BYTES,
 };
 
-/// What an event did.
+/// Operation of a trace event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceOp {
     /// A read command.
@@ -39,15 +39,15 @@ pub enum TraceOp {
 pub struct TraceEvent {
     /// When it was submitted, in nanoseconds of the recording's clock.
     pub time_ns: u64,
-    /// What it did.
+    /// Operation.
     pub op: TraceOp,
     /// First byte; zero for a flush.
     pub offset_bytes: u64,
     /// Length in bytes; zero for a flush.
     pub len_bytes: u64,
-    /// Who asked.
+    /// Origin of the request.
     pub origin: Origin,
-    /// Whether it was to be durable on completion.
+    /// True if the request was to be durable on completion.
     pub fua: bool,
 }
 

@@ -4,7 +4,8 @@
 //! promises nothing about its range: [`crate::Geometry::check`] decides, in every device. Exercised
 //! by the tests of all devices.
 
-/// What a request carries. "Informed storage": what a layer knows travels down with the request.
+/// Kind of the bytes of a request. "Informed storage": each layer passes on its knowledge with the
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The jbd2 log, its superblock included.
@@ -21,7 +22,7 @@ pub enum Kind {
     Other,
 }
 
-/// How long a completed, flushed write must last.
+/// Durability that a completed, flushed write must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// A flush makes it durable.
@@ -31,14 +32,15 @@ pub enum Durability {
     Relaxed,
 }
 
-/// Who caused a request, whether somebody waits for it, and how durable it must be.
+/// Cause of a request: the kind of its bytes, whether a caller waits for it, and the durability it
+/// needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin {
-    /// What the bytes are.
+    /// Kind of the bytes.
     pub kind: Kind,
-    /// Whether a caller waits for it (fsync, read miss), as `REQ_SYNC` has it.
+    /// True if a caller waits for the request (fsync, read miss), as with `REQ_SYNC`.
     pub sync: bool,
-    /// What a flush must do for it.
+    /// Durability that a flush must give it.
     pub durability: Durability,
 }
 
@@ -49,7 +51,7 @@ impl Origin {
     }
 }
 
-/// What is to be done. Buffers are scattered so that pages need no copy to form one command.
+/// Operation of a request. Buffers are scattered so that pages need no copy to form one command.
 #[derive(Debug)]
 pub enum Op<'a> {
     /// Fill the buffers, one after the other, from consecutive sectors.
@@ -78,9 +80,9 @@ pub enum Op<'a> {
 pub struct Request<'a> {
     /// First byte; a multiple of 512. Zero for a flush.
     pub offset_bytes: u64,
-    /// What to do.
+    /// Operation.
     pub op: Op<'a>,
-    /// Who asks.
+    /// Origin of the request.
     pub origin: Origin,
 }
 

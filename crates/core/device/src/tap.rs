@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::recording::{TraceEvent, event};
 use crate::{BlockDevice, Clock, DeviceError, Geometry, Request};
 
-/// Who hears of commands.
+/// Receiver of the commands that pass through a [`TapDevice`].
 pub trait Observer: Send + Sync {
     /// `event` took `latency_ns` nanoseconds from its submission.
     fn ended(&self, event: &TraceEvent, latency_ns: u64, result: &Result<(), DeviceError>);

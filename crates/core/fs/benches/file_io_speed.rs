@@ -1,4 +1,4 @@
-//! How fast cached overwrites, reads and sequential writes are in process, on a memory device.
+//! Speed of cached overwrites, reads and sequential writes in process, on a memory device.
 //!
 //! ```text
 //! cargo bench -p syncline-fs --bench file_io_speed

@@ -81,6 +81,15 @@ pub enum FsError {
     /// EFBIG.
     #[error("the file would be larger than the volume allows")]
     TooBig,
+    /// An atomic write holds more than one record of the log can (EFBIG).
+    #[error(
+        "the atomic write is larger than one record of this log, about {} KiB; write without it",
+        .limit_bytes / 1024
+    )]
+    AtomicTooBig {
+        /// Most bytes of whole blocks that are sure to fit.
+        limit_bytes: u64,
+    },
     /// EPERM.
     #[error("the operation is not permitted on this file (immutable or append-only)")]
     Perm,
@@ -139,7 +148,7 @@ impl FsError {
             FsError::NoData => 61,
             FsError::Range => 34,
             FsError::ArgumentTooBig => 7,
-            FsError::TooBig => 27,
+            FsError::TooBig | FsError::AtomicTooBig { .. } => 27,
             FsError::Perm => 1,
             FsError::Busy => 16,
             FsError::Loop => 40,

@@ -13,6 +13,7 @@
 mod check;
 mod data;
 mod error;
+mod fast_commit;
 mod incore;
 mod inode;
 mod map;
@@ -26,6 +27,7 @@ mod time;
 mod volume;
 
 pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
+pub use data::atomic::AtomicWrite;
 pub use data::fallocate::FallocateMode;
 pub use data::seek::FileExtent;
 pub use error::{FsError, Result};

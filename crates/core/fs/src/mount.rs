@@ -9,6 +9,8 @@
 //! stock tools replay the log; after unmount there is no trace of us. A read-only mount writes
 //! nothing, not even a replay: an image with a log to replay is refused.
 
+mod fast_commits;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -51,11 +53,13 @@ use crate::store::validity::system_zone;
 /// Runs of blocks that a journal inode may consist of, at most.
 const MAX_LOG_EXTENTS: usize = 4096;
 
-/// What a mount found and did.
+/// Results of a mount: its recovery, and the settings in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MountReport {
     /// Transactions replayed from the log.
     pub transactions_replayed: u32,
+    /// Fast commits applied behind them.
+    pub fast_commits: u32,
     /// Blocks written by the replay.
     pub blocks_replayed: u32,
     /// Orphans deleted or truncated.
@@ -77,6 +81,9 @@ pub(crate) fn mount(
     if options.log == LogFormat::Packed && options.sync != SyncMode::Eager {
         return Err(FsError::invalid("`log=packed` needs `sync=eager`; give both, or neither"));
     }
+    if options.log != LogFormat::Packed && options.log_unit_bytes != 4096 {
+        return Err(FsError::invalid("`log_unit` is for `log=packed`; give both, or neither"));
+    }
     let mut report = MountReport::default();
     let (mut store, check) = open_store(&dev, &clock, &options)?;
     let read_only = options.read_only || dev.geometry().read_only;
@@ -97,7 +104,19 @@ pub(crate) fn mount(
         ));
     }
     let recovery = Journal::recover(&*dev, &log_map(&store)?, Default::default())?;
-    if recovery.transactions > 0 {
+    let mut replayed = recovery.transactions > 0;
+    if recovery.fast_commits > 0 {
+        // Through the log as it is now: the superblock may have changed.
+        store = open_store(&dev, &clock, &options)?.0;
+        let log = log_map(&store)?;
+        let place = (&log, store.geo.inode_size);
+        (report.fast_commits, report.orphans) =
+            fast_commits::replay(&dev, &clock, &options, place)?;
+        // The transaction that took their place.
+        Journal::recover(&*dev, &log, Default::default())?;
+        replayed = true;
+    }
+    if replayed {
         report.transactions_replayed = recovery.transactions;
         report.blocks_replayed = recovery.blocks_replayed;
         // Superblock and every block that was read may have changed.
@@ -105,7 +124,7 @@ pub(crate) fn mount(
     }
     let names = build(store, chosen)?;
     open_for_writing(&names)?;
-    report.orphans = process_orphans(&names)?;
+    report.orphans += process_orphans(&names)?;
     report.hot_zone_bytes = names.balloc.zone_bytes();
     Ok((names, report))
 }
@@ -218,7 +237,7 @@ fn log_runs(store: &Store) -> Vec<(u64, u64)> {
     extents.map(|extent| (extent.start, extent.len.into())).collect()
 }
 
-/// Where the log lies on the device.
+/// Returns the blocks of the log on the device.
 fn log_map(store: &Store) -> Result<LogMap> {
     let ino = store.sb.lock().s_journal_inum;
     let inode = Inode::new(ino, read_inode(store, ino)?, 0);
@@ -283,6 +302,7 @@ fn open_for_writing(files: &Files) -> Result<()> {
         is_64bit: inodes.sb.lock().is_64bit(),
         commit_interval_ns: u64::from(inodes.options.commit_s) * crate::time::NS_PER_S,
         dirty_expire_ns: u64::from(inodes.options.dirty_expire_centisecs) * 10_000_000,
+        log_unit_bytes: inodes.options.log_unit_bytes,
         ..files.engine.journal_options(inodes.options.log, kernels)
     };
     let host = Arc::new(JournalHost(Arc::downgrade(&inodes.store)));

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use syncline_device::{BlockDevice, Clock};
 
 use crate::check::{CheckProgress, CheckReport};
+use crate::data::atomic::AtomicWrite;
 use crate::data::fallocate::FallocateMode;
 use crate::data::seek::FileExtent;
 use crate::error::{FsError, Result};
@@ -195,6 +196,53 @@ impl Volume {
         datasync: bool,
     ) -> Result<usize> {
         crate::data::write::write_sync(&self.0, inode, offset, data, datasync)
+    }
+
+    /// Reports whether [`Volume::begin_atomic`] is supported: with `sync=eager`.
+    pub fn has_atomic_writes(&self) -> bool {
+        self.0.engine.logs_data()
+    }
+
+    /// Begins an atomic write of a file: what [`Volume::write_atomic`] stages becomes visible and
+    /// durable as one at [`Volume::commit_atomic`]. Dropping it, or a crash, undoes all of it.
+    ///
+    /// # Errors
+    /// [`FsError::NotSupported`] without `sync=eager`, [`FsError::Busy`] if one has begun already,
+    /// [`FsError::Invalid`] or [`FsError::IsDir`] for what is no regular file.
+    pub fn begin_atomic(&self, inode: &InodeRef) -> Result<AtomicWrite> {
+        crate::data::atomic::begin(&self.0, inode)
+    }
+
+    /// Stages bytes. Returns how many: all.
+    ///
+    /// # Errors
+    /// [`FsError::AtomicTooBig`] for more than one record of the log holds, [`FsError::NoSpace`],
+    /// [`FsError::TooBig`], [`FsError::Perm`]: nothing of this call is staged then, and what was
+    /// staged before may still be committed.
+    pub fn write_atomic(
+        &self,
+        atomic: &mut AtomicWrite,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        crate::data::atomic::write(&self.0, atomic, offset, data)
+    }
+
+    /// Reads the file as it would be after the commit.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_atomic(&self, atomic: &AtomicWrite, offset: u64, into: &mut [u8]) -> Result<usize> {
+        crate::data::atomic::read(&self.0, atomic, offset, into)
+    }
+
+    /// Makes what was staged visible and durable, as one.
+    ///
+    /// # Errors
+    /// For lack of space nothing has changed. I/O errors latch the volume; whether all of it or
+    /// nothing is on the device is known after recovery.
+    pub fn commit_atomic(&self, atomic: AtomicWrite) -> Result<()> {
+        crate::data::atomic::commit(&self.0, atomic)
     }
 
     /// The inode with this number.
@@ -380,7 +428,8 @@ impl Volume {
         crate::names::path::resolve_parent(&self.0, path)
     }
 
-    /// Whether relaxed files are relaxed; they are on every new mount.
+    /// Returns the switch for relaxed files; false makes every file strict. It is on at every
+    /// mount.
     pub fn relaxes(&self) -> bool {
         crate::data::sync::relaxes(&self.0)
     }
@@ -474,10 +523,10 @@ impl Volume {
         crate::data::sync::close_file(&self.0, inode)
     }
 
-    /// What Linux does in the background: commits the running transaction at its age, writes back
-    /// what has been dirty too long or is too much. To be called at [`Volume::next_deadline_ns`] or
-    /// at any time; with a wall clock by a maintenance thread, with a virtual one by the
-    /// simulation.
+    /// Does the background work of Linux: commits the running transaction at its age, and writes
+    /// back data that has been dirty too long or is too much. Call it at
+    /// [`Volume::next_deadline_ns`] or at any time: with a wall clock from a maintenance thread,
+    /// with a virtual one from the simulation.
     ///
     /// # Errors
     /// As [`Volume::fsync`].
@@ -491,13 +540,13 @@ impl Volume {
         crate::data::schedule::timers::next_deadline_ns(&self.0)
     }
 
-    /// Whether dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
-    /// thread is to look at [`Volume::next_deadline_ns`] now.
+    /// True if dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
+    /// thread should check [`Volume::next_deadline_ns`] now.
     pub fn wants_writeback(&self) -> bool {
         crate::data::schedule::timers::wants_writeback(&self.0)
     }
 
-    /// Whether so much is dirty that writers will soon have to write back themselves: half way from
+    /// True if so much is dirty that writers will soon have to write back themselves: half way from
     /// `dirty_background_ratio` to `dirty_ratio`.
     pub fn is_near_throttle(&self) -> bool {
         crate::data::schedule::timers::is_near_throttle(&self.0)
@@ -537,8 +586,7 @@ impl Volume {
 
     /// Full names of all attributes, in the order in which they are stored.
     ///
-    /// # Errors
-    /// What reading them gives.
+    /// # Errors The error of a read.
     pub fn listxattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
         crate::inode::xattr::listxattr(&self.0, inode)
     }

@@ -19,7 +19,7 @@
 //! Assumptions: closures given to this cache and to [`crate::Handle::modify`] do not call back into
 //! it. Memory: the capacity, plus what running, committing and not checkpointed transactions hold,
 //! which is at most the length of the log. Eviction is a clock per shard and does not depend on
-//! hash order, so runs reproduce. Tested below and in `tests/transactions.rs`.
+//! hash order, so runs reproduce. Tested below and in `tests/it/transactions.rs`.
 
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;

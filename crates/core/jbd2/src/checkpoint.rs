@@ -5,7 +5,7 @@
 //! 2 MiB of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail.
 //! Nobody waits for more than one step and one tail update at a time. Only committed images are
 //! written: what the running transaction did to a block since stays in memory.
-//! Tested in `tests/transactions.rs` and `tests/crash.rs`.
+//! Tested in `tests/it/transactions.rs` and `tests/it/crash.rs`.
 
 use std::sync::Arc;
 use syncline_device::{Kind, Origin, Plug};

@@ -9,7 +9,7 @@
 //!
 //! One transaction is in flight at a time (`turns.rs`). Whoever has the turn, a full commit here or
 //! a group commit (`group_commit.rs`), ends it with [`Journal::finish`]. Counted exactly in
-//! `tests/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
+//! `tests/it/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
 
 use syncline_lockrank::MutexGuard;
 
@@ -217,6 +217,10 @@ impl Journal {
             state.stats.blocks_logged += frozen.copies.len() as u64;
             state.stats.revokes_logged += frozen.revokes.len() as u64;
             state.stats.log_blocks_written += u64::from(place.len);
+            if self.packed.is_some() {
+                let plain = self.jbd2_blocks_for(frozen.copies.len(), frozen.revokes.len());
+                state.stats.log_blocks_saved += u64::from(plain.saturating_sub(place.len));
+            }
             if !frozen.copies.is_empty() {
                 let now_ns = self.clock.now_ns();
                 state.write_back.dirtied_ns.get_or_insert(now_ns);

@@ -21,7 +21,7 @@
 //! time that the last group commit took, a millisecond in all at most.
 //!
 //! The images that a group commit logged become the "logged images" of blocks that other sets have
-//! changed as well (`isets/`). Tested in the file system's `fs/tests/eager.rs`.
+//! changed as well (`isets/`). Tested in the file system's `fs/tests/it/eager.rs`.
 
 use syncline_lockrank::MutexGuard;
 
@@ -42,7 +42,7 @@ pub(crate) struct Requests {
     seeds: Vec<Member>,
     /// One of the callers needs a flush even if there is nothing to log.
     flush: bool,
-    /// How long the last group commit was on its way, in nanoseconds.
+    /// Duration of the last group commit's device requests, in nanoseconds.
     pub(crate) took_ns: u64,
 }
 
@@ -86,6 +86,7 @@ impl Journal {
         let started_ns = self.clock.now_ns();
         let flush = std::mem::take(&mut state.requests.flush);
         let (mut frozen, whole) = self.take_sets(state);
+        frozen.only_record = !flush;
         self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
         // Full commits that let this one pass wait for its end from now on.

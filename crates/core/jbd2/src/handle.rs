@@ -382,6 +382,12 @@ impl Handle {
     /// Puts file data into the log with this operation: `image` is what `block` is to hold. The
     /// block is part of the set of the operation, by [`Member::Block`]. Eager mode only.
     ///
+    /// `changed` has a bit for each 64th of the block that may differ from the image that was
+    /// given to this function last, or, if the block was written to its home since, from that
+    /// image; there [`Journal::is_flushed`] has to say so of a flush that began after the write
+    /// unless the log had the same image. `None` if that is not known, or the block is new in its
+    /// file. Packed records log no more than these parts.
+    ///
     /// # Errors
     /// As [`Handle::modify`]; `Usage` without eager mode.
     pub fn journal_data(
@@ -389,12 +395,13 @@ impl Handle {
         block: u64,
         image: Arc<[u8]>,
         kind: Kind,
+        changed: Option<u64>,
     ) -> Result<(), JournalError> {
         self.journal.check_block(block)?;
         let Some(op) = &mut self.op else {
             return Err(JournalError::Usage("journaled data needs eager mode"));
         };
-        self.transaction.join_data(block, image, kind)?;
+        self.transaction.join_data(block, image, kind, changed)?;
         op.members.insert(Member::Block(block));
         Ok(())
     }

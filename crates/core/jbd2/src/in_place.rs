@@ -11,7 +11,7 @@
 //!
 //! So no block is ever written in place with other contents than its newest live copy has, and
 //! nothing has to be revoked. Used by eager mode only; the caller makes sure that none of the
-//! blocks is freed or journaled by others meanwhile. Tested in `fs/tests/eager.rs`.
+//! blocks is freed or journaled by others meanwhile. Tested in `fs/tests/it/eager.rs`.
 
 use std::sync::Arc;
 

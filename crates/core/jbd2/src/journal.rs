@@ -29,7 +29,7 @@ use crate::flushes::Flushes;
 use crate::handle::Handle;
 use crate::isets::{Counters, Iset};
 use crate::log_superblock::LogSuperblock;
-use crate::packed::PackedLog;
+use crate::packed::{LOG_UNIT_BYTES, PackedLog};
 use crate::ring::Span;
 use crate::state::{AtTurn, Running, Signals, State};
 use crate::transaction::Transaction;
@@ -53,7 +53,7 @@ pub enum Checksums {
     Packed,
 }
 
-/// How a journal is opened. [`Default`] has Linux's figures.
+/// Options of a journal. [`Default`] has Linux's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
     /// Checksums of new transactions.
@@ -61,6 +61,9 @@ pub struct JournalOptions {
     /// Checksums that a clean shutdown declares where the log was found with the format of
     /// [`Checksums::V1Async`]: what the kernel would use for this file system.
     pub checksums_at_rest: Checksums,
+    /// Packed records are padded to a multiple of so many bytes: a power of two between 4096 and
+    /// 65536.
+    pub log_unit_bytes: u32,
     /// True if the file system has the `64bit` feature, which makes block numbers in tags 64 bits.
     pub is_64bit: bool,
     /// `commit=`: a running transaction is committed at this age, in nanoseconds.
@@ -76,6 +79,7 @@ impl Default for JournalOptions {
         JournalOptions {
             checksums: Checksums::V3,
             checksums_at_rest: Checksums::V3,
+            log_unit_bytes: LOG_UNIT_BYTES,
             is_64bit: true,
             commit_interval_ns: 5_000_000_000,
             dirty_expire_ns: 30_000_000_000,
@@ -174,7 +178,7 @@ impl Journal {
             return Err(JournalError::NeedsRecovery);
         }
         let mut limits = superblock.prepare(&options, clock.now_ns())?;
-        let packed = superblock.packed_log();
+        let packed = superblock.packed_log()?;
         limits.device_blocks = dev.geometry().size_bytes / u64::from(log.block_size);
         let sequence = superblock.sequence();
         let state = State::new(limits.ring, sequence);
@@ -361,9 +365,21 @@ impl Journal {
         }
     }
 
-    /// Number of the next device flush.
-    pub(crate) fn next_flush(&self) -> u64 {
+    /// Number of the next device flush: what is in place now is durable once that one is over
+    /// ([`Journal::is_flushed`]).
+    pub fn next_flush(&self) -> u64 {
         self.flushes.next()
+    }
+
+    /// True if flush `number`, or one that began later, is over, or the device needs none. Number 0
+    /// stands for none.
+    pub fn is_flushed(&self, number: u64) -> bool {
+        !self.dev.geometry().volatile_cache || self.flushes.is_over(number)
+    }
+
+    /// True if the log has packed records.
+    pub fn is_packed(&self) -> bool {
+        self.packed.is_some()
     }
 
     /// True if freed blocks wait for the tail to pass their copies.

@@ -40,7 +40,7 @@
 //!
 //! The state in memory is in parts that each own their rules (`state.rs`). Locks have ranks
 //! (`ranks.rs`): debug builds panic where one is taken in the wrong order. The protocol of commit
-//! turns is checked under drawn schedules by `tests/turns.rs`.
+//! turns is checked under drawn schedules by `tests/it/schedules.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -80,6 +80,6 @@ pub use in_place::{InPlacePage, WriteAction};
 pub use isets::{Counters, Member};
 pub use journal::{Checksums, Committed, Host, Journal, JournalOptions};
 pub use log_map::LogMap;
-pub use recover::{RecoverOptions, Recovery};
+pub use recover::{FastCommits, RecoverOptions, Recovery};
 pub use stats::JournalStats;
 pub use tid::{Tid, tid_geq, tid_gt};

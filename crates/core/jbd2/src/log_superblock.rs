@@ -3,6 +3,8 @@
 //! Everything that changes lies in its first 512 bytes, so an update is atomic. Bytes that are not
 //! modelled, in the superblock and behind it, are kept.
 
+use std::ops::Range;
+
 use syncline_device::BlockDevice;
 use syncline_ondisk::jbd2::{JournalChecksum, JournalIncompat, JournalSuperblock, Layout};
 use syncline_ondisk::packed;
@@ -10,7 +12,7 @@ use syncline_ondisk::packed;
 use crate::format::{LogFormat, at_log_block};
 use crate::journal::{Checksums, JournalOptions, Limits};
 use crate::log_writer::LOG;
-use crate::packed::PackedLog;
+use crate::packed::{LOG_UNIT_BYTES, PackedLog};
 use crate::ring::Span;
 use crate::{JournalError, LogMap};
 
@@ -36,7 +38,7 @@ fn is_packed(fields: &JournalSuperblock) -> bool {
 
 fn unpack(fields: &mut JournalSuperblock) {
     fields.s_feature_incompat.remove(JournalIncompat::PACKED_LOG);
-    fields.s_packed_epoch = 0;
+    (fields.s_packed_epoch, fields.s_packed_unit) = (0, 0);
 }
 
 /// The journal superblock and the block it is in.
@@ -80,9 +82,14 @@ impl LogSuperblock {
         self.end
     }
 
-    /// True if there is a fast commit area behind the ring.
-    pub(crate) fn has_fast_commit(&self) -> bool {
-        self.fields.has_fast_commit()
+    /// Log blocks of the fast commit area. Linux leaves the block behind the ring out.
+    pub(crate) fn fast_commit_area(&self) -> Option<Range<u32>> {
+        self.fields.has_fast_commit().then(|| self.end + 1..self.fields.s_maxlen)
+    }
+
+    /// The log has no fast commits: as Linux does when it empties a log.
+    pub(crate) fn drop_fast_commits(&mut self) {
+        self.fields.s_feature_incompat.remove(JournalIncompat::FAST_COMMIT);
     }
 
     /// `s_start`: log block of the oldest transaction, 0 for an empty log.
@@ -149,11 +156,14 @@ impl LogSuperblock {
         if options.checksums == Checksums::V1Async {
             self.fields.s_feature_incompat.insert(JournalIncompat::ASYNC_COMMIT);
         }
-        self.fields.s_packed_epoch = 0;
+        (self.fields.s_packed_epoch, self.fields.s_packed_unit) = (0, 0);
         if options.checksums == Checksums::Packed {
             self.fields.s_feature_incompat.insert(JournalIncompat::PACKED_LOG);
             let sequence = u64::from(self.fields.s_sequence);
             self.fields.s_packed_epoch = now_ns ^ sequence.rotate_right(32);
+            if options.log_unit_bytes != LOG_UNIT_BYTES {
+                self.fields.s_packed_unit = options.log_unit_bytes;
+            }
         }
         self.layout = Layout::new(&self.fields).map_err(|error| at_log_block(0, error))?;
         self.end = self.fields.s_maxlen;
@@ -182,7 +192,7 @@ impl LogSuperblock {
         if !self.is_v1(&written)? && !is_packed(&written) {
             return Ok(false);
         }
-        self.fields.s_packed_epoch = 0;
+        (self.fields.s_packed_epoch, self.fields.s_packed_unit) = (0, 0);
         self.fields.s_feature_compat = self.at_rest.s_feature_compat;
         self.fields.s_feature_incompat = self.at_rest.s_feature_incompat;
         self.fields.s_checksum_type = self.at_rest.s_checksum_type;
@@ -191,12 +201,22 @@ impl LogSuperblock {
         Ok(true)
     }
 
+    /// True if the log has packed records.
+    pub(crate) fn is_packed(&self) -> bool {
+        is_packed(&self.fields)
+    }
+
     /// The packed records of this log, if it has such.
-    pub(crate) fn packed_log(&self) -> Option<PackedLog> {
-        is_packed(&self.fields).then(|| {
-            let seed = packed::seed(&self.fields.s_uuid);
-            PackedLog::new(seed, self.fields.s_packed_epoch, self.layout.block_size)
-        })
+    ///
+    /// # Errors
+    /// As [`PackedLog::new`].
+    pub(crate) fn packed_log(&self) -> Result<Option<PackedLog>, JournalError> {
+        if !self.is_packed() {
+            return Ok(None);
+        }
+        let (fields, seed) = (&self.fields, packed::seed(&self.fields.s_uuid));
+        let block_size = self.layout.block_size;
+        PackedLog::new(seed, fields.s_packed_epoch, block_size, fields.s_packed_unit).map(Some)
     }
 
     /// Declares an empty log a stock one.

@@ -120,7 +120,7 @@ impl Journal {
         Ok(bytes.chunks(block_size as usize).map(is_zeroed).collect())
     }
 
-    /// One write, one flush.
+    /// One write, one flush; with FUA one write.
     fn write_packed(
         &self,
         record: &[u8],
@@ -132,7 +132,11 @@ impl Journal {
         if starts_log {
             self.start_log(place, true)?;
         }
-        self.write_log(place.first_block, record.chunks(self.log.block_size as usize))?;
+        let blocks = record.chunks(self.log.block_size as usize);
+        if frozen.only_record && self.dev.geometry().fua {
+            return self.write_log(place.first_block, blocks, true);
+        }
+        self.write_log(place.first_block, blocks, false)?;
         self.note_flush_started();
         self.flush()
     }
@@ -169,13 +173,17 @@ impl Journal {
             self.start_log(place, format.is_async)?;
         }
         if format.is_async {
-            self.write_log(first_block, body.iter().map(|b| b.bytes()).chain([&*commit_block]))?;
+            self.write_log(
+                first_block,
+                body.iter().map(|b| b.bytes()).chain([&*commit_block]),
+                false,
+            )?;
             self.note_flush_started();
             self.flush()?;
             return Ok(Vec::new());
         }
         let blocks = body.iter().map(|b| b.bytes()).chain(guarded.then_some(&*zeroes));
-        self.write_log(first_block, blocks)?;
+        self.write_log(first_block, blocks, false)?;
         self.note_flush_started();
         self.flush()?;
         let at = self.limits.ring.advance(first_block, body.len() as u32);
@@ -216,16 +224,22 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes blocks to the log from `first_block` on, as one plug.
+    /// Writes blocks to the log from `first_block` on, as one plug; `fua`: durable on return.
     fn write_log<'a>(
         &self,
         first_block: u32,
         blocks: impl Iterator<Item = &'a [u8]>,
+        fua: bool,
     ) -> Result<(), JournalError> {
         let mut plug = Plug::new();
         let mut at = first_block;
         for bytes in blocks {
-            plug.write(self.log.offset(at)?, bytes, LOG);
+            let offset = self.log.offset(at)?;
+            if fua {
+                plug.write_fua(offset, bytes, LOG);
+            } else {
+                plug.write(offset, bytes, LOG);
+            }
             at = self.limits.ring.advance(at, 1);
         }
         Ok(plug.submit(&*self.dev)?)

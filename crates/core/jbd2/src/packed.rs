@@ -16,7 +16,9 @@
 //! 1. The base is durable or in the log. It is the last logged image while that is not in place
 //!    (`write_back.rs`), the image that a metadata block had before its first change since it was
 //!    logged or read (`isets/`, `transaction.rs`), or none: then the record holds the complete
-//!    image.
+//!    image. Of file data whose logged image is in place already, or that was never logged, the
+//!    caller knows which parts changed since ([`crate::Handle::journal_data`]): since an image that
+//!    was logged, or that was in place when a flush began that is over.
 //! 2. A chain is never cut in its middle. The obligation of an image to be written in place lies
 //!    with the oldest transaction of its chain (`chain` in `write_back.rs`), so the tail does not
 //!    pass that before the image, or a newer one, is in place, and a flush follows before it moves.
@@ -30,12 +32,13 @@
 //!    logged and the newest one: changes of sets that are not committed stay out (`isets/`).
 //! 6. One record is in flight. Recovery stops at the first that is not whole and refuses a log that
 //!    has whole ones of the same epoch behind it (`recover/packed.rs`).
-//! 7. Records are padded to 4096 bytes, or to a block if that is larger.
+//! 7. Records are padded to the log unit: 4096 bytes, more if the mount says so for flash with
+//!    larger pages, or a block if that is larger.
 //! 8. The journal superblock has the feature before the first record is written, durably, and loses
 //!    it when the log is empty. The file system does the same around that with its own.
 //!
 //! Assumptions: as for a jbd2 log. Memory: one copy of the record while it is written. Records have
-//! no revokes: eager mode makes none. Tested in `tests/packed.rs`.
+//! no revokes: eager mode makes none. Tested in `tests/it/packed.rs`.
 
 use syncline_ondisk::packed::{RecordBuilder, RecordId};
 
@@ -43,8 +46,10 @@ use crate::JournalError;
 use crate::format::at_log_block;
 use crate::transaction::Frozen;
 
-/// Records are padded to a multiple of this many bytes.
-const UNIT_BYTES: usize = 4096;
+/// Records are padded to a multiple of this many bytes where nothing else is said.
+pub(crate) const LOG_UNIT_BYTES: u32 = 4096;
+/// Largest unit, in bytes.
+const LOG_UNIT_BYTES_MAX: u32 = 65536;
 
 /// A log of packed records.
 #[derive(Clone, Copy, Debug)]
@@ -52,11 +57,26 @@ pub(crate) struct PackedLog {
     seed: u32,
     epoch: u64,
     block_size: usize,
+    /// Bytes: a power of two.
+    unit: usize,
 }
 
 impl PackedLog {
-    pub(crate) fn new(seed: u32, epoch: u64, block_size: usize) -> PackedLog {
-        PackedLog { seed, epoch, block_size }
+    /// `unit_bytes` as in the journal superblock, where 0 stands for the default.
+    ///
+    /// # Errors
+    /// Corrupt for a unit that is no power of two between 4096 and 65536.
+    pub(crate) fn new(
+        seed: u32,
+        epoch: u64,
+        block_size: usize,
+        unit_bytes: u32,
+    ) -> Result<PackedLog, JournalError> {
+        let unit = if unit_bytes == 0 { LOG_UNIT_BYTES } else { unit_bytes };
+        if !unit.is_power_of_two() || !(LOG_UNIT_BYTES..=LOG_UNIT_BYTES_MAX).contains(&unit) {
+            return Err(JournalError::corrupt(0, format!("a log unit of {unit} bytes")));
+        }
+        Ok(PackedLog { seed, epoch, block_size, unit: block_size.max(unit as usize) })
     }
 
     /// Identity of the record with this sequence.
@@ -70,7 +90,7 @@ impl PackedLog {
     }
 
     pub(crate) fn unit(&self) -> usize {
-        UNIT_BYTES.max(self.block_size)
+        self.unit
     }
 
     /// Log blocks of a record of so many bytes.
@@ -96,7 +116,7 @@ impl PackedLog {
         let in_record = |error| at_log_block(0, error);
         let mut builder = RecordBuilder::new(self.block_size).map_err(in_record)?;
         for copy in &frozen.copies {
-            builder.push(copy.block, copy.base.as_deref(), &copy.image).map_err(in_record)?;
+            builder.push(copy.block, copy.base.previous(), &copy.image).map_err(in_record)?;
         }
         builder.finish(self.id(sequence), self.unit()).map_err(in_record)
     }

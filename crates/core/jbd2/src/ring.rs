@@ -9,7 +9,7 @@
 //!
 //! Blocks are counted as used until the superblock with the new tail is durable: a recovery that
 //! starts at the old tail must still find them. Nothing here does I/O or locks. Tested below, in
-//! `tests/transactions.rs` and in `tests/crash.rs`.
+//! `tests/it/transactions.rs` and in `tests/it/crash.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -77,7 +77,7 @@ pub(crate) struct Ring {
     transactions: VecDeque<Logged>,
     /// Block -> newest sequence whose copy recovery would replay.
     live: BTreeMap<u64, u32>,
-    /// Which log blocks need no zeroing before they take a commit block.
+    /// Log blocks that may take a commit block without being zeroed first.
     pub(crate) zeroed: ZeroedBlocks,
 }
 

@@ -1,6 +1,6 @@
 //! Log space: how much a transaction needs, and who makes it when it is short.
 //!
-//! The ring itself is in `ring.rs`. Tested in `tests/transactions.rs` and `tests/crash.rs`.
+//! The ring itself is in `ring.rs`. Tested in `tests/it/transactions.rs` and `tests/it/crash.rs`.
 
 use syncline_lockrank::MutexGuard;
 
@@ -12,9 +12,14 @@ use crate::state::State;
 impl Journal {
     /// Log blocks of a transaction with that many copies and revokes; of a packed one at most.
     pub(crate) fn log_blocks_for(&self, copies: usize, revokes: usize) -> u32 {
-        if let Some(packed) = &self.packed {
-            return packed.blocks_max(copies);
+        match &self.packed {
+            Some(packed) => packed.blocks_max(copies),
+            None => self.jbd2_blocks_for(copies, revokes),
         }
+    }
+
+    /// Log blocks of such a transaction in a jbd2 log.
+    pub(crate) fn jbd2_blocks_for(&self, copies: usize, revokes: usize) -> u32 {
         let descriptors = copies.div_ceil(self.limits.tags_per_block as usize);
         let revoke_blocks = revokes.div_ceil(self.limits.revokes_per_block as usize);
         let sum = copies.saturating_add(descriptors).saturating_add(revoke_blocks);

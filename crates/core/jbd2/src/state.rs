@@ -19,7 +19,7 @@ use syncline_lockrank::{Condvar, MutexGuard};
 use crate::deferred::DeferredFree;
 use crate::group_commit::Requests;
 use crate::ring::{Ring, Span};
-use crate::transaction::{Copy, Frozen, Transaction};
+use crate::transaction::{Base, Copy, Frozen, Transaction};
 use crate::turns::{Monitor, Turns};
 use crate::write_back::{Pending, WriteBack};
 use crate::{JournalError, JournalStats, Tid};
@@ -117,7 +117,7 @@ impl State {
         let Copy { block, image, buffer, kind, base } = copy;
         let old = self.write_back.pending.remove(&block);
         let in_flight = self.write_back.in_flight.contains(&block);
-        let relative = is_packed && base.is_some();
+        let relative = is_packed && base.is_known();
         let chain = match &old {
             Some(old) if relative => old.chain,
             _ => sequence,
@@ -136,15 +136,16 @@ impl State {
     }
 
     /// Packed records: the images that the copies are relative to. That of file data is the last
-    /// logged one while it is not in place. A block that was freed in the same transaction has a
-    /// new owner, for whom its old contents do not count.
+    /// logged one while it is not in place; afterwards the caller's. A block that was freed in the
+    /// same transaction has a new owner, for whom its old contents do not count.
     pub(crate) fn find_bases(&self, frozen: &mut Frozen) {
         for copy in &mut frozen.copies {
             if frozen.forgotten.binary_search(&copy.block).is_ok() {
-                copy.base = None;
-            } else if copy.buffer.is_none() {
-                let pending = self.write_back.pending.get(&copy.block);
-                copy.base = pending.map(|pending| Arc::clone(&pending.image));
+                copy.base = Base::Unknown;
+            } else if copy.buffer.is_none()
+                && let Some(pending) = self.write_back.pending.get(&copy.block)
+            {
+                copy.base = Base::Image(Arc::clone(&pending.image));
             }
         }
     }

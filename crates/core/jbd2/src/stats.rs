@@ -17,6 +17,8 @@ pub struct JournalStats {
     pub blocks_logged: u64,
     /// Everything written to the log: copies, descriptors, revokes and commit blocks.
     pub log_blocks_written: u64,
+    /// Blocks by which packed records were shorter than the same transactions of a jbd2 log.
+    pub log_blocks_saved: u64,
     /// Revoke records written.
     pub revokes_logged: u64,
     /// Batches of in-place writes.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use syncline_device::Kind;
 use syncline_lockrank::Mutex;
+use syncline_ondisk::packed::Previous;
 
 use crate::buffer::{Buffer, BufferState};
 use crate::isets::{Iset, Isets, Logged, Member, Release, Shared};
@@ -41,7 +42,7 @@ struct Inner {
     /// Eager mode: what recovery gives of blocks that are not shared, as they joined.
     bases: BTreeMap<u64, Arc<[u8]>>,
     /// File data that travels in the log.
-    data: BTreeMap<u64, (Arc<[u8]>, Kind)>,
+    data: BTreeMap<u64, Data>,
     /// Blocks whose older copies in the log must not be replayed.
     revokes: BTreeSet<u64>,
     /// Blocks freed: their checkpoint obligation ends when this transaction is durable.
@@ -57,8 +58,40 @@ pub(crate) struct Copy {
     /// Held so that the buffer is not evicted; data has none.
     pub(crate) buffer: Option<Arc<Buffer>>,
     pub(crate) kind: Kind,
-    /// Image that recovery gives of the block without this copy, if it is known.
-    pub(crate) base: Option<Arc<[u8]>>,
+    pub(crate) base: Base,
+}
+
+/// Image that recovery gives of a block without a copy of it.
+#[derive(Clone)]
+pub(crate) enum Base {
+    /// Not known, or of a former owner.
+    Unknown,
+    Image(Arc<[u8]>),
+    /// File data: parts that may differ from it, one bit each (`Previous::Changed`).
+    Changed(u64),
+}
+
+impl Base {
+    pub(crate) fn is_known(&self) -> bool {
+        !matches!(self, Base::Unknown)
+    }
+
+    pub(crate) fn previous(&self) -> Previous<'_> {
+        match self {
+            Base::Unknown => Previous::Unknown,
+            Base::Image(image) => Previous::Image(image),
+            Base::Changed(mask) => Previous::Changed(*mask),
+        }
+    }
+}
+
+/// File data that travels in the log.
+struct Data {
+    image: Arc<[u8]>,
+    kind: Kind,
+    /// Parts in which it may differ from what recovery gives without this transaction, if that is
+    /// known.
+    changed: Option<u64>,
 }
 
 /// A transaction after its last handle: images that never change.
@@ -70,6 +103,9 @@ pub(crate) struct Frozen {
     pub(crate) callbacks: Vec<Release>,
     /// Number of the device flush that must be over first; 0: none.
     pub(crate) flush: u64,
+    /// Nobody asked for what was written in place to be durable with it: if the device has FUA the
+    /// record needs no flush.
+    pub(crate) only_record: bool,
 }
 
 /// Sets on their way out of the running transaction.
@@ -185,18 +221,26 @@ impl Transaction {
         self.inner.lock().isets.logged.contains_key(&block)
     }
 
-    /// Puts file data into the transaction, instead of older data of that block.
+    /// Puts file data into the transaction, instead of older data of that block. `changed`: parts
+    /// in which it may differ from that, or from what recovery gives of the block if there is none.
     pub(crate) fn join_data(
         &self,
         block: u64,
         image: Arc<[u8]>,
         kind: Kind,
+        changed: Option<u64>,
     ) -> Result<(), JournalError> {
         let mut inner = self.inner.lock();
         self.check_room()?;
         inner.revokes.remove(&block);
         inner.forgotten.remove(&block);
-        if inner.data.insert(block, (image, kind)).is_none() {
+        let older = inner.data.remove(&block);
+        let changed = match &older {
+            Some(older) => older.changed.zip(changed).map(|(older, newer)| older | newer),
+            None => changed,
+        };
+        inner.data.insert(block, Data { image, kind, changed });
+        if older.is_none() {
             self.blocks_joined.fetch_add(1, Ordering::AcqRel);
         }
         Ok(())
@@ -286,9 +330,7 @@ impl Transaction {
             let base = base.or_else(|| logged.map(|logged| &logged.image));
             frozen.copies.extend(Copy::changed(buffer, base));
         }
-        for (block, (image, kind)) in inner.data {
-            frozen.copies.push(Copy { block, image, buffer: None, kind, base: None });
-        }
+        frozen.copies.extend(inner.data.into_iter().map(|(block, data)| data.copy(block)));
         frozen.revokes = inner.revokes.into_iter().collect();
         frozen.forgotten = forgotten.into_iter().collect();
         frozen
@@ -352,6 +394,13 @@ impl Transaction {
     }
 }
 
+impl Data {
+    fn copy(self, block: u64) -> Copy {
+        let base = self.changed.map_or(Base::Unknown, Base::Changed);
+        Copy { block, image: self.image, buffer: None, kind: self.kind, base }
+    }
+}
+
 impl Copy {
     /// As [`Copy::of`]; `None` if the contents are `base`, which recovery gives anyway.
     fn changed(buffer: Arc<Buffer>, base: Option<&Arc<[u8]>>) -> Option<Copy> {
@@ -359,7 +408,7 @@ impl Copy {
         if base.is_some_and(|base| **base == *copy.image) {
             return None;
         }
-        copy.base = base.cloned();
+        copy.base = base.map_or(Base::Unknown, |base| Base::Image(Arc::clone(base)));
         Some(copy)
     }
 
@@ -373,7 +422,7 @@ impl Copy {
         // neither evicted nor emptied.
         let image = image.expect("a joined block is loaded");
         let block = buffer.block;
-        Copy { block, image, buffer: Some(buffer), kind: Kind::Metadata, base: None }
+        Copy { block, image, buffer: Some(buffer), kind: Kind::Metadata, base: Base::Unknown }
     }
 }
 
@@ -385,8 +434,8 @@ impl Inner {
             if let Some(buffer) = self.blocks.remove(&block) {
                 let base = self.bases.remove(&block);
                 frozen.copies.extend(Copy::changed(buffer, base.as_ref()));
-            } else if let Some((image, kind)) = self.data.remove(&block) {
-                frozen.copies.push(Copy { block, image, buffer: None, kind, base: None });
+            } else if let Some(data) = self.data.remove(&block) {
+                frozen.copies.push(data.copy(block));
             }
         }
         for (block, image) in images {
@@ -406,7 +455,7 @@ impl Inner {
         let changed = fresh || logged.image != image;
         let last = logged.uses == 0;
         let before = std::mem::replace(&mut logged.image, Arc::clone(&image));
-        let base = (!fresh).then_some(before);
+        let base = if fresh { Base::Unknown } else { Base::Image(before) };
         let buffer = if last {
             self.isets.logged.remove(&block);
             self.blocks.remove(&block)

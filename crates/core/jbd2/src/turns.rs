@@ -19,12 +19,12 @@
 //!   never waits.
 //!
 //! Assumptions: the turns lie under one lock, and waiting for them releases it ([`Monitor`]). This
-//! file knows neither the journal nor its locks, so that `tests/turns.rs` runs the very same code
-//! under every schedule that shuttle draws.
+//! file knows neither the journal nor its locks, so that `tests/it/schedules.rs` runs the very same
+//! code under every schedule that shuttle draws.
 
 use crate::Tid;
 
-/// How many pauses a group commit makes at most while it waits for callers.
+/// Most pauses of a group commit while it waits for callers.
 pub(crate) const GATHER_PARTS: u64 = 5;
 
 /// The transaction on its way into the log: the holder of the turn.
@@ -41,7 +41,7 @@ pub(crate) struct Committing {
     pub(crate) flush_started: bool,
 }
 
-/// Who holds the turn and who waits for it.
+/// Turn to commit: its holder, and the callers that wait for it.
 #[derive(Default)]
 pub(crate) struct Turns {
     committing: Option<Committing>,

@@ -1,6 +1,7 @@
 //! Mutex and condition variable.
 
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use crate::Rank;
 #[cfg(debug_assertions)]
@@ -61,6 +62,21 @@ impl<T: ?Sized> Mutex<T> {
             inner,
             #[cfg(debug_assertions)]
             held: Held::enter_unchecked(self.rank),
+        })
+    }
+
+    /// Waits for the lock, but no longer than `timeout`.
+    ///
+    /// # Panics
+    /// As [`Mutex::lock`].
+    #[track_caller]
+    pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
+        #[cfg(debug_assertions)]
+        let held = Held::enter(self.rank);
+        Some(MutexGuard {
+            inner: self.inner.try_lock_for(timeout)?,
+            #[cfg(debug_assertions)]
+            held,
         })
     }
 
@@ -182,6 +198,51 @@ mod tests {
         assert!(tried.is_some() && inner.try_lock().is_none());
         drop(tried);
         assert_eq!((outer.into_inner(), *inner.lock()), (2, 2));
+    }
+
+    /// Locks a mutex when its thread ends, after all else of the thread is gone.
+    struct LocksLast(std::sync::Arc<Mutex<u32>>);
+
+    impl Drop for LocksLast {
+        fn drop(&mut self) {
+            *self.0.lock() += 1;
+        }
+    }
+
+    #[test]
+    fn a_destructor_at_the_end_of_a_thread_may_lock() {
+        thread_local! {
+            static LAST: std::cell::Cell<Option<LocksLast>> = const { std::cell::Cell::new(None) };
+        }
+        let lock = std::sync::Arc::new(Mutex::new(OUTER, 0));
+        let inner = std::sync::Arc::clone(&lock);
+        let thread = std::thread::spawn(move || {
+            LAST.set(Some(LocksLast(std::sync::Arc::clone(&inner))));
+            // The list of held locks is made after it, and so it may be destroyed before.
+            drop(inner.lock());
+        });
+        thread.join().unwrap();
+        assert_eq!(*lock.lock(), 1);
+    }
+
+    #[test]
+    fn a_wait_for_a_lock_ends() {
+        let moment = Duration::from_millis(1);
+        let lock = Mutex::new(OUTER, 1);
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let waited = scope.spawn(|| lock.try_lock_for(moment).is_none());
+            assert!(waited.join().unwrap(), "another thread has it");
+        });
+        drop(held);
+        assert_eq!(lock.try_lock_for(moment).map(|value| *value), Some(1));
+        assert!(lock.try_lock().is_some(), "it is free again");
+        let wrong = panics(|| {
+            let (outer, inner) = (Mutex::new(OUTER, 1), Mutex::new(INNER, 2));
+            let _held = inner.lock();
+            drop(outer.try_lock_for(Duration::from_millis(1)));
+        });
+        assert_eq!(wrong, cfg!(debug_assertions));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! search ends and no index panics. Searches and range updates go 64 bits at a time. Tested
 //! against bit-by-bit versions in `tests/properties.rs`.
 
-/// Whether bit `bit` is set; true past the end.
+/// Returns bit `bit`; true past the end.
 #[inline]
 #[must_use]
 pub fn test(map: &[u8], bit: u32) -> bool {

@@ -23,8 +23,8 @@ pub const TIND_BLOCK: u32 = 14;
 pub struct BlockPath {
     slots: [u32; 4],
     len: usize,
-    /// How many pointers from this one on (itself included) are in the same indirect block or in
-    /// the direct part.
+    /// Number of pointers from this one on (itself included) in the same indirect block or in the
+    /// direct part.
     pub run: u32,
 }
 

@@ -71,7 +71,7 @@ pub fn put_crc(data: &mut [u8], field: usize, crc: u32) {
     bytes::put_le32(data, field, crc);
 }
 
-/// What each bit of a four-byte field with `after` bytes behind it does to a crc32c, in echelon
+/// Effect of each bit of a four-byte field, with `after` bytes behind it, on a crc32c, in echelon
 /// form.
 type Basis = [(u32, u32); 32];
 

@@ -59,12 +59,12 @@ pub mod file_type {
     }
 }
 
-/// What the directory blocks of a file system have in common.
+/// Properties shared by all directory blocks of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirFormat {
-    /// Whether blocks end in a checksum tail (`metadata_csum`).
+    /// True if blocks end in a checksum tail (`metadata_csum`).
     pub tail: bool,
-    /// Whether entries hold file types (`filetype`).
+    /// True if entries hold file types (`filetype`).
     pub filetype: bool,
     /// Largest inode number an entry may hold.
     pub inodes_count: u32,
@@ -134,7 +134,7 @@ pub struct Dirent<'a> {
 }
 
 impl Dirent<'_> {
-    /// Whether the name may be shown to anybody: not empty, no slash, no NUL.
+    /// True if the name is valid: not empty, no slash, no NUL.
     #[must_use]
     pub fn has_valid_name(&self) -> bool {
         !self.name.is_empty() && !self.name.iter().any(|b| *b == b'/' || *b == 0)
@@ -252,7 +252,7 @@ pub fn max_free(block: &[u8], format: &DirFormat) -> Result<usize> {
     Ok(most)
 }
 
-/// Whether a block holds no entry but `.` and `..`.
+/// True if a block holds no entries other than `.` and `..`.
 pub fn is_empty(block: &[u8], format: &DirFormat) -> Result<bool> {
     for entry in Entries::new(block, format) {
         let entry = entry?;
@@ -382,7 +382,7 @@ pub fn init_tail(block: &mut [u8], format: &DirFormat) {
     put_le32(block, at + 8, 0);
 }
 
-/// Whether the block ends in a well-formed tail.
+/// True if the block ends in a well-formed tail.
 #[must_use]
 pub fn has_tail(block: &[u8]) -> bool {
     let at = block.len().saturating_sub(TAIL_BYTES);

@@ -7,7 +7,7 @@
 
 use crate::error::{OndiskError, Result};
 
-/// Which hash.
+/// Hash function of a directory index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HashVersion {
     /// 0: the original hash, signed chars.
@@ -62,7 +62,7 @@ impl HashVersion {
 /// Hash and seed of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HashKind {
-    /// Which hash.
+    /// Hash function.
     pub version: HashVersion,
     /// `s_hash_seed`; all zero selects the built-in one.
     pub seed: [u32; 4],
@@ -71,7 +71,7 @@ pub struct HashKind {
 /// A name's hash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameHash {
-    /// What the index compares; bit 0 is clear.
+    /// Hash that the index compares; bit 0 is clear.
     pub major: u32,
     /// Only orders names within one major hash.
     pub minor: u32,

@@ -11,7 +11,7 @@ use std::fmt;
 /// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, OndiskError>;
 
-/// Where in the file system broken bytes were found, as far as known.
+/// Location of broken bytes in the file system, as far as known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Location {
     /// Inode number the bytes belong to.
@@ -37,7 +37,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// What is wrong with bytes read from, or meant for, the disk.
+/// Error in bytes that were read from, or are meant for, the disk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OndiskError {
     /// The bytes break a rule of the format.
@@ -45,7 +45,7 @@ pub enum OndiskError {
     Corrupt {
         /// The structure: "superblock", "group descriptor", "directory block", ...
         what: &'static str,
-        /// Where it was found, as far as known.
+        /// Location, as far as known.
         at: Location,
         /// The broken rule, with the value found.
         detail: Cow<'static, str>,
@@ -55,7 +55,7 @@ pub enum OndiskError {
     Unsupported {
         /// The feature as `mke2fs -O` and `dumpe2fs` spell it.
         feature: String,
-        /// What the user can do.
+        /// Advice for the user.
         detail: Cow<'static, str>,
     },
     /// There is no room left in a fixed-size structure (a directory block, an extent node, ...).
@@ -69,7 +69,7 @@ pub enum OndiskError {
     Usage {
         /// The structure.
         what: &'static str,
-        /// What is wrong with the argument.
+        /// Description of the wrong argument.
         detail: Cow<'static, str>,
     },
 }

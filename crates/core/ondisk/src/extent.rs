@@ -56,7 +56,7 @@ pub struct ExtentIndex {
     pub leaf: u64,
 }
 
-/// What a node must fit into to be valid.
+/// Bounds that a valid node keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeLimits {
     /// First logical block the parent's entry covers; 0 for the root.
@@ -110,8 +110,8 @@ impl Extent {
         if self.unwritten { UNWRITTEN_MAX_LEN } else { INIT_MAX_LEN }
     }
 
-    /// Whether `next` continues this extent logically and physically, is of the same kind, and both
-    /// fit one extent (`ext4_can_extents_be_merged`).
+    /// True if `next` continues this extent logically and physically, is of the same kind, and both
+    /// fit in one extent (`ext4_can_extents_be_merged`).
     #[must_use]
     pub fn can_merge(&self, next: &Self) -> bool {
         self.unwritten == next.unwritten
@@ -128,7 +128,7 @@ impl Extent {
         (at < self.len).then(|| self.start.saturating_add(at.into()))
     }
 
-    fn decode(raw: &[u8], off: usize) -> Self {
+    pub(crate) fn decode(raw: &[u8], off: usize) -> Self {
         let len = u32::from(le16(raw, off + 4));
         let unwritten = len > INIT_MAX_LEN;
         Self {
@@ -270,7 +270,7 @@ impl<'a> Node<'a> {
         self.entries
     }
 
-    /// Whether there are no entries.
+    /// True if there are no entries.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -284,7 +284,7 @@ impl<'a> Node<'a> {
         self.max
     }
 
-    /// Whether no entry can be added.
+    /// True if no entry can be added.
     #[inline]
     #[must_use]
     pub fn is_full(&self) -> bool {

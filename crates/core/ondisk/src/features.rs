@@ -31,13 +31,13 @@ macro_rules! feature_set {
                 self.0
             }
 
-            /// Whether all bits of `other` are set.
+            /// True if all bits of `other` are set.
             #[must_use]
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
 
-            /// Whether any bit of `other` is set.
+            /// True if any bit of `other` is set.
             #[must_use]
             pub const fn intersects(self, other: Self) -> bool {
                 self.0 & other.0 != 0
@@ -72,7 +72,7 @@ macro_rules! feature_set {
                 Self(self.0 & !known)
             }
 
-            /// Whether no bit is set.
+            /// True if no bit is set.
             #[must_use]
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
@@ -221,7 +221,7 @@ impl RoCompatFeatures {
     pub const REFUSED: Self = Self(Self::BIGALLOC.0 | Self::VERITY.0);
 }
 
-/// What a file system's features allow.
+/// Access that the features of a file system allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FeatureCheck {
     /// Everything it has is handled.

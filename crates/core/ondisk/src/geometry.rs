@@ -1,4 +1,5 @@
-//! What the superblock's sizes imply, validated once so that later arithmetic cannot go wrong.
+//! Geometry derived from the sizes in the superblock. It is validated once, so that later
+//! arithmetic cannot overflow.
 //!
 //! ```text
 //!  without meta_bg   [sb][descriptors][reserved gdt][bitmaps, table*][data]
@@ -60,9 +61,9 @@ pub struct Geometry {
     pub first_meta_bg: u32,
     /// Groups of a flexible group; 1 without `flex_bg`.
     pub groups_per_flex: u32,
-    /// Whether any block of the group may lie in another group (`flex_bg`).
+    /// True if bitmaps and inode table of a group may lie in another group (`flex_bg`).
     pub flex_bg: bool,
-    /// Whether checksums are crc32c (`metadata_csum`).
+    /// True if checksums are crc32c (`metadata_csum`).
     pub metadata_csum: bool,
     /// First inode number for files.
     pub first_ino: u32,
@@ -234,7 +235,7 @@ impl Geometry {
         (group / self.desc_per_block, slot * self.desc_size)
     }
 
-    /// Where descriptor block `nr` (0-based) is kept (`descriptor_loc`).
+    /// Returns the block of descriptor block `nr` (0-based), as `descriptor_loc`.
     #[must_use]
     pub fn desc_block(&self, sb: &Superblock, nr: u32) -> u64 {
         if nr < self.first_meta_bg {
@@ -271,8 +272,8 @@ impl Geometry {
         count.min(self.blocks_per_group)
     }
 
-    /// Whether `count` blocks from `start` are data or metadata blocks of the file system
-    /// (none before `first_data_block + 1`, none past the end).
+    /// True if `count` blocks from `start` are data or metadata blocks of the file system (none
+    /// before `first_data_block + 1`, none past the end).
     #[inline]
     #[must_use]
     pub fn is_valid_range(&self, start: u64, count: u64) -> bool {

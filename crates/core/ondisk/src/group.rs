@@ -56,7 +56,7 @@ pub struct GroupDesc {
     pub bg_checksum: u16,
 }
 
-/// What descriptor and bitmap checksums depend on, taken from the superblock once.
+/// Checksum parameters of descriptors and bitmaps, taken from the superblock once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupCsum {
     kind: CsumKind,
@@ -85,7 +85,7 @@ impl GroupCsum {
         Self { kind, seed: sb.csum_seed(), uuid: sb.s_uuid }
     }
 
-    /// Whether descriptors carry a checksum at all. Without one the `*_UNINIT` flags and
+    /// True if descriptors carry a checksum. Without one the `*_UNINIT` flags and
     /// `bg_itable_unused` mean nothing.
     #[must_use]
     pub fn is_on(&self) -> bool {
@@ -234,7 +234,7 @@ impl GroupDesc {
         Ok(())
     }
 
-    /// Whether `flag` is set.
+    /// True if `flag` is set.
     #[inline]
     #[must_use]
     pub fn has_flag(&self, flag: u16) -> bool {

@@ -36,7 +36,7 @@ pub const MAX_INDIRECT_LEVELS: u8 = 1;
 /// Most index levels below the root with `large_dir`.
 pub const MAX_INDIRECT_LEVELS_LARGEDIR: u8 = 2;
 
-/// What the root says about the index.
+/// Header of the index root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RootInfo {
     /// Hash byte; see [`HashVersion::from_disk`].
@@ -45,7 +45,7 @@ pub struct RootInfo {
     pub indirect_levels: u8,
 }
 
-/// Whether a block is a root or an inner node: they differ in where entries start.
+/// Kind of an index block. Entries start at different offsets in a root and in an inner node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeKind {
     /// Block 0.
@@ -182,7 +182,7 @@ impl<'a> Node<'a> {
         self.limit
     }
 
-    /// Whether no entry can be added.
+    /// True if no entry can be added.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.count >= self.limit

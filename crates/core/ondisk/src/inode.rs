@@ -88,7 +88,7 @@ pub mod flags {
     pub const PROJINHERIT: u32 = 0x2000_0000;
     /// Case-insensitive directory.
     pub const CASEFOLD: u32 = 0x4000_0000;
-    /// What a new file inherits from its directory (`EXT4_FL_INHERITED`).
+    /// Flags that a new file inherits from its directory (`EXT4_FL_INHERITED`).
     pub const INHERITED: u32 = 0x1
         | 0x2
         | 0x4
@@ -350,35 +350,36 @@ impl Inode {
         self.i_mode & S_IFMT
     }
 
-    /// Whether it is a directory.
+    /// True if the inode is a directory.
     #[inline]
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.file_type() == S_IFDIR
     }
 
-    /// Whether it is a regular file.
+    /// True if the inode is a regular file.
     #[inline]
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.file_type() == S_IFREG
     }
 
-    /// Whether it is a symbolic link.
+    /// True if the inode is a symbolic link.
     #[inline]
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.file_type() == S_IFLNK
     }
 
-    /// Whether flag bits are all set.
+    /// True if all bits of `flag` are set.
     #[inline]
     #[must_use]
     pub fn has_flag(&self, flag: u32) -> bool {
         self.i_flags & flag == flag
     }
 
-    /// Whether the target is in `i_block`: a link that owns no blocks but the xattr block.
+    /// True if the target of a symbolic link is stored in `i_block`: such a link owns no blocks
+    /// except an xattr block.
     #[must_use]
     pub fn is_fast_symlink(&self, block_size: usize) -> bool {
         if !self.is_symlink() || self.has_flag(flags::INLINE_DATA) {
@@ -447,7 +448,7 @@ impl Inode {
     }
 }
 
-/// Whether an inode's bytes hold `i_checksum_hi`.
+/// True if the inode is long enough to hold `i_checksum_hi`.
 fn has_checksum_hi(raw: &[u8]) -> bool {
     raw.len() > GOOD_OLD_INODE_SIZE && le16(raw, 0x80) >= 4
 }

@@ -6,6 +6,7 @@
 //!                                          ├── dir, htree, orphan_file   blocks of files
 //!                                          └── xattr                     in the inode or a block
 //!  journal inode ── jbd2: superblock, descriptor, revoke, commit
+//!                └─ fast_commit: tags behind the log
 //! ```
 //!
 //! Promises
@@ -29,6 +30,7 @@ pub mod dir;
 mod dirhash;
 mod error;
 pub mod extent;
+pub mod fast_commit;
 mod features;
 mod geometry;
 pub mod group;

@@ -144,7 +144,7 @@ superblock! {
     s_magic: u16 = 0x38;
     /// `STATE_*`.
     s_state: u16 = 0x3a;
-    /// What to do on errors: 1 continue, 2 remount read-only, 3 panic.
+    /// Action on errors: 1 continue, 2 remount read-only, 3 panic.
     s_errors: u16 = 0x3c;
     /// Minor revision.
     s_minor_rev_level: u16 = 0x3e;
@@ -346,8 +346,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// What the features allow. Unsupported: a feature that forbids opening, or an external
-    /// journal.
+    /// Returns the access that the features allow. Unsupported: a feature that forbids opening, or
+    /// an external journal.
     pub fn check_features(&self) -> Result<FeatureCheck> {
         if self.s_rev_level > 1 {
             let detail = "only revisions 0 and 1 exist; use a newer program";
@@ -407,7 +407,7 @@ impl Superblock {
         if self.s_rev_level == 0 { GOOD_OLD_FIRST_INO } else { self.s_first_ino }
     }
 
-    /// Whether group `group` holds a backup (or the primary) of superblock and descriptors
+    /// True if group `group` holds a backup (or the primary) of superblock and descriptors
     /// (`ext4_bg_has_super`).
     #[must_use]
     pub fn group_has_super(&self, group: u32) -> bool {

@@ -13,7 +13,7 @@
 //! this word that it does not know, so neither the kernel nor e2fsck touches the image meanwhile.
 //! All of it is in one sector, and the checksum in the other one stays as it is, so that no power
 //! cut leaves half a mark. The snapshot fields belong to a feature that never came; an image that
-//! uses them is not marked. Tested here, and through mounts in `fs/tests/relaxed.rs`.
+//! uses them is not marked. Tested here, and through mounts in `fs/tests/it/relaxed.rs`.
 
 use crate::bytes::{le32, put_le32};
 use crate::checksum;
@@ -24,7 +24,7 @@ const INCOMPAT_AT: usize = 0x60;
 const RO_COMPAT_AT: usize = 0x64;
 const BALANCE_AT: usize = 0x184;
 const CHECKSUM_AT: usize = 0x3fc;
-/// Where the id is: offsets in the superblock and in the id, lengths.
+/// Parts of the id: offset in the superblock, offset in the id, length.
 const ID_PARTS: [(usize, usize, usize); 3] = [(0x180, 0, 4), (0x188, 4, 8), (0x190, 12, 4)];
 
 /// Names a log.

@@ -64,7 +64,7 @@ pub fn prefix(index: u8) -> Option<&'static [u8]> {
     PREFIXES.iter().find(|(i, _)| *i == index).map(|(_, prefix)| *prefix)
 }
 
-/// Which of the two places the bytes are.
+/// Storage area of extended attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// The area of an inode: [`crate::Inode::xattr_range`].
@@ -74,7 +74,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Where entries start.
+    /// Returns the offset of the first entry.
     fn entries_at(self) -> usize {
         match self {
             Self::Inode => INODE_HEADER,
@@ -82,7 +82,7 @@ impl Place {
         }
     }
 
-    /// What value offsets count from.
+    /// Returns the offset that value offsets are relative to.
     fn values_from(self) -> usize {
         match self {
             Self::Inode => INODE_HEADER,
@@ -270,7 +270,7 @@ impl XattrSet {
         self.entries.len()
     }
 
-    /// Whether there are none: an empty block is freed, not written.
+    /// True if there are no attributes. An empty block is freed, not written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -320,7 +320,7 @@ impl XattrSet {
         place.entries_at() + END_BYTES + self.entries.iter().map(Owned::bytes).sum::<usize>()
     }
 
-    /// Whether they fit an area of `len` bytes.
+    /// True if the attributes fit an area of `len` bytes.
     #[must_use]
     pub fn fits(&self, place: Place, len: usize) -> bool {
         self.bytes(place) <= len & !3

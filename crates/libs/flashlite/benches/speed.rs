@@ -85,7 +85,7 @@ fn log(path: &Path, tags_at_once: u32) -> Log {
     Log::create_file(path, options).expect("DIR is writable")
 }
 
-/// How many times as long `log` takes as `plain`.
+/// Measures `log` against `plain` in alternating rounds; returns the ratios of their times.
 fn ratios(mut plain: impl FnMut() -> Seconds, mut log: impl FnMut() -> Seconds) -> Ratios {
     let rounds: Vec<[Seconds; 2]> = (0..ROUNDS)
         .map(|round| {

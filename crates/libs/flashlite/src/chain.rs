@@ -13,7 +13,7 @@ use crate::format::{Header, Kind, TAG_BYTES, Tag};
 /// The group that tags are read from, or put into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// Where its first tag stands.
+    /// Position of its first tag.
     pub start: u64,
     /// First byte behind its head.
     pub head_end: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Group {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chain {
     header: Header,
-    /// Where the next tag stands.
+    /// Position of the next tag.
     pub at: u64,
     /// The group it is of; nothing in version 1 and where a group must start.
     pub group: Option<Group>,
@@ -40,13 +40,13 @@ impl Chain {
         Chain { header, at, group: None, end: at, records: 0 }
     }
 
-    /// Where the next tag stands, if there is room for one.
+    /// Returns the position of the next tag, if there is room for one.
     pub(crate) fn next(&self) -> Option<u64> {
         let fits = |group: Group| self.at + TAG_BYTES <= group.head_end;
         self.group.is_none_or(fits).then_some(self.at)
     }
 
-    /// Whether no record is in the group yet.
+    /// True if no record is in the group yet.
     pub(crate) fn group_is_empty(&self) -> bool {
         self.group.is_some_and(|group| self.at == group.start + TAG_BYTES)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, with the next step in each message.
+//! Errors of the library, with the next step in each message.
 
 use std::io;
 
@@ -9,9 +9,9 @@ pub enum Error {
     /// The storage below failed.
     #[error("{doing}: {source}; {}", next_step(source))]
     Io {
-        /// What was being done.
+        /// Operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The storage below has no room. Nothing is lost; the same call can be made again.
@@ -20,13 +20,13 @@ pub enum Error {
     /// There is no log here.
     #[error("this is not a FlashLite log; check the name of the file")]
     NotALog,
-    /// What had been made durable is damaged.
+    /// Data that had been made durable is damaged.
     #[error(
         "the log is damaged at byte {position} ({what}); restore it from a copy, or download \
          again what `check` names, all of it if that fails too"
     )]
     Corrupt {
-        /// Which part.
+        /// Damaged part.
         what: &'static str,
         /// Byte of the log.
         position: u64,
@@ -59,7 +59,7 @@ pub enum Error {
 /// Short for results of this library.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What to do about an answer of the system.
+/// Returns advice for an error of the system.
 fn next_step(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => "check the path",

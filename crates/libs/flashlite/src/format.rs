@@ -15,7 +15,7 @@ pub const TAG_BYTES: u64 = 32;
 pub const ENTRY_BYTES: u64 = 24;
 /// Longest data of one record; longer writes become several.
 pub const RECORD_BYTES_MAX: u32 = 1 << 20;
-/// What new logs have: tags in heads of groups.
+/// Format version of new logs: tags in heads of groups.
 pub const VERSION: u32 = 2;
 /// Tag and data in turn; such logs are read, and go on like that.
 pub const VERSION_INLINE: u32 = 1;
@@ -27,14 +27,14 @@ pub const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
 const MAGIC: [u8; 8] = *b"flashlit";
 const HEADER_USED_BYTES: usize = 64;
 
-/// What the first page of a log says.
+/// Contents of the first page of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Of the format, 1 or 2.
     pub version: u32,
     /// Bytes of a segment; a multiple of the page.
     pub segment_bytes: u32,
-    /// What syncs and long records are aligned to, bytes.
+    /// Alignment of syncs and long records, in bytes.
     pub page_bytes: u32,
 }
 
@@ -87,7 +87,7 @@ impl Header {
             .map_err(|_| Error::corrupt("sizes in the header", 12))
     }
 
-    /// Whether tags stand in the heads of groups, apart from long data.
+    /// True if tags stand in the heads of groups, apart from long data.
     pub(crate) fn grouped(self) -> bool {
         self.version != VERSION_INLINE
     }
@@ -107,7 +107,8 @@ impl Header {
         segment.saturating_mul(u64::from(self.segment_bytes))
     }
 
-    /// Where records must end in the segment of a byte if its index has so many entries.
+    /// Returns the position at which the records of the segment around `position` must end to leave
+    /// room for an index of `entries` entries.
     pub(crate) fn records_end(self, position: u64, entries: u64) -> u64 {
         let end = self.segment_end(self.segment(position));
         end.saturating_sub(entries.saturating_mul(ENTRY_BYTES).saturating_add(TAG_BYTES))
@@ -131,7 +132,7 @@ impl Header {
 /// Reads the part of the header that has meaning.
 pub(crate) const HEADER_READ_BYTES: usize = HEADER_USED_BYTES;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Bytes of the file follow.
@@ -184,7 +185,7 @@ impl Kind {
         })
     }
 
-    /// Whether it changes the file: it takes a sequence number and stands in the index.
+    /// True if the record changes the file: it takes a sequence number and stands in the index.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Kind::Data | Kind::SetLen | Kind::Moved | Kind::Released)
     }
@@ -194,7 +195,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     pub kind: Kind,
-    /// Where the data is, in units of a tag from the start of the segment. 0: behind the tag.
+    /// Position of the data, in units of a tag from the start of the segment. 0: behind the tag.
     pub data_cell: u32,
     /// Bytes of the data.
     pub length: u32,
@@ -236,7 +237,7 @@ impl Tag {
         tag.possible().then_some(tag)
     }
 
-    /// Whether a writer could have written it.
+    /// True if a writer could have written this tag.
     fn possible(&self) -> bool {
         if self.data_cell > 0 && (self.kind != Kind::Data || self.data_cell >= CELLS_MAX) {
             return false;
@@ -284,7 +285,7 @@ fn tag_crc(bytes: &[u8; TAG_BYTES as usize], position: u64) -> u32 {
 /// A record as the index of its segment has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Where its tag stands, from the start of the segment.
+    /// Position of its tag, from the start of the segment.
     pub at: u32,
     pub kind: Kind,
     pub length: u32,
@@ -320,7 +321,7 @@ impl Entry {
         }
     }
 
-    /// Where its data starts, in a segment that starts at `base`.
+    /// Returns the position of its data, in a segment that starts at `base`.
     pub(crate) fn data_at(&self, base: u64) -> u64 {
         let behind = base + u64::from(self.at) + TAG_BYTES;
         self.tag(0).apart(base).map_or(behind, |(start, _)| start)

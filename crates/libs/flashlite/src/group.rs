@@ -16,11 +16,10 @@ use crate::format::{Entry, Kind, RECORD_BYTES_MAX, TAG_BYTES, Tag, padded};
 use crate::tail::{SPLIT_BYTES_MIN, Tail, ZEROS};
 use crate::{Result, Storage};
 
-/// What data of so many bytes, or a multiple, starts at, and heads end at.
+/// Alignment, in bytes, of the ends of heads, and of data whose length is a multiple of it.
 const ALIGN_BYTES: u64 = 16 << 10;
-/// What longer data of so many bytes, or a multiple, start at, unless a sync may come soon: the
-/// page cache then takes them in one piece. Of shorter data it is the power of two that divides
-/// them.
+/// Alignment, in bytes, of longer data, unless a sync may come soon: the page cache then takes them
+/// in one piece. Shorter data are aligned to the largest power of two that divides their length.
 const LONG_UNIT_BYTES: u64 = 256 << 10;
 /// The share of a segment that is left unused for that: one in so many bytes.
 const SKIP_SHARE: u64 = 64;
@@ -29,15 +28,15 @@ const LONG_BYTES: u64 = 2 << 20;
 /// Longer data are not put into a head, unless syncs are frequent.
 const INLINE_BYTES_MAX: u64 = 512;
 
-/// Where a record goes.
+/// Position for a record.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// Its group, and whether that is to be made.
     group: Group,
     fresh: bool,
-    /// Where its tag goes.
+    /// Position of its tag.
     at: u64,
-    /// Where its data goes; nothing: behind the tag.
+    /// Position of its data; `None`: behind the tag.
     data_at: Option<u64>,
     /// First byte behind everything so far.
     end: u64,
@@ -131,9 +130,9 @@ impl Tail {
         Group { start, head_end: (start + page).next_multiple_of(align) }
     }
 
-    /// Where data of this length start at or behind `end`, and what they are aligned to: what
-    /// divides their length, unless that wastes more than an eighth of it, or, for long ones, more
-    /// than is left to this segment.
+    /// Returns the position, at or behind `end`, for data of this length, and its alignment. The
+    /// alignment is the power of two that divides the length, unless that wastes more than an
+    /// eighth of the length or, for long data, more than this segment may still waste.
     fn aligned(&self, end: u64, length: u64) -> (u64, u64) {
         let page = u64::from(self.header.page_bytes);
         let asked = self.align_from_bytes > 0 && length >= u64::from(self.align_from_bytes);

@@ -16,7 +16,7 @@ use crate::{Error, FileStorage, Result, Storage};
 /// Pieces that a read looks up at once, so that the map is not held while the storage works.
 const PIECES_MAX: usize = 64;
 
-/// How a log is made and written.
+/// Options for making and writing a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Bytes of a segment, a power of two. Each ends with an index of its records, so opening reads
@@ -52,12 +52,12 @@ impl Default for Options {
     }
 }
 
-/// What the records say.
+/// State of the file that the records describe.
 #[derive(Debug)]
 pub(crate) struct View {
     pub map: Map,
     pub size: u64,
-    /// How far a rearranging has come, and the checksum of the bytes it has written.
+    /// Progress of a rearranging: bytes written, and their checksum.
     pub moved: Option<(u64, u32)>,
     /// Bytes of the file that may no longer be in the log.
     pub released: u64,
@@ -267,7 +267,7 @@ impl Log {
         self
     }
 
-    /// How the opening went.
+    /// Returns the results of the opening.
     #[must_use]
     pub fn opened(&self) -> &Opened {
         &self.opened
@@ -279,7 +279,7 @@ impl Log {
         self.view.read().size
     }
 
-    /// Whether the file has no bytes.
+    /// True if the file has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -473,8 +473,8 @@ impl Log {
         tail.header.segment_start(tail.header.segment(tail.position)).min(tail.position)
     }
 
-    /// Where the parts of the log are that are no records of finished segments: header, indexes,
-    /// and the segment being filled.
+    /// Returns the parts of the log that hold no records of finished segments: header, indexes, and
+    /// the segment being filled.
     pub(crate) fn kept_parts(tail: &Tail) -> Vec<(u64, u64)> {
         let mut kept = vec![(0, u64::from(tail.header.page_bytes))];
         for (segment, index_at) in (0_u64..).zip(&tail.indexes) {

@@ -1,5 +1,5 @@
-//! Where each byte of the file is in the log: the paper's list (ch. IV, 4.3, figure 9) as an
-//! ordered map of extents.
+//! Map from bytes of the file to positions in the log: the paper's list (ch. IV, 4.3, figure 9) as
+//! an ordered map of extents.
 //!
 //! Records that follow one another in the log as in the file, all of one length but the last, are
 //! one extent: their places are computed, with a gap for the tag where tags stand before the data.
@@ -15,7 +15,7 @@ use crate::format::padded;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, packed(4))]
 struct Extent {
-    /// Where the data of the first record starts in the log.
+    /// Position of the first record's data in the log.
     base: u64,
     /// Bytes of the file covered.
     len: u32,
@@ -70,7 +70,7 @@ pub(crate) struct Piece {
     pub logical: u64,
     /// Bytes of the part.
     pub len: u32,
-    /// Where the record's data starts in the log.
+    /// Position of the record's data in the log.
     pub data_at: u64,
     /// Bytes of the record before the part.
     pub skip: u32,
@@ -79,7 +79,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// Where the part starts in the log.
+    /// Returns the position of the part in the log.
     pub(crate) fn position(&self) -> u64 {
         self.data_at + u64::from(self.skip)
     }
@@ -142,7 +142,7 @@ impl Map {
         }
     }
 
-    /// What a removed extent covers from `to` on stays.
+    /// Puts back the part of a removed extent from `to` on.
     fn keep_rest(&mut self, key: u64, extent: Extent, to: u64) {
         if key + u64::from(extent.len) > to {
             self.extents.insert(to, extent.advanced(offset_in(key, to), self.gap));

@@ -33,7 +33,7 @@ const STEPS_MAX: u64 = 64;
 /// Damaged parts that a report names at most.
 const DAMAGE_MAX: usize = 1000;
 
-/// How to rearrange.
+/// Options of a rearranging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rearrange {
     /// Give the log's space back as the destination grows: at most one step of the file, 64 MiB or
@@ -43,7 +43,7 @@ pub struct Rearrange {
     pub step_bytes: u64,
 }
 
-/// How far a call is, for its callback.
+/// Progress of a call, for its callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the file that are done.
@@ -52,12 +52,12 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// What a rearranging did.
+/// Results of a rearranging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rearranged {
     /// Length of the file, bytes.
     pub size_bytes: u64,
-    /// Where it started: 0, or where an earlier call had come to.
+    /// Byte of the file at which it started: 0, or the end of an earlier call's work.
     pub resumed_at_bytes: u64,
     /// Bytes written to the destination; gaps are not written.
     pub written_bytes: u64,
@@ -67,7 +67,7 @@ pub struct Rearranged {
     pub released_bytes: u64,
 }
 
-/// What [`Log::check`] found.
+/// Results of [`Log::check`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Bytes of the file that were read and agree with their checksums.
@@ -203,7 +203,7 @@ impl Log {
         tail.sync(&*self.storage)
     }
 
-    /// Where to go on, and the checksum of what is there.
+    /// Returns the byte at which to continue, and the checksum of the bytes before it.
     fn resume_point(&self, to: &dyn Storage) -> Result<(u64, u32)> {
         let (moved, released) = {
             let view = self.view.read();

@@ -27,7 +27,7 @@ const MARKS_READ_BYTES: u64 = 64 << 10;
 /// Ranges that [`Dropped`] names at most.
 const LOST_MAX: usize = 1000;
 
-/// How an opening went.
+/// Results of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Segments whose records came from their index.
@@ -40,7 +40,7 @@ pub struct Opened {
     pub read_bytes: u64,
     /// Of those: data of records that was compared with checksums.
     pub verified_bytes: u64,
-    /// What was dropped at the end, if anything.
+    /// Record dropped at the end, if any.
     pub dropped: Option<Dropped>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn recover(
     Ok(Recovered { view, tail, opened, repairs, sums })
 }
 
-/// What an opening found.
+/// State of a log after its opening.
 pub(crate) struct Recovered {
     pub view: View,
     pub tail: Tail,
@@ -112,9 +112,9 @@ pub(crate) struct Recovered {
 /// Records of one segment as they were found.
 struct Found {
     entries: Vec<Entry>,
-    /// Where it ends; nothing if the index was used.
+    /// End of the chain of tags; `None` if the index was used.
     chain: Option<Chain>,
-    /// Where the index starts, if it was used.
+    /// Position of the index, if it was used.
     index_at: u64,
 }
 
@@ -130,7 +130,7 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// What was durable: the last footer says it, and the marks behind it.
+    /// Finds the durable part: the last footer tells it, and the marks behind that footer.
     fn find_durable(&mut self) -> Result<()> {
         let mut segment = self.header.segment(self.len);
         while segment > 0 {
@@ -291,7 +291,7 @@ impl Scan<'_> {
         Err(Error::corrupt("a record that was synced", position))
     }
 
-    /// Whether this segment starts with the next record.
+    /// True if this segment starts with the next record.
     fn goes_on(&mut self, segment: u64) -> Result<bool> {
         let next = self.tail.sequence;
         if let Some(footer) = self.footer(segment)? {
@@ -354,8 +354,8 @@ impl Scan<'_> {
         Ok(false)
     }
 
-    /// Whether no record of an index is torn. If one is, the segment goes by its tags, as it will
-    /// when it is opened the next time, without the index.
+    /// True if no record of an index is torn. If one is, the segment is read by its tags, as it
+    /// will be at the next opening, which finds no index.
     fn all_whole(&mut self, segment: u64, found: &Found) -> Result<bool> {
         let base = self.header.segment_base(segment);
         for (sequence, entry) in (self.tail.sequence..).zip(&found.entries) {
@@ -366,7 +366,7 @@ impl Scan<'_> {
         Ok(true)
     }
 
-    /// Whether a record that need not be durable lacks a part of its tag or data.
+    /// True if a record that need not be durable lacks a part of its tag or data.
     fn torn(&mut self, base: u64, entry: &Entry, sequence: u64) -> Result<bool> {
         let at = base + u64::from(entry.at);
         if entry.end(base).max(at + TAG_BYTES) <= self.tail.durable {
@@ -393,7 +393,7 @@ impl Scan<'_> {
 /// The index of a finished segment.
 pub(crate) struct Index {
     pub entries: Vec<Entry>,
-    /// Where it starts.
+    /// Position of its first byte.
     pub at: u64,
     /// Number of the first record.
     pub first: Option<u64>,

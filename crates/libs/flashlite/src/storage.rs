@@ -28,7 +28,7 @@ pub trait Storage: Send + Sync {
     /// As the system's.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether there are no bytes.
+    /// True if there are no bytes.
     ///
     /// # Errors
     /// As the system's.

@@ -1,7 +1,8 @@
 //! Records compared with their checksums.
 //!
-//! Where data stand apart from their tags, checksums are those of the index of the segment, which
-//! is read once and kept, 12 bytes a record, or those in memory for the segment being filled.
+//! Data that stand apart from their tags are compared with the checksums in the index of their
+//! segment. The index is read once and kept (12 bytes a record); the segment being filled has its
+//! checksums in memory.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::{Error, Log, Result};
 /// Length and checksum of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sum {
-    /// Where its data starts, from the start of the segment.
+    /// Position of its data, from the start of the segment.
     at: u32,
     length: u32,
     crc: u32,

@@ -17,11 +17,11 @@ pub(crate) const SPLIT_BYTES_MIN: u64 = 4096;
 const GAP_BYTES_MAX: u64 = 64 << 10;
 pub(crate) static ZEROS: [u8; GAP_BYTES_MAX as usize] = [0; GAP_BYTES_MAX as usize];
 
-/// What is appended to.
+/// State of the end of a log, to which records are appended.
 #[derive(Debug)]
 pub(crate) struct Tail {
     pub header: Header,
-    /// Where the next tag goes.
+    /// Position of the next tag.
     pub position: u64,
     /// The group that it goes to; nothing in version 1 and where a group is to start.
     pub group: Option<Group>,
@@ -41,7 +41,7 @@ pub(crate) struct Tail {
     pub entries: Vec<Entry>,
     /// Everything before is durable.
     pub durable: u64,
-    /// Where the last record or index ends: a sync has work to do if that is not durable.
+    /// End of the last record or index. A sync has work to do if it is not durable.
     pub needed: u64,
     /// The last `durable` that the log itself tells.
     pub marked: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Tail {
     pub indexes: Vec<u32>,
     /// Records from this length on start at a page; 0: none.
     pub align_from_bytes: u32,
-    /// What could not be made durable.
+    /// True after a failed sync: every later write and sync is refused.
     pub latched: bool,
     /// Data bytes in all records.
     pub data_bytes: u64,
@@ -242,7 +242,8 @@ impl Tail {
         self.header.segment_end(self.header.segment(self.position))
     }
 
-    /// Where records must end in this segment if it gets `more` of them.
+    /// Returns the position at which the records of this segment must end if it gets `more` of
+    /// them.
     pub(crate) fn records_end(&self, more: u64) -> u64 {
         self.header.records_end(self.position, self.entries.len() as u64 + more)
     }
@@ -275,7 +276,7 @@ impl Tail {
     }
 
     /// Fills the page or ends the group, so that no later write touches a page that a sync wrote.
-    /// Where the log then ends; nothing if all of it is durable.
+    /// Returns the end of the log then, or `None` if all of it is durable.
     ///
     /// # Errors
     /// As [`Tail::data`].

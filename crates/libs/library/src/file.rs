@@ -11,7 +11,7 @@ use crate::error::{EBADF, Error, Result};
 /// Largest offset and size, as of `off_t`.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// How a file is opened.
+/// Access mode of an open file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// It may be read.
@@ -49,7 +49,7 @@ impl File {
         File { disk: Arc::clone(disk), id, slot, access, position: Mutex::new(0) }
     }
 
-    /// How it was opened.
+    /// Returns the access mode.
     pub fn access(&self) -> Access {
         self.access
     }

@@ -12,7 +12,7 @@ use crate::file::{Access, File};
 /// Attempts of an open against another thread that makes and removes the same name.
 const OPEN_TRIES: u32 = 8;
 
-/// Which inode a path means if its last component is a symbolic link.
+/// Inode that a path names if its last component is a symbolic link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// Target of the link.

@@ -7,7 +7,7 @@ use crate::error::Result;
 /// Names beside those of [`MountOptions`].
 const NAMES: [&str; 1] = ["nobackground"];
 
-/// How a disk is opened.
+/// Options for opening an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenOptions {
     /// Options of the volume.

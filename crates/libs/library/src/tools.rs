@@ -17,7 +17,7 @@ use crate::options::OpenOptions;
 /// and partition tables have their marks there.
 const MARK_BYTES: usize = 128 << 10;
 
-/// How an image is made.
+/// Options for making an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Make {
     /// Size of a file that is made; `None` uses the file or device that is there.

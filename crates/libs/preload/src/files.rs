@@ -1,4 +1,5 @@
-//! What is known of the files that a process syncs. Makes no system call.
+//! Table of the files that a process syncs, and of the syncs skipped for them. Makes no system
+//! call.
 //!
 //! A file is what its device, inode and birth time say: an inode that was freed and taken again is
 //! another file. `names` counts renames of directories, and of what is not known; a decision from
@@ -37,7 +38,7 @@ struct Known {
     names: u64,
 }
 
-/// What one device is owed.
+/// Syncs owed to one device.
 struct OfDevice {
     device: Device,
     decisions: usize,
@@ -71,13 +72,14 @@ impl Files {
         (known.names == self.names && id.born_ns != 0).then_some(known.relaxed)
     }
 
-    /// Whether every sync of this device is owed by its file system.
+    /// True if syncs of this device are owed to its file system as a whole.
     pub(crate) fn is_whole(&self, device: Device) -> bool {
         let known = self.devices.iter().find(|known| known.device == device);
         known.is_some_and(|known| matches!(known.whole, Whole::Yes(..)))
     }
 
-    /// Whether it is time to ask if the device can be synced as a whole. True once.
+    /// Counts a decision on a device. Returns true, once, when there were so many that the caller
+    /// should find out if the file system can be synced as a whole.
     pub(crate) fn many_on(&mut self, device: Device) -> bool {
         let Some(known) = self.devices.iter_mut().find(|known| known.device == device) else {
             self.devices.push(OfDevice { device, decisions: 1, whole: Whole::Open });
@@ -114,7 +116,7 @@ impl Files {
         found
     }
 
-    /// Whether a file is owed by itself.
+    /// True if a sync is owed to a single file.
     pub(crate) fn owes_files(&self) -> bool {
         self.by_id.values().any(|known| known.owed)
     }
@@ -220,7 +222,7 @@ impl Files {
         }
     }
 
-    /// Whether it holds so many files that nothing is relaxed any more.
+    /// True if the table holds so many files that nothing is relaxed any more.
     pub(crate) fn is_full(&self) -> bool {
         self.full
     }

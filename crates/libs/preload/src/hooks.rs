@@ -70,7 +70,7 @@ pub(crate) mod real {
     }
 }
 
-/// Where libc has no such function.
+/// Fails with ENOSYS, for functions that this libc lacks.
 fn no_such_function() -> c_int {
     // SAFETY: the address of errno is valid in every thread.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
@@ -200,7 +200,7 @@ macro_rules! open_hooks {
                 unsafe { opens(libc::AT_FDCWD, path, flags, real) }
             }
 
-            /// What a program that was compiled with checks calls.
+            /// Hooks the variant that programs compiled with `_FORTIFY_SOURCE` call.
             ///
             /// # Safety
             /// As of libc's.
@@ -238,7 +238,7 @@ macro_rules! openat_hooks {
                 unsafe { opens(dirfd, path, flags, real) }
             }
 
-            /// What a program that was compiled with checks calls.
+            /// Hooks the variant that programs compiled with `_FORTIFY_SOURCE` call.
             ///
             /// # Safety
             /// As of libc's.

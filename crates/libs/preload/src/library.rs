@@ -23,7 +23,7 @@ const SINGLY_MAX: usize = 64;
 /// Of statfs: each file has to be synced, the whole does nothing.
 const FUSE_SUPER_MAGIC: libc::__fsword_t = 0x6573_5546;
 
-/// What is counted.
+/// Calls that are counted.
 #[derive(Clone, Copy)]
 pub(crate) enum Call {
     Fsync,
@@ -47,7 +47,7 @@ pub(crate) struct Library {
     pub(crate) nothing: bool,
     /// Every file is.
     pub(crate) everything: bool,
-    /// Where the report goes.
+    /// File that receives the report.
     report: Option<PathBuf>,
 }
 
@@ -58,7 +58,7 @@ static KEPT: [AtomicU64; CALLS.len()] = [const { AtomicU64::new(0) }; CALLS.len(
 static RINGS: AtomicU64 = AtomicU64::new(0);
 /// The process that owes what is owed.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// Whether anything was ever owed: without it renames cost nothing.
+/// True once any sync was owed; until then renames cost nothing.
 pub(crate) static OWED: AtomicBool = AtomicBool::new(false);
 
 /// When the library is loaded: reads the variables and the rules.
@@ -111,7 +111,8 @@ fn count(call: Call, skipped: bool) -> bool {
     skipped
 }
 
-/// Whether a sync of this descriptor is skipped. It is counted, and owed if so.
+/// Decides if a sync of this descriptor is skipped; true if so. The call is counted, and a skipped
+/// sync is owed.
 pub(crate) fn skips(fd: c_int, call: Call) -> bool {
     count(call, system::keeping_errno(|| owe(fd)).is_some())
 }
@@ -167,12 +168,12 @@ fn decide(library: &Library, fd: c_int, id: FileId) -> Option<bool> {
     Some(relaxed)
 }
 
-/// Whether calls without a file (sync, syncfs) are skipped: only if every file is relaxed.
+/// True if calls without a file (sync, syncfs) are skipped: only if every file is relaxed.
 pub(crate) fn skips_all(call: Call) -> bool {
     count(call, LIBRARY.get().is_some_and(|library| library.everything))
 }
 
-/// Whether a file of this name would be relaxed, before it is opened.
+/// True if a file of this name would be relaxed; asked before it is opened.
 pub(crate) fn name_is_relaxed(dirfd: c_int, path: &CStr) -> bool {
     let Some(library) = LIBRARY.get().filter(|library| !library.nothing) else {
         return false;
@@ -194,8 +195,8 @@ pub(crate) fn absolute(dirfd: c_int, path: &CStr) -> Option<PathBuf> {
     Some(std::fs::canonicalize(path.parent()?).ok()?.join(name))
 }
 
-/// What is mapped at an address: the file's path, for each mapping of the range. `None`: some of it
-/// is no file.
+/// Returns the paths of the files mapped in a range of addresses, one for each mapping. `None`: a
+/// part of the range maps no file.
 fn mapped(address: usize, length: usize) -> Option<Vec<PathBuf>> {
     let maps = std::fs::read("/proc/self/maps").ok()?;
     let end = address.checked_add(length)?;
@@ -223,7 +224,7 @@ fn mapped(address: usize, length: usize) -> Option<Vec<PathBuf>> {
     None
 }
 
-/// Whether msync of this range is skipped: every file in it is relaxed.
+/// True if msync of this range is skipped, because every file in it is relaxed.
 pub(crate) fn skips_mapping(address: usize, length: usize) -> bool {
     let skipped = system::keeping_errno(|| {
         if LIBRARY.get().is_none_or(|library| library.nothing) {
@@ -285,7 +286,7 @@ pub(crate) fn sync_file(id: &FileId, path: &Path) -> Outcome {
     }
 }
 
-/// Whether the file system of an open file has to be synced file by file.
+/// True if the file system of an open file must be synced file by file (FUSE).
 fn is_fuse(fd: c_int) -> bool {
     // SAFETY: statfs is a structure of integers, for which zeros are valid.
     let mut found: libc::statfs = unsafe { std::mem::zeroed() };
@@ -313,7 +314,7 @@ fn sync_all() {
     }
 }
 
-/// What the end came to.
+/// Results of the syncs at the end of the process.
 #[derive(Default)]
 struct Synced {
     done: u64,

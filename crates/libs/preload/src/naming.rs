@@ -13,7 +13,7 @@ use crate::files::FileId;
 use crate::library::{FILES, LIBRARY, Library, OWED, Outcome, absolute, sync_file};
 use crate::system;
 
-/// What a rename is about to change.
+/// Change that a rename is about to make.
 pub(crate) enum Naming {
     /// Nothing that is known, or nothing that matters.
     Nothing,
@@ -28,8 +28,8 @@ pub(crate) enum Naming {
 /// A name of the caller: directory and path.
 pub(crate) type Named<'a> = (c_int, &'a CStr);
 
-/// A file is about to get another name: what is owed of it is synced before, if that one is strict.
-/// What changes, for [`named`].
+/// Prepares a rename. If the new name is strict, the syncs owed to the file are done first. Returns
+/// the change, for [`named`].
 pub(crate) fn naming(old: Named<'_>, new: Named<'_>, exchange: bool) -> Naming {
     let Some(library) = LIBRARY.get().filter(|library| !library.nothing) else {
         return Naming::Nothing;

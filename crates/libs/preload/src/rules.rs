@@ -67,18 +67,18 @@ impl Rules {
         Ok(Rules(rules))
     }
 
-    /// Whether no file is relaxed.
+    /// True if no file is relaxed.
     pub(crate) fn nothing(&self) -> bool {
         self.0.iter().all(|rule| !rule.relaxed)
     }
 
-    /// Whether every file is relaxed: then calls without a file are, too.
+    /// True if every file is relaxed; calls without a file are relaxed then, too.
     pub(crate) fn everything(&self) -> bool {
         let last = self.0.iter().rposition(|rule| rule.pattern.as_str() == "*");
         last.is_some_and(|at| self.0[at..].iter().all(|rule| rule.relaxed))
     }
 
-    /// Whether a file with this absolute path is relaxed.
+    /// True if a file with this absolute path is relaxed.
     pub(crate) fn is_relaxed(&self, path: &Path) -> bool {
         self.0.iter().rev().find(|rule| rule.matches(path)).is_some_and(|rule| rule.relaxed)
     }

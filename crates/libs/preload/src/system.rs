@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use crate::files::FileId;
 
-/// What a path in /proc has behind it when the file has no name any more.
+/// Suffix of a path in /proc when the file has no name any more.
 const DELETED: &[u8] = b" (deleted)";
 /// Longest path that the kernel knows.
 const PATH_BYTES_MAX: usize = 4096;
-/// How often a lock is tried, with a yield between.
+/// Attempts to take a lock, with a yield between.
 const TRIES: u32 = 1000;
 
 /// The next definition of a function behind ours, found when it is first needed.
@@ -94,7 +94,7 @@ impl<T: Default> Spin<T> {
     }
 }
 
-/// What the kernel says of an open file.
+/// Identity of an open file, as the kernel reports it.
 pub(crate) struct Identity {
     pub(crate) id: FileId,
     /// Regular with one name, a directory, or a block device: a rule can decide on it.

@@ -187,7 +187,7 @@ pub unsafe extern "C" fn syncline_recorder_stop(handle: *const Handle) {
     }
 }
 
-/// What happened so far; see the header.
+/// Copies the counters so far into `out`; see the header.
 ///
 /// # Safety
 /// `handle` is open and asked by one thread at a time, `out` is null or a place for the counts.

@@ -6,7 +6,7 @@ use crate::format::{HEADER_BYTES, SLOT_BYTES_MAX};
 /// Most memory that a ring may take, in bytes.
 const RING_BYTES_MAX: u64 = 1 << 36;
 
-/// What a recorder is like. Source: write-latency paper, section 3.
+/// Parameters of a recorder. Source: write-latency paper, section 3.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Number that tells this run of the recorder from others, in every record and file name; the
@@ -69,7 +69,7 @@ impl Config {
         slots.saturating_mul(self.slot_bytes())
     }
 
-    /// Whether it can be built.
+    /// Checks that a recorder with these parameters can be built.
     ///
     /// # Errors
     /// [`RecorderError::Usage`] that names the value.

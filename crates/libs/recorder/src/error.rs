@@ -14,7 +14,7 @@ pub enum RecorderError {
     Io {
         /// The call and the file.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         reason: String,
     },
     /// A file that cannot be read.
@@ -22,7 +22,7 @@ pub enum RecorderError {
     Read {
         /// The file.
         what: String,
-        /// What the system said.
+        /// Error of the system.
         reason: String,
     },
 }

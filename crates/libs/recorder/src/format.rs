@@ -31,14 +31,14 @@ pub const FLAG_TRIGGER: u32 = 2;
 /// Every event ends before this record (in the ring only).
 pub const FLAG_STOP: u32 = 4;
 
-/// What is in front of a record.
+/// Header in front of a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of each slot of the file.
     pub slot_bytes: u32,
-    /// Which run of the recorder.
+    /// Number of the recorder's run.
     pub recorder: u64,
-    /// Which of its events, from 1.
+    /// Number of the event in that run, from 1.
     pub event: u64,
     /// Number of the record, from 0, over the life of the recorder.
     pub sequence: u64,
@@ -115,7 +115,7 @@ impl Header {
         (syncline_checksum::crc32c(payload) == header.payload_crc).then_some((header, payload))
     }
 
-    /// Whether it is the end mark.
+    /// True if the record is the end mark.
     pub fn is_end(&self) -> bool {
         self.flags & FLAG_END != 0
     }

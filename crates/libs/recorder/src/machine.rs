@@ -24,7 +24,7 @@ use crate::strategy::{Done, Job, Strategy};
 /// Most bytes of one append, if a slot is not larger.
 pub(crate) const PIECE_BYTES: usize = 128 << 10;
 
-/// What the owner of a recorder is told.
+/// Notice to the owner of a recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// An event is being recorded.
@@ -61,12 +61,12 @@ pub enum Report {
         event: u64,
         /// Records in its file.
         records: u64,
-        /// Whether all of them survive a power cut.
+        /// True if all of them survive a power cut.
         durable: bool,
     },
 }
 
-/// Where a step puts what others must do or know.
+/// Receiver of a step's jobs and reports.
 pub trait Outputs {
     /// Work for the lower thread.
     fn job(&mut self, job: Job);
@@ -74,7 +74,7 @@ pub trait Outputs {
     fn report(&mut self, report: Report);
 }
 
-/// What a step found.
+/// Results of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// There is more to write: call again at once.

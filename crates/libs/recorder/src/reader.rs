@@ -11,7 +11,7 @@ use crate::format::{HEADER_BYTES, Header};
 /// Bytes read at once while looking for the first slot.
 const WINDOW_BYTES: usize = 1 << 20;
 
-/// Where the bytes come from.
+/// Random-access input of a reader.
 pub trait Source {
     /// Length in bytes, now.
     ///
@@ -39,7 +39,7 @@ impl Source for &[u8] {
     }
 }
 
-/// What is found, in the order of the file.
+/// Part of an event file, in the order of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// A whole record.
@@ -48,7 +48,7 @@ pub enum Item<'a> {
     Gap {
         /// Sequence of the first of them.
         first: u64,
-        /// How many.
+        /// Number of records.
         records: u64,
     },
     /// A slot that holds something, but no whole record of this event.
@@ -63,7 +63,7 @@ pub enum Item<'a> {
     },
 }
 
-/// What a whole file holds.
+/// Summary of a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Run of the recorder.
@@ -86,8 +86,8 @@ pub struct Summary {
     pub missing: u64,
     /// Slots that hold something else.
     pub damaged: u64,
-    /// What the end mark says was written; `None`: it is not there, so recording goes on, or the
-    /// power was cut.
+    /// Number of records according to the end mark. `None`: there is no end mark, because recording
+    /// goes on or the power was cut.
     pub ended: Option<u64>,
 }
 
@@ -100,8 +100,7 @@ impl Summary {
 
 /// Header of the first slot and its number; `None`: no slot of a recorder in it.
 ///
-/// # Errors
-/// What the source says.
+/// # Errors The error of the source.
 pub fn first_slot(source: &dyn Source) -> Result<Option<(Header, u64)>> {
     let len = source.len_bytes()?;
     let mut window = vec![0; WINDOW_BYTES];
@@ -141,8 +140,7 @@ enum Slot {
 impl Reader {
     /// A reader of `source`; `None` while there is no slot in it.
     ///
-    /// # Errors
-    /// What the source says.
+    /// # Errors The error of the source.
     pub fn new(source: &dyn Source) -> Result<Option<Reader>> {
         let Some((first, _)) = first_slot(source)? else { return Ok(None) };
         let summary = Summary {
@@ -156,15 +154,14 @@ impl Reader {
         Ok(Some(Reader { slot, first, next: 0, expected: None, summary }))
     }
 
-    /// What was found so far.
+    /// Returns the summary of the part read so far.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
     /// Gives everything up to the end of the file, or to the end mark, to `each`.
     ///
-    /// # Errors
-    /// What the source or `each` says.
+    /// # Errors The error of the source or of `each`.
     pub fn read(
         &mut self,
         source: &dyn Source,
@@ -183,8 +180,7 @@ impl Reader {
     /// As [`Reader::read`] of a file that is being written: stops at the first slot that is not
     /// whole, unless the one after it is.
     ///
-    /// # Errors
-    /// What the source or `each` says.
+    /// # Errors The error of the source or of `each`.
     pub fn follow(
         &mut self,
         source: &dyn Source,
@@ -278,8 +274,7 @@ impl Reader {
 
 /// Reads a whole event; `None`: no slot of a recorder in it.
 ///
-/// # Errors
-/// What the source or `each` says.
+/// # Errors The error of the source or of `each`.
 pub fn read(
     source: &dyn Source,
     each: &mut dyn FnMut(Item<'_>) -> Result<()>,

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::error::{RecorderError, Result};
 use crate::format::{FLAG_STOP, FLAG_TRIGGER, HEADER_BYTES, Header};
 
-/// What producer, triggers and writer share.
+/// State shared by producer, triggers and writer.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Records after the fault, plus one; zero: no fault.
@@ -149,7 +149,7 @@ impl Producer {
         Ok(sequence)
     }
 
-    /// Whether the next record would be kept, by its length aside.
+    /// True if the next record would be kept, provided that it is not too long.
     pub fn has_room(&self) -> bool {
         self.ring.slots() >= self.slot_bytes
     }

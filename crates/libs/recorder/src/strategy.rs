@@ -1,5 +1,5 @@
-//! How an event reaches a file. One file for each way: `os/paper.rs`, `os/pool.rs`, `os/uring.rs`,
-//! `volume.rs`.
+//! Strategies that bring an event to a file, one source file each: `os/paper.rs`, `os/pool.rs`,
+//! `os/uring.rs`, `volume.rs`.
 
 use crate::error::Result;
 
@@ -33,7 +33,7 @@ impl Job {
     }
 }
 
-/// What a job achieved.
+/// Results of a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Bytes from the start of the file that survive a power cut from now on.

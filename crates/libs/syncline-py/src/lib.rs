@@ -295,7 +295,8 @@ impl File {
         free(py, || self.0.write_at(offset, data))
     }
 
-    /// Where it was written, and how much.
+    /// Appends `data`. Returns the position at which it was written, and the number of bytes
+    /// written.
     fn append(&self, py: Python<'_>, data: &[u8]) -> PyResult<(u64, usize)> {
         free(py, || {
             let done = self.0.write(data)?;

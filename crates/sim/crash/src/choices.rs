@@ -1,4 +1,4 @@
-//! Which combinations of the optional writes of one cut are worth building.
+//! Choice of the combinations of the optional writes of one cut that are worth building.
 //!
 //! - Few writes with few sectors: every combination of sectors.
 //! - Few writes: every combination of writes, each write torn between none and all of the others,
@@ -20,11 +20,12 @@ const SINGLES_MAX: usize = 64;
 pub(crate) struct Shape<'a> {
     /// Sectors of each, oldest first; one for a discard.
     pub(crate) units: &'a [u64],
-    /// How many of the newest belong to the batch under way; all of them after a completed entry.
+    /// Number of the newest that belong to the batch under way; all of them after a completed
+    /// entry.
     pub(crate) new: usize,
 }
 
-/// How much of one optional write is there.
+/// Part of one optional write that is on the medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Pick {
     /// Nothing.
@@ -35,7 +36,7 @@ pub(crate) enum Pick {
     Torn(Vec<bool>),
 }
 
-/// Where a write of so many sectors is torn.
+/// Returns the sectors at which a write of so many sectors is torn.
 fn tears(units: u64) -> Vec<u64> {
     match units {
         0 | 1 => Vec::new(),

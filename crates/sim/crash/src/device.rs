@@ -12,7 +12,7 @@ use syncline_device::{BlockDevice, DeviceError, Geometry, MemoryDevice, Op, Requ
 
 use crate::{Content, CrashLog, Entry, LoggedWrite};
 
-/// Which promise the device breaks. For canaries: a test that cannot see the lie is worth nothing.
+/// Promise that the device breaks. For canaries: a test that cannot see the lie is worth nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lie {
     /// None; the honest device.
@@ -34,7 +34,7 @@ pub struct CrashOptions {
     /// True if the device has FUA. Where it has not, a FUA write is an ordinary one: callers have
     /// to send a flush.
     pub fua: bool,
-    /// Which promise it breaks.
+    /// Promise that it breaks.
     pub lie: Lie,
 }
 

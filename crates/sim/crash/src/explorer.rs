@@ -52,7 +52,7 @@ impl CrashState {
     }
 }
 
-/// How an exploration went.
+/// Results of an exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exploration {
     /// Places where the power was cut.

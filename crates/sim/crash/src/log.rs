@@ -27,7 +27,7 @@ pub struct LoggedWrite {
     pub content: Content,
     /// Durable on completion.
     pub durable: bool,
-    /// Who asked.
+    /// Origin of the request.
     pub origin: Origin,
 }
 

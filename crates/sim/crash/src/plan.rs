@@ -1,4 +1,4 @@
-//! How many states of which cut: everything if it fits the budget, otherwise a fair share.
+//! Number of states for each cut: all of them if they fit the budget, otherwise a fair share.
 //!
 //! Cuts with few combinations are kept whole; the largest number per cut is lowered until the sum
 //! fits ("water filling"). Which combinations of a large cut are taken is drawn from the seed.
@@ -17,20 +17,20 @@ const PURPOSE_POINTS: u64 = u64::MAX - 1;
 /// One part of the states, for several processes: together they judge each state once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// Which part, from 0.
+    /// Number of this part, from 0.
     pub index: u64,
-    /// How many parts.
+    /// Number of parts.
     pub count: u64,
 }
 
-/// How much to explore.
+/// Limits of an exploration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// At most so many states are built, over all shards, equal ones included.
     pub states: u64,
     /// Seed of samples and selections.
     pub seed: u64,
-    /// Which part of the states.
+    /// Part of the states to explore.
     pub shard: Shard,
     /// Stop after so many failures.
     pub failures_max: usize,
@@ -135,7 +135,7 @@ fn pick_some(random: &mut impl Rng, total: usize, amount: usize) -> BTreeSet<usi
     chosen
 }
 
-/// Which states to build: every cut in order with how many of its combinations.
+/// Plan of the states to build: every cut in order, with the number of its combinations.
 pub(crate) struct Plan {
     /// Cuts with something to build.
     pub(crate) cuts: Vec<Point>,

@@ -13,7 +13,7 @@ const RERUN_VARIABLE: &str = "SYNCLINE_CRASH_STATE";
 /// A state that the judge refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which state.
+    /// Identity of the state.
     pub id: StateId,
     /// The judge's error.
     pub message: String,

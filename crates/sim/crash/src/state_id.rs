@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 use crate::CrashError;
 
-/// Where the power was cut.
+/// Point in the log at which the power was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point {
     /// Entries of the log that had completed.
@@ -23,7 +23,7 @@ pub struct Point {
     pub in_flight: bool,
 }
 
-/// Which of the optional writes, numbered from the oldest, the medium has.
+/// Subset of the optional writes, numbered from the oldest, that is on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// Those whose bit is set.
@@ -49,7 +49,7 @@ pub enum Choice {
 pub struct StateId {
     /// Seed of the samples.
     pub seed: u64,
-    /// Where the cut is.
+    /// Point of the cut.
     pub point: Point,
     /// The choice for each write.
     pub choice: Choice,

@@ -20,7 +20,7 @@ const SECTOR: u64 = 512;
 /// Times of a trace beyond this one (146 years) count as this one.
 const TIME_NS_MAX: u64 = 1 << 62;
 
-/// Where a trace is on the device, and in time.
+/// Replay of a trace on a simulated device: attributes wear to processes and files.
 pub struct WearReplay {
     device: Simulator,
     /// Erases of each block before the trace.

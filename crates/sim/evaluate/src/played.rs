@@ -8,7 +8,7 @@ use crate::error::{EvaluateError, Result};
 /// Bytes of a sector: what devices take.
 pub(crate) const SECTOR: u64 = 512;
 
-/// How requests follow each other.
+/// Pacing of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Requests that are under way at once, 1 at least.

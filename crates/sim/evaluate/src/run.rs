@@ -75,8 +75,7 @@ impl Evaluation<'_> {
     /// Runs the trace. What reaches the device goes to `after`, if it is there; `watch` gets the
     /// accesses done since its last call and says whether to go on.
     ///
-    /// # Errors
-    /// What `after` says. `Ok(None)`: the watch stopped it.
+    /// # Errors The error of `after`. `Ok(None)`: the watch stopped the run.
     pub fn run(
         &self,
         configuration: &Configuration,

@@ -12,7 +12,7 @@ use crate::pages::PAGE_BYTES;
 /// Pages of a piece.
 const PIECE_PAGES: u64 = 1024;
 
-/// Which pieces are touched. First `touch` all, then `settle`, then ask.
+/// Set of touched pieces, numbered without gaps. First `touch` all, then `settle`, then ask.
 #[derive(Debug, Default)]
 pub struct Squeeze {
     /// Numbers of touched pieces; ascending and each once after `settle`.
@@ -47,8 +47,8 @@ impl Squeeze {
         self.pieces.dedup();
     }
 
-    /// Where a page is now; one in a piece that is left out, and the end of all, where the next one
-    /// that stays is.
+    /// Returns the new number of a page. A page in a piece that is left out, and the end of all,
+    /// gets the number of the next page that stays.
     pub(crate) fn page(&self, page: u64) -> u64 {
         let (piece, inside) = (page / PIECE_PAGES, page % PIECE_PAGES);
         match self.pieces.binary_search(&piece) {

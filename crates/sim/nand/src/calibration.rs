@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// Size of the device that is measured.
 pub const SIZE_BYTES: u64 = 8 << 30;
-/// How far a figure may be from the published one.
+/// Largest deviation from the published figure, in per cent.
 pub const WITHIN_PERCENT: f64 = 20.0;
 
 /// Sequential tests and CrystalDiskMark's random tests work on a file of 100 MB.
@@ -80,7 +80,7 @@ pub struct Check {
     pub figure: Figure,
     /// The published value, in the unit of the figure.
     pub published: f64,
-    /// Who published it.
+    /// Publication of the figure.
     pub source: String,
     /// Why the profile does not give it, if it does not.
     pub excluded: Option<String>,

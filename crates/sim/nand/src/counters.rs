@@ -99,7 +99,7 @@ impl Counters {
     }
 }
 
-/// How evenly the superblocks are worn.
+/// Distribution of wear over the superblocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wear {
     /// Fewest erases of a superblock.

@@ -24,7 +24,7 @@ use syncline_device::{
     SECTOR_BYTES,
 };
 
-/// Who reads and restores contents around a power cut.
+/// Origin of the reads and writes that restore contents around a power cut.
 const CUT: Origin = Origin::new(Kind::Other, true);
 
 /// A NAND device with an FTL, contents in a backing device, time in a clock.

@@ -21,7 +21,7 @@ pub struct Flash {
     erases: Vec<u32>,
     /// Map pages programmed since the last erase of the map area.
     map_pages: u32,
-    /// Where the next map page goes: round robin over the dies.
+    /// Die of the next map page: round robin.
     map_next: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Which superblock is collected next.
+//! Choice of the superblock that is collected next.
 //!
 //! ```text
 //!   bucket[v]  ->  closed superblocks with v valid units, oldest first

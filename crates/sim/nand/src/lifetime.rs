@@ -1,4 +1,4 @@
-//! How long a device lives at a measured rate of writing.
+//! Lifetime of a device at a measured rate of writing.
 //!
 //! ```text
 //!   cycles a second = bytes programmed / bytes of flash / seconds      each byte once a cycle

@@ -41,7 +41,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("ssd-mtron", include_str!("../../../../profiles/ssd-mtron.toml")),
 ];
 
-/// How logical addresses are mapped.
+/// Mapping of logical addresses to flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mapping {
@@ -66,7 +66,7 @@ impl Mapping {
     }
 }
 
-/// How victims are chosen.
+/// Choice of victims for garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Victims {
@@ -198,7 +198,7 @@ pub struct EnergyParameters {
     pub erase_uj: u32,
     /// Controller and bus while the device works or moves data, milliwatts.
     pub active_mw: u32,
-    /// Where the figures come from.
+    /// Publication of the energy figures.
     pub energy_source: String,
 }
 
@@ -223,7 +223,7 @@ impl EnergyParameters {
     }
 }
 
-/// Where the figures come from: the `[source]` table of a profile.
+/// Sources of the figures: the `[source]` table of a profile.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -231,7 +231,7 @@ pub struct Source {
     pub summary: String,
     /// Publications and which figure each gives.
     pub published: Vec<String>,
-    /// Which parameters were fitted, to what, and how near the result is.
+    /// Fitted parameters: the figure that each was fitted to, and the deviation that is left.
     pub fitted: Vec<String>,
 }
 
@@ -240,7 +240,7 @@ pub struct Source {
 pub struct Profile {
     /// Name of a built-in profile or path of a file, with the overrides as given.
     pub name: String,
-    /// Where the figures come from.
+    /// Sources of the figures.
     pub source: Source,
     /// Shape of the flash.
     pub geometry: NandGeometry,

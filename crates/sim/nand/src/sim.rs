@@ -206,8 +206,8 @@ impl Simulator {
         self.latencies.iter_mut().for_each(Latencies::reset);
     }
 
-    /// Where the newest copy of a map unit is, as the number of a flash unit; `None`: unmapped, or
-    /// only in the write buffer.
+    /// Returns the flash unit with the newest copy of a map unit. `None`: unmapped, or only in the
+    /// write buffer.
     pub fn locate(&self, unit: u32) -> Option<u32> {
         self.ftl.locate(unit)
     }

@@ -10,7 +10,7 @@ use syncline_device::{BlockDevice, Clock, Kind, MemoryDevice, Origin, VirtualClo
 use syncline_nand::{NandDevice, Profile, SplitMix64};
 
 const SIZE: u64 = 256 << 20;
-/// Where the journal and the file lie.
+/// Position of the journal, in bytes.
 const JOURNAL: u64 = 128 << 20;
 const JOURNAL_BYTES: u64 = 32 << 20;
 const FILE: u64 = 64 << 20;

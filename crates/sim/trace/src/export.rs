@@ -65,7 +65,7 @@ pub struct Exporter<W: Write> {
     added: FxHashSet<String>,
     begun: bool,
     accesses: Vec<Access>,
-    /// Where the last access of a page is in `accesses`.
+    /// Index in `accesses` of the last access of a page.
     last: FxHashMap<u64, usize>,
     /// Devices in the order of their first access.
     devices: FxHashMap<u32, u64>,

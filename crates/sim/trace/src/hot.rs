@@ -1,5 +1,5 @@
-//! Which files are updated often, and how long what they write lives: Figure 1 of the hot-zones
-//! paper, for any trace.
+//! Statistics of files: the ones that are updated often, and the lifetime of their data. Figure 1
+//! of the hot-zones paper, for any trace.
 //!
 //! Definitions. A block is 4 KiB of a file. Each write of a block makes a version of it, which
 //! lives until the block is written again, cut off or removed with its file; versions that live at

@@ -257,7 +257,7 @@ impl Names {
         id.index().and_then(|index| self.list.get(index)).map_or("", |name| name)
     }
 
-    /// How many there are.
+    /// Returns the number of names.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -301,7 +301,7 @@ pub struct Record {
     pub size_bytes: Option<u64>,
     /// Result of the call: bytes or 0, or a negative errno.
     pub result: Option<i64>,
-    /// How long the operation took, in nanoseconds.
+    /// Duration of the operation, in nanoseconds.
     pub latency_ns: Option<u64>,
 }
 
@@ -365,12 +365,11 @@ pub struct Header {
     pub source: String,
 }
 
-/// Who takes records.
+/// Receiver of records.
 pub trait Sink {
     /// Takes one. `names` has its names.
     ///
-    /// # Errors
-    /// What the sink says; the trace is not read further.
+    /// # Errors The error of the sink; the trace is not read further.
     fn record(&mut self, names: &Names, record: &Record) -> Result<()>;
 }
 

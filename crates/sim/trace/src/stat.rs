@@ -105,7 +105,7 @@ struct Written {
     sync_calls: u64,
 }
 
-/// Where the last access ended.
+/// End of the last access, in bytes.
 #[derive(Default)]
 struct Ends {
     read: u64,

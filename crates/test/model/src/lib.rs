@@ -14,8 +14,8 @@
 //! - Nothing in here is part of the product: no other crate depends on it except for its tests.
 //! - Same seed, same operations, same device requests.
 //!
-//! What tests need besides (stock images, judges, kernel mounts, comparable trees) is in
-//! `syncline-testkit`, which no crate of the stack stands below, and is re-exported here.
+//! Other test tools (stock images, judges, kernel mounts, comparable trees) are in
+//! `syncline-testkit`, which depends on no crate of the stack. They are re-exported here.
 //!
 //! The tests that use it stand in `tests/`: `model`, `crash`, `faults`, `fuzz_smoke`, `interop`.
 

@@ -22,7 +22,7 @@ pub enum Target {
     Slot(u8),
 }
 
-/// What fallocate does.
+/// Mode of a fallocate operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are Linux's")]
 pub enum Falloc {
@@ -150,7 +150,7 @@ pub enum ModelOp {
     },
 }
 
-/// What a list is made for.
+/// Parameters of a generated list of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpOptions {
     /// Operations.

@@ -36,7 +36,7 @@ pub type NodeId = u64;
 /// The number of the root.
 pub const ROOT: NodeId = 1;
 
-/// How a rename treats its target.
+/// Treatment of an existing target by a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are Linux's")]
 pub enum RenameMode {
@@ -45,7 +45,7 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What setting an attribute demands.
+/// Condition on setting an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are Linux's")]
 pub enum XattrMode {
@@ -54,7 +54,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// A directory: names and nodes.
@@ -324,7 +324,7 @@ impl Reference {
         Ok(())
     }
 
-    /// Whether `inner` is `outer` or lies below it.
+    /// True if `inner` is `outer` or lies below it.
     fn is_below(&self, inner: NodeId, outer: NodeId) -> bool {
         inner == outer
             || self.entries(outer).is_ok_and(|entries| {

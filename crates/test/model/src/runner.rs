@@ -30,26 +30,26 @@ const NS_PER_MS: u64 = 1_000_000;
 /// One kind of run.
 #[derive(Clone, Debug)]
 pub struct ModelConfig {
-    /// What the rerun command calls it.
+    /// Name in the rerun command.
     pub name: &'static str,
     /// The image.
     pub spec: ImageSpec,
-    /// How it is mounted.
+    /// Mount options.
     pub mount: MountOptions,
     /// The operations.
     pub ops: OpOptions,
 }
 
-/// Where volume and reference went apart.
+/// First operation at which volume and reference differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// Number of the operation.
     pub at: usize,
-    /// What differs.
+    /// Description of the difference.
     pub message: String,
 }
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunStats {
     /// Operations.
@@ -186,7 +186,7 @@ impl Runner {
         }
     }
 
-    /// Whether running out of space is fair when so many bytes were wanted.
+    /// True if ENOSPC is a legal answer to a request for this many bytes.
     fn is_full(&self, wanted_bytes: u64) -> bool {
         let stat = self.volume().statfs();
         // Index blocks, directory blocks and the pool that write-back needs in reserve.
@@ -552,7 +552,7 @@ impl Runner {
         }
     }
 
-    /// Whether the attributes of an inode and one more may not fit into one block.
+    /// True if the attributes of an inode and one more may not fit into one block.
     fn xattrs_full(&self, id: NodeId, more: usize) -> bool {
         let entry = |name: usize, value: usize| 24 + name + value;
         let xattrs = &self.reference.node(id).xattrs;

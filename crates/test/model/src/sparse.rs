@@ -79,7 +79,7 @@ impl SparseBytes {
         }
     }
 
-    /// Whether every byte of the range is zero.
+    /// True if every byte of the range is zero.
     #[must_use]
     pub fn is_zero(&self, offset: u64, end: u64) -> bool {
         let end = end.min(self.size);

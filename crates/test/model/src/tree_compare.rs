@@ -29,7 +29,7 @@ fn kind_of(mode: u16) -> FileKind {
 struct Walk<'a> {
     volume: &'a Volume,
     reference: &'a Reference,
-    /// Which inode is which node, found on the way.
+    /// Inode number of each node, collected during the comparison.
     inodes: BTreeMap<NodeId, u32>,
     nodes: BTreeMap<u32, NodeId>,
 }

@@ -210,7 +210,7 @@ impl TreeSink for VolumeTree {
     }
 }
 
-/// What the operations of the model call it.
+/// Converts the model's mode to the volume's.
 pub(crate) fn fallocate_mode(mode: crate::ops::Falloc) -> FallocateMode {
     use crate::ops::Falloc;
     match mode {

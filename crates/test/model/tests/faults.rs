@@ -23,7 +23,7 @@ const PLAIN: Create = Create { mode: 0o644, uid: 0, gid: 0 };
 
 type Failing = FailingDevice<Arc<MemoryDevice>>;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Default)]
 struct Outcome {
     /// Contents acknowledged by fsync, and not changed since.
@@ -36,7 +36,7 @@ struct Outcome {
 struct Work<'a> {
     device: &'a Failing,
     volume: Volume,
-    /// Whether the plan hits what must be remembered: writes and flushes.
+    /// True if the plan hits writes or flushes, whose failure the volume must remember.
     latches: bool,
     out: Outcome,
 }

@@ -25,7 +25,7 @@ use syncline_model::{
 
 /// Memory that one mutated image may take beyond the images themselves.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
-/// How long one mutated image may take, on a busy machine.
+/// Time limit for one mutated image, on a busy machine.
 const HANG: Duration = Duration::from_secs(60);
 /// Bounds of the walk: what it asks for is bounded, so that only the volume can be unbounded.
 const INODES_MAX: usize = 3000;

@@ -1,8 +1,8 @@
 //! One file that one program makes and writes while others read and map it.
 //!
-//! What a write has put into a file every later read sees, through descriptors and mappings that
-//! were opened before or after it. Where a write goes past a cache that reads fill meanwhile, a
-//! page of before may stay there.
+//! After a write every later read sees its data, through descriptors and mappings that were opened
+//! before or after it. A file system whose writes bypass a cache that readers fill meanwhile may
+//! leave an old page there.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -48,8 +48,7 @@ impl Reader {
 
 /// Makes the file at `path`, which must not exist, and writes it `rounds` times.
 ///
-/// # Errors
-/// What a reader saw that was not written, or the error of a call.
+/// # Errors Data that a reader saw and nobody wrote, or the error of a call.
 pub fn run(path: &Path, seed: u64, rounds: u64) -> Result<(), String> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).open(path);

@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// What an operation answered.
+/// Answer of an operation.
 pub(crate) type Answer = Result<String, Errno>;
 
 const ERRORS: [(Errno, &str); 34] = [

@@ -14,7 +14,7 @@ use rustix::process::{Gid, Uid};
 use crate::calls::{self, Answer, failed};
 use crate::script::expand;
 
-/// How long the clock of a file system may stand still before a case gives up.
+/// Time for which a file system's clock may stand still before a case gives up.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(120);
 
 /// The state of a case.
@@ -32,8 +32,7 @@ struct User(u32, u32, Vec<u32>);
 impl Runner {
     /// Gives the calling thread `home` as working directory and a umask of its own.
     ///
-    /// # Errors
-    /// What the kernel refuses.
+    /// # Errors A call that the kernel refused.
     pub fn new(home: &Path, other: &Path) -> Result<Runner, String> {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)
             .map_err(|err| format!("no working directory of its own: {err}; run this as root"))?;
@@ -148,7 +147,8 @@ impl Runner {
         }
     }
 
-    /// Which times of a remembered path are different now: letters of a, m, c; `none`.
+    /// Compares the times of a remembered path with the present ones. Answers the letters of those
+    /// that differ (a, m, c), or `none`.
     fn moved(&self, word: &OsStr) -> Answer {
         let Some(was) = self.remembered.get(&*word.to_string_lossy()) else {
             return Ok("not remembered".to_owned());

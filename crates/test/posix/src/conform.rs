@@ -42,7 +42,7 @@ pub struct Check {
 }
 
 impl Check {
-    /// Whether the answer is one that is wanted.
+    /// True if the answer is one of those wanted.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.wanted.split('|').any(|wanted| wanted == self.got)
@@ -115,8 +115,7 @@ fn in_case(
 
 /// Makes in `dir` what the cases on a read-only file system look for.
 ///
-/// # Errors
-/// What could not be made.
+/// # Errors A file that could not be made.
 pub fn prepare_read_only(dir: &Path) -> Result<(), String> {
     let said = |err: std::io::Error| format!("{}: {err}; give an empty directory", dir.display());
     fs::create_dir(dir.join("d")).map_err(said)?;

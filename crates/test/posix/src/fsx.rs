@@ -18,7 +18,7 @@ use syncline_testkit::{Random, fill};
 const FILE_BYTES: u64 = 256 << 10;
 /// Longest piece of one operation, in bytes.
 const PIECE_BYTES: u64 = 40_000;
-/// What O_DIRECT, collapse and insert are aligned to, in bytes: the largest usual block.
+/// Alignment of O_DIRECT, collapse and insert, in bytes: the largest usual block.
 const BLOCK_BYTES: u64 = 4096;
 /// Operations that the message of a failure tells.
 const TOLD: usize = 12;
@@ -36,8 +36,7 @@ struct Run<'a> {
 /// Does `operations` random operations of `seed` on the file at `path`, which is made or emptied;
 /// gives the contents that it has at the end.
 ///
-/// # Errors
-/// What differed, with the last operations before it, or the error of a call.
+/// # Errors The difference, with the last operations before it, or the error of a call.
 pub fn run(path: &Path, seed: u64, operations: u64) -> Result<Vec<u8>, String> {
     let start = || -> std::io::Result<Run<'_>> {
         File::create(path)?;
@@ -165,7 +164,8 @@ impl Run<'_> {
         rustix::fs::fallocate(&self.file, mode, at, len).map_err(text)
     }
 
-    /// Whether the file system moves ranges, and has done it: Linux passes that to no FUSE mount.
+    /// Moves a range. Returns false if the file system cannot: Linux passes these modes to no FUSE
+    /// mount.
     fn moved(&self, mode: FallocateFlags, at: u64, len: u64) -> Result<bool, String> {
         match rustix::fs::fallocate(&self.file, mode, at, len) {
             Ok(()) => Ok(true),

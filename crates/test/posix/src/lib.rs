@@ -1,5 +1,5 @@
-//! What programs may expect of a directory, and whether they get it. A developer's tool: no crate
-//! of the product depends on it.
+//! Conformance suite: the behaviour that programs may expect of a directory, and checks of it. A
+//! developer's tool: no crate of the product depends on it.
 //!
 //! ```text
 //!   conform   cases in a small language, one system call and its wanted answer a line

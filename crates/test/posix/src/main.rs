@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use syncline_posix::{beside, conform, fsx, matrix, stress};
 
-/// What programs may expect of a directory, tried on it.
+/// Tests a directory for the behaviour that programs may expect.
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
@@ -36,10 +36,10 @@ enum Suite {
     Fsx {
         /// The file is made in it.
         dir: PathBuf,
-        /// How many.
+        /// Number of operations.
         #[arg(long, default_value_t = 100_000)]
         operations: u64,
-        /// Which.
+        /// Seed of the operations.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -50,7 +50,7 @@ enum Suite {
         /// Writes.
         #[arg(long, default_value_t = 20_000)]
         rounds: u64,
-        /// Which.
+        /// Seed of the writes.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
@@ -69,10 +69,10 @@ enum Suite {
     Stress {
         /// An empty directory.
         dir: PathBuf,
-        /// How many.
+        /// Number of threads.
         #[arg(long, default_value_t = 32)]
         threads: u64,
-        /// How long.
+        /// Duration in seconds.
         #[arg(long, default_value_t = 600)]
         seconds: u64,
         /// Files of one thread, at most.
@@ -81,7 +81,7 @@ enum Suite {
         /// The volume may be too small for them: what finds no room is undone.
         #[arg(long)]
         full: bool,
-        /// Which.
+        /// Seed of the operations.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },

@@ -91,7 +91,7 @@ fn repeat(
     Ok(())
 }
 
-/// Where the `end` of a repetition stands whose body starts here.
+/// Returns the line of the `end` that closes the repetition whose body starts here.
 fn end_of(lines: &[(usize, String)]) -> Option<usize> {
     let mut open = 0_usize;
     for (at, (_, text)) in lines.iter().enumerate() {

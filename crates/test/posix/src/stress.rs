@@ -20,7 +20,7 @@ const PIECES_MAX: u64 = 40;
 /// Endings of names, which a mount may treat differently: plain, for a relaxed and for a hot file.
 const ENDINGS: [&str; 3] = ["", ".cache", ".db"];
 
-/// How much is done at once.
+/// Size of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Threads, each with files of its own.
@@ -29,14 +29,14 @@ pub struct Load {
     pub files_max: usize,
     /// The volume may be full: what finds no room is undone, and is no error.
     pub may_be_full: bool,
-    /// Which operations.
+    /// Seed of the operations.
     pub seed: u64,
 }
 
-/// What one thread left: contents by path below the directory of the run.
+/// Result of one thread: contents by path below the directory of the run.
 pub type Tree = BTreeMap<PathBuf, Content>;
 
-/// What a file holds: the stream of its seed up to its length, with the streams of other seeds in
+/// Contents of a file: the stream of its seed up to its length, with the streams of other seeds in
 /// the pieces that were overwritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
@@ -186,7 +186,7 @@ impl Worker<'_> {
         PathBuf::from(format!("{shared}/{}-{}{ending}", self.nr, self.made))
     }
 
-    /// Whether there was room, where there may be none.
+    /// Returns false for ENOSPC where the volume may be full.
     fn roomy(&self, done: io::Result<()>) -> io::Result<bool> {
         match done {
             Err(err) if self.load.may_be_full && err.kind() == ErrorKind::StorageFull => Ok(false),

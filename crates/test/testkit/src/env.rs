@@ -1,9 +1,10 @@
-//! What the machine of a test run can do, and how a test says that it cannot run on it.
+//! Abilities of the machine of a test run, and the report of a test that cannot run on it.
 //!
 //! Variables
 //! - `SYNCLINE_SKIP_LOG`: file to which every skip is appended, one `test: reason` a line.
 //!   `xtask ci` sets it and adds the skips to its summary.
-//! - `SYNCLINE_REQUIRE`: comma-separated abilities (`root`, `loop`, `e2fsck`, `fuse`) that must be
+//! - `SYNCLINE_REQUIRE`: comma-separated abilities (`root`, `loop`, `e2fsck`, `fuse`,
+//!   `chromium`) that must be
 //!   there: a test that misses one of them fails. `xtask ci` sets all of them where `CI=true`.
 //! - `SYNCLINE_SCRATCH`: directory for images. Default: `/dev/shm` if it can be written, because a
 //!   judge that reads from memory is several times faster; else the system's temporary directory.
@@ -26,6 +27,8 @@ pub enum Need {
     E2fsck,
     /// FUSE file systems can be mounted.
     Fuse,
+    /// Pages can be opened in Chromium.
+    Chromium,
 }
 
 impl Need {
@@ -37,6 +40,7 @@ impl Need {
             Need::Loop => "loop",
             Need::E2fsck => "e2fsck",
             Need::Fuse => "fuse",
+            Need::Chromium => "chromium",
         }
     }
 
@@ -51,6 +55,7 @@ impl Need {
                 ANSWER.get_or_init(loop_missing).clone()
             }
             Need::Fuse => fuse_missing(),
+            Need::Chromium => crate::browser::missing(),
             Need::E2fsck => ["mke2fs", "e2fsck", "debugfs"]
                 .iter()
                 .find(|program| which(program).is_none())
@@ -108,8 +113,8 @@ pub fn skip(test: &str, reason: &str) {
     }
 }
 
-/// Whether `test` can run: true if the machine has all of `needs`. Otherwise the skip is recorded
-/// and the test should return.
+/// Returns true if the machine has all of `needs`. Otherwise the skip is recorded and the test
+/// should return.
 ///
 /// # Panics
 /// If `SYNCLINE_REQUIRE` names a missing ability.
@@ -145,7 +150,7 @@ fn decide(
     Ok(None)
 }
 
-/// Where images and other scratch files of tests go.
+/// Returns the directory for images and other scratch files of tests.
 #[must_use]
 pub fn scratch_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("SYNCLINE_SCRATCH") {
@@ -161,7 +166,7 @@ pub fn scratch_dir() -> PathBuf {
     choice.clone()
 }
 
-/// How long a fuzz test runs: `SYNCLINE_FUZZ_SECONDS`, 2 s where it is not set.
+/// Returns the duration of a fuzz test: `SYNCLINE_FUZZ_SECONDS`, 2 s if it is not set.
 #[must_use]
 pub fn fuzz_seconds() -> Duration {
     let text = std::env::var("SYNCLINE_FUZZ_SECONDS").unwrap_or_default();

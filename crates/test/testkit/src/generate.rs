@@ -15,7 +15,7 @@ use crate::manifest::{Time, TreeManifest, join};
 use crate::rng::{Random, fill};
 use crate::tree::TreeOp;
 
-/// What may be in a generated tree.
+/// Properties of a generated tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeOptions {
     /// About how many names.

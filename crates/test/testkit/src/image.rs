@@ -17,7 +17,7 @@ const HASH_SEED: &str = "5c1e1f5e-0000-4000-8000-000000000002";
 /// The time that e2fsprogs sees, seconds since 1970.
 const FAKE_TIME_S: &str = "1700000000";
 
-/// What mke2fs is to make. Start from `ImageSpec::default()`: 32 MiB, 4 KiB blocks, stock features.
+/// Parameters for mke2fs. Start from `ImageSpec::default()`: 32 MiB, 4 KiB blocks, stock features.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageSpec {
     /// Size of the image in bytes.

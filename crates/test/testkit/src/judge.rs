@@ -30,11 +30,10 @@ fn verdict(path: &Path, flag: &str) -> Result<(), String> {
     ))
 }
 
-/// Whether `e2fsck -fn` finds nothing at all: the full check, the image is not changed. A journal
-/// that wants recovery is not recovered, so use this for cleanly unmounted images.
+/// Checks with `e2fsck -fn` that the image has no errors. The image is not changed. A journal that
+/// needs recovery is not recovered, so use this for cleanly unmounted images.
 ///
-/// # Errors
-/// What e2fsck printed.
+/// # Errors The output of e2fsck.
 ///
 /// # Panics
 /// If e2fsck cannot be run.
@@ -42,7 +41,7 @@ pub fn e2fsck_clean(path: &Path) -> Result<(), String> {
     verdict(path, "-fn")
 }
 
-/// What `e2fsck -p` says without correcting anything.
+/// Messages of `e2fsck -p` that are no corrections.
 const HARMLESS: [&str; 4] = [
     "recovering journal",
     "Clearing orphaned inode",
@@ -95,8 +94,7 @@ fn preen(path: &Path, accepted: &[&str]) -> Result<(), String> {
 /// `e2fsck -fn` must both end with 0. The image is changed. The one correction that is accepted is
 /// the one that a kernel's crash image needs too, of the orphan file's mark.
 ///
-/// # Errors
-/// What e2fsck printed.
+/// # Errors The output of e2fsck.
 ///
 /// # Panics
 /// If e2fsck cannot be run.
@@ -106,8 +104,7 @@ pub fn e2fsck_preen(path: &Path) -> Result<(), String> {
 
 /// As [`e2fsck_preen`] for an image whose journal was aborted, which notes an error.
 ///
-/// # Errors
-/// What e2fsck printed.
+/// # Errors The output of e2fsck.
 ///
 /// # Panics
 /// If e2fsck cannot be run.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::env::program;
 use crate::image::{TempImage, copy_of};
 
-/// How often, and how far apart, a busy mount is tried again: 2 s in all.
+/// Attempts to unmount a busy mount: 2 s in all.
 const UNMOUNT_TRIES_MAX: u32 = 40;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -42,16 +42,14 @@ pub struct LoopDevice {
 impl LoopDevice {
     /// Attaches `image` to a free loop device.
     ///
-    /// # Errors
-    /// What losetup said.
+    /// # Errors The output of losetup.
     pub fn attach(image: &Path) -> Result<Arc<Self>, String> {
         Self::attach_with(&[], image)
     }
 
     /// As [`LoopDevice::attach`], write-protected.
     ///
-    /// # Errors
-    /// What losetup said.
+    /// # Errors The output of losetup.
     pub fn attach_read_only(image: &Path) -> Result<Arc<Self>, String> {
         Self::attach_with(&["-r"], image)
     }
@@ -80,8 +78,7 @@ impl LoopDevice {
 
     /// Mounts it as ext4. `options` as for `mount -o`, may be empty.
     ///
-    /// # Errors
-    /// What mount said: the image is not mountable, or the machine cannot.
+    /// # Errors The output of mount: the image cannot be mounted, or not on this machine.
     pub fn mount(self: &Arc<Self>, options: &str) -> Result<KernelMount, String> {
         let dir = tempfile::Builder::new()
             .prefix("syncline-mnt-")
@@ -122,8 +119,7 @@ pub struct KernelMount {
 impl KernelMount {
     /// Mounts `image` through a loop device of its own. `options` as for `mount -o`.
     ///
-    /// # Errors
-    /// What losetup or mount said.
+    /// # Errors The output of losetup or mount.
     pub fn new(image: &Path, options: &str) -> Result<Self, String> {
         LoopDevice::attach(image)?.mount(options)
     }
@@ -148,8 +144,7 @@ impl KernelMount {
 
     /// Unmounts, with an answer; dropping does the same and can only print.
     ///
-    /// # Errors
-    /// What umount said.
+    /// # Errors The output of umount.
     pub fn unmount(mut self) -> Result<(), String> {
         self.leave()
     }

@@ -8,6 +8,7 @@
 //!   manifest   TreeManifest: everything a user can see of a tree, from any TreeSource; diff
 //!   tree       operations on a tree, applied to any TreeSink
 //!   generate   gen_tree(), gen_changes(): seeded lists of operations
+//!   browser    headless Chromium: what a page shows
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
 //! ```
 //!
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod browser;
 mod dir;
 mod env;
 mod generate;
@@ -33,6 +35,7 @@ mod manifest;
 mod rng;
 mod tree;
 
+pub use browser::look;
 pub use dir::DirTree;
 pub use env::{Need, fuzz_seconds, require, scratch_dir, skip};
 pub use generate::{TreeOptions, gen_changes, gen_tree};

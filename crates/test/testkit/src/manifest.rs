@@ -28,7 +28,7 @@ pub struct Time {
     pub nanos: u32,
 }
 
-/// What stat says of one name.
+/// Attributes of one name, as from stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Inode number: only used to find names of one inode.
@@ -59,38 +59,32 @@ pub trait TreeSource {
 
     /// The names in a directory, without `.` and `..`, in any order.
     ///
-    /// # Errors
-    /// What the tree says.
+    /// # Errors The error of the tree.
     fn list(&mut self, path: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error>;
 
     /// The attributes of a name; symbolic links are not followed, here and below.
     ///
-    /// # Errors
-    /// What the tree says.
+    /// # Errors The error of the tree.
     fn stat(&mut self, path: &[u8]) -> Result<Stat, Self::Error>;
 
     /// The target of a symbolic link.
     ///
-    /// # Errors
-    /// What the tree says.
+    /// # Errors The error of the tree.
     fn read_link(&mut self, path: &[u8]) -> Result<Vec<u8>, Self::Error>;
 
     /// Full names and values of the extended attributes, in any order.
     ///
-    /// # Errors
-    /// What the tree says.
+    /// # Errors The error of the tree.
     fn xattrs(&mut self, path: &[u8]) -> Result<Vec<Xattr>, Self::Error>;
 
     /// Reads a regular file from `offset`; returns the number of bytes, 0 at its end.
     ///
-    /// # Errors
-    /// What the tree says.
+    /// # Errors The error of the tree.
     fn read(&mut self, path: &[u8], offset: u64, into: &mut [u8]) -> Result<usize, Self::Error>;
 
     /// The ranges `start..end` of a regular file that SEEK_DATA and SEEK_HOLE call data, in bytes.
     ///
-    /// # Errors
-    /// What the tree says.
+    /// # Errors The error of the tree.
     fn data_ranges(&mut self, path: &[u8]) -> Result<Vec<(u64, u64)>, Self::Error>;
 }
 
@@ -112,31 +106,31 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is a directory.
+    /// True if it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.stat.mode & S_IFMT == S_IFDIR
     }
 
-    /// Whether it is a regular file.
+    /// True if it is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {
         self.stat.mode & S_IFMT == S_IFREG
     }
 
-    /// Whether it is a symbolic link.
+    /// True if it is a symbolic link.
     #[must_use]
     pub fn is_symlink(&self) -> bool {
         self.stat.mode & S_IFMT == S_IFLNK
     }
 }
 
-/// Which differences count.
+/// Differences that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compare {
     /// Sizes of directories: equal for two readers of one image, not for two writers of one tree.
     pub dir_sizes: bool,
-    /// Which parts of files are holes: as above.
+    /// Holes of files: equal for two readers of one image, not for two writers of one tree.
     pub sparse_maps: bool,
     /// Times of the last change.
     pub mtimes: bool,

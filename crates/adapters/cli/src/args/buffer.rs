@@ -48,11 +48,11 @@ pub struct BufferZeros {
 /// Serve the buffered device as the file DIR/device, over NBD, or through ublk, until it is
 /// detached.
 ///
-/// What LOG holds from before is recovered. Prints the loop device with --attach, with --as ublk
-/// the block device /dev/ublkbN (root, Linux 6.5 with ublk_drv), and with --as nbd the URI for
-/// qemu, libnbd and nbd-client, which needs neither root nor FUSE. A block device of it, as root:
-/// `modprobe nbd && nbd-client -unix DIR/nbd /dev/nbd0`. SIGTERM, and to unmount DIR, drains the
-/// log as detach does; a process that is killed leaves in the log what was flushed.
+/// Recovers the contents of LOG first. Prints the loop device with --attach, with --as ublk the
+/// block device /dev/ublkbN (root, Linux 6.5 with ublk_drv), and with --as nbd the URI for qemu,
+/// libnbd and nbd-client, which needs neither root nor FUSE. To make a block device of the URI, as
+/// root: `modprobe nbd && nbd-client -unix DIR/nbd /dev/nbd0`. SIGTERM, or an unmount of DIR,
+/// drains the log as detach does. A process that is killed leaves its flushed data in the log.
 #[derive(Debug, Args)]
 pub struct BufferAttach {
     /// File or block device to buffer.
@@ -80,7 +80,8 @@ pub struct BufferAttach {
     #[arg(long, value_name = "NAME,...", value_delimiter = ',',
         value_parser = ["auto-ram", "session", "power"])]
     pub policy: Vec<String>,
-    /// How the device is offered: a file in DIR, network blocks, or a block device of the kernel.
+    /// Kind of device to serve: a file in DIR (fuse), network blocks (nbd), or a block device of
+    /// the kernel (ublk).
     #[arg(long = "as", value_name = "WAY", value_parser = ["fuse", "nbd", "ublk"],
         default_value = "fuse")]
     pub way: String,

@@ -26,7 +26,8 @@ pub struct Preload {
     /// matches decides.
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// Where each process appends a line of JSON about what was skipped; `-` is standard error.
+    /// File to which each process appends a line of JSON about the syncs it skipped; `-` is
+    /// standard error.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// The library [default: libsyncline_preload.so beside this program or in ../lib].
@@ -47,7 +48,7 @@ pub struct Preload {
 /// session (cleans the log when the user is away, by logind), power (memory and relaxed files off
 /// while the battery is low or the machine is being switched off, by UPower and logind).
 ///
-/// Who may: the user who serves, and root. Examples: `syncline ctl relax ~/card/.cache`;
+/// Only the user who serves, and root, may use it. Examples: `syncline ctl relax ~/card/.cache`;
 /// `syncline ctl set DIR ram=32M power=on`.
 #[derive(Debug, Args)]
 pub struct Ctl {
@@ -84,7 +85,7 @@ pub struct CtlSet {
     /// The directory that is served.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// What to change.
+    /// Settings to change.
     #[arg(required = true, value_name = "NAME=VALUE")]
     pub settings: Vec<String>,
 }
@@ -108,7 +109,7 @@ pub struct Top {
     #[arg(long, value_name = "MS", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval: u64,
-    /// Where it is mounted or served.
+    /// Directory of the mount or the served device.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

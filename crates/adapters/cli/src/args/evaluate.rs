@@ -138,3 +138,20 @@ pub struct Replay {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
+
+/// Compare two results that --json wrote.
+///
+/// Runs are found by what they are: workload, settings, policy, size. All figures that differ are
+/// printed with the change in per cent; none is judged, since for some figures more is better.
+#[derive(Debug, Args)]
+pub struct Compare {
+    /// A document of --json.
+    #[arg(value_name = "A.json")]
+    pub first: PathBuf,
+    /// Another one of the same command.
+    #[arg(value_name = "B.json")]
+    pub second: PathBuf,
+    /// Also write a page with charts.
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}

@@ -19,6 +19,13 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
         ],
     ),
     (
+        "compare",
+        &[
+            ["syncline compare before.json after.json", "what differs between two results"],
+            ["syncline compare a.json b.json --html c.html", "with charts"],
+        ],
+    ),
+    (
         "ls",
         &[
             ["syncline ls -l disk.img:/etc", "one directory"],

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::{offset_bytes, size_bytes};
 
-/// Which part of a whole-disk image is meant.
+/// Part of a whole-disk image.
 #[derive(Debug, Clone, Args)]
 pub struct Part {
     /// The ext4 is in this partition (GPT or MBR), counted from 1 as `fdisk -l` does.
@@ -92,7 +92,7 @@ pub struct Import {
 /// GNU tar and bsdtar read them with --xattrs). Equal trees give equal bytes.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// Where it goes; `-` is standard output.
+    /// File to write; `-` is standard output.
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
     #[command(flatten)]

@@ -7,19 +7,20 @@
 
 use std::path::Path;
 
-use syncline_fs::MountOptions;
-use syncline_nand::Profile;
-use syncline_workload::{
+use syncline_bench::{
     Cell, DirectoryRun, Document, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode,
     Parameters, Run, STREAMS, Sensitivity, Simulation, Stack, Synchronous, Trace, allocation_table,
     compare, comparison_table, find, report, table,
 };
+use syncline_fs::{MountOptions, SyncMode};
+use syncline_nand::Profile;
 
 use crate::args::Bench;
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::interrupt;
 use crate::progress::Shown;
+use crate::version::about;
 
 /// Commands of one run that a report can plot.
 const EVENTS_MAX: usize = 200_000;
@@ -66,7 +67,8 @@ pub(super) fn journal_modes(args: &Bench) -> Result<Vec<JournalMode>> {
     Ok(modes.collect::<std::result::Result<_, _>>()?)
 }
 
-/// How full the volume is before each run; once fresh, where nothing was asked for.
+/// Fill levels of the volume before each run, in per cent; one run on a fresh volume if none was
+/// given.
 pub(super) fn fills(args: &Bench) -> Vec<Option<u32>> {
     match args.fill.as_slice() {
         [] => vec![None],
@@ -131,6 +133,11 @@ fn simulated(
     for entry in entries {
         for parameters in parameters(args, entry, modes)? {
             for mount in &mounts {
+                // Atomic writes are for eager sync; a list leaves them out for the other.
+                let is_atomic = parameters.journal_mode == JournalMode::Atomic;
+                if is_atomic && mount.sync == SyncMode::Ordered && args.sync.len() > 1 {
+                    continue;
+                }
                 let simulation =
                     Simulation { profile: &profile, image: &image, mount, parameters: &parameters };
                 let stack = Stack::new(&profile, image.snapshot(), events_max)?;
@@ -244,7 +251,7 @@ pub(super) fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()
     let text = table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs);
     print(args, &text, &|| Document::new(runs.to_vec()).to_json())?;
     match &args.html {
-        Some(path) => format::write_file(path, report(runs, traces).as_bytes()),
+        Some(path) => format::write_file(path, report(runs, traces, &about()).as_bytes()),
         None => Ok(()),
     }
 }

@@ -33,8 +33,8 @@ const SOCKET: &str = "nbd";
 /// Ways of serving beside the file.
 const NBD: &str = "nbd";
 const UBLK: &str = "ublk";
-/// How often `detach` looks whether the server has ended, and a server whether it is to.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval: of `detach` for the end of the server, and of a server for requests to end.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Work of one visit while the device is idle.
 const TICKS_MAX: u32 = 64;
 
@@ -115,7 +115,7 @@ fn nbd_client(socket: &Path) -> String {
     format!("{load}nbd-client -unix {} /dev/nbd0", socket.display())
 }
 
-/// Where to listen for network blocks, if that is the way.
+/// Returns the address for network blocks; `None` for other kinds of device.
 fn listen(args: &BufferAttach, dir: &Path) -> Result<Option<Listen>> {
     if args.way == UBLK && args.attach {
         let text = "--attach makes a loop device of a file; leave it out, --as ublk is a block \
@@ -137,7 +137,7 @@ fn listen(args: &BufferAttach, dir: &Path) -> Result<Option<Listen>> {
     place.map(Some).map_err(|why| Failure::Usage(format!("--listen: {why}; give one of these")))
 }
 
-/// What the ways of serving share.
+/// State shared by all ways of serving.
 struct Server {
     buffer: Buffer,
     /// Device and log.
@@ -173,7 +173,7 @@ impl Server {
         Ok(())
     }
 
-    /// What is to be done now and then; false if the server is to end.
+    /// Does the periodic work; returns false if the server is to end.
     fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
         keep(&self.buffer, clock, said, &|text| complain(text));
         // A failure has latched the buffer: the next visit says it.
@@ -187,7 +187,7 @@ impl Server {
 /// Why the device may not go yet.
 type Busy = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// What the control socket answers.
+/// Makes the handler of the control socket's commands.
 fn handler(server: &Arc<Server>, busy: Busy) -> control::Handler {
     let server = Arc::clone(server);
     Box::new(move |line| match line {
@@ -232,7 +232,7 @@ fn over_ublk(dir: &Path, server: &Arc<Server>) -> Result<()> {
     server.ready(&served.node().display().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !served.finished() && !interrupt::asked() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     let removed = served::remove(&served);
     let drained = server.buffer.drain().map_err(Failure::from);
@@ -253,7 +253,7 @@ fn over_nbd(dir: &Path, listen: &Listen, server: &Arc<Server>) -> Result<()> {
     server.ready(&served.listen().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !interrupt::asked() {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     served.stop();
     let drained = server.buffer.drain().map_err(Failure::from);
@@ -274,7 +274,7 @@ impl BlockDevice for SharedBuffer {
     }
 }
 
-/// What a buffer has to do by now. A failure, which has latched it, is said once.
+/// Does the buffer's periodic work. A failure, which has latched the buffer, is reported once.
 pub(super) fn keep(buffer: &Buffer, clock: &WallClock, said: &mut bool, say: &dyn Fn(&str)) {
     for _ in 0..TICKS_MAX {
         match buffer.tick(Duration::from_nanos(clock.now_ns())) {
@@ -466,7 +466,7 @@ fn detach(args: &BufferDir) -> Result<()> {
     ask(&dir, "detach")?;
     while control::ask(&dir, STATUS).is_ok_and(|answer| answer.is_some()) {
         interrupt::check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::format::Out;
 use crate::image;
 use crate::progress;
 
-/// What e2fsck's exit code adds up to.
+/// Exit code bit of e2fsck for errors that are left.
 const E2FSCK_ERRORS_LEFT: i32 = 4;
 
 /// Checks, prints the findings.
@@ -118,7 +118,7 @@ fn stock(args: &Check, out: &mut Out) -> Result<bool> {
     }
 }
 
-/// Where the part of the image begins that was named.
+/// Returns the first byte of the partition or offset given, if any.
 fn start_of(args: &Check) -> Result<Option<u64>> {
     let Some(number) = args.part.partition else { return Ok(args.part.offset) };
     let all = partitions(&*image::device(&args.image, true)?)?;

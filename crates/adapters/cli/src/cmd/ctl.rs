@@ -16,7 +16,7 @@ use crate::interrupt;
 const DURABILITY: &str = "user.syncline.durability";
 /// The attribute that moves a file into a zone; it is not stored.
 const RELOCATE: &str = "user.syncline.relocate";
-/// What the mount table calls ours.
+/// File system type of our mounts in the mount table.
 const KIND: &str = "fuse.syncline";
 
 /// Runs one of the commands.
@@ -38,7 +38,7 @@ pub(crate) fn run(command: &CtlCommand) -> Result<()> {
     }
 }
 
-/// What is served: a mount says it by its attribute, a buffer on its socket.
+/// Reads the status of a directory: of a mount from its attribute, of a buffer from its socket.
 pub(super) fn document(dir: &Path) -> Result<String> {
     let real = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     if mount_of(&real).is_some_and(|mount| mount.kind == KIND) {

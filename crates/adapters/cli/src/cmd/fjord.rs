@@ -7,17 +7,19 @@
 //! On a terminal six remedies are told in words; `--long` and the document have every
 //! configuration. The page has bars, so that they are compared at a glance.
 
-use syncline_fs::MountOptions;
-use syncline_workload::{
+use syncline_bench::{
     Entry, FJORD_CONFIGS, Fjord, FjordConfig, FjordRun, Parameters, applications, fjord_json,
     fjord_table,
 };
+use syncline_fs::MountOptions;
+use syncline_report::{Chart, Page};
 
 use super::bench::{
     in_directory, journal_modes, load, mount_options, parameters, print, publish, shown,
 };
 use crate::args::Bench;
 use crate::error::{Failure, Result};
+use crate::version::about;
 use crate::{format, interrupt};
 
 /// Sync mode, configuration, what it is, what a power cut keeps.
@@ -29,12 +31,6 @@ const REMEDIES: [(&str, &str, &str, &str); 6] = [
     ("eager", "both", "eager sync and write buffer", "every fsync"),
     ("eager", "fsync-control", "eager sync, its files relaxed", "all but up to a minute"),
 ];
-const STYLE: &str = "body{font:16px/1.5 sans-serif;max-width:64em;margin:1em auto;padding:0 1em;\
-    color:#222;background:#fff}table{border-collapse:collapse;width:100%}th{text-align:left}\
-    td,th{padding:.2em .6em .2em 0}td{position:relative}i{display:inline-block;height:.8em;\
-    max-width:70%;background:#0072b2;margin-right:.5em}b{font-weight:normal}footer{margin:2em 0}\
-    @media(prefers-color-scheme:dark){body{color:#ddd;background:#111}i{background:#56b4e9}}";
-
 /// Runs every application in every configuration, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
     let mut entries: Vec<&Entry> = Vec::new();
@@ -109,10 +105,10 @@ fn told(runs: &[FjordRun]) -> Vec<Told<'_>> {
     found
 }
 
-fn summary(runs: &[FjordRun]) -> String {
+fn summary_rows(told: &[Told<'_>]) -> Vec<Vec<String>> {
     let header = ["application", "with", "time s", "", "written MB", "", "a power cut keeps"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for told in told(runs) {
+    for told in told {
         let change = |of: fn((f64, f64)) -> f64| {
             told.change.map_or(String::new(), |change| format!("{:+.0} %", of(change)))
         };
@@ -126,50 +122,38 @@ fn summary(runs: &[FjordRun]) -> String {
             told.keeps.to_owned(),
         ]);
     }
-    let right = [false, false, true, true, true, true, false];
-    let more = "\n--long has every configuration beside the paper's figures.\n";
-    format::table(&rows, &right) + more
+    rows
 }
 
-/// Bars of the time and bytes, in one file without scripts.
+fn summary(runs: &[FjordRun]) -> String {
+    let right = [false, false, true, true, true, true, false];
+    let more = "\n--long has every configuration beside the paper's figures.\n";
+    format::table(&summary_rows(&told(runs)), &right) + more
+}
+
+/// Bars of the time and bytes of each application, and the table.
 fn page(runs: &[FjordRun]) -> String {
     let told = told(runs);
-    let most = |of: fn(&Told<'_>) -> f64, name: &str| {
-        told.iter().filter(|t| t.run.workload == name).map(of).fold(f64::MIN_POSITIVE, f64::max)
-    };
+    let mut page = Page::new("Applications with and without the write buffer");
     let device = runs.first().map_or("", |run| run.device.as_str());
-    let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
-    let mut body = String::new();
-    let mut last = "";
-    for one in &told {
-        let name = one.run.workload.as_str();
-        if name != last {
-            let head = "<th>time, s<th>written, MB<th>a power cut keeps";
-            let close = if last.is_empty() { "" } else { "</table>" };
-            body += &format!("{close}<h2>{}</h2><table><tr><th>with{head}\n", escaped(name));
-            last = name;
-        }
-        let bar = |value: f64, most: f64, digits: usize| {
-            let share = value / most * 100.0;
-            format!("<td><i style='width:{share:.1}%'></i><b>{value:.digits$}</b>")
+    page.paragraph(&format!("Virtual time on {device}."));
+    let mut names: Vec<&str> = told.iter().map(|one| one.run.workload.as_str()).collect();
+    names.dedup();
+    for name in names {
+        page.heading(name);
+        let of = |value: fn(&Told<'_>) -> f64| -> Vec<(String, f64)> {
+            let ours = told.iter().filter(|one| one.run.workload == name);
+            ours.map(|one| (one.what.to_owned(), value(one))).collect()
         };
-        body += &format!(
-            "<tr><td>{}{}{}<td>{}\n",
-            one.what,
-            bar(one.time_s, most(|t| t.time_s, name), 2),
-            bar(one.mb, most(|t| t.mb, name), 2),
-            one.keeps
-        );
+        page.bars(&Chart::rows("time", "s", name, &of(|one| one.time_s)));
+        page.bars(&Chart::rows("written", "MB", name, &of(|one| one.mb)));
     }
-    format!(
-        "<!doctype html><html lang=en><meta charset=utf-8>\
-         <meta name=viewport content='width=device-width'>\
-         <title>bench fjord</title><style>{STYLE}</style>\n\
-         <h1>Applications with and without the write buffer</h1>\n{body}</table>\n\
-         <footer>syncline {}, virtual time on {}</footer></html>\n",
-        env!("CARGO_PKG_VERSION"),
-        escaped(device)
-    )
+    let rows = summary_rows(&told);
+    if let Some((header, lines)) = rows.split_first() {
+        page.heading("All of them");
+        page.table(header, lines, 2);
+    }
+    page.finish(&about())
 }
 
 /// Without options of the user, write-back is as on the paper's phones (6.1).

@@ -23,8 +23,8 @@ use crate::{daemon, interrupt, served};
 const FLASH: &str = "flash";
 /// Request that ends the server.
 const DETACH: &str = "detach";
-/// How often `detach` looks whether the server has ended.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval of `detach` for the end of the server.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Seed of preconditioning.
 const SEED: u64 = 1;
 
@@ -65,7 +65,7 @@ fn detach(args: &FlashDir) -> Result<()> {
     control::ask(&dir, DETACH)?.ok_or_else(gone)?;
     while control::ask(&dir, "").is_ok_and(|answer| answer.is_some()) {
         interrupt::check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -164,7 +164,7 @@ fn export(nand: Arc<NandDevice>) -> Export {
     Export { device: counting, name: FLASH, controls: vec![power, stats] }
 }
 
-/// What reached the device since it was served.
+/// Describes the traffic that reached the device since serving began.
 fn document(nand: &NandDevice, counting: &RecordingDevice<Arc<NandDevice>>) -> String {
     let (requests, flash) = (counting.counts(), nand.counters());
     let document = json!({

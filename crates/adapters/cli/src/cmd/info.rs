@@ -43,7 +43,7 @@ struct Fact {
     /// Name in the document; with spaces, in the table.
     key: &'static str,
     value: Value,
-    /// How the table shows it, if not as the value.
+    /// Text in the table, if it differs from the value.
     shown: Option<String>,
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod buffer;
 pub(crate) mod cache;
 pub(crate) mod cat;
 pub(crate) mod check;
+pub(crate) mod compare;
 pub(crate) mod cp;
 pub(crate) mod ctl;
 pub(crate) mod devices;

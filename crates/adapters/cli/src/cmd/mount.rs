@@ -21,25 +21,25 @@ use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock,
 };
 use syncline_fs::{Buffered, FsError, MountOptions, MountReport, Volume};
-use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image};
+use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image, write_hint};
 
 use super::mount_control::Live;
 use crate::args;
 use crate::error::{Failure, Result};
 
-/// What the serving process says when it is ready.
+/// Byte that the serving process sends when it is ready.
 const READY: u8 = b'R';
 
-/// How long a mount waits for the last one of the image to finish its unmount.
+/// Longest wait of a mount for the previous mount of the image to finish.
 const FINISH_WAIT: Duration = Duration::from_secs(30);
 
-/// How often signals and the end of the mount are looked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// Poll interval for signals and the end of the mount.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Size of a log that is made, unless told otherwise.
 const LOG_BYTES: u64 = 64 << 20;
 
-/// What a FUSE mount without its process answers.
+/// Errno of a FUSE mount whose process is gone.
 const ENOTCONN: i32 = 107;
 
 /// EWOULDBLOCK of the lock, EBUSY of a block device.
@@ -97,7 +97,7 @@ fn in_background(args: &args::Mount, image: &Path, dir: &Path) -> Result<()> {
     Err(Failure::Said(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// What to say when the volume has not the room for the hot zones that were asked for.
+/// Returns a message if the volume has no room for all the hot zones that were asked for.
 fn small_zones(asked: &MountOptions, report: &MountReport) -> Option<String> {
     let asked_bytes = u64::from(asked.hot_zones).saturating_mul(asked.hot_zone_size_bytes);
     let given_bytes = report.hot_zone_bytes;
@@ -140,6 +140,10 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     let log = logger(image, args.served);
     if let Some(warning) = small_zones(&options.volume, &report) {
         log(&warning);
+    }
+    if let Some(hint) = write_hint(&volume, &options) {
+        // The caller's standard error, also of a mount that goes to the background.
+        crate::complain(&format!("{}: {hint}", image.display()));
     }
     let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer)));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
@@ -202,7 +206,7 @@ fn stay(mount: &Mount, live: &Live, log: &Log) {
     let mut said = false;
     while !mount.is_over() && !crate::interrupt::asked() {
         live.visit(&clock, &mut said, log);
-        std::thread::park_timeout(LOOK);
+        std::thread::park_timeout(POLL_INTERVAL);
     }
 }
 
@@ -224,7 +228,7 @@ fn start_capture(
     Ok(Some(Traced { capture, _image: Arc::clone(image) }))
 }
 
-/// What the volume sees as its device.
+/// Wraps the device of the volume to capture its requests, if a trace was asked for.
 fn tapped(traced: Option<&Traced>, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
     match traced {
         Some(traced) => Arc::new(traced.capture.device(device)),
@@ -276,7 +280,7 @@ fn buffered(options: &FuseOptions, image: &Arc<Device>) -> Result<Option<Buffere
     attached.map(Some).map_err(|err| err.at(path.display()))
 }
 
-/// What the volume is mounted on.
+/// Returns the device of the volume: the buffer, if there is one, or the image.
 fn top(buffered: Option<&Buffered>, image: Arc<Device>) -> Arc<dyn BlockDevice> {
     match buffered {
         Some(buffered) => buffered.buffer().clone(),
@@ -288,7 +292,7 @@ fn detach(buffered: Option<Buffered>) -> Result<()> {
     Ok(buffered.map_or(Ok(()), Buffered::detach)?)
 }
 
-/// What `status` shows of a buffer.
+/// Returns the part of `status` about a buffer.
 fn shown(
     buffered: &Buffered,
     image: &Path,
@@ -326,7 +330,7 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<Device>> {
     }
 }
 
-/// Whether a process serves the image although it is not mounted any more.
+/// True if a process still serves the image after its unmount.
 fn ending(image: &Path) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     processes.flatten().any(|process| {
@@ -351,7 +355,7 @@ fn ready() -> std::io::Result<()> {
 
 pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Where lines go: standard error in the foreground, else the system log.
+/// Returns the receiver of messages: standard error in the foreground, else the system log.
 fn logger(image: &Path, served: bool) -> Log {
     let image = image.display().to_string();
     Arc::new(move |text: &str| {

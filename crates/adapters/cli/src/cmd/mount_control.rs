@@ -1,4 +1,4 @@
-//! What `ctl` changes on a mount, and the policies that do while it is served.
+//! Changes of a mount while it is served: by `ctl`, and by policies.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ impl Live {
         drained.map_err(|err| format!("the log was not drained ({err}); correct the device"))
     }
 
-    /// What is to be done now and then. A failure is said once.
+    /// Does the periodic work. A failure is reported once.
     pub(super) fn visit(&self, clock: &WallClock, said: &mut bool, log: &Log) {
         if let Some(buffer) = &self.buffer {
             super::buffer::keep(buffer, clock, said, &|text| log(text));

@@ -13,8 +13,8 @@ use syncline_device::BlockDevice;
 use syncline_evaluate::os::{Sender, guard, play_on};
 use syncline_evaluate::{Feed, PAGE_BYTES, Pace, PageTrace, Played, Survey, VirtualPlayer};
 use syncline_nand::{LatencyReport, Profile};
+use syncline_replay::{DirectoryReplay, ReplayTrace};
 use syncline_trace::{Op, Record, TraceKind};
-use syncline_workload::{DirectoryReplay, ReplayTrace};
 
 use super::cache::pages;
 use super::trace::source::Source;

@@ -10,9 +10,9 @@ use std::process::Command;
 use crate::args::Preload;
 use crate::error::{Failure, Result, plain};
 
-/// What cargo calls it.
+/// File name that cargo gives the library.
 const LIBRARY: &str = "libsyncline_preload.so";
-/// What the loader looks at.
+/// Environment variable that the loader reads.
 const LOADER: &str = "LD_PRELOAD";
 
 /// Does not come back where the program can be started.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use syncline_device::{BlockDevice, FileDevice, FileOptions, WallClock};
 use syncline_nand::Profile;
-use syncline_workload::probe::{
+use syncline_probe::{
     DEVICE_FACTOR, DeviceTarget, Plan, ProbeDocument, ProbeTarget, Simulated, fit, probe,
 };
 
@@ -15,6 +15,7 @@ use crate::error::{Failure, Result};
 use crate::format::{self, Forms};
 use crate::interrupt;
 use crate::progress::Shown;
+use crate::version::about;
 
 const MIB: u64 = 1 << 20;
 
@@ -150,7 +151,7 @@ fn publish(args: &Probe, document: &ProbeDocument) -> Result<()> {
     let forms = Forms {
         table: &|| document.text(),
         json: &|| document.to_json(),
-        page: &|| document.html(),
+        page: &|| document.html(&about()),
     };
     format::publish(&forms, args.json.as_deref(), args.html.as_deref())
 }

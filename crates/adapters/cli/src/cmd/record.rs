@@ -26,8 +26,8 @@ use crate::{complain, interrupt};
 const DIRECT_BYTES: u32 = 4096;
 /// Priority of the generator; the writer's is lower.
 const PRIORITY: i32 = 20;
-/// How often reports are printed, and how often a full ring is looked at.
-const LOOK: Duration = Duration::from_millis(20);
+/// Interval at which reports are printed, and poll interval of a full ring.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 const WAIT: Duration = Duration::from_millis(1);
 /// Records of standard input that wait for room.
 const READ_AHEAD: usize = 4;
@@ -89,7 +89,7 @@ fn usable(dir: &Path) -> Result<()> {
     rustix::fs::access(dir, rights).map_err(|err| Failure::host(dir, &err.into()))
 }
 
-/// What was reported, in numbers.
+/// Numbers of reports by kind.
 #[derive(Default)]
 struct Tally {
     finished: u64,
@@ -147,7 +147,7 @@ fn record(
             while !over.load(Ordering::Acquire) {
                 let printed = tally.print(&recorder.reports(), &mut out);
                 said = said.and(printed);
-                std::thread::sleep(LOOK);
+                std::thread::sleep(POLL_INTERVAL);
             }
             said.map(|()| tally)
         });
@@ -180,7 +180,7 @@ fn record(
     Ok(())
 }
 
-/// Where records come from.
+/// Source of records.
 struct Source<'a> {
     args: &'a Record,
     producer: Producer,
@@ -234,7 +234,7 @@ impl Source<'_> {
     fn read(&mut self) -> Result<()> {
         let records = standard_input(usize::try_from(self.args.record_size).unwrap_or(0));
         while self.wanted() {
-            let record = match records.recv_timeout(LOOK) {
+            let record = match records.recv_timeout(POLL_INTERVAL) {
                 Ok(record) => {
                     record.map_err(|err| Failure::host(Path::new("standard input"), &err))?
                 }

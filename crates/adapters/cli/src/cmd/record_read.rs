@@ -14,8 +14,8 @@ use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::interrupt;
 
-/// How often a file that grows is looked at.
-const LOOK: Duration = Duration::from_millis(50);
+/// Poll interval of a file that grows.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Does one of them.
 pub(crate) fn run(args: &RecordRead) -> Result<()> {
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &RecordRead) -> Result<()> {
     list(args, &files)
 }
 
-/// What a whole file holds; `None`: nothing of a recorder.
+/// Summarizes a whole file; `None`: it is not a recorder's file.
 fn survey(path: &Path) -> Result<Option<Summary>> {
     Ok(reader::read(&FileSource::open(path)?, &mut |_| Ok(()))?)
 }
@@ -159,7 +159,7 @@ fn extract(args: &RecordRead, path: &Path) -> Result<()> {
     Err(Failure::Corrupt(text))
 }
 
-/// What is wrong, in words.
+/// Describes a gap or damage; `None` for other items.
 fn said(item: &Item<'_>) -> Option<String> {
     match item {
         Item::Gap { first, records } => Some(format!("gap: {records} records from {first} on")),
@@ -207,6 +207,6 @@ fn follow(args: &RecordRead, path: &Path) -> Result<()> {
             }
         }
         interrupt::check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -27,11 +27,16 @@ pub(crate) fn run(args: &Recover) -> Result<()> {
     let image = image::write(path, &args.part)?;
     let report = image.report.clone();
     image.close::<(), Failure>(Ok(()))?;
+    let fast_commits = match report.fast_commits {
+        0 => String::new(),
+        count => format!("{count} fast commits applied, "),
+    };
     out.text(format!(
-        "{}: {} transactions replayed ({} blocks), {} orphans finished; clean now\n",
+        "{}: {} transactions replayed ({} blocks), {}{} orphans finished; clean now\n",
         path.display(),
         report.transactions_replayed,
         report.blocks_replayed,
+        fast_commits,
         report.orphans
     ))?;
     out.flush()

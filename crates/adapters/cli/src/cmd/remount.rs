@@ -32,7 +32,7 @@ fn words(args: &Mount) -> impl Iterator<Item = &str> {
     args.options.iter().flat_map(|list| list.split(','))
 }
 
-/// Whether the options ask for it.
+/// True if the options ask for a remount.
 pub(super) fn asked(args: &Mount) -> bool {
     words(args).any(|word| word == "remount")
 }
@@ -84,7 +84,8 @@ pub(super) fn run(args: &Mount, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the serving process can write at all.
+/// Returns true if the serving process mounted the image read-only, so that no remount can make it
+/// writable.
 fn served_read_only(dir: &Path) -> Result<bool> {
     let text = super::status::read(dir)?;
     let status: serde_json::Value = serde_json::from_str(&text)

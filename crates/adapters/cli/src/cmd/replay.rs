@@ -3,11 +3,10 @@
 //! Without a trace those that ship are played. Both modes run unless `--sync ordered` asks for one.
 //! Ctrl-C ends the run under way and reports what was done.
 
+use syncline_bench::{Image, allocation_table, table};
 use syncline_nand::Profile;
+use syncline_replay::{Replay, ReplayTrace, Replayed, replay_table};
 use syncline_trace::TraceKind;
-use syncline_workload::{
-    Image, Replay, ReplayTrace, Replayed, allocation_table, replay_table, table,
-};
 
 use super::bench::{fills, load, mount_options, print};
 use super::trace::source::Source;
@@ -28,7 +27,7 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     if !all.is_empty() {
         let runs: Vec<_> = all.iter().map(|replayed| replayed.run.clone()).collect();
         let text = table(&runs) + &replay_table(&all) + &allocation_table(&runs);
-        print(args, &text, &|| syncline_workload::Document::new(runs.clone()).to_json())?;
+        print(args, &text, &|| syncline_bench::Document::new(runs.clone()).to_json())?;
     }
     done
 }

@@ -18,8 +18,8 @@ use crate::interrupt;
 /// Size of the picture of `--once`.
 const COLUMNS: u16 = 100;
 const LINES: u16 = 40;
-/// How often keys and signals are looked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// Poll interval for keys and signals.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Shows it until q is pressed, or once.
 pub(crate) fn run(args: &Top) -> Result<()> {
@@ -91,9 +91,10 @@ fn watch(
     }
 }
 
-/// Whether a key says so; a change of the size is drawn with the next document.
+/// Waits for a key; returns true if it ends the program. A change of the size is drawn with the
+/// next document.
 fn leaves() -> std::io::Result<bool> {
-    if !event::poll(LOOK)? {
+    if !event::poll(POLL_INTERVAL)? {
         return Ok(false);
     }
     let Event::Key(key) = event::read()? else { return Ok(false) };
@@ -107,7 +108,7 @@ fn once(dir: &Path, interval: Duration) -> Result<()> {
     let mut seen = Seen::first(dir)?;
     while seen.at.elapsed() < interval {
         interrupt::check()?;
-        std::thread::sleep(LOOK.min(interval));
+        std::thread::sleep(POLL_INTERVAL.min(interval));
     }
     seen.again(dir)?;
     let mut out = Out::new();
@@ -115,7 +116,7 @@ fn once(dir: &Path, interval: Duration) -> Result<()> {
     out.flush()
 }
 
-/// What a terminal of that size would show.
+/// Returns the text that a terminal of that size would show.
 fn picture(view: &View, columns: u16, lines: u16) -> String {
     let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, lines));
     let Ok(_) = terminal.draw(|frame| draw(frame, view));

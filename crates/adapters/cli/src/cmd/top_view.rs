@@ -1,4 +1,4 @@
-//! What `top` shows: a view of one or two status documents, and how it is drawn. No I/O.
+//! Screen of `top`: a view of one or two status documents, and its drawing. No I/O.
 //!
 //! ```text
 //!   title, what is served, a warning

@@ -80,7 +80,7 @@ pub(crate) fn import(args: &Import) -> Result<()> {
     done
 }
 
-/// What the tree needs, for the size of a new image.
+/// Estimates the space for the tree, from which the size of a new image is computed.
 fn needs(args: &Import, is_dir: bool) -> Result<Estimate> {
     if is_dir {
         return Ok(estimate(&args.source, &Standard)?);

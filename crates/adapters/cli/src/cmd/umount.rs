@@ -23,26 +23,27 @@ use syncline_fuse::{MountEntry, mount_of, mounted_image, mounts_beside, superblo
 use crate::args::Umount;
 use crate::error::{Failure, Result, plain};
 
-/// What our mounts are called in the mount table.
+/// File system type of our mounts in the mount table.
 const KIND: &str = "fuse.syncline";
 
-/// How often the lock is tried.
-const LOOK: Duration = Duration::from_millis(10);
+/// Poll interval of the image's lock.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long somebody may hold the superblock for a moment, as a reader of the mount table does.
+/// Time for which others may hold the superblock without notice, as a reader of the mount table
+/// does.
 const MOMENT: Duration = Duration::from_millis(300);
 
-/// How long a mount may be busy although all files are closed: the kernel lets go of files of
-/// io_uring and asynchronous I/O after the program that had them has ended.
+/// Time for which a mount may be busy although all files are closed: the kernel releases files of
+/// io_uring and asynchronous I/O after the end of their program.
 const BUSY: Duration = Duration::from_secs(1);
 
 /// When it is said what is waited for.
 const SAY: Duration = Duration::from_secs(3);
 
-/// How long the serving process may write before it is called stuck.
+/// Time for which the serving process may write before it is reported as stuck.
 const FINISH_MAX: Duration = Duration::from_secs(600);
 
-/// What became of the file system.
+/// State of the file system after the unmount.
 enum Left {
     /// Nobody has the image open.
     Image,
@@ -113,7 +114,7 @@ fn wait(image: &File, entry: &MountEntry, dir: &Path) -> Result<Left> {
             )));
         }
         crate::interrupt::check()?;
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -140,7 +141,7 @@ fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     let began = Instant::now();
     loop {
         match unmount_once(dir, lazy) {
-            Err((_, true)) if began.elapsed() < BUSY => std::thread::sleep(2 * LOOK),
+            Err((_, true)) if began.elapsed() < BUSY => std::thread::sleep(2 * POLL_INTERVAL),
             done => return done.map_err(|(why, busy)| refused(dir, &why, busy)),
         }
     }

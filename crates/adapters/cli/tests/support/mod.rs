@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the binary did.
+/// Exit code and output of the binary.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,

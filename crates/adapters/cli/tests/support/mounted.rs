@@ -11,14 +11,14 @@ use syncline_testkit::{TempImage, e2fsck_clean, e2fsck_preen};
 
 use super::binary;
 
-/// How long a mount or its end may take in a test.
+/// Time limit of a mount or unmount in a test.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A mount served in the foreground by a child of the test.
 pub struct Mounted {
     pub image: TempImage,
     pub dir: PathBuf,
-    /// What is mounted in place of the image.
+    /// Image or device that is mounted in place of `image`.
     source: Option<PathBuf>,
     _scratch: tempfile::TempDir,
     child: Option<Child>,

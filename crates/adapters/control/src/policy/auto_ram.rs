@@ -25,7 +25,7 @@ impl AutoRam {
     }
 }
 
-/// Whether something has held for so long; notes since when it does.
+/// True if a condition has held for `long`; `since` remembers when it began.
 fn held(since: &mut Option<Duration>, holds: bool, now: Duration, long: Duration) -> bool {
     if !holds {
         *since = None;

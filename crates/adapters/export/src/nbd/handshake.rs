@@ -10,12 +10,12 @@ use super::protocol::*;
 const OPTIONS_MAX: usize = 256;
 /// Zeros behind the answer to the oldest option.
 const ZEROES: usize = 124;
-/// What a device handles best, in bytes.
+/// Preferred block size, in bytes.
 const PREFERRED_BYTES: u32 = 4096;
-/// What it can handle at all; parts of it are served, too, as a read and a write.
+/// Minimum block size, in bytes. The server serves parts of a sector, too, as a read and a write.
 const MINIMUM_BYTES: u32 = 512;
 
-/// What was agreed on.
+/// Options agreed on with the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Agreed {
     pub(crate) structured: bool,
@@ -25,7 +25,7 @@ fn broken(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// What clients may ask of the device.
+/// Returns the flags that tell clients which requests the device takes.
 pub(crate) fn transmission_flags(geometry: Geometry, structured: bool) -> u16 {
     let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | SEND_WRITE_ZEROES | CAN_MULTI_CONN;
     if geometry.discard {

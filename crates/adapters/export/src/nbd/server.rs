@@ -17,14 +17,14 @@ use crate::bytes::Bytes;
 
 /// Connections at one time; more are closed at once.
 const CONNECTIONS_MAX: usize = 16;
-/// How long a client may take over one step of the handshake.
+/// Time limit for one step of the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
-/// How long to wait after an accept that failed: no descriptors are left, as a rule.
+/// Wait after a failed accept; as a rule no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often the end looks whether what is under way was answered: for 10 seconds.
-const LOOK: Duration = Duration::from_millis(5);
-const END_LOOKS: u32 = 2000;
+/// Poll interval while the end waits for requests under way, 10 seconds at most.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const END_POLLS: u32 = 2000;
 
 /// Why there is no server.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum NbdError {
     /// The socket cannot be made.
     #[error("cannot listen on {listen}: {source}; choose another place, or end what is there")]
     Listen {
-        /// Where.
+        /// Address.
         listen: Listen,
         /// Why.
         source: io::Error,
@@ -116,11 +116,11 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         }
     }
     shared.connections.lock().iter().for_each(|connection| connection.end_reads());
-    for _ in 0..END_LOOKS {
+    for _ in 0..END_POLLS {
         if threads.iter().all(JoinHandle::is_finished) {
             break;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
     // Who does not read its replies does not get them.
     shared.connections.lock().iter().for_each(|connection| connection.end());
@@ -141,7 +141,8 @@ fn connection(stream: &Stream, shared: &Shared) -> io::Result<()> {
 }
 
 impl NbdServed {
-    /// Where it listens; a port that was left open is known now. As text: the URI for clients.
+    /// Returns the address that the server listens on, with the port that the system chose. As text
+    /// it is the URI for clients.
     pub fn listen(&self) -> &Listen {
         &self.listen
     }

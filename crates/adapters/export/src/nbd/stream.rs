@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Where a server listens.
+/// Address that a server listens on.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Listen {
     /// A socket at this path, which must not exist.
@@ -112,7 +112,7 @@ impl Stream {
         let _ = each!(self, socket => socket.shutdown(Shutdown::Both));
     }
 
-    /// Whether the other side is our user or root. Anybody, for a port.
+    /// True if the peer of a Unix socket is our user or root. A TCP port admits anybody.
     pub(crate) fn may_connect(&self) -> bool {
         let Stream::Unix(socket) = self else { return true };
         let own = rustix::process::geteuid();
@@ -120,7 +120,7 @@ impl Stream {
         peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
     }
 
-    /// How long reads and writes wait; replies go out at once.
+    /// Sets the time limit of reads and writes. Replies are sent at once (TCP_NODELAY).
     pub(crate) fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
         if let Stream::Tcp(socket) = self {
             socket.set_nodelay(true)?;

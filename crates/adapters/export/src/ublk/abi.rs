@@ -32,7 +32,8 @@ pub(super) const INFO_BYTES: usize = 64;
 pub(super) const PARAMS_BYTES: usize = 64;
 pub(super) const DESCRIPTOR_BYTES: usize = 24;
 
-/// Where the data of requests is in the character device, and the width of its parts.
+/// Offset of the data of requests in the character device, and width (in bits) of the part for one
+/// tag.
 const DATA_OFFSET: u64 = 0x8000_0000;
 const DATA_BITS: u32 = 25;
 
@@ -77,7 +78,7 @@ pub(super) fn control(id: u32, addr: u64, len: u16, data: u64) -> [u8; 80] {
     bytes
 }
 
-/// What the kernel says about a device.
+/// Parameters of a device, as the kernel reports them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Info {
     pub(super) id: u32,
@@ -145,12 +146,12 @@ pub(super) fn io(tag: u16, result: i32) -> [u8; 16] {
     bytes
 }
 
-/// Where the data of a tag's request is in the character device.
+/// Returns the offset of the data of a tag's request in the character device.
 pub(super) fn data_offset(tag: u16) -> u64 {
     DATA_OFFSET + (u64::from(tag) << DATA_BITS)
 }
 
-/// What the kernel wants.
+/// Command from the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Read,

@@ -14,9 +14,9 @@ use super::sys::ControlRing;
 const CONTROL: &str = "/dev/ublk-control";
 /// Devices that are looked at for those of killed processes.
 const IDS: u32 = 64;
-/// How long udev may take over the name of the character device.
+/// Time limit for udev to name the character device.
 const APPEARS: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The control device.
 pub(super) fn open() -> Result<File, UblkError> {
@@ -94,7 +94,7 @@ impl Control {
         loop {
             match OpenOptions::new().read(true).write(true).open(&path) {
                 Err(err) if err.kind() == io::ErrorKind::NotFound && began.elapsed() < APPEARS => {
-                    std::thread::sleep(LOOK);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 other => {
                     let what = "the character device";

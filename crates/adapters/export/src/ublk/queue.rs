@@ -18,7 +18,7 @@ use crate::bytes::{ByteError, Bytes};
 /// Requests at the device at once.
 const WORKERS: usize = 4;
 
-/// What the queue thread and the workers share.
+/// State shared by the queue thread and the workers.
 struct Shared<'a> {
     bytes: &'a Bytes,
     file: &'a File,

@@ -34,7 +34,7 @@ pub enum UblkError {
     /// A command failed.
     #[error("ublk: {what} failed: {source}; the kernel's log may say more")]
     Command {
-        /// Which.
+        /// Command that failed.
         what: &'static str,
         /// Why.
         source: io::Error,
@@ -60,7 +60,7 @@ pub struct UblkServed {
 }
 
 impl UblkServer {
-    /// Whether this process may make devices: to know it before anything is made for one.
+    /// Checks that this process may make devices, before anything is made for one.
     ///
     /// # Errors
     /// [`UblkError::Missing`], [`UblkError::NotRoot`], or the control device is broken.
@@ -115,12 +115,13 @@ impl UblkServed {
         &self.node
     }
 
-    /// Whether serving failed: the block device is of no use any more.
+    /// True if serving failed; the block device is of no use any more.
     pub fn finished(&self) -> bool {
         self.running.lock().as_ref().is_none_or(|(_, thread)| thread.is_finished())
     }
 
-    /// Whether a file system is mounted from it, or another device of the kernel lies over it.
+    /// True if a file system is mounted from the device, or another device of the kernel lies over
+    /// it.
     pub fn in_use(&self) -> bool {
         use rustix::fs::{Mode, OFlags, open};
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;

@@ -1,6 +1,7 @@
-//! What goes through the queue: numbers, and names only where the kernel sends names.
+//! Events in the queue: numbers, and names only where the kernel sends names.
 
 use syncline_device::TraceEvent;
+use syncline_fs::Attr;
 use syncline_trace::{Flags, Op};
 
 use super::process::Process;
@@ -29,10 +30,14 @@ pub(crate) struct Call {
     pub thread: u32,
     /// Bytes or 0, or a negative errno.
     pub result: i64,
-    pub what: What,
+    pub detail: Detail,
 }
 
-/// What a name means.
+const S_IFMT: u16 = 0o170_000;
+const S_IFREG: u16 = 0o100_000;
+const S_IFDIR: u16 = 0o040_000;
+
+/// The inode behind a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub ino: u32,
@@ -40,6 +45,17 @@ pub(crate) struct Found {
     pub is_dir: bool,
     /// Contents in blocks: neither a directory nor a device, pipe, socket or link.
     pub is_file: bool,
+}
+
+impl From<&Attr> for Found {
+    fn from(attr: &Attr) -> Found {
+        Found {
+            ino: attr.ino,
+            size_bytes: attr.size,
+            is_dir: attr.mode & S_IFMT == S_IFDIR,
+            is_file: attr.mode & S_IFMT == S_IFREG,
+        }
+    }
 }
 
 /// A range of a file.
@@ -50,7 +66,8 @@ pub(crate) struct Range {
     pub len_bytes: u64,
 }
 
-pub(crate) enum What {
+/// Kind of a request, with its arguments.
+pub(crate) enum Detail {
     /// `op` of a range: read, write or fallocate.
     Range(Op, Range, Flags),
     Copy {
@@ -75,7 +92,7 @@ pub(crate) struct Named {
     pub name: Box<[u8]>,
     /// The other name of a rename or link; the text of a symbolic link, in directory 0.
     pub to: Option<(u32, Box<[u8]>)>,
-    /// What was found or made, or is renamed.
+    /// The inode that was found, made or renamed.
     pub found: Option<Found>,
     /// The inode that an exchange puts in the other place.
     pub exchanged: Option<Found>,

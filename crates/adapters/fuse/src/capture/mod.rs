@@ -1,4 +1,4 @@
-//! Records what a mount is asked to do, and what its device is told.
+//! Capture of a mount: its requests and the commands to its device, as traces.
 //!
 //! ```text
 //!   workers: request, answer ──> Tap::send ──┐  bounded queue     thread "capture"
@@ -14,7 +14,7 @@
 //! - Memory is bounded: the queue ([`QUEUE`] events), the calls that are put into order, one row
 //!   group of each trace, and the names that the kernel knows.
 //! - A request waits for a place in the queue for [`WAIT_MAX`] at most, and not at all while the
-//!   thread does not get on. What finds no place is lost, counted, and said in the traces, in
+//!   thread does not get on. An event without a place is lost, counted, and said in the traces, in
 //!   `status` and at the end. So a trace on a full or hung disk never stops the mount.
 //! - The files have their names when the mount has ended. Until then, and after a kill, they are
 //!   called `*.trace.partial` and have the records up to their last footer.
@@ -24,17 +24,17 @@
 //! `crates/adapters/cli/tests/trace/mount.rs`.
 
 mod event;
-mod ops;
 mod order;
 mod process;
+mod record;
 mod scribe;
 #[cfg(test)]
 mod scribe_tests;
 mod tree;
 
-pub(crate) use ops::Captured;
+pub(crate) use event::{Detail, Event};
+pub(crate) use record::recorded;
 
-use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,24 +46,14 @@ use syncline_device::{BlockDevice, Clock, DeviceError, Observer, TapDevice, Trac
 use syncline_trace::TraceError;
 
 use crate::error::{FuseError, Result};
-use event::Event;
 use scribe::Scribe;
 
 /// Events between the workers and the thread.
 const QUEUE: usize = 1 << 17;
 
-/// How long a request waits for a place in the queue.
+/// Longest wait of a request for a place in the queue.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 const WAIT_STEP: Duration = Duration::from_millis(2);
-
-thread_local! {
-    static CALLER: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Says whose request this thread serves from now on: the number of a thread, 0 for the kernel.
-pub(crate) fn serve_for(thread: u32) {
-    CALLER.set(thread);
-}
 
 /// Records written to each trace, and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,11 +64,11 @@ pub struct CaptureCounts {
     pub pages: u64,
     /// Block requests.
     pub blocks: u64,
-    /// What found no place in the queue.
+    /// Events that found no place in the queue.
     pub lost: u64,
 }
 
-/// Where events go in.
+/// Input of events.
 pub(crate) struct Tap {
     clock: Arc<dyn Clock>,
     queue: SyncSender<Event>,

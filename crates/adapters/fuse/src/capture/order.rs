@@ -1,4 +1,4 @@
-//! Puts what has ended into the order in which it began.
+//! Order of records: requests become known when they end, traces have them as they began.
 //!
 //! A call is known when it has ended; an fsync that takes long comes after calls that began later.
 //! So records wait here until [`KEPT_MAX`] others have come after them, or [`KEPT_NS`] have passed.
@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 
 /// Records that wait.
 const KEPT_MAX: usize = 1 << 15;
-/// How long a record waits, in nanoseconds.
+/// Longest wait of a record, in nanoseconds.
 const KEPT_NS: u64 = 5_000_000_000;
 
 struct Waiting<T> {

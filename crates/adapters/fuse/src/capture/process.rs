@@ -1,4 +1,4 @@
-//! Which process a thread belongs to, and its name, from `/proc`.
+//! Processes of threads, with their names, from `/proc`.
 //!
 //! Read by the worker while the thread waits for its answer, so that it is still there: when the
 //! worker sees it for the first time, and again when what is known is older than [`FRESH_NS`],
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// How long a name is believed, in nanoseconds.
+/// Age up to which a name is believed, in nanoseconds.
 const FRESH_NS: u64 = 50_000_000;
 
 /// Threads that a worker remembers.

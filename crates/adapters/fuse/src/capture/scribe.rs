@@ -24,15 +24,15 @@ use syncline_trace::{
 };
 
 use super::CaptureCounts;
-use super::event::{Call, Event, Named, Range, What};
+use super::event::{Call, Detail, Event, Named, Range};
 use super::order::InOrder;
 use super::process::Process;
 use super::tree::{Tree, join};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// How long events lie in the queue. Nobody wakes this thread for one: that would cost the request
-/// more than all the rest.
+/// Interval at which the queue is emptied. No request wakes this thread: that would cost it more
+/// than all the rest.
 const LOOK: Duration = Duration::from_millis(20);
 /// Threads whose processes are remembered.
 const THREADS_MAX: usize = 1 << 16;
@@ -267,19 +267,19 @@ impl Scribe {
     }
 
     fn call(&mut self, call: &Call) {
-        match &call.what {
-            What::Range(op, range, flags) => self.range(call, *op, range, *flags),
-            What::Copy { from, to } => {
+        match &call.detail {
+            Detail::Range(op, range, flags) => self.range(call, *op, range, *flags),
+            Detail::Copy { from, to } => {
                 self.range(call, Op::Read, from, Flags::NONE);
                 self.range(call, Op::Write, to, Flags::NONE);
             }
-            What::Inode(op, ino) => {
+            Detail::Inode(op, ino) => {
                 if *op == Op::Open && call.result == 0 {
                     self.present(call, *ino);
                 }
                 self.on_inode(call, Self::record(call, *op), *ino);
             }
-            What::Truncate { ino, size_bytes } => {
+            Detail::Truncate { ino, size_bytes } => {
                 self.present(call, *ino);
                 if call.result == 0 {
                     self.tree.set_size(*ino, *size_bytes);
@@ -288,7 +288,7 @@ impl Scribe {
                 let record = Record { size_bytes, ..Self::record(call, Op::Truncate) };
                 self.on_inode(call, record, *ino);
             }
-            What::Name(named) => self.named(call, named),
+            Detail::Name(named) => self.named(call, named),
         }
     }
 

@@ -9,7 +9,7 @@ use syncline_device::{Kind, TraceEvent, TraceOp, VirtualClock};
 use syncline_trace::{Flags, Op, Origin, Record, TraceReader};
 
 use super::CaptureCounts;
-use super::event::{Call, Event, Found, Named, Range, What};
+use super::event::{Call, Detail, Event, Found, Named, Range};
 use super::process::Process;
 use super::scribe::Scribe;
 
@@ -57,8 +57,8 @@ fn lines(path: &Path) -> Vec<String> {
     lines
 }
 
-fn call(begin_ns: u64, result: i64, what: What) -> Event {
-    Event::Call(Call { begin_ns, latency_ns: 10, thread: 7, result, what })
+fn call(begin_ns: u64, result: i64, detail: Detail) -> Event {
+    Event::Call(Call { begin_ns, latency_ns: 10, thread: 7, result, detail })
 }
 
 fn named(op: Op, dir: u32, name: &[u8], found: Option<Found>) -> Named {
@@ -75,8 +75,8 @@ fn range(ino: u32, offset_bytes: u64, len_bytes: u64) -> Range {
 
 #[test]
 fn a_program_and_its_device_become_three_traces() {
-    let name = |begin, result, named| call(begin, result, What::Name(Box::new(named)));
-    let write = |range| What::Range(Op::Write, range, Flags::APPEND);
+    let name = |begin, result, named| call(begin, result, Detail::Name(Box::new(named)));
+    let write = |range| Detail::Range(Op::Write, range, Flags::APPEND);
     let origin = syncline_device::Origin::new(Kind::Data { inode: 12 }, true);
     let (op, offset_bytes, len_bytes) = (TraceOp::Write, 8192, 4096);
     let event = TraceEvent { time_ns: 1120, op, offset_bytes, len_bytes, origin, fua: true };
@@ -92,11 +92,11 @@ fn a_program_and_its_device_become_three_traces() {
         call(1030, 5000, write(range(12, 0, 5000))),
         Event::Device { event, latency_ns: 4, errno: None },
         // It began before what comes before it in the queue.
-        call(1025, 0, What::Inode(Op::Fsync, 12)),
+        call(1025, 0, Detail::Inode(Op::Fsync, 12)),
         name(1130, 0, renamed),
         name(1140, 0, named(Op::Stat, ROOT, b"old", file(13, 900))),
-        call(1150, 0, What::Inode(Op::Open, 13)),
-        call(1160, 900, What::Range(Op::Read, range(13, 0, 4096), Flags::NONE)),
+        call(1150, 0, Detail::Inode(Op::Open, 13)),
+        call(1160, 900, Detail::Range(Op::Read, range(13, 0, 4096), Flags::NONE)),
         call(1170, -28, write(range(12, 5000, 10))),
     ];
     let (dir, counts) = captured(events, true);

@@ -35,8 +35,7 @@ impl Estimate {
 
 /// Measures an archive, which is read to its end.
 ///
-/// # Errors
-/// What reading says; a damaged archive.
+/// # Errors The error of a read, or a damaged archive.
 pub fn estimate(from: &mut dyn Read, watch: &dyn Watch) -> Result<Estimate> {
     let mut reader = Reader::new(from);
     let mut found = Estimate::default();
@@ -63,8 +62,7 @@ fn placed(path: &[u8]) -> Result<Option<Vec<u8>>> {
 
 /// Makes the members files of `to`. Existing files are replaced, existing directories stay.
 ///
-/// # Errors
-/// What reading and writing say, names with `..`, a link to what is not there.
+/// # Errors The error of a read or write, a name with `..`, or a link to a missing file.
 pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> Result<()> {
     let mut reader = Reader::new(from);
     // Making files changes the times of their directory: they are set at the end.
@@ -178,8 +176,7 @@ fn make(
 
 /// Makes the members files of a volume, below `/`.
 ///
-/// # Errors
-/// What reading and writing say, names with `..`, a link to what is not there.
+/// # Errors The error of a read or write, a name with `..`, or a link to a missing file.
 pub fn import(from: &mut dyn Read, to: &crate::Image, watch: &dyn Watch) -> Result<()> {
     unpack(from, &to.side(0, "image"), watch)
 }

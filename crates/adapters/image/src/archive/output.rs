@@ -30,8 +30,7 @@ struct Writer<'a> {
 
 /// Writes what is below `path` of an image as a tar archive: names sorted, `./` first.
 ///
-/// # Errors
-/// What reading and writing say; an image whose directories go round.
+/// # Errors The error of a read or write, or an image whose directories form a cycle.
 pub fn export(
     from: &crate::Image,
     path: &[u8],

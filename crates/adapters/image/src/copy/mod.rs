@@ -28,14 +28,14 @@ use volume::VolumeSide;
 const STANDARD: &str = "-";
 const STANDARD_INPUT: &[u8] = b"/dev/stdin";
 
-/// How [`copy`] copies.
+/// Options of [`copy`].
 #[derive(Clone, Default)]
 pub struct Options {
     /// Directories with what is in them; symbolic links, pipes and devices as such.
     pub recursive: bool,
     /// Mode, owner, times and extended attributes, too.
     pub preserve: bool,
-    /// How images are opened.
+    /// Options for opening images.
     pub opening: Opening,
 }
 
@@ -216,7 +216,7 @@ fn copy_all(
     Ok(outcome)
 }
 
-/// How [`fill`] changes what it copies.
+/// Changes that [`fill`] makes to the attributes it copies.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pins {
     /// Owner and group of everything.

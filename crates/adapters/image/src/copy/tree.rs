@@ -37,7 +37,7 @@ pub(crate) struct Copy<'a> {
     /// Files that must not be copied: the images themselves.
     pub(crate) skip: &'a [(u64, u64)],
     pub(crate) watch: &'a dyn Watch,
-    /// Where inodes with several links have gone.
+    /// Target path of each inode with several links.
     pub(crate) links: BTreeMap<(u64, u64), Vec<u8>>,
     /// True if the source is an image: its directories may have several names, or go round.
     pub(crate) from_image: bool,

@@ -15,7 +15,7 @@ pub(crate) struct VolumeSide {
     clock: Arc<dyn Clock>,
     /// Distinguishes inode numbers of different volumes.
     id: u64,
-    /// How messages name it.
+    /// Name in messages.
     name: String,
     umask: u32,
 }

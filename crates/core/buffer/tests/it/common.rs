@@ -11,7 +11,7 @@ pub const STRICT: Origin = Origin::new(Kind::Other, true);
 pub const RELAXED: Origin = Origin { durability: Durability::Relaxed, ..STRICT };
 pub const ID: [u8; 16] = *b"a log for tests!";
 
-/// Which parts of the buffer there are.
+/// Parts of the buffer that a test enables, and their sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     pub ram_pages: u64,

@@ -39,7 +39,7 @@ fn only() -> Option<StateId> {
     Some(text.parse().expect("SYNCLINE_CRASH_STATE holds a state id from a failure report"))
 }
 
-/// What was written and acknowledged.
+/// Writes so far, and those of them that were acknowledged as durable.
 #[derive(Default)]
 struct History {
     version: u64,

@@ -44,7 +44,7 @@ pub struct Fab {
     lists: Lists<LISTS>,
     blocks: HashTable<u32>,
     free: Vec<u32>,
-    /// What is left of the victim block, the next page last.
+    /// Remaining pages of the victim block, the next one last.
     leaving: Vec<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! What a replacement policy is, and the table of those that there are.
+//! Interface of replacement policies, and the table of all policies.
 //!
 //! A policy is written as an [`Order`]: plain data, `&mut self`. [`Locked`] makes a [`Policy`] of
 //! it that any thread may call; a [`crate::Simulator`] runs the order itself, without locks and
@@ -32,7 +32,7 @@ use crate::simulator::{Engine, Run, Setup};
 use crate::{CacheError, FrameId, Frames, PageKey};
 use parking_lot::Mutex;
 
-/// What a caller of [`Policy::pick_victim`] can use.
+/// Victims that a caller of [`Policy::pick_victim`] accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accept {
     /// Clean frames only: the caller cannot write back now.
@@ -43,7 +43,7 @@ pub enum Accept {
     Dirty,
 }
 
-/// How a page is used.
+/// Kind of an access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// The content is read.
@@ -167,7 +167,7 @@ impl<O: Order> Policy for Locked<O> {
 pub struct Entry {
     /// As it is written in options.
     pub name: &'static str,
-    /// What it does, in a few words.
+    /// Description in a few words.
     pub summary: &'static str,
     /// It cannot run in a volume, see [`Order::NEEDS_FUTURE`].
     pub needs_future: bool,

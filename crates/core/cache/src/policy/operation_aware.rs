@@ -26,7 +26,7 @@ const READ: usize = 0;
 const WRITTEN: usize = 1;
 /// Weight of the distance in lambda, in per cent; the rest is the recency's.
 const ALPHA_PERCENT: u64 = 50;
-/// What a page read and a page write take, in microseconds.
+/// Cost of a page read and of a page write, in microseconds.
 const COST_US: [u64; 2] = [100, 800];
 /// Pages of each list that one pick weighs.
 const WEIGHED: usize = 8;

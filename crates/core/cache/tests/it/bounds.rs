@@ -1,4 +1,4 @@
-//! What holds for every policy on any sequence of calls.
+//! Invariants of every policy for any sequence of calls.
 
 use crate::traces::phone;
 use rand::{Rng, SeedableRng};

@@ -17,7 +17,7 @@ fn run(policy: &str, capacity: usize, trace: &Trace) -> Counts {
     simulator.finish()
 }
 
-/// What the models count: hits, misses, evictions, dirty pages written.
+/// Counts of a model: hits, misses, evictions, dirty pages written.
 type Figures = [u64; 4];
 
 fn figures(counts: Counts) -> Figures {

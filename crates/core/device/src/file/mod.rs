@@ -41,7 +41,7 @@ use transfer::Transfer;
 /// Requests in flight at once through the ring.
 const RING_ENTRIES: usize = 32;
 
-/// How a file is opened. The default is the safe and fast one: writable, locked, `O_DIRECT` and
+/// Options for opening a file. The default is safe and fast: writable, locked, `O_DIRECT` and
 /// io_uring where available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOptions {
@@ -153,12 +153,12 @@ impl FileDevice {
         FileDevice::open(path, options)
     }
 
-    /// Whether the page cache is bypassed.
+    /// True if requests bypass the page cache (`O_DIRECT`).
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Whether batches go through io_uring.
+    /// True if batches go through io_uring.
     pub fn has_io_uring(&self) -> bool {
         self.ring.is_some()
     }
@@ -336,7 +336,7 @@ fn open_with(path: &Path, options: FileOptions, flags: OFlags) -> io::Result<Fil
     OpenOptions::new().read(true).write(!options.read_only).custom_flags(flags).open(path)
 }
 
-/// Whether this is a file of tmpfs or ramfs.
+/// True if the file is on tmpfs or ramfs.
 fn is_in_memory(file: &File) -> bool {
     // `linux/magic.h`; the type of the field is not the same on every architecture.
     const MAGIC: [u64; 2] = [0x0102_1994, 0x8584_58f6];

@@ -26,7 +26,7 @@ impl Ring {
         IoUring::new(entries).ok().map(|ring| Ring { ring: Some(ring) })
     }
 
-    /// Whether the ring has not failed.
+    /// True if the ring has not failed.
     pub(super) fn is_usable(&self) -> bool {
         self.ring.is_some()
     }

@@ -20,7 +20,8 @@ pub(super) fn block_device_size(file: &File) -> io::Result<u64> {
     unsafe { Ok(ioctl(file, Getter::<BLKGETSIZE64, u64>::new())?) }
 }
 
-/// Whether a block device is write-protected. Most can be opened for writing all the same.
+/// Returns the write protection of a block device (`BLKROGET`). Most protected devices can be
+/// opened for writing all the same.
 pub(super) fn block_device_read_only(file: &File) -> io::Result<bool> {
     // SAFETY: BLKROGET stores one int through its argument, which is what this getter provides.
     unsafe { Ok(ioctl(file, Getter::<BLKROGET, i32>::new())? != 0) }

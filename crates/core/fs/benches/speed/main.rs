@@ -29,7 +29,7 @@ trait Subject {
     fn round(&mut self, sizes: &Sizes) -> Result<Figures, String>;
 }
 
-/// How much of everything.
+/// Size of the workload.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     names: usize,
@@ -111,7 +111,7 @@ fn show(work: Work, seconds: Option<f64>) -> String {
     }
 }
 
-/// How many times faster ours is.
+/// Formats how many times as fast ours is.
 fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
     match (ours, other) {
         (Some(ours), Some(other)) => format!("{:.2}x", other / ours),
@@ -122,7 +122,8 @@ fn ratio(ours: Option<f64>, other: Option<f64>) -> String {
 /// A subject by name, or why it cannot run here.
 type Column = (&'static str, Result<Box<dyn Subject>, String>);
 
-/// What asks glibc (2.35 and later) for transparent huge pages. Read at the start of a process.
+/// Variable that makes glibc (2.35 and later) use transparent huge pages. It is read at the start
+/// of a process.
 const HUGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 /// Starts this program again with the heap on huge pages, unless the caller chose a heap.

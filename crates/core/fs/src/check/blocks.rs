@@ -10,7 +10,7 @@ use syncline_ondisk::inode::{Inode, flags};
 
 use super::{Checker, Step};
 
-/// What an inode maps.
+/// Blocks that an inode maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapped {
     /// Blocks of data.

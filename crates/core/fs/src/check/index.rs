@@ -8,7 +8,7 @@ use super::{Checker, Step};
 use crate::names::dir::live::View;
 use crate::names::dir::store::{BlockKind, DirRead, INNER, ROOT};
 
-/// What the index makes of a block.
+/// Role of a block in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// A block of the index.
@@ -21,12 +21,12 @@ pub(super) enum Role {
 pub(super) struct Index {
     /// Hash of this tree.
     pub(super) hash: HashKind,
-    /// What each block is.
+    /// Role of each block.
     pub(super) roles: BTreeMap<u32, Role>,
 }
 
 impl Role {
-    /// Whether a leaf may hold a name of this hash.
+    /// True if a leaf may hold a name with this hash.
     pub(super) fn holds(&self, hash: u32) -> bool {
         let Role::Leaf(low, high) = *self else { return false };
         let below = high.is_none_or(|high| hash < high & !1 || high & 1 != 0 && hash == high & !1);

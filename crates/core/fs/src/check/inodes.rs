@@ -139,7 +139,7 @@ impl Checker<'_> {
         Ok(is_dir)
     }
 
-    /// Whether an inode belongs to the file system and has no name.
+    /// True if an inode belongs to the file system and has no name.
     fn is_system(&self, ino: u32) -> bool {
         let orphan_file = self.sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)
             && ino == self.sb.s_orphan_file_inum;

@@ -1,6 +1,6 @@
-//! What a check remembers: one bit a block, a few bytes an inode, only for groups that use any.
+//! Memory of a check: one bit a block, a few bytes an inode, only for groups that use any.
 //!
-//! Tested through `tests/check.rs`.
+//! Tested through `tests/it/check.rs`.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl BlockMarks {
     }
 }
 
-/// What is known of one inode that is in use.
+/// Findings about one inode that is in use.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// i_links_count.
@@ -68,7 +68,7 @@ pub(super) struct KnownInodes {
 }
 
 impl KnownInodes {
-    /// What is known of `ino`.
+    /// Returns the findings about `ino`.
     pub(super) fn get(&self, geo: &Geometry, ino: u32) -> Known {
         let Some((group, index)) = geo.inode_group(ino) else { return Known::default() };
         let known = self.groups.get(&group).and_then(|list| list.get(index as usize));
@@ -93,7 +93,7 @@ impl KnownInodes {
     }
 }
 
-/// What is known of one directory.
+/// Findings about one directory.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Dir {
     /// The directory that holds its name; 0: none was found.

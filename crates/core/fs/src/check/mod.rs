@@ -17,7 +17,7 @@
 //! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. What
 //! it does not judge: the copies of the superblock and descriptors, file contents, the journal's
 //! inside, directories with inline data (refused). It is a reader of our own and no replacement for
-//! the stock judge: `e2fsck -fn`. Tested in `tests/check.rs`, against images that debugfs broke.
+//! the stock judge: `e2fsck -fn`. Tested in `tests/it/check.rs`, against images that debugfs broke.
 
 mod bitmaps;
 mod blocks;
@@ -50,7 +50,7 @@ pub struct Finding {
     pub inode: Option<u32>,
     /// Block number, where one is involved.
     pub block: Option<u64>,
-    /// What is wrong.
+    /// Description of the error.
     pub what: String,
 }
 
@@ -65,10 +65,10 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How far a check is.
+/// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// What is looked at: `groups`, `inodes`, `directories`, `links`, `bitmaps`.
+    /// Current pass: `groups`, `inodes`, `directories`, `links`, `bitmaps`.
     pub stage: &'static str,
     /// Steps of the stage that are done.
     pub done: u64,
@@ -76,14 +76,14 @@ pub struct CheckProgress {
     pub total: u64,
 }
 
-/// What a check found.
+/// Results of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Broken rules, in the order they were met, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
     /// Findings that were not kept.
     pub more: u64,
-    /// Whether it was stopped before the end.
+    /// True if the check was stopped before its end.
     pub stopped: bool,
     /// Inodes in use that are not directories.
     pub files: u64,
@@ -96,7 +96,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether the check went to its end and found nothing.
+    /// True if the check reached its end and found nothing.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && !self.stopped
     }

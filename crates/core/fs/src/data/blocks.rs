@@ -12,7 +12,7 @@
 //! - Space is reserved when a block is first written to; ENOSPC comes from `write`, never later.
 //! - Bytes past the end of a file are zero in every page that write-back sends.
 //!
-//! Tested in `tests/file_io.rs` against a byte-array model.
+//! Tested in `tests/it/file_io.rs` against a byte-array model.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,12 +41,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether no blocks are allocated.
+    /// True if no blocks are allocated.
     pub(crate) fn is_hole(&self) -> bool {
         self.pblk == 0
     }
 
-    /// Whether the blocks on the device are the content.
+    /// True if the blocks on the device are the content.
     pub(crate) fn holds_data(&self) -> bool {
         !self.is_hole() && !self.unwritten
     }

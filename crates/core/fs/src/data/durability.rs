@@ -23,12 +23,12 @@ pub(crate) const ATTRIBUTE_BITS: u8 = ATTRIBUTE_KNOWN | ATTRIBUTE_RELAXED | ATTR
 /// Data went down relaxed.
 pub(crate) const WROTE: u8 = 32;
 
-/// What tells relaxed files from others on one mount.
+/// Rules that tell relaxed files from others on one mount.
 pub(crate) struct RelaxedFiles {
     pub(crate) patterns: Vec<Pattern>,
     /// `sync=ordered`: eager mode's write-back may end what the log owes for an older, synced copy.
     sends_relaxed: bool,
-    /// Whether relaxed data was ever written, and may wait below.
+    /// True once relaxed data was written; some may still wait in a buffer below.
     pub(crate) wrote: AtomicBool,
     /// Switched off, every file is strict.
     pub(crate) off: AtomicBool,
@@ -52,8 +52,8 @@ impl RelaxedFiles {
         !self.off.load(Ordering::Acquire)
     }
 
-    /// How durable data of `inode` has to be that goes to its place. `overwrites`: the blocks are
-    /// part of the file on disk already.
+    /// Returns the durability for data of `inode` that is written to its home blocks. `overwrites`:
+    /// the blocks are part of the file on disk already.
     pub(crate) fn durability_of(&self, inode: &Inode, overwrites: bool) -> Durability {
         let relaxed = self.sends_relaxed
             && self.is_on()

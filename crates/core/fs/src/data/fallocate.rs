@@ -12,7 +12,7 @@
 //! partly done, as ext4 does. Files with block maps have no unwritten blocks: only PUNCH_HOLE works
 //! on them, as in Linux.
 //!
-//! Linux: `ext4_fallocate`, `ext4_punch_hole`, `ext4_zero_range`. Tested in `tests/space.rs`.
+//! Linux: `ext4_fallocate`, `ext4_punch_hole`, `ext4_zero_range`. Tested in `tests/it/space.rs`.
 
 use syncline_ondisk::extent::UNWRITTEN_MAX_LEN;
 use syncline_ondisk::inode::flags;
@@ -35,7 +35,7 @@ use crate::map::extents::volume::{allocate_blocks, convert_extent, install_exten
 use crate::space::balloc::install::wait_for_freed_blocks;
 use crate::store::Store;
 
-/// What [`crate::Volume::fallocate`] does, by the names of Linux's `FALLOC_FL_*`.
+/// Mode of [`crate::Volume::fallocate`], named as Linux's `FALLOC_FL_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FallocateMode {
     /// Allocate; the file grows to the end of the range.
@@ -174,8 +174,8 @@ fn allocate_range(inodes: &Inodes, inode: &Inode, (from, to): (u32, u32)) -> Res
     Ok(())
 }
 
-/// Whether the first blocks of a hole hold delayed data, and how many are alike (at most one
-/// unwritten extent).
+/// Returns true if the first blocks of a hole hold delayed data, and the number of blocks of the
+/// same state (at most one unwritten extent).
 fn without_delayed(inode: &Inode, at: u32, hole: u32) -> (bool, u32) {
     let tree = inode.pages.lock();
     let most = hole.min(UNWRITTEN_MAX_LEN);

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   read, write, truncate, fallocate, seek, relocate     operations on one file
+//!   atomic                                               several pages or none
 //!   blocks, evict, durability                            what they share
 //!   flush/      write-back: batch -> plan -> send -> install
 //!   engine/     sync=ordered and sync=eager, all that differs above the journal
@@ -11,6 +12,7 @@
 //!
 //! One fsync enters each of them once: sync -> engine -> flush -> journal.
 
+pub(crate) mod atomic;
 pub(crate) mod blocks;
 pub(crate) mod durability;
 pub(crate) mod engine;
@@ -36,7 +38,7 @@ use crate::inode::Inodes;
 
 pub(crate) struct Files {
     pub(crate) inodes: Arc<Inodes>,
-    /// How files become durable.
+    /// Sync engine: ordered or eager.
     pub(crate) engine: &'static dyn Engine,
     pub(crate) relaxed: RelaxedFiles,
     pub(crate) schedule: Schedule,

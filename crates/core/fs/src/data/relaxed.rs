@@ -16,7 +16,7 @@
 //! - They can be switched off and on while mounted ([`crate::Volume::set_relaxes`]).
 //! - syncfs and unmounting make relaxed files durable as well.
 //!
-//! Tested in `tests/relaxed.rs`, with power cuts.
+//! Tested in `tests/it/relaxed.rs`, with power cuts.
 
 use std::sync::atomic::Ordering;
 

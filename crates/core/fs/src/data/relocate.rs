@@ -15,10 +15,10 @@
 //! - When the zone is full the rest stays where it is; that is no error.
 //!
 //! Reached by [`crate::Volume::relocate`] and, on a mount, by setting the attribute
-//! `user.syncline.relocate`, which is not stored. Tested in `tests/hot_zones.rs`, with power cuts.
+//! `user.syncline.relocate`, which is not stored. Tested in `tests/it/hot_zones.rs`, with power
+//! cuts.
 
 use syncline_device::{Kind, Origin};
-use syncline_jbd2::JournalError;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
@@ -33,7 +33,6 @@ use crate::map::extents::volume::{
     allocate_blocks, install_extent, map_credits, unmap_blocks, unmap_credits,
 };
 use crate::space::balloc::Range;
-use crate::store::Store;
 
 /// The attribute that asks for it.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.syncline.relocate";
@@ -41,7 +40,7 @@ pub(crate) const ATTRIBUTE: &[u8] = b"user.syncline.relocate";
 /// Blocks that are copied and switched at once.
 const PIECE_BLOCKS: u32 = 256;
 
-/// What became of a piece.
+/// Result for a piece.
 enum Piece {
     Moved(Range),
     /// A hole, or in a zone already.
@@ -132,7 +131,8 @@ fn relocate_piece(
         })
         .and_then(|()| write_inode(inodes, &mut h, inode, &mut st, Dirty::Data));
     // Half a switch must not commit: the old blocks are out of the tree.
-    switched.map_err(|err| give_up(inodes, err))?;
+    switched.map_err(|err| inodes.give_up(err, "moving a file failed half way"))?;
+    inode.pages.lock().forget_bases(at.into()..(at + range.len).into());
     Ok(Piece::Moved(range))
 }
 
@@ -155,13 +155,4 @@ fn copy_blocks(inodes: &Inodes, inode: &Inode, at: u32, (from, to): (Range, Rang
     }
     let written = inodes.dev.write(inodes.block_offset(to.start), &bytes, origin);
     written.map_err(|err| inodes.fail(FsError::Io(err)))
-}
-
-/// Nothing is written any more, whatever the error was.
-fn give_up(store: &Store, err: FsError) -> FsError {
-    let err = store.fail(err);
-    if let Some(journal) = store.journal.get() {
-        journal.abort(JournalError::Usage("moving a file failed half way"));
-    }
-    err
 }

@@ -1,9 +1,9 @@
-//! Where a file has data: SEEK_DATA, SEEK_HOLE, extent queries (fiemap).
+//! Data and holes of a file: SEEK_DATA, SEEK_HOLE, extent queries (fiemap).
 //!
 //! Data is what is on disk in written extents, and what is in the cache waiting to get there:
 //! delayed blocks, and dirty pages over unwritten extents. Everything else is a hole, also
 //! unwritten extents that nobody wrote to (as ext4 reports them).
-//! Tested in `tests/space.rs`.
+//! Tested in `tests/it/space.rs`.
 
 use crate::data::blocks::check_regular;
 use crate::error::{FsError, Result};

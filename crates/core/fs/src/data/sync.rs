@@ -16,7 +16,7 @@
 //! Locks: waits for `io` of one file at a time; neither `rwsem` nor a handle is held while waiting
 //! for the device.
 //!
-//! Tested in `tests/file_io_sync.rs`, with exact request counts.
+//! Tested in `tests/it/file_io_sync.rs`, with exact request counts.
 
 use std::sync::atomic::Ordering;
 
@@ -133,7 +133,7 @@ pub(crate) fn set_relaxes(files: &Files, on: bool) -> Result<()> {
     if on || was_off { Ok(()) } else { syncfs(files) }
 }
 
-/// Whether relaxed files are relaxed; they are on every new mount.
+/// Returns the switch for relaxed files; false makes every file strict. It is on at every mount.
 pub(crate) fn relaxes(files: &Files) -> bool {
     files.relaxed.is_on()
 }

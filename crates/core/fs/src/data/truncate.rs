@@ -14,7 +14,7 @@
 //!   zeros until its data is there.
 //! - Writers of other files wait for none of it.
 //!
-//! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/space.rs`.
+//! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/it/space.rs`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::inode::flags;

@@ -127,7 +127,7 @@ pub(crate) fn size_limit(store: &Store, extents: bool) -> u64 {
 
 /// Sets mtime and ctime if the coarse clock moved, and takes set-id bits away from files that
 /// an unprivileged caller writes to (`file_modified`).
-fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
+pub(crate) fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
     let (strip, mtime, ctime) = {
         let st = inode.state.read();
         let keep = inodes.options.privileged || inodes.options.set_id_by_caller;
@@ -152,7 +152,7 @@ fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
 }
 
-/// What a write, or a change of a directory's names, makes of a timestamp: the clock, or with
+/// Returns the timestamp for a write, or for a change of a directory's names: the clock, or with
 /// `mtime_update` the last multiple of its interval.
 pub(crate) fn update_time(store: &Store, held: Timestamp) -> Timestamp {
     match store.options.mtime_update_ms {
@@ -307,7 +307,7 @@ fn old_block(inodes: &Inodes, inode: &Inode, run: &Run, lblk: u64) -> Result<Opt
 }
 
 /// Block, first byte in it and number of bytes of the first piece of a write.
-fn cut(offset: u64, len: usize, block_size: usize) -> (u64, usize, usize) {
+pub(crate) fn cut(offset: u64, len: usize, block_size: usize) -> (u64, usize, usize) {
     let skip = (offset % block_size as u64) as usize;
     (offset / block_size as u64, skip, (block_size - skip).min(len))
 }

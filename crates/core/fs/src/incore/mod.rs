@@ -25,7 +25,7 @@ use crate::pages::PageTree;
 
 pub(crate) use self::extent_cache::ExtentCache;
 
-/// Whether fdatasync must make a change of an inode durable.
+/// Kind of an inode change; decides if fdatasync must make it durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dirty {
     /// Timestamps and the like: fsync only.
@@ -50,8 +50,10 @@ pub struct Inode {
     life: AtomicU8,
     /// Blocks written over since it is in memory.
     pub(crate) overwritten: AtomicU32,
-    /// What is known about its durability; see `relaxed.rs`.
+    /// Durability class, as flags; see `data/durability.rs`.
     pub(crate) durability: AtomicU8,
+    /// An atomic write of it has begun.
+    pub(crate) has_atomic: AtomicBool,
 }
 
 /// The changeable part of an inode.
@@ -104,10 +106,11 @@ impl Inode {
             life: AtomicU8::new(Lifetime::Long as u8),
             overwritten: AtomicU32::new(0),
             durability: AtomicU8::new(0),
+            has_atomic: AtomicBool::new(false),
         }
     }
 
-    /// What its blocks are expected to do.
+    /// Returns the expected lifetime of its blocks.
     pub(crate) fn life(&self) -> Lifetime {
         match self.life.load(Ordering::Relaxed) {
             life if life == Lifetime::Updated as u8 => Lifetime::Updated,
@@ -127,7 +130,7 @@ impl Inode {
     }
 }
 
-/// Where an orphan is kept.
+/// Record of an orphan on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OrphanPlace {
     /// In the list through the superblock.
@@ -136,7 +139,7 @@ pub(crate) enum OrphanPlace {
     File(usize, usize),
 }
 
-/// How long a block is expected to keep what is written to it.
+/// Expected lifetime of the data in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lifetime {
     /// For long, as far as is known: photos, programs.
@@ -148,7 +151,7 @@ pub(crate) enum Lifetime {
 }
 
 impl Lifetime {
-    /// Whether it is one of the two that a zone is for.
+    /// True for the two classes that zones are for.
     pub(crate) fn is_hot(self) -> bool {
         self != Lifetime::Long
     }

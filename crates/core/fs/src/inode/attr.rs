@@ -13,7 +13,7 @@ use crate::space::Space;
 use crate::store::Store;
 use crate::time::Timestamp;
 
-/// What `stat` shows of an inode.
+/// Attributes of an inode, as from `stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Inode number.
@@ -57,7 +57,7 @@ pub enum SetTime {
     At(Timestamp),
 }
 
-/// What to change; `None` stays as it is.
+/// Attributes to change; `None` stays as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits (the type stays).
@@ -78,7 +78,7 @@ pub struct SetAttr {
     pub flags: Option<u32>,
 }
 
-/// What `statfs` shows, in blocks of `block_size` bytes.
+/// Statistics of the file system, as from `statfs`, in blocks of `block_size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatFs {
     /// Block size in bytes.

@@ -15,7 +15,8 @@ use rustc_hash::FxHashMap;
 
 use crate::incore::Inode;
 
-/// What an inode costs here beside itself: its counters, its number in map and ring.
+/// Memory for an inode here beside the inode itself, in bytes: its counters, its number in map and
+/// ring.
 const OVERHEAD_BYTES: usize = 48;
 /// Inodes kept however small the cache is.
 const INODES_MIN: usize = 1024;

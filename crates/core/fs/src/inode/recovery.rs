@@ -18,18 +18,7 @@ use crate::inode::table::inode_csum_seed;
 /// # Errors
 /// [`FsError::Corrupt`] for a list with a cycle or impossible numbers.
 pub(crate) fn process_orphans(inodes: &Arc<Inodes>) -> Result<u32> {
-    let mut found = read_orphan_file(inodes)?;
-    // The references are kept: dropping one deletes its inode, which must be known as a member
-    // of the list by then.
-    let (list, members) = read_orphan_list(inodes)?;
-    found.extend(list.iter().map(|ino| (*ino, OrphanPlace::List)));
-    inodes.orphans.lock().set_list(list);
-    let mut held = Vec::with_capacity(found.len());
-    for (ino, place) in found {
-        let inode = iget_unlinked(inodes, ino)?;
-        inode.state.write().orphan = Some(place);
-        held.push(inode);
-    }
+    let held = hold_orphans(inodes)?;
     let count = held.len() as u32;
     for inode in &held {
         let (links, size) = {
@@ -42,9 +31,30 @@ pub(crate) fn process_orphans(inodes: &Arc<Inodes>) -> Result<u32> {
     }
     // Those without links are deleted here, when their last references go.
     drop(held);
-    drop(members);
     inodes.latch.check()?;
     Ok(count)
+}
+
+/// References to all orphans, which are known as such from now on. One that is dropped is deleted
+/// if it has no links.
+///
+/// # Errors
+/// As [`process_orphans`].
+pub(crate) fn hold_orphans(inodes: &Arc<Inodes>) -> Result<Vec<InodeRef>> {
+    let mut found = read_orphan_file(inodes)?;
+    // The references are kept: dropping one deletes its inode, which must be known as a member
+    // of the list by then.
+    let (list, members) = read_orphan_list(inodes)?;
+    found.extend(list.iter().map(|ino| (*ino, OrphanPlace::List)));
+    inodes.orphans.lock().set_list(list);
+    let mut held = Vec::with_capacity(found.len());
+    for (ino, place) in found {
+        let inode = iget_unlinked(inodes, ino)?;
+        inode.state.write().orphan = Some(place);
+        held.push(inode);
+    }
+    drop(members);
+    Ok(held)
 }
 
 fn read_orphan_list(inodes: &Arc<Inodes>) -> Result<(Vec<u32>, Vec<InodeRef>)> {

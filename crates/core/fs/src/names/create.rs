@@ -3,7 +3,7 @@
 //! Promises: inode, name and first block appear in one transaction or not at all. A creation that
 //! fails half way (no block for the directory) leaves an orphan in the same transaction, which is
 //! freed at once. A set-group-id directory gives its group to what is made in it, and the bit to
-//! directories. Tested in `tests/namespace.rs`.
+//! directories. Tested in `tests/it/namespace.rs`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir as disk_dir;
@@ -224,7 +224,11 @@ fn give_up_inode(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
     orphan_add(inodes, h, inode, &mut st)
 }
 
-fn fill_new_dir(
+/// Gives a new directory its first block, with the entries for itself and its parent.
+///
+/// # Errors
+/// As `bmap_create`.
+pub(crate) fn fill_new_dir(
     space: &Space,
     h: &mut Handle,
     inode: &Inode,

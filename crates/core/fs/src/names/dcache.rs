@@ -15,7 +15,7 @@
 //!
 //! An inode number that is used again brings no false names along: a directory goes only when it is
 //! empty, so all that can be left of it is names that are not there, and a new directory has none.
-//! `.` and `..` are never entered. Tested below and by `tests/namespace*.rs`.
+//! `.` and `..` are never entered. Tested below and by `tests/it/namespace*.rs`.
 
 use std::hash::Hasher;
 
@@ -26,10 +26,10 @@ use rustc_hash::{FxHashMap, FxHasher};
 const SHARDS: usize = 16;
 /// Bytes of a name kept inside of an entry.
 const INLINE_BYTES: usize = 27;
-/// What one entry costs in a map at 7/8 load, without a long name.
+/// Memory of one entry in a map at 7/8 load, without a long name, in bytes.
 const ENTRY_BYTES: usize = 72;
 
-/// What is known about a name.
+/// Cached answer for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// It means this inode.
@@ -146,7 +146,8 @@ impl Dcache {
         (hash, &self.shards[(hash >> 32) as usize % SHARDS])
     }
 
-    /// What is known about a name of a directory whose `rwsem` the caller holds.
+    /// Returns the cached answer for a name of a directory. The caller holds the directory's
+    /// `rwsem`.
     pub(crate) fn get(&self, dir: u32, name: &[u8]) -> Option<Known> {
         let (hash, shard) = self.place(dir, name);
         let mut shard = shard.lock();

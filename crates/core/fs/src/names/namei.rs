@@ -15,7 +15,7 @@
 //! kernel behind FUSE, or a library's user). Immutable and append-only files are refused here.
 //!
 //! Locks: `rename_lock`, then `rwsem` of directories, parents before children, then the handle,
-//! then one inode's `state` at a time. Tested in `tests/namespace*.rs`.
+//! then one inode's `state` at a time. Tested in `tests/it/namespace*.rs`.
 
 use std::sync::Arc;
 
@@ -117,12 +117,12 @@ pub(crate) fn readdir(
 }
 
 impl Inode {
-    /// Whether it is a directory.
+    /// True if it is a directory.
     pub fn is_dir(&self) -> bool {
         self.state.read().raw.is_dir()
     }
 
-    /// Whether it is a symbolic link.
+    /// True if it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.state.read().raw.is_symlink()
     }
@@ -142,7 +142,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the name is `.` or `..`.
+/// True if the name is `.` or `..`.
 pub(crate) fn is_dot(name: &[u8]) -> bool {
     name == b"." || name == b".."
 }

@@ -4,7 +4,7 @@
 //! Promises: POSIX path resolution inside the volume: `/` and an empty component mean the current
 //! directory, `..` of the root is the root, absolute symbolic links start again at the root of the
 //! volume and never leave it. At most [`SYMLINKS_MAX`] links are followed, paths are at most
-//! [`PATH_BYTES_MAX`] bytes; both bound the walk on any image. Tested in `tests/namespace.rs`.
+//! [`PATH_BYTES_MAX`] bytes; both bound the walk on any image. Tested in `tests/it/namespace.rs`.
 
 use crate::error::{FsError, Result};
 use crate::inode::iget::root;
@@ -91,7 +91,8 @@ pub(crate) fn walk(
     Ok(here)
 }
 
-/// Where the first component at or behind `at` starts and ends. `None` when only slashes are left.
+/// Returns start and end of the first component at or behind `at`; `None` when only slashes are
+/// left.
 fn component(path: &[u8], at: usize) -> Option<(usize, usize)> {
     let from = at + path.get(at..)?.iter().position(|byte| *byte != b'/')?;
     let len = path[from..].iter().position(|byte| *byte == b'/').unwrap_or(path.len() - from);

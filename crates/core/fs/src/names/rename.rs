@@ -45,7 +45,7 @@ use crate::space::retry::retry_when_full;
 /// is replaced; an exchange changes less.
 const RENAME_CREDITS: u32 = INSERT_CREDITS + REMOVE_CREDITS + ORPHAN_CREDITS + 5;
 
-/// How [`crate::Volume::rename`] treats an existing target; bits as of Linux's renameat2.
+/// Treatment of an existing target by [`crate::Volume::rename`]; bits as of Linux's renameat2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags(u32);
 
@@ -76,7 +76,7 @@ struct End<'a> {
     name: &'a [u8],
 }
 
-/// What was found at the two ends, under the locks.
+/// Inodes and entries at both ends of a rename, looked up under the locks.
 struct Parties {
     old: Found,
     source: InodeRef,

@@ -1,7 +1,7 @@
 //! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block.
 //!
 //! The block is metadata: it is journaled, as ext4 does since Linux 5.19, so the link and its
-//! target appear together. Tested in `tests/namespace.rs`.
+//! target appear together. Tested in `tests/it/namespace.rs`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::inode::{I_BLOCK_BYTES, flags};

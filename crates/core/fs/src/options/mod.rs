@@ -34,7 +34,7 @@ pub enum Atime {
     Strictatime,
 }
 
-/// What is done when the image is found corrupt.
+/// Reaction to a corrupt image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnError {
     /// The volume latches read-only (the default here).
@@ -43,7 +43,7 @@ pub enum OnError {
     Continue,
 }
 
-/// How fsync makes a file durable.
+/// Durability of fsync (`sync=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncMode {
     /// As the kernel's ext4 does with data=ordered: data in place, then a full journal commit.
@@ -74,7 +74,7 @@ pub enum Writeback {
     Policy,
 }
 
-/// Where blocks of files go (`alloc=`).
+/// Allocation policy for blocks of files (`alloc=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alloc {
     /// ext4's places.
@@ -110,10 +110,12 @@ const HOT_ZONES: u32 = 4;
 pub struct MountOptions {
     /// No write of any kind reaches the device; the journal must be clean.
     pub read_only: bool,
-    /// How fsync works (`sync=`); eager unless said otherwise.
+    /// Durability of fsync (`sync=`); eager by default.
     pub sync: SyncMode,
     /// Format of the journal's transactions (`log=`); packed ones need [`SyncMode::Eager`].
     pub log: LogFormat,
+    /// Bytes to a multiple of which packed records are padded (`log_unit=`).
+    pub log_unit_bytes: u32,
     /// Pages of changed data above which an eager fsync writes them in place instead
     /// (`eager_threshold=`).
     pub eager_threshold: u32,
@@ -140,9 +142,9 @@ pub struct MountOptions {
     /// Interval in milliseconds, 1 to 1000, at whose multiples a write moves mtime and ctime
     /// (`mtime_update`, coarse-mtime paper section 4); `None` is every tick.
     pub mtime_update_ms: Option<u32>,
-    /// What corruption does to the mount.
+    /// Reaction to corruption.
     pub errors: OnError,
-    /// Whether the caller may use the root-reserved blocks.
+    /// True if the caller may use the root-reserved blocks.
     pub privileged: bool,
     /// The caller knows who writes and takes set-id bits away itself; else a write does where
     /// `privileged` is not set.
@@ -153,7 +155,7 @@ pub struct MountOptions {
     pub policy: String,
     /// Order of write-back (`writeback=`).
     pub writeback: Writeback,
-    /// Where blocks go (`alloc=`).
+    /// Allocation policy (`alloc=`).
     pub alloc: Alloc,
     /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`), 0
     /// with [`Alloc::Default`] (hot-zones paper, section 2). [`Alloc::Lifetime`] joins them to one.
@@ -176,6 +178,7 @@ impl Default for MountOptions {
             read_only: false,
             sync: SyncMode::Eager,
             log: LogFormat::Jbd2,
+            log_unit_bytes: 4096,
             eager_threshold: 100,
             atime: Atime::Relatime,
             nodiratime: false,
@@ -275,7 +278,7 @@ pub(crate) fn check_glob(option: &str, rule: &str) -> Result<Pattern> {
     Pattern::new(rule).map_err(|err| bad(&format!("{}; give a glob as `*.db`", err.msg)))
 }
 
-/// How much data may wait, and how long.
+/// Limits of dirty data: amount and age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveLimits {
     /// Age at which dirty data is written, in hundredths of a second; 1 to 360,000.

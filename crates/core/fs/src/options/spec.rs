@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The default of an option is what the target's `Default` has: the row shows a value, it does not
-//! state one. Tested here and in `tests/options.rs`.
+//! state one. Tested here and in `tests/it/options.rs`.
 
 use crate::error::{FsError, Result};
 

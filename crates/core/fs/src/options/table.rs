@@ -51,7 +51,7 @@ const fn live(
     Row { name, kind, help, live: true, set, show }
 }
 
-/// What the closures of the table do: assign, and nothing fails.
+/// Closure of the table that assigns and cannot fail.
 macro_rules! set {
     (|$options:ident, $given:pat_param| $assignment:expr) => {
         |$options, $given| {
@@ -117,6 +117,14 @@ pub const VOLUME_OPTIONS: &[Row] = &[
                 LogFormat::Packed => "packed".to_owned(),
             })
         },
+    ),
+    value(
+        "log_unit",
+        Kind::Choice(&["4096", "8192", "16384", "32768", "65536"]),
+        "Packed records are padded to a multiple of this many bytes. A device that programs \
+         larger pages reads before it writes a part of one: give its page size.",
+        set!(|o, given| o.log_unit_bytes = given.text().parse().unwrap_or(4096)),
+        |o| Some(o.log_unit_bytes.to_string()),
     ),
     value(
         "eager_threshold",

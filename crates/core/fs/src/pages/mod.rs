@@ -16,8 +16,9 @@
 //! - Deterministic: the list of dirty files is ordered by time, then by inode number.
 //!
 //! Assumptions: everything in here is below `Inode::pages` in the lock order; nothing in this file
-//! does I/O. Tested in `tree.rs` and `tests/file_io.rs`.
+//! does I/O. Tested in `tree.rs` and `tests/it/file_io.rs`.
 
+mod changes;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -29,8 +30,9 @@ use syncline_cache::{Access, FrameId, Frames, Policy};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
-use crate::options::{METADATA_SHARE, MountOptions, Writeback};
+use crate::options::{LogFormat, METADATA_SHARE, MountOptions, Writeback};
 
+pub(crate) use changes::Changes;
 pub(crate) use tree::{Outgoing, PageTree, Pick};
 
 /// Pages of one group.
@@ -59,7 +61,7 @@ pub struct CacheStats {
     pub pages_evicted: u64,
 }
 
-/// How much may be dirty, in pages.
+/// Limits of dirty data, in pages.
 #[derive(Default)]
 struct Limits {
     background_pages: AtomicUsize,
@@ -105,6 +107,10 @@ pub(crate) struct PageCache {
     /// system and fault in again. Together with the frames in use at most the limit.
     spare: Mutex<Vec<Arc<[u8]>>>,
     block_size: usize,
+    /// Pages keep the changes since their base: the log has packed records.
+    tracks_changes: bool,
+    /// Device flush that covers all that was written in place without being logged; 0: none.
+    flush_needed: AtomicU64,
     pub(crate) read: AtomicU64,
     pub(crate) written: AtomicU64,
     pub(crate) evicted: AtomicU64,
@@ -140,13 +146,15 @@ impl PageCache {
             files: Mutex::new(BTreeSet::new()),
             spare: Mutex::default(),
             block_size,
+            tracks_changes: options.log == LogFormat::Packed,
+            flush_needed: AtomicU64::new(0),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
         })
     }
 
-    /// How much may be dirty from now on, in per cent of the limit.
+    /// Sets the limits of dirty data, in per cent of the cache.
     pub(crate) fn set_dirty_limits(&self, background_ratio: u32, ratio: u32) {
         self.limits.set(self.pages_max, background_ratio, ratio);
     }
@@ -161,7 +169,7 @@ impl PageCache {
         self.dirty.load(Ordering::Relaxed)
     }
 
-    /// Whether a writer has to write back before it dirties more.
+    /// True if a writer has to write back before it dirties more.
     #[inline]
     pub(crate) fn above_throttle(&self) -> bool {
         self.above_throttle_by(0)
@@ -173,7 +181,7 @@ impl PageCache {
         self.dirty_pages() > self.limits.throttle_pages.load(Ordering::Relaxed) + pages
     }
 
-    /// Whether the write-back in the background has to go on whatever the age of the pages.
+    /// True if background write-back has to go on, whatever the age of the pages.
     pub(crate) fn above_background(&self) -> bool {
         self.above_background_by(0)
     }
@@ -183,7 +191,7 @@ impl PageCache {
         self.dirty_pages() > self.limits.background_pages.load(Ordering::Relaxed) + pages
     }
 
-    /// Whether a writer will soon have to write back itself: half way from the background limit to
+    /// True if a writer will soon have to write back itself: half way from the background limit to
     /// the other one, where Linux begins to slow writers down (`dirty_freerun_ceiling`).
     pub(crate) fn above_free_run(&self) -> bool {
         let load = |pages: &AtomicUsize| pages.load(Ordering::Relaxed);
@@ -237,6 +245,24 @@ impl PageCache {
 
     fn cleaned(&self, pages: usize) {
         self.dirty.fetch_sub(pages, Ordering::Relaxed);
+    }
+
+    /// Bytes of `page` from `at` on become `new`.
+    #[inline]
+    fn note_changes(&self, changes: &mut Changes, page: &[u8], at: usize, new: &[u8]) {
+        if self.tracks_changes {
+            changes.note_write(page, at, new);
+        }
+    }
+
+    /// Device flush that covers all that was written in place without being logged; 0: none.
+    pub(crate) fn flush_needed(&self) -> u64 {
+        self.flush_needed.load(Ordering::Acquire)
+    }
+
+    /// Pages were written in place that the log does not have; flush `number` covers them.
+    pub(crate) fn note_unlogged(&self, number: u64) {
+        self.flush_needed.fetch_max(number, Ordering::AcqRel);
     }
 
     /// A page with these bytes, which are a whole block.

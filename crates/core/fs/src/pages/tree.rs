@@ -17,12 +17,14 @@
 //!   of [`PageTree::remove_range`] gives back and the caller of [`PageTree::end_writeback`] uses
 //!   up.
 //! - Pages in write-back are pinned: eviction passes them over.
+//! - With packed records each page knows its base, and which 64ths of it may differ from that
+//!   (`changes.rs`). Memory: 16 bytes a page.
 //!
 //! This file is long because every state change of a page has to keep the same few masks and
 //! counts in step.
 //!
 //! Assumptions: the tree is under the inode's `pages` lock, which is a leaf but for the policy's.
-//! Tested in `tree_tests.rs` and by `tests/file_io.rs`.
+//! Tested in `tree_tests.rs` and by `tests/it/file_io.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -33,6 +35,7 @@ use syncline_device::Clock;
 
 use super::PageCache;
 use crate::pages::GROUP_PAGES;
+use crate::pages::changes::Changes;
 
 /// Blocks in one chunk.
 const CHUNK: u64 = 64;
@@ -44,6 +47,7 @@ pub(super) const UNTRACKED: FrameId = FrameId(u32::MAX);
 struct Page {
     data: Arc<[u8]>,
     frame: FrameId,
+    changes: Changes,
 }
 
 struct Chunk {
@@ -67,17 +71,19 @@ impl Default for Chunk {
 pub(crate) struct Outgoing {
     /// Logical block.
     pub lblk: u64,
-    /// What is written; the page may move on meanwhile.
+    /// Bytes to write: a snapshot, the page may change meanwhile.
     pub data: Arc<[u8]>,
-    /// Whether it holds a reserved block.
+    /// True if it holds a reserved block.
     pub delalloc: bool,
-    /// Whether it was changed since it was journaled last, or never was.
+    /// True if it changed since it was last journaled, or was never journaled.
     pub sync_dirty: bool,
+    /// Its changes since its base; those of the page begin anew with the snapshot.
+    pub changes: Changes,
     /// It is clean: what is in its place already, sent so that its neighbours are one request.
     pub fill: bool,
 }
 
-/// Which pages write-back takes.
+/// Selection of pages for write-back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick {
     /// First block.
@@ -112,7 +118,7 @@ pub(crate) struct PageTree {
     delalloc: usize,
     /// When the first page that is still waiting became dirty; the key in the list of dirty files.
     dirtied_ns: Option<u64>,
-    /// Where a sequential reader is.
+    /// Readahead state of the sequential reader.
     pub readahead: Readahead,
 }
 
@@ -154,7 +160,7 @@ impl PageTree {
         self.dirty
     }
 
-    /// Whether write-back has anything to send or is sending.
+    /// True if any page is dirty or in write-back.
     pub fn has_dirty(&self) -> bool {
         self.dirty + self.writeback > 0
     }
@@ -194,7 +200,7 @@ impl PageTree {
         Some((chunk, page))
     }
 
-    /// Whether the block is cached.
+    /// True if the block is cached.
     pub fn contains(&self, lblk: u64) -> bool {
         self.slot(lblk).is_some()
     }
@@ -208,7 +214,6 @@ impl PageTree {
     }
 
     /// A snapshot that does not count as a use.
-    #[cfg(test)]
     pub fn peek(&self, lblk: u64) -> Option<Arc<[u8]>> {
         self.slot(lblk).map(|(_, page)| Arc::clone(&page.data))
     }
@@ -221,14 +226,18 @@ impl PageTree {
         let key = PageKey { file: u64::from(self.ino), index: lblk };
         let Some(frame) = cache.frames.insert(key, false) else { return };
         cache.policy.on_insert(&cache.frames, frame, Access::Read);
-        self.place(lblk, Page { data, frame });
+        let changes = Changes::since_flush(cache.flush_needed());
+        self.place(lblk, Page { data, frame, changes });
     }
 
     /// Adds a modified page in place of whatever is there. `delalloc`: it comes with a reserved
     /// block (the caller found no page there).
     pub fn insert_dirty(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>, delalloc: bool) {
         if self.contains(lblk) {
-            self.modify(cache, lblk, |page| *page = data);
+            self.modify(cache, lblk, |page, changes| {
+                cache.note_changes(changes, page, 0, &data);
+                *page = data;
+            });
             return;
         }
         let key = PageKey { file: u64::from(self.ino), index: lblk };
@@ -237,7 +246,7 @@ impl PageTree {
             cache.policy.on_insert(&cache.frames, frame, Access::Write);
             cache.waits(frame);
         }
-        let chunk = self.place(lblk, Page { data, frame });
+        let chunk = self.place(lblk, Page { data, frame, changes: Changes::UNKNOWN });
         let bit = 1u64 << (lblk % CHUNK);
         chunk.dirty |= bit;
         chunk.sync_dirty |= bit;
@@ -247,6 +256,25 @@ impl PageTree {
         }
         self.dirty += 1;
         cache.dirtied(1);
+    }
+
+    /// Adds a page that a transaction holds as it is, in place of whatever is there: it stays dirty
+    /// until it is in its place, but no eager sync logs it again.
+    pub fn insert_logged(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>) {
+        self.insert_dirty(cache, lblk, data, false);
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        chunk.sync_dirty &= !(1 << (lblk % CHUNK));
+        if let Some(page) = &mut chunk.slots[(lblk % CHUNK) as usize] {
+            page.changes = Changes::NONE;
+        }
+    }
+
+    /// Changes of a block since its base if its page became `data`.
+    pub fn changes_to(&self, cache: &PageCache, lblk: u64, data: &[u8]) -> Changes {
+        let Some((_, page)) = self.slot(lblk) else { return Changes::UNKNOWN };
+        let mut changes = page.changes;
+        cache.note_changes(&mut changes, &page.data, 0, data);
+        changes
     }
 
     fn place(&mut self, lblk: u64, page: Page) -> &mut Chunk {
@@ -263,7 +291,8 @@ impl PageTree {
     /// `at + bytes.len()` is at most the block size.
     #[inline]
     pub fn overwrite(&mut self, cache: &PageCache, lblk: u64, at: usize, bytes: &[u8]) -> bool {
-        self.modify(cache, lblk, |data| {
+        self.modify(cache, lblk, |data, changes| {
+            cache.note_changes(changes, data, at, bytes);
             let full = bytes.len() == data.len();
             if full && Arc::get_mut(data).is_none() {
                 *data = cache.page(bytes);
@@ -279,7 +308,10 @@ impl PageTree {
         match self.slot(lblk) {
             None => false,
             Some((_, page)) if page.data[from..to].iter().all(|byte| *byte == 0) => true,
-            Some(_) => self.modify(cache, lblk, |data| Arc::make_mut(data)[from..to].fill(0)),
+            Some(_) => self.modify(cache, lblk, |data, changes| {
+                changes.note_range(from..to, data.len());
+                Arc::make_mut(data)[from..to].fill(0);
+            }),
         }
     }
 
@@ -287,12 +319,12 @@ impl PageTree {
         &mut self,
         cache: &PageCache,
         lblk: u64,
-        change: impl FnOnce(&mut Arc<[u8]>),
+        change: impl FnOnce(&mut Arc<[u8]>, &mut Changes),
     ) -> bool {
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return false };
         let at = (lblk % CHUNK) as usize;
         let Some(page) = chunk.slots[at].as_mut() else { return false };
-        change(&mut page.data);
+        change(&mut page.data, &mut page.changes);
         let frame = page.frame;
         chunk.sync_dirty |= 1 << at;
         if chunk.dirty & (1 << at) == 0 {
@@ -373,7 +405,14 @@ impl PageTree {
         let bit = 1u64 << (lblk % CHUNK);
         let clean = (chunk.dirty | chunk.writeback | chunk.delalloc) & bit == 0;
         let data = Arc::clone(&page.data);
-        clean.then_some(Outgoing { lblk, data, delalloc: false, sync_dirty: false, fill: true })
+        clean.then_some(Outgoing {
+            lblk,
+            data,
+            delalloc: false,
+            sync_dirty: false,
+            changes: Changes::UNKNOWN,
+            fill: true,
+        })
     }
 
     fn collect_dirty(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
@@ -395,7 +434,7 @@ impl PageTree {
                 if is_enough(&out, number * CHUNK + at as u64) {
                     break;
                 }
-                let Some(page) = chunk.slots[at].as_ref() else { continue };
+                let Some(page) = chunk.slots[at].as_mut() else { continue };
                 let bit = 1u64 << at;
                 let sync_dirty = chunk.sync_dirty & bit != 0;
                 chunk.sync_dirty &= !bit;
@@ -408,6 +447,7 @@ impl PageTree {
                     data: Arc::clone(&page.data),
                     delalloc: chunk.delalloc & bit != 0,
                     sync_dirty,
+                    changes: page.changes.take(),
                     fill: false,
                 });
             }
@@ -420,6 +460,29 @@ impl PageTree {
     /// Ends the write-back of `lblk`. `written`: it is on the device and its block is installed, so
     /// a reservation is used up; otherwise the page is dirty again, with its reservation.
     pub fn end_writeback(&mut self, cache: &PageCache, lblk: u64, written: bool) {
+        self.finish(cache, lblk, written);
+    }
+
+    /// The base of a page: an image of it that recovery gives, since its snapshot was taken. A page
+    /// without one is logged whole.
+    pub fn set_base(&mut self, lblk: u64, base: Changes) {
+        let slot = self.chunks.get_mut(&(lblk / CHUNK));
+        let page = slot.and_then(|chunk| chunk.slots[(lblk % CHUNK) as usize].as_mut());
+        if let Some(page) = page {
+            page.changes.rebase(base);
+        }
+    }
+
+    /// The pages of these blocks have no base any more: their contents are elsewhere.
+    pub fn forget_bases(&mut self, range: Range<u64>) {
+        for (_, chunk) in self.chunks.range_mut(range.start / CHUNK..range.end.div_ceil(CHUNK)) {
+            for page in chunk.slots.iter_mut().flatten() {
+                page.changes = Changes::UNKNOWN;
+            }
+        }
+    }
+
+    fn finish(&mut self, cache: &PageCache, lblk: u64, written: bool) {
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let at = (lblk % CHUNK) as usize;
         let bit = 1u64 << at;
@@ -466,13 +529,13 @@ impl PageTree {
             chunk.delalloc &= !bit;
             self.delalloc -= 1;
         }
-        self.end_writeback(cache, lblk, false);
+        self.finish(cache, lblk, false);
         if let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) {
             chunk.sync_dirty = chunk.sync_dirty & !bit | sync_dirty;
         }
     }
 
-    /// Whether the log holds one of the dirty pages as it is.
+    /// True if the log holds the current content of any dirty page.
     pub fn has_logged(&self) -> bool {
         self.chunks.values().any(|chunk| chunk.dirty & !chunk.sync_dirty != 0)
     }
@@ -506,7 +569,7 @@ impl PageTree {
                 break;
             }
             for at in bits(chunk.sync_dirty & chunk.dirty & mask(number, from, to)) {
-                let Some(page) = chunk.slots[at].as_ref() else { continue };
+                let Some(page) = chunk.slots[at].as_mut() else { continue };
                 let bit = 1u64 << at;
                 chunk.sync_dirty &= !bit;
                 out.push(Outgoing {
@@ -514,6 +577,7 @@ impl PageTree {
                     data: Arc::clone(&page.data),
                     delalloc: chunk.delalloc & bit != 0,
                     sync_dirty: true,
+                    changes: page.changes.take(),
                     fill: false,
                 });
             }
@@ -523,7 +587,8 @@ impl PageTree {
 
     /// Ends [`PageTree::collect_sync`] of one page. `logged`: a transaction has it, with its block;
     /// otherwise it has to be logged again.
-    pub fn end_log(&mut self, lblk: u64, logged: bool) {
+    pub fn end_log(&mut self, lblk: u64, logged: bool, changes: Changes) {
+        self.set_base(lblk, if logged { Changes::NONE } else { changes });
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let bit = 1u64 << (lblk % CHUNK);
         if !logged {
@@ -610,13 +675,13 @@ impl PageTree {
         None
     }
 
-    /// Whether the page is dirty or in write-back.
+    /// True if the page is dirty or in write-back.
     pub fn is_dirty(&self, lblk: u64) -> bool {
         let bit = 1u64 << (lblk % CHUNK);
         self.chunks.get(&(lblk / CHUNK)).is_some_and(|c| (c.dirty | c.writeback) & bit != 0)
     }
 
-    /// Whether the page holds a reserved block.
+    /// True if the page holds a reserved block.
     pub fn is_delalloc(&self, lblk: u64) -> bool {
         let bit = 1u64 << (lblk % CHUNK);
         self.chunks.get(&(lblk / CHUNK)).is_some_and(|c| c.delalloc & bit != 0)

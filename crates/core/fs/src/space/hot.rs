@@ -1,5 +1,5 @@
-//! What is expected of a file's blocks: which files are updated often, and which do not live long
-//! (hot-zones paper, section 2, Figure 1).
+//! Expected lifetime of a file's blocks: files that are updated often, and files that do not live
+//! long (hot-zones paper, section 2, Figure 1).
 //!
 //! | told by | lifetime |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! when it is written back. It then keeps what was found while its inode is in memory; blocks that
 //! it already has stay where they are until it is cut and written again, or relocated. What was
 //! learned is forgotten at unmount. Nothing is done without `alloc=hot_zones` or `alloc=lifetime`.
-//! Tested here and in `tests/hot_zones.rs`.
+//! Tested here and in `tests/it/hot_zones.rs`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -40,7 +40,7 @@ const UPDATED: &[&str] = &[
 /// Names of what databases log to and remove.
 const SHORT: &[&str] = &["*-journal", "*-wal", "*-shm", "[0-9][0-9][0-9][0-9][0-9][0-9].log"];
 
-/// How a SQLite database begins.
+/// First bytes of a SQLite database.
 const SQLITE_MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// A file is updated often when it wrote over this many times as many blocks as it has; the paper's
@@ -57,21 +57,21 @@ const DEATHS_MIN: u32 = 8;
 const ENDINGS_MAX: usize = 256;
 const ENDING_BYTES_MAX: usize = 16;
 
-/// What became of files with one ending.
+/// Counts of files with one ending.
 #[derive(Default)]
 struct Ending {
     made: u32,
     died_young: u32,
 }
 
-/// What tells files apart on one mount.
+/// Rules that classify files on one mount.
 pub(crate) struct HotFiles {
     /// Empty without zones.
     rules: Vec<(Pattern, Lifetime)>,
     endings: Mutex<BTreeMap<Vec<u8>, Ending>>,
 }
 
-/// What follows the last `.` or `-` of a name, with it.
+/// Returns the ending of a name: its last `.` or `-` and what follows.
 fn ending(name: &[u8]) -> Option<&[u8]> {
     let at = name.iter().rposition(|byte| matches!(byte, b'.' | b'-'))?;
     name.get(at..).filter(|ending| (2..=ENDING_BYTES_MAX).contains(&ending.len()))
@@ -98,7 +98,7 @@ impl HotFiles {
         self.rules.is_empty()
     }
 
-    /// What is expected of a file of this name.
+    /// Returns the expected lifetime for a file of this name.
     pub(crate) fn life_by_name(&self, name: &[u8]) -> Lifetime {
         if self.is_off() {
             return Lifetime::Long;

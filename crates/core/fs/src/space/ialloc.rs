@@ -41,7 +41,7 @@ struct GroupHint {
     first_free: u32,
 }
 
-/// What a new inode is made of.
+/// Attributes of a new inode.
 pub(crate) struct NewInode {
     pub(crate) mode: u16,
     pub(crate) uid: u32,
@@ -65,7 +65,7 @@ impl Ialloc {
         self.free_inodes.load(Ordering::Relaxed)
     }
 
-    /// Whether numbers wait for the commit that frees them.
+    /// True if freed inode numbers wait for their commit.
     pub(crate) fn has_freed(&self) -> bool {
         !self.freed.lock().is_empty()
     }
@@ -196,6 +196,24 @@ pub(crate) fn take_inode(
     Ok(Some(first_number + index))
 }
 
+/// Takes this inode number, which must be free.
+///
+/// # Errors
+/// [`FsError::Corrupt`] if it is not.
+pub(crate) fn take_number(space: &Space, h: &mut Handle, ino: u32, is_dir: bool) -> Result<()> {
+    let (group, index) = space.geo.inode_group(ino).ok_or(FsError::Stale)?;
+    let lock = space.ialloc.groups.get(group as usize).ok_or(FsError::Stale)?;
+    let _hint = lock.lock();
+    let desc = group_desc(space, group)?;
+    inode_bitmap(space, group, &desc)?;
+    mark_inode_used(space, h, group, index, &desc, is_dir)?;
+    space.ialloc.free_inodes.fetch_sub(1, Ordering::Relaxed);
+    if is_dir {
+        space.ialloc.used_dirs.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
 fn reserved_inodes(store: &Store, group: u32) -> u32 {
     if group == 0 { store.geo.first_ino.saturating_sub(1) } else { 0 }
 }
@@ -302,7 +320,7 @@ pub(crate) fn wait_for_freed_inodes(space: &Space) -> Result<bool> {
     Ok(!tids.is_empty())
 }
 
-/// Whether the format counts links of large directories as 1 (`dir_nlink`).
+/// True if the format counts links of large directories as 1 (`dir_nlink`).
 pub(crate) fn has_dir_nlink(store: &Store) -> bool {
     store.sb.lock().s_feature_ro_compat.contains(RoCompatFeatures::DIR_NLINK)
 }

@@ -16,7 +16,7 @@
 //!   lacks the mark, or has that of another log, is refused.
 //! - What a crash leaves, the next attach recovers. Mark and removal are one sector each.
 //!
-//! Assumes nobody else writes image or log. Tested in `tests/relaxed.rs`, with power cuts.
+//! Assumes nobody else writes image or log. Tested in `tests/it/relaxed.rs`, with power cuts.
 
 use std::sync::Arc;
 
@@ -95,15 +95,14 @@ impl Buffered {
         &self.buffer
     }
 
-    /// Whether the log held data from before.
+    /// True if the log held data from before.
     pub fn recovered(&self) -> bool {
         self.recovered
     }
 
     /// Writes everything to its place and takes the mark away. The volume has been unmounted.
     ///
-    /// # Errors
-    /// What failed below; the image stays marked then and is to be attached again.
+    /// # Errors The error below; the image stays marked then and must be attached again.
     pub fn detach(self) -> Result<()> {
         self.buffer.drain()?;
         write_raw(&*self.image, &with_mark(read_raw(&*self.image)?, None)?)

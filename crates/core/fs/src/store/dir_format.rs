@@ -5,7 +5,7 @@ use syncline_ondisk::htree::HashKind;
 use syncline_ondisk::superblock::FLAG_UNSIGNED_HASH;
 use syncline_ondisk::{CompatFeatures, IncompatFeatures, OndiskError, Superblock};
 
-/// What the superblock says about every directory; constant while mounted.
+/// Directory properties from the superblock; constant while mounted.
 pub(crate) struct DirConstants {
     pub(crate) format: DirFormat,
     /// An unknown hash version is an error only for those who use directories.

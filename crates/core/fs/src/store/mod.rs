@@ -52,7 +52,7 @@ pub(crate) struct Store {
     pub(crate) sb: Mutex<Superblock>,
     pub(crate) buffers: Arc<BufferCache>,
     pub(crate) journal: OnceLock<Arc<Journal>>,
-    /// What the superblock says about every directory.
+    /// Directory properties from the superblock.
     pub(crate) dir_format: DirConstants,
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
@@ -151,6 +151,16 @@ impl Store {
         self.latch.set(&err);
         if let (Some(journal), FsError::Io(device)) = (self.journal.get(), &err) {
             journal.abort(JournalError::Io(device.clone()));
+        }
+        err
+    }
+
+    /// Half of an operation is in the running transaction, which must not commit: nothing is
+    /// written any more, whatever the error was.
+    pub(crate) fn give_up(&self, err: FsError, what: &'static str) -> FsError {
+        let err = self.fail(err);
+        if let Some(journal) = self.journal.get() {
+            journal.abort(JournalError::Usage(what));
         }
         err
     }

@@ -6,7 +6,7 @@ use crate::store::Store;
 use crate::store::group::group_desc;
 use crate::store::zone::Zone;
 
-/// Where metadata lies, from all descriptors.
+/// Returns the location of metadata, from all descriptors.
 pub(crate) fn system_zone(store: &Store) -> Result<&Zone> {
     if let Some(zone) = store.zone.get() {
         return Ok(zone);

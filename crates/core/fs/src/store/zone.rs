@@ -1,4 +1,4 @@
-//! Where file system metadata lies: no file block may be there (`fs/ext4/block_validity.c`).
+//! Location of file system metadata: no file block may be there (`fs/ext4/block_validity.c`).
 //!
 //! Superblock and descriptor copies, bitmaps and inode tables of all groups, as sorted runs. Built
 //! once, from the verified descriptors. Tested here.
@@ -29,8 +29,8 @@ impl Zone {
         Zone::new(runs.chain(more.iter().copied()).collect())
     }
 
-    /// Where `blocks` blocks from `start` on end that are none of these, at most at `limit`, and
-    /// how many there are.
+    /// Walks over `blocks` blocks from `start` on that are none of these, up to `limit` at most.
+    /// Returns the end, and the number of blocks found.
     pub(crate) fn skip(&self, start: u64, blocks: u64, limit: u64) -> (u64, u64) {
         let (mut at, mut left) = (start, blocks);
         while left > 0 && at < limit {

@@ -30,7 +30,7 @@
 //! Assumptions: no handle is open while sets are taken. Locks: sets are taken and given back under
 //! the transaction's lock; images are composed without any lock of the journal (`compose.rs`), by
 //! the holder of the commit turn, while the transaction admits no handle. Tested below and in the
-//! file system's `fs/tests/eager.rs`.
+//! file system's `fs/tests/it/eager.rs`.
 
 mod compose;
 mod delta;

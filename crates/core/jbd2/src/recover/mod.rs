@@ -20,9 +20,11 @@
 //!
 //! Kinder than e2fsck 1.47 in two cases: a commit block of which only the first sector arrived
 //! counts, as in kernels since 6.9; with v3 and async commit a last transaction with bad copies is
-//! dropped instead of half replayed. Tested in `tests/recovery.rs`, `tests/interop.rs` and
-//! `tests/fuzz.rs`. Logs of packed records have passes of their own (`packed.rs`).
+//! dropped instead of half replayed. Tested in `tests/it/recovery.rs`, `tests/it/interop.rs` and
+//! `tests/it/fuzz.rs`. Logs of packed records have passes of their own (`packed.rs`). Fast commits
+//! are found here and applied by the file system (`fast_commit.rs`).
 
+mod fast_commit;
 mod packed;
 mod replay;
 mod scan;
@@ -35,7 +37,9 @@ use crate::log_superblock::LogSuperblock;
 use crate::log_writer::LOG;
 use crate::{JournalError, LogMap};
 
-/// How a log is recovered.
+pub use fast_commit::FastCommits;
+
+/// Options of a recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecoverOptions {
     /// Scan and check only; nothing is written.
@@ -59,7 +63,10 @@ pub struct Recovery {
     pub revoke_records: u64,
     /// True if an incomplete last transaction was dropped.
     pub dropped_torn: bool,
-    /// Sequence the log continues with; a torn one is never used again.
+    /// Fast commits that are live behind the transactions. Without `dry_run` the log is empty but
+    /// for them then, and the file system has to apply them: [`Journal::fast_commits`].
+    pub fast_commits: u32,
+    /// Sequence the log continues with; a torn one is never used again, that of fast commits is.
     pub next_sequence: u32,
     /// `s_errno` of the journal superblock: a negative errno left by an abort, 0 for none. The file
     /// system marks itself as having errors and calls [`Journal::clear_errno`].
@@ -67,8 +74,8 @@ pub struct Recovery {
 }
 
 impl Journal {
-    /// Replays the log in place, flushes, and marks it empty. Does nothing to an empty log, except
-    /// that one of packed records becomes a stock one.
+    /// Replays the log in place, flushes, and marks it empty; one with fast commits keeps these.
+    /// Does nothing to an empty log, except that one of packed records becomes a stock one.
     ///
     /// # Errors
     /// `Corrupt` and `Unsupported` before anything was written; `Io` at any point, after which the
@@ -85,7 +92,7 @@ impl Journal {
             ..Recovery::default()
         };
         if superblock.start() == 0 {
-            if superblock.packed_log().is_some() && !opts.dry_run {
+            if superblock.is_packed() && !opts.dry_run {
                 // An unmount was cut between the empty log and its stock features.
                 superblock.unpack();
                 superblock.write(dev, log)?;
@@ -95,7 +102,7 @@ impl Journal {
         }
         recovery.was_needed = true;
         let mut reader = LogReader::new(dev, log, &superblock);
-        if let Some(packed) = superblock.packed_log() {
+        if let Some(packed) = superblock.packed_log()? {
             let recovery = packed::recover(&mut reader, &superblock, packed, opts.dry_run)?;
             if !opts.dry_run {
                 superblock.unpack();
@@ -104,7 +111,6 @@ impl Journal {
             return Ok(recovery);
         }
         let mut scan = scan::scan(&mut reader, &superblock)?;
-        refuse_fast_commit(&mut reader, &superblock, scan.end)?;
         let mut plan = replay::plan(&mut reader, &scan)?;
         while let Err(bad) = replay::verify(&mut reader, &plan)? {
             // Async commit: the commit block may have arrived without its copies, but only in the
@@ -124,49 +130,47 @@ impl Journal {
         recovery.revoked = plan.revoked;
         recovery.revoke_records = plan.revoke_records;
         recovery.blocks_replayed = plan.copies.len() as u32;
+        let fast_commits = fast_commit::scan(&mut reader, &superblock, scan.end)?;
+        recovery.fast_commits = fast_commits.map_or(0, |found| found.count);
         recovery.next_sequence = scan.end.wrapping_add(1);
-        if !opts.dry_run {
-            replay::replay(&mut reader, &plan)?;
+        if opts.dry_run {
+            return Ok(recovery);
+        }
+        replay::replay(&mut reader, &plan)?;
+        if recovery.fast_commits > 0 {
+            // They belong to the transaction that comes next, and are void without it.
+            let first = superblock.first();
+            recovery.next_sequence = scan.end;
+            restart(dev, log, &mut superblock, (scan.end, first))?;
+        } else {
+            superblock.drop_fast_commits();
             finish(dev, log, &mut superblock, recovery.next_sequence)?;
         }
         Ok(recovery)
     }
 }
 
-/// What was replayed becomes durable, then the log is empty.
+/// Makes the replayed blocks durable, then marks the log as empty.
 fn finish(
     dev: &dyn BlockDevice,
     log: &LogMap,
     superblock: &mut LogSuperblock,
     next_sequence: u32,
 ) -> Result<(), JournalError> {
-    dev.flush(LOG)?;
-    superblock.set_start(next_sequence, 0);
-    superblock.write(dev, log)?;
-    Ok(dev.flush(LOG)?)
+    restart(dev, log, superblock, (next_sequence, 0))
 }
 
-/// A fast commit area is replayed by rules of the file system, not of blocks.
-fn refuse_fast_commit(
-    reader: &mut LogReader<'_>,
-    superblock: &LogSuperblock,
-    expected: u32,
+/// Makes what was replayed durable; then the log starts with this sequence and block.
+fn restart(
+    dev: &dyn BlockDevice,
+    log: &LogMap,
+    superblock: &mut LogSuperblock,
+    (sequence, start): (u32, u32),
 ) -> Result<(), JournalError> {
-    /// `EXT4_FC_TAG_HEAD`, which starts every fast commit (little-endian, unlike the log).
-    const TAG_HEAD: u16 = 9;
-    if !superblock.has_fast_commit() {
-        return Ok(());
-    }
-    let first = reader.read(superblock.end())?;
-    let tag = u16::from_le_bytes([first[0], first[1]]);
-    let tid = u32::from_le_bytes([first[8], first[9], first[10], first[11]]);
-    if tag == TAG_HEAD && tid == expected {
-        return Err(JournalError::Unsupported {
-            feature: "fast_commit with fast commits that are not replayed".into(),
-            next_step: "run e2fsck -p, which replays them",
-        });
-    }
-    Ok(())
+    dev.flush(LOG)?;
+    superblock.set_start(sequence, start);
+    superblock.write(dev, log)?;
+    Ok(dev.flush(LOG)?)
 }
 
 /// Reads log blocks through a window of consecutive blocks.

@@ -55,7 +55,7 @@ impl Scan {
     }
 }
 
-/// How a transaction ended.
+/// Result of the scan of a transaction.
 enum Outcome {
     Complete,
     /// Async commit only: the commit block is there, what it covers is not.

@@ -113,7 +113,7 @@ impl CommitBlock {
         Ok(())
     }
 
-    /// Whether the v2 or v3 checksum of the commit block matches; true in other layouts.
+    /// True if the v2 or v3 checksum of the commit block matches, or the layout has neither.
     #[must_use]
     pub fn block_csum_matches(&self, block: &[u8], layout: &Layout) -> bool {
         !layout.has_block_csum()
@@ -121,8 +121,8 @@ impl CommitBlock {
                 && checksum::crc32c_skipping(layout.seed, block, CHKSUM) == self.chksum)
     }
 
-    /// Whether the transaction matches its v1 checksum. As Linux, a commit block with type, size
-    /// and checksum all zero is taken as unchecked. True in other layouts.
+    /// True if the transaction matches its v1 checksum, or the layout has none. As in Linux, a
+    /// commit block whose checksum type, size and value are all zero counts as unchecked.
     #[must_use]
     pub fn v1_matches(&self, layout: &Layout, v1: V1Checksum) -> bool {
         if layout.checksum != JournalChecksum::V1 {

@@ -28,9 +28,9 @@ const FLAG_LAST: u32 = 8;
 pub struct Tag {
     /// File system block.
     pub blocknr: u64,
-    /// Whether the copy's first word must be restored.
+    /// True if the first word of the copy must be restored.
     pub escaped: bool,
-    /// Whether the writer called the block deleted (never set by Linux; the copy is skipped).
+    /// True if the writer marked the block as deleted. Linux never sets it; the copy is skipped.
     pub deleted: bool,
     /// crc of the copy: 32 bits in v3, 16 in v2, else 0. Compare with [`Layout::copy_csum`].
     pub checksum: u32,
@@ -109,7 +109,7 @@ impl<'a> DescriptorBuilder<'a> {
         Ok(Self { block, layout: *layout, at: HEADER_BYTES, last: None, count: 0 })
     }
 
-    /// Whether another tag fits.
+    /// True if another tag fits.
     #[must_use]
     pub fn has_room(&self) -> bool {
         let uuid = if self.last.is_none() { UUID_BYTES } else { 0 };
@@ -122,7 +122,7 @@ impl<'a> DescriptorBuilder<'a> {
         self.count
     }
 
-    /// Whether there is no tag yet.
+    /// True if there is no tag yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0

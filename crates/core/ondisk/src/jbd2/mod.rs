@@ -37,7 +37,7 @@ pub const HEADER_BYTES: usize = 12;
 /// Bytes of the checksum tail of descriptor and revoke blocks (v2, v3).
 pub const TAIL_BYTES: usize = 4;
 
-/// What a control block is.
+/// Type of a control block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockType {
     /// Names the blocks that follow.
@@ -82,7 +82,7 @@ impl BlockType {
 /// Header of a control block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the block is.
+    /// Type of the block.
     pub block_type: BlockType,
     /// Transaction it belongs to.
     pub sequence: u32,
@@ -107,7 +107,7 @@ impl Header {
     }
 }
 
-/// Which checksums a journal carries.
+/// Checksum version of a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum JournalChecksum {
     /// None.
@@ -125,9 +125,9 @@ pub enum JournalChecksum {
 pub struct Layout {
     /// Bytes of a journal block, equal to the file system's.
     pub block_size: usize,
-    /// Whether block numbers have 64 bits.
+    /// True if block numbers have 64 bits.
     pub is_64bit: bool,
-    /// Which checksums.
+    /// Checksum version.
     pub checksum: JournalChecksum,
     /// crc32c of the journal's UUID, seed of v2 and v3 checksums.
     pub seed: u32,
@@ -149,7 +149,7 @@ impl Layout {
         })
     }
 
-    /// Whether control blocks carry a crc32c (v2 and v3).
+    /// True if control blocks carry a crc32c (v2 and v3).
     #[must_use]
     pub fn has_block_csum(&self) -> bool {
         matches!(self.checksum, JournalChecksum::V2 | JournalChecksum::V3)
@@ -225,7 +225,7 @@ impl Layout {
     }
 }
 
-/// Whether a copy of `block` must be escaped: its first word is the journal's magic.
+/// True if a copy of `block` must be escaped, because its first word is the journal's magic.
 #[inline]
 #[must_use]
 pub fn needs_escape(block: &[u8]) -> bool {
@@ -242,14 +242,14 @@ pub fn unescape(copy: &mut [u8]) {
     put_be32(copy, 0, JBD2_MAGIC);
 }
 
-/// Whether transaction `a` is at or after `b`; sequences wrap (`tid_geq`).
+/// True if transaction `a` is at or after `b`; sequences wrap (`tid_geq`).
 #[inline]
 #[must_use]
 pub fn tid_geq(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() >= 0
 }
 
-/// Whether transaction `a` is after `b`; sequences wrap (`tid_gt`).
+/// True if transaction `a` is after `b`; sequences wrap (`tid_gt`).
 #[inline]
 #[must_use]
 pub fn tid_gt(a: u32, b: u32) -> bool {

@@ -71,7 +71,7 @@ impl<'a> RevokeBuilder<'a> {
         Ok(Self { block, layout: *layout, at: REVOKE_HEADER_BYTES })
     }
 
-    /// Whether another entry fits.
+    /// True if another entry fits.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.at + self.layout.revoke_entry_bytes() <= self.layout.usable()

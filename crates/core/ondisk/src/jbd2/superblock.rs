@@ -3,12 +3,13 @@
 //! ```text
 //!  0x00 header  0x0C blocksize maxlen first | 0x18 sequence start errno | 0x24 features
 //!  0x30 uuid  0x40 nr_users ...  0x50 checksum_type  0x54 num_fc_blks head  0x60 packed_epoch
+//!  0x68 packed_unit
 //!  0xFC crc32c
 //! ```
 //!
 //! Version 1 ends after `errno`: it has no features. Fields that are not modelled keep their bytes.
-//! `packed_epoch` is ours, in a place that Linux keeps zero; it counts with the feature
-//! `packed_log` only ([`crate::packed`]).
+//! `packed_epoch` and `packed_unit` are ours, in a place that Linux keeps zero; they count with the
+//! feature `packed_log` only ([`crate::packed`]).
 
 use crate::bytes::{array_at, be32, be64, put_be32, put_be64, put_bytes, put_u8, u8_at};
 use crate::checksum;
@@ -87,10 +88,12 @@ pub struct JournalSuperblock {
     pub s_checksum_type: u8,
     /// Blocks at the end kept for fast commits; 0 is 256.
     pub s_num_fc_blks: u32,
-    /// Where the log's head was at the last clean unmount; a hint.
+    /// Head of the log at the last clean unmount; a hint.
     pub s_head: u32,
     /// Use of the log that packed records belong to; 0 without `packed_log`.
     pub s_packed_epoch: u64,
+    /// Packed records are padded to a multiple of so many bytes; 0 is 4096.
+    pub s_packed_unit: u32,
     /// crc32c as read; [`JournalSuperblock::encode_into`] makes a new one.
     pub s_checksum: u32,
 }
@@ -130,6 +133,7 @@ impl JournalSuperblock {
             s_num_fc_blks: be32(later, 0x54),
             s_head: be32(later, 0x58),
             s_packed_epoch: be64(later, 0x60),
+            s_packed_unit: be32(later, 0x68),
             s_checksum: be32(later, CHECKSUM),
         })
     }
@@ -162,6 +166,7 @@ impl JournalSuperblock {
         put_be32(buf, 0x54, self.s_num_fc_blks);
         put_be32(buf, 0x58, self.s_head);
         put_be64(buf, 0x60, self.s_packed_epoch);
+        put_be32(buf, 0x68, self.s_packed_unit);
         if self.has_block_csum() {
             let crc = Self::checksum_of(buf);
             put_be32(buf, CHECKSUM, crc);
@@ -191,8 +196,8 @@ impl JournalSuperblock {
         self.s_feature_incompat.intersects(any)
     }
 
-    /// Which checksums the features ask for. Corrupt: v2 and v3 at once, or either with v1.
-    /// Unsupported: v2 or v3 with a checksum that is not crc32c.
+    /// Returns the checksum version that the features select. Corrupt: v2 and v3 at once, or either
+    /// with v1. Unsupported: v2 or v3 with a checksum type other than crc32c.
     pub fn checksum_kind(&self) -> Result<JournalChecksum> {
         let v1 = self.s_feature_compat.contains(JournalCompat::CHECKSUM);
         let v2 = self.s_feature_incompat.contains(JournalIncompat::CSUM_V2);
@@ -288,7 +293,7 @@ impl JournalSuperblock {
         }
     }
 
-    /// Whether there may be a fast commit area to replay.
+    /// True if there may be a fast-commit area to replay.
     #[must_use]
     pub fn has_fast_commit(&self) -> bool {
         self.s_feature_incompat.contains(JournalIncompat::FAST_COMMIT)

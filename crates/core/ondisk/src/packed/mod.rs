@@ -14,12 +14,14 @@
 //!                                                   seeded with the journal's UUID
 //!   entry, 12 bytes
 //!     0x00 home block, 48 bits    0x06 base u8 (0 zeros, 1 previous image)
-//!     0x07 encoding u8 (1 runs, 2 whole)   0x08 runs u16   0x0a reserved u16 = 0
+//!     0x07 encoding u8 (1 runs, 2 whole, 3 runs deflated, 4 whole deflated)
+//!     0x08 runs u16               0x0a deflated bytes u16, 0 unless the encoding is 3 or 4
 //!   run, 4 bytes
 //!     0x00 first chunk u16   0x02 chunks u16        chunks of 32 bytes
 //! ```
 //!
-//! The payload of an entry is its runs, then their bytes; or the whole block. An entry relative to
+//! The payload of an entry is its runs, then their bytes; or the whole block. Deflated bytes are a
+//! raw deflate stream (RFC 1951) of exactly the bytes that would stand there. An entry relative to
 //! zeros describes the complete image. An entry relative to the previous image describes the bytes
 //! that changed since the block's last record, or since its home block where no record is live.
 //!
@@ -29,18 +31,21 @@
 //!   payload ends where the record ends. Unknown versions, bases and encodings are refused by name.
 //! - A record of another log, of an earlier use of this one, or of another moment never matches:
 //!   UUID, epoch and sequence are under the checksum.
-//! - The shortest of the encodings is chosen for each block, so a record is never longer than its
-//!   blocks, 12 bytes for each and 32.
+//! - The shorter of runs and whole is chosen for each block, so a record is never longer than its
+//!   blocks, 12 bytes for each and 32. Bytes are deflated only where that saves a log unit.
+//! - Inflating is bounded by the length that the runs or the block size give, and is done while the
+//!   record is checked: [`Entry::apply`] cannot fail.
 //!
 //! Assumptions: blocks are multiples of 32 bytes and at most 64 KiB. The writer knows what the
 //! previous image is; `jbd2/src/packed.rs` has the rules for that, and why a torn home block does
 //! no harm. Tested in `tests/packed.rs`, and by the journal's crash tests.
 
 mod build;
+mod deflate;
 mod parse;
 
 pub use build::RecordBuilder;
-pub use parse::{Entries, Entry, Record, RecordHeader};
+pub use parse::{Entry, Record, RecordHeader};
 
 use crate::features::IncompatFeatures;
 
@@ -59,6 +64,15 @@ pub const CHUNK_BYTES: usize = 32;
 /// Highest block number of an entry.
 pub const BLOCK_MAX: u64 = (1 << 48) - 1;
 
+/// Parts of a block that a mask of changes tells apart: one bit each.
+pub const MASK_BITS: usize = 64;
+
+/// Encodings of an entry, as they stand in the record.
+const RUNS: u8 = 1;
+const WHOLE: u8 = 2;
+const RUNS_DEFLATED: u8 = 3;
+const WHOLE_DEFLATED: u8 = 4;
+
 const WHAT: &str = "packed log record";
 const CRC_AT: usize = 0x1c;
 
@@ -69,6 +83,18 @@ pub enum Base {
     Zeros,
     /// The image that the block's records so far give, or its home block where there is none.
     Previous,
+}
+
+/// Knowledge of the image that recovery gives of a block without the record under construction.
+#[derive(Clone, Copy, Debug)]
+pub enum Previous<'a> {
+    /// None: the record describes the complete image.
+    Unknown,
+    /// The image itself: one block.
+    Image(&'a [u8]),
+    /// Parts that may differ from it: bit n stands for the n-th of [`MASK_BITS`] equal parts of the
+    /// block.
+    Changed(u64),
 }
 
 /// Identity of a record: which log, which use of it, which transaction.

@@ -1,7 +1,9 @@
 //! Reading a record from bytes that nobody vouches for.
 
+use super::deflate::inflate;
 use super::{
-    Base, CHUNK_BYTES, CRC_AT, ENTRY_BYTES, HEADER_BYTES, MAGIC, RUN_BYTES, RecordId, VERSION, WHAT,
+    Base, CHUNK_BYTES, CRC_AT, ENTRY_BYTES, HEADER_BYTES, MAGIC, RUN_BYTES, RUNS, RUNS_DEFLATED,
+    RecordId, VERSION, WHAT, WHOLE, WHOLE_DEFLATED,
 };
 use crate::bytes::{le16, le32, le64, u8_at};
 use crate::checksum::crc32c_skipping;
@@ -33,11 +35,9 @@ impl RecordHeader {
 }
 
 /// A whole record whose every length has been checked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Record<'a> {
-    entries: &'a [u8],
-    payload: &'a [u8],
-    block_size: usize,
+    entries: Vec<Entry<'a>>,
 }
 
 /// One block of a record.
@@ -49,7 +49,11 @@ pub struct Entry<'a> {
     pub base: Base,
     /// Runs of changed chunks; `None`: the payload is the whole block.
     runs: Option<&'a [u8]>,
+    /// Contents of the runs or the block, or what they were deflated to.
     bytes: &'a [u8],
+    /// Length of the contents in bytes.
+    len: usize,
+    is_deflated: bool,
 }
 
 impl<'a> Record<'a> {
@@ -88,92 +92,74 @@ impl<'a> Record<'a> {
         let Some((entries, payload)) = split.and_then(|at| behind.split_at_checked(at)) else {
             return fail(0x18, format!("{count} entries do not fit"));
         };
-        let record = Record { entries, payload, block_size };
-        let mut rest = payload;
+        let (mut rest, mut found) = (payload, Vec::with_capacity(entries.len() / ENTRY_BYTES));
         for (index, entry) in entries.chunks_exact(ENTRY_BYTES).enumerate() {
             let at = HEADER_BYTES + index * ENTRY_BYTES;
-            rest = record.check(entry, rest, at)?;
+            let (entry, behind) = Entry::parse(entry, rest, at, block_size)?;
+            found.push(entry);
+            rest = behind;
         }
         if !rest.is_empty() {
             return fail(0x0c, format!("{} bytes behind the last entry", rest.len()));
         }
-        Ok(record)
-    }
-
-    /// Checks one entry, which lies at `at`; returns the payload of those behind it.
-    fn check(&self, entry: &[u8], payload: &'a [u8], at: usize) -> Result<&'a [u8]> {
-        let fail = |at, detail: String| Err(OndiskError::corrupt_at(WHAT, at, detail));
-        let (base, encoding) = (u8_at(entry, 6), u8_at(entry, 7));
-        if base > 1 {
-            return Err(unsupported(format!("base {base}")));
-        }
-        if !(1..=2).contains(&encoding) {
-            return Err(unsupported(format!("encoding {encoding}")));
-        }
-        if le16(entry, 10) != 0 {
-            return fail(at + 10, "a reserved field is set".into());
-        }
-        if encoding == 2 && (base != 0 || le16(entry, 8) != 0) {
-            return fail(at + 6, "a whole block with a base or with runs".into());
-        }
-        let Some((runs, bytes)) = self.lengths(entry, payload) else {
-            return fail(at + 8, "the payload is shorter than the entry says".into());
-        };
-        let chunks = self.block_size / CHUNK_BYTES;
-        let mut free_from = 0;
-        for run in payload[..runs].chunks_exact(RUN_BYTES) {
-            let (first, count) = (usize::from(le16(run, 0)), usize::from(le16(run, 2)));
-            if count == 0 || first < free_from || first + count > chunks {
-                let detail = format!("run of {count} chunks at {first} of {chunks}");
-                return fail(at, detail);
-            }
-            free_from = first + count;
-        }
-        Ok(&payload[runs + bytes..])
-    }
-
-    /// Bytes of an entry's runs and of their contents, both inside of `payload`.
-    fn lengths(&self, entry: &[u8], payload: &[u8]) -> Option<(usize, usize)> {
-        if u8_at(entry, 7) == 2 {
-            return (payload.len() >= self.block_size).then_some((0, self.block_size));
-        }
-        let table = payload.get(..usize::from(le16(entry, 8)) * RUN_BYTES)?;
-        let chunks: usize =
-            table.chunks_exact(RUN_BYTES).map(|run| usize::from(le16(run, 2))).sum();
-        let bytes = chunks * CHUNK_BYTES;
-        (payload.len() - table.len() >= bytes).then_some((table.len(), bytes))
+        Ok(Record { entries: found })
     }
 
     /// The entries, in the order in which they were added.
-    pub fn entries(&self) -> Entries<'a> {
-        Entries { record: *self, next: 0, payload: self.payload }
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'a>> + '_ {
+        self.entries.iter().copied()
     }
 }
 
-/// Iterator over the entries of a record.
-pub struct Entries<'a> {
-    record: Record<'a>,
-    next: usize,
-    payload: &'a [u8],
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Entry<'a>;
-
-    fn next(&mut self) -> Option<Entry<'a>> {
-        let entry = self.record.entries.get(self.next..self.next + ENTRY_BYTES)?;
-        // Checked when the record was parsed.
-        let (runs, bytes) = self.record.lengths(entry, self.payload)?;
-        let is_whole = u8_at(entry, 7) == 2;
-        let found = Entry {
-            block: u64::from(le32(entry, 0)) | u64::from(le16(entry, 4)) << 32,
-            base: if u8_at(entry, 6) == 1 { Base::Previous } else { Base::Zeros },
-            runs: (!is_whole).then_some(&self.payload[..runs]),
-            bytes: &self.payload[runs..runs + bytes],
+impl<'a> Entry<'a> {
+    /// The entry whose fixed part, `fixed`, lies at `at`, and the payload of those behind it.
+    fn parse(
+        fixed: &[u8],
+        payload: &'a [u8],
+        at: usize,
+        block_size: usize,
+    ) -> Result<(Entry<'a>, &'a [u8])> {
+        let fail = |at, detail: String| Err(OndiskError::corrupt_at(WHAT, at, detail));
+        let (base, encoding, count) = (u8_at(fixed, 6), u8_at(fixed, 7), le16(fixed, 8));
+        if base > 1 {
+            return Err(unsupported(format!("base {base}")));
+        }
+        let (is_whole, is_deflated) = match encoding {
+            RUNS => (false, false),
+            WHOLE => (true, false),
+            RUNS_DEFLATED => (false, true),
+            WHOLE_DEFLATED => (true, true),
+            _ => return Err(unsupported(format!("encoding {encoding}"))),
         };
-        self.next += ENTRY_BYTES;
-        self.payload = &self.payload[runs + bytes..];
-        Some(found)
+        let deflated = usize::from(le16(fixed, 10));
+        if !is_deflated && deflated != 0 {
+            return fail(at + 10, "a length of deflated bytes without any".into());
+        }
+        if is_whole && (base != 0 || count != 0) {
+            return fail(at + 6, "a whole block with a base or with runs".into());
+        }
+        let short = || OndiskError::corrupt_at(WHAT, at + 8, "the payload is shorter than said");
+        let (table, rest) =
+            (payload.split_at_checked(usize::from(count) * RUN_BYTES)).ok_or_else(short)?;
+        let chunks = block_size / CHUNK_BYTES;
+        let (mut free_from, mut len) = (0, if is_whole { block_size } else { 0 });
+        for run in table.chunks_exact(RUN_BYTES) {
+            let (first, count) = (usize::from(le16(run, 0)), usize::from(le16(run, 2)));
+            if count == 0 || first < free_from || first + count > chunks {
+                return fail(at, format!("run of {count} chunks at {first} of {chunks}"));
+            }
+            free_from = first + count;
+            len += count * CHUNK_BYTES;
+        }
+        let stored = if is_deflated { deflated } else { len };
+        let (bytes, rest) = rest.split_at_checked(stored).ok_or_else(short)?;
+        if is_deflated && inflate(bytes, len).is_none() {
+            return fail(at + 10, format!("{stored} bytes do not inflate to {len}"));
+        }
+        let base = if base == 1 { Base::Previous } else { Base::Zeros };
+        let block = u64::from(le32(fixed, 0)) | u64::from(le16(fixed, 4)) << 32;
+        let runs = (!is_whole).then_some(table);
+        Ok((Entry { block, base, runs, bytes, len, is_deflated }, rest))
     }
 }
 
@@ -181,24 +167,33 @@ impl Entry<'_> {
     /// Makes of the previous image of the block the image that the entry describes. `image` has the
     /// block size of the record; otherwise nothing outside of it is changed.
     pub fn apply(&self, image: &mut [u8]) {
+        let inflated;
+        let contents = if self.is_deflated {
+            // It did when the record was parsed.
+            let Some(bytes) = inflate(self.bytes, self.len) else { return };
+            inflated = bytes;
+            &inflated
+        } else {
+            self.bytes
+        };
         if self.base == Base::Zeros {
             image.fill(0);
         }
         let Some(runs) = self.runs else {
-            if image.len() == self.bytes.len() {
-                image.copy_from_slice(self.bytes);
+            if image.len() == contents.len() {
+                image.copy_from_slice(contents);
             }
             return;
         };
-        let mut bytes = self.bytes;
+        let mut rest = contents;
         for run in runs.chunks_exact(RUN_BYTES) {
             let first = usize::from(le16(run, 0)) * CHUNK_BYTES;
             let len = usize::from(le16(run, 2)) * CHUNK_BYTES;
-            let Some((new, rest)) = bytes.split_at_checked(len) else { return };
+            let Some((new, behind)) = rest.split_at_checked(len) else { return };
             if let Some(old) = image.get_mut(first..first + len) {
                 old.copy_from_slice(new);
             }
-            bytes = rest;
+            rest = behind;
         }
     }
 }

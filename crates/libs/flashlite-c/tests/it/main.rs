@@ -8,7 +8,7 @@ use syncline_flashlite_c as _;
 
 const NAME: &str = "a_c_program_downloads_and_rearranges";
 
-/// Where cargo puts the shared library: beside this test, or a level above.
+/// Finds the directory in which cargo puts the shared library: that of this test, or its parent.
 fn library_dir() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut dirs = test.ancestors().skip(1).take(2);

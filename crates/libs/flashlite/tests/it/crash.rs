@@ -43,8 +43,8 @@ impl History {
         self.versions.push((next, range));
     }
 
-    /// Whether a crash may leave these contents. A long write is several records: its first part
-    /// may be there alone.
+    /// True if a crash may leave these contents. A long write is several records; a crash may keep
+    /// only the first of them.
     fn allows(&self, found: &[u8]) -> bool {
         let versions = &self.versions[self.synced..];
         versions.iter().any(|(contents, _)| contents == found)
@@ -52,7 +52,7 @@ impl History {
     }
 }
 
-/// Whether `found` is `before` with a first part of a write that leads to `after`.
+/// True if `found` is `before` with the first part of the write that leads to `after`.
 fn in_part(found: &[u8], before: &[u8], after: &[u8], (offset, len): (u64, u64)) -> bool {
     let written = offset as usize..((offset + len) as usize).min(found.len());
     let Some(new) = found.get(written.clone()) else { return false };
@@ -102,8 +102,9 @@ impl Tried {
     }
 }
 
-/// How the log of a run is written, and whether data of 64 and 128 KiB are. Every third has each
-/// tag on the disk at once, others 8 or 64; every eighth starts long data at a multiple of that.
+/// Options of the log of a run, and true if its data come in 64 and 128 KiB. Every third run puts
+/// each tag on the disk at once, others 8 or 64 together; every eighth starts long data at a
+/// multiple of its length.
 fn options(seed: u64) -> (Options, bool) {
     let tags_at_once = [1, 8, 64][seed as usize % 3];
     let long = seed % 8 == 5;

@@ -74,7 +74,7 @@ fn a_full_disk_loses_nothing_and_can_be_written_again() {
     }
 }
 
-/// Where version 2 puts the data of a first group: its head ends there.
+/// Position of the first data in version 2: the head of the first group ends there.
 const DATA: usize = 16 << 10;
 
 #[test]
@@ -225,7 +225,7 @@ fn a_torn_end_is_dropped_and_named_exactly() {
     assert_eq!((dropped.position, dropped.lost), (head + 2 * 32, vec![]));
 }
 
-/// What a sync covered is not written again, page by page: not the data, nor the tags.
+/// Checks page by page that neither data nor tags covered by a sync are written again.
 #[test]
 fn no_write_touches_a_page_that_was_synced() {
     for version in [1, 2] {

@@ -1,4 +1,4 @@
-//! What a download wears out: erases of default storage against FlashLite, rearranging included.
+//! Wear of a download: erases of default storage against FlashLite, rearranging included.
 //!
 //! ```text
 //!   peers: packets, each at its own place -> buffer, then written and perhaps synced
@@ -29,7 +29,7 @@ use crate::large::Forgetful;
 
 pub const PAGE: u64 = 4096;
 
-/// How a client downloads.
+/// Way in which a client downloads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Client {
     name: &'static str,
@@ -40,7 +40,7 @@ struct Client {
     packet: u64,
     /// Bytes of packets that are written at once.
     buffer: u64,
-    /// Whether they are then synced.
+    /// True if they are then synced.
     synced: bool,
     /// Files of the client's own that are replaced once a second, and pages of each.
     own_files: u64,
@@ -81,7 +81,7 @@ const BURST_BYTES: u64 = 128 * 512;
 /// Bytes of one request at most.
 const REQUEST: u64 = 512 << 10;
 
-/// What is below the file.
+/// File system below the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Format {
     /// Two copies of the table and the directory, all in place.
@@ -167,8 +167,8 @@ impl Disk {
         self.now_ns = self.simulator.flush(self.now_ns);
     }
 
-    /// What the file system and the client write once a second; `grown` is where a file's space
-    /// grew, if one did.
+    /// Writes the metadata that file system and client write once a second. `grown` is the position
+    /// at which a file's space grew, if one did.
     fn metadata(&mut self, client: &Client, grown: Option<u64>) {
         self.rounds += 1;
         // Each new file of the client's own, at one of two places in turn.
@@ -335,7 +335,7 @@ impl Iterator for Swarm {
     }
 }
 
-/// What a download cost.
+/// Cost of a download.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     erases: u64,
@@ -346,7 +346,7 @@ struct Cost {
     own_sequential: f64,
 }
 
-/// Where and what.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 struct Case {
     client: Client,
@@ -356,11 +356,11 @@ struct Case {
     seed: u64,
     /// Of the log.
     page_bytes: u32,
-    /// Whether file system and client write their own, which no log has.
+    /// True if file system and client write their metadata too, none of which goes to the log.
     metadata: bool,
 }
 
-/// What logs have if nothing is said.
+/// Default page size of a log, in bytes.
 const LOG_PAGE: u32 = 4096;
 
 /// Fetches a file; `log` says whether through FlashLite.
@@ -491,8 +491,8 @@ fn hold(client: Client, mapping: &str, format: Format, size: u64) -> (u64, u64) 
     (plain.erases, log.erases)
 }
 
-/// What the file alone costs on devices as they are sold: what file system and client write beside
-/// it is the same for both, and most of what FlashLite has.
+/// Compares the cost of the file alone on devices as they are sold. The metadata that file system
+/// and client write beside it is the same for both, and most of the writes with FlashLite.
 fn without_metadata(size: u64) {
     for profile in ["ssd-mtron", "sd-2012", "emmc-n900"] {
         let case = Case {

@@ -1,4 +1,4 @@
-//! What the map takes in memory: counted by the allocator, on this thread.
+//! Memory of the map, counted by the allocator on this thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -26,7 +26,8 @@ fn count(bytes: usize, sign: i64) {
     });
 }
 
-/// What `what` gives, and the most memory that this thread had more than before, bytes.
+/// Runs `what`. Returns its result and the peak memory of this thread above the level before, in
+/// bytes.
 pub fn peak_bytes<T>(what: impl FnOnce() -> T) -> (T, u64) {
     let before = BYTES.get();
     PEAK.set(before);

@@ -1,5 +1,5 @@
-//! How fast a log is on flash, in virtual time: appends against a plain file that is written in
-//! order in the same pieces, and random reads of a download against those of a normal file.
+//! Speed of a log on flash, in virtual time: appends against a plain file that is written in order
+//! in the same pieces, and random reads of a download against those of a normal file.
 //!
 //! The devices are models that were filled once; the file system is that of `lifetime.rs`. Reads
 //! find nothing in memory, which is where a page more counts most. Exact, so the bounds are held
@@ -20,7 +20,7 @@ const SPACE: u64 = SIZE + SIZE / 8;
 /// A prime: its multiples come in a scattered order.
 const SCATTER: u64 = 1_000_003;
 
-/// What whole pages of a file take to be read.
+/// Reads a range of a file, rounded to whole pages.
 fn read_pages(disk: &Mutex<Disk>, base: u64, offset: u64, len: u64) {
     let start = offset / PAGE * PAGE;
     let end = (offset + len).next_multiple_of(PAGE);

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use syncline_flashlite::{Log, Options, Result, Storage};
 use syncline_testkit::{Random, fill};
 
-/// What a device writes atomically.
+/// Unit that a device writes atomically, in bytes.
 pub const SECTOR: u64 = 512;
 
 /// Small segments, so that short runs fill several.
@@ -161,7 +161,7 @@ struct State {
     syncs: u64,
     /// Calls until one fails; nothing: none does.
     fail_in: Option<u64>,
-    /// Whether the failing ones say that there is no space, and one fails only.
+    /// True if only one call fails, with "no space"; otherwise all later calls fail too.
     full: bool,
 }
 
@@ -222,8 +222,9 @@ impl Disk {
         state.full = full;
     }
 
-    /// What a power cut now leaves. Between two syncs: any sectors of the writes, in any order of
-    /// the lengths: all up to some point, or a random choice, or all but a few.
+    /// Returns the bytes that a power cut now leaves. Of the writes between two syncs any sectors
+    /// may be there, and of the lengths, in any order: all up to some point, a random choice, or
+    /// all but a few.
     pub fn cut(&self, random: &mut Random) -> Vec<u8> {
         let state = self.0.lock();
         let mut all = Vec::new();

@@ -8,7 +8,8 @@ use syncline_testkit::Random;
 
 use crate::support::{LARGE, Op, SMALL, Watched, apply, apply_model, contents, create, random_op};
 
-/// What the end of the process leaves: everything that was given to the storage, nothing else.
+/// Reopens the log after a kill of the process: the storage has everything that was given to it,
+/// and nothing else.
 fn killed(storage: &MemoryStorage) -> Log {
     Log::open(Arc::new(MemoryStorage::new(storage.bytes())), SMALL).unwrap()
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 // So that cargo builds the library, with its C form, before this test.
 use syncline_preload as _;
 
-/// Where cargo puts the shared library: beside this test, or a level above.
+/// Finds the shared library that cargo built: beside this test, or one directory above.
 fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut dirs = test.ancestors().skip(1).take(2).map(|dir| dir.join("libsyncline_preload.so"));
@@ -62,13 +62,13 @@ impl Bench {
         command.args(words.split(' ')).output().unwrap()
     }
 
-    /// What would have reached the kernel.
+    /// Returns the calls that would have reached the kernel, from the log.
     fn calls(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.path("log")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Runs the program with these rules; what would have reached the kernel.
+    /// Runs the program with these rules; returns the calls that would have reached the kernel.
     fn run(&self, rules: &str, words: &str) -> Vec<String> {
         let ran = self.output(rules, words);
         let said = String::from_utf8_lossy(&ran.stderr).into_owned();

@@ -21,10 +21,10 @@ use crate::machine::{Machine, Outputs, Report};
 use crate::ring::{Producer, Trigger, ring};
 use crate::strategy::{Done, Job, Strategy};
 
-/// How the threads run.
+/// Options of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How often the writer looks, in microseconds.
+    /// Poll interval of the writer, in microseconds.
     pub interval_us: u64,
     /// Priority of the writer, 1 to 99; `None`: an ordinary thread.
     pub fifo_priority: Option<i32>,
@@ -38,7 +38,7 @@ impl Default for Options {
     }
 }
 
-/// What the system permitted; `None`: it was not asked.
+/// Answers of the system to requests for privileges; `None`: not requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Permitted {
     /// SCHED_FIFO for the writer, or why not.
@@ -80,7 +80,7 @@ struct Common {
     changed: Condvar,
 }
 
-/// What a step gave, until the queue takes it.
+/// Jobs and reports of a step, until the queue takes them.
 #[derive(Default)]
 struct Given {
     jobs: Vec<Job>,
@@ -145,7 +145,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// What the system permitted.
+    /// Returns the system's answers to requests for privileges.
     pub fn permitted(&self) -> &Permitted {
         &self.permitted
     }
@@ -155,7 +155,7 @@ impl Recorder {
         self.trigger.clone()
     }
 
-    /// What happened since the last call.
+    /// Returns the reports since the last call.
     pub fn reports(&self) -> Vec<Report> {
         std::mem::take(&mut self.common.queue.lock().reports)
     }

@@ -34,8 +34,8 @@ use crate::strategy::{Done, Job, Strategy};
 const ALIGN_BYTES: usize = 4096;
 /// Buffers, and writes in flight at most.
 const BUFFERS: usize = 16;
-/// How often the lower thread looks for completions.
-const LOOK: Duration = Duration::from_micros(500);
+/// Poll interval of the lower thread.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
 /// Why io_uring cannot be used.
 fn refused(err: &dyn std::fmt::Display) -> RecorderError {
@@ -108,7 +108,7 @@ impl UringStrategy {
                     });
                 }
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

@@ -29,7 +29,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// What was pushed and not lost, in order, with what it carried.
+/// Records that were pushed and not lost, in order: sequence number and payload.
 #[derive(Default)]
 struct Model {
     records: Vec<(u64, Vec<u8>)>,

@@ -17,7 +17,7 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Where cargo puts the shared library: beside this test, or a level above.
+/// Finds the directory in which cargo puts the shared library: that of this test, or its parent.
 fn library_dir() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut dirs = test.ancestors().skip(1).take(2);

@@ -13,7 +13,7 @@ use syncline_device::{DeviceError, FileDevice, FileOptions};
 
 use crate::error::{EvaluateError, Result};
 
-/// What, where, which bytes.
+/// Signatures of contents: name, offset in bytes, bytes.
 const MARKS: [(&str, u64, &[u8]); 22] = [
     ("an ext2, ext3 or ext4 file system", 1080, &[0x53, 0xEF]),
     ("an XFS", 0, b"XFSB"),

@@ -18,7 +18,7 @@ use super::hybrid::NONE;
 use super::lru::Lru;
 use crate::flash::Flash;
 
-/// Which entries are cached.
+/// Cache of map entries in the controller's RAM.
 pub(super) struct Dftl {
     page_units: u32,
     /// Unit of each cache slot.

@@ -33,7 +33,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Blocks taken between two looks at the wear: the look is a scan over the superblocks.
 const LEVEL_EVERY: u64 = 16;
 
-/// How a merge came to its new data block.
+/// Way in which a merge made its new data block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Merge {
     /// The log block became the data block as it was.
@@ -169,7 +169,8 @@ impl Core {
     }
 }
 
-/// Where a scheme of whole superblocks puts what is not at its place in a data block.
+/// Scheme that maps whole superblocks. It decides where units go that are not at their place in a
+/// data block.
 pub(super) trait BlockScheme: Send {
     /// Page of the newest copy of a unit.
     fn locate(&self, core: &Core, unit: u32) -> Option<u32>;

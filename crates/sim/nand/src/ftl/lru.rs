@@ -8,7 +8,7 @@
 
 const NONE: u32 = u32::MAX;
 
-/// Which of `0..n` are in the list, and in which order they were used.
+/// Order of use of a subset of `0..n`.
 #[derive(Clone, Debug)]
 pub(super) struct Lru {
     newest: u32,

@@ -12,7 +12,7 @@ use super::MapTable;
 use super::lru::Lru;
 use crate::flash::Flash;
 
-/// Which map segments are in RAM.
+/// Cache of map segments in the controller's RAM.
 #[derive(Clone, Debug)]
 pub struct MapCache {
     /// Units that a segment covers; 0: the whole map is in RAM.

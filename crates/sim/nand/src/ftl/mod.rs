@@ -90,7 +90,7 @@ impl Span {
     }
 }
 
-/// How the data of a write comes.
+/// Time at which the data of a write arrives at the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
     /// From when on.
@@ -101,7 +101,8 @@ pub struct Arrival {
     pub through: bool,
 }
 
-/// Which parts of a page map are in the controller's RAM, and what it costs to get at the others.
+/// Page map of which the controller's RAM holds a part: cached entries, and the cost of reading and
+/// writing the others.
 pub trait MapTable: Send {
     /// Makes the entry of `unit` present, changed if `dirty`; returns when it is.
     fn touch(&mut self, unit: u32, dirty: bool, at_ns: u64, flash: &mut Flash) -> u64;
@@ -156,8 +157,7 @@ pub trait Ftl: Send {
         0
     }
 
-    /// Where the newest copy of a unit is, as the number of a flash unit; `None`: unmapped, or in
-    /// RAM only.
+    /// Returns the flash unit with the newest copy of a unit. `None`: unmapped, or in RAM only.
     fn locate(&self, unit: u32) -> Option<u32>;
 
     /// Bytes of the scheme's tables.

@@ -15,7 +15,7 @@ use super::MapTable;
 use super::lru::Lru;
 use crate::flash::Flash;
 
-/// Which zones are loaded.
+/// Cache of whole zones of the map in the controller's RAM.
 pub(super) struct ZoneMap {
     zone_units: u32,
     map_pages: u32,

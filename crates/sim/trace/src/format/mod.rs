@@ -41,7 +41,7 @@ const KEY_SOURCE: &str = "syncline.trace.source";
 /// Records that were lost while the trace was recorded; absent: none.
 const KEY_LOST: &str = "syncline.trace.lost";
 
-/// How a column is stored and reached.
+/// Accessors of a column, by its type.
 enum Field {
     /// A number, INT64.
     Number(fn(&Record) -> Option<u64>, fn(&mut Record, u64)),

@@ -170,7 +170,7 @@ fn header(metadata: &ParquetMetaData) -> Result<Header> {
     Ok(Header { kind, source: value(KEY_SOURCE).unwrap_or_default().to_owned() })
 }
 
-/// Where our columns are in the file. `time_ns` and `op` must be there.
+/// Pairs our columns with those of the file. `time_ns` and `op` are required.
 fn places(metadata: &ParquetMetaData) -> Result<Vec<(usize, usize)>> {
     let schema = metadata.file_metadata().schema_descr();
     let mut places = Vec::new();

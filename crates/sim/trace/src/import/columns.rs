@@ -36,7 +36,7 @@ pub(super) enum Column {
 pub(super) struct Layout {
     /// None: any white space.
     pub(super) separator: Option<char>,
-    /// How the first line starts.
+    /// Prefix of the first line.
     pub(super) header: Option<&'static str>,
     pub(super) columns: Vec<Column>,
     /// Columns that may be absent at the end.

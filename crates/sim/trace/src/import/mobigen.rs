@@ -16,7 +16,7 @@ const CALLS: [&str; 12] = [
     "open", "close", "write", "read", "pwrite", "pread", "fsync", "fstat64", "access", "stat64",
     "lstat64", "unlink",
 ];
-/// How MobiGen opens what was open before.
+/// Flags with which MobiGen opens files that were already open when the trace began.
 const INSERTED: &str = "O_WRONLY|O_CREAT|O_TRUNC";
 /// Longest message to an event descriptor.
 const MESSAGE_BYTES: u64 = 8;

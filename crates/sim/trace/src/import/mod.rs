@@ -103,7 +103,7 @@ pub struct Format {
     reader: Reader,
 }
 
-/// How to import.
+/// Options of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
     /// Name of the format; detected by content where it is not given.
@@ -133,7 +133,7 @@ pub struct Report {
     pub passed_over: u64,
     /// Repeats that were dropped.
     pub repeats: u64,
-    /// Where and why the input ends early.
+    /// Position and reason of an early end of the input.
     pub cut_short: Option<String>,
 }
 
@@ -170,8 +170,7 @@ impl<'r> Import<'r> {
 
     /// Reads everything.
     ///
-    /// # Errors
-    /// What reading and the sink say; with `strict` the first bad line.
+    /// # Errors The error of the input or the sink; with `strict`, the first bad line.
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<(Report, Names)> {
         let mut out = Out::new(sink, self.options.drop_repeats);
         out.report.format = self.format.name;

@@ -1,4 +1,5 @@
-//! What a workload did and what was acknowledged, and whether a recovered tree is a legal outcome.
+//! History of a workload, its operations and acknowledgements, and the check that a recovered tree
+//! is a legal outcome of it.
 //!
 //! ```text
 //!   sector of data   "SYNCSECT" | file id | sector number | sequence | filler of these three
@@ -24,7 +25,7 @@ pub use crate::names::{Name, Names};
 pub const SECTOR: u64 = 512;
 const MAGIC: &[u8; 8] = b"SYNCSECT";
 
-/// What a sector holds.
+/// Expected content of a sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Zero,
@@ -32,7 +33,7 @@ pub enum Content {
     Written(u64),
 }
 
-/// What a recovered sector holds.
+/// Content of a recovered sector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     Signed {
@@ -170,7 +171,7 @@ struct FileHistory {
     sectors: BTreeMap<u64, Vec<(u64, Content)>>,
 }
 
-/// What one acknowledgement covers.
+/// Coverage of one acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ack {
     /// A file up to a point.
@@ -189,7 +190,7 @@ pub struct History {
     /// The tree before the first name operation and after each.
     names: Vec<Names>,
     acks: BTreeMap<u64, Ack>,
-    /// What a file holds at least where it is found under a name.
+    /// Sequence number that the content of a file has at least, wherever it is found under a name.
     settled: BTreeMap<(String, u32), u64>,
     seq: u64,
 }
@@ -295,7 +296,7 @@ impl History {
         self.ack(Ack { file: None, all, names })
     }
 
-    /// Whether the tree is a legal outcome after these acknowledgements.
+    /// Checks that the tree is a legal outcome after these acknowledgements.
     pub fn check(&self, tree: &Recovered, marks: &[u64]) -> Result<(), String> {
         self.resolve(tree, marks).map(|_| ())
     }

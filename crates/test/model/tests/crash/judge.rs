@@ -21,7 +21,7 @@ const INCOMPAT_AT: u64 = 1024 + 0x60;
 /// Every so-manieth such state is shown to stock tools.
 const REFUSED_EVERY: u64 = 8;
 
-/// What was looked at.
+/// Counters of judged states.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub states: u64,
@@ -58,7 +58,7 @@ fn read_only(image: MemoryDevice) -> Result<Recovered, String> {
     Recovered::read(&mut VolumeTree::new(volume)).map_err(|e| format!("after e2fsck: {e}"))
 }
 
-/// Whether two images have the same bytes.
+/// Returns true if two images have the same bytes.
 fn same(a: &MemoryDevice, b: &MemoryDevice) -> Result<bool, String> {
     let (mut x, mut y) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     let len = a.geometry().size_bytes;

@@ -74,7 +74,7 @@ fn command(name: &str) -> String {
     format!("cargo test -p syncline-model --test crash {name}")
 }
 
-/// Where a workload runs.
+/// Image and mount options on which a workload runs.
 struct Ground {
     base: MemoryDevice,
     mount: &'static str,

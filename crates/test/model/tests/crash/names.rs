@@ -1,4 +1,4 @@
-//! Which trees of names a crash may leave.
+//! Legal outcomes for names: the trees of names that a crash may leave.
 //!
 //! ```text
 //!   operations   1 create d/a    2 create e/b    3 rename d/a -> e/c    4 unlink e/b
@@ -43,7 +43,7 @@ pub struct Name {
 
 pub type Names = BTreeMap<String, Name>;
 
-/// Which operations a crash may separate.
+/// Operations that a crash may separate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// None: they are durable in the order they were made.
@@ -53,7 +53,7 @@ pub enum Order {
     Linked,
 }
 
-/// What the caller makes of a possible outcome.
+/// Answer of the caller to a possible outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
     Taken,
@@ -88,7 +88,7 @@ impl Acked {
     }
 }
 
-/// What a directory lists: name, inode, whether it is a directory, target of a link.
+/// Entries of a directory by name: inode, true for a directory, target of a link.
 type Listing<'a> = BTreeMap<&'a str, (u32, bool, &'a [u8])>;
 
 /// The outcomes of a history of names.
@@ -198,8 +198,8 @@ impl<'a> Outcomes<'a> {
         Choice::Next
     }
 
-    /// Whether the operations of `dir`, `len` of them there, are there or not for the directories
-    /// that were chosen before, and what was acknowledged is.
+    /// Checks the first `len` operations of `dir`: each must be present in the other directories
+    /// chosen before, or absent from all of them, and no acknowledged operation may be missing.
     fn agrees(&self, dir: u32, len: usize, taken: &BTreeMap<u32, usize>, acked: &Acked) -> bool {
         let ops = self.ops_of(dir);
         if ops[len..].iter().any(|op| acked.has(*op)) {
@@ -214,8 +214,8 @@ impl<'a> Outcomes<'a> {
         })
     }
 
-    /// Whether the operations on each inode that are there are the first ones, and so are the
-    /// renames and links; removals are not there without those that came before them.
+    /// Checks that the operations present are a prefix of those on each inode and of the renames
+    /// and links. A removal must come with the renames and links before it.
     fn is_legal(&self, taken: &BTreeMap<u32, usize>, acked: &Acked) -> bool {
         let there: BTreeSet<usize> =
             taken.iter().flat_map(|(dir, len)| &self.ops_of(*dir)[..*len]).copied().collect();
@@ -301,7 +301,7 @@ fn parent(names: &Names, path: &str) -> u32 {
     path.rsplit_once('/').map_or(ROOT, |(dir, _)| names[dir].ino)
 }
 
-/// Where a directory is; the root's path is empty.
+/// Returns the path of a directory; the root's is empty.
 fn path_of(names: &Names, dir: u32) -> Option<&str> {
     if dir == ROOT {
         return Some("");
@@ -315,7 +315,7 @@ fn leaf_in<'a>(path: &'a str, dir: &str) -> Option<&'a str> {
     (!leaf.contains('/')).then_some(leaf)
 }
 
-/// What a directory lists; `None` if it is not there.
+/// Returns the entries of a directory; `None` if it is not there.
 fn listing(names: &Names, dir: u32) -> Option<Listing<'_>> {
     let at = path_of(names, dir)?;
     let entries = names.iter().filter_map(|(path, name)| {

@@ -30,7 +30,7 @@ pub fn parent_of(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-/// What a crash may separate under these options.
+/// Returns the order that a crash must keep under these options.
 pub fn order(mount: &MountOptions) -> Order {
     match mount.sync {
         SyncMode::Ordered => Order::All,

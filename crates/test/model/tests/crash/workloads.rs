@@ -122,8 +122,9 @@ pub fn renames(r: &mut Recorder) {
     r.pass(6000);
 }
 
-/// What git does: an object is written beside its place, synced and renamed or linked to it; then
-/// the reference that names it, in another directory; what a pack made needless goes.
+/// Works as git does: an object is written to a temporary name, synced, and renamed or linked to
+/// its place; then the reference that names it, in another directory; files that a pack made
+/// needless are removed.
 pub fn references(r: &mut Recorder) {
     for dir in ["objects", "objects/pack", "refs"] {
         r.mkdir(dir);

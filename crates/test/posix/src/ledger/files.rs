@@ -1,5 +1,5 @@
-//! What may be found in a file of the ledger: the changes since the last acknowledged sync that
-//! covers them, and what that sync promised.
+//! Legal contents of a file of the ledger: the changes since the last acknowledged sync that covers
+//! them, and the state which that sync promised.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub(super) struct Replaced {
     pub(super) aside: PathBuf,
     pub(super) seed: u64,
     pub(super) newest: u64,
-    /// What it may hold, oldest first.
+    /// Contents that it may have, oldest first.
     pub(super) allowed: Vec<Whole>,
 }
 
@@ -164,7 +164,7 @@ impl Changed {
         sectors.iter().enumerate().map(recognise).collect()
     }
 
-    /// What is there after a crash is what the next one may not take away.
+    /// Takes over the contents found after a crash: the next crash must not lose them.
     pub(super) fn adopt(&mut self, states: Vec<State>) {
         (self.made, self.synced) = (self.begun, self.begun);
         if self.relaxed {
@@ -200,7 +200,7 @@ impl Replaced {
         bytes
     }
 
-    /// What came after `newest` is still allowed, what was before is not.
+    /// Acknowledges `newest`: later contents are still allowed, earlier ones are not.
     pub(super) fn acknowledge(&mut self, newest: Whole) {
         self.allowed = vec![newest];
     }
@@ -224,7 +224,7 @@ impl Replaced {
     }
 }
 
-/// What no sync covered yet may be zeros, where the size is durable already.
+/// Allows zeros in a sector whose data no sync has covered, although the size is durable.
 fn allow_hole(states: &mut Vec<State>, synced: u64) {
     if let Some(&State { version, zero: false }) = states.first()
         && version > synced

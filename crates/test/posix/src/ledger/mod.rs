@@ -33,7 +33,7 @@ const ENDINGS: [&str; 2] = ["", ".db"];
 /// The ending of files that the mount treats as relaxed, where it has such.
 const RELAXED: &str = ".cache";
 
-/// How much is done at once.
+/// Size of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Threads that change and sync files of their own.
@@ -48,7 +48,7 @@ pub struct Load {
     pub sectors_max: u64,
 }
 
-/// What may be found, and the threads that change it.
+/// Legal contents of all files, and the threads that change them.
 pub struct Ledger {
     load: Load,
     seed: u64,
@@ -119,7 +119,7 @@ impl Ledger {
         Ledger { load, seed, changed, replaced, acknowledged: AtomicU64::new(0) }
     }
 
-    /// How many syncs have returned.
+    /// Returns the number of syncs that have returned.
     #[must_use]
     pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::Relaxed)
@@ -147,8 +147,7 @@ impl Ledger {
     /// Runs all threads until `falling`, which is to be set before whatever serves `dir` is ended.
     /// `round` makes each run another one.
     ///
-    /// # Errors
-    /// What was not as it should be before.
+    /// # Errors A content that was wrong before the cut.
     pub fn work(&self, dir: &Path, round: u64, falling: &AtomicBool) -> Result<(), String> {
         let threads = self.load.writers + self.load.syncers + self.load.churners;
         std::thread::scope(|scope| {
@@ -367,7 +366,7 @@ fn cut(dir: &Path, of: &Mutex<Changed>, rng: &mut Random) -> io::Result<()> {
     Ok(())
 }
 
-/// What a program reads is what it wrote. Only the writer of the file may ask.
+/// Reads a file and compares it with the data written. Only the writer of the file may call it.
 fn read(dir: &Path, of: &Mutex<Changed>, rng: &mut Random) -> io::Result<()> {
     let (path, from, count) = {
         let of = locked(of);

@@ -1,4 +1,4 @@
-//! What the ledger allows, and what it finds.
+//! Tests of the states that the ledger allows, and of its findings.
 
 use std::time::Duration;
 

@@ -100,7 +100,7 @@ impl Refused {
     }
 }
 
-/// How changes are made.
+/// Means by which changes are made.
 enum Means {
     Plain,
     Map(MmapMut),

@@ -14,9 +14,9 @@ use rustix::fs::OFlags;
 use super::queue::Uring;
 use super::{FILE_BYTES, KEPT_BYTES, PAGE_BYTES};
 
-/// What is to be read, for the other process.
+/// Path of the file that the other process reads.
 pub(super) const PATH: &str = "SYNCLINE_MATRIX_PATH";
-/// How.
+/// Way in which it reads.
 pub(super) const HOW: &str = "SYNCLINE_MATRIX_HOW";
 /// Before each of its answers.
 pub(super) const ANSWER: &str = "matrix: ";
@@ -116,7 +116,7 @@ impl Reader {
     }
 }
 
-/// What a process does that was started for [`super::run`]; false in any other one.
+/// Answers for a process that [`super::run`] started; returns false in any other process.
 pub fn other_process() -> bool {
     let (Some(path), Ok(how)) = (std::env::var_os(PATH), std::env::var(HOW)) else { return false };
     let Some(look) = Look::ALL.into_iter().find(|look| look.name() == how) else { return false };

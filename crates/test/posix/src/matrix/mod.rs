@@ -27,7 +27,7 @@ pub use look::{Look, other_process};
 const FILE_BYTES: usize = 256 << 10;
 /// Longest change, in bytes.
 const PIECE_BYTES: u64 = 64 << 10;
-/// What O_DIRECT is aligned to, and a digest is made of, in bytes.
+/// Alignment of O_DIRECT, and unit of a digest, in bytes.
 const PAGE_BYTES: usize = 4096;
 /// Truncation ends behind this part, so that a mapping below it can be read meanwhile.
 const KEPT_BYTES: usize = FILE_BYTES / 4 * 3;
@@ -35,9 +35,9 @@ const KEPT_BYTES: usize = FILE_BYTES / 4 * 3;
 /// A way to change, a way to read, and how the file came to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Who changes it.
+    /// Way in which the file is changed.
     pub change: Change,
-    /// Who reads it.
+    /// Way in which the file is read.
     pub look: Look,
     /// The process that changes it has made it, for writing only, and has it open since then.
     pub made: bool,
@@ -65,7 +65,7 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// What a cell showed.
+/// Result of a cell.
 #[derive(Debug)]
 pub enum Seen {
     /// Every change, at once.

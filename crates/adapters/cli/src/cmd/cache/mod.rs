@@ -192,7 +192,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Where the requests after the cache go.
+/// Output for the requests after the cache.
 struct After {
     file: Option<AfterFile>,
     players: Vec<VirtualPlayer>,

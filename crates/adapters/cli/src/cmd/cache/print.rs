@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use syncline_evaluate::{Outcome, PAGE_BYTES, Played};
-use syncline_workload::{Chart, chart_report};
+use syncline_report::{Chart, Page};
 
 use super::{Read, Run};
 use crate::args::Cache;
 use crate::error::Result;
 use crate::format::{self, Out};
+use crate::version::about;
 
 /// Prints and writes what was asked for.
 pub(super) fn print(args: &Cache, read: &Read, runs: &[Run]) -> Result<()> {
@@ -26,8 +27,10 @@ pub(super) fn print(args: &Cache, read: &Read, runs: &[Run]) -> Result<()> {
     }
     if let Some(path) = &args.html {
         let title = format!("syncline cache, {}", args.input.trace.display());
-        let page = chart_report(&title, &text, &charts(args, runs));
-        format::write_file(path, page.as_bytes())?;
+        let mut page = Page::new(&title);
+        page.text(&text);
+        charts(args, runs).iter().for_each(|chart| page.bars(chart));
+        format::write_file(path, page.finish(&about()).as_bytes())?;
     }
     Ok(())
 }
@@ -209,23 +212,24 @@ fn charts(args: &Cache, runs: &[Run]) -> Vec<Chart> {
     let clusters = runs.chunks(series.len().max(1));
     let first = |cluster: &[Run]| cluster.first().map_or(String::new(), |run| size(&run.outcome));
     let groups: Vec<String> = clusters.clone().map(first).collect();
-    let chart = |title: String, value: &dyn Fn(&Run) -> Option<f64>| {
-        let of = |cluster: &[Run]| cluster.iter().map(|run| value(run).unwrap_or(0.0)).collect();
+    let chart = |title: &str, unit: &str, value: &dyn Fn(&Run) -> Option<f64>| {
+        let of =
+            |cluster: &[Run]| cluster.iter().map(|run| value(run).unwrap_or(f64::NAN)).collect();
         let values = clusters.clone().map(of).collect();
-        Chart { title, groups: groups.clone(), series: series.clone(), values }
+        let (groups, series) = (groups.clone(), series.clone());
+        let (title, unit) = (title.to_owned(), unit.to_owned());
+        Chart { title, unit, groups, series, values, ..Chart::default() }
     };
     let mut charts = vec![
-        chart("Hit ratio, %".into(), &|run| Some(run.outcome.counts.hit_ratio() * 100.0)),
-        chart("Cost by the number of reads and writes, seconds".into(), &|run| {
-            Some(run.outcome.cost_s())
-        }),
-        chart("Written pages in runs over 64 KiB, %".into(), &|run| {
+        chart("Hit ratio", "%", &|run| Some(run.outcome.counts.hit_ratio() * 100.0)),
+        chart("Cost by the number of reads and writes", "s", &|run| Some(run.outcome.cost_s())),
+        chart("Written pages in runs over 64 KiB", "%", &|run| {
             Some(run.outcome.counts.sequential_ratio() * 100.0)
         }),
     ];
     for (number, device) in args.device.iter().enumerate() {
         let elapsed = |run: &Run| run.played.get(number).map(|played| played.elapsed_s);
-        charts.push(chart(format!("Elapsed time on {device}, seconds"), &elapsed));
+        charts.push(chart(&format!("Elapsed time on {device}"), "s", &elapsed));
     }
     charts
 }

@@ -1,15 +1,16 @@
-//! Which events of jbd2, ext4 and the block layer overlapped the slowest calls, from tracefs.
+//! Causes of slow calls: the events of jbd2, ext4 and the block layer, from tracefs, that
+//! overlapped the slowest calls.
 //!
 //! And which stalls of processors did. The trace is on the monotonic clock. Where the kernel has
 //! no tracefs, or it is not ours to use, that is said and the measurement goes on.
 
 use std::fmt::Write as _;
 
-use syncline_workload::{Outlier, Stall};
+use syncline_latency::{Outlier, Stall};
 
 use crate::tracefs::{Instance, kernel_filter};
 
-/// What is traced.
+/// Events that are traced.
 const EVENTS: [&str; 10] = [
     "jbd2/jbd2_start_commit",
     "jbd2/jbd2_commit_locking",

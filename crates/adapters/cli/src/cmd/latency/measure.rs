@@ -14,8 +14,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use syncline_latency::{Calls, LatencyCase, LatencyDocument, Machine};
 use syncline_recorder::os::real_time;
-use syncline_workload::{Calls, LatencyCase, LatencyDocument, Machine};
 
 use super::Scratch;
 use super::causes::{self, Tracing};
@@ -32,8 +32,8 @@ const WRITE_BACK_BYTES: u64 = 2 << 20;
 const OTHER_BYTES: u64 = 1 << 20;
 /// Allocations between two syncs that make the freed space usable.
 const GIVE_BACK: u64 = 4;
-/// How often it is looked whether the background has begun.
-const LOOK: Duration = Duration::from_millis(1);
+/// Poll interval of the wait for the background load's begin.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Priority of the measuring thread.
 const PRIORITY: i32 = 50;
 /// Calls of the paper, and with `--quick`.
@@ -41,7 +41,7 @@ const CALLS: u64 = 8000;
 const QUICK_FALLOCATES: u64 = 500;
 const QUICK_WRITES: u64 = 2000;
 
-/// What to measure.
+/// Parameters of a measurement.
 pub(super) struct Plan {
     fallocates: u64,
     writes: u64,
@@ -76,7 +76,7 @@ pub(super) fn sleep_until(due_ns: u64) {
     std::thread::sleep(Duration::from_nanos(due_ns.saturating_sub(now_ns())));
 }
 
-/// What looks on while a case runs.
+/// Observers that run beside a case.
 pub(super) struct Watch {
     pub(super) tracing: Option<Tracing>,
     pub(super) witness: Option<Witness>,
@@ -124,7 +124,7 @@ pub(super) fn all<P: Place>(
     interrupt::check()
 }
 
-/// What one case gives.
+/// Results of one case.
 struct Measured {
     calls: Calls,
     began_ns: u64,
@@ -166,7 +166,7 @@ fn case<P: Place>(
         while behind.as_ref().is_some_and(|thread| !thread.is_finished())
             && rounds.load(Ordering::Relaxed) == 0
         {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let measured = &mut measured;
         let measuring = scope.spawn(move || {

@@ -11,23 +11,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use syncline_bench::{Image, ImageSource};
 use syncline_device::WallClock;
 use syncline_fs::MountOptions;
+use syncline_latency::LatencyDocument;
 use syncline_nand::{NandDevice, Profile};
 use syncline_recorder::os::lock_memory;
-use syncline_workload::{Image, ImageSource, LatencyDocument};
 
 use crate::args::Latency;
 use crate::error::{Failure, Result};
 use crate::format::{self, Forms};
 use crate::place::{Directory, InProcess, Place};
+use crate::version::about;
 use measure::{Plan, Watch};
 use witness::Witness;
 
 /// Options of the volume in process, as of the paper's mount.
 const MOUNT: &str = "noatime,lazytime";
 
-/// How long the machine is watched before the first case.
+/// Time for which the machine is watched before the first case.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// Measures and prints.
@@ -94,7 +96,7 @@ fn publish(args: &Latency, document: &LatencyDocument) -> Result<()> {
     let forms = Forms {
         table: &|| document.text(),
         json: &|| document.to_json(),
-        page: &|| document.html(),
+        page: &|| document.html(&about()),
     };
     format::publish(&forms, args.json.as_deref(), args.html.as_deref())
 }

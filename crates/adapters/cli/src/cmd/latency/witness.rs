@@ -1,4 +1,4 @@
-//! Whether the machine itself stood still: on each processor a thread that only wakes up.
+//! Stalls of the machine itself, found by a thread on each processor that does nothing but wake up.
 //!
 //! ```text
 //!   processor 0  |..|..|..|........|..|..     wakes every 250 us at the highest priority;
@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use syncline_latency::Stall;
 use syncline_recorder::os::real_time;
-use syncline_workload::Stall;
 
 use super::measure::{now_ns, sleep_until};
 

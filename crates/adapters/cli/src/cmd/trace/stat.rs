@@ -4,15 +4,16 @@ use std::fmt::Write;
 use std::path::Path;
 
 use serde_json::json;
+use syncline_report::{Picked, trace_report};
 use syncline_trace::{
     Direction, Gather, Header, Histogram, Names, Record, Share, Sink, Statistics,
 };
-use syncline_workload::{Picked, trace_report};
 
 use super::source::Source;
 use crate::args::TraceStat;
 use crate::error::Result;
 use crate::format::{self, Out, table};
+use crate::version::about;
 
 /// Gathers figures, and what a plot shows.
 struct Both {
@@ -52,7 +53,8 @@ pub(crate) fn run(args: &TraceStat) -> Result<()> {
         format::write_file(path, json().as_bytes())?;
     }
     if let Some(path) = &args.html {
-        let page = trace_report(&args.input.trace.display().to_string(), &text, &both.picked);
+        let name = args.input.trace.display().to_string();
+        let page = trace_report(&name, &text, &both.picked, &about());
         format::write_file(path, page.as_bytes())?;
     }
     Ok(())

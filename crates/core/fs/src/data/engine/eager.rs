@@ -18,16 +18,17 @@
 //!   a flush of that data.
 //! - A page that was logged is not logged again unless it was changed; in place it is written once,
 //!   by write-back or by the checkpoint.
-//! - fdatasync of an overwrite logs the data only.
+//! - fdatasync of an overwrite logs the data only; packed records no more than its changed parts
+//!   (`../../pages/changes.rs`).
 //!
 //! Locks: `io` is held from the snapshots to the end of the group commit, so that truncation and
 //! write-back of this file see its blocks either in a committed transaction or not at all. Writers
-//! need neither. Tested in `tests/eager.rs`.
+//! need neither. Tested in `tests/it/eager.rs`.
 
 use std::ops::Range;
 
 use syncline_device::Kind;
-use syncline_jbd2::{Checksums, JournalOptions, Member, WriteAction};
+use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction};
 
 use crate::data::Files;
 use crate::data::engine::Engine;
@@ -36,13 +37,14 @@ use crate::data::flush::file::write_back;
 use crate::data::flush::install::install_one;
 use crate::data::flush::plan::{Segment, cancel_segments, first_unreached_block, plan_batch};
 use crate::data::schedule::sweep::{STEP_PAGES, sweep_is_due, sweep_tick};
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
 use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
 use crate::options::LogFormat;
+use crate::store::Store;
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
 /// disk, lie in one piece and are seldom written again, so a copy in the log costs more than the
@@ -85,8 +87,9 @@ impl Engine for Eager {
             }
             st.data_changes
         };
-        // What has no data outside of the journal needs no flush without a commit.
-        journal.sync(&seeds, !range.is_empty())?;
+        // Without a commit only data needs a flush that was written in place and is not durable.
+        let is_flushed = journal.is_flushed(files.pages.flush_needed());
+        journal.sync(&seeds, !range.is_empty() && !is_flushed)?;
         drop(io);
         files.latch.check()?;
         let mut st = inode.state.write();
@@ -97,15 +100,51 @@ impl Engine for Eager {
         Ok(())
     }
 
+    fn logs_data(&self) -> bool {
+        true
+    }
+
+    fn log_together(
+        &self,
+        files: &Files,
+        inode: &Inode,
+        size: u64,
+        pages: &mut [OutPage],
+    ) -> Result<Vec<Member>> {
+        zero_behind_end(files, pages, size);
+        let (mut segments, mut installed) = (Vec::new(), 0);
+        let logged = plan_batch(files, inode, pages, true, &mut segments)
+            .and_then(|()| log_segments(files, inode, size, pages, &segments, &mut installed));
+        let whole = installed == segments.len();
+        cancel_segments(files, &segments[installed..]);
+        match logged {
+            Ok(true) if whole => {}
+            Ok(_) => {
+                let limit_bytes = files.journal()?.max_credits() as usize / 2 * files.block_size();
+                return Err(FsError::AtomicTooBig { limit_bytes: limit_bytes as u64 });
+            }
+            Err(err) if installed == 0 => return Err(err),
+            // Half of it must not commit.
+            Err(err) => return Err(files.give_up(err, "an atomic write failed half way")),
+        }
+        let mut seeds = members_of(&segments);
+        let (block, offset) = inode_place(files, inode.ino)?;
+        seeds.push(Member::Slot { block, offset: offset as u32 });
+        Ok(seeds)
+    }
+
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
         files.journal()?.begin_in_place(pages)?;
         journal_again(files, inode, pages)
     }
 
     fn sent(&self, files: &Files, pages: &[OutPage]) {
-        if let Some(journal) = files.journal.get() {
-            journal.end_in_place(pages);
+        let Some(journal) = files.journal.get() else { return };
+        let is_unlogged = |out: &OutPage| out.action == WriteAction::Write && out.is_newer();
+        if pages.iter().any(is_unlogged) {
+            files.pages.note_unlogged(journal.next_flush());
         }
+        journal.end_in_place(pages);
     }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
@@ -168,15 +207,18 @@ fn log_pages(
     let (done, undone) = segments.split_at(installed);
     cancel_segments(inodes, undone);
     let logged_end = done.last().map_or(0, Segment::end);
-    for segment in done {
-        let blocks = segment.pblk..segment.pblk + u64::from(segment.len);
-        seeds.extend(blocks.map(Member::Block));
-    }
+    seeds.extend(members_of(done));
     let mut tree = inode.pages.lock();
     for OutPage { page, .. } in &pages {
-        tree.end_log(page.lblk, page.lblk < logged_end);
+        tree.end_log(page.lblk, page.lblk < logged_end, page.changes);
     }
     result
+}
+
+/// Members of the sets that hold the data of these segments.
+fn members_of(segments: &[Segment]) -> Vec<Member> {
+    let blocks = segments.iter().flat_map(|at| at.pblk..at.pblk + u64::from(at.len));
+    blocks.map(Member::Block).collect()
 }
 
 /// Installs the segments and journals their pages, in one handle.
@@ -204,8 +246,10 @@ fn log_segments(
             break;
         }
         *installed += 1;
-        for OutPage { page, place, .. } in rest.by_ref().take(segment.len as usize) {
-            let joined = h.journal_data(*place, page.data.clone(), kind);
+        for out in rest.by_ref().take(segment.len as usize) {
+            let OutPage { page, place, .. } = out;
+            let changed = known_changes(inodes, out);
+            let joined = h.journal_data(*place, page.data.clone(), kind, changed);
             // The blocks are part of the file by now: without their data nothing may commit.
             joined.map_err(|err| inodes.fail_journal(err))?;
         }
@@ -219,6 +263,12 @@ fn log_segments(
     result.map(|()| true)
 }
 
+/// Parts of a page that may differ from what recovery gives of its block, if that is known.
+fn known_changes(store: &Store, out: &OutPage) -> Option<u64> {
+    let journal = store.journal.get().filter(|journal| out.plain && journal.is_packed())?;
+    out.page.changes.known(|number| journal.is_flushed(number))
+}
+
 /// Journals the pages that must not be written over their older copies, in the set of the
 /// inode: whatever shows them is not durable without them.
 fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()> {
@@ -229,7 +279,8 @@ fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()
         let mut h = inodes.start(1 + pages.len() as u32)?;
         let mut st = inode.state.write();
         for out in pages {
-            h.journal_data(out.place, out.page.data.clone(), kind)?;
+            let changed = known_changes(inodes, out);
+            h.journal_data(out.place, out.page.data.clone(), kind, changed)?;
         }
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
     }

@@ -13,11 +13,11 @@
 pub(crate) mod eager;
 pub(crate) mod ordered;
 
-use syncline_jbd2::{Checksums, JournalOptions};
+use syncline_jbd2::{Checksums, JournalOptions, Member};
 
 use crate::data::Files;
 use crate::data::flush::batch::OutPage;
-use crate::error::Result;
+use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::options::{LogFormat, SyncMode};
 
@@ -37,6 +37,28 @@ pub(crate) trait Engine: Send + Sync {
         datasync: bool,
     ) -> Result<()>;
 
+    /// True if the log takes file data, so that several pages can become durable together.
+    fn logs_data(&self) -> bool {
+        false
+    }
+
+    /// Puts pages of a file, with their blocks and `size` in bytes, into one operation of the
+    /// journal. Returns the members of its set: the caller makes them durable. The caller holds
+    /// `io` and `rwsem`, and no other page of the file waits for a sync.
+    ///
+    /// # Errors
+    /// [`crate::FsError::AtomicTooBig`], or for lack of space: nothing was changed. Any other error
+    /// may have latched the volume.
+    fn log_together(
+        &self,
+        _files: &Files,
+        _inode: &Inode,
+        _size: u64,
+        _pages: &mut [OutPage],
+    ) -> Result<Vec<Member>> {
+        Err(FsError::NotSupported("file data in the log without sync=eager".into()))
+    }
+
     /// Decides for each planned page how it gets to its place. Those that must go through the
     /// journal are given to it.
     ///
@@ -53,13 +75,13 @@ pub(crate) trait Engine: Send + Sync {
     /// As [`Engine::fsync`].
     fn background(&self, files: &Files, now_ns: u64) -> Result<()>;
 
-    /// Whether [`Engine::background`] has something to do whatever the time.
+    /// True if [`Engine::background`] has work to do now, whatever the timers say.
     fn is_due_at_once(&self, files: &Files) -> bool;
 
     /// Clean pages between two dirty ones that are written along with them, at most.
     fn gap_pages_max(&self) -> usize;
 
-    /// Whether overwrites of relaxed files may be sent as relaxed.
+    /// True if overwrites of relaxed files may be sent as relaxed.
     fn sends_relaxed(&self) -> bool;
 
     /// Options of a journal with this format, where a kernel's would have checksums `kernels`.

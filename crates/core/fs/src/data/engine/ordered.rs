@@ -10,7 +10,7 @@
 //! changes only: an overwrite is one data write and one flush. For a directory and other inodes
 //! without data both commit whatever runs, and flush nothing else.
 //!
-//! Tested in `tests/file_io_sync.rs`, with exact request counts.
+//! Tested in `tests/it/file_io_sync.rs`, with exact request counts.
 
 use std::ops::Range;
 

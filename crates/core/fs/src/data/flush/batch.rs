@@ -19,7 +19,7 @@ pub(crate) struct OutPage {
     pub(crate) place: u64,
     /// The block was part of the file before: nothing has to be installed for it.
     pub(crate) plain: bool,
-    /// What the engine decided.
+    /// Action that the engine chose.
     pub(crate) action: WriteAction,
 }
 
@@ -53,7 +53,7 @@ impl InPlacePage for OutPage {
     }
 }
 
-/// What one file gives to a write-back. Its `io` is held.
+/// Part of a write-back batch from one file. Its `io` is held.
 pub(crate) struct Job<'a> {
     pub(crate) inode: &'a Inode,
     /// `i_size` in bytes when the snapshots were taken.
@@ -91,12 +91,13 @@ pub(crate) fn out_pages(pages: Vec<Outgoing>) -> Vec<OutPage> {
     pages.into_iter().map(OutPage::new).collect()
 }
 
-/// What is sent of the block that holds the end of the file is zero behind it.
+/// Zeroes the block that holds the end of the file behind that end.
 pub(crate) fn zero_behind_end(store: &Store, pages: &mut [OutPage], size: u64) {
     let block_size = store.block_size() as u64;
     let Some(OutPage { page: last, .. }) = pages.last_mut() else { return };
     let used = size.saturating_sub(last.lblk.saturating_mul(block_size));
     if used < block_size && last.data[used as usize..].iter().any(|byte| *byte != 0) {
+        last.changes.note_range(used as usize..last.data.len(), last.data.len());
         Arc::make_mut(&mut last.data)[used as usize..].fill(0);
     }
 }

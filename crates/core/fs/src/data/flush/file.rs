@@ -3,7 +3,7 @@
 //! Bounds: one pass sends at most [`PASS_PAGES`] pages; pages dirtied behind the cursor are left
 //! for the next call, so a call ends however fast others write.
 //!
-//! Tested in `tests/file_io.rs`.
+//! Tested in `tests/it/file_io.rs`.
 
 use crate::data::Files;
 use crate::data::flush::batch::collect_job;

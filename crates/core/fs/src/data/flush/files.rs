@@ -15,7 +15,7 @@
 //!
 //! Locks: `io` of a group's files are taken without waiting, so their order does not matter; a file
 //! that is busy is written by itself after the group. Tested in
-//! `tests/file_io_sync.rs`, the crash tests of `syncline-model` and every count of a benchmark.
+//! `tests/it/file_io_sync.rs`, the crash tests of `syncline-model` and every count of a benchmark.
 
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ pub(crate) fn write_back_files(
     result
 }
 
-/// What fails for one file, for lack of space, is no reason to leave out the others.
+/// Records a file's error and lets the batch go on: lack of space for one file does not stop the
+/// others. A latched volume does.
 fn note_result(store: &Store, written: Result<usize>, result: &mut Result<()>) -> Result<()> {
     if let Err(err) = written {
         store.latch.check()?;

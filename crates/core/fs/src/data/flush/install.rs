@@ -1,14 +1,15 @@
 //! Installation: what was written becomes part of the file.
 
-use syncline_jbd2::{Handle, WriteAction};
+use syncline_jbd2::{Handle, InPlacePage, WriteAction};
 
-use crate::data::flush::batch::Job;
+use crate::data::flush::batch::{Job, OutPage};
 use crate::data::flush::plan::{After, Segment, cancel_segments};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
 use crate::inode::table::write_inode;
 use crate::map::extents::volume::{convert_extent, install_extent, map_credits};
+use crate::pages::Changes;
 use crate::space::Space;
 use crate::space::balloc::core::Range;
 
@@ -97,11 +98,24 @@ pub(crate) fn finish_job(inodes: &Inodes, job: &mut Job<'_>) {
     for out in job.pages.iter().filter(|out| !out.page.fill) {
         let lblk = out.page.lblk;
         let placed = lblk < written_end;
+        tree.set_base(lblk, base_of(inodes, out, placed));
         match out.action {
             WriteAction::Retry | WriteAction::Journal if placed => {
                 tree.keep_dirty(&inodes.pages, lblk);
             }
             _ => tree.end_writeback(&inodes.pages, lblk, placed),
         }
+    }
+}
+
+/// The base of a page after its write-back; `placed`: nothing has failed.
+fn base_of(inodes: &Inodes, out: &OutPage, placed: bool) -> Changes {
+    match out.action {
+        _ if !placed => Changes::UNKNOWN,
+        // Noted when the write was complete, so it covers this page.
+        WriteAction::Write if out.is_newer() => Changes::since_flush(inodes.pages.flush_needed()),
+        WriteAction::Journal => Changes::NONE,
+        // As it was logged, or left for later.
+        WriteAction::Write | WriteAction::Skip | WriteAction::Retry => out.page.changes,
     }
 }

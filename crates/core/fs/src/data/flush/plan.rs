@@ -11,7 +11,7 @@ use crate::space::balloc::core::Range;
 use crate::space::balloc::reserve::Source;
 use crate::store::Store;
 
-/// What has to be done about a segment once its data is written.
+/// Change of the file's map once a segment's data is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// The blocks were in use already.

@@ -1,7 +1,7 @@
 //! Limits of unwritten data that change while a volume is mounted.
 //!
 //! They start as the mount options of the same names. A change reaches page cache, timers and
-//! journal, and holds from the next write, tick or sync on. Tested in `tests/relaxed.rs`.
+//! journal, and holds from the next write, tick or sync on. Tested in `tests/it/relaxed.rs`.
 
 use crate::data::Files;
 use crate::data::schedule::timers::NS_PER_CENTISECOND;

@@ -18,7 +18,7 @@
 //! at once until it is over. Whoever finds the log full before that makes room
 //! himself, in the journal's steps.
 //!
-//! Tested in `tests/eager.rs`.
+//! Tested in `tests/it/eager.rs`.
 
 use syncline_device::MAX_REQUEST_BYTES;
 
@@ -38,7 +38,7 @@ use crate::pages::Pick;
 /// Changed pages of one step; also blocks of one step of the journal.
 pub(crate) const STEP_PAGES: usize = 64;
 
-/// Whether [`sweep_tick`] has something to do at once.
+/// True if [`sweep_tick`] has work to do at once.
 pub(crate) fn sweep_is_due(files: &Files) -> bool {
     let low = || files.journal().is_ok_and(|journal| journal.is_space_low());
     files.schedule.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()

@@ -71,7 +71,7 @@ pub(crate) fn background_writeback(files: &Files, now_ns: u64) -> Result<()> {
     })
 }
 
-/// Whether files may have to be written: the timer has run out, or too much is dirty
+/// True if write-back has to start: the timer has expired, or too much is dirty
 /// (`wb_over_bg_thresh`).
 pub(crate) fn writeback_due(files: &Files, now_ns: u64) -> Result<bool> {
     let timer = periodic_due(files, now_ns)?;
@@ -89,8 +89,8 @@ fn background_due_ns(files: &Files) -> u64 {
     }
 }
 
-/// Whether the timer of the periodic write-back has run out; then it starts again, and
-/// timestamps that lazytime kept long enough are written.
+/// Returns true if the timer of the periodic write-back has expired, and restarts it. Timestamps
+/// that lazytime kept long enough are written then.
 fn periodic_due(files: &Files, now_ns: u64) -> Result<bool> {
     if files.journal().is_err() || now_ns < writeback_due_ns(files) {
         return Ok(false);

@@ -18,7 +18,7 @@
 //!
 //! Not here: who may read or write an attribute; inheriting a default ACL (a creator passes the
 //! mode it wants and sets the ACLs). Values in inodes of their own (`ea_inode`) are refused by
-//! name. `i_extra_isize` is left as it is. Tested in `tests/namespace_xattr.rs`.
+//! name. `i_extra_isize` is left as it is. Tested in `tests/it/namespace_xattr.rs`.
 
 pub(crate) mod acl;
 pub(crate) mod place;
@@ -55,7 +55,7 @@ pub(crate) const INDEX_ACL_DEFAULT: u8 = 3;
 const INDEX_TRUSTED: u8 = 4;
 const INDEX_SECURITY: u8 = 6;
 
-/// Whether the attribute must or must not exist (XATTR_CREATE, XATTR_REPLACE).
+/// Condition on setting an attribute (XATTR_CREATE, XATTR_REPLACE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrFlags {
     /// Either.

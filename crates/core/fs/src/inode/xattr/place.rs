@@ -1,4 +1,4 @@
-//! Where attributes are kept: behind the inode's fields, and in one block.
+//! Storage of extended attributes: behind the inode's fields, and in one block.
 //!
 //! Promises: a block shared by several inodes is never changed, except for its count; whoever sets
 //! an attribute gets a block of its own. All changes of one call are in one handle.

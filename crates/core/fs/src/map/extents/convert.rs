@@ -56,7 +56,7 @@ struct Edit {
     pieces: Vec<Extent>,
 }
 
-/// What to put in the place of `extent` (position `at`) when `changed`, a part of it, changes
+/// Returns the extents that replace `extent` (position `at`) when `changed`, a part of it, changes
 /// state.
 fn plan(leaf: &Node<'_>, at: usize, extent: &Extent, changed: Extent) -> Edit {
     let left = part(extent, extent.block, changed.block);

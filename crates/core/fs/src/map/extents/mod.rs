@@ -1,4 +1,4 @@
-//! Which blocks a file has: extent trees, and old block maps behind the same functions.
+//! Block map of a file: extent trees, and old block maps behind the same functions.
 //!
 //! ```text
 //!   search.rs   map_blocks, goals, the per-inode cache     insert.rs  add, merged with neighbours
@@ -9,7 +9,7 @@
 //!
 //! All changes happen in a handle, under the inode's `state` lock; `i_blocks` follows. The caller
 //! writes the inode (`write_inode` with `Dirty::Data`) before the handle ends.
-//! Tested in `map/extents/tests.rs` (trees against a map) and `tests/space.rs` (images).
+//! Tested in `map/extents/tests.rs` (trees against a map) and `tests/it/space.rs` (images).
 
 pub(crate) mod convert;
 pub(crate) mod insert;

@@ -2,7 +2,7 @@
 //!
 //! Only mapped runs are cached, never holes, so mapping something new invalidates nothing; what is
 //! unmapped or converted is forgotten first. Files whose extents fit the inode need no cache.
-//! Tested in `map/extents/tests.rs` and `tests/space.rs`.
+//! Tested in `map/extents/tests.rs` and `tests/it/space.rs`.
 
 use syncline_ondisk::extent::Extent;
 use syncline_ondisk::inode::flags;
@@ -17,7 +17,7 @@ use crate::space::balloc::Wish;
 use crate::store::Store;
 use crate::store::validity::check_file_blocks;
 
-/// What is at a logical block, for `len` blocks.
+/// Mapping of a logical block and the `len - 1` blocks behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mapping {
     /// Nothing on disk.
@@ -45,8 +45,8 @@ impl Mapping {
     }
 }
 
-/// What is at `lblk` on disk, for at most `max` blocks. Delayed data is not on disk: it is a
-/// hole here.
+/// Looks up the mapping of `lblk` on disk, for at most `max` blocks. Delayed data is not on disk:
+/// it is a hole here.
 ///
 /// # Errors
 /// Corrupt trees and block maps; I/O.
@@ -76,7 +76,7 @@ pub(crate) fn map_blocks(
     Ok(cut(&run, lblk, max))
 }
 
-/// Where new blocks for `lblk` should go.
+/// Returns the goal for new blocks of `lblk`.
 ///
 /// # Errors
 /// As [`map_blocks`].
@@ -112,7 +112,7 @@ fn nearest<R: NodeReader>(
     Ok(leaf.extent(at).map(|extent| (extent.block, extent.start)))
 }
 
-/// Whether nothing of `from..to` is on disk.
+/// True if no block of `from..to` is on disk.
 pub(crate) fn is_hole(
     store: &Store,
     inode: &Inode,

@@ -24,12 +24,12 @@ use syncline_ondisk::inode::I_BLOCK_BYTES;
 
 use crate::error::{FsError, Result};
 
-/// How often an operation looks again after room was made: once for each level, and the root.
+/// Most retries of an operation after room was made: two for each level and the root.
 pub(super) const RETRIES_MAX: u32 = 2 * (MAX_DEPTH as u32 + 2);
 
 /// Reads the nodes of one file's tree.
 pub(crate) trait NodeReader {
-    /// What the root must fit into.
+    /// Bounds that a valid root keeps to.
     fn limits(&self) -> NodeLimits;
     /// The root: `i_block`.
     fn root(&self) -> &[u8];

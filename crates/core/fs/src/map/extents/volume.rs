@@ -3,7 +3,7 @@
 //! [`Tree`] lends one inode's tree to the algorithms. Node blocks are checked (header, order,
 //! block ranges, checksum) when they come from the device; new ones are allocated near the data,
 //! from the pool kept for metadata, so that write-back of reserved data does not run out of space.
-//! Tested in `tests/space.rs`, judged by e2fsck.
+//! Tested in `tests/it/space.rs`, judged by e2fsck.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -235,6 +235,21 @@ pub(crate) fn install_extent(
     add_blocks(space, st, range.len.into())
 }
 
+/// Maps blocks that are used already to a hole of a file with extents. Credits: [`map_credits`].
+///
+/// # Errors
+/// As [`install_extent`].
+pub(crate) fn attach_extent(
+    space: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    extent: Extent,
+) -> Result<()> {
+    insert(&mut Tree::writer(space, inode, st, h), extent)?;
+    add_blocks(space, st, extent.len.into())
+}
+
 /// Makes the first unwritten extent of `from..to` written (or the reverse), returns where to go
 /// on. Credits: [`map_credits`].
 ///
@@ -269,18 +284,36 @@ pub(crate) fn unmap_blocks(
     (from, to): (u32, u32),
     credits: u32,
 ) -> Result<u32> {
+    if st.raw.i_flags & flags::EXTENTS == 0 {
+        st.extent_cache.forget(from, to);
+        return remove_from_map(space, h, inode, st, (from, to), credits);
+    }
+    let metadata = !st.raw.is_file();
+    detach_extents(space, h, inode, st, ((from, to), credits), &mut |h, range| {
+        release_run(space, h, inode.ino, range, metadata)
+    })
+}
+
+/// As [`unmap_blocks`], for extents only: `release` gets the handle and each run instead of having
+/// it freed.
+///
+/// # Errors
+/// As [`unmap_blocks`], and those of `release`.
+pub(crate) fn detach_extents(
+    space: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    ((from, to), credits): ((u32, u32), u32),
+    release: &mut dyn FnMut(&mut Handle, Range) -> Result<()>,
+) -> Result<u32> {
     st.extent_cache.forget(from, to);
     let cost = unmap_credits(space, st);
     let mut left = credits;
-    let metadata = !st.raw.is_file();
-    if st.raw.i_flags & flags::EXTENTS == 0 {
-        return remove_from_map(space, h, inode, st, (from, to), credits);
-    }
     let mut tree = Tree::writer(space, inode, st, h);
     remove(&mut tree, from, to, piece_max(space), &mut |tree, extent| {
-        let ino = tree.inode.ino;
         let (space, h) = tree.change()?;
-        release_run(space, h, ino, Range { start: extent.start, len: extent.len }, metadata)?;
+        release(h, Range { start: extent.start, len: extent.len })?;
         sub_blocks(space, tree.st, extent.len.into())?;
         left = left.saturating_sub(cost);
         Ok(left >= cost)

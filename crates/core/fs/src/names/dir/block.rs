@@ -23,7 +23,7 @@ pub(crate) enum Scan {
     },
     /// It is not, and whether there is room for it.
     Absent {
-        /// Whether an entry with the name would fit.
+        /// True if an entry with the name would fit.
         room: bool,
     },
 }

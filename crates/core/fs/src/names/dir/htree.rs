@@ -14,7 +14,7 @@
 //! - A split divides a leaf by bytes, as ext4's do_split does, so both halves have room.
 //!
 //! Source: fs/ext4/namei.c (dx_probe, ext4_htree_next_block, do_split, make_indexed_dir,
-//! ext4_dx_add_entry). Tested in `tests.rs` on blocks in memory and in `tests/namespace*.rs`.
+//! ext4_dx_add_entry). Tested in `tests.rs` on blocks in memory and in `tests/it/namespace*.rs`.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl Frame {
     }
 }
 
-/// Where a hash leads.
+/// Path of a hash through the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     frames: Vec<Frame>,
@@ -273,7 +273,8 @@ fn items<D: DirRead>(dir: &D, leaf: u32, bytes: &[u8], hash: &HashKind) -> Resul
     Ok(items)
 }
 
-/// Where to cut items sorted by hash: the upper part gets about half of the bytes of a block.
+/// Returns the position at which items sorted by hash are split: the upper part gets about half of
+/// the bytes of a block.
 fn cut(items: &[Item], block_size: usize) -> usize {
     let mut size = 0;
     let mut moved = 0;

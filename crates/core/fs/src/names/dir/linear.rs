@@ -2,7 +2,7 @@
 //!
 //! One-block directories of a `dir_index` volume are linear too; they become indexed when they
 //! overflow. A lookup costs one pass over all blocks, as in Linux. Tested here and in
-//! `tests/namespace*.rs`.
+//! `tests/it/namespace*.rs`.
 
 use syncline_ondisk::dir as disk;
 

@@ -61,7 +61,7 @@ impl<'a> Edit<'a> {
     }
 }
 
-/// What the blocks of a directory look like.
+/// Returns the format parameters of a directory.
 pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Result<DirParams> {
     if !st.raw.is_dir() {
         return Err(FsError::NotDir);

@@ -16,7 +16,7 @@
 //! - Every error names inode, block and offset; no image makes an operation loop or panic.
 //! - An insert or remove in an indexed directory changes one block, unless a leaf is full.
 //!
-//! Tested in each file, in `tests.rs` against a model, and in `tests/namespace*.rs` with e2fsck.
+//! Tested in each file, in `tests.rs` against a model, and in `tests/it/namespace*.rs` with e2fsck.
 
 pub(crate) mod block;
 pub(crate) mod htree;
@@ -136,7 +136,7 @@ fn first_kind<D: DirRead>(dir: &D) -> BlockKind {
     if dir.indexed() { ROOT } else { BlockKind::Leaf }
 }
 
-/// Whether only `.` and `..` are left.
+/// True if only `.` and `..` are left.
 pub(crate) fn is_empty<D: DirRead>(dir: &D) -> Result<bool> {
     if dir.blocks() == 0 {
         return Ok(true);

@@ -15,7 +15,7 @@
 //! of them (ext4 keeps them in the open file, which a cookie cannot).
 //!
 //! Memory: the entries of one leaf, or of one run of leaves with the same hash. Tested in
-//! `tests.rs` and `tests/namespace*.rs`.
+//! `tests.rs` and `tests/it/namespace*.rs`.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::names::dir::htree::{self, Path};
 use crate::names::dir::store::{BlockKind, DirRead};
 use crate::names::dir::{dots, too_many_leaves};
 
-/// What a directory entry says its inode is (EXT4_FT_*).
+/// File type in a directory entry (EXT4_FT_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FileKind {
     /// Not stored; look at the inode.
@@ -71,11 +71,11 @@ impl FileKind {
 pub struct DirEntry<'a> {
     /// Inode number.
     pub ino: u32,
-    /// What it is, as far as the entry says.
+    /// File type, as far as the entry has it.
     pub kind: FileKind,
     /// The name, 1 to 255 bytes.
     pub name: &'a [u8],
-    /// Where to go on after this entry.
+    /// Cookie at which reading continues after this entry.
     pub next_cookie: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the directory algorithms need of a volume: blocks of one directory by logical number.
+//! Access of the directory algorithms to a volume: blocks of one directory by logical number.
 //!
 //! ```text
 //!   dir::{probe, insert, remove, ...}       names
@@ -17,7 +17,7 @@ use syncline_ondisk::htree::{self, HashKind, Node, NodeKind};
 
 use crate::error::{FsError, Result};
 
-/// How the bytes of a directory block are laid out.
+/// Layout of a directory block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     /// Entries; also block 0 of a directory without index.
@@ -32,7 +32,7 @@ pub(crate) const ROOT: BlockKind = BlockKind::Index(NodeKind::Root);
 /// An index block below the root.
 pub(crate) const INNER: BlockKind = BlockKind::Index(NodeKind::Inner);
 
-/// What is constant for one directory.
+/// Constant parameters of one directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirParams {
     /// The directory's inode number.
@@ -43,11 +43,11 @@ pub(crate) struct DirParams {
     pub csum_seed: u32,
     /// Hash of new indexes (s_def_hash_version, s_hash_seed, EXT2_FLAGS_UNSIGNED_HASH).
     pub hash: HashKind,
-    /// Whether names hash as unsigned characters, for the hash a root names.
+    /// True if names are hashed as unsigned characters, for the hash that a root names.
     pub hash_unsigned: bool,
-    /// Whether full one-block directories become indexed (`dir_index`).
+    /// True if full one-block directories become indexed (`dir_index`).
     pub dir_index: bool,
-    /// Whether the index may have two levels below the root (`large_dir`).
+    /// True if the index may have two levels below the root (`large_dir`).
     pub large_dir: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) trait DirRead {
     fn block_size(&self) -> usize;
     /// Blocks it has.
     fn blocks(&self) -> u32;
-    /// Whether it has an index (EXT4_INDEX_FL on a `dir_index` volume).
+    /// True if it has an index (EXT4_INDEX_FL on a `dir_index` volume).
     fn indexed(&self) -> bool;
     /// A checked snapshot of block `lblk`.
     fn block(&self, lblk: u32, kind: BlockKind) -> Result<Arc<[u8]>>;

@@ -114,7 +114,7 @@ impl RunMap {
         }
     }
 
-    /// Whether all of `start..start + len` is taken.
+    /// True if all of `start..start + len` is taken.
     pub(crate) fn all_set(&self, start: u32, len: u32) -> bool {
         self.next_zero(start).is_none_or(|zero| zero >= start.saturating_add(len))
     }

@@ -9,10 +9,10 @@
 //!                   take the normalised length, hand out what was asked, keep the rest as window
 //! ```
 //!
-//! Where the policy keeps blocks for hot files, a hot file's search looks into these first, then
-//! elsewhere; others look elsewhere first, and borrow from the ends of the zones when what is free
-//! elsewhere is in small pieces, from anywhere when nothing else is free and all windows are given
-//! up: no allocation fails because of a zone.
+//! If the policy keeps zones for hot files, a hot file's search looks into the zones first, then
+//! elsewhere. Other files look elsewhere first. They borrow from the ends of the zones when the
+//! free space elsewhere is in small pieces, and from anywhere when nothing else is free and all
+//! windows are given up. No allocation fails because of a zone.
 //!
 //! Everything here is memory. Group maps come through [`GroupSource`]; what reaches the disk is
 //! `space/balloc/install.rs`.
@@ -41,8 +41,8 @@ pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
 /// it borrows instead. ext4 packs files up to this size; each piece of a longer one is a request
 /// and a jump of the device.
 const PIECE_BLOCKS_MIN: u32 = 16;
-/// How much of the zones is left to hot files when others borrow, in turn, in eighths: each zone
-/// gives way from its end, the front, where hot files gather, last.
+/// Part of each zone, in eighths, that stays with hot files when others borrow; tried in turn. A
+/// zone is borrowed from its end, and its front, where hot files gather, last.
 const GIVES_WAY: [u64; 5] = [8, 4, 2, 1, 0];
 
 /// Consecutive physical blocks.
@@ -54,7 +54,7 @@ pub(crate) struct Range {
     pub len: u32,
 }
 
-/// What is asked of the allocator.
+/// Request to the allocator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     /// Inode number of the file; windows belong to it.
@@ -63,16 +63,16 @@ pub(crate) struct Request {
     pub goal: u64,
     /// Blocks wanted; fewer may be given.
     pub want: u32,
-    /// Who pays.
+    /// Account that pays for the blocks.
     pub source: Source,
     /// Size of the file with these blocks, in blocks; 0 for blocks that need no window
     /// (directories, index blocks).
     pub file_blocks: u64,
-    /// What its blocks are expected to do; metadata of a file goes with its data.
+    /// Expected lifetime of its blocks; metadata of a file goes with its data.
     pub life: Lifetime,
 }
 
-/// Where a search may look.
+/// Blocks that a search may look into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Area {
     /// Everywhere.
@@ -83,7 +83,7 @@ enum Area {
     Others(u64),
 }
 
-/// What a search wants.
+/// Parameters of a search.
 #[derive(Clone, Copy)]
 struct Wanted {
     goal: u64,
@@ -96,7 +96,7 @@ struct Wanted {
     area: Area,
 }
 
-/// Where group maps come from.
+/// Source of group maps.
 pub(crate) trait GroupSource {
     /// The block bitmap of a group as it stands now, metadata blocks set.
     fn load_group(&self, group: u32) -> Result<RunMap>;

@@ -1,4 +1,4 @@
-//! Where a block should go: the policy seam of the allocator, and the policy that does as ext4.
+//! Goal of an allocation: the policy seam of the allocator, and the policy that follows ext4.
 //!
 //! A policy only says where to look first, how much to keep together and which blocks are kept for
 //! hot files; whether blocks are free, accounts, windows and locks are the allocator's. Another
@@ -52,14 +52,14 @@ impl Shape {
     }
 }
 
-/// What is known about the file a block is wanted for.
+/// Properties of the file that needs a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     /// Group that holds the inode.
     pub inode_group: u32,
-    /// Whether it is a regular file (and not a directory or symlink).
+    /// True if it is a regular file (and not a directory or symlink).
     pub regular: bool,
-    /// What its blocks are expected to do (`crate::space::hot`).
+    /// Expected lifetime of its blocks (`crate::space::hot`).
     pub life: Lifetime,
     /// First logical block wanted.
     pub lblk: u32,
@@ -72,8 +72,8 @@ pub(crate) trait AllocPolicy: Send + Sync {
     /// The block to try first.
     fn goal(&self, shape: &Shape, wish: &Wish) -> u64;
 
-    /// How many blocks to keep together for a file that will have `file_blocks` blocks;
-    /// `None`: it is small, pack it with other small files.
+    /// Returns the number of blocks to keep together for a file that will have `file_blocks`
+    /// blocks. `None`: it is small, pack it with other small files.
     fn window_blocks(&self, shape: &Shape, file_blocks: u64) -> Option<u32>;
 
     /// Blocks of one window for small files.
@@ -86,18 +86,18 @@ pub(crate) trait AllocPolicy: Send + Sync {
         None
     }
 
-    /// Whether any group has such blocks.
+    /// True if any group has such blocks.
     fn has_zones(&self) -> bool {
         false
     }
 
-    /// Whether inodes of all files and directories belong together, as those of hot files do,
+    /// True if inodes of all files and directories are kept together, as those of hot files are,
     /// instead of being spread over the volume.
     fn gathers_inodes(&self) -> bool {
         false
     }
 
-    /// How many blocks are kept in all.
+    /// Returns the number of blocks kept in all groups.
     fn kept_blocks(&self) -> u64 {
         0
     }

@@ -12,7 +12,7 @@
 //! inode. So a file that is deleted and made again (a rollback journal) keeps its blocks, and the
 //! bits that were cleared and set again cost no block of the log.
 //!
-//! Used in eager mode only. Tested here and, with every crash, in `tests/eager.rs`.
+//! Used in eager mode only. Tested here and, with every crash, in `tests/it/eager.rs`.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use super::Range;
 
-/// What one operation freed and nobody took again.
+/// Blocks that one operation freed and nobody took again.
 struct Run {
     ino: u32,
     left: Vec<Range>,
@@ -49,7 +49,7 @@ impl Held {
         id
     }
 
-    /// What is left of it is free for everybody.
+    /// Releases the rest of a run; it is free for everybody.
     pub(super) fn end(&self, id: u64) -> Vec<Range> {
         let mut held = self.0.lock();
         let Some(run) = held.runs.remove(&id) else { return Vec::new() };

@@ -7,17 +7,17 @@
 //!     inode tables ^ blocks of hot files, right behind their inodes
 //! ```
 //!
-//! Invalid pages of a flash device that keeps a map and its blocks by address range then gather in
-//! few ranges. A zone is a rule of this allocator alone: the same options give the same zones at
-//! every mount, nothing on disk says so, and whatever other programs put there stays where it is.
-//! All zones together are at most an eighth of the volume; a smaller volume gets smaller zones.
-//! New hot files, blocks and inodes, go to one zone until it is full, then to the next: what is
-//! worked on at a time lies in few ranges. On a nearly full volume other files borrow from the ends
-//! of the zones rather than be torn into small pieces (`space/balloc/core.rs`).
-//! Where the log lies at the front of a flex group the zone is behind it.
+//! Invalid pages then gather in few ranges of a flash device that keeps its map and blocks by
+//! address range. A zone is a rule of this allocator alone. The same options give the same zones at
+//! every mount, nothing on disk marks them, and files that other programs put there stay. All zones
+//! together are at most an eighth of the volume; a smaller volume gets smaller zones. New hot
+//! files, blocks and inodes, go to one zone until it is full, then to the next, so that current
+//! work lies in few ranges. On a nearly full volume other files borrow from the ends of the zones
+//! rather than be torn into small pieces (`space/balloc/core.rs`). If the log lies at the front of
+//! a flex group, the zone is behind it.
 //!
 //! Does not help where the device maps pages of all addresses into one open block: there, what was
-//! written together lies together. Tested here and in `tests/hot_zones.rs`.
+//! written together lies together. Tested here and in `tests/it/hot_zones.rs`.
 
 use super::goal::{AllocPolicy, LinuxPolicy, Shape, Wish};
 use crate::store::zone::Zone;
@@ -54,7 +54,7 @@ impl HotZones {
         plan
     }
 
-    /// Whether a block is in a zone.
+    /// True if a block is in a zone.
     pub(super) fn covers(&self, block: u64) -> bool {
         let at = self.zones.partition_point(|zone| zone.1 <= block);
         self.zones.get(at).is_some_and(|zone| zone.0 <= block)

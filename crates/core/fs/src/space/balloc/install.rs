@@ -1,11 +1,11 @@
-//! What the allocator does on disk: bitmap bits, free counters, checksums, all in a journal handle.
+//! Allocation on disk: bitmap bits, free counters, checksums, all in a journal handle.
 //!
 //! [`set_bits`] is the only function that changes a block bitmap. It checks before it
 //! changes: a bit that already is what it should become means that the image lies (two owners, a
 //! double free), and nothing is changed then.
 //!
 //! Linux: `ext4_mb_mark_diskspace_used`, `ext4_mb_clear_bb`, `ext4_free_data_in_buddy`.
-//! Tested in `tests/space.rs`, judged by e2fsck.
+//! Tested in `tests/it/space.rs`, judged by e2fsck.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@
 //! Costs: directories are not spread, so files of different directories lie closer together; a disk
 //! with heads would have to seek. As with hot zones nothing on disk says so, the kept blocks are
 //! at most an eighth of the volume, and others borrow them as they borrow zones.
-//! Tested here, in `space/balloc/tests.rs` and in `tests/hot_zones.rs`.
+//! Tested here, in `space/balloc/tests.rs` and in `tests/it/hot_zones.rs`.
 
 use super::goal::{AllocPolicy, LinuxPolicy, Shape, Wish};
 use super::hot::HotZones;
@@ -36,7 +36,7 @@ const SHORT_BLOCKS_MAX: u64 = 4096;
 #[derive(Clone, Debug)]
 pub(super) struct ByLifetime {
     region: HotZones,
-    /// Where short-lived files begin, and where others that change do.
+    /// First blocks for short-lived files, and for others that change.
     short: u64,
     updated: u64,
     /// One past the region.

@@ -15,7 +15,7 @@
 //!
 //! `allocate` changes nothing that a transaction could carry: a crash before `install` leaves the
 //! blocks free, and no committed metadata points to data that is not written.
-//! Tested in `space/balloc/tests.rs` (model) and `tests/space.rs` (images).
+//! Tested in `space/balloc/tests.rs` (model) and `tests/it/space.rs` (images).
 
 pub(crate) mod bitmap;
 pub(crate) mod core;
@@ -156,7 +156,7 @@ impl Balloc {
         }
     }
 
-    /// Where the policy wants a block.
+    /// Returns the block that the policy prefers.
     pub(crate) fn goal(&self, wish: &Wish) -> u64 {
         self.core.policy().goal(&self.core.shape, wish)
     }
@@ -186,7 +186,7 @@ impl Balloc {
         self.core.policy().kept_blocks() << self.core.shape.block_bits
     }
 
-    /// Whether inodes of all files belong to the zone's flex group.
+    /// True if inodes of all files belong to the zone's flex group.
     pub(crate) fn gathers_inodes(&self) -> bool {
         self.core.policy().gathers_inodes()
     }

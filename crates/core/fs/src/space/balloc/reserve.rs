@@ -1,5 +1,4 @@
-//! Who may still have how many blocks: the counters behind `statfs` and "ENOSPC at write, never
-//! later".
+//! Accounts of free blocks: the counters behind `statfs` and "ENOSPC at write, never later".
 //!
 //! ```text
 //!   free blocks                                   |<----------- free ---------->|
@@ -35,7 +34,7 @@ pub(crate) enum Source {
     },
     /// Anything else that was not reserved before.
     Free {
-        /// Whether root's share may be used.
+        /// True if root's share may be used.
         privileged: bool,
     },
 }

@@ -145,7 +145,7 @@ fn a_dropped_window_is_free_again_and_the_last_block_is_found() {
     assert!(matches!(core.allocate(&disk, &ask), Err(FsError::NoSpace)));
 }
 
-/// Whether a block is in a zone.
+/// True if a block is in a zone.
 fn kept(disk: &Disk, core: &Core, block: u64) -> bool {
     let (group, bit) = disk.shape.locate(block).unwrap();
     let kept = core.policy().kept_for_hot(&disk.shape, group, u64::MAX);

@@ -15,8 +15,8 @@ const WINDOWS_MAX: usize = 4096;
 
 struct Packed {
     range: Range,
-    /// Who took from it last: if that file outgrows the small sizes it may take the window along
-    /// and stays in one extent.
+    /// Inode that took from it last. If that file outgrows the small sizes it may keep the window
+    /// and stay in one extent.
     last: u32,
 }
 

@@ -1,0 +1,114 @@
+//! Requests served by a volume.
+//!
+//! ```text
+//!   names.rs        names: looked up, made, removed, renamed, listed     acl.rs   default ACLs
+//!   attributes.rs   attributes, extended attributes, flags
+//!   data.rs         open files, contents, syncs                          nodes.rs references
+//!   atomic.rs       atomic writes
+//!   privileges.rs   set-id bits, capabilities, immutable and append-only files
+//! ```
+//!
+//! Duties that the kernel leaves to a file system, and ext4 has in the kernel, are done here. With
+//! `uid=` or `gid=` every file shows that owner, and what is made belongs, on disk, to the owner of
+//! its directory. Inode numbers are ext4's: the root is 2. Every function that returns the
+//! attributes of a name counts one lookup of it, which [`Serve::forget`] takes back.
+//!
+//! Tested in `tests/it`, beside the kernel's ext4 in `tests/it/posix.rs`.
+
+mod acl;
+pub(crate) mod atomic;
+pub(crate) mod attributes;
+pub(crate) mod data;
+pub(crate) mod names;
+mod nodes;
+mod privileges;
+
+pub(crate) use data::{OpenHow, ReadBytes, WriteHow};
+pub(crate) use names::Entry;
+
+use std::sync::Arc;
+
+use syncline_device::Clock;
+use syncline_fs::{Attr, InodeRef, SyncMode, Volume};
+
+use crate::handle::Handles;
+use crate::options::FuseOptions;
+use crate::status::Status;
+use crate::wakeup::Wakeup;
+use nodes::Nodes;
+
+const S_IFMT: u16 = 0o170_000;
+const S_IFDIR: u16 = 0o040_000;
+const S_ISUID: u16 = 0o4000;
+const S_ISGID: u16 = 0o2000;
+const FS_IMMUTABLE_FL: u32 = 0x10;
+const FS_APPEND_FL: u32 = 0x20;
+/// The root directory.
+const ROOT: u32 = 2;
+
+/// A volume that answers the kernel.
+pub(crate) struct Serve {
+    vol: Volume,
+    clock: Arc<dyn Clock>,
+    nodes: Nodes,
+    handles: Handles,
+    owner: Option<u32>,
+    group: Option<u32>,
+    eager: bool,
+    writeback_cache: bool,
+    pub(crate) atomics: atomic::Atomics,
+    status: Arc<Status>,
+    /// Wakes the maintenance thread when there is more to write back than may wait.
+    pub(crate) wakeup: Wakeup,
+}
+
+impl Serve {
+    pub(crate) fn new(
+        vol: Volume,
+        clock: Arc<dyn Clock>,
+        options: &FuseOptions,
+        status: Arc<Status>,
+    ) -> Serve {
+        let eager = options.volume.sync == SyncMode::Eager;
+        let (owner, group) = (options.uid, options.gid);
+        let (nodes, handles, wakeup, atomics) = Default::default();
+        let writeback_cache = options.writeback_cache;
+        Serve {
+            vol,
+            clock,
+            nodes,
+            handles,
+            owner,
+            group,
+            eager,
+            writeback_cache,
+            atomics,
+            status,
+            wakeup,
+        }
+    }
+
+    /// Drops every inode, for the unmount.
+    pub(crate) fn clear(&self) {
+        self.atomics.clear();
+        self.nodes.clear();
+    }
+
+    /// Takes back `lookups` of an inode.
+    pub(crate) fn forget(&self, ino: u32, lookups: u64) {
+        self.nodes.forget(ino, lookups);
+    }
+
+    /// Attributes with the owner of `uid=` and `gid=`.
+    fn show(&self, mut attr: Attr) -> Attr {
+        attr.uid = self.owner.unwrap_or(attr.uid);
+        attr.gid = self.group.unwrap_or(attr.gid);
+        attr
+    }
+
+    /// Attributes of a name that the kernel learns.
+    fn learned(&self, inode: &InodeRef) -> Attr {
+        self.nodes.looked_up(inode.ino);
+        self.show(self.vol.getattr(inode))
+    }
+}

@@ -1,0 +1,25 @@
+//! The error type of this crate. Messages end with the next step.
+
+use syncline_bench::BenchError;
+use syncline_fs::FsError;
+use syncline_trace::TraceError;
+
+/// Result of everything in this crate.
+pub type Result<T> = std::result::Result<T, ReplayError>;
+
+/// Why a replay did not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The volume, its device or the directory refused or failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// A trace could not be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+impl From<FsError> for ReplayError {
+    fn from(err: FsError) -> ReplayError {
+        BenchError::from(err).into()
+    }
+}

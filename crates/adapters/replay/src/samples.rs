@@ -1,0 +1,48 @@
+//! The traces that ship: real programs on a Syncline mount, captured by `scripts/capture.py`.
+//!
+//! `samples/README.md` says what each is. The system calls are built in; the page and block traces
+//! of the same runs are files beside them. Tested in `tests/it/samples.rs`.
+
+use bytes::Bytes;
+use syncline_trace::{TraceError, TraceReader};
+
+use crate::ReplayTrace;
+use crate::error::Result;
+
+macro_rules! samples {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_bytes!(concat!("../../../../samples/", $name, ".calls.trace")))),*]
+    };
+}
+
+const SAMPLES: [(&str, &[u8]); 9] = samples![
+    "chromium-cold",
+    "chromium-warm",
+    "mail",
+    "dpkg",
+    "pip",
+    "pocketdata",
+    "rlbench",
+    "video",
+    "git",
+];
+
+impl ReplayTrace {
+    /// The traces that ship.
+    ///
+    /// # Errors
+    /// A damaged build only.
+    pub fn shipped() -> Result<Vec<ReplayTrace>> {
+        let read = |(name, bytes): &(&str, &'static [u8])| {
+            let mut records = Vec::new();
+            let mut reader = TraceReader::open(Bytes::from_static(bytes))?;
+            reader.read_all(&mut records)?;
+            Ok::<_, TraceError>(ReplayTrace {
+                name: (*name).to_owned(),
+                records,
+                names: reader.into_names(),
+            })
+        };
+        Ok(SAMPLES.iter().map(read).collect::<syncline_trace::Result<_>>()?)
+    }
+}

@@ -1,0 +1,91 @@
+//! A trace of system calls on a volume over simulated flash, in virtual time.
+
+use std::sync::Arc;
+
+use syncline_bench::{Config, Image, Metrics, Parameters, Run, Stack};
+use syncline_fs::MountOptions;
+use syncline_latency::{Timer, Watch};
+use syncline_nand::Profile;
+
+use crate::ReplayTrace;
+use crate::error::Result;
+use crate::plan::Plan;
+use crate::play::Player;
+
+/// A replay on a simulated device.
+pub struct Replay<'a> {
+    /// The device.
+    pub profile: &'a Profile,
+    /// The volume; unchanged by the run.
+    pub image: &'a Image,
+    /// How it is mounted.
+    pub mount: &'a MountOptions,
+    /// Longest gap between two calls, in nanoseconds.
+    pub gap_max_ns: u64,
+    /// Seed of what is written.
+    pub seed: u64,
+    /// How full the volume is made before, as in [`Parameters`].
+    pub fill_percent: Option<u32>,
+}
+
+/// A run, and how much of the trace it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replayed {
+    /// The figures.
+    pub run: Run,
+    /// Calls that could not be made.
+    pub skipped: u64,
+}
+
+impl Replay<'_> {
+    /// Replays `trace`.
+    ///
+    /// # Errors
+    /// Whatever the volume reports: no space, if the trace needs a larger volume.
+    pub fn run(&self, trace: &ReplayTrace, watch: &mut dyn Watch) -> Result<Replayed> {
+        let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
+        let plan = Plan::of(&trace.records, &trace.names);
+        let Replay { fill_percent, seed, .. } = *self;
+        let parameters = Parameters { fill_percent, seed, ..Parameters::default() };
+        stack.age(self.mount, &parameters)?;
+        let target = stack.mount(self.mount, self.seed)?;
+        plan.populate(target.fs(), &trace.names)?;
+        target.unmount()?;
+
+        let target = stack.mount(self.mount, self.seed)?;
+        let (mark, app) = (stack.mark(), target.fs().app_bytes());
+        let mut player = Player::new(Arc::clone(target.fs()), &trace.names, self.gap_max_ns);
+        let mut timer = Timer::default();
+        let total = trace.records.len() as u64;
+        let mut done = 0;
+        for record in &trace.records {
+            if watch.cancelled() {
+                break;
+            }
+            player.play(&target, record, &mut timer)?;
+            done += 1;
+            if done % 256 == 0 {
+                watch.progress(done, total);
+            }
+        }
+        let (operations, skipped) = (player.played(), player.skipped());
+        drop(player);
+        let moved = Some(target.fs().app_bytes() - app);
+        let (device, duration_ns) = stack.since(&mark);
+        let foreground = Metrics::new(operations, duration_ns, &timer, moved, Some(device));
+        target.unmount()?;
+        let (device, duration_ns) = stack.since(&mark);
+        let metrics = Metrics::new(operations, duration_ns, &timer, moved, Some(device));
+        let config =
+            Config { fill_percent: self.fill_percent, ..Config::of_mount(self.mount, self.seed) };
+        let run = Run {
+            workload: format!("replay/{}", trace.name),
+            device: self.profile.name.clone(),
+            config,
+            metrics,
+            foreground,
+            interrupted: done < total,
+        };
+        Ok(Replayed { run, skipped })
+    }
+}

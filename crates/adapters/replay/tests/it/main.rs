@@ -1,0 +1,5 @@
+//! Tests of replays: on a volume, in a directory, and of the traces that ship.
+
+mod directory;
+mod samples;
+mod simulated;

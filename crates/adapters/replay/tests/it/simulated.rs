@@ -1,0 +1,63 @@
+//! Replay of traces: exact counts of a small one, and repeatability.
+
+use syncline_bench::{Image, ImageSource};
+use syncline_fs::{MountOptions, SyncMode};
+use syncline_latency::Unwatched;
+use syncline_nand::Profile;
+use syncline_replay::{Replay, ReplayTrace, Replayed, replay_table};
+use syncline_testkit::{Need, require};
+use syncline_trace::{Names, Op, Record};
+
+fn replay(mount: &MountOptions, image: &Image, trace: &ReplayTrace) -> Replayed {
+    let profile = Profile::by_name("nexus7-emmc").unwrap();
+    let replay = Replay {
+        profile: &profile,
+        image,
+        mount,
+        gap_max_ns: 10_000_000,
+        seed: 1,
+        fill_percent: None,
+    };
+    replay.run(trace, &mut Unwatched).unwrap()
+}
+
+/// Twenty times: a page of a file that was there, an fsync, and a page of another file.
+fn small() -> ReplayTrace {
+    let mut names = Names::default();
+    let (db, log) = (names.intern("/data/app/a.db"), names.intern("/data/app/log"));
+    let on = |op, file, n: u64| Record { file, ..Record::new(n * 1_000_000, op) };
+    let mut records = vec![on(Op::Create, log, 0)];
+    for n in 0..20 {
+        let size_bytes = Some(1 << 20);
+        records.push(Record { size_bytes, ..on(Op::Write, db, n).range(n * 8192, 4096) });
+        records.push(on(Op::Write, log, n).range(n * 4096, 4096));
+        records.push(on(Op::Fsync, db, n));
+    }
+    let gone = names.intern("/data/none");
+    records.push(Record { result: Some(-2), ..on(Op::Unlink, gone, 30) });
+    ReplayTrace { name: "small".into(), records, names }
+}
+
+#[test]
+fn a_small_trace_is_replayed_exactly_and_twice_alike() {
+    if !require("a_small_trace_is_replayed_exactly", &[Need::E2fsck]) {
+        return;
+    }
+    let image = &Image::load(&ImageSource::default()).unwrap();
+    let trace = small();
+    let eager = MountOptions::default();
+    let ordered = MountOptions { sync: SyncMode::Ordered, ..MountOptions::default() };
+    let runs = [&ordered, &eager].map(|mount| replay(mount, image, &trace));
+    assert_eq!(runs[0], replay(&ordered, image, &trace), "a run repeats");
+    for replayed in &runs {
+        let (metrics, skipped) = (&replayed.run.metrics, replayed.skipped);
+        assert_eq!((metrics.operations, skipped, metrics.app_bytes), (61, 0, Some(40 * 4096)));
+        let device = metrics.device.as_ref().unwrap();
+        assert!(device.flushes >= 20, "{device:?}");
+    }
+    let requests = runs.each_ref().map(|r| r.run.metrics.device.as_ref().unwrap().write_requests);
+    assert!(requests[1] < requests[0], "eager writes in fewer requests: {requests:?}");
+    let table = replay_table(&runs);
+    assert!(table.contains("small") && table.contains("ratio"), "{table}");
+    assert_eq!(replay_table(&runs[..1]), "", "one mode alone has nothing to compare with");
+}

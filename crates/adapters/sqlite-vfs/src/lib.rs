@@ -1,0 +1,39 @@
+//! A SQLite VFS over a volume: databases inside of an ext4 image, no mount, no FUSE.
+//!
+//! ```text
+//!   rusqlite ── sqlite3_vfs / sqlite3_io_methods (ffi.rs: all unsafe code)
+//!                   |
+//!                state.rs: open, delete, access      file.rs: read, write, sync, lock
+//!                   |
+//!                VolumeFs ── Volume
+//! ```
+//!
+//! Promises
+//! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY; WAL with `locking_mode=EXCLUSIVE` (the io
+//!   methods are version 1: no shared memory), set before `journal_mode=WAL`.
+//! - The device characteristics are those of the unix VFS on Linux: `POWERSAFE_OVERWRITE` and
+//!   nothing else. Claiming atomic or sequential writes would save syncs that a real file system
+//!   needs.
+//! - Time comes from the volume's clock and randomness from a seed: with a virtual clock a run
+//!   repeats exactly.
+//! - Locks hold among the connections of this process; a volume has one process.
+//!
+//! A registration may be dropped while connections are open: they stay usable, new ones are
+//! refused. Each registration leaves some 300 bytes behind, since SQLite may keep its pointer.
+//!
+//! Tested in `tests/it` (every journal mode, remount, power cuts with hot journals).
+
+#![deny(unsafe_code)]
+
+mod error;
+mod ffi;
+mod file;
+mod locks;
+mod state;
+mod vfs;
+mod volume_fs;
+
+pub use error::{Result, VfsError};
+pub use ffi::{allow_host_atomic, offers_atomic, seed_sqlite};
+pub use vfs::SqliteVfs;
+pub use volume_fs::{AppBytes, Background, VolumeFs};

@@ -1,0 +1,315 @@
+//! A volume as an application sees it: system calls, each at its price in time.
+//!
+//! ```text
+//!   SQLite VFS, workloads ──> VolumeFs::enter ──> clock += syscall_us; Volume::tick if due
+//!                                      |
+//!                                      └──> Volume (the call itself, device time inside)
+//! ```
+//!
+//! Promises: every call is charged [`VolumeFs::syscall_us`] of a virtual clock and nothing of a
+//! wall clock; what the background has to do by then is done before the call, in the caller's time,
+//! since a virtual run has one thread and one device. Bytes that the application reads and writes
+//! are counted. Paths are relative to the root of the volume. Tested through everything above it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use syncline_device::Clock;
+use syncline_fs::{AtomicWrite, Create, FsError, InodeRef, RenameFlags, Result, Volume};
+
+/// Bytes an application moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AppBytes {
+    /// Handed to write calls.
+    pub written_bytes: u64,
+    /// Returned by read calls.
+    pub read_bytes: u64,
+    /// System calls; 0 where they are not counted.
+    pub calls: u64,
+}
+
+impl std::ops::Sub for AppBytes {
+    type Output = AppBytes;
+
+    /// Bytes and calls since `start`.
+    fn sub(self, start: AppBytes) -> AppBytes {
+        AppBytes {
+            written_bytes: self.written_bytes - start.written_bytes,
+            read_bytes: self.read_bytes - start.read_bytes,
+            calls: self.calls - start.calls,
+        }
+    }
+}
+
+/// Work of devices below the volume that time asks for; gets the time of the clock.
+pub type Background = Box<dyn Fn(u64) + Send + Sync>;
+
+/// How often it is called, at most.
+const BACKGROUND_NS: u64 = 100_000_000;
+
+/// System calls on a [`Volume`]. See the module's description.
+pub struct VolumeFs {
+    volume: Volume,
+    clock: Arc<dyn Clock>,
+    syscall_ns: u64,
+    written_bytes: AtomicU64,
+    read_bytes: AtomicU64,
+    calls: AtomicU64,
+    always_fsync: AtomicBool,
+    offers_atomic: AtomicBool,
+    background: OnceLock<Background>,
+    background_ns: AtomicU64,
+}
+
+impl VolumeFs {
+    /// Calls on `volume`; each costs `syscall_us` of `clock` if that is virtual.
+    pub fn new(volume: Volume, clock: Arc<dyn Clock>, syscall_us: u32) -> VolumeFs {
+        let syscall_ns = if clock.is_virtual() { u64::from(syscall_us) * 1000 } else { 0 };
+        VolumeFs {
+            volume,
+            clock,
+            syscall_ns,
+            written_bytes: 0.into(),
+            read_bytes: 0.into(),
+            calls: 0.into(),
+            always_fsync: false.into(),
+            offers_atomic: false.into(),
+            background: OnceLock::new(),
+            background_ns: 0.into(),
+        }
+    }
+
+    /// The volume below.
+    pub fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// The clock of the volume.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Price of a call in microseconds of virtual time.
+    pub fn syscall_us(&self) -> u64 {
+        self.syscall_ns / 1000
+    }
+
+    /// Bytes moved since this was made.
+    pub fn app_bytes(&self) -> AppBytes {
+        AppBytes {
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
+            read_bytes: self.read_bytes.load(Ordering::Relaxed),
+            calls: self.calls.load(Ordering::Relaxed),
+        }
+    }
+
+    /// From now on fdatasync is fsync, as in a libc or a SQLite that has no fdatasync.
+    pub fn always_fsync(&self, always: bool) {
+        self.always_fsync.store(always, Ordering::Relaxed);
+    }
+
+    /// Offers atomic writes to SQLite from now on, if the volume has them; not by default, so that
+    /// a journal mode is what its name says.
+    pub fn offer_atomic(&self, offer: bool) {
+        self.offers_atomic.store(offer, Ordering::Relaxed);
+    }
+
+    /// Reports whether SQLite is offered atomic writes.
+    pub fn offers_atomic(&self) -> bool {
+        self.offers_atomic.load(Ordering::Relaxed) && self.volume.has_atomic_writes()
+    }
+
+    /// Begins an atomic write: as an ioctl of f2fs, one call.
+    ///
+    /// # Errors
+    /// As [`Volume::begin_atomic`].
+    pub fn begin_atomic(&self, inode: &InodeRef) -> Result<AtomicWrite> {
+        self.enter();
+        self.volume.begin_atomic(inode)
+    }
+
+    /// Stages all of `from`.
+    ///
+    /// # Errors
+    /// As [`Volume::write_atomic`].
+    pub fn write_atomic(&self, atomic: &mut AtomicWrite, offset: u64, from: &[u8]) -> Result<()> {
+        self.enter();
+        let done = self.volume.write_atomic(atomic, offset, from)?;
+        self.written_bytes.fetch_add(done as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Reads the file as it would be after the commit.
+    ///
+    /// # Errors
+    /// As [`Volume::read_atomic`].
+    pub fn read_atomic(&self, atomic: &AtomicWrite, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.enter();
+        let done = self.volume.read_atomic(atomic, offset, into)?;
+        self.read_bytes.fetch_add(done as u64, Ordering::Relaxed);
+        Ok(done)
+    }
+
+    /// Commits; one call.
+    ///
+    /// # Errors
+    /// As [`Volume::commit_atomic`].
+    pub fn commit_atomic(&self, atomic: AtomicWrite) -> Result<()> {
+        self.enter();
+        self.volume.commit_atomic(atomic)
+    }
+
+    /// From now on `work` is done too, every tenth of a second of the clock. Only the first counts.
+    pub fn set_background(&self, work: Background) {
+        let _ = self.background.set(work);
+    }
+
+    /// One system call begins: its time passes, and what is due in the background happens.
+    pub fn enter(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let now_ns = self.clock.now_ns() + self.syscall_ns;
+        if self.syscall_ns > 0 {
+            self.clock.sleep_until(now_ns);
+        }
+        if self.volume.next_deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns) {
+            // A failure here has latched the volume: the next call that writes reports it.
+            let _ = self.volume.tick(now_ns);
+        }
+        if let Some(work) = self.background.get()
+            && now_ns >= self.background_ns.load(Ordering::Relaxed)
+        {
+            self.background_ns.store(now_ns + BACKGROUND_NS, Ordering::Relaxed);
+            work(now_ns);
+        }
+    }
+
+    /// The inode at `path`.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve`].
+    pub fn open(&self, path: &str) -> Result<InodeRef> {
+        self.enter();
+        self.volume.resolve(path)
+    }
+
+    /// A new, empty file.
+    ///
+    /// # Errors
+    /// As [`Volume::create`].
+    pub fn create(&self, path: &str) -> Result<InodeRef> {
+        self.enter();
+        let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
+        self.volume.create(&dir, name, &Create { mode: 0o644, uid: 0, gid: 0 })
+    }
+
+    /// A new directory.
+    ///
+    /// # Errors
+    /// As [`Volume::mkdir`].
+    pub fn mkdir(&self, path: &str) -> Result<()> {
+        self.enter();
+        let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
+        self.volume.mkdir(&dir, name, &Create { mode: 0o755, uid: 0, gid: 0 })?;
+        Ok(())
+    }
+
+    /// Removes a name.
+    ///
+    /// # Errors
+    /// As [`Volume::unlink`].
+    pub fn unlink(&self, path: &str) -> Result<()> {
+        self.enter();
+        let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
+        self.volume.unlink(&dir, name)
+    }
+
+    /// Gives a file another name, in place of what has it.
+    ///
+    /// # Errors
+    /// As [`Volume::rename`].
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.enter();
+        let (old_dir, old_name) = self.volume.resolve_parent(from.as_bytes())?;
+        let (new_dir, new_name) = self.volume.resolve_parent(to.as_bytes())?;
+        self.volume.rename(&old_dir, old_name, &new_dir, new_name, RenameFlags::default())
+    }
+
+    /// The directory that holds `path`.
+    ///
+    /// # Errors
+    /// As [`Volume::resolve_parent`].
+    pub fn parent(&self, path: &str) -> Result<InodeRef> {
+        self.enter();
+        Ok(self.volume.resolve_parent(path.as_bytes())?.0)
+    }
+
+    /// Size in bytes.
+    pub fn size(&self, inode: &InodeRef) -> u64 {
+        self.enter();
+        self.volume.getattr(inode).size
+    }
+
+    /// Reads; fewer bytes than asked only at the end of the file.
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        self.enter();
+        let mut done = 0;
+        while done < into.len() {
+            let n = self.volume.read(inode, offset + done as u64, &mut into[done..])?;
+            if n == 0 {
+                break;
+            }
+            done += n;
+        }
+        self.read_bytes.fetch_add(done as u64, Ordering::Relaxed);
+        Ok(done)
+    }
+
+    /// Writes all of `from`.
+    ///
+    /// # Errors
+    /// As [`Volume::write`]; [`FsError::NoSpace`] if only a part was taken.
+    pub fn write(&self, inode: &InodeRef, offset: u64, from: &[u8]) -> Result<()> {
+        self.enter();
+        let mut done = 0;
+        while done < from.len() {
+            let n = self.volume.write(inode, offset + done as u64, &from[done..])?;
+            if n == 0 {
+                return Err(FsError::NoSpace);
+            }
+            done += n;
+        }
+        self.written_bytes.fetch_add(done as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sets the size.
+    ///
+    /// # Errors
+    /// As [`Volume::truncate`].
+    pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        self.enter();
+        self.volume.truncate(inode, size)
+    }
+
+    /// fsync, or fdatasync with `datasync`.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
+        self.enter();
+        let datasync = datasync && !self.always_fsync.load(Ordering::Relaxed);
+        self.volume.fsync(inode, datasync)
+    }
+
+    /// syncfs.
+    ///
+    /// # Errors
+    /// As [`Volume::syncfs`].
+    pub fn syncfs(&self) -> Result<()> {
+        self.enter();
+        self.volume.syncfs()
+    }
+}

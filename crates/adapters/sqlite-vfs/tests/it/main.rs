@@ -1,0 +1,248 @@
+//! The SQLite VFS: every journal mode over a remount, locks between connections, errors, and power
+//! cuts at every flush with the rollback of hot journals and the recovery of WALs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, ErrorCode};
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, Geometry, MemoryDevice, Op, Request, VirtualClock,
+};
+use syncline_fs::{FsError, MountOptions, SyncMode, Volume};
+use syncline_sqlite_vfs::{SqliteVfs, VfsError, VolumeFs};
+use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
+
+/// Keeps a picture of the medium at each flush, with a note of the moment.
+struct Pictures {
+    memory: Arc<MemoryDevice>,
+    note: Mutex<i64>,
+    taken: Mutex<Vec<(i64, MemoryDevice)>>,
+}
+
+impl BlockDevice for Pictures {
+    fn geometry(&self) -> Geometry {
+        Geometry { fua: false, ..self.memory.geometry() }
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        self.memory.submit(batch)?;
+        if batch.iter().any(|request| matches!(request.op, Op::Flush)) {
+            self.taken.lock().push((*self.note.lock(), self.memory.snapshot()));
+        }
+        Ok(())
+    }
+}
+
+fn memory() -> MemoryDevice {
+    let image = mkfs(&ImageSpec::with_size(64 << 20));
+    MemoryDevice::load(image.path()).unwrap()
+}
+
+/// A mounted volume with a VFS of its own.
+struct Mounted {
+    fs: Arc<VolumeFs>,
+    vfs: SqliteVfs,
+}
+
+impl Mounted {
+    fn database(&self, path: &str) -> Result<Connection, VfsError> {
+        self.vfs.open(path)
+    }
+
+    fn unmount(self) -> Result<(), FsError> {
+        self.fs.volume().clone().unmount()
+    }
+}
+
+fn mount(device: Arc<dyn BlockDevice>) -> Mounted {
+    mount_as(SyncMode::Eager, device)
+}
+
+fn mount_as(sync: SyncMode, device: Arc<dyn BlockDevice>) -> Mounted {
+    let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
+    let options = MountOptions { sync, ..MountOptions::default() };
+    let volume = Volume::mount(device, clock.clone(), options).unwrap();
+    // A price, so that timestamps move.
+    let fs = Arc::new(VolumeFs::new(volume, clock, 1000));
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let name = format!("test-{}", SERIAL.fetch_add(1, Ordering::Relaxed));
+    let vfs = SqliteVfs::register(&name, Arc::clone(&fs), 1).unwrap();
+    Mounted { fs, vfs }
+}
+
+fn open(target: &Mounted, mode: &str) -> Connection {
+    let db = target.database("/a.db").unwrap();
+    if mode == "wal" {
+        db.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
+    }
+    let set: String =
+        db.query_row(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get(0)).unwrap();
+    assert_eq!(set, mode);
+    db.execute_batch("PRAGMA synchronous=FULL").unwrap();
+    db
+}
+
+fn rows(db: &Connection) -> i64 {
+    db.query_row("SELECT count(*) FROM t", [], |row| row.get(0)).unwrap()
+}
+
+fn assert_intact(db: &Connection, context: &str) {
+    let verdict: String = db.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();
+    assert_eq!(verdict, "ok", "{context}");
+}
+
+/// Inserts rows with enough content that several pages change in each transaction.
+fn insert(db: &Connection, id: i64) {
+    let text = format!("{id:08}").repeat(200);
+    db.execute("INSERT INTO t VALUES(?, ?)", rusqlite::params![id, text]).unwrap();
+    db.execute("UPDATE t SET c = c || 'x' WHERE id = ?", [id / 2]).unwrap();
+}
+
+const SCHEMA: &str = "CREATE TABLE t(id INTEGER PRIMARY KEY, c TEXT); CREATE INDEX i ON t(c)";
+const MODES: [&str; 5] = ["delete", "truncate", "persist", "memory", "wal"];
+
+#[test]
+fn every_mode_survives_a_remount() {
+    if !require("every_mode_survives_a_remount", &[Need::E2fsck]) {
+        return;
+    }
+    for mode in MODES {
+        let memory = Arc::new(memory());
+        let target = mount(memory.clone());
+        let db = open(&target, mode);
+        db.execute_batch(SCHEMA).unwrap();
+        (1..=60).for_each(|id| insert(&db, id));
+        db.execute("DELETE FROM t WHERE id % 3 = 0", []).unwrap();
+        db.execute_batch("VACUUM").unwrap();
+        // More than the page cache and the statement spill hold: temporary files are used.
+        db.execute_batch("PRAGMA cache_size=10; CREATE TABLE u AS SELECT * FROM t ORDER BY c DESC")
+            .unwrap();
+        assert_intact(&db, mode);
+        db.close().unwrap();
+        target.unmount().unwrap();
+
+        let target = mount(memory.clone());
+        let db = open(&target, mode);
+        assert_intact(&db, mode);
+        assert_eq!(rows(&db), 40, "{mode}");
+        db.close().unwrap();
+        target.unmount().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        memory.to_file(file.path()).unwrap();
+        e2fsck_clean(file.path()).unwrap();
+    }
+}
+
+#[test]
+fn every_flush_may_be_the_last() {
+    if require("every_flush_may_be_the_last", &[Need::E2fsck]) {
+        flush_by_flush(SyncMode::Ordered);
+        flush_by_flush(SyncMode::Eager);
+    }
+}
+
+/// Every state that a flush left is opened again, mounted in the other mode.
+fn flush_by_flush(sync: SyncMode) {
+    let next = if sync == SyncMode::Eager { SyncMode::Ordered } else { SyncMode::Eager };
+    // In memory mode a cut inside of a transaction may corrupt the database; SQLite says so. In
+    // delete mode with synchronous=FULL the unlink that commits is not synced, and the journal may
+    // come back: SQLite rolls one acknowledged transaction back on any file system. EXTRA syncs it.
+    let cases = [("delete", "full"), ("delete", "extra"), ("truncate", "full")];
+    let cases = cases.into_iter().chain([("persist", "full"), ("wal", "full")]);
+    for (mode, synchronous) in cases {
+        let (note, taken) = (Mutex::new(0), Mutex::default());
+        let pictures = Arc::new(Pictures { memory: Arc::new(memory()), note, taken });
+        let target = mount_as(sync, pictures.clone());
+        let db = open(&target, mode);
+        db.execute_batch(&format!("PRAGMA synchronous={synchronous}")).unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        pictures.taken.lock().clear();
+        for id in 1..=12 {
+            let batch = format!("BEGIN; INSERT INTO t VALUES({id}, hex(zeroblob(3000))); COMMIT");
+            db.execute_batch(&batch).unwrap();
+            *pictures.note.lock() = id;
+        }
+        drop(db);
+        drop(target);
+        let taken = std::mem::take(&mut *pictures.taken.lock());
+        assert!(taken.len() >= 12, "{sync:?} {mode}: {} flushes", taken.len());
+        let mut hot = 0u32;
+        for (index, (acknowledged, picture)) in taken.into_iter().enumerate() {
+            let context = format!(
+                "{sync:?} {mode} {synchronous}, flush {index}, {acknowledged} acknowledged"
+            );
+            let target = mount_as(next, Arc::new(picture));
+            let journal = if mode == "wal" { "/a.db-wal" } else { "/a.db-journal" };
+            let found = target.fs.open(journal).map(|inode| target.fs.size(&inode));
+            hot += u32::from(found.is_ok_and(|size| size > 0));
+            let db = open(&target, mode);
+            assert_intact(&db, &context);
+            let may_come_back = i64::from(mode == "delete" && synchronous == "full");
+            let allowed = acknowledged - may_come_back..=acknowledged + 1;
+            let rows = rows(&db);
+            assert!(allowed.contains(&rows), "{context}: {rows} rows");
+            db.close().unwrap();
+            target.unmount().unwrap();
+        }
+        assert!(hot > 0, "{sync:?} {mode}: no cut left a journal to roll back or recover");
+    }
+}
+
+#[test]
+fn two_connections_lock_each_other() {
+    if !require("two_connections_lock_each_other", &[Need::E2fsck]) {
+        return;
+    }
+    let target = mount(Arc::new(memory()));
+    let (a, b) = (open(&target, "delete"), open(&target, "delete"));
+    a.execute_batch(SCHEMA).unwrap();
+    a.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1, 'a')").unwrap();
+    assert_eq!(rows(&b), 0, "a reader beside a writer sees what is committed");
+    let busy = b.execute_batch("BEGIN IMMEDIATE").unwrap_err();
+    assert_eq!(busy.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    a.execute_batch("COMMIT").unwrap();
+    assert_eq!(rows(&b), 1);
+    insert(&b, 2);
+    assert_eq!(rows(&a), 2);
+}
+
+#[test]
+fn errors_have_codes_and_a_full_volume_rolls_back() {
+    if !require("errors_have_codes", &[Need::E2fsck]) {
+        return;
+    }
+    let target = mount(Arc::new(memory()));
+    let missing = target.database("/no/such/directory/a.db").unwrap_err().to_string();
+    assert!(missing.contains("unable to open"), "{missing}");
+    target.fs.mkdir("/dir").unwrap();
+    assert!(target.database("/dir").is_err(), "a directory is no database");
+    let db = open(&target, "delete");
+    db.execute_batch(SCHEMA).unwrap();
+    db.execute("INSERT INTO t VALUES(1, 'kept')", []).unwrap();
+    let full = db.execute_batch("INSERT INTO t VALUES(2, zeroblob(200000000))").unwrap_err();
+    assert_eq!(full.sqlite_error_code(), Some(ErrorCode::DiskFull), "{full}");
+    assert_eq!(rows(&db), 1);
+    assert_intact(&db, "after a full volume");
+}
+
+#[test]
+fn a_dropped_registration_refuses_new_connections_and_keeps_old_ones_usable() {
+    if !require("a_dropped_registration", &[Need::E2fsck]) {
+        return;
+    }
+    let target = mount(Arc::new(memory()));
+    let vfs = SqliteVfs::register("dropped", Arc::clone(&target.fs), 1).unwrap();
+    assert!(SqliteVfs::register("dropped", Arc::clone(&target.fs), 1).is_err(), "in use");
+    let db = vfs.open("/b.db").unwrap();
+    db.execute_batch("PRAGMA journal_mode=MEMORY; CREATE TABLE t(id)").unwrap();
+    drop(vfs);
+    db.execute_batch("INSERT INTO t VALUES(1)").unwrap();
+    assert_eq!(rows(&db), 1);
+    assert!(db.execute_batch("ATTACH '/c.db' AS c").is_err(), "the name is gone");
+    let flags = rusqlite::OpenFlags::default();
+    let gone = Connection::open_with_flags_and_vfs("/b.db", flags, "dropped");
+    assert!(gone.is_err(), "no new connection");
+    db.close().unwrap();
+    SqliteVfs::register("dropped", Arc::clone(&target.fs), 1).unwrap();
+}

@@ -1,0 +1,219 @@
+//! `make test`: every check and every test, streamed, timed and added up.
+//!
+//! Each step other than the tests counts as one. A step whose program is not installed is skipped.
+//! Tests that cannot run on this machine write to the skip log (see `syncline_testkit::skip`);
+//! where `CI=true`, root, loop devices and e2fsprogs must be there, and such a test fails instead.
+//! The last line is exactly `N passed, N failed, N skipped`.
+//!
+//! Everything has a time limit, and nothing waits without one ([`bounded`]): a run ends after
+//! [`TOTAL`] even on a machine whose kernel hangs. Steps that had no time left count as failed.
+
+mod bounded;
+mod processes;
+mod programs;
+mod summary;
+mod tests;
+
+use std::path::Path;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use bounded::{Limits, Line};
+use summary::Summary;
+
+/// The steps in their order.
+pub const STEP_NAMES: [&str; 7] = ["fmt", "tidy", "deny", "clippy", "test", "figures", "python"];
+/// Exit code of a script that cannot run on this machine.
+const SKIPPED: i32 = 77;
+/// Limit of a step, and of the tests' build.
+const STEP: Duration = Duration::from_mins(20);
+/// Limit of the whole run.
+const TOTAL: Duration = Duration::from_mins(75);
+
+/// Runs the steps named in `filter`, all if it is empty.
+pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
+    if let Some(unknown) = filter.iter().find(|name| !STEP_NAMES.contains(name)) {
+        eprintln!("ci: no step {unknown}; there are: {}", STEP_NAMES.join(", "));
+        return ExitCode::from(2);
+    }
+    let mut ci = Ci::new(root);
+    for name in STEP_NAMES {
+        if !filter.is_empty() && !filter.contains(&name) {
+            continue;
+        }
+        println!("\n=== {name}");
+        let start = Instant::now();
+        match name {
+            "fmt" => ci.check(name, cargo(root).args(["fmt", "--all", "--check"])),
+            "tidy" => own(&mut ci, name, &["tidy"]),
+            "deny" => deny(&mut ci),
+            "clippy" => ci.check(name, clippy(&mut cargo(root))),
+            "python" => python(&mut ci),
+            "test" => tests::run(&mut ci),
+            _ => figures(&mut ci),
+        }
+        ci.times.push((name.to_owned(), start.elapsed()));
+    }
+    ci.report();
+    if ci.summary.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A run of the checks.
+struct Ci<'a> {
+    root: &'a Path,
+    end: Instant,
+    interrupted: Arc<AtomicBool>,
+    summary: Summary,
+    /// Time of each step, and of each test program under its step.
+    times: Vec<(String, Duration)>,
+}
+
+impl<'a> Ci<'a> {
+    fn new(root: &'a Path) -> Self {
+        let end = Instant::now() + TOTAL;
+        let interrupted = Arc::default();
+        // The commands have process groups of their own, so the terminal's Ctrl-C reaches only this
+        // process.
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            if let Err(error) = signal_hook::flag::register(signal, Arc::clone(&interrupted)) {
+                println!("signal {signal} cannot be handled: {error}");
+            }
+        }
+        Self { root, end, interrupted, summary: Summary::default(), times: Vec::new() }
+    }
+
+    /// Runs the command within `limit` and what is left of [`TOTAL`].
+    ///
+    /// # Errors
+    /// The reason why it did not run, or did not end in time and alone.
+    fn run(
+        &self,
+        name: &str,
+        command: &mut Command,
+        limit: Duration,
+        each: &mut dyn FnMut(&Line),
+    ) -> Result<ExitStatus, String> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err("not run: interrupted".to_owned());
+        }
+        if left.is_zero() {
+            return Err("not run: total time".to_owned());
+        }
+        let limits = Limits::of(limit.min(left));
+        bounded::run(command, &limits, &self.interrupted, each).map_err(|complaint| {
+            print!("{name}: {complaint}");
+            complaint.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+        })
+    }
+
+    fn count(&mut self, name: &str, good: bool) {
+        if good {
+            self.summary.passed += 1;
+        } else {
+            self.summary.failed.push(format!("step {name}"));
+        }
+    }
+
+    fn check(&mut self, name: &str, command: &mut Command) {
+        let ended = self.run(name, command, STEP, &mut pass_on);
+        self.ended(name, ended.map(|status| status.success()));
+    }
+
+    fn ended(&mut self, name: &str, good: Result<bool, String>) {
+        match good {
+            Ok(good) => self.count(name, good),
+            Err(reason) => self.summary.failed.push(format!("step {name}: {reason}")),
+        }
+    }
+
+    fn skip(&mut self, name: &str, reason: &str) {
+        println!("skipped: {reason}");
+        self.summary.skipped.insert(format!("step {name}"), reason.to_owned());
+    }
+
+    fn report(&self) {
+        println!("\n=== summary");
+        for (name, time) in &self.times {
+            println!("{:7.1} s  {name}", time.as_secs_f64());
+        }
+        for (name, reason) in &self.summary.skipped {
+            println!("skipped: {name}: {reason}");
+        }
+        for name in &self.summary.failed {
+            println!("failed: {name}");
+        }
+        println!("{}", self.summary.last_line());
+    }
+}
+
+/// Prints a line where it came from.
+fn pass_on(line: &Line) {
+    if line.error {
+        eprint!("{}", line.text);
+    } else {
+        print!("{}", line.text);
+    }
+}
+
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
+}
+
+/// With the profile of the tests, so that build scripts (SQLite) run once for both.
+fn clippy(cargo: &mut Command) -> &mut Command {
+    cargo.args(["clippy", "--workspace", "--all-targets", "--profile", "test", "--keep-going"]);
+    cargo.args(["--", "-D", "warnings"])
+}
+
+/// Runs another task of this program, with a time limit as everything else.
+fn own(ci: &mut Ci, name: &str, arguments: &[&str]) {
+    match std::env::current_exe() {
+        Ok(program) => ci.check(name, Command::new(program).current_dir(ci.root).args(arguments)),
+        Err(error) => ci.ended(name, Err(format!("xtask is not found: {error}"))),
+    }
+}
+
+/// Documents agree with stored results, and a sample of exact runs with a repetition, by the
+/// program that the tests have built if they ran.
+fn figures(ci: &mut Ci) {
+    let built = crate::figures::built_by_tests(ci.root);
+    let built = built.to_str().filter(|_| ci.times.iter().any(|(name, _)| name == "test"));
+    let arguments: Vec<&str> = ["figures", "--check"].into_iter().chain(built).collect();
+    own(ci, "figures", &arguments);
+}
+
+fn deny(ci: &mut Ci) {
+    let there = cargo(ci.root).args(["deny", "--version"]).output();
+    if !there.is_ok_and(|output| output.status.success()) {
+        let reason = "cargo-deny is not installed (licences are checked by tidy all the same)";
+        return ci.skip("deny", reason);
+    }
+    let arguments = ["deny", "check", "bans", "licenses", "sources"];
+    ci.check("deny", cargo(ci.root).args(arguments));
+}
+
+/// The wheel in a fresh virtual environment, with its own suite. The reason of a skip is the last
+/// line that the script says.
+fn python(ci: &mut Ci) {
+    let mut command = Command::new("sh");
+    command.arg("packaging/test-python.sh").current_dir(ci.root);
+    let mut reason = "no reason given".to_owned();
+    let mut each = |line: &Line| {
+        pass_on(line);
+        if line.error && !line.text.trim().is_empty() {
+            line.text.trim().clone_into(&mut reason);
+        }
+    };
+    let ended = ci.run("python", &mut command, STEP, &mut each);
+    if ended.as_ref().is_ok_and(|status| status.code() == Some(SKIPPED)) {
+        return ci.skip("python", &reason);
+    }
+    ci.ended("python", ended.map(|status| status.success()));
+}

@@ -1,0 +1,87 @@
+//! The test programs: one build makes and lists them, each is then run as cargo would run it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// A built test program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The package it tests.
+    pub package: String,
+    /// Name of the test target: `it`, or that of the library or program whose unit tests it has.
+    pub target: String,
+    /// The program.
+    pub path: PathBuf,
+    /// The package's directory, in which it runs.
+    pub dir: PathBuf,
+}
+
+impl Program {
+    /// Its name in reports.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.package, self.target)
+    }
+
+    /// The command that runs it, with the environment that cargo gives it.
+    pub fn command(&self, cargo: &Command) -> Command {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.dir).env("CARGO", cargo.get_program());
+        command.env("CARGO_MANIFEST_DIR", &self.dir).env("CARGO_PKG_NAME", &self.package);
+        command
+    }
+}
+
+/// The program in one line of `cargo test --no-run --message-format=json`, if it has one.
+pub fn of_message(line: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let text = |pointer: &str| Some(message.pointer(pointer)?.as_str()?.to_owned());
+    let test = message.pointer("/profile/test")?.as_bool()?;
+    if !test || text("/reason")? != "compiler-artifact" {
+        return None;
+    }
+    let dir = Path::new(&text("/manifest_path")?).parent()?.to_owned();
+    Some(Program {
+        package: package(&text("/package_id")?).to_owned(),
+        target: text("/target/name")?,
+        path: text("/executable")?.into(),
+        dir,
+    })
+}
+
+/// The name in `path+file:///DIR/NAME#VERSION` or `path+file:///DIR#NAME@VERSION`.
+fn package(id: &str) -> &str {
+    let (place, version) = id.rsplit_once('#').unwrap_or((id, ""));
+    match version.split_once('@') {
+        Some((name, _)) => name,
+        None => place.rsplit('/').next().unwrap_or(place),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(test: bool, id: &str) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"{id}",
+            "manifest_path":"/w/fs/Cargo.toml",
+            "target":{{"name":"it"}},"profile":{{"test":{test}}},
+            "executable":"/t/it-1"}}"#
+        )
+    }
+
+    #[test]
+    fn test_programs_are_found_among_the_messages() {
+        let id = "path+file:///w/fs#syncline-fs@0.1.0";
+        let program = of_message(&message(true, id)).unwrap();
+        assert_eq!(program.name(), "syncline-fs it");
+        assert_eq!(program.dir, Path::new("/w/fs"));
+        let short = message(true, "path+file:///w/xtask#0.1.0");
+        assert_eq!(of_message(&short).unwrap().package, "xtask");
+        assert_eq!(of_message(&message(false, id)), None);
+        assert_eq!(of_message(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(of_message("running 3 tests"), None);
+    }
+}
