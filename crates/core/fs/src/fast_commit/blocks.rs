@@ -146,7 +146,19 @@ impl Replay<'_> {
     /// Maps the extents of the fast commit that ends.
     pub(super) fn map_added(&mut self) -> Result<()> {
         for (ino, extent) in std::mem::take(&mut self.added) {
+            self.check_end(ino, extent)?;
             self.merge(ino, extent, true)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses written blocks past the end of the file: Linux logs the size with them, and e2fsck
+    /// takes such blocks for damage.
+    fn check_end(&mut self, ino: u32, extent: Extent) -> Result<()> {
+        let Some(inode) = self.get(ino)? else { return Ok(()) };
+        let blocks = inode.state.read().raw.i_size.div_ceil(self.names.geo.block_size as u64);
+        if !extent.unwritten && extent.end() > blocks {
+            return Err(contradiction(self.names, ino, "written blocks past the end"));
         }
         Ok(())
     }
