@@ -2,7 +2,7 @@
 # make test    every check and every test; the last line is "N passed, N failed, N skipped"
 # make lint    the checks alone
 # make fmt     formats code and breaks long comment lines
-# make fuzz    every fuzz test, SECONDS each (default 60)
+# make fuzz    every fuzz test, SECONDS each at least (default 60)
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),

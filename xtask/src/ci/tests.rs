@@ -81,9 +81,6 @@ fn one(ci: &mut Ci, name: &str, command: &mut Command, logs: &Path) {
     if std::env::var("CI").is_ok_and(|ci| ci == "true") && unset("SYNCLINE_REQUIRE") {
         command.env("SYNCLINE_REQUIRE", "root,loop,e2fsck,fuse");
     }
-    if unset("SYNCLINE_FUZZ_SECONDS") {
-        command.env("SYNCLINE_FUZZ_SECONDS", "10");
-    }
     let start = Instant::now();
     let mut results = Results::default();
     let mut each = |line: &Line| {

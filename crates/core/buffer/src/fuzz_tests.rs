@@ -69,10 +69,9 @@ fn mutate(device: &MemoryDevice, rng: &mut ChaCha8Rng) {
 
 #[test]
 fn fuzz_logs() {
-    let end = std::time::Instant::now() + syncline_testkit::fuzz_seconds();
-    let (mut rounds, mut opened) = (0_u64, 0);
-    while std::time::Instant::now() < end || rounds < 50 {
-        let mut rng = ChaCha8Rng::seed_from_u64(rounds);
+    let (mut seeds, mut opened) = (syncline_testkit::FuzzRounds::at_least(500), 0);
+    for seed in &mut seeds {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let device = used(&mut rng);
         for _ in 0..rng.random_range(1..4) {
             mutate(&device, &mut rng);
@@ -82,15 +81,15 @@ fn fuzz_logs() {
             let mut all = vec![0; HOME as usize];
             let read = buffer.read(0, &mut all, STRICT);
             let drained = buffer.drain();
-            assert_eq!(read.is_ok(), drained.is_ok(), "seed {rounds}: {read:?}, {drained:?}");
+            assert_eq!(read.is_ok(), drained.is_ok(), "seed {seed}: {read:?}, {drained:?}");
             if drained.is_ok() {
                 let mut home = vec![0; HOME as usize];
                 device.read_at(0, &mut home).unwrap();
-                assert!(home == all, "seed {rounds}");
+                assert!(home == all, "seed {seed}");
             }
         }
-        rounds += 1;
     }
+    let rounds = seeds.begun();
     assert!(opened > 0 && opened < rounds, "{opened} of {rounds} opened");
 }
 

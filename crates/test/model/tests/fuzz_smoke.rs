@@ -1,8 +1,8 @@
 //! Broken images: bytes of metadata and of journals are changed, then the image is mounted, walked,
 //! changed and unmounted. Whatever the answer: no panic, no hang, bounded memory.
 //!
-//! Each test runs as long as `SYNCLINE_FUZZ_SECONDS` says. A failure prints the number of the
-//! mutation; `SYNCLINE_FUZZ_ONLY=number` runs that one alone.
+//! `SYNCLINE_FUZZ_SECONDS` makes each test go on after its first images. A failure prints the
+//! number of the mutation; `SYNCLINE_FUZZ_ONLY=number` runs that one alone.
 //!
 //! Images without `metadata_csum` let every mutation through to the code behind the checksums;
 //! images with it test that the checksums are looked at.
@@ -20,9 +20,11 @@ use syncline_fs::{
     Create, FallocateMode, FsError, InodeRef, MountOptions, RenameFlags, Volume, XattrFlags,
 };
 use syncline_model::{
-    ImageSpec, Need, Random, TreeOptions, VolumeTree, apply, fuzz_seconds, gen_tree, mkfs, require,
+    FuzzRounds, ImageSpec, Need, Random, TreeOptions, VolumeTree, apply, gen_tree, mkfs, require,
 };
 
+/// Images that each test mutates at least.
+const IMAGES: u64 = 500;
 /// Memory that one mutated image may take beyond the images themselves.
 const MEMORY_BYTES_MAX: usize = 512 << 20;
 /// Time limit for one mutated image, on a busy machine.
@@ -266,15 +268,19 @@ fn fuzz(name: &str, features: &str, block_size_bytes: u32, journal: bool) {
         .map(|options| seeds(features, block_size_bytes, journal, options));
     let only: Option<u64> =
         std::env::var("SYNCLINE_FUZZ_ONLY").ok().map(|text| text.parse().expect("a number"));
-    let (start, limit) = (Instant::now(), fuzz_seconds());
+    let start = Instant::now();
+    let numbers: Box<dyn Iterator<Item = u64> + Send> = match only {
+        Some(number) => Box::new(std::iter::once(number)),
+        None => Box::new(FuzzRounds::at_least(IMAGES)),
+    };
     let current = Arc::new(AtomicU64::new(only.unwrap_or(0)));
     let began_ms = Arc::new(AtomicU64::new(0));
     let worker = {
         let (current, began_ms) = (current.clone(), began_ms.clone());
         std::thread::spawn(move || {
             let (mut done, mut mounted) = (0_u64, 0_u64);
-            while done == 0 || (start.elapsed() < limit && only.is_none()) {
-                let number = current.load(Ordering::Relaxed);
+            for number in numbers {
+                current.store(number, Ordering::Relaxed);
                 began_ms.store(start.elapsed().as_millis() as u64, Ordering::Relaxed);
                 let image = mutate(&seeds[(number % 2) as usize], number);
                 let before = LIVE.load(Ordering::Relaxed);
@@ -289,7 +295,6 @@ fn fuzz(name: &str, features: &str, block_size_bytes: u32, journal: bool) {
                     return Err(format!("mutation {number} takes {peak} bytes of memory"));
                 }
                 done += 1;
-                current.store(number + 1, Ordering::Relaxed);
             }
             Ok((done, mounted))
         })

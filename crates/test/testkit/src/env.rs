@@ -8,13 +8,13 @@
 //!   there: a test that misses one of them fails. `xtask ci` sets all of them where `CI=true`.
 //! - `SYNCLINE_SCRATCH`: directory for images. Default: `/dev/shm` if it can be written, because a
 //!   judge that reads from memory is several times faster; else the system's temporary directory.
-//! - `SYNCLINE_FUZZ_SECONDS`: how long each fuzz test runs.
+//! - `SYNCLINE_FUZZ_SECONDS`: how long each fuzz test goes on after its fixed number of rounds.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// An ability of the machine that a test needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,11 +166,44 @@ pub fn scratch_dir() -> PathBuf {
     choice.clone()
 }
 
-/// Returns the duration of a fuzz test: `SYNCLINE_FUZZ_SECONDS`, 2 s if it is not set.
-#[must_use]
-pub fn fuzz_seconds() -> Duration {
-    let text = std::env::var("SYNCLINE_FUZZ_SECONDS").unwrap_or_default();
-    Duration::from_secs(text.trim().parse().unwrap_or(2))
+/// The rounds of a fuzz test: a fixed number, then more as long as `SYNCLINE_FUZZ_SECONDS` says.
+///
+/// Without the variable every machine, fast or slow, tries the same inputs.
+#[derive(Debug)]
+pub struct FuzzRounds {
+    begun: u64,
+    rounds: u64,
+    end: Instant,
+}
+
+impl FuzzRounds {
+    /// Returns `rounds` rounds, or more if the time is not over then.
+    #[must_use]
+    pub fn at_least(rounds: u64) -> Self {
+        let text = std::env::var("SYNCLINE_FUZZ_SECONDS").unwrap_or_default();
+        let limit = Duration::from_secs(text.trim().parse().unwrap_or(0));
+        Self { begun: 0, rounds, end: Instant::now() + limit }
+    }
+
+    /// Returns how many rounds began.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.begun
+    }
+}
+
+impl Iterator for FuzzRounds {
+    type Item = u64;
+
+    /// Returns the number of the next round, from 0.
+    fn next(&mut self) -> Option<u64> {
+        let round = self.begun;
+        let goes_on = round < self.rounds || Instant::now() < self.end;
+        goes_on.then(|| {
+            self.begun += 1;
+            round
+        })
+    }
 }
 
 #[cfg(test)]

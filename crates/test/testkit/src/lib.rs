@@ -37,7 +37,7 @@ mod tree;
 
 pub use browser::look;
 pub use dir::DirTree;
-pub use env::{Need, fuzz_seconds, require, scratch_dir, skip};
+pub use env::{FuzzRounds, Need, require, scratch_dir, skip};
 pub use generate::{TreeOptions, gen_changes, gen_tree};
 pub use image::{ImageSpec, TempImage, debugfs, mkfs};
 pub use judge::{e2fsck_clean, e2fsck_preen, e2fsck_preen_aborted};

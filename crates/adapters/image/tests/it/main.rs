@@ -2,12 +2,11 @@
 
 use std::io::Cursor;
 use std::sync::Arc;
-use std::time::Instant;
 
 use syncline_device::{BlockDevice, MemoryDevice};
 use syncline_image::archive::estimate;
 use syncline_image::partition::{Part, part_of, partitions};
-use syncline_testkit::{Random, fuzz_seconds};
+use syncline_testkit::{FuzzRounds, Random};
 
 fn crc(bytes: &[u8]) -> u32 {
     crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC).checksum(bytes)
@@ -117,8 +116,8 @@ fn fuzz_of_tables_and_archives() {
     assert_eq!(estimate(&mut Cursor::new(&archive), &()).unwrap().inodes, 5);
     let disk = gpt(|_, _| {});
     let mut random = Random::new(5);
-    let (began, mut rounds, mut good) = (Instant::now(), 0_u64, 0_u64);
-    while rounds < 500 || began.elapsed() < fuzz_seconds() {
+    let (mut rounds, mut good) = (0_u64, 0_u64);
+    for _ in FuzzRounds::at_least(2000) {
         rounds += 1;
         let mut bytes = archive.clone();
         let block = random.index(bytes.len() / 512) * 512;

@@ -181,9 +181,7 @@ fn fuzz_damaged_images_end() {
         return;
     }
     let pristine = filled().bytes();
-    let until = std::time::Instant::now() + syncline_testkit::fuzz_seconds();
-    let mut seed = 1;
-    while std::time::Instant::now() < until {
+    for seed in syncline_testkit::FuzzRounds::at_least(500) {
         println!("seed {seed}");
         let mut random = syncline_testkit::Random::new(seed);
         let dev = Arc::new(MemoryDevice::from_bytes(&pristine));
@@ -199,6 +197,5 @@ fn fuzz_damaged_images_end() {
                 Err(err) => panic!("seed {seed}: {err}"),
             }
         }
-        seed += 1;
     }
 }

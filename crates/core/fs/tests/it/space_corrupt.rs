@@ -7,7 +7,7 @@ use crate::bed::Bed;
 use std::time::Instant;
 use syncline_device::{BlockDevice, MemoryDevice};
 use syncline_fs::{FallocateMode, FsError, Volume};
-use syncline_testkit::{ImageSpec, Need, Random, debugfs, fuzz_seconds, require};
+use syncline_testkit::{FuzzRounds, ImageSpec, Need, Random, debugfs, require};
 
 const MIB: u64 = 1 << 20;
 
@@ -125,7 +125,6 @@ fn mutated_metadata_neither_panics_nor_hangs() {
     }
     let seed = std::env::var("SYNCLINE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
     let mut random = Random::new(seed);
-    let started = Instant::now();
     let mut images = 0;
     let kinds = [("ext4", "^metadata_csum,^orphan_file"), ("ext3", "")];
     let prepared: Vec<_> = kinds
@@ -142,7 +141,7 @@ fn mutated_metadata_neither_panics_nor_hangs() {
             (bed, ino, inode)
         })
         .collect();
-    while started.elapsed() < fuzz_seconds() || images < 20 {
+    for _ in FuzzRounds::at_least(2000) {
         let (bed, ino, inode) = &prepared[images % prepared.len()];
         images += 1;
         let clean = bed.dev.snapshot();

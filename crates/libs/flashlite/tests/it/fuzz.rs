@@ -3,10 +3,9 @@
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
 
 use syncline_flashlite::{Log, MemoryStorage, Progress, Rearrange, Storage};
-use syncline_testkit::{Random, fuzz_seconds};
+use syncline_testkit::{FuzzRounds, Random};
 
 use crate::memory::peak_bytes;
 use crate::support::{SMALL, apply, create, random_op};
@@ -117,9 +116,7 @@ fn feed(bytes: Vec<u8>) {
 
 #[test]
 fn fuzz_logs() {
-    let end = Instant::now() + fuzz_seconds();
-    let mut seed = 0;
-    while seed < 300 || Instant::now() < end {
+    for seed in FuzzRounds::at_least(1000) {
         let mut random = Random::new(seed);
         let mut bytes = good_log(&mut random);
         for _ in 0..8 {
@@ -128,6 +125,5 @@ fn fuzz_logs() {
         }
         let noise = (0..random.index(9000)).map(|_| random.bits() as u8).collect();
         feed(noise);
-        seed += 1;
     }
 }

@@ -1,11 +1,9 @@
 //! The reader on damaged and hostile files.
 
-use std::time::Instant;
-
 use syncline_recorder::format::Header;
 use syncline_recorder::reader::{Reader, Source};
 use syncline_recorder::ring;
-use syncline_testkit::{Random, fuzz_seconds};
+use syncline_testkit::{FuzzRounds, Random};
 
 use crate::support::{Kept, MemoryStrategy, config, found, payload};
 
@@ -28,10 +26,7 @@ fn event_file() -> Vec<u8> {
 fn fuzz_event_files() {
     let whole = event_file();
     assert!(found(&whole).unwrap().summary.is_whole());
-    let until = Instant::now() + fuzz_seconds();
-    let mut seed = 0;
-    while Instant::now() < until || seed < 200 {
-        seed += 1;
+    for seed in FuzzRounds::at_least(2000) {
         let mut random = Random::new(seed);
         let mut file = whole.clone();
         for _ in 0..=random.below(6) {

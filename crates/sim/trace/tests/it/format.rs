@@ -2,12 +2,11 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
-use syncline_testkit::{Random, fuzz_seconds};
+use syncline_testkit::{FuzzRounds, Random};
 use syncline_trace::{
     Flags, Header, Names, Op, Origin, ROWS_PER_BATCH, Record, Sink, TraceError, TraceKind,
     TraceReader, TraceWriter,
@@ -234,9 +233,8 @@ fn fuzz_of_trace_files() {
         .collect();
     let good = file_of(&records, &names);
     let mut random = Random::new(1);
-    let (start, mut rounds, mut refused) = (Instant::now(), 0u64, 0u64);
-    // Enough rounds to judge, however busy the machine is.
-    while rounds < 1000 || start.elapsed() < fuzz_seconds() {
+    let (mut rounds, mut refused) = (0u64, 0u64);
+    for _ in FuzzRounds::at_least(3000) {
         let mut bytes = good.clone();
         for _ in 0..=random.below(3) {
             // The footer is where the structure is.

@@ -1,9 +1,8 @@
 //! Importers: what each makes of its sample, what they say of damage, and mutated inputs.
 
 use std::io::{BufReader, Read, Write};
-use std::time::Instant;
 
-use syncline_testkit::{Random, fuzz_seconds};
+use syncline_testkit::{FuzzRounds, Random};
 use syncline_trace::{
     FORMATS, Flags, Import, ImportOptions, Names, Op, Record, Report, TraceError, TraceKind,
 };
@@ -336,10 +335,8 @@ fn fuzz_of_every_importer() {
     samples.push(vec![1; 240]);
     samples.push(zstd::encode_all(TEXTS[3].1.as_bytes(), 1).unwrap());
     let mut random = Random::new(7);
-    let (start, mut rounds, mut good) = (Instant::now(), 0u64, 0u64);
-    // Enough rounds to judge, however busy the machine is.
-    while rounds < 1000 || start.elapsed() < fuzz_seconds() {
-        rounds += 1;
+    let mut good = 0u64;
+    for _ in FuzzRounds::at_least(3000) {
         let mut bytes = samples[random.index(samples.len())].clone();
         for _ in 0..random.below(4) {
             let at = random.index(bytes.len());
