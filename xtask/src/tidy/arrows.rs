@@ -1,7 +1,7 @@
 //! Exact table of dependencies between crates: arrows point down only.
 //!
 //! ```text
-//!   cli  fuse  export            adapters: no logic
+//!   cli  fuse  export  nfs       adapters: no logic
 //!   replay -> bench -> sqlite-vfs; bench, probe -> latency -> report -> trace
 //!   recorder  flashlite  evaluate -> trace
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer
@@ -44,6 +44,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("fuse", &["device", "lockrank", "fs", "trace"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
+    ("nfs", &["device", "fs"]),
     (
         "cli",
         &[
@@ -65,6 +66,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "fuse",
             "export",
             "image",
+            "nfs",
             "control",
         ],
     ),

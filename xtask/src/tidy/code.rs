@@ -36,6 +36,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/adapters/fuse/", "adapter"),
     ("crates/adapters/export/", "adapter"),
     ("crates/adapters/image/", "adapter"),
+    ("crates/adapters/nfs/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),

@@ -70,6 +70,7 @@ pub enum Command {
     Resize(Resize),
     Import(Import),
     Export(Export),
+    Serve(Serve),
     Mount(Mount),
     Umount(Umount),
     Status(Status),

@@ -4,7 +4,7 @@ mod support;
 
 use support::{done, run, scratch};
 
-const COMMANDS: [&str; 36] = [
+const COMMANDS: [&str; 37] = [
     "bench",
     "buffer",
     "cache",
@@ -36,6 +36,7 @@ const COMMANDS: [&str; 36] = [
     "replay",
     "resize",
     "rm",
+    "serve",
     "stat",
     "status",
     "top",

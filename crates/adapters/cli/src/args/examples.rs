@@ -79,6 +79,17 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
             ["syncline export --partition 2 disk.img:/etc", "a directory, to standard output"],
         ],
     ),
+    (
+        "serve",
+        &[
+            ["syncline serve --nfs 127.0.0.1:2049 disk.img", "for clients on this machine"],
+            ["syncline serve --nfs 127.0.0.1:0 -o ro disk.img", "on a free port, read-only"],
+            [
+                "syncline serve --nfs 0.0.0.0:2049 --allow 10.0.7.0/24 disk.img",
+                "for a network that is trusted",
+            ],
+        ],
+    ),
     ("recover", &[["syncline recover disk.img", "after a crash, before other tools read it"]]),
     (
         "mount",

@@ -1,6 +1,8 @@
-//! The command line of `mkfs`, `import`, `export`, and of what all commands on images share.
+//! The command line of `mkfs`, `import`, `export`, `serve`, and of what all commands on images
+//! share.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -108,4 +110,27 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
         .split_once(':')
         .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
     numbers.ok_or_else(|| "two numbers like 0:0".to_owned())
+}
+
+/// Serve the files of an image over NFS version 3, without FUSE and without root.
+///
+/// For macOS, containers without /dev/fuse and virtual machines: their own NFS clients mount it,
+/// and libnfs reads and writes it. Prints the mount command. Ctrl-C or SIGTERM unmounts the image.
+/// A file that a client has synced, and every change of names, is there after a power cut. Whoever
+/// may connect may change every file, whatever its permissions: other machines have to be allowed.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Address and port to listen on, for MOUNT and NFS; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub nfs: SocketAddr,
+    /// Other machines that may connect; may be repeated.
+    #[arg(long, value_name = "ADDRESS[/BITS]")]
+    pub allow: Vec<String>,
+    /// Options of the volume, as for `mount`: ro, sync=ordered, log=packed.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    #[command(flatten)]
+    pub part: Part,
+    /// File or block device.
+    pub image: PathBuf,
 }

@@ -30,6 +30,7 @@ pub(crate) mod recover;
 mod remount;
 pub(crate) mod replay;
 pub(crate) mod rm;
+pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod top;

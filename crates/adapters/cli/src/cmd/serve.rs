@@ -1,0 +1,104 @@
+//! `serve`: the files of an image over NFS, for systems and sandboxes without FUSE.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use syncline_device::{BlockDevice, Clock, OverlayDevice, WallClock};
+use syncline_fs::{MountOptions, Volume};
+use syncline_image::partition::part_of;
+use syncline_nfs::{Allowed, Server};
+
+use crate::args::Serve;
+use crate::error::{Failure, Result};
+use crate::format::Out;
+use crate::{image, interrupt};
+
+/// Poll interval for Ctrl-C.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Serves until Ctrl-C or SIGTERM, then unmounts.
+pub(crate) fn run(args: &Serve) -> Result<()> {
+    let address = args.nfs;
+    if !address.ip().is_loopback() && args.allow.is_empty() {
+        return Err(Failure::Usage(format!(
+            "{address} is open to other machines; say with --allow ADDRESS/BITS which of them may \
+             read and change every file, or serve on 127.0.0.1"
+        )));
+    }
+    let allowed = args.allow.iter().map(|text| text.parse::<Allowed>().map_err(Failure::Usage));
+    let allowed = allowed.collect::<Result<Vec<_>>>()?;
+    let listener = TcpListener::bind(address).map_err(|err| {
+        let err = syncline_image::plain(&err);
+        Failure::Failed(format!("{address}: {err}; serve on another port, or on 0 for a free one"))
+    })?;
+    let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+    let (volume, fsid) = open(args, &clock)?;
+    let server = Server::new(listener, volume.clone(), fsid, allowed).map_err(failed);
+    let served = server.and_then(|server| serve(args, server, &*clock));
+    let unmounted = volume.unmount();
+    served?;
+    Ok(unmounted?)
+}
+
+/// The volume, and the number that its file handles have.
+fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<(Volume, u64)> {
+    let path = &args.image;
+    let mut options = MountOptions::default();
+    for option in args.options.iter().flat_map(|list| list.split(',')).filter(|o| !o.is_empty()) {
+        match option {
+            "rw" => options.read_only = false,
+            _ => options
+                .apply_or(option, &["rw"])
+                .map_err(|err| Failure::Usage(format!("{err}; see `syncline mount --help`")))?,
+        }
+    }
+    let device = image::device(path, options.read_only)?;
+    let device = part_of(device, image::opening(&args.part).part, path)?;
+    let superblock = image::superblock(&*device, path)?;
+    let fsid = superblock.s_uuid.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte));
+    let mount = |device: &Arc<dyn BlockDevice>, options: &MountOptions| {
+        Volume::mount(Arc::clone(device), Arc::clone(clock), options.clone())
+            .map_err(|err| Failure::from(err).at(path.display()))
+    };
+    if !(options.read_only && superblock.needs_recovery() && superblock.has_journal()) {
+        return Ok((mount(&device, &options)?, fsid));
+    }
+    // Nothing may be written, so the journal is replayed in memory.
+    let overlay: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
+    mount(&overlay, &MountOptions { read_only: false, ..options.clone() })?.unmount()?;
+    let volume = mount(&overlay, &options)?;
+    Ok((volume, fsid))
+}
+
+fn failed(err: std::io::Error) -> Failure {
+    Failure::Failed(format!("NFS: {err}; serve again"))
+}
+
+fn serve(args: &Serve, mut server: Server, clock: &dyn Clock) -> Result<()> {
+    say(&args.image, server.address().map_err(failed)?)?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let serving = threads.spawn(|| server.run(clock, &stop));
+        while !interrupt::asked() && !serving.is_finished() {
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        stop.store(true, Ordering::Relaxed);
+        serving.join().map_or_else(|_| Err(Failure::Said(1)), |ran| ran.map_err(failed))
+    })
+}
+
+/// Prints where clients find it.
+fn say(image: &Path, address: SocketAddr) -> Result<()> {
+    let (ip, port) = (address.ip(), address.port());
+    let host = if address.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
+    let mut out = Out::new();
+    out.text(format!(
+        "{image}: NFS on {address} until Ctrl-C\n\
+         mount -t nfs -o vers=3,proto=tcp,nolock,port={port},mountport={port} {host}:/ DIR\n",
+        image = image.display()
+    ))?;
+    out.flush()
+}

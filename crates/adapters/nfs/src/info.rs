@@ -1,0 +1,104 @@
+//! The volume: ACCESS, FSSTAT, FSINFO, PATHCONF.
+
+use nfs3_types::nfs3::{
+    ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
+    ACCESS3resfail, ACCESS3resok, FSF3_CANSETTIME, FSF3_HOMOGENEOUS, FSF3_LINK, FSF3_SYMLINK,
+    FSINFO3resfail, FSINFO3resok, FSSTAT3resfail, FSSTAT3resok, PATHCONF3resfail, PATHCONF3resok,
+    nfstime3,
+};
+
+use crate::arguments::Arguments;
+use crate::export::Export;
+use crate::files::TRANSFER_BYTES_MAX;
+use crate::rpc::{Reply, answer};
+
+/// `EXT4_LINK_MAX`.
+const LINKS_MAX: u32 = 65_000;
+/// 2^32 blocks of 4 KiB without the last, as ext4's `s_maxbytes`.
+const FILE_BYTES_MAX: u64 = (1 << 44) - 4096;
+
+impl Export {
+    pub(crate) fn access(&self, mut args: Arguments<'_>) -> Reply {
+        let mut handle: &[u8] = &[];
+        let done = (|| {
+            handle = args.opaque()?;
+            let asked = args.u32()?;
+            let inode = self.find(handle)?;
+            let mode = self.volume.getattr(&inode).mode;
+            let mut granted = ACCESS3_READ;
+            if !self.volume.is_read_only() {
+                granted |= ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE;
+            }
+            if mode & 0o170_000 == 0o040_000 {
+                granted |= ACCESS3_LOOKUP;
+            } else if mode & 0o111 != 0 {
+                granted |= ACCESS3_EXECUTE;
+            }
+            let obj_attributes = self.attributes(&inode);
+            Ok(ACCESS3resok { obj_attributes, access: asked & granted })
+        })();
+        answer(done, || ACCESS3resfail { obj_attributes: self.attributes_of(handle) })
+    }
+
+    pub(crate) fn fsstat(&self, mut args: Arguments<'_>) -> Reply {
+        let mut handle: &[u8] = &[];
+        let done = (|| {
+            handle = args.opaque()?;
+            let inode = self.find(handle)?;
+            let stat = self.volume.statfs();
+            let bytes = |blocks: u64| blocks * u64::from(stat.block_size);
+            Ok(FSSTAT3resok {
+                obj_attributes: self.attributes(&inode),
+                tbytes: bytes(stat.blocks),
+                fbytes: bytes(stat.blocks_free),
+                abytes: bytes(stat.blocks_available),
+                tfiles: stat.files,
+                ffiles: stat.files_free,
+                afiles: stat.files_free,
+                invarsec: 0,
+            })
+        })();
+        answer(done, || FSSTAT3resfail { obj_attributes: self.attributes_of(handle) })
+    }
+
+    pub(crate) fn fsinfo(&self, mut args: Arguments<'_>) -> Reply {
+        let mut handle: &[u8] = &[];
+        let done = (|| {
+            handle = args.opaque()?;
+            let inode = self.find(handle)?;
+            let multiple = self.volume.statfs().block_size;
+            Ok(FSINFO3resok {
+                obj_attributes: self.attributes(&inode),
+                rtmax: TRANSFER_BYTES_MAX,
+                rtpref: TRANSFER_BYTES_MAX,
+                rtmult: multiple,
+                wtmax: TRANSFER_BYTES_MAX,
+                wtpref: TRANSFER_BYTES_MAX,
+                wtmult: multiple,
+                dtpref: 64 << 10,
+                maxfilesize: FILE_BYTES_MAX,
+                time_delta: nfstime3 { seconds: 0, nseconds: 1 },
+                properties: FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
+            })
+        })();
+        answer(done, || FSINFO3resfail { obj_attributes: self.attributes_of(handle) })
+    }
+
+    pub(crate) fn pathconf(&self, mut args: Arguments<'_>) -> Reply {
+        let mut handle: &[u8] = &[];
+        let done = (|| {
+            handle = args.opaque()?;
+            let inode = self.find(handle)?;
+            Ok(PATHCONF3resok {
+                obj_attributes: self.attributes(&inode),
+                linkmax: LINKS_MAX,
+                name_max: self.volume.statfs().name_len,
+                no_trunc: true,
+                chown_restricted: true,
+                case_insensitive: false,
+                case_preserving: true,
+            })
+        })();
+        answer(done, || PATHCONF3resfail { obj_attributes: self.attributes_of(handle) })
+    }
+}
