@@ -35,6 +35,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("syncline-c", &["library"]),
     ("syncline-py", &["library"]),
     ("sqlite-vfs", &["device", "fs"]),
+    ("sqlite-ext", &["library", "sqlite-vfs"]),
     ("report", &["device", "trace"]),
     ("latency", &["report"]),
     ("probe", &["device", "nand", "latency", "report"]),

@@ -13,7 +13,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 10] = [
+const UNSAFE_CRATES: [(&str, &str); 11] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/adapters/fuse/", "policies of threads"),
@@ -23,6 +23,7 @@ const UNSAFE_CRATES: [(&str, &str); 10] = [
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
     ("crates/adapters/sqlite-vfs/", "SQLite's C interface"),
+    ("crates/libs/sqlite-ext/", "SQLite's C interface"),
     ("crates/test/posix/", "maps the files it tests"),
 ];
 
@@ -41,6 +42,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),
     ("crates/libs/syncline-py/", "adapter"),
+    ("crates/libs/sqlite-ext/", "adapter"),
     ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
     ("crates/sim/evaluate/src/os/", "traces played on real devices"),

@@ -210,11 +210,26 @@ unsafe extern "C" fn open(
         if !out_flags.is_null() {
             *out_flags = flags;
         }
+        place(file, opened);
+    }
+    ffi::SQLITE_OK
+}
+
+/// Bytes that [`place`] needs, the least `szOsFile` of a VFS.
+pub const FILE_BYTES: usize = size_of::<RawFile>();
+
+/// Makes `opened` the file that SQLite's memory describes, until its xClose. Calls no function of
+/// SQLite.
+///
+/// # Safety
+/// `file` has room for [`FILE_BYTES`], is aligned for pointers and has no open file yet (F).
+pub unsafe fn place(file: *mut sqlite3_file, opened: VfsFile) {
+    // SAFETY: the caller promises room and alignment.
+    unsafe {
         let raw = file.cast::<RawFile>();
         (*raw).file = Box::into_raw(Box::new(opened));
         (*raw).base.pMethods = &raw const METHODS;
     }
-    ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {

@@ -14,6 +14,7 @@
 //!
 //! Tested in `tests/it`.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use rusqlite::ffi;
@@ -23,10 +24,10 @@ use crate::locks::{LockTable, NONE};
 use crate::volume_fs::VolumeFs;
 
 /// A result code of SQLite, never `SQLITE_OK`.
-pub(crate) type Code = std::os::raw::c_int;
+pub type Code = std::os::raw::c_int;
 
 /// An open file.
-pub(crate) struct VfsFile {
+pub struct VfsFile {
     pub(crate) fs: Arc<VolumeFs>,
     pub(crate) inode: InodeRef,
     pub(crate) locks: Arc<LockTable>,
@@ -37,6 +38,8 @@ pub(crate) struct VfsFile {
     pub(crate) read_only: bool,
     /// A batch that SQLite has begun.
     pub(crate) atomic: Option<AtomicWrite>,
+    /// Dropped after everything else.
+    pub(crate) held: Option<Box<dyn Any + Send>>,
 }
 
 /// `SQLITE_FULL` for a full volume, otherwise `code`.
@@ -49,6 +52,11 @@ fn offset(at: i64) -> Result<u64, Code> {
 }
 
 impl VfsFile {
+    /// Keeps `held` until the file is closed and its inode is given back.
+    pub fn hold(&mut self, held: Box<dyn Any + Send>) {
+        self.held = Some(held);
+    }
+
     pub(crate) fn read(&self, into: &mut [u8], at: i64) -> Result<(), Code> {
         let at = offset(at)?;
         let got = match &self.atomic {

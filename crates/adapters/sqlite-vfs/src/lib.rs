@@ -21,6 +21,9 @@
 //! A registration may be dropped while connections are open: they stay usable, new ones are
 //! refused. Each registration leaves some 300 bytes behind, since SQLite may keep its pointer.
 //!
+//! [`State`], [`VfsFile`] and [`place`] are for a VFS that another SQLite registers: they call no
+//! function of SQLite.
+//!
 //! Tested in `tests/it` (every journal mode, remount, power cuts with hot journals).
 
 #![deny(unsafe_code)]
@@ -34,6 +37,8 @@ mod vfs;
 mod volume_fs;
 
 pub use error::{Result, VfsError};
-pub use ffi::{allow_host_atomic, offers_atomic, seed_sqlite};
+pub use ffi::{FILE_BYTES, allow_host_atomic, offers_atomic, place, seed_sqlite};
+pub use file::{Code, VfsFile};
+pub use state::State;
 pub use vfs::SqliteVfs;
 pub use volume_fs::{AppBytes, Background, VolumeFs};

@@ -20,7 +20,8 @@ const JULIAN_MS: i64 = 210_866_760_000_000;
 const JOURNALS: i32 =
     ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_SUPER_JOURNAL | ffi::SQLITE_OPEN_WAL;
 
-pub(crate) struct State {
+/// Files of one volume as SQLite opens them, and their locks.
+pub struct State {
     /// Holds the volume until the registration is dropped; from then on open files do.
     registered: Mutex<Option<Arc<VolumeFs>>>,
     fs: Weak<VolumeFs>,
@@ -31,7 +32,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(fs: Arc<VolumeFs>, seed: u64) -> State {
+    /// Files of `fs`. `seed` is for the random numbers SQLite asks of a VFS.
+    pub fn new(fs: Arc<VolumeFs>, seed: u64) -> State {
         State {
             fs: Arc::downgrade(&fs),
             registered: Mutex::new(Some(fs)),
@@ -50,7 +52,10 @@ impl State {
     }
 
     /// Opens `path`, or an unnamed temporary file. Returns the file and the flags it has.
-    pub(crate) fn open(&self, path: Option<&str>, flags: i32) -> Result<(VfsFile, i32), Code> {
+    ///
+    /// # Errors
+    /// A result code of SQLite.
+    pub fn open(&self, path: Option<&str>, flags: i32) -> Result<(VfsFile, i32), Code> {
         let fs = self.fs()?;
         let owner = self.serial.fetch_add(1, Ordering::Relaxed);
         let has = |flag: i32| flags & flag != 0;
@@ -82,11 +87,15 @@ impl State {
         }
         let read_only = has(ffi::SQLITE_OPEN_READONLY);
         let locks = Arc::clone(&self.locks);
-        let atomic = None;
-        Ok((VfsFile { fs, inode, locks, owner, new_in, read_only, atomic }, flags))
+        let (atomic, held) = (None, None);
+        Ok((VfsFile { fs, inode, locks, owner, new_in, read_only, atomic, held }, flags))
     }
 
-    pub(crate) fn delete(&self, path: &str, sync_dir: bool) -> Result<(), Code> {
+    /// Removes a name, and with `sync_dir` makes that durable.
+    ///
+    /// # Errors
+    /// A result code of SQLite.
+    pub fn delete(&self, path: &str, sync_dir: bool) -> Result<(), Code> {
         let fs = self.fs()?;
         match fs.unlink(path) {
             Ok(()) => {}
@@ -102,7 +111,10 @@ impl State {
 
     /// True if `path` exists; with `SQLITE_ACCESS_EXISTS` an empty regular file does not, as in the
     /// unix VFS (an empty journal is no hot journal).
-    pub(crate) fn access(&self, path: &str, flags: i32) -> Result<bool, Code> {
+    ///
+    /// # Errors
+    /// A result code of SQLite.
+    pub fn access(&self, path: &str, flags: i32) -> Result<bool, Code> {
         let fs = self.fs()?;
         match fs.open(path) {
             Ok(inode) if flags == ffi::SQLITE_ACCESS_EXISTS => {

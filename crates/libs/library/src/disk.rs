@@ -92,6 +92,15 @@ impl Disk {
         })))
     }
 
+    /// The volume and its clock, for an interface of its own over it; calls through it do not hold
+    /// up [`Disk::close`] and fail after it.
+    ///
+    /// # Errors
+    /// EBADF.
+    pub fn volume(&self) -> Result<(Volume, Arc<dyn Clock>)> {
+        Ok((self.0.in_use()?.clone(), Arc::clone(&self.0.clock)))
+    }
+
     /// Report of the recovery that opening took.
     pub fn opened(&self) -> &MountReport {
         &self.0.opened

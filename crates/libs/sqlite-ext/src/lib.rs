@@ -1,0 +1,31 @@
+//! A loadable extension of SQLite: databases inside of ext4 images, in any program's own SQLite.
+//!
+//! ```text
+//!   sqlite3, python3 ── sqlite3_vfs `syncline` (ffi.rs) ── names.rs: image and path from a URI
+//!                                |                    └── registry.rs: images open in this process
+//!                                |                             |
+//!                        syncline-sqlite-vfs: files      syncline-library: Disk
+//! ```
+//!
+//! Promises
+//! - The functions of SQLite come from the program that loads the library ([`api`]); nothing of the
+//!   bundled SQLite is linked into it, only its types. `tests/it` looks.
+//! - An image is opened with the first database in it, shared by all connections of the process,
+//!   and unmounted with the last. Another process finds it busy (`SQLITE_BUSY`).
+//! - xSync is the volume's fsync. Atomic writes are offered where the volume has them.
+//! - Temporary files are the default VFS's, as are time, sleep, random numbers and other libraries.
+//! - The reason of a failed open goes to SQLite's error log, and `syncline_error()` returns it.
+//!
+//! Journal modes are those of `syncline_sqlite_vfs`: WAL needs `locking_mode=EXCLUSIVE`. The
+//! library stays loaded until the process ends, and serves one SQLite of the process. Tested with
+//! the stock shell and Python in `tests/it`.
+
+#![deny(unsafe_code)]
+
+mod api;
+mod ffi;
+mod names;
+mod registry;
+
+pub use api::Api;
+pub use ffi::{sqlite3_syncline_init, sqlite3_synclinesqlite_init};

@@ -1,0 +1,134 @@
+//! Databases in images through the stock sqlite3 shell; stock e2fsck judges the images.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+// So that cargo builds the library, with its C form, before this test.
+use syncline_sqlite as _;
+use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
+
+/// Finds the library where cargo puts it: beside this test, or one directory above.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut dirs = test.ancestors().skip(1).take(2).map(|dir| dir.join("libsyncline_sqlite.so"));
+    dirs.find(|path| path.is_file()).unwrap()
+}
+
+/// An image, if everything the test needs is there.
+fn image(test: &str) -> Option<TempImage> {
+    if !Command::new("sqlite3").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        skip(test, "needs sqlite3; install it");
+        return None;
+    }
+    if !require(test, &[Need::E2fsck]) {
+        return None;
+    }
+    Some(mkfs(&ImageSpec::with_size(64 << 20)))
+}
+
+fn uri(name: &str, image: &Path, more: &str) -> String {
+    format!("file:{name}?vfs=syncline&image={}{more}", image.display())
+}
+
+fn shell() -> Child {
+    let mut shell = Command::new("sqlite3");
+    shell.args(["-batch", "-init", "/dev/null"]);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    let load = format!(".load {}\n", library().display());
+    shell.stdin.as_mut().unwrap().write_all(load.as_bytes()).unwrap();
+    shell
+}
+
+/// Runs a script; returns what the shell said, its errors last.
+fn run(script: &str) -> String {
+    let mut shell = shell();
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let ran = shell.wait_with_output().unwrap();
+    assert!(ran.status.code().is_some(), "{script}: {}", ran.status);
+    [ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat()
+}
+
+#[test]
+fn databases_are_opened_and_attached_and_the_image_left_clean() {
+    const NAME: &str = "databases_are_opened_and_attached_and_the_image_left_clean";
+    let Some(image) = image(NAME) else { return };
+    let app = uri("/app.db", image.path(), "&options=sync=eager");
+    let other = uri("other.db", image.path(), "");
+    // A transaction over two files has a super-journal.
+    let said = run(&format!(
+        ".open {app}\nCREATE TABLE t(a); INSERT INTO t VALUES(1),(2);\n\
+         ATTACH '{other}' AS o; CREATE TABLE o.u(b);\n\
+         BEGIN; INSERT INTO t VALUES(3); INSERT INTO o.u VALUES(4); COMMIT;\n\
+         CREATE TEMP TABLE s AS SELECT * FROM t ORDER BY a DESC; VACUUM;\n\
+         SELECT sum(a) FROM t; SELECT b FROM o.u; SELECT count(*) FROM s;\n"
+    ));
+    assert_eq!(said, "6\n4\n3\n");
+    e2fsck_clean(image.path()).unwrap();
+    let said = run(&format!(
+        "ATTACH '{app}' AS a; SELECT count(*) FROM a.t;\nPRAGMA a.integrity_check;\n\
+         SELECT file LIKE '/%//app.db' FROM pragma_database_list WHERE name = 'a';\n"
+    ));
+    assert_eq!(said, "3\nok\n1\n");
+    e2fsck_clean(image.path()).unwrap();
+}
+
+#[test]
+fn every_journal_mode_keeps_what_was_committed() {
+    const NAME: &str = "every_journal_mode_keeps_what_was_committed";
+    let Some(image) = image(NAME) else { return };
+    for mode in ["delete", "truncate", "persist", "memory", "wal"] {
+        let app = uri(&format!("{mode}.db"), image.path(), "");
+        let said = run(&format!(
+            ".open {app}\nPRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode={mode};\n\
+             CREATE TABLE t(a); INSERT INTO t VALUES(1); BEGIN; DELETE FROM t; ROLLBACK;\n"
+        ));
+        assert_eq!(said, format!("exclusive\n{mode}\n"));
+        let said =
+            run(&format!(".open {app}\nPRAGMA locking_mode=EXCLUSIVE; SELECT count(*) FROM t;\n"));
+        assert_eq!(said, "exclusive\n1\n", "{mode}");
+        e2fsck_clean(image.path()).unwrap();
+    }
+}
+
+#[test]
+fn what_cannot_be_opened_is_said() {
+    const NAME: &str = "what_cannot_be_opened_is_said";
+    let Some(image) = image(NAME) else { return };
+    let path = image.path();
+    let refused = |uri: &str, reason: &str| {
+        let said = run(&format!("ATTACH '{uri}' AS a;\nSELECT syncline_error();\n"));
+        assert!(said.contains("unable to open database"), "{uri}: {said}");
+        assert!(said.contains(reason), "{uri}: {said}");
+    };
+    refused("file:a.db?vfs=syncline", "no image is named");
+    refused(&uri("a.db", Path::new("/no/such"), ""), "/no/such: No such file");
+    refused(&uri("a.db", &library(), ""), "libsyncline_sqlite.so");
+    refused(&uri("a.db", path, "&options=sync=eagre"), "`sync=eagre`");
+    refused(&uri("no/dir/a.db", path, ""), "look whether its directory exists");
+    let said = run(&format!(
+        "ATTACH '{}' AS a; CREATE TABLE a.t(b);\nATTACH '{}' AS b;\nSELECT syncline_error();\n",
+        uri("a.db", path, "&options=sync=eager"),
+        uri("b.db", path, "&options=sync=ordered"),
+    ));
+    assert!(said.contains("is open with other options (`sync=eager`)"), "{said}");
+    let said = run(&format!(
+        "ATTACH '{}' AS a; SELECT count(*) FROM a.t; INSERT INTO a.t VALUES(1);\n",
+        uri("a.db", path, "&options=ro")
+    ));
+    assert!(said.starts_with("0\n") && said.contains("readonly"), "{said}");
+    e2fsck_clean(path).unwrap();
+}
+
+#[test]
+fn the_librarys_own_sqlite_is_not_linked() {
+    let Ok(listed) = Command::new("nm").arg("--defined-only").arg(library()).output() else {
+        return skip("the_librarys_own_sqlite_is_not_linked", "needs nm; install binutils");
+    };
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let names = listed.lines().filter_map(|line| line.split(' ').next_back());
+    let mut functions: Vec<&str> = names.filter(|name| name.starts_with("sqlite3")).collect();
+    functions.sort_unstable();
+    assert_eq!(functions, ["sqlite3_syncline_init", "sqlite3_synclinesqlite_init"]);
+}
