@@ -1,6 +1,6 @@
 //! Databases in images through the stock sqlite3 shell; stock e2fsck judges the images.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -131,4 +131,89 @@ fn the_librarys_own_sqlite_is_not_linked() {
     let mut functions: Vec<&str> = names.filter(|name| name.starts_with("sqlite3")).collect();
     functions.sort_unstable();
     assert_eq!(functions, ["sqlite3_syncline_init", "sqlite3_synclinesqlite_init"]);
+}
+
+/// Reads a line of a shell that goes on.
+fn line(from: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+#[test]
+fn a_second_process_is_told_that_the_image_is_busy() {
+    const NAME: &str = "a_second_process_is_told_that_the_image_is_busy";
+    let Some(image) = image(NAME) else { return };
+    let app = uri("a.db", image.path(), "");
+    let mut first = shell();
+    let script = format!(".open {app}\nCREATE TABLE t(a); SELECT 'made';\n");
+    first.stdin.as_mut().unwrap().write_all(script.as_bytes()).unwrap();
+    let mut said = BufReader::new(first.stdout.take().unwrap());
+    assert_eq!(line(&mut said), "made");
+    let second = run(&format!("ATTACH '{app}' AS a;\nSELECT syncline_error();\n"));
+    // SQLITE_BUSY.
+    assert!(second.contains("(5)"), "{second}");
+    assert!(second.contains("another program has it open"), "{second}");
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+    assert_eq!(run(&format!(".open {app}\nSELECT count(*) FROM t;\n")), "0\n");
+}
+
+#[test]
+fn committed_rows_survive_a_kill() {
+    const NAME: &str = "committed_rows_survive_a_kill";
+    let Some(image) = image(NAME) else { return };
+    for (nr, options) in ["sync=eager", "sync=ordered", "log=packed"].into_iter().enumerate() {
+        let app = uri(&format!("a{nr}.db"), image.path(), &format!("&options={options}"));
+        let mut shell = shell();
+        let mut stdin = shell.stdin.take().unwrap();
+        // A kill is a power cut for the image, and in this journal mode SQLite does not sync the
+        // end of a transaction otherwise: it may roll the last one back.
+        let script = format!(".open {app}\nPRAGMA synchronous=EXTRA; CREATE TABLE t(a);\n");
+        stdin.write_all(script.as_bytes()).unwrap();
+        let mut said = BufReader::new(shell.stdout.take().unwrap());
+        for row in 0..40 {
+            let script = format!("INSERT INTO t VALUES({row}); SELECT 'row {row}';\n");
+            stdin.write_all(script.as_bytes()).unwrap();
+            assert_eq!(line(&mut said), format!("row {row}"));
+        }
+        // More than was answered is under way.
+        stdin.write_all(b"INSERT INTO t VALUES(40); INSERT INTO t VALUES(41);\n").unwrap();
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let rows = run(&format!(
+            ".open {app}\nPRAGMA integrity_check; SELECT count(*) >= 40, sum(a < 40) FROM t;\n"
+        ));
+        assert_eq!(rows, "ok\n1|40\n", "{options}");
+        e2fsck_clean(image.path()).unwrap();
+    }
+}
+
+#[test]
+fn python_opens_a_database_in_an_image() {
+    const NAME: &str = "python_opens_a_database_in_an_image";
+    let Some(image) = image(NAME) else { return };
+    let loads = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
+    let usable = |python: &&str| {
+        let ran = Command::new(python).args(["-c", loads]).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(usable) else {
+        return skip(NAME, "needs a python3 whose sqlite3 loads extensions; install python3");
+    };
+    let script = "import sqlite3, sys\n\
+        loader = sqlite3.connect(':memory:')\n\
+        loader.enable_load_extension(True)\n\
+        loader.load_extension(sys.argv[1])\n\
+        first = sqlite3.connect(sys.argv[2], uri=True)\n\
+        first.execute('CREATE TABLE t(a)')\n\
+        second = sqlite3.connect(sys.argv[2], uri=True)\n\
+        with first: first.executemany('INSERT INTO t VALUES(?)', [(n,) for n in range(100)])\n\
+        print(second.execute('SELECT sum(a) FROM t').fetchone()[0])\n\
+        first.close(); second.close()\n";
+    let app = uri("/a.db", image.path(), "");
+    let ran = Command::new(python).args(["-c", script]).arg(library()).arg(&app).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!((String::from_utf8_lossy(&ran.stdout).as_ref(), said.as_ref()), ("4950\n", ""));
+    e2fsck_clean(image.path()).unwrap();
 }
