@@ -47,6 +47,14 @@ impl Serving {
     }
 }
 
+impl Drop for Serving {
+    /// The server of a test that failed must not stay.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn ready(name: &str) -> bool {
     if !require(name, &[Need::E2fsck]) {
         return false;
