@@ -6,13 +6,14 @@
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
-#              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000)
+#              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000), ATOMIC_STATES of
+#              atomic writes in each format of the log (default 90,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
 #              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600); threads, CONFIGURATION_BLOWS kills
 #              (default 30) and power cuts in each of 40 configurations, CONFIGURATION_SECONDS each (default 60)
 # make programs  (root) sqlite3, git, tar and rsync, fio, MariaDB, PostgreSQL and a build of this project on mounts, in both
-#              modes, with kills; PROGRAMS names some of scripts/programs
+#              modes and with log=packed, with kills; PROGRAMS names some of scripts/programs
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
 # make matrix  (root) every way to change a file beside every way to read it, ROUNDS changes each (default 1,000)
@@ -68,6 +69,7 @@ STATES ?= 32000
 EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
 RELAXED_STATES ?= 50000
+ATOMIC_STATES ?= 90000
 FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000
@@ -122,6 +124,8 @@ crash-long: cargo
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \
 		--nocapture
+	SYNCLINE_ATOMIC_STATES=$(ATOMIC_STATES) cargo test -p syncline-fs --test it atomic::every_crash -- \
+		--nocapture
 
 flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
@@ -135,7 +139,7 @@ mount-long: cargo
 
 programs: cargo
 	@cargo build --quiet --release -p syncline-cli
-	@for program in $(PROGRAMS); do for sync in ordered eager; do \
+	@for program in $(PROGRAMS); do for sync in ordered eager eager,log=packed; do \
 		SYNC=$$sync sh scripts/programs/$$program.sh $(CURDIR)/target/release/syncline; code=$$?; \
 		[ $$code = 0 ] || [ $$code = 77 ] || exit $$code; done; done
 
