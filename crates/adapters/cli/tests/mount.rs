@@ -25,6 +25,57 @@ fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
     result.unwrap_err().raw_os_error().unwrap()
 }
 
+/// `status`, `top` and `info` of a mount name the log's format, its unit and what it saved.
+#[test]
+fn status_top_and_info_name_the_format_of_the_log() {
+    if !require("status_top_and_info_name_the_format_of_the_log", &NEEDS) {
+        return;
+    }
+    for (options, format, unit_bytes) in [
+        ("sync=eager", "jbd2", 4096),
+        ("sync=eager,log=packed", "packed", 4096),
+        ("sync=eager,log=packed,log_unit=8192", "packed", 8192),
+    ] {
+        let mut m = Mounted::new(image(), options);
+        for n in 0..20 {
+            let mut file = File::create(m.at(format!("f{n}"))).unwrap();
+            file.write_all(&[1; 100]).unwrap();
+            file.sync_all().unwrap();
+        }
+        let dir = m.dir.as_os_str();
+        let json = done(&[OsStr::new("status"), OsStr::new("--json"), dir]);
+        let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let journal = &status["journal"];
+        assert_eq!(
+            (&journal["format"], &journal["unit_bytes"]),
+            (&format.into(), &unit_bytes.into())
+        );
+        let number = |name: &str| journal[name].as_u64().unwrap();
+        assert!(number("written_bytes") >= 20 * unit_bytes, "{journal}");
+        // Descriptor and commit block are saved at least.
+        let least = if format == "packed" { 20 * 2 * 4096 } else { 0 };
+        assert!(number("saved_bytes") >= least, "{journal}");
+        assert!(format == "packed" || number("saved_bytes") == 0, "{journal}");
+        let wanted = format!("{format}, units of {unit_bytes} bytes");
+        for command in [&["status"][..], &["top", "--once"]] {
+            let words = command.iter().map(OsStr::new).chain([dir]).collect::<Vec<_>>();
+            let shown = done(&words);
+            assert!(shown.contains(&wanted), "{shown}");
+            assert_eq!(shown.contains(" saved\n"), format == "packed", "{shown}");
+        }
+        m.kill_serving();
+        m.bury();
+        // It says that it has replayed the journal in memory.
+        let ran = run(&["info".as_ref(), "--json".as_ref(), m.image.path().as_os_str()]);
+        let info: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+        let info = &info["info"];
+        assert_eq!(
+            (&info["journal_format"], &info["journal_unit_bytes"]),
+            (&format.into(), &unit_bytes.into())
+        );
+    }
+}
+
 #[test]
 fn background_status_and_unmount() {
     if !require("background_status_and_unmount", &NEEDS) {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{SyncMode, Volume};
+use syncline_fs::{JournalStats, LogFormat, SyncMode, Volume};
 use syncline_lockrank::Mutex;
 
 use crate::capture::Tap;
@@ -56,6 +56,8 @@ pub(crate) struct Sources {
 pub(crate) struct Status {
     image: String,
     sync: &'static str,
+    log: LogFormat,
+    log_unit_bytes: u32,
     clock: Arc<dyn Clock>,
     began_ns: u64,
     counts: CountsOf,
@@ -90,6 +92,8 @@ impl Status {
         Status {
             image,
             sync,
+            log: options.volume.log,
+            log_unit_bytes: options.volume.log_unit_bytes,
             clock,
             began_ns,
             counts,
@@ -108,20 +112,31 @@ impl Status {
         self.sync_us.lock().saturating_record((ns / 1000).max(1));
     }
 
+    /// The journal's part.
+    fn journal(&self, j: &JournalStats, block_size: u64) -> serde_json::Value {
+        let (format, unit_bytes) = match self.log {
+            LogFormat::Jbd2 => ("jbd2", block_size),
+            LogFormat::Packed => ("packed", block_size.max(u64::from(self.log_unit_bytes))),
+        };
+        json!({
+            "format": format,
+            "unit_bytes": unit_bytes,
+            "written_bytes": j.log_blocks_written * block_size,
+            "saved_bytes": j.log_blocks_saved * block_size,
+            "blocks": j.log_blocks,
+            "blocks_used": j.log_blocks.saturating_sub(j.log_blocks_free),
+            "running_blocks": j.running_blocks,
+            "not_in_place_blocks": j.dirty_blocks,
+            "commits": j.commits,
+            "space_waits": j.space_waits,
+        })
+    }
+
     /// The document.
     pub(crate) fn document(&self, vol: &Volume, open_files: u64) -> String {
         let block_size = u64::from(vol.statfs().block_size);
         let cache = vol.cache_stats();
-        let journal = vol.journal_stats().map(|j| {
-            json!({
-                "blocks": j.log_blocks,
-                "blocks_used": j.log_blocks.saturating_sub(j.log_blocks_free),
-                "running_blocks": j.running_blocks,
-                "not_in_place_blocks": j.dirty_blocks,
-                "commits": j.commits,
-                "space_waits": j.space_waits,
-            })
-        });
+        let journal = vol.journal_stats().map(|stats| self.journal(&stats, block_size));
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let asked_pages = load(&self.reads.bytes).div_ceil(block_size.max(1));
         let hits = asked_pages.saturating_sub(cache.pages_read);

@@ -147,11 +147,17 @@ fn journal_facts(
     let checksums = log
         .checksum_kind()
         .map_or_else(|_| "of no known kind".to_owned(), |kind| format!("{kind:?}").to_lowercase());
-    let format = if syncline_ondisk::packed::is_marked(sb) { "packed" } else { "jbd2" };
+    let block_bytes = 1024_u32.checked_shl(sb.s_log_block_size.min(6)).unwrap_or(1024);
+    let (format, unit_bytes) = match (syncline_ondisk::packed::is_marked(sb), log.s_packed_unit) {
+        (false, _) => ("jbd2", block_bytes),
+        (true, 0) => ("packed", block_bytes.max(4096)),
+        (true, unit) => ("packed", block_bytes.max(unit)),
+    };
     let replay = &image.report;
     Ok(vec![
         Fact::bytes("journal_size_bytes", attr.size),
         Fact::new("journal_format", format),
+        Fact::bytes("journal_unit_bytes", u64::from(unit_bytes)),
         Fact::new("journal_checksums", checksums),
         Fact::new("journal_sequence", log.s_sequence),
         Fact::new("journal_errno", log.s_errno),

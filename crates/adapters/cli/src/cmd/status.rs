@@ -54,6 +54,24 @@ fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
+/// The log's format and unit, its bytes, and what packed records saved; nothing from a mount that
+/// does not say it.
+fn log(document: &Value) -> String {
+    let format = document.pointer("/journal/format").and_then(Value::as_str);
+    let Some(format) = format else { return String::new() };
+    let at = |name: &str| number(document, &format!("/journal/{name}"));
+    let commit_kib = at("written_bytes") as f64 / 1024.0 / at("commits").max(1) as f64;
+    let saved = match format {
+        "packed" => format!(", {} saved", mib(at("saved_bytes"))),
+        _ => String::new(),
+    };
+    format!(
+        "log       {format}, units of {} bytes; {} written, {commit_kib:.1} KiB a commit{saved}\n",
+        at("unit_bytes"),
+        mib(at("written_bytes")),
+    )
+}
+
 fn table(document: &Value) -> String {
     let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or("");
     let at = |path: &str| number(document, path);
@@ -73,6 +91,7 @@ fn table(document: &Value) -> String {
         at("/journal/running_blocks"),
         at("/journal/commits"),
     );
+    out += &log(document);
     out += &format!(
         "cache     {} of {}, {} dirty, hit ratio {hit:.2}\n",
         mib(at("/cache/bytes")),

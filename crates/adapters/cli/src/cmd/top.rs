@@ -177,7 +177,8 @@ mod tests {
         json!({
             "schema": "syncline.status/1", "image": "card.img", "sync": "eager", "uptime_s": 61,
             "open_files": 3, "latched": null, "dirty_bytes": 3 << 20,
-            "journal": {"blocks": 1000, "blocks_used": 250, "commits": 9},
+            "journal": {"blocks": 1000, "blocks_used": 250, "commits": 9, "format": "packed",
+                "unit_bytes": 4096, "written_bytes": 45 << 10, "saved_bytes": 3 << 20},
             "cache": {"bytes": 32 << 20, "bytes_max": 64 << 20, "hit_ratio": 0.875},
             "syncs": {"operations": 40, "latency_us_p50": 800, "latency_us_p99": 2500,
                 "latency_us_max": 30000},
@@ -202,6 +203,7 @@ mod tests {
             "syncs                40",
             "p50, p99, max        0.8, 2.5, 30.0 ms",
             "device bytes a byte  3.00",
+            "log                  packed, units of 4096 bytes, 5.0 KiB a commit, 3.0 MiB saved",
             "app.db",
             "2.0 MiB",
             "512 B",

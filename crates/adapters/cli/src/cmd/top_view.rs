@@ -177,6 +177,7 @@ impl View {
                 ("programs MiB/s", mib_rate(app)),
                 ("device MiB/s", mib_rate(device)),
                 ("device flushes/s", a_second(seen.rate("/device/flushes"))),
+                ("log", log(seen)),
                 (
                     "device bytes a byte",
                     format!("{:.2}", ratio(seen.number(device), seen.number(app))),
@@ -185,6 +186,25 @@ impl View {
             files: files.into_iter().flatten().map(file).collect(),
         }
     }
+}
+
+/// The journal's format and unit, the KiB of a commit, and what packed records saved.
+fn log(seen: &Documents<'_>) -> String {
+    let format = seen.text("/journal/format");
+    if format.is_empty() {
+        return "-".to_owned();
+    }
+    let commit_bytes =
+        ratio(seen.number("/journal/written_bytes"), seen.number("/journal/commits"));
+    let mut text = format!(
+        "{format}, units of {} bytes, {:.1} KiB a commit",
+        seen.number("/journal/unit_bytes"),
+        commit_bytes / 1024.0
+    );
+    if format == "packed" {
+        text += &format!(", {} saved", bytes(seen.number("/journal/saved_bytes")));
+    }
+    text
 }
 
 fn file(entry: &Value) -> [String; 4] {
