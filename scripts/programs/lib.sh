@@ -2,7 +2,7 @@
 #
 #   sh NAME.sh SYNCLINE [--short]     exit code 0: every check passed; 77: it cannot run here
 #
-# SYNC=ordered|eager (default eager) chooses the mode, SYNCLINE_SCRATCH where images go. Nothing
+# SYNC=ordered|eager|eager,log=packed (default eager) chooses the mode, SYNCLINE_SCRATCH where images go. Nothing
 # outside of the scratch directory is touched, and it is removed at the end.
 set -eu
 
@@ -68,8 +68,8 @@ mount_it() {
 }
 
 # The serving process dies, and with it every program that uses the mount: one that lives on would
-# find the next mount at the same place. What is left must be recoverable by e2fsck -p. Then it is
-# mounted again.
+# find the next mount at the same place. What is left must be recoverable by e2fsck -p, a packed
+# log by `syncline recover` before. Then it is mounted again.
 strike() {
     kill -9 "$server"
     wait "$server" 2>/dev/null || true
@@ -77,6 +77,9 @@ strike() {
     end_programs || true
     umount -l "$mnt"
     cp --sparse=always "$image" "$work/copy"
+    case "$sync" in *log=packed*)
+        "$syncline" recover "$work/copy" >"$work/said" 2>&1 || fail "recover: $(cat "$work/said")" ;;
+    esac
     rc=0
     e2fsck -p "$work/copy" >"$work/said" 2>&1 || rc=$?
     # 1 is the mark of the orphan file, on a kernel's image, too.

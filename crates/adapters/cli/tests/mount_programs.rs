@@ -83,6 +83,13 @@ fn sqlite_in_every_journal_mode_eager() {
     }
 }
 
+#[test]
+fn sqlite_in_every_journal_mode_packed() {
+    if require("sqlite_in_every_journal_mode_packed", &NEEDS) {
+        sqlite_in_every_mode("sync=eager,log=packed");
+    }
+}
+
 /// A script of scripts/programs in its short form; it says itself what it cannot run without.
 fn script(test: &str, name: &str, sync: &str) {
     if !require(test, &NEEDS) || !require(test, &[Need::Root]) {
@@ -109,6 +116,12 @@ fn script(test: &str, name: &str, sync: &str) {
 #[test]
 fn the_sqlite_shell_loses_no_answered_row() {
     script("the_sqlite_shell_loses_no_answered_row", "sqlite.sh", "eager");
+}
+
+#[test]
+fn the_sqlite_shell_loses_no_answered_row_packed() {
+    let test = "the_sqlite_shell_loses_no_answered_row_packed";
+    script(test, "sqlite.sh", "eager,log=packed");
 }
 
 #[test]
@@ -199,6 +212,13 @@ fn threads_with_trees_that_check_themselves_eager() {
     }
 }
 
+#[test]
+fn threads_with_trees_that_check_themselves_packed() {
+    if require("threads_with_trees_that_check_themselves_packed", &NEEDS) {
+        threads_with_trees("sync=eager,log=packed,cache=16M", 3);
+    }
+}
+
 /// A number from the environment: longer forms of these tests.
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
@@ -240,6 +260,13 @@ fn random_operations_with_mmap() {
 fn random_operations_with_mmap_eager() {
     if require("random_operations_with_mmap_eager", &NEEDS) {
         random_operations("sync=eager,cache=4M", 12);
+    }
+}
+
+#[test]
+fn random_operations_with_mmap_packed() {
+    if require("random_operations_with_mmap_packed", &NEEDS) {
+        random_operations("sync=eager,log=packed,cache=4M", 14);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use syncline_device::MemoryDevice;
-use syncline_fs::{MountOptions, SyncMode};
+use syncline_fs::{LogFormat, MountOptions, SyncMode};
 use syncline_model::ops::{ModelOp, OpOptions, gen_ops};
 use syncline_model::{
     ImageSpec, ModelConfig, Need, RunStats, TempImage, e2fsck_clean, mkfs, require, run_ops, shrink,
@@ -35,7 +35,7 @@ fn config(
 
 /// Every kind of run: block sizes, a cache that evicts all the time, volumes that get full of
 /// blocks or of inodes, an orphan file, old formats, lazy times, a log that wraps; with
-/// `sync=eager` and some with `sync=ordered`.
+/// `sync=eager`, some of them with `log=packed`, and some with `sync=ordered`.
 fn configs() -> Vec<ModelConfig> {
     vec![
         config("4k", 4096, 64, |_| {}),
@@ -61,6 +61,15 @@ fn configs() -> Vec<ModelConfig> {
         config("full-ordered", 1024, 8, |c| {
             (c.ops.fill, c.ops.reach_bytes) = (true, 1 << 20);
             c.mount.sync = SyncMode::Ordered;
+        }),
+        config("packed", 4096, 64, |c| c.mount.log = LogFormat::Packed),
+        config("packed-small-log", 1024, 32, |c| {
+            c.spec.journal_size_mib = Some(1);
+            (c.mount.lazytime, c.mount.log) = (true, LogFormat::Packed);
+        }),
+        config("packed-full", 1024, 8, |c| {
+            (c.ops.fill, c.ops.reach_bytes) = (true, 1 << 20);
+            c.mount.log = LogFormat::Packed;
         }),
         config("plain", 4096, 48, |c| c.spec.features = "^metadata_csum,^64bit".to_owned()),
     ]
