@@ -40,7 +40,8 @@ pub(crate) fn time(time: Timestamp) -> nfstime3 {
     nfstime3 { seconds, nseconds: time.nanoseconds }
 }
 
-fn kind(mode: u16) -> ftype3 {
+/// Type of a file with this `st_mode`.
+pub(crate) fn kind(mode: u16) -> ftype3 {
     match FileType::from_raw_mode(u32::from(mode)) {
         FileType::Directory => ftype3::NF3DIR,
         FileType::Symlink => ftype3::NF3LNK,

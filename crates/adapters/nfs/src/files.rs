@@ -2,8 +2,8 @@
 
 use nfs3_types::nfs3::{
     COMMIT3resfail, COMMIT3resok, GETATTR3resok, READ3resfail, READ3resok, READLINK3resfail,
-    READLINK3resok, SETATTR3resfail, SETATTR3resok, WRITE3resfail, WRITE3resok, nfspath3, nfsstat3,
-    stable_how, writeverf3,
+    READLINK3resok, SETATTR3resfail, SETATTR3resok, WRITE3resfail, WRITE3resok, ftype3, nfspath3,
+    nfsstat3, stable_how, writeverf3,
 };
 use nfs3_types::xdr_codec::{Opaque, Void};
 use syncline_fs::{Attr, SetAttr};
@@ -18,7 +18,7 @@ pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 /// Set-user-id, and set-group-id where the group may execute.
 fn without_set_ids(attr: &Attr) -> Option<u16> {
-    let regular = attr.mode & 0o170_000 == 0o100_000;
+    let regular = convert::kind(attr.mode) == ftype3::NF3REG;
     let group = if attr.mode & 0o010 != 0 { 0o2000 } else { 0 };
     let cleared = attr.mode & 0o7777 & !(0o4000 | group);
     (regular && cleared != attr.mode & 0o7777).then_some(cleared)

@@ -4,10 +4,11 @@ use nfs3_types::nfs3::{
     ACCESS3_DELETE, ACCESS3_EXECUTE, ACCESS3_EXTEND, ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ,
     ACCESS3resfail, ACCESS3resok, FSF3_CANSETTIME, FSF3_HOMOGENEOUS, FSF3_LINK, FSF3_SYMLINK,
     FSINFO3resfail, FSINFO3resok, FSSTAT3resfail, FSSTAT3resok, PATHCONF3resfail, PATHCONF3resok,
-    nfstime3,
+    ftype3, nfstime3,
 };
 
 use crate::arguments::Arguments;
+use crate::convert;
 use crate::export::Export;
 use crate::files::TRANSFER_BYTES_MAX;
 use crate::rpc::{Reply, answer};
@@ -29,7 +30,7 @@ impl Export {
             if !self.volume.is_read_only() {
                 granted |= ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE;
             }
-            if mode & 0o170_000 == 0o040_000 {
+            if convert::kind(mode) == ftype3::NF3DIR {
                 granted |= ACCESS3_LOOKUP;
             } else if mode & 0o111 != 0 {
                 granted |= ACCESS3_EXECUTE;

@@ -21,7 +21,7 @@
 //!   that a killed server had not committed.
 //! - A file handle names volume, inode number and generation. It stays valid over restarts of the
 //!   server, and is stale once its file is gone, also if the number is used again.
-//! - A hostile peer gets an error or is disconnected. Memory for a connection is at most two
+//! - A hostile peer gets an error or is disconnected. Memory for a connection is at most three
 //!   records of [`RECORD_BYTES_MAX`]; connections are at most [`CONNECTIONS_MAX`].
 //!
 //! Assumptions: permissions are the client's business, as on a disk that it was given: who may

@@ -3,11 +3,13 @@
 use nfs3_types::mount::{
     dirpath, export_node, fhandle3, mountlist, mountres3, mountres3_ok, mountstat3,
 };
+use nfs3_types::nfs3::ftype3;
 use nfs3_types::rpc::auth_flavor;
 use nfs3_types::xdr_codec::{List, Opaque, Void};
 use syncline_fs::FsError;
 
 use crate::arguments::Arguments;
+use crate::convert;
 use crate::export::Export;
 use crate::rpc::{Reply, packed};
 
@@ -40,7 +42,7 @@ impl Export {
         let found = self.volume.resolve(path);
         let attr = found.map(|inode| self.volume.getattr(&inode));
         packed(&match attr {
-            Ok(attr) if attr.mode & 0o170_000 == 0o040_000 => {
+            Ok(attr) if convert::kind(attr.mode) == ftype3::NF3DIR => {
                 let fhandle = fhandle3(self.handle(&attr).data);
                 let flavors = [auth_flavor::AUTH_UNIX, auth_flavor::AUTH_NULL];
                 let auth_flavors = flavors.map(|flavor| flavor as u32).to_vec();

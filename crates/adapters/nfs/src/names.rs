@@ -2,16 +2,15 @@
 
 use nfs3_types::nfs3::{
     CREATE3resfail, CREATE3resok, LINK3resfail, LINK3resok, LOOKUP3resfail, LOOKUP3resok,
-    MKDIR3resfail, MKDIR3resok, MKNOD3resfail, MKNOD3resok, REMOVE3resfail, REMOVE3resok,
-    RENAME3resfail, RENAME3resok, RMDIR3resfail, RMDIR3resok, SYMLINK3resfail, SYMLINK3resok,
-    nfsstat3,
+    MKDIR3resfail, MKNOD3resfail, REMOVE3resfail, REMOVE3resok, RENAME3resfail, RENAME3resok,
+    SYMLINK3resfail, ftype3, nfsstat3,
 };
 use rustix::fs::makedev;
 use syncline_fs::{FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp};
 
 use crate::arguments::{Arguments, Entry};
-use crate::convert::{Status, status};
-use crate::export::{Caller, Export, Failed, Watched};
+use crate::convert::{self, Status, status};
+use crate::export::{Caller, Export, Failed};
 use crate::rpc::{Reply, answer};
 
 /// Permissions of a new file for which the client names none.
@@ -66,6 +65,20 @@ impl Export {
         answer(done, || LOOKUP3resfail { dir_attributes: self.attributes_of(handle) })
     }
 
+    /// Makes `entry` with `make`. CREATE, MKDIR, SYMLINK and MKNOD have one form of result.
+    fn made(
+        &self,
+        entry: &Entry<'_>,
+        make: impl FnOnce(&InodeRef) -> Result<InodeRef, Failed>,
+    ) -> Result<CREATE3resok, Failed> {
+        plain(entry)?;
+        let dir = self.watch(entry.dir)?;
+        let inode = make(&dir.inode)?;
+        self.stable(&dir.inode)?;
+        let (obj, obj_attributes) = self.object(&inode);
+        Ok(CREATE3resok { obj, obj_attributes, dir_wcc: self.wcc(&dir) })
+    }
+
     pub(crate) fn create(&self, mut args: Arguments<'_>, caller: Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
@@ -77,23 +90,18 @@ impl Export {
                 2 => How::Exclusive(args.verifier()?),
                 _ => return Err(Failed::Garbage),
             };
-            plain(&entry)?;
-            let dir = self.watch(handle)?;
-            let inode = self.created(&dir, entry.name, how, caller)?;
-            self.stable(&dir.inode)?;
-            let (obj, obj_attributes) = self.object(&inode);
-            Ok(CREATE3resok { obj, obj_attributes, dir_wcc: self.wcc(&dir) })
+            self.made(&entry, |dir| Ok(self.created(dir, entry.name, how, caller)?))
         })();
         answer(done, || CREATE3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
     /// A new file, or the one that is there if `how` says that it will do.
-    fn created(&self, dir: &Watched, name: &[u8], how: How, caller: Caller) -> Status<InodeRef> {
+    fn created(&self, dir: &InodeRef, name: &[u8], how: How, caller: Caller) -> Status<InodeRef> {
         let (mode, then) = match &how {
             How::Unchecked(set) | How::Guarded(set) => (set.mode, rest_of(*set)),
             How::Exclusive(verifier) => (None, times_of(*verifier)),
         };
-        match self.volume.create(&dir.inode, name, &caller.creates(mode, FILE_MODE)) {
+        match self.volume.create(dir, name, &caller.creates(mode, FILE_MODE)) {
             Ok(inode) => {
                 self.apply(&inode, &then)?;
                 Ok(inode)
@@ -103,10 +111,10 @@ impl Export {
         }
     }
 
-    fn existing(&self, dir: &Watched, name: &[u8], how: &How) -> Status<InodeRef> {
-        let inode = self.volume.lookup(&dir.inode, name).map_err(|err| status(&err))?;
+    fn existing(&self, dir: &InodeRef, name: &[u8], how: &How) -> Status<InodeRef> {
+        let inode = self.volume.lookup(dir, name).map_err(|err| status(&err))?;
         let attr = self.volume.getattr(&inode);
-        let is_file = attr.mode & 0o170_000 == 0o100_000;
+        let is_file = convert::kind(attr.mode) == ftype3::NF3REG;
         match how {
             How::Unchecked(set) if is_file => {
                 // Only the size: that is open with O_TRUNC.
@@ -137,14 +145,12 @@ impl Export {
             let entry = args.entry()?;
             handle = entry.dir;
             let set = args.attributes()?;
-            plain(&entry)?;
-            let dir = self.watch(handle)?;
-            let create = caller.creates(set.mode, DIRECTORY_MODE);
-            let inode = self.volume.mkdir(&dir.inode, entry.name, &create)?;
-            self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
-            self.stable(&dir.inode)?;
-            let (obj, obj_attributes) = self.object(&inode);
-            Ok(MKDIR3resok { obj, obj_attributes, dir_wcc: self.wcc(&dir) })
+            self.made(&entry, |dir| {
+                let create = caller.creates(set.mode, DIRECTORY_MODE);
+                let inode = self.volume.mkdir(dir, entry.name, &create)?;
+                self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
+                Ok(inode)
+            })
         })();
         answer(done, || MKDIR3resfail { dir_wcc: self.wcc_of(handle) })
     }
@@ -155,13 +161,10 @@ impl Export {
             let entry = args.entry()?;
             handle = entry.dir;
             let (_, target) = (args.attributes()?, args.opaque()?);
-            plain(&entry)?;
-            let dir = self.watch(handle)?;
-            let create = caller.creates(None, 0o777);
-            let inode = self.volume.symlink(&dir.inode, entry.name, target, &create)?;
-            self.stable(&dir.inode)?;
-            let (obj, obj_attributes) = self.object(&inode);
-            Ok(SYMLINK3resok { obj, obj_attributes, dir_wcc: self.wcc(&dir) })
+            self.made(&entry, |dir| {
+                let create = caller.creates(None, 0o777);
+                Ok(self.volume.symlink(dir, entry.name, target, &create)?)
+            })
         })();
         answer(done, || SYMLINK3resfail { dir_wcc: self.wcc_of(handle) })
     }
@@ -181,45 +184,42 @@ impl Export {
             };
             let set = args.attributes()?;
             let rdev = if is_device { makedev(args.u32()?, args.u32()?) } else { 0 };
-            plain(&entry)?;
-            let dir = self.watch(handle)?;
-            let mut create = caller.creates(set.mode, FILE_MODE);
-            create.mode |= kind;
-            let inode = self.volume.mknod(&dir.inode, entry.name, &create, rdev)?;
-            self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
-            self.stable(&dir.inode)?;
-            let (obj, obj_attributes) = self.object(&inode);
-            Ok(MKNOD3resok { obj, obj_attributes, dir_wcc: self.wcc(&dir) })
+            self.made(&entry, |dir| {
+                let mut create = caller.creates(set.mode, FILE_MODE);
+                create.mode |= kind;
+                let inode = self.volume.mknod(dir, entry.name, &create, rdev)?;
+                self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
+                Ok(inode)
+            })
         })();
         answer(done, || MKNOD3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
-    pub(crate) fn remove(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn remove(&self, args: Arguments<'_>) -> Reply {
+        self.removed(args, |dir, name| self.volume.unlink(dir, name))
+    }
+
+    pub(crate) fn rmdir(&self, args: Arguments<'_>) -> Reply {
+        self.removed(args, |dir, name| self.volume.rmdir(dir, name))
+    }
+
+    /// Takes a name away with `remove`. REMOVE and RMDIR have one form of result.
+    fn removed(
+        &self,
+        mut args: Arguments<'_>,
+        remove: impl FnOnce(&InodeRef, &[u8]) -> syncline_fs::Result<()>,
+    ) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             let entry = args.entry()?;
             handle = entry.dir;
             plain(&entry)?;
             let dir = self.watch(handle)?;
-            self.volume.unlink(&dir.inode, entry.name)?;
+            remove(&dir.inode, entry.name)?;
             self.stable(&dir.inode)?;
             Ok(REMOVE3resok { dir_wcc: self.wcc(&dir) })
         })();
         answer(done, || REMOVE3resfail { dir_wcc: self.wcc_of(handle) })
-    }
-
-    pub(crate) fn rmdir(&self, mut args: Arguments<'_>) -> Reply {
-        let mut handle: &[u8] = &[];
-        let done = (|| {
-            let entry = args.entry()?;
-            handle = entry.dir;
-            plain(&entry)?;
-            let dir = self.watch(handle)?;
-            self.volume.rmdir(&dir.inode, entry.name)?;
-            self.stable(&dir.inode)?;
-            Ok(RMDIR3resok { dir_wcc: self.wcc(&dir) })
-        })();
-        answer(done, || RMDIR3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
     pub(crate) fn rename(&self, mut args: Arguments<'_>) -> Reply {

@@ -1,6 +1,6 @@
 //! Remote procedure calls (RFC 5531) over TCP: records, calls, replies.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::IpAddr;
 
 use nfs3_types::nfs3::Nfs3Result;
@@ -213,9 +213,4 @@ pub(crate) fn read_record(from: &mut impl Read, record: &mut Vec<u8>) -> io::Res
             return Err(io::ErrorKind::InvalidData.into());
         }
     }
-}
-
-/// Sends a record that has its mark.
-pub(crate) fn send(to: &mut impl Write, record: &[u8]) -> io::Result<()> {
-    to.write_all(record)
 }

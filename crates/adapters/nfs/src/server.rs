@@ -1,12 +1,12 @@
 //! Connections and background work.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use syncline_device::Clock;
@@ -15,7 +15,7 @@ use syncline_fs::Volume;
 use crate::allowed::Allowed;
 use crate::duplicates::Duplicates;
 use crate::export::Export;
-use crate::rpc::{read_record, reply_to, send};
+use crate::rpc::{read_record, reply_to};
 
 /// Connections at a time; more are closed at once.
 pub const CONNECTIONS_MAX: usize = 64;
@@ -24,10 +24,12 @@ pub const CONNECTIONS_MAX: usize = 64;
 /// for its write-back at most, and the server for the order to stop.
 const REST_NS_MAX: u64 = 100_000_000;
 
+/// Rest after a connection that could not be accepted.
+const ACCEPT_REST: Duration = Duration::from_millis(10);
+
 struct Shared {
     export: Export,
     duplicates: Duplicates,
-    open: AtomicUsize,
 }
 
 /// A volume on a TCP port.
@@ -55,8 +57,7 @@ impl Server {
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let verifier = started.map_or(0, |since| since.as_nanos() as u64).to_be_bytes();
         let export = Export { volume, fsid, verifier };
-        let (duplicates, open) = (Duplicates::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { export, duplicates, open });
+        let shared = Arc::new(Shared { export, duplicates: Duplicates::default() });
         Ok(Server { listener, allowed, shared, connections: Vec::new() })
     }
 
@@ -120,25 +121,23 @@ impl Server {
     }
 
     fn accept(&mut self) -> io::Result<()> {
-        // A peer that went away again is none of the server's trouble.
-        let Ok((stream, peer)) = self.listener.accept() else { return Ok(()) };
+        let Ok((stream, peer)) = self.listener.accept() else {
+            // The peer went away again, or there are no descriptors: then it stays to be accepted.
+            std::thread::sleep(ACCEPT_REST);
+            return Ok(());
+        };
         let peer = peer.ip().to_canonical();
         let welcome = peer.is_loopback() || self.allowed.iter().any(|net| net.holds(peer));
-        if !welcome || self.shared.open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+        if !welcome || self.connections.len() >= CONNECTIONS_MAX {
             return Ok(());
         }
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         let (ours, shared) = (stream.try_clone()?, Arc::clone(&self.shared));
-        shared.open.fetch_add(1, Ordering::Relaxed);
         let thread = std::thread::Builder::new().name("nfs".into());
-        let spawned = thread.spawn(move || {
-            serve(&shared, stream, peer);
-            shared.open.fetch_sub(1, Ordering::Relaxed);
-        });
-        match spawned {
-            Ok(thread) => self.connections.push((ours, thread)),
-            Err(_) => drop(self.shared.open.fetch_sub(1, Ordering::Relaxed)),
+        // Without a thread the connection is closed.
+        if let Ok(thread) = thread.spawn(move || serve(&shared, stream, peer)) {
+            self.connections.push((ours, thread));
         }
         Ok(())
     }
@@ -149,7 +148,7 @@ fn serve(shared: &Shared, mut stream: TcpStream, peer: IpAddr) {
     let mut record = Vec::new();
     while let Ok(true) = read_record(&mut stream, &mut record) {
         let Ok(reply) = reply_to(&shared.export, &shared.duplicates, peer, &record) else { break };
-        if send(&mut stream, &reply).is_err() {
+        if stream.write_all(&reply).is_err() {
             break;
         }
     }
