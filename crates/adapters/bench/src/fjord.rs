@@ -24,7 +24,7 @@ use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
 use syncline_device::{
     BlockDevice, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op, Request,
 };
-use syncline_fs::{MountOptions, SyncMode, Volume};
+use syncline_fs::{MountOptions, Volume};
 use syncline_latency::{Timer, Watch};
 use syncline_nand::Profile;
 use syncline_sqlite_vfs::seed_sqlite;
@@ -268,7 +268,7 @@ impl<'a> Fjord<'a> {
             workload: entry.name.to_owned(),
             device: self.profile.name.clone(),
             config: config.name.to_owned(),
-            sync: if mount.sync == SyncMode::Eager { "eager" } else { "ordered" }.to_owned(),
+            sync: mount.sync.name().to_owned(),
             journal_mode: self.parameters.journal_mode.name().to_owned(),
             log_bytes: self.log_bytes_of(config),
             scale_percent: self.parameters.scale_percent,

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 use syncline_device::Counts;
-use syncline_fs::{Alloc, LogFormat, MountOptions, SyncMode};
+use syncline_fs::{Alloc, LogFormat, MountOptions};
 use syncline_latency::Timer;
 use syncline_nand::Counters;
 use syncline_sqlite_vfs::AppBytes;
@@ -91,12 +91,8 @@ pub struct Config {
 impl Config {
     /// Settings of a mount and a seed; nothing of a workload.
     pub fn of_mount(mount: &MountOptions, seed: u64) -> Config {
-        let sync = match mount.sync {
-            SyncMode::Ordered => "ordered",
-            SyncMode::Eager => "eager",
-        };
         Config {
-            sync: Some(sync.to_owned()),
+            sync: Some(mount.sync.name().to_owned()),
             log: (mount.log == LogFormat::Packed).then(|| "packed".to_owned()),
             mtime_update_ms: mount.mtime_update_ms,
             alloc: (mount.alloc != Alloc::Default).then(|| mount.alloc.name().to_owned()),

@@ -195,7 +195,7 @@ impl Place for InProcess {
     }
 
     fn sync_all(&self) -> Result<()> {
-        Ok(self.volume.syncfs()?)
+        Ok(self.volume.sync()?)
     }
 }
 

@@ -242,3 +242,74 @@ fn settings_of_a_mount_change_while_it_serves() {
     assert_eq!(status_of(&mounted)["buffer"]["mapped_pages"], 0);
     mounted.unmount_clean();
 }
+
+/// The number in front of everything that a program has written with fsync after each.
+fn record(mounted: &Mounted, number: u64) {
+    use std::os::unix::fs::FileExt;
+    for name in ["first", "second"] {
+        let mut options = std::fs::File::options();
+        let options = options.create(true).truncate(false).write(true);
+        let file = options.open(mounted.at(name)).unwrap();
+        file.write_all_at(&number.to_le_bytes(), 0).unwrap();
+        file.sync_all().unwrap();
+    }
+}
+
+fn recorded(mounted: &Mounted, name: &str) -> u64 {
+    let bytes = std::fs::read(mounted.at(name)).unwrap();
+    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+}
+
+#[test]
+fn a_killed_mount_with_periodic_sync_goes_back_to_a_moment() {
+    let test = "a_killed_mount_with_periodic_sync_goes_back_to_a_moment";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let options = "sync=periodic,strict=*.db,commit=300";
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), options);
+    let dir = mounted.dir.to_str().unwrap().to_owned();
+    record(&mounted, 1);
+    done(&["ctl", "sync", &dir]);
+    let before = flushes(&status_of(&mounted));
+    for number in 2..50 {
+        record(&mounted, number);
+    }
+    let status = status_of(&mounted);
+    assert_eq!(flushes(&status) - before, 0, "fsync returned at once");
+    assert_eq!(
+        (&status["sync"], &status["moments"]["changed_since"]),
+        (&"periodic".into(), &true.into())
+    );
+    let shown = done(&["status", &dir]);
+    assert!(shown.contains("sync=periodic") && shown.contains("moments"), "{shown}");
+    mounted.kill_serving();
+    mounted.bury();
+    mounted.recoverable().unwrap();
+    mounted.mount(options);
+    assert_eq!((recorded(&mounted, "first"), recorded(&mounted, "second")), (1, 1));
+
+    // A strict file takes everything before it along.
+    record(&mounted, 50);
+    std::fs::write(mounted.at("a.db"), "x").unwrap();
+    std::fs::File::open(mounted.at("a.db")).unwrap().sync_all().unwrap();
+    record(&mounted, 51);
+    mounted.kill_serving();
+    mounted.bury();
+    mounted.mount(options);
+    assert_eq!((recorded(&mounted, "first"), recorded(&mounted, "second")), (50, 50));
+    assert_eq!(std::fs::read(mounted.at("a.db")).unwrap(), b"x");
+
+    // `relaxed=off` makes every sync strict, as the policy `power` does.
+    done(&["ctl", "set", &dir, "relaxed=off"]);
+    record(&mounted, 52);
+    mounted.kill_serving();
+    mounted.bury();
+    mounted.mount(options);
+    assert_eq!((recorded(&mounted, "first"), recorded(&mounted, "second")), (52, 52));
+    record(&mounted, 53);
+    mounted.unmount_clean();
+    mounted.mount("");
+    assert_eq!((recorded(&mounted, "first"), recorded(&mounted, "second")), (53, 53));
+    mounted.unmount_clean();
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{JournalStats, LogFormat, SyncMode, Volume};
+use syncline_fs::{JournalStats, LogFormat, MomentStats, Volume};
 use syncline_lockrank::Mutex;
 
 use crate::capture::Tap;
@@ -79,10 +79,7 @@ impl Status {
         clock: Arc<dyn Clock>,
         sources: Sources,
     ) -> Status {
-        let sync = match options.volume.sync {
-            SyncMode::Ordered => "ordered",
-            SyncMode::Eager => "eager",
-        };
+        let sync = options.volume.sync.name();
         let histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3)
             .expect("1 to ten minutes with three digits are bounds that a histogram takes");
         let began_ns = clock.now_ns();
@@ -132,6 +129,17 @@ impl Status {
         })
     }
 
+    /// The part of `sync=periodic`.
+    fn moments(&self, m: &MomentStats) -> serde_json::Value {
+        let age_ns = self.clock.now_ns().saturating_sub(m.last_ns.max(self.began_ns));
+        json!({
+            "taken": m.count,
+            "age_ms": age_ns / 1_000_000,
+            "changed_since": m.is_behind,
+            "hold_us_max": m.hold_ns_max / 1000,
+        })
+    }
+
     /// The document.
     pub(crate) fn document(&self, vol: &Volume, open_files: u64) -> String {
         let block_size = u64::from(vol.statfs().block_size);
@@ -155,6 +163,7 @@ impl Status {
             "uptime_s": self.clock.now_ns().saturating_sub(self.began_ns) / 1_000_000_000,
             "open_files": open_files,
             "journal": journal,
+            "moments": vol.moments().map(|moments| self.moments(&moments)),
             "dirty_bytes": cache.dirty_pages as u64 * block_size,
             "cache": {
                 "bytes": cache.pages as u64 * block_size,

@@ -11,7 +11,7 @@
 
 mod fast_commits;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock, DeviceError, Kind, Origin};
@@ -26,7 +26,7 @@ use crate::data::Files;
 use crate::data::durability::RelaxedFiles;
 use crate::data::engine::engine;
 use crate::data::schedule::state::Schedule;
-use crate::data::sync::syncfs;
+use crate::data::sync::sync_all;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::inode::Inodes;
@@ -45,10 +45,10 @@ use crate::space::Space;
 use crate::space::balloc::Balloc;
 use crate::space::hot::HotFiles;
 use crate::space::ialloc::Ialloc;
-use crate::store::Store;
 use crate::store::group::group_desc;
 use crate::store::host::JournalHost;
 use crate::store::validity::system_zone;
+use crate::store::{Committer, Store};
 
 /// Runs of blocks that a journal inode may consist of, at most.
 const MAX_LOG_EXTENTS: usize = 4096;
@@ -78,12 +78,7 @@ pub(crate) fn mount(
     clock: Arc<dyn Clock>,
     options: MountOptions,
 ) -> Result<(Arc<Names>, MountReport)> {
-    if options.log == LogFormat::Packed && options.sync != SyncMode::Eager {
-        return Err(FsError::invalid("`log=packed` needs `sync=eager`; give both, or neither"));
-    }
-    if options.log != LogFormat::Packed && options.log_unit_bytes != 4096 {
-        return Err(FsError::invalid("`log_unit` is for `log=packed`; give both, or neither"));
-    }
+    check_together(&options)?;
     let mut report = MountReport::default();
     let (mut store, check) = open_store(&dev, &clock, &options)?;
     let read_only = options.read_only || dev.geometry().read_only;
@@ -129,6 +124,24 @@ pub(crate) fn mount(
     Ok((names, report))
 }
 
+/// Refuses options that mean nothing beside each other.
+fn check_together(options: &MountOptions) -> Result<()> {
+    let periodic = options.sync == SyncMode::Periodic;
+    let refused = if options.log == LogFormat::Packed && options.sync == SyncMode::Ordered {
+        "`log=packed` needs `sync=eager` or `sync=periodic`; leave `sync=ordered` or it out"
+    } else if options.log != LogFormat::Packed && options.log_unit_bytes != 4096 {
+        "`log_unit` is for `log=packed`; give both, or neither"
+    } else if !options.strict.is_empty() && !periodic {
+        "`strict` is for `sync=periodic`; give both, or neither"
+    } else if !options.relaxed.is_empty() && periodic {
+        "`relaxed` is not for `sync=periodic`, where every file but those of `strict` may lose \
+         what came after the last moment; leave it out"
+    } else {
+        return Ok(());
+    };
+    Err(FsError::invalid(refused))
+}
+
 /// Writes everything back and leaves the image clean.
 ///
 /// # Errors
@@ -137,7 +150,7 @@ pub(crate) fn unmount(names: &Names) -> Result<()> {
     if names.journal.get().is_none() {
         return Ok(());
     }
-    syncfs(names)?;
+    sync_all(names)?;
     write_lazy_times(names)?;
     close_volume(names)
 }
@@ -224,7 +237,12 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
     let engine = engine(inodes.options.sync);
     let files = Files { inodes, engine, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
-    Ok(Arc::new(Names { files, dcache, rename_lock: Mutex::default() }))
+    let names = Arc::new(Names { files, dcache, rename_lock: Mutex::default() });
+    if names.engine.is_periodic() {
+        let weak: Weak<dyn Committer> = Arc::<Names>::downgrade(&names);
+        let _ = names.committer.set(weak);
+    }
+    Ok(names)
 }
 
 /// Start and length of the log's extents as its inode has them: a hint for the allocator, so

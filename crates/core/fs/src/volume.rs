@@ -32,6 +32,7 @@ use syncline_device::{BlockDevice, Clock};
 use crate::check::{CheckProgress, CheckReport};
 use crate::data::atomic::AtomicWrite;
 use crate::data::fallocate::FallocateMode;
+use crate::data::schedule::state::MomentStats;
 use crate::data::seek::FileExtent;
 use crate::error::{FsError, Result};
 use crate::inode::attr::{Attr, SetAttr, StatFs};
@@ -496,7 +497,21 @@ impl Volume {
         crate::data::sync::fsync(&self.0, inode, datasync)
     }
 
-    /// Makes everything on the volume durable.
+    /// Makes everything on the volume durable, whatever `sync=` says.
+    ///
+    /// # Errors
+    /// As [`Volume::fsync`].
+    pub fn sync(&self) -> Result<()> {
+        crate::data::sync::sync_all(&self.0)
+    }
+
+    /// Moments of a volume with `sync=periodic`; `None` for others.
+    pub fn moments(&self) -> Option<MomentStats> {
+        crate::data::moment::moment_stats(&self.0)
+    }
+
+    /// Makes everything on the volume durable; with `sync=periodic` nothing, as fsync of a file
+    /// that is not strict.
     ///
     /// # Errors
     /// As [`Volume::fsync`].

@@ -20,7 +20,8 @@ impl Journal {
     /// Commits a running transaction that is older than the commit interval, and writes committed
     /// blocks in place once the oldest is older than `dirty_expire`: all of them, as the kernel's
     /// flusher treats the block device's inode, except blocks in the running transaction. In eager
-    /// mode it only commits: see [`Journal::take_expired`].
+    /// mode it only commits: see [`Journal::take_expired`]. With
+    /// [`crate::JournalOptions::owner_commits`] it does not commit either.
     ///
     /// # Errors
     /// As [`Journal::commit`].
@@ -29,7 +30,8 @@ impl Journal {
         state.check()?;
         let interval_ns = self.options.commit_interval_ns;
         let mut due = None;
-        if let Some(running) = &mut state.running
+        if !self.options.owner_commits
+            && let Some(running) = &mut state.running
             && now_ns >= running.started_ns.saturating_add(interval_ns)
         {
             if running.transaction.is_idle() {
@@ -163,7 +165,7 @@ impl Journal {
     pub fn flush_all(&self) -> Result<(), JournalError> {
         loop {
             if let Some(tid) = self.running_tid() {
-                self.commit(tid)?;
+                self.commit_inner(tid, false)?;
             }
             self.checkpoint_all()?;
             let mut state = self.state.lock();

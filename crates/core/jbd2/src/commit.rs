@@ -40,8 +40,11 @@ impl Journal {
     ///
     /// # Errors
     /// `Aborted` once the journal is latched, which includes a failure of this very commit; `Usage`
-    /// for a transaction that never started.
+    /// for a transaction that never started, and with [`crate::JournalOptions::owner_commits`].
     pub fn commit(&self, tid: Tid) -> Result<Committed, JournalError> {
+        if self.options.owner_commits {
+            return Err(JournalError::Usage("the owner of the journal commits as a whole"));
+        }
         self.commit_inner(tid, false)
     }
 
@@ -51,7 +54,36 @@ impl Journal {
         self.commit_inner(tid, true)
     }
 
-    fn commit_inner(&self, tid: Tid, even_idle: bool) -> Result<Committed, JournalError> {
+    /// Commits all of the running transaction. `sealed` is called once it takes no more changes,
+    /// before it is written: what the caller kept others from doing until then they may do again.
+    /// Returns whether anything was written.
+    ///
+    /// # Errors
+    /// As [`Journal::commit`].
+    pub fn commit_sealed(&self, sealed: impl FnOnce()) -> Result<bool, JournalError> {
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            if let Some(committing) = state.turns.committing() {
+                let waited_for = committing.turn;
+                turns::await_end_of(&mut self.at_turn(&mut state), waited_for);
+                continue;
+            }
+            let running = state.running.as_ref();
+            let Some(running) = running.filter(|running| !running.transaction.is_idle()) else {
+                return Ok(false);
+            };
+            let tid = running.transaction.tid;
+            self.commit_running(&mut state, tid, sealed)?;
+            return Ok(true);
+        }
+    }
+
+    pub(crate) fn commit_inner(
+        &self,
+        tid: Tid,
+        even_idle: bool,
+    ) -> Result<Committed, JournalError> {
         let mut state = self.state.lock();
         let mut flushed = false;
         loop {
@@ -82,21 +114,23 @@ impl Journal {
             if !even_idle && running.transaction.is_idle() {
                 return Ok(Committed { tid, flushed: false });
             }
-            flushed = self.commit_running(&mut state, running_tid)?;
+            flushed = self.commit_running(&mut state, running_tid, || ())?;
         }
     }
 
-    /// Commits the running transaction, which is `tid`. Returns whether the device was flushed for
-    /// it.
+    /// Commits the running transaction, which is `tid`, and calls `sealed` once it is frozen.
+    /// Returns whether the device was flushed for it.
     fn commit_running(
         &self,
         state: &mut MutexGuard<'_, State>,
         tid: Tid,
+        sealed: impl FnOnce(),
     ) -> Result<bool, JournalError> {
         self.lock_running(state, tid)?;
         let mut frozen = state.running.take().map(|r| r.transaction.freeze()).unwrap_or_default();
         self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
+        MutexGuard::unlocked(state, sealed);
         let written = self.write_if_any(state, &frozen);
         let flushed = frozen.has_record();
         self.finish(state, frozen, written, Ending::Full(tid))?;

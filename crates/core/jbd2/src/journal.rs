@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use syncline_device::{BlockDevice, Clock, DeviceError};
 use syncline_lockrank::{Mutex, MutexGuard};
 
@@ -72,6 +72,10 @@ pub struct JournalOptions {
     pub dirty_expire_ns: u64,
     /// Most blocks written in place in one step, which bounds how long a step takes.
     pub checkpoint_step_blocks: usize,
+    /// The owner decides when the running transaction commits ([`Journal::commit_sealed`]): neither
+    /// age nor size does. A transaction may then fill nearly half of the log; whoever asks for more
+    /// gets [`JournalError::TooLarge`], so the owner looks at [`Journal::running_blocks`] in time.
+    pub owner_commits: bool,
 }
 
 impl Default for JournalOptions {
@@ -84,6 +88,7 @@ impl Default for JournalOptions {
             commit_interval_ns: 5_000_000_000,
             dirty_expire_ns: 30_000_000_000,
             checkpoint_step_blocks: 512,
+            owner_commits: false,
         }
     }
 }
@@ -134,6 +139,8 @@ pub struct Journal {
     /// [`JournalOptions::dirty_expire_ns`], which may change while the journal is open.
     pub(crate) dirty_expire_ns: AtomicU64,
     pub(crate) limits: Limits,
+    /// The owner is about to commit: see [`Journal::set_sealing`].
+    pub(crate) sealing: AtomicBool,
     /// Set if packed records are written.
     pub(crate) packed: Option<PackedLog>,
     pub(crate) superblock: Mutex<LogSuperblock>,
@@ -190,6 +197,7 @@ impl Journal {
             dirty_expire_ns: AtomicU64::new(options.dirty_expire_ns),
             options,
             limits,
+            sealing: AtomicBool::new(false),
             packed,
             superblock: Mutex::new(ranks::SUPERBLOCK, superblock),
             state: Mutex::new(ranks::STATE, state),
@@ -246,10 +254,12 @@ impl Journal {
                 continue;
             }
             let running = self.running(&mut state);
-            let total = (running.transaction.len_blocks())
-                .saturating_add(running.reserved)
-                .saturating_add(credits);
-            if total > self.limits.soft && total > credits {
+            let total = running.blocks().saturating_add(credits);
+            let most = self.running_blocks_max();
+            if total > most && total > credits {
+                if self.options.owner_commits {
+                    return Err(JournalError::TooLarge { credits: total, limit: most });
+                }
                 let tid = running.transaction.tid;
                 MutexGuard::unlocked(&mut state, || self.commit_full(tid))?;
                 continue;
@@ -325,14 +335,42 @@ impl Journal {
         let free = state.ring.free();
         let unplaced = state.unplaced();
         let Some(running) = state.running.as_mut().filter(|r| !r.locked) else { return false };
-        let joined = running.transaction.len_blocks();
-        let total = joined.saturating_add(running.reserved).saturating_add(credits);
+        let total = running.blocks().saturating_add(credits);
         let needed = self.log_blocks_reserved(total).saturating_add(unplaced);
-        if total > self.limits.soft || needed > free {
+        if total > self.running_blocks_max() || needed > free {
             return false;
         }
         running.reserved = running.reserved.saturating_add(credits);
         true
+    }
+
+    /// Blocks of the running transaction, those that its open handles may still add included.
+    pub fn running_blocks(&self) -> u32 {
+        self.state.lock().running.as_ref().map_or(0, Running::blocks)
+    }
+
+    /// Most blocks that the running transaction may have: `log / 4`, as jbd2, or with
+    /// [`JournalOptions::owner_commits`] so many that it and the one being written both fit.
+    pub fn running_blocks_max(&self) -> u32 {
+        match self.options.owner_commits {
+            false => self.limits.soft,
+            true if self.sealing.load(Ordering::Relaxed) => self.limits.hard,
+            true => self.limits.hard / 2,
+        }
+    }
+
+    /// With [`JournalOptions::owner_commits`]: no other transaction is being written, and the
+    /// running one is about to be committed. It may have nearly all of the log until `on` is false.
+    pub fn set_sealing(&self, on: bool) {
+        self.sealing.store(on, Ordering::Relaxed);
+    }
+
+    /// Age at which the running transaction is due to commit, in nanoseconds of the clock; `None`
+    /// while it holds nothing.
+    pub fn commit_due_ns(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let running = state.running.as_ref().filter(|running| !running.transaction.is_idle());
+        running.map(|r| r.started_ns.saturating_add(self.options.commit_interval_ns))
     }
 
     /// Number of the running transaction, if there is one.

@@ -60,6 +60,22 @@ impl Journal {
         Err(JournalError::TooLarge { credits: short, limit: self.limits.soft })
     }
 
+    /// Frees log space until a running transaction of `blocks` blocks fits, in bounded steps.
+    ///
+    /// # Errors
+    /// As [`Journal::write_back`]; [`JournalError::TooLarge`] if the log cannot hold it.
+    pub fn prepare_space(&self, blocks: u32) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        loop {
+            state.check()?;
+            let needed = self.log_blocks_reserved(blocks).saturating_add(state.unplaced());
+            match needed.saturating_sub(state.ring.free()) {
+                0 => return Ok(()),
+                short => self.make_space(&mut state, short, false)?,
+            }
+        }
+    }
+
     /// Moves the tail as far as it goes: flush, so that in-place writes are durable, then the
     /// superblock, durably, then the space is free.
     pub(crate) fn advance_tail(&self) -> Result<(), JournalError> {

@@ -35,6 +35,13 @@ pub(crate) struct Running {
     pub(crate) started_ns: u64,
 }
 
+impl Running {
+    /// Blocks joined, and those that open handles may still join.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.transaction.len_blocks().saturating_add(self.reserved)
+    }
+}
+
 /// Why nothing is written any more.
 #[derive(Default)]
 pub(crate) struct Latch {

@@ -152,7 +152,7 @@ impl Disk {
     pub fn sync(&self) -> Result<()> {
         let volume = self.0.in_use()?;
         if !self.0.read_only {
-            volume.syncfs()?;
+            volume.sync()?;
         }
         Ok(())
     }

@@ -67,6 +67,8 @@ pub enum CtlCommand {
     Relocate(CtlPaths),
     /// Change settings of a mount or a write buffer while it serves: all of them, or none.
     Set(CtlSet),
+    /// Make everything on a mount durable now, with `-o sync=periodic` too.
+    Sync(CtlDir),
     /// Write everything that waits to its place now.
     Clean(CtlDir),
     /// Print what is served, as JSON.

@@ -152,6 +152,7 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ("ctl strict", &[["syncline ctl strict DIR/.cache", "durable again"]]),
     ("ctl relocate", &[["syncline ctl relocate DIR/app.db", "into a zone for hot files"]]),
     ("ctl set", &[["syncline ctl set DIR ram=32M power=on", "settings while it serves"]]),
+    ("ctl sync", &[["syncline ctl sync DIR", "durable now, with sync=periodic too"]]),
     ("ctl clean", &[["syncline ctl clean DIR", "empties the log now"]]),
     ("ctl status", &[["syncline ctl status DIR", "settings and policies"]]),
     ("top", &[["syncline top DIR", "a mount or write buffer, live"]]),

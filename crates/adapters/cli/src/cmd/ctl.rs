@@ -28,6 +28,7 @@ pub(crate) fn run(command: &CtlCommand) -> Result<()> {
         CtlCommand::Set(args) => {
             ask(&args.dir, &format!("set {}", args.settings.join(" "))).map(drop)
         }
+        CtlCommand::Sync(args) => ask(&args.dir, "sync").map(drop),
         CtlCommand::Clean(args) => ask(&args.dir, "clean").map(drop),
         CtlCommand::Status(args) => {
             let text = document(&args.dir)?;

@@ -44,12 +44,13 @@ impl Live {
         let live = Arc::clone(self);
         let handler = move |line: &str| match line {
             "clean" => live.clean().map(|()| String::new()),
+            "sync" => live.volume.sync().map(|()| String::new()).map_err(|err| err.to_string()),
             other => match other.strip_prefix("set ") {
                 Some(words) => {
                     let words = words.split_whitespace();
                     live.governor.set(live.governed(), words).map(|()| String::new())
                 }
-                None => Err(format!("`{other}` is no request; use set or clean")),
+                None => Err(format!("`{other}` is no request; use set, sync or clean")),
             },
         };
         let socket = ControlSocket::answer(dir, Box::new(handler));
@@ -57,7 +58,7 @@ impl Live {
     }
 
     fn clean(&self) -> Result<(), String> {
-        self.volume.syncfs().map_err(|err| err.to_string())?;
+        self.volume.sync().map_err(|err| err.to_string())?;
         let drained = self.buffer.as_ref().map_or(Ok(()), |buffer| buffer.drain());
         drained.map_err(|err| format!("the log was not drained ({err}); correct the device"))
     }

@@ -92,6 +92,16 @@ fn table(document: &Value) -> String {
         at("/journal/commits"),
     );
     out += &log(document);
+    if document.pointer("/moments").is_some_and(Value::is_object) {
+        let changed = document.pointer("/moments/changed_since") == Some(&Value::Bool(true));
+        out += &format!(
+            "moments   {}, the last one {:.1} s ago{}; writes stood still for {} us at most\n",
+            at("/moments/taken"),
+            at("/moments/age_ms") as f64 / 1000.0,
+            if changed { "" } else { ", nothing changed since" },
+            at("/moments/hold_us_max"),
+        );
+    }
     out += &format!(
         "cache     {} of {}, {} dirty, hit ratio {hit:.2}\n",
         mib(at("/cache/bytes")),

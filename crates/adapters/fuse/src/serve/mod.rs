@@ -69,7 +69,7 @@ impl Serve {
         options: &FuseOptions,
         status: Arc<Status>,
     ) -> Serve {
-        let eager = options.volume.sync == SyncMode::Eager;
+        let eager = options.volume.sync != SyncMode::Ordered;
         let (owner, group) = (options.uid, options.gid);
         let (nodes, handles, wakeup, atomics) = Default::default();
         let writeback_cache = options.writeback_cache;

@@ -42,6 +42,7 @@ use crate::data::blocks::{check_regular, load_blocks, map_range};
 use crate::data::evict::make_room;
 use crate::data::flush::batch::out_pages;
 use crate::data::flush::plan::first_unreached_block;
+use crate::data::moment::take_moment;
 use crate::data::sync::fsync_file;
 use crate::data::write::{clear_tail, cut, size_limit, touch_mtime};
 use crate::error::{FsError, Result};
@@ -269,25 +270,30 @@ pub(crate) fn commit(files: &Files, mut atomic: AtomicWrite) -> Result<()> {
     if atomic.staged.is_empty() {
         return fsync_file(files, &inode, 0, u64::MAX, true);
     }
-    files.check_writable()?;
+    files.before_change()?;
     let exclusive = inode.rwsem.write();
     touch_mtime(files, &inode)?;
     let size = inode.state.read().size;
     if atomic.end > size {
+        let _change = files.pages.change();
         clear_tail(files, &inode, size)?;
     }
     settle(files, &inode)?;
     make_room(files, atomic.staged.len());
     let pages = images(files, &inode, &atomic.staged, size)?;
     let end = size.max(atomic.end);
-    commit_pages(files, &inode, exclusive, pages, end, &mut atomic.reserved)
+    commit_pages(files, &inode, exclusive, pages, end, &mut atomic.reserved)?;
+    if files.engine.is_periodic() && files.relaxed.is_strict(&inode) {
+        return take_moment(files);
+    }
+    Ok(())
 }
 
 /// Earlier changes of the file are durable, so that the commit holds nothing else.
 fn settle(files: &Files, inode: &InodeRef) -> Result<()> {
     let (pages, _, _) = inode.pages.lock().sync_dirty_in(0, u64::MAX);
     if pages > 0 || first_unreached_block(files, inode) != u64::MAX {
-        fsync_file(files, inode, 0, u64::MAX, true)?;
+        files.engine.stage(files, inode)?;
     }
     Ok(())
 }
@@ -344,6 +350,7 @@ fn commit_pages(
     size: u64,
     reserved: &mut u64,
 ) -> Result<()> {
+    let change = files.pages.change();
     let io = inode.io.lock();
     // Installing a segment takes its blocks from those that the inode has reserved.
     let delayed = std::mem::take(reserved);
@@ -368,8 +375,8 @@ fn commit_pages(
         st.size = st.size.max(size);
     }
     // Readers and writers need not wait for the device.
-    drop(exclusive);
-    files.journal()?.sync(&seeds, false)?;
+    drop((change, exclusive));
+    files.engine.make_durable(files, &seeds)?;
     drop(io);
     files.latch.check()
 }

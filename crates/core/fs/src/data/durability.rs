@@ -26,6 +26,8 @@ pub(crate) const WROTE: u8 = 32;
 /// Rules that tell relaxed files from others on one mount.
 pub(crate) struct RelaxedFiles {
     pub(crate) patterns: Vec<Pattern>,
+    /// `strict=`, with `sync=periodic`.
+    strict: Vec<Pattern>,
     /// `sync=ordered`: eager mode's write-back may end what the log owes for an older, synced copy.
     sends_relaxed: bool,
     /// True once relaxed data was written; some may still wait in a buffer below.
@@ -40,8 +42,11 @@ impl RelaxedFiles {
     pub(crate) fn new(options: &MountOptions, sends_relaxed: bool) -> Result<RelaxedFiles> {
         let rules = options.relaxed.iter().map(|rule| check_glob("relaxed", rule));
         let patterns = rules.collect::<Result<_>>()?;
+        let rules = options.strict.iter().map(|rule| check_glob("strict", rule));
+        let strict = rules.collect::<Result<_>>()?;
         Ok(RelaxedFiles {
             patterns,
+            strict,
             sends_relaxed,
             wrote: AtomicBool::new(false),
             off: AtomicBool::new(false),
@@ -70,6 +75,26 @@ impl RelaxedFiles {
     pub(crate) fn matches(&self, name: &[u8]) -> bool {
         let name = String::from_utf8_lossy(name);
         self.patterns.iter().any(|rule| rule.matches(&name))
+    }
+
+    /// With `sync=periodic`: true if a sync of this inode takes a moment. Its attribute decides,
+    /// without one whether any of its names is one of `strict=`; everything is strict while relaxed
+    /// files are switched off.
+    pub(crate) fn is_strict(&self, inode: &InodeRef) -> bool {
+        if !self.is_on() {
+            return true;
+        }
+        let bits = durability_bits(inode);
+        match bits & (ATTRIBUTE_RELAXED | ATTRIBUTE_STRICT) {
+            0 => bits & NAME_STRICT != 0,
+            attribute => attribute == ATTRIBUTE_STRICT,
+        }
+    }
+
+    /// True if a rule of `strict=` has this name.
+    pub(crate) fn is_strict_name(&self, name: &[u8]) -> bool {
+        let name = String::from_utf8_lossy(name);
+        self.strict.iter().any(|rule| rule.matches(&name))
     }
 }
 

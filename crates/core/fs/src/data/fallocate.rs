@@ -68,7 +68,7 @@ pub(crate) fn fallocate(
     offset: u64,
     len: u64,
 ) -> Result<()> {
-    files.check_writable()?;
+    files.before_change()?;
     check_regular(inode)?;
     if len == 0 {
         return Err(FsError::invalid("fallocate of an empty range"));
@@ -225,6 +225,8 @@ fn zero_edges(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 }
 
 fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
+    // The pages and the blocks under them go together.
+    let _change = inodes.pages.change();
     let _io = inode.io.lock();
     zero_edges(inodes, inode, span)?;
     let (from, to) = span.whole;
@@ -242,6 +244,7 @@ fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 
 fn zero_range(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
     {
+        let _change = inodes.pages.change();
         let _io = inode.io.lock();
         zero_edges(inodes, inode, span)?;
         let (from, to) = span.whole;
@@ -272,6 +275,7 @@ fn unwrite(inodes: &Inodes, inode: &Inode, from: u32, to: u32) -> Result<()> {
         };
         let mut h = inodes.start(credits)?;
         let mut st = inode.state.write();
+        st.unwrote_tid = h.tid();
         let next = convert_extent(inodes, &mut h, inode, &mut st, (at, to), true);
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
         at = next?;

@@ -5,7 +5,8 @@
 //!   atomic                                               several pages or none
 //!   blocks, evict, durability                            what they share
 //!   flush/      write-back: batch -> plan -> send -> install
-//!   engine/     sync=ordered and sync=eager, all that differs above the journal
+//!   engine/     sync=ordered, eager and periodic, all that differs above the journal
+//!   moment      sync=periodic: the volume at one point in time becomes durable
 //!   schedule/   when data is written back: timers, limits, throttling, order
 //!   sync        fsync, syncfs
 //! ```
@@ -19,6 +20,7 @@ pub(crate) mod engine;
 pub(crate) mod evict;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
+pub(crate) mod moment;
 pub(crate) mod read;
 pub(crate) mod relaxed;
 pub(crate) mod relocate;
@@ -38,7 +40,7 @@ use crate::inode::Inodes;
 
 pub(crate) struct Files {
     pub(crate) inodes: Arc<Inodes>,
-    /// Sync engine: ordered or eager.
+    /// Sync engine: ordered, eager or periodic.
     pub(crate) engine: &'static dyn Engine,
     pub(crate) relaxed: RelaxedFiles,
     pub(crate) schedule: Schedule,

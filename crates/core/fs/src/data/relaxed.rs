@@ -32,6 +32,9 @@ use crate::incore::Inode;
 /// A file is known by this name.
 pub(crate) fn note_name(files: &Files, inode: &Inode, name: &[u8]) {
     files.hot.note_name(inode, name);
+    if files.relaxed.is_strict_name(name) {
+        inode.durability.fetch_or(NAME_STRICT, Ordering::AcqRel);
+    }
     if files.relaxed.patterns.is_empty() || !inode.state.read().raw.is_file() {
         return;
     }

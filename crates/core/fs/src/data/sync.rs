@@ -28,6 +28,7 @@ use crate::data::durability::{WROTE, durability_bits, is_relaxed};
 use crate::data::engine::ordered::commit_or_flush;
 use crate::data::flush::file::{write_back, write_delayed};
 use crate::data::flush::files::write_back_files;
+use crate::data::moment::take_moment;
 use crate::data::relaxed::flush_relaxed;
 use crate::error::Result;
 use crate::incore::Inode;
@@ -44,6 +45,9 @@ pub(crate) fn fsync(files: &Files, inode: &InodeRef, datasync: bool) -> Result<(
 
 /// [`crate::Volume::syncfs`].
 pub(crate) fn syncfs(files: &Files) -> Result<()> {
+    if files.engine.is_periodic() && files.relaxed.is_on() {
+        return files.latch.check();
+    }
     sync_all(files)
 }
 
@@ -94,10 +98,16 @@ fn write_back_all(files: &Files, sync: bool) -> Result<()> {
     write_back_files(files, sync, |_, _| true)
 }
 
-/// [`crate::Volume::syncfs`].
-fn sync_all(files: &Files) -> Result<()> {
+/// [`crate::Volume::sync`].
+pub(crate) fn sync_all(files: &Files) -> Result<()> {
     files.latch.check()?;
     let Ok(journal) = files.journal() else { return Ok(()) };
+    if files.engine.is_periodic() {
+        write_lazy_times(files)?;
+        take_moment(files)?;
+        write_back_all(files, true)?;
+        return Ok(journal.write_back()?);
+    }
     write_back_all(files, true)?;
     write_lazy_times(files)?;
     commit_or_flush(files, journal.newest_tid(), Kind::Other)?;
@@ -114,6 +124,12 @@ pub(crate) fn fsync_file(
     len: u64,
     datasync: bool,
 ) -> Result<()> {
+    if files.engine.is_periodic() {
+        return match files.relaxed.is_strict(inode) {
+            true => fsync_range(files, inode, offset, len, datasync),
+            false => files.latch.check(),
+        };
+    }
     let relaxed = files.relaxed.is_on() && inode.state.read().raw.is_file();
     if relaxed && is_relaxed(durability_bits(inode)) {
         return files.latch.check();

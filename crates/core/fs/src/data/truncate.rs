@@ -39,7 +39,7 @@ const ORPHAN_CREDITS: u32 = 4;
 
 /// [`crate::Volume::truncate`].
 pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()> {
-    files.check_writable()?;
+    files.before_change()?;
     check_regular(inode)?;
     let _exclusive = inode.rwsem.write();
     let old = {
@@ -64,7 +64,10 @@ fn touch_times(store: &Store, st: &mut InodeState) {
 pub(crate) fn extend_file(files: &Files, inode: &Inode, old: u64, size: u64) -> Result<()> {
     let block_size = files.geo.block_size as u64;
     if !old.is_multiple_of(block_size) {
-        clear_tail(files, inode, old)?;
+        {
+            let _change = files.pages.change();
+            clear_tail(files, inode, old)?;
+        }
         // The zeros must not be later than the size that shows them.
         let lblk = old / block_size;
         let dirty = inode.pages.lock().is_dirty(lblk);
@@ -83,6 +86,7 @@ pub(crate) fn extend_file(files: &Files, inode: &Inode, old: u64, size: u64) -> 
 
 /// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
 fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
+    let change = inodes.pages.change();
     let _io = inode.io.lock();
     clear_tail(inodes, inode, size)?;
     let first = first_block_behind(inodes, size);
@@ -100,6 +104,8 @@ fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
         orphan_add(inodes, &mut h, inode, &mut st)?;
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
     }
+    // From here on recovery finishes it.
+    drop(change);
     free_range(inodes, inode, first, u32::MAX)?;
     let mut h = inodes.start(ORPHAN_CREDITS)?;
     let mut st = inode.state.write();
@@ -118,7 +124,7 @@ pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
 
 /// [`crate::Volume::setattr`].
 pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
-    files.check_writable()?;
+    files.before_change()?;
     if let Some(size) = set.size {
         truncate(files, inode, size)?;
     }

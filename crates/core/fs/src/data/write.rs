@@ -71,7 +71,7 @@ pub(crate) fn write_sync(
 type NewPage = (u64, Arc<[u8]>, bool);
 
 fn before_write(files: &Files, inode: &Inode) -> Result<()> {
-    files.check_writable()?;
+    files.before_change()?;
     check_regular(inode)?;
     if files.pages.above_throttle() {
         balance_dirty(files, inode);
@@ -100,6 +100,7 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
         files.hot.note_contents(inode, data);
     }
     if offset + data.len() as u64 > size {
+        let _change = files.pages.change();
         clear_tail(files, inode, size)?;
     }
     let mut done = 0;
@@ -107,7 +108,10 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
         if files.pages.above_throttle() {
             balance_dirty(files, inode);
         }
-        match write_step(files, inode, offset + done as u64, &data[done..]) {
+        match files
+            .relieve_log()
+            .and_then(|()| write_step(files, inode, offset + done as u64, &data[done..]))
+        {
             Ok(n) => done += n,
             Err(_) if done > 0 => break,
             Err(err) => return Err(err),
@@ -188,6 +192,7 @@ fn write_cached(inodes: &Inodes, inode: &Inode, offset: u64, data: &[u8]) -> usi
     let data = &data[..data.len().min(CHUNK_BLOCKS as usize * block_size)];
     let end = offset + data.len() as u64;
     let grows = end > inode.state.read().size;
+    let _change = inodes.pages.change();
     let mut st = grows.then(|| inode.state.write());
     let mut tree = inode.pages.lock();
     let mut done = 0;
@@ -236,6 +241,7 @@ fn write_absent(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Resul
             return Err(err);
         }
     };
+    let _change = files.pages.change();
     let mut st = inode.state.write();
     let mut tree = inode.pages.lock();
     for (lblk, page, delalloc) in pages {

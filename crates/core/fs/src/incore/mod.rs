@@ -75,6 +75,8 @@ pub(crate) struct InodeState {
     pub(crate) times_dirty: bool,
     /// Cut to nothing since the last close: what is written now replaces something.
     pub(crate) write_at_close: bool,
+    /// Newest transaction in which written extents became unwritten.
+    pub(crate) unwrote_tid: Tid,
     /// On the orphan list or in the orphan file.
     pub(crate) orphan: Option<OrphanPlace>,
     pub(crate) extent_cache: ExtentCache,
@@ -92,6 +94,7 @@ impl Inode {
             data_changes: 0,
             times_dirty: false,
             write_at_close: false,
+            unwrote_tid: synced,
             orphan: None,
             extent_cache: ExtentCache::default(),
         };

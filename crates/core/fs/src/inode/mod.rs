@@ -29,6 +29,7 @@ use std::ops::Deref;
 
 use parking_lot::Mutex;
 
+use crate::error::Result;
 use crate::inode::icache::Icache;
 use crate::inode::orphans::Orphans;
 use crate::pages::PageCache;
@@ -45,5 +46,29 @@ impl Deref for Inodes {
     type Target = Space;
     fn deref(&self) -> &Space {
         &self.space
+    }
+}
+
+impl Inodes {
+    /// Begins an operation that changes something: fails unless the volume can be written to, and
+    /// makes room in the log as [`Inodes::relieve_log`]. The caller holds nothing.
+    pub(crate) fn before_change(&self) -> Result<()> {
+        self.check_writable()?;
+        self.relieve_log()
+    }
+
+    /// With `sync=periodic`: commits everything if what waits for the next moment fills half of
+    /// what one transaction may have, so that no operation finds it full. The caller holds neither
+    /// `io` nor a handle.
+    pub(crate) fn relieve_log(&self) -> Result<()> {
+        if self.committer.get().is_none() {
+            return Ok(());
+        }
+        let journal = self.journal()?;
+        let waiting = journal.running_blocks() as usize + self.pages.overwritten();
+        if waiting > journal.running_blocks_max() as usize / 2 {
+            self.commit(journal.newest_tid())?;
+        }
+        Ok(())
     }
 }

@@ -132,7 +132,7 @@ fn make(
     fill: impl Fn(&Space, &mut Handle, &Inode, &mut InodeState) -> Result<()>,
 ) -> Result<InodeRef> {
     namei::check_name(name)?;
-    names.check_writable()?;
+    names.before_change()?;
     let inode = retry_when_full(names, || make_once(names, dir, name, kind, create, &fill))?;
     inherit_durability(names, dir, &inode, name);
     Ok(inode)

@@ -16,7 +16,7 @@ use crate::space::retry::retry_when_full;
 /// [`crate::Volume::link`].
 pub(crate) fn link(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
     namei::check_name(name)?;
-    names.check_writable()?;
+    names.before_change()?;
     retry_when_full(names, || link_once(names, inode, dir, name))
 }
 

@@ -25,7 +25,10 @@ use std::ops::Deref;
 use parking_lot::Mutex;
 
 use crate::data::Files;
+use crate::data::moment::take_moment;
+use crate::error::Result;
 use crate::names::dcache::Dcache;
+use crate::store::Committer;
 
 pub(crate) struct Names {
     pub(crate) files: Files,
@@ -37,5 +40,11 @@ impl Deref for Names {
     type Target = Files;
     fn deref(&self) -> &Files {
         &self.files
+    }
+}
+
+impl Committer for Names {
+    fn commit_all(&self) -> Result<()> {
+        take_moment(&self.files)
     }
 }

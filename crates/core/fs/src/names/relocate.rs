@@ -9,7 +9,7 @@ use crate::names::namei::readdir;
 
 /// [`crate::Volume::relocate`].
 pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
-    files.check_writable()?;
+    files.before_change()?;
     if files.options.hot_zones == 0 {
         let text = "the mount keeps no blocks for hot files; mount with -o alloc=hot_zones";
         return Err(FsError::invalid(text));

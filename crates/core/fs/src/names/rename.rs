@@ -98,7 +98,7 @@ pub(crate) fn rename(
     if namei::is_dot(old_name) || namei::is_dot(new_name) {
         return Err(FsError::Busy);
     }
-    names.check_writable()?;
+    names.before_change()?;
     let from = End { dir: old_dir, name: old_name };
     let to = End { dir: new_dir, name: new_name };
     if flags == RenameFlags::NONE {

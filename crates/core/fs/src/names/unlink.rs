@@ -22,7 +22,7 @@ use crate::store::Store;
 /// [`crate::Volume::unlink`].
 pub(crate) fn unlink(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
     namei::check_name(name)?;
-    names.check_writable()?;
+    names.before_change()?;
     let victim = {
         let _rwsem = dir.rwsem.write();
         let found = find_name(names, dir, name)?;
@@ -49,7 +49,7 @@ pub(crate) fn unlink(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
 /// [`crate::Volume::rmdir`].
 pub(crate) fn rmdir(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
     namei::check_name(name)?;
-    names.check_writable()?;
+    names.before_change()?;
     if name == b"." {
         return Err(FsError::invalid("`.` cannot be removed; name the directory"));
     }

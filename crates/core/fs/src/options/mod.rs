@@ -51,6 +51,21 @@ pub enum SyncMode {
     /// The file's data and its part of the metadata go to the journal as one write, followed by
     /// one flush.
     Eager,
+    /// fsync returns at once; every [`MountOptions::commit_s`] seconds the whole volume becomes
+    /// durable as it was at one moment. A crash loses what came after the last one, and nothing
+    /// else.
+    Periodic,
+}
+
+impl SyncMode {
+    /// Its name in the mount option.
+    pub fn name(self) -> &'static str {
+        match self {
+            SyncMode::Ordered => "ordered",
+            SyncMode::Eager => "eager",
+            SyncMode::Periodic => "periodic",
+        }
+    }
 }
 
 /// Format of the journal's transactions (`log=`).
@@ -112,7 +127,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Durability of fsync (`sync=`); eager by default.
     pub sync: SyncMode,
-    /// Format of the journal's transactions (`log=`); packed ones need [`SyncMode::Eager`].
+    /// Format of the journal's transactions (`log=`); packed ones need [`SyncMode::Eager`] or
+    /// [`SyncMode::Periodic`].
     pub log: LogFormat,
     /// Bytes to a multiple of which packed records are padded (`log_unit=`).
     pub log_unit_bytes: u32,
@@ -170,6 +186,9 @@ pub struct MountOptions {
     /// Names of files that need not survive a power cut (`relaxed=GLOB`, repeatable): fsync of them
     /// returns at once, and their data may stay in a write buffer (informed-storage paper, 6.6).
     pub relaxed: Vec<String>,
+    /// With [`SyncMode::Periodic`], names of files whose fsync takes a moment (`strict=GLOB`,
+    /// repeatable).
+    pub strict: Vec<String>,
 }
 
 impl Default for MountOptions {
@@ -203,6 +222,7 @@ impl Default for MountOptions {
             hot: Vec::new(),
             auto_da_alloc: true,
             relaxed: Vec::new(),
+            strict: Vec::new(),
         }
     }
 }

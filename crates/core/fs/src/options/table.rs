@@ -79,20 +79,18 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     },
     value(
         "sync",
-        Kind::Choice(&["eager", "ordered"]),
+        Kind::Choice(&["eager", "ordered", "periodic"]),
         "eager: fsync is one write and one flush, with the file's data and its part of the \
          metadata in the journal. ordered: as the kernel's ext4, data in place before the \
-         metadata that points to it commits.",
+         metadata that points to it commits. periodic: fsync returns at once, and \
+         every `commit=` seconds the whole volume becomes durable as it was at one moment; a crash \
+         goes back to the last one.",
         set!(|o, given| o.sync = match given.text() {
             "ordered" => SyncMode::Ordered,
+            "periodic" => SyncMode::Periodic,
             _ => SyncMode::Eager,
         }),
-        |o| {
-            Some(match o.sync {
-                SyncMode::Eager => "eager".to_owned(),
-                SyncMode::Ordered => "ordered".to_owned(),
-            })
-        },
+        |o| Some(o.sync.name().to_owned()),
     ),
     value(
         "data",
@@ -105,8 +103,8 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "log",
         Kind::Choice(&["jbd2", "packed"]),
         "Format of the journal's transactions. jbd2: blocks, which stock tools recover. \
-         packed: the bytes that changed, with `sync=eager` only; until the unmount, and after a \
-         crash until Syncline has recovered it, other programs refuse the image.",
+         packed: the bytes that changed, with `sync=eager` or `sync=periodic`; until the unmount, \
+         and after a crash until Syncline has recovered it, other programs refuse the image.",
         set!(|o, given| o.log = match given.text() {
             "packed" => LogFormat::Packed,
             _ => LogFormat::Jbd2,
@@ -353,6 +351,19 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         |o, given| {
             check_glob("relaxed", given.text())?;
             o.relaxed.push(given.text().to_owned());
+            Ok(())
+        },
+        |_| None,
+    ),
+    value(
+        "strict",
+        Kind::Text("GLOB"),
+        "With `sync=periodic`, names of files whose fsync makes the volume durable as it is then. \
+         `user.syncline.durability` = `strict` on a file or, for new files, its directory does the \
+         same, and `relaxed` the opposite. Repeatable.",
+        |o, given| {
+            check_glob("strict", given.text())?;
+            o.strict.push(given.text().to_owned());
             Ok(())
         },
         |_| None,

@@ -60,6 +60,14 @@ struct Chunk {
     sync_dirty: u64,
 }
 
+impl Chunk {
+    /// Pages that the log does not have as they are: all, and those with a block on disk.
+    fn unlogged(&self) -> (usize, usize) {
+        let overwritten = self.sync_dirty & !self.delalloc;
+        (self.sync_dirty.count_ones() as usize, overwritten.count_ones() as usize)
+    }
+}
+
 impl Default for Chunk {
     fn default() -> Self {
         let slots = [const { None }; CHUNK as usize];
@@ -116,6 +124,8 @@ pub(crate) struct PageTree {
     dirty: usize,
     writeback: usize,
     delalloc: usize,
+    /// Dirty pages that the log does not have as they are.
+    unlogged: usize,
     /// When the first page that is still waiting became dirty; the key in the list of dirty files.
     dirtied_ns: Option<u64>,
     /// Readahead state of the sequential reader.
@@ -165,6 +175,29 @@ impl PageTree {
         self.dirty + self.writeback > 0
     }
 
+    /// Dirty pages that the log does not have as they are; none that is in write-back.
+    pub fn unlogged(&self) -> usize {
+        self.unlogged
+    }
+
+    /// True if a page is on its way to the device.
+    pub fn in_writeback(&self) -> bool {
+        self.writeback > 0
+    }
+
+    /// Counts anew what a chunk has that is not logged; `before` is from [`Chunk::unlogged`].
+    fn recount(&mut self, cache: &PageCache, number: u64, before: (usize, usize)) {
+        let now = self.chunks.get(&number).map_or((0, 0), |chunk| chunk.unlogged());
+        if now != before {
+            self.unlogged = self.unlogged + now.0 - before.0;
+            cache.count_overwritten(before.1, now.1);
+        }
+    }
+
+    fn unlogged_of(&self, number: u64) -> (usize, usize) {
+        self.chunks.get(&number).map_or((0, 0), |chunk| chunk.unlogged())
+    }
+
     /// Files the inode under the present time in the list of dirty files, unless it is there
     /// already or has nothing dirty.
     #[inline]
@@ -173,6 +206,9 @@ impl PageTree {
             let now_ns = clock.now_ns();
             self.dirtied_ns = Some(now_ns);
             cache.list(now_ns, self.ino);
+        }
+        if self.unlogged > 0 {
+            cache.note_unlogged_since(clock);
         }
     }
 
@@ -246,6 +282,7 @@ impl PageTree {
             cache.policy.on_insert(&cache.frames, frame, Access::Write);
             cache.waits(frame);
         }
+        let before = self.unlogged_of(lblk / CHUNK);
         let chunk = self.place(lblk, Page { data, frame, changes: Changes::UNKNOWN });
         let bit = 1u64 << (lblk % CHUNK);
         chunk.dirty |= bit;
@@ -255,6 +292,7 @@ impl PageTree {
             self.delalloc += 1;
         }
         self.dirty += 1;
+        self.recount(cache, lblk / CHUNK, before);
         cache.dirtied(1);
     }
 
@@ -262,11 +300,13 @@ impl PageTree {
     /// until it is in its place, but no eager sync logs it again.
     pub fn insert_logged(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>) {
         self.insert_dirty(cache, lblk, data, false);
+        let before = self.unlogged_of(lblk / CHUNK);
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         chunk.sync_dirty &= !(1 << (lblk % CHUNK));
         if let Some(page) = &mut chunk.slots[(lblk % CHUNK) as usize] {
             page.changes = Changes::NONE;
         }
+        self.recount(cache, lblk / CHUNK, before);
     }
 
     /// Changes of a block since its base if its page became `data`.
@@ -326,7 +366,12 @@ impl PageTree {
         let Some(page) = chunk.slots[at].as_mut() else { return false };
         change(&mut page.data, &mut page.changes);
         let frame = page.frame;
+        let newly = chunk.sync_dirty & (1 << at) == 0;
         chunk.sync_dirty |= 1 << at;
+        if newly {
+            self.unlogged += 1;
+            cache.count_overwritten(0, usize::from(chunk.delalloc & (1 << at) == 0));
+        }
         if chunk.dirty & (1 << at) == 0 {
             chunk.dirty |= 1 << at;
             self.dirty += 1;
@@ -418,6 +463,7 @@ impl PageTree {
     fn collect_dirty(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
         let Pick { from, to, max, run_max, .. } = *pick;
         let mut out: Vec<Outgoing> = Vec::with_capacity(max.max(run_max).min(self.dirty));
+        let mut overwritten = 0;
         let is_enough = |out: &[Outgoing], next: u64| {
             let follows = |first: &Outgoing| first.lblk + out.len() as u64 == next;
             out.len() >= max && !(out.len() < run_max && out.first().is_some_and(follows))
@@ -437,6 +483,7 @@ impl PageTree {
                 let Some(page) = chunk.slots[at].as_mut() else { continue };
                 let bit = 1u64 << at;
                 let sync_dirty = chunk.sync_dirty & bit != 0;
+                overwritten += usize::from(sync_dirty && chunk.delalloc & bit == 0);
                 chunk.sync_dirty &= !bit;
                 chunk.dirty &= !bit;
                 chunk.writeback |= bit;
@@ -454,6 +501,8 @@ impl PageTree {
         }
         self.dirty -= out.len();
         self.writeback += out.len();
+        self.unlogged -= out.iter().filter(|page| page.sync_dirty).count();
+        cache.count_overwritten(overwritten, 0);
         out
     }
 
@@ -483,6 +532,12 @@ impl PageTree {
     }
 
     fn finish(&mut self, cache: &PageCache, lblk: u64, written: bool) {
+        let before = self.unlogged_of(lblk / CHUNK);
+        self.finish_page(cache, lblk, written);
+        self.recount(cache, lblk / CHUNK, before);
+    }
+
+    fn finish_page(&mut self, cache: &PageCache, lblk: u64, written: bool) {
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let at = (lblk % CHUNK) as usize;
         let bit = 1u64 << at;
@@ -506,7 +561,7 @@ impl PageTree {
             cache.cleaned(1);
             cache.policy.on_dirty(&cache.frames, frame);
             if frame == UNTRACKED {
-                self.take(cache, lblk);
+                self.take_page(cache, lblk);
             }
         } else {
             chunk.dirty |= bit;
@@ -519,6 +574,12 @@ impl PageTree {
     /// Ends the write-back of a page that the journal takes care of: it stays dirty until it is in
     /// its place, but an eager sync need not log it again. A reservation is used up.
     pub fn keep_dirty(&mut self, cache: &PageCache, lblk: u64) {
+        let before = self.unlogged_of(lblk / CHUNK);
+        self.keep_page_dirty(cache, lblk);
+        self.recount(cache, lblk / CHUNK, before);
+    }
+
+    fn keep_page_dirty(&mut self, cache: &PageCache, lblk: u64) {
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let bit = 1u64 << (lblk % CHUNK);
         if chunk.writeback & bit == 0 {
@@ -529,7 +590,7 @@ impl PageTree {
             chunk.delalloc &= !bit;
             self.delalloc -= 1;
         }
-        self.finish(cache, lblk, false);
+        self.finish_page(cache, lblk, false);
         if let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) {
             chunk.sync_dirty = chunk.sync_dirty & !bit | sync_dirty;
         }
@@ -562,8 +623,8 @@ impl PageTree {
 
     /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
     /// [`PageTree::end_log`] each. The caller holds `io`, so that none is in write-back.
-    pub fn collect_sync(&mut self, from: u64, to: u64) -> Vec<Outgoing> {
-        let mut out = Vec::new();
+    pub fn collect_sync(&mut self, cache: &PageCache, from: u64, to: u64) -> Vec<Outgoing> {
+        let (mut out, mut overwritten) = (Vec::new(), 0);
         for (&number, chunk) in self.chunks.range_mut(from / CHUNK..) {
             if number * CHUNK >= to {
                 break;
@@ -571,6 +632,7 @@ impl PageTree {
             for at in bits(chunk.sync_dirty & chunk.dirty & mask(number, from, to)) {
                 let Some(page) = chunk.slots[at].as_mut() else { continue };
                 let bit = 1u64 << at;
+                overwritten += usize::from(chunk.delalloc & bit == 0);
                 chunk.sync_dirty &= !bit;
                 out.push(Outgoing {
                     lblk: number * CHUNK + at as u64,
@@ -582,13 +644,16 @@ impl PageTree {
                 });
             }
         }
+        self.unlogged -= out.len();
+        cache.count_overwritten(overwritten, 0);
         out
     }
 
     /// Ends [`PageTree::collect_sync`] of one page. `logged`: a transaction has it, with its block;
     /// otherwise it has to be logged again.
-    pub fn end_log(&mut self, lblk: u64, logged: bool, changes: Changes) {
+    pub fn end_log(&mut self, cache: &PageCache, lblk: u64, logged: bool, changes: Changes) {
         self.set_base(lblk, if logged { Changes::NONE } else { changes });
+        let before = self.unlogged_of(lblk / CHUNK);
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let bit = 1u64 << (lblk % CHUNK);
         if !logged {
@@ -597,6 +662,7 @@ impl PageTree {
             chunk.delalloc &= !bit;
             self.delalloc -= 1;
         }
+        self.recount(cache, lblk / CHUNK, before);
     }
 
     /// Gives up a clean page. False: `frame` is not this page's, or it is dirty or on its way.
@@ -636,6 +702,12 @@ impl PageTree {
 
     /// Removes one page with everything that is counted about it.
     fn take(&mut self, cache: &PageCache, lblk: u64) {
+        let before = self.unlogged_of(lblk / CHUNK);
+        self.take_page(cache, lblk);
+        self.recount(cache, lblk / CHUNK, before);
+    }
+
+    fn take_page(&mut self, cache: &PageCache, lblk: u64) {
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let at = (lblk % CHUNK) as usize;
         let bit = 1u64 << at;

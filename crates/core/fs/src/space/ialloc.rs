@@ -315,7 +315,7 @@ pub(crate) fn wait_for_freed_inodes(space: &Space) -> Result<bool> {
     let mut tids: Vec<Tid> = space.ialloc.freed.lock().values().copied().collect();
     tids.dedup();
     for tid in &tids {
-        space.journal()?.commit(*tid)?;
+        space.commit(*tid)?;
     }
     Ok(!tids.is_empty())
 }

@@ -25,11 +25,11 @@ pub(crate) mod host;
 pub(crate) mod validity;
 pub(crate) mod zone;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock};
-use syncline_jbd2::{BufferCache, Handle, Journal, JournalError};
+use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::{Geometry, Superblock};
 
@@ -58,6 +58,18 @@ pub(crate) struct Store {
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
     pub(crate) latch: Latch,
+    /// Set if the running transaction only commits together with file data.
+    pub(crate) committer: OnceLock<Weak<dyn Committer>>,
+}
+
+/// Whoever commits where the journal alone must not.
+pub(crate) trait Committer: Send + Sync {
+    /// Makes everything durable that was done before this call. The caller holds neither `io` nor a
+    /// handle.
+    ///
+    /// # Errors
+    /// As write-back and commit.
+    fn commit_all(&self) -> Result<()>;
 }
 
 impl Store {
@@ -82,6 +94,7 @@ impl Store {
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
             latch: Latch::default(),
+            committer: OnceLock::new(),
             journal: OnceLock::new(),
             sb: Mutex::new(sb),
             options,
@@ -106,6 +119,20 @@ impl Store {
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.latch.check()?;
         if self.journal.get().is_none() { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Commits transaction `tid`, or with `sync=periodic` everything. The caller holds neither `io`
+    /// nor a handle.
+    ///
+    /// # Errors
+    /// The journal's, or those of write-back.
+    pub(crate) fn commit(&self, tid: Tid) -> Result<()> {
+        match self.committer.get().map(Weak::upgrade) {
+            Some(Some(committer)) => committer.commit_all(),
+            // The volume is going away.
+            Some(None) => self.latch.check(),
+            None => Ok(self.journal()?.commit(tid).map(drop)?),
+        }
     }
 
     /// The journal of a writable volume.

@@ -16,6 +16,7 @@ mod namespace_big;
 mod namespace_trees;
 mod namespace_xattr;
 mod options;
+mod periodic;
 mod play;
 mod relaxed;
 mod settled;

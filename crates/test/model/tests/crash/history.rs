@@ -14,6 +14,9 @@
 //! - A sector is what it was at the file's last acknowledged sync, or anything written after that.
 //! - A size lies between the sizes that the file had since then.
 //! - A file that was renamed over another is under that name with what was written before.
+//!
+//! With `sync=periodic` there is one rule instead: the tree, contents included, is what the volume
+//! showed after one of the operations, none before the last moment that is known to be durable.
 
 use std::collections::BTreeMap;
 
@@ -180,6 +183,15 @@ struct Ack {
     all: Option<u64>,
     /// The name operation up to which names are covered, counted from 1; 0 for none.
     names: usize,
+    /// `sync=periodic`: the moment that is durable at least.
+    moment: usize,
+}
+
+/// The volume after an operation.
+struct Moment {
+    tree: Recovered,
+    /// Name operations until then.
+    names: usize,
 }
 
 /// Everything a workload did.
@@ -192,6 +204,8 @@ pub struct History {
     acks: BTreeMap<u64, Ack>,
     /// Sequence number that the content of a file has at least, wherever it is found under a name.
     settled: BTreeMap<(String, u32), u64>,
+    /// `sync=periodic`: what the volume showed after each operation.
+    moments: Vec<Moment>,
     seq: u64,
 }
 
@@ -276,6 +290,23 @@ impl History {
         self.settled.insert((path.to_owned(), file), self.seq);
     }
 
+    /// The volume shows this tree, before the first operation and after each. Returns the number of
+    /// the moment.
+    pub fn push_moment(&mut self, tree: Recovered) -> usize {
+        let names = self.name_ops();
+        self.moments.push(Moment { tree, names });
+        self.moments.len() - 1
+    }
+
+    /// This moment is durable, or a later one.
+    pub fn ack_moment(&mut self, moment: usize) -> u64 {
+        self.ack(Ack { moment, ..Ack::default() })
+    }
+
+    pub fn ack_last_moment(&mut self) -> u64 {
+        self.ack_moment(self.moments.len() - 1)
+    }
+
     fn ack(&mut self, ack: Ack) -> u64 {
         let mark = self.acks.len() as u64 + 1;
         self.acks.insert(mark, ack);
@@ -284,7 +315,7 @@ impl History {
 
     pub fn ack_file(&mut self, file: u32, names: usize) -> u64 {
         let file = Some((file, self.seq));
-        self.ack(Ack { file, all: None, names })
+        self.ack(Ack { file, names, ..Ack::default() })
     }
 
     pub fn ack_names(&mut self, names: usize) -> u64 {
@@ -293,7 +324,7 @@ impl History {
 
     pub fn ack_all(&mut self) -> u64 {
         let (all, names) = (Some(self.seq), self.name_ops());
-        self.ack(Ack { file: None, all, names })
+        self.ack(Ack { all, names, ..Ack::default() })
     }
 
     /// Checks that the tree is a legal outcome after these acknowledgements.
@@ -303,6 +334,9 @@ impl History {
 
     /// The names of a legal outcome, which say what file each path is.
     fn resolve(&self, tree: &Recovered, marks: &[u64]) -> Result<Names, String> {
+        if !self.moments.is_empty() {
+            return self.resolve_moment(tree, marks);
+        }
         let mut acked: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut acked_all, mut acked_names) = (0, Acked::default());
         for mark in marks {
@@ -328,6 +362,25 @@ impl History {
             }
         });
         found.ok_or_else(|| told.unwrap_or_else(|| outcomes.explain(tree, &acked_names)))
+    }
+
+    fn resolve_moment(&self, tree: &Recovered, marks: &[u64]) -> Result<Names, String> {
+        let durable = marks.iter().map(|mark| self.acks[mark].moment).max().unwrap_or(0);
+        let mut moments = self.moments.iter().rev();
+        if let Some(found) = moments.find(|moment| moment.tree == *tree) {
+            let at = moments.len();
+            return match at >= durable {
+                true => Ok(self.names[found.names].clone()),
+                false => Err(format!("moment {at}, and {durable} was durable")),
+            };
+        }
+        let differs = |moment: &Moment| moment.tree.difference(tree).unwrap_or_default();
+        let (first, last) = (&self.moments[durable], &self.moments[self.moments.len() - 1]);
+        Err(format!(
+            "no moment of the volume; {durable}, which was durable, differs in {}; the last in {}",
+            differs(first),
+            differs(last)
+        ))
     }
 
     fn check_files(

@@ -14,7 +14,8 @@ use syncline_model::{
 
 use crate::history::{History, Recovered};
 
-const MODES: [&str; 3] = ["sync=ordered", "sync=eager,log=packed", "sync=eager"];
+const MODES: [&str; 4] =
+    ["sync=ordered", "sync=eager,log=packed", "sync=eager", "sync=periodic,strict=*"];
 /// `s_feature_incompat` of an image with packed records, and its place.
 const PACKED_LOG: u32 = 0x2000_0000;
 const INCOMPAT_AT: u64 = 1024 + 0x60;
@@ -151,8 +152,8 @@ impl<'a> Judge<'a> {
     fn our_recovery(&mut self, state: &CrashState, stock: &Recovered) -> Result<(), String> {
         let image = Arc::new(state.image.snapshot());
         // The next mount may be of the other mode.
-        let first = (self.counts.states % 3) as usize;
-        let [one, two] = [MODES[first], MODES[(first + 1) % 3]];
+        let first = (self.counts.states % 4) as usize;
+        let [one, two] = [MODES[first], MODES[(first + 1) % 4]];
         let mut volume = recover(image.clone(), one)?;
         let read = |volume: &Volume| {
             Recovered::read(&mut VolumeTree::new(volume.clone()))

@@ -14,6 +14,7 @@ mod history;
 mod judge;
 mod names;
 mod packed;
+mod periodic;
 mod recorder;
 mod workloads;
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use syncline_crash::{CrashDevice, CrashLog, CrashOptions};
 use syncline_device::{Clock, MemoryDevice, VirtualClock};
 use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, SyncMode, Volume};
+use syncline_model::VolumeTree;
 
-use crate::history::{Content, History, Name, SECTOR, signed_sector};
+use crate::history::{Content, History, Name, Recovered, SECTOR, signed_sector};
 use crate::names::Order;
 
 const PLAIN: Create = Create { mode: 0o644, uid: 0, gid: 0 };
@@ -24,6 +25,11 @@ pub struct Recorder {
     named: BTreeMap<u32, usize>,
     created: BTreeMap<u32, usize>,
     changed_dirs: BTreeMap<String, usize>,
+    /// The history has what the volume shows after each operation: `sync=periodic`.
+    by_moments: bool,
+    /// Moments taken so far, and the last one known to be durable.
+    taken: u64,
+    durable: usize,
 }
 
 pub fn parent_of(path: &str) -> (&str, &str) {
@@ -33,7 +39,7 @@ pub fn parent_of(path: &str) -> (&str, &str) {
 /// Returns the order that a crash must keep under these options.
 pub fn order(mount: &MountOptions) -> Order {
     match mount.sync {
-        SyncMode::Ordered => Order::All,
+        SyncMode::Ordered | SyncMode::Periodic => Order::All,
         SyncMode::Eager => Order::Linked,
     }
 }
@@ -53,7 +59,7 @@ impl Recorder {
         let device = Arc::new(CrashDevice::new(base, options));
         let clock = Arc::new(VirtualClock::default());
         let volume = Volume::mount(device.clone(), clock.clone(), mount.clone()).unwrap();
-        Recorder {
+        let mut recorder = Recorder {
             volume,
             device,
             clock,
@@ -62,7 +68,38 @@ impl Recorder {
             named: BTreeMap::new(),
             created: BTreeMap::new(),
             changed_dirs: BTreeMap::new(),
+            by_moments: mount.sync == SyncMode::Periodic,
+            taken: 0,
+            durable: 0,
+        };
+        recorder.observe();
+        recorder
+    }
+
+    /// As [`Recorder::new`], judged by moments whatever the mode is.
+    pub fn by_moments(base: &MemoryDevice, mount: &MountOptions) -> Recorder {
+        let mut recorder = Recorder::new(base, mount, CrashOptions::default());
+        recorder.by_moments = true;
+        recorder.observe();
+        recorder
+    }
+
+    /// An operation is over: the history gets what the volume shows now.
+    fn observe(&mut self) {
+        if !self.by_moments {
+            return;
         }
+        let stats = self.volume.moments().unwrap_or_default();
+        let tree = Recovered::read(&mut VolumeTree::new(self.volume.clone())).unwrap();
+        let now = self.history.push_moment(tree);
+        let durable = match std::mem::replace(&mut self.taken, stats.count) < stats.count {
+            true if stats.is_behind => now.saturating_sub(1),
+            true => now,
+            false => self.durable,
+        };
+        self.durable = self.durable.max(durable);
+        let mark = self.history.ack_moment(self.durable);
+        self.device.mark(mark);
     }
 
     /// The power goes: the log, and what a judge has to know.
@@ -80,6 +117,10 @@ impl Recorder {
         self.volume.unmount().unwrap();
         let mark = self.history.ack_all();
         self.device.mark(mark);
+        if self.by_moments {
+            let mark = self.history.ack_last_moment();
+            self.device.mark(mark);
+        }
         (self.device.log(), self.history)
     }
 
@@ -104,6 +145,7 @@ impl Recorder {
     }
 
     fn name_op(&mut self, files: &[Option<u32>], dirs: &[&str]) {
+        self.observe();
         let ops = self.history.name_ops();
         for file in files.iter().flatten() {
             self.named.insert(*file, ops);
@@ -216,6 +258,9 @@ impl Recorder {
         self.write(path, 0, sectors);
         self.volume.close(&self.inode(path)).unwrap();
         self.pass(6000);
+        if self.by_moments {
+            return;
+        }
         let mark = self.history.ack_file(self.file(path), 0);
         self.device.mark(mark);
     }
@@ -227,6 +272,7 @@ impl Recorder {
 
     pub fn release(&mut self) {
         self.open.clear();
+        self.observe();
     }
 
     /// Writes signed sectors; offset and length in sectors.
@@ -242,6 +288,7 @@ impl Recorder {
         if end > self.history.size(file) {
             self.history.record_size(file, seq, end);
         }
+        self.observe();
     }
 
     pub fn append(&mut self, path: &str, sectors: u64) {
@@ -254,6 +301,7 @@ impl Recorder {
         let seq = self.history.next_seq();
         self.volume.truncate(&inode, sectors * SECTOR).unwrap();
         self.history.record_size(file, seq, sectors * SECTOR);
+        self.observe();
     }
 
     pub fn fallocate(&mut self, path: &str, mode: FallocateMode, sector: u64, sectors: u64) {
@@ -268,6 +316,7 @@ impl Recorder {
         if grows && end * SECTOR > size {
             self.history.record_size(file, seq, end * SECTOR);
         }
+        self.observe();
     }
 
     pub fn fsync(&mut self, path: &str) {
@@ -282,6 +331,9 @@ impl Recorder {
         let (file, inode) = (self.file(path), self.inode(path));
         self.volume.fsync(&inode, datasync).unwrap();
         // fdatasync owes the data and what is needed to find it: a rename is not.
+        if self.by_moments {
+            return self.observe();
+        }
         let names = if datasync { &self.created } else { &self.named };
         let mark = self.history.ack_file(file, names.get(&file).copied().unwrap_or(0));
         self.device.mark(mark);
@@ -289,13 +341,19 @@ impl Recorder {
 
     pub fn fsync_dir(&mut self, path: &str) {
         self.volume.fsync(&self.dir(path), false).unwrap();
+        if self.by_moments {
+            return self.observe();
+        }
         let names = self.changed_dirs.get(path).copied().unwrap_or(0);
         let mark = self.history.ack_names(names);
         self.device.mark(mark);
     }
 
     pub fn syncfs(&mut self) {
-        self.volume.syncfs().unwrap();
+        self.volume.sync().unwrap();
+        if self.by_moments {
+            return self.observe();
+        }
         let mark = self.history.ack_all();
         self.device.mark(mark);
     }
@@ -314,5 +372,6 @@ impl Recorder {
         }
         self.clock.sleep_until(end);
         self.volume.tick(end).unwrap();
+        self.observe();
     }
 }

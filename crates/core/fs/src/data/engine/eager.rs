@@ -33,7 +33,7 @@ use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction}
 use crate::data::Files;
 use crate::data::engine::Engine;
 use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
-use crate::data::flush::file::write_back;
+use crate::data::flush::file::{PASS_PAGES, write_back, write_pass};
 use crate::data::flush::install::install_one;
 use crate::data::flush::plan::{Segment, cancel_segments, first_unreached_block, plan_batch};
 use crate::data::schedule::sweep::{STEP_PAGES, sweep_is_due, sweep_tick};
@@ -44,6 +44,7 @@ use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
 use crate::options::LogFormat;
+use crate::pages::Pick;
 use crate::store::Store;
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
@@ -195,7 +196,7 @@ fn log_pages(
         {
             return Ok(false);
         }
-        (st.size, out_pages(tree.collect_sync(from, range.end)))
+        (st.size, out_pages(tree.collect_sync(&inodes.pages, from, range.end)))
     };
     if pages.is_empty() {
         return Ok(true);
@@ -210,9 +211,29 @@ fn log_pages(
     seeds.extend(members_of(done));
     let mut tree = inode.pages.lock();
     for OutPage { page, .. } in &pages {
-        tree.end_log(page.lblk, page.lblk < logged_end, page.changes);
+        tree.end_log(&inodes.pages, page.lblk, page.lblk < logged_end, page.changes);
     }
     result
+}
+
+/// Brings the changed pages of a file into the running transaction or, where nothing refers to
+/// their blocks yet, to their places. The caller holds `io`.
+///
+/// # Errors
+/// As write-back. Pages that could not be placed stay as they were.
+pub(crate) fn stage_pages(files: &Files, inode: &Inode) -> Result<()> {
+    if inode.pages.lock().unlogged() == 0 {
+        return Ok(());
+    }
+    let mut members = Vec::new();
+    if log_pages(files, inode, &(0..u64::MAX), &mut members)? {
+        return Ok(());
+    }
+    let mut pick = Pick { from: 0, to: u64::MAX, max: PASS_PAGES, run_max: 0, gap_max: 0 };
+    while let Some((next, _)) = write_pass(files, inode, &pick, true)? {
+        pick.from = next;
+    }
+    Ok(())
 }
 
 /// Members of the sets that hold the data of these segments.
@@ -271,7 +292,7 @@ fn known_changes(store: &Store, out: &OutPage) -> Option<u64> {
 
 /// Journals the pages that must not be written over their older copies, in the set of the
 /// inode: whatever shows them is not durable without them.
-fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()> {
+pub(crate) fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()> {
     let chosen = pages.iter().filter(|out| out.action == WriteAction::Journal);
     let chosen: Vec<&OutPage> = chosen.collect();
     let kind = Kind::Data { inode: u64::from(inode.ino) };

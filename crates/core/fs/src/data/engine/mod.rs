@@ -1,10 +1,12 @@
-//! Sync engines: all that `sync=ordered` and `sync=eager` do differently above the journal.
+//! Sync engines: all that the modes of `sync=` do differently above the journal.
 //!
 //! ```text
-//!              ordered.rs                          eager.rs
-//!  fsync       data in place, commit, flush        data and its metadata in one write to the log
-//!  write-back  every page to its place             pages that the log holds: see the table there
-//!  background  whole files by age                  steps of bounded length
+//!              ordered.rs              eager.rs                     periodic.rs
+//!  fsync       data in place, commit,  data and its metadata in     nothing
+//!              flush                   one write to the log
+//!  write-back  every page to its       pages that the log holds:    new blocks in place, others
+//!              place                   see the table there          to the log
+//!  background  whole files by age      steps of bounded length      moments of the whole volume
 //! ```
 //!
 //! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
@@ -12,6 +14,7 @@
 
 pub(crate) mod eager;
 pub(crate) mod ordered;
+pub(crate) mod periodic;
 
 use syncline_jbd2::{Checksums, JournalOptions, Member};
 
@@ -37,6 +40,20 @@ pub(crate) trait Engine: Send + Sync {
         datasync: bool,
     ) -> Result<()>;
 
+    /// True if the volume becomes durable as a whole, at moments.
+    fn is_periodic(&self) -> bool {
+        false
+    }
+
+    /// Brings the changed pages of a file into the journal or to their places, so that no page of
+    /// it waits for a sync. The caller does not hold `io`.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
+        self.fsync(files, inode, 0..u64::MAX, true)
+    }
+
     /// True if the log takes file data, so that several pages can become durable together.
     fn logs_data(&self) -> bool {
         false
@@ -59,6 +76,14 @@ pub(crate) trait Engine: Send + Sync {
         Err(FsError::NotSupported("file data in the log without sync=eager".into()))
     }
 
+    /// Makes the sets of these members durable, as a sync of their file does.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn make_durable(&self, files: &Files, members: &[Member]) -> Result<()> {
+        Ok(files.journal()?.sync(members, false)?)
+    }
+
     /// Decides for each planned page how it gets to its place. Those that must go through the
     /// journal are given to it.
     ///
@@ -78,6 +103,11 @@ pub(crate) trait Engine: Send + Sync {
     /// True if [`Engine::background`] has work to do now, whatever the timers say.
     fn is_due_at_once(&self, files: &Files) -> bool;
 
+    /// When [`Engine::background`] has more to do than write-back, in nanoseconds of the clock.
+    fn deadline_ns(&self, _files: &Files) -> Option<u64> {
+        None
+    }
+
     /// Clean pages between two dirty ones that are written along with them, at most.
     fn gap_pages_max(&self) -> usize;
 
@@ -93,5 +123,6 @@ pub(crate) fn engine(sync: SyncMode) -> &'static dyn Engine {
     match sync {
         SyncMode::Ordered => &ordered::Ordered,
         SyncMode::Eager => &eager::Eager,
+        SyncMode::Periodic => &periodic::Periodic,
     }
 }

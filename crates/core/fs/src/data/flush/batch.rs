@@ -27,6 +27,11 @@ impl OutPage {
     fn new(page: Outgoing) -> OutPage {
         OutPage { page, place: 0, plain: false, action: WriteAction::Write }
     }
+
+    /// It was changed since a transaction got it.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.page.sync_dirty
+    }
 }
 
 impl InPlacePage for OutPage {

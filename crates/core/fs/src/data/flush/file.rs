@@ -14,7 +14,7 @@ use crate::incore::Inode;
 use crate::pages::Pick;
 
 /// Pages in one pass.
-const PASS_PAGES: usize = 8192;
+pub(crate) const PASS_PAGES: usize = 8192;
 
 /// Writes back the dirty pages of blocks `from..to` that are dirty now. Returns how many were
 /// sent. `sync`: somebody waits for it (the requests say so).

@@ -19,6 +19,12 @@ pub(crate) struct Schedule {
     pub(crate) lazy_since_ns: AtomicU64,
     /// Incremental write-back of eager mode that is under way.
     pub(crate) sweep: Mutex<Option<Sweep>>,
+    /// `sync=periodic`: held by whoever takes a moment.
+    pub(crate) moment: Mutex<()>,
+    pub(crate) moment_stats: Mutex<MomentStats>,
+    /// Moments for which writes have stood still, and the last of these that is durable.
+    pub(crate) moments_held: AtomicU64,
+    pub(crate) moments_done: AtomicU64,
 }
 
 impl Schedule {
@@ -29,8 +35,26 @@ impl Schedule {
             last_background_ns: AtomicU64::new(0),
             lazy_since_ns: AtomicU64::new(0),
             sweep: Mutex::default(),
+            moment: Mutex::default(),
+            moment_stats: Mutex::default(),
+            moments_held: AtomicU64::new(0),
+            moments_done: AtomicU64::new(0),
         }
     }
+}
+
+/// Figures of the moments of a volume.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MomentStats {
+    /// Moments taken.
+    pub count: u64,
+    /// When the last durable one was, in nanoseconds of the volume's clock; the mount, before the
+    /// first.
+    pub last_ns: u64,
+    /// Longest time for which writes stood still, in nanoseconds of the volume's clock.
+    pub hold_ns_max: u64,
+    /// True if something was changed since.
+    pub is_behind: bool,
 }
 
 /// A sweep under way.

@@ -44,6 +44,11 @@ pub(crate) fn sweep_is_due(files: &Files) -> bool {
     files.schedule.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
 }
 
+/// True while a sweep is under way.
+pub(crate) fn is_sweeping(files: &Files) -> bool {
+    files.schedule.sweep.try_lock().is_none_or(|sweep| sweep.is_some())
+}
+
 /// Begins a sweep if one is due, and does one step. One caller at a time; others do nothing.
 pub(crate) fn sweep_tick(files: &Files, now_ns: u64) -> Result<()> {
     let Some(mut current) = files.schedule.sweep.try_lock() else { return Ok(()) };

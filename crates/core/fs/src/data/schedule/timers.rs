@@ -33,7 +33,8 @@ pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
     if files.engine.is_due_at_once(files) {
         return Some(0);
     }
-    let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files)];
+    let engine_ns = files.engine.deadline_ns(files);
+    let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files), engine_ns];
     deadlines.into_iter().flatten().min()
 }
 

@@ -158,7 +158,7 @@ pub(crate) fn change_xattr(
     flags: XattrFlags,
     mode: Option<u16>,
 ) -> Result<()> {
-    inodes.check_writable()?;
+    inodes.before_change()?;
     retry_when_full(inodes, || change_xattr_once(inodes, inode, (index, name), value, flags, mode))
 }
 

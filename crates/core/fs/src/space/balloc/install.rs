@@ -237,7 +237,7 @@ pub(crate) fn wait_for_freed_blocks(space: &Space) -> Result<bool> {
     if journal.is_eager() {
         let waiting = space.balloc.counts().pending > 0 || space.ialloc.has_freed();
         if waiting {
-            journal.commit(journal.newest_tid())?;
+            space.commit(journal.newest_tid())?;
         }
         if journal.has_quarantine() {
             journal.checkpoint_all()?;
@@ -249,11 +249,11 @@ pub(crate) fn wait_for_freed_blocks(space: &Space) -> Result<bool> {
     // last.
     let tids: Vec<_> = space.balloc.freed.lock().keys().copied().collect();
     for tid in &tids {
-        space.journal()?.commit(*tid)?;
+        space.commit(*tid)?;
     }
     let inodes = space.ialloc.has_freed();
     if inodes && let Some(tid) = space.journal()?.running_tid() {
-        space.journal()?.commit(tid)?;
+        space.commit(tid)?;
     }
     Ok(inodes || !tids.is_empty() || space.balloc.counts().available > 0)
 }

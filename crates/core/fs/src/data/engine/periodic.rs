@@ -1,0 +1,121 @@
+//! Periodic sync: the whole volume becomes durable as it was at one moment (`../moment.rs`).
+//!
+//! ```text
+//!   fsync        nothing; of a strict file: a moment, now
+//!   write-back   new blocks: in place, before the transaction that points at them commits
+//!                blocks that the last moment has: to the running transaction, never in place
+//!                pages that a committed transaction holds: in place
+//!   background   a moment every `commit=` seconds, then the steps of eager mode
+//! ```
+//!
+//! Promises
+//! - The running transaction commits only as a moment, so nothing that happened after the last
+//!   moment is ever recovered.
+//! - No block that the last moment refers to is written with anything but its contents in that
+//!   moment, or in a later one that is durable.
+//!
+//! Locks: a moment needs `io` of every file with changed pages, so whoever may take one holds
+//! neither `io` nor a handle. Tested in `tests/it/periodic.rs`; the crash tests of
+//! `syncline-model` have its power cuts.
+
+use std::ops::Range;
+
+use syncline_jbd2::{Checksums, JournalOptions, Member, WriteAction};
+
+use crate::data::Files;
+use crate::data::engine::Engine;
+use crate::data::engine::eager::{Eager, journal_again, stage_pages};
+use crate::data::flush::batch::OutPage;
+use crate::data::moment::{moment_due_ns, take_moment};
+use crate::data::schedule::sweep::{is_sweeping, sweep_is_due, sweep_tick};
+use crate::error::Result;
+use crate::incore::Inode;
+use crate::inode::lazytime::write_lazy_times_of;
+use crate::options::LogFormat;
+
+/// `sync=periodic`.
+pub(crate) struct Periodic;
+
+impl Engine for Periodic {
+    fn fsync(&self, files: &Files, inode: &Inode, _: Range<u64>, datasync: bool) -> Result<()> {
+        if !datasync {
+            write_lazy_times_of(files, inode)?;
+        }
+        take_moment(files)
+    }
+
+    fn is_periodic(&self) -> bool {
+        true
+    }
+
+    fn logs_data(&self) -> bool {
+        true
+    }
+
+    fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
+        let _io = inode.io.lock();
+        stage_pages(files, inode)
+    }
+
+    fn log_together(
+        &self,
+        files: &Files,
+        inode: &Inode,
+        size: u64,
+        pages: &mut [OutPage],
+    ) -> Result<Vec<Member>> {
+        Eager.log_together(files, inode, size, pages)
+    }
+
+    fn make_durable(&self, _files: &Files, _members: &[Member]) -> Result<()> {
+        Ok(())
+    }
+
+    fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
+        let journal = files.journal()?;
+        journal.begin_in_place(pages)?;
+        // Blocks whose extents became unwritten since the last moment hold data in it.
+        let unwrote = journal.needs_commit(inode.state.read().unwrote_tid);
+        for out in pages.iter_mut().filter(|out| out.action == WriteAction::Write) {
+            let in_moment = out.plain || unwrote && !out.page.delalloc;
+            if out.is_changed() && in_moment {
+                out.action = WriteAction::Journal;
+            }
+        }
+        journal_again(files, inode, pages)
+    }
+
+    fn sent(&self, files: &Files, pages: &[OutPage]) {
+        Eager.sent(files, pages);
+    }
+
+    fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
+        let due = moment_due_ns(files).is_some_and(|due_ns| due_ns <= now_ns);
+        // Pages that were changed since the last moment cannot be written in place before the next.
+        let full = files.pages.above_background() && files.pages.overwritten() > 0;
+        if due || full && !is_sweeping(files) {
+            take_moment(files)?;
+        }
+        sweep_tick(files, now_ns)
+    }
+
+    fn is_due_at_once(&self, files: &Files) -> bool {
+        sweep_is_due(files)
+    }
+
+    fn deadline_ns(&self, files: &Files) -> Option<u64> {
+        moment_due_ns(files)
+    }
+
+    fn gap_pages_max(&self) -> usize {
+        Eager.gap_pages_max()
+    }
+
+    fn sends_relaxed(&self) -> bool {
+        false
+    }
+
+    fn journal_options(&self, log: LogFormat, kernels: Checksums) -> JournalOptions {
+        JournalOptions { owner_commits: true, ..Eager.journal_options(log, kernels) }
+    }
+}
