@@ -212,14 +212,14 @@ fn fjord_is_told_in_words_and_on_a_page() {
     let common = ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M"];
     let text = done(&[&common[..], &[&html]].concat());
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("fjord/email")).collect();
-    assert_eq!(rows.len(), 6, "{text}");
+    assert_eq!(rows.len(), 7, "{text}");
     assert!(rows[0].contains("ext4 as it is") && rows[3].contains("eager sync"), "{text}");
     assert!(rows[1].contains(" %") && text.contains("--long has every"), "{text}");
     let html = std::fs::read_to_string(&page).unwrap();
-    assert_eq!(html.matches("<tr><td class=\"w\">fjord/email").count(), 6);
+    assert_eq!(html.matches("<tr><td class=\"w\">fjord/email").count(), 7);
     assert_eq!(html.matches("<figure").count(), 2, "time and bytes");
     let long = done(&[&common[..], &["--long"]].concat());
-    assert_eq!(long.lines().filter(|line| line.starts_with("fjord/email")).count(), 18, "{long}");
+    assert_eq!(long.lines().filter(|line| line.starts_with("fjord/email")).count(), 19, "{long}");
 }
 
 #[test]

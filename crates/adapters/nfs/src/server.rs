@@ -46,7 +46,8 @@ impl Server {
     /// Peers other than loopback must be in `allowed`.
     ///
     /// # Errors
-    /// The listener cannot be made non-blocking.
+    /// The listener cannot be made non-blocking, or with `sync=periodic` the volume cannot be
+    /// synced.
     pub fn new(
         listener: TcpListener,
         volume: Volume,
@@ -56,6 +57,10 @@ impl Server {
         listener.set_nonblocking(true)?;
         let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let verifier = started.map_or(0, |since| since.as_nanos() as u64).to_be_bytes();
+        if volume.moments().is_some() {
+            // A reply says that it is durable, so every sync takes a moment.
+            volume.set_relaxes(false).map_err(io::Error::other)?;
+        }
         let export = Export { volume, fsid, verifier };
         let shared = Arc::new(Shared { export, duplicates: Duplicates::default() });
         Ok(Server { listener, allowed, shared, connections: Vec::new() })

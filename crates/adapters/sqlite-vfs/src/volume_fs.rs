@@ -312,4 +312,13 @@ impl VolumeFs {
         self.enter();
         self.volume.syncfs()
     }
+
+    /// Makes everything durable, whatever `sync=` says.
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn sync(&self) -> Result<()> {
+        self.enter();
+        self.volume.sync()
+    }
 }

@@ -87,7 +87,7 @@ impl Target for VolumeTarget {
     }
 
     fn sync_all(&self) -> Result<()> {
-        Ok(self.fs.syncfs()?)
+        Ok(self.fs.sync()?)
     }
 
     fn app_bytes(&self) -> Option<AppBytes> {

@@ -64,7 +64,7 @@ fn judge(image: &syncline_device::MemoryDevice, marks: &[u64]) -> Result<(), Str
 #[test]
 fn replies_hold_after_every_cut() {
     let Some(base) = image("nfs crash") else { return };
-    for options in ["sync=eager", "sync=ordered", "log=packed"] {
+    for options in ["sync=eager", "sync=ordered", "log=packed", "sync=periodic"] {
         let dev = Arc::new(CrashDevice::new(&base, CrashOptions::default()));
         let served = Served::on(Arc::clone(&dev) as _, options);
         work(served.port, &dev);

@@ -57,18 +57,24 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
     let at_ns = files.clock.now_ns();
     let changed = changed_files(files);
     let io: Vec<_> = changed.iter().map(|inode| inode.io.lock()).collect();
+    let journal = files.journal()?;
+    journal.set_sealing(true);
     let staged = changed.iter().try_for_each(|inode| stage_pages(files, inode));
     if let Err(err) = staged {
+        journal.set_sealing(false);
         files.latch.check()?;
         return Err(err);
     }
     files.pages.forget_unlogged_since();
     let mut held_ns = 0;
-    let written = files.journal()?.commit_sealed(|| {
+    let written = journal.commit_sealed(|| {
+        journal.set_sealing(false);
         held_ns = files.clock.now_ns().saturating_sub(at_ns);
         drop(io);
         drop(hold);
-    })?;
+    });
+    journal.set_sealing(false);
+    let written = written?;
     let mut stats = files.schedule.moment_stats.lock();
     stats.count += u64::from(written);
     stats.last_ns = at_ns;
@@ -86,8 +92,12 @@ fn stage_ahead(files: &Files) -> Result<()> {
         if changed.iter().map(pages).sum::<usize>() <= AHEAD_PAGES {
             break;
         }
-        for inode in changed {
-            files.engine.stage(files, &inode)?;
+        let staged = changed.iter().try_for_each(|inode| files.engine.stage(files, inode));
+        if staged.is_err() {
+            // For lack of space, in the volume or in the log: the moment itself says so, if it
+            // must.
+            files.latch.check()?;
+            break;
         }
     }
     let journal = files.journal()?;
