@@ -37,7 +37,7 @@ const IDLE_MAX: u32 = 1000;
 /// Use of a volume before it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aging {
-    /// How full the volume is when it is done, in per cent of its blocks, 1 to 95.
+    /// Share of the blocks in use at the end, in per cent, 1 to 95.
     pub fill_percent: u32,
     /// Of everything random.
     pub seed: u64,

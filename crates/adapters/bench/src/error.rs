@@ -30,7 +30,7 @@ pub enum BenchError {
     /// The host file system failed (`--dir`, or a temporary file).
     #[error("{path}: {reason}; check the path, its permissions and the free space")]
     Host {
-        /// Which path.
+        /// The path.
         path: String,
         /// The system's error.
         reason: String,

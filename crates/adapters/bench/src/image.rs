@@ -1,4 +1,4 @@
-//! Where the volume of a simulated run comes from.
+//! Volume of a simulated run: a new image or a given one.
 //!
 //! A new image is made by stock mke2fs in a sparse temporary file, with its default features, and
 //! with UUID, hash seed and time fixed, so that the same e2fsprogs gives the same bytes and a run
@@ -19,7 +19,7 @@ const HASH_SEED: &str = "53796e63-6c69-4e65-8000-000000000002";
 /// Time for e2fsprogs: 2024-01-01, the start of the virtual clock.
 const FAKE_TIME_S: &str = "1704067200";
 
-/// Where an image comes from.
+/// Source of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource {
     /// Stock mke2fs with default features and 4 KiB blocks.

@@ -75,10 +75,10 @@ pub struct Config {
     /// Set if SQLite called fsync where it would call fdatasync.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sqlite_fsync: bool,
-    /// Where blocks went, if not to ext4's places.
+    /// Allocation policy (`alloc=`), if it is not ext4's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alloc: Option<String>,
-    /// How full the volume was before, in per cent, if it was used before.
+    /// Share of the blocks in use before the run, in per cent, on a volume that was aged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill_percent: Option<u32>,
     /// Replacement policy of the page cache; absent on a mounted directory.

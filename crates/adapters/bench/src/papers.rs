@@ -123,7 +123,7 @@ pub struct Comparison {
     pub paper: Figures,
     /// Of these runs.
     pub ours: Figures,
-    /// Where the paper has it.
+    /// Place in the paper.
     pub source: String,
 }
 

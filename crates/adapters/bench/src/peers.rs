@@ -32,11 +32,12 @@ const KIB: u64 = 1024;
 const LEN_KIB_MAX: u64 = 1024;
 /// Size of the device in bytes.
 const DEVICE_BYTES: u64 = 2 << 30;
-/// Where the overwritten file lies, and its size, in bytes.
+/// Offset and size of the overwritten file, in bytes.
 const FILE: (u64, u64) = (128 << 20, 16 << 20);
-/// Where sequential areas begin, and the size of each, in bytes.
+/// Offset of the first sequential area, and the size of each, in bytes.
 const LOGS: (u64, u64) = (512 << 20, 32 << 20);
-/// Where fixed places begin, and how far they are apart, in bytes. Each lies inside of older data.
+/// Offset of the first fixed place, and the distance between two, in bytes. Each lies inside of
+/// older data.
 const PLACES: (u64, u64) = (256 << 20, 1 << 20);
 /// Older data at a place, and where in it the writes go, in bytes.
 const AROUND: (u64, u64) = (64 * KIB, 24 * KIB);
@@ -107,7 +108,7 @@ pub enum Step {
         area: usize,
         /// Length in bytes.
         len_bytes: u64,
-        /// How much further the next one begins, bytes.
+        /// Distance to the start of the next one, in bytes.
         advance_bytes: u64,
     },
     /// The begin of what was written last to a sequential area.
@@ -117,7 +118,7 @@ pub enum Step {
         /// Length in bytes.
         len_bytes: u64,
     },
-    /// Where the last write ended.
+    /// The place at which the last write ended.
     Next {
         /// Length in bytes.
         len_bytes: u64,

@@ -37,7 +37,7 @@ pub struct Simulation<'a> {
     pub profile: &'a Profile,
     /// The volume; unchanged by the run.
     pub image: &'a Image,
-    /// How it is mounted.
+    /// Mount options.
     pub mount: &'a MountOptions,
     /// Error of the workload.
     pub parameters: &'a Parameters,

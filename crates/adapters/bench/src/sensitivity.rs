@@ -1,4 +1,4 @@
-//! How far a result depends on what is not known of a device: open write streams and flush time.
+//! Sensitivity of a result to what is not known of a device: open write streams and flush time.
 //!
 //! ```text
 //!                  streams 1, 2, 4, 8  x  flush 0.1, 1, 5 ms

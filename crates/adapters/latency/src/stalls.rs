@@ -28,11 +28,11 @@ const PAPER: [(&str, bool, u64, u64); 4] = [
 /// One of the slowest calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outlier {
-    /// Which call, from 0.
+    /// Number of the call, from 0.
     pub call: u64,
     /// When it began, in nanoseconds of the measuring clock.
     pub start_ns: u64,
-    /// How long it took.
+    /// Duration of the call.
     pub latency_us: f64,
     /// Cause that overlapped it, where one is known.
     pub cause: Option<String>,
@@ -41,7 +41,7 @@ pub struct Outlier {
 /// A time in which a processor did not even run a thread of the highest priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Stall {
-    /// Which processor, as Linux numbers them.
+    /// Number of the processor, as Linux counts.
     pub processor: usize,
     /// When the thread should have run, in nanoseconds of the measuring clock.
     pub from_ns: u64,
@@ -52,7 +52,7 @@ pub struct Stall {
 /// Stalls of a stretch of time, and what they mean for the calls in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Machine {
-    /// How long was watched.
+    /// Time for which stalls were watched, in seconds.
     pub watched_s: f64,
     /// Stalls of all processors.
     pub stalls: u64,

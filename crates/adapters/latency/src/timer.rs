@@ -20,7 +20,7 @@ impl Timer {
     /// Times `call` by a clock in nanoseconds. A failed call is not recorded.
     ///
     /// # Errors
-    /// What `call` returns.
+    /// The error of `call`.
     pub fn time<T, E>(
         &mut self,
         now_ns: impl Fn() -> u64,

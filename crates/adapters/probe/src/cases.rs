@@ -28,7 +28,7 @@ pub(crate) enum Op {
     Flush,
 }
 
-/// Which table a figure is a row of.
+/// Table that a figure is a row of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {

@@ -109,7 +109,7 @@ pub struct FitFigure {
     pub fitted_us: f64,
 }
 
-/// How near a fitted profile came.
+/// Deviation of a fitted profile from the measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FitSummary {
     /// Profiles that were tried.

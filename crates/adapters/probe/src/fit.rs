@@ -44,7 +44,7 @@ const FINALISTS: usize = 2;
 pub struct Fit {
     /// The profile.
     pub profile: Profile,
-    /// How near it is.
+    /// Deviation from the measurements.
     pub summary: FitSummary,
 }
 

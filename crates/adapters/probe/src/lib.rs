@@ -52,7 +52,7 @@ const LONG_REST_NS: u64 = 5_000_000_000;
 /// The least that the patterns need: 4 MiB.
 pub const REGION_BYTES_MIN: u64 = 4 << 20;
 
-/// How much is measured.
+/// Extent of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
     /// Bytes from the begin of the target that are used, a multiple of 1 MiB.

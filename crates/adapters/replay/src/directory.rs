@@ -84,11 +84,11 @@ pub struct DirectoryReplayed {
     pub sync_latency_us_max: f64,
 }
 
-/// Which calls a call waits for.
+/// Calls that each call waits for.
 struct Order {
     /// Calls of each thread, by number.
     threads: Vec<Vec<u32>>,
-    /// Where the list of each call begins, and where the last one ends.
+    /// Start of each call's list in `waits`, and the end of the last.
     starts: Vec<u32>,
     waits: Vec<u32>,
 }

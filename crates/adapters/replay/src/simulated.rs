@@ -18,13 +18,13 @@ pub struct Replay<'a> {
     pub profile: &'a Profile,
     /// The volume; unchanged by the run.
     pub image: &'a Image,
-    /// How it is mounted.
+    /// Mount options.
     pub mount: &'a MountOptions,
     /// Longest gap between two calls, in nanoseconds.
     pub gap_max_ns: u64,
     /// Seed of what is written.
     pub seed: u64,
-    /// How full the volume is made before, as in [`Parameters`].
+    /// Share of the blocks filled before the run, as in [`Parameters`].
     pub fill_percent: Option<u32>,
 }
 

@@ -25,7 +25,7 @@ const BARS_MAX: usize = 48;
 /// A figure of both documents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
-    /// What was measured: words and settings of the entry.
+    /// Subject of the measurement: words and settings of the entry.
     pub subject: String,
     /// Name of the figure.
     pub figure: String,

@@ -31,7 +31,7 @@ pub struct VfsFile {
     pub(crate) fs: Arc<VolumeFs>,
     pub(crate) inode: InodeRef,
     pub(crate) locks: Arc<LockTable>,
-    /// Who holds the locks; unique per open file.
+    /// Owner of the locks; unique per open file.
     pub(crate) owner: u64,
     /// The directory to be made durable at the first sync.
     pub(crate) new_in: Option<InodeRef>,

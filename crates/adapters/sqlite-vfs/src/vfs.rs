@@ -37,7 +37,7 @@ impl SqliteVfs {
     /// Opens or creates a database at `path` inside of the volume.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// SQLite's error.
     pub fn open(&self, path: &str) -> Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE

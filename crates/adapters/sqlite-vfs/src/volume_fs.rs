@@ -44,7 +44,7 @@ impl std::ops::Sub for AppBytes {
 /// Work of devices below the volume that time asks for; gets the time of the clock.
 pub type Background = Box<dyn Fn(u64) + Send + Sync>;
 
-/// How often it is called, at most.
+/// Shortest interval between two calls, in nanoseconds.
 const BACKGROUND_NS: u64 = 100_000_000;
 
 /// System calls on a [`Volume`]. See the module's description.

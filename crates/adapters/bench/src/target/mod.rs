@@ -1,4 +1,4 @@
-//! Where a workload runs: a volume in this process, or a mounted directory.
+//! Target of a workload: a volume in this process, or a mounted directory.
 //!
 //! Workloads know only these traits, so the same code measures the simulated stack in virtual time
 //! and any mounted file system in real time. Paths are relative to the target's root and use `/`.
@@ -17,7 +17,7 @@ pub use volume::VolumeTarget;
 
 use crate::error::Result;
 
-/// How to open a file.
+/// Mode of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Open {
     /// It is there.
@@ -98,7 +98,7 @@ pub trait Target {
     /// Opens or creates a SQLite database.
     ///
     /// # Errors
-    /// What SQLite says.
+    /// SQLite's error.
     fn database(&self, path: &str) -> Result<Connection>;
 
     /// syncfs.

@@ -15,7 +15,7 @@ const FILE_BYTES: u64 = 16 << 20;
 const MIB: u64 = 1 << 20;
 const PATH: &str = "/data.bin";
 
-/// How a file is overwritten.
+/// Pattern in which a file is overwritten.
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     bytes: u64,
