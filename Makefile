@@ -131,7 +131,7 @@ flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
 		-- --nocapture crash::
 mount-long: cargo
-	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash -- --include-ignored --nocapture
+	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash --test mount_periodic -- --include-ignored --nocapture
 	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
 		cargo test -p syncline-cli --test mount_programs -- --nocapture
 	SYNCLINE_STRESS_ON=all SYNCLINE_BLOWS=$(CONFIGURATION_BLOWS) SYNCLINE_STRESS_SECONDS=$(CONFIGURATION_SECONDS) \
