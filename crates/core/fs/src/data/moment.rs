@@ -29,12 +29,16 @@ use std::sync::atomic::Ordering;
 
 use crate::data::Files;
 use crate::data::engine::eager::stage_pages;
+use crate::data::flush::batch::collect_job;
+use crate::data::flush::pass::write_jobs;
 use crate::data::schedule::state::MomentStats;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::iget::cached_inode;
+use crate::pages::{GROUP_PAGES, UNLOGGED};
 
-/// Changed pages up to which nothing is done ahead: to look at them twice costs more than it saves.
+/// Changed pages up to which nothing is done ahead, and up to which new blocks go to the log as
+/// well: a moment is one write and one flush then.
 const AHEAD_PAGES: usize = 64;
 /// Rounds of work ahead, while writers are about as fast as the device.
 const AHEAD_ROUNDS: usize = 3;
@@ -59,7 +63,8 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
     let io: Vec<_> = changed.iter().map(|inode| inode.io.lock()).collect();
     let journal = files.journal()?;
     journal.set_sealing(true);
-    let staged = changed.iter().try_for_each(|inode| stage_pages(files, inode));
+    let few = unlogged_pages(&changed) <= AHEAD_PAGES;
+    let staged = changed.iter().try_for_each(|inode| stage_pages(files, inode, few));
     if let Err(err) = staged {
         journal.set_sealing(false);
         files.latch.check()?;
@@ -88,22 +93,51 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
 fn stage_ahead(files: &Files) -> Result<()> {
     for _ in 0..AHEAD_ROUNDS {
         let changed = changed_files(files);
-        let pages = |inode: &Arc<Inode>| inode.pages.lock().unlogged();
-        if changed.iter().map(pages).sum::<usize>() <= AHEAD_PAGES {
+        if unlogged_pages(&changed) <= AHEAD_PAGES {
             break;
         }
-        let staged = changed.iter().try_for_each(|inode| files.engine.stage(files, inode));
-        if staged.is_err() {
-            // For lack of space, in the volume or in the log: the moment itself says so, if it
-            // must.
-            files.latch.check()?;
-            break;
+        let mut rest = &changed[..];
+        while !rest.is_empty() {
+            let mut pages = 0;
+            let group = rest.iter().take_while(|inode| {
+                pages += inode.pages.lock().unlogged();
+                pages <= GROUP_PAGES
+            });
+            let (group, others) = rest.split_at(group.count().max(1));
+            rest = others;
+            if stage_group(files, group).is_err() {
+                // No space in the volume or in the log: the moment itself says so, if it must.
+                return files.latch.check();
+            }
         }
     }
     let journal = files.journal()?;
     let overwritten = u32::try_from(files.pages.overwritten()).unwrap_or(u32::MAX);
     let blocks = journal.running_blocks().saturating_add(overwritten);
     Ok(journal.prepare_space(blocks.min(journal.running_blocks_max()))?)
+}
+
+/// Stages files together, so that the allocator's neighbours are one request; a large one alone.
+fn stage_group(files: &Files, group: &[Arc<Inode>]) -> Result<()> {
+    if let [alone] = group {
+        return files.engine.stage(files, alone);
+    }
+    let (mut held, mut jobs) = (Vec::new(), Vec::new());
+    for inode in group {
+        // A file that is busy is being written, or cut.
+        let Some(io) = inode.io.try_lock() else { continue };
+        held.push(io);
+        jobs.push(collect_job(inode, |tree| tree.collect(&files.pages, &UNLOGGED)));
+    }
+    write_jobs(files, &mut jobs, true);
+    jobs.into_iter().try_for_each(|job| {
+        job.settle(files);
+        job.result
+    })
+}
+
+fn unlogged_pages(changed: &[Arc<Inode>]) -> usize {
+    changed.iter().map(|inode| inode.pages.lock().unlogged()).sum()
 }
 
 /// Files with pages that no transaction has, or that are on their way to the device; ascending.

@@ -224,7 +224,9 @@ pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
         st.times_dirty = true;
         return;
     }
-    if let Ok(mut h) = inodes.start(1) {
+    if inodes.relieve_log().is_ok()
+        && let Ok(mut h) = inodes.start(1)
+    {
         let mut st = inode.state.write();
         st.raw.i_atime = now;
         let _ = write_inode(inodes, &mut h, inode, &mut st, Dirty::Times);

@@ -30,7 +30,7 @@ fn evict_unlinked(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
         forget_pages(inodes, inode);
         return;
     }
-    if let Err(err) = try_evict(inodes, inode) {
+    if let Err(err) = inodes.relieve_log().and_then(|()| try_evict(inodes, inode)) {
         inodes.latch.set(&err);
     }
 }

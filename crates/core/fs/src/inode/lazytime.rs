@@ -11,6 +11,7 @@ use crate::inode::table::write_inode;
 pub(crate) fn write_lazy_times(inodes: &Inodes) -> Result<()> {
     for inode in cached_inodes(inodes) {
         if inode.state.read().times_dirty {
+            inodes.relieve_log()?;
             let mut h = inodes.start(2)?;
             let mut st = inode.state.write();
             if st.times_dirty {

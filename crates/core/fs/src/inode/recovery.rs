@@ -26,6 +26,7 @@ pub(crate) fn process_orphans(inodes: &Arc<Inodes>) -> Result<u32> {
             (st.raw.i_links_count, st.raw.i_size)
         };
         if links > 0 {
+            inodes.relieve_log()?;
             truncate_orphan(inodes, inode.arc(), size)?;
         }
     }

@@ -34,7 +34,7 @@ use crate::error::{FsError, Result};
 use crate::options::{LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
 
 pub(crate) use changes::Changes;
-pub(crate) use tree::{Outgoing, PageTree, Pick};
+pub(crate) use tree::{Outgoing, PageTree, Pick, UNLOGGED};
 
 /// Pages of one group.
 pub(crate) const GROUP_PAGES: usize = 256;

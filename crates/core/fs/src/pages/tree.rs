@@ -104,7 +104,13 @@ pub(crate) struct Pick {
     pub run_max: usize,
     /// Clean pages between two dirty ones are taken along if there are at most this many.
     pub gap_max: usize,
+    /// Only pages that no transaction has as they are.
+    pub unlogged: bool,
 }
+
+/// All pages that no transaction has as they are.
+pub(crate) const UNLOGGED: Pick =
+    Pick { from: 0, to: u64::MAX, max: usize::MAX, run_max: 0, gap_max: 0, unlogged: true };
 
 /// Sequential read detection, as Linux's `file_ra_state`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -410,6 +416,7 @@ impl PageTree {
             run_max: 0,
             max: usize::MAX,
             gap_max,
+            unlogged: false,
         });
         let mut dirty: Vec<Outgoing> =
             picks.flat_map(|pick| self.collect_dirty(cache, &pick)).collect();
@@ -461,7 +468,7 @@ impl PageTree {
     }
 
     fn collect_dirty(&mut self, cache: &PageCache, pick: &Pick) -> Vec<Outgoing> {
-        let Pick { from, to, max, run_max, .. } = *pick;
+        let Pick { from, to, max, run_max, unlogged, .. } = *pick;
         let mut out: Vec<Outgoing> = Vec::with_capacity(max.max(run_max).min(self.dirty));
         let mut overwritten = 0;
         let is_enough = |out: &[Outgoing], next: u64| {
@@ -476,7 +483,9 @@ impl PageTree {
                 break;
             }
             // A page whose older content is still on its way waits for the next pass.
-            for at in bits(chunk.dirty & !chunk.writeback & mask(number, from, to)) {
+            let wanted = if unlogged { chunk.sync_dirty } else { chunk.dirty };
+            let ready = chunk.dirty & wanted & !chunk.writeback;
+            for at in bits(ready & mask(number, from, to)) {
                 if is_enough(&out, number * CHUNK + at as u64) {
                     break;
                 }

@@ -3,7 +3,7 @@
 use super::*;
 
 fn pick(from: u64, to: u64, max: usize) -> Pick {
-    Pick { from, to, max, run_max: 0, gap_max: 0 }
+    Pick { from, to, max, run_max: 0, gap_max: 0, unlogged: false }
 }
 
 fn cache() -> PageCache {

@@ -268,6 +268,39 @@ fn memory_is_bounded_by_earlier_moments() {
     bed.unmount_and_judge(volume, "a small cache");
 }
 
+/// Changes that no operation makes for itself: files without a name that are closed, access times,
+/// orphans that are recovered.
+#[test]
+fn changes_behind_other_calls_do_not_overflow_the_log() {
+    let image = ImageSpec { journal_size_mib: Some(1), block_size_bytes: 1024, ..spec(1024) };
+    let bed = Bed::new(&image, 0).with("sync=periodic,strictatime");
+    let volume = bed.mount("");
+    let root = volume.root().unwrap();
+    let name = |n: u32| format!("file{n}").into_bytes();
+    let files: Vec<InodeRef> = (0..3000)
+        .map(|n| {
+            let file = volume.create(&root, &name(n), &owner()).unwrap();
+            volume.write(&file, 0, b"x").unwrap();
+            file
+        })
+        .collect();
+    bed.wait_ms(10);
+    for file in &files {
+        volume.read(file, 0, &mut [0; 4]).unwrap();
+    }
+    (0..3000).for_each(|n| volume.unlink(&root, &name(n)).unwrap());
+    volume.sync().unwrap();
+    let orphans = bed.dev.snapshot();
+    drop(files);
+    assert!(volume.latched().is_none(), "{:?}", volume.latched());
+    drop(root);
+    bed.unmount_and_judge(volume, "closing files without names");
+    // The power went before they were closed.
+    let recovered = bed.mount_on(Arc::new(orphans), "");
+    assert!(recovered.latched().is_none() && recovered.resolve("/file7").is_err());
+    recovered.unmount().unwrap();
+}
+
 #[test]
 fn a_full_volume_gets_its_freed_blocks_back_by_a_moment() {
     let bed = bed(0);

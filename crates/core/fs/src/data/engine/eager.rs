@@ -44,7 +44,7 @@ use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
 use crate::options::LogFormat;
-use crate::pages::Pick;
+use crate::pages::{Pick, UNLOGGED};
 use crate::store::Store;
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
@@ -216,22 +216,25 @@ fn log_pages(
     result
 }
 
-/// Brings the changed pages of a file into the running transaction or, where nothing refers to
-/// their blocks yet, to their places. The caller holds `io`.
+/// Brings the changed pages of a file into the running transaction, with `log_new` those without a
+/// block on disk too; otherwise these go to their places. The caller holds `io`.
 ///
 /// # Errors
 /// As write-back. Pages that could not be placed stay as they were.
-pub(crate) fn stage_pages(files: &Files, inode: &Inode) -> Result<()> {
+pub(crate) fn stage_pages(files: &Files, inode: &Inode, log_new: bool) -> Result<()> {
     if inode.pages.lock().unlogged() == 0 {
         return Ok(());
     }
-    let mut members = Vec::new();
-    if log_pages(files, inode, &(0..u64::MAX), &mut members)? {
+    if log_new && log_pages(files, inode, &(0..u64::MAX), &mut Vec::new())? {
         return Ok(());
     }
-    let mut pick = Pick { from: 0, to: u64::MAX, max: PASS_PAGES, run_max: 0, gap_max: 0 };
+    let mut pick = Pick { max: PASS_PAGES, ..UNLOGGED };
     while let Some((next, _)) = write_pass(files, inode, &pick, true)? {
         pick.from = next;
+    }
+    let mut tree = inode.pages.lock();
+    if !tree.has_dirty() {
+        tree.settle(&files.pages, &*files.clock);
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ impl Engine for Periodic {
 
     fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
         let _io = inode.io.lock();
-        stage_pages(files, inode)
+        stage_pages(files, inode, false)
     }
 
     fn log_together(

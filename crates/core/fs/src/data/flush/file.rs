@@ -48,8 +48,14 @@ pub(crate) fn write_back_at_most(
     files.check_writable()?;
     let _io = inode.io.lock();
     let from = from.min(first_unreached_block(files, inode));
-    let mut pick =
-        Pick { from, to, max: PASS_PAGES, run_max: 0, gap_max: files.engine.gap_pages_max() };
+    let mut pick = Pick {
+        from,
+        to,
+        max: PASS_PAGES,
+        run_max: 0,
+        gap_max: files.engine.gap_pages_max(),
+        unlogged: false,
+    };
     let mut sent = 0;
     let result = loop {
         if sent >= most {

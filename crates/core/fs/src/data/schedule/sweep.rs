@@ -148,6 +148,7 @@ fn sweep_file(files: &Files, sweep: &mut Sweep, inode: &Inode) -> Result<bool> {
         max: STEP_PAGES,
         run_max: MAX_REQUEST_BYTES as usize / files.block_size(),
         gap_max: files.engine.gap_pages_max(),
+        unlogged: false,
     };
     match write_pass(files, inode, &pick, false) {
         Ok(Some((next, _))) => {
