@@ -59,12 +59,18 @@ setTimeout(() => {
     if (key) {
       key.click();
     }
-    setTimeout(() => {
+    // The chart fades out what it hides, which takes longer on a loaded machine.
+    const finish = (last, looks) => {
       seen.hidden = key ? before - drawn() : 0;
+      if (key && looks > 0 && (seen.hidden === 0 || seen.hidden !== last)) {
+        setTimeout(() => finish(seen.hidden, looks - 1), 200);
+        return;
+      }
       const pre = document.createElement('pre');
       pre.id = 'seen';
       pre.textContent = JSON.stringify(seen);
       document.body.append(pre);
-    }, 200);
+    };
+    setTimeout(() => finish(0, 30), 200);
   }, 300);
 }, 500);

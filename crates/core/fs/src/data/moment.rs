@@ -56,6 +56,7 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
         return files.latch.check();
     }
     stage_ahead(files)?;
+    let began_ns = files.clock.now_ns();
     let hold = files.pages.hold_changes();
     let number = files.schedule.moments_held.fetch_add(1, Ordering::AcqRel) + 1;
     let at_ns = files.clock.now_ns();
@@ -74,7 +75,7 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
     let mut held_ns = 0;
     let written = journal.commit_sealed(|| {
         journal.set_sealing(false);
-        held_ns = files.clock.now_ns().saturating_sub(at_ns);
+        held_ns = files.clock.now_ns().saturating_sub(began_ns);
         drop(io);
         drop(hold);
     });
