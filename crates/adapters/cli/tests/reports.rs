@@ -3,7 +3,8 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{done, file, refused, scratch};
+use support::web::Web;
+use support::{done, file, refused, run, scratch};
 use syncline_testkit::{Need, look, require};
 
 const BENCH: [&str; 5] =
@@ -73,4 +74,54 @@ fn two_results_are_compared() {
     assert!(said.contains("not JSON"), "{said}");
     let none = dir.path().join("none.json");
     refused(1, &["compare".as_ref(), a.as_os_str(), none.as_os_str()]);
+}
+
+#[test]
+fn a_mount_is_shown_as_a_page_that_renews_itself() {
+    let test = "a_mount_is_shown_as_a_page_that_renews_itself";
+    if !require(test, &[Need::E2fsck, Need::Fuse]) {
+        return;
+    }
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let (image, mnt) = (at("m.img"), at("mnt"));
+    std::fs::create_dir(&mnt).unwrap();
+    done(&["mkfs", "--size", "16M", &image]);
+    done(&["mount", &image, &mnt]);
+    std::fs::write(at("mnt/file"), [7; 60_000]).unwrap();
+    let web = Web::start(&mnt);
+    let page = web.get("/");
+    assert!(page.contains("live.json") && page.contains("syncline top"), "its footer");
+    // Of this machine by one of its own names only.
+    for (path, host, code) in [("/", "evil.example", 403), ("/x", "localhost:1", 404)] {
+        let answer = web.ask(path, host);
+        assert!(answer.contains(&format!(" {code} ")), "{answer}");
+    }
+    // Clients that send nothing hold up nobody.
+    let stalled: Vec<_> =
+        (0..20).map(|_| std::net::TcpStream::connect(web.address).unwrap()).collect();
+    let live: Value = serde_json::from_str(&web.get("/live.json")).unwrap();
+    assert_eq!(live["title"], mnt.as_str());
+    drop(stalled);
+    let taken = web.address.to_string();
+    let said = refused(1, &["top", &mnt, "--web", &taken]);
+    assert!(said.contains("in use; give another port"), "{said}");
+    let said = refused(2, &["top", &mnt, "--web", "0.0.0.0:0"]);
+    assert!(said.contains("open to other machines"), "{said}");
+    drop(web);
+    assert_eq!(run(&["umount", &mnt]).code, 0);
+    if require(&format!("{test}: drawn"), &[Need::Chromium]) {
+        // The browser sees a file, so the figures come from a stub.
+        let stub = format!("<script>window.fetch=async()=>new Response({:?});", live.to_string());
+        let marked = "<script>const INTERVAL_MS";
+        assert!(page.contains(marked));
+        let page = page.replacen(marked, &format!("{stub}</script>{marked}"), 1);
+        let page = file(dir.path(), "live.html", &page);
+        for (width, dark) in [(1000, false), (420, true)] {
+            let seen: Value = serde_json::from_str(&look(&page, width, dark)).unwrap();
+            assert_eq!((&seen["errors"], &seen["overlaps"]), (&json!([]), &json!([])));
+            let rates = live["rates"].as_array().unwrap().len();
+            assert_eq!((&seen["live"], &seen["wide"]), (&json!(rates), &json!(false)));
+        }
+    }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use support::serving::Serving;
+use support::web::Web;
 use support::{done, run, scratch};
 use syncline_testkit::{Need, require};
 use syncline_trace::{Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
@@ -170,10 +171,46 @@ fn documents_fit_their_schemas() {
         let (serving, _) = Serving::start(&["--size", "16M"]);
         fits(&done(&["flash", "stats", serving.path().to_str().unwrap()]), &mut seen);
     }
+    preload(dir.path(), &mut seen);
+    left_out.extend(["status-1.json", "top-1.json"]);
+    if require("documents_fit_their_schemas: mount", &[Need::Fuse, Need::E2fsck]) {
+        left_out.retain(|name| !["status-1.json", "top-1.json"].contains(name));
+        mounts(dir.path(), &mut seen);
+    }
     for entry in std::fs::read_dir(schemas()).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let checked = seen.contains(&name) || left_out.contains(&name.as_str());
         assert!(checked, "docs/schemas/{name} is of no document");
+    }
+}
+
+fn preload(dir: &Path, seen: &mut BTreeSet<String>) {
+    // Cargo builds it for the tests and puts it beside them, or a level above.
+    let test = std::env::current_exe().unwrap();
+    let mut dirs = test.ancestors().skip(1).take(2).map(|dir| dir.join("libsyncline_preload.so"));
+    let library = dirs.find(|path| path.is_file()).unwrap();
+    let (library, report) = (library.to_str().unwrap(), dir.join("report"));
+    let script = format!("echo x > {0}; sync {0}", dir.join("x").display());
+    let words = ["preload", "--library", library, "--relaxed", "*", "--report"];
+    done(&[&words[..], &[report.to_str().unwrap(), "--", "sh", "-c", &script]].concat());
+    fits(std::fs::read_to_string(report).unwrap().trim(), seen);
+}
+
+/// Status and page of mounts, which have parts of their own with each option.
+fn mounts(dir: &Path, seen: &mut BTreeSet<String>) {
+    let path = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(path("mnt")).unwrap();
+    let (image, mnt) = (path("m.img"), path("mnt"));
+    done(&["mkfs", "--size", "32M", &image]);
+    let buffered = format!("sync=ordered,buffer_log={},trace={}", path("m.log"), path("run"));
+    for options in ["sync=periodic", &buffered] {
+        done(&["mount", "-o", options, &image, &mnt]);
+        std::fs::write(path("mnt/file"), "bytes").unwrap();
+        fits(&done(&["status", "--json", &mnt]), seen);
+        let web = Web::start(&mnt);
+        fits(&web.get("/live.json"), seen);
+        drop(web);
+        done(&["umount", &mnt]);
     }
 }
 

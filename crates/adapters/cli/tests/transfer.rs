@@ -3,16 +3,17 @@
 
 mod support;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use support::mounted::Mounted;
 use support::{at, binary, done, file, refused, run, scratch};
 use syncline_testkit::{
-    Compare, DirTree, KernelMount, Need, TreeManifest, TreeOptions, apply, e2fsck_clean, gen_tree,
-    require, skip,
+    Compare, DirTree, ImageSpec, KernelMount, Need, TreeManifest, TreeOptions, apply, e2fsck_clean,
+    gen_tree, mkfs, require, skip,
 };
 
 fn text(path: &Path) -> &str {
@@ -357,4 +358,133 @@ fn images_grow_and_shrink_and_keep_their_files() {
     assert!(size() < 40 << 20, "{said}");
     whole("smallest");
     refused(3, &["resize", "--size", "8M", text(&source.join("f"))]);
+}
+
+fn has_qemu_img(test: &str) -> bool {
+    let there = Path::new("/usr/bin/qemu-img").exists();
+    if !there {
+        skip(test, "needs qemu-img; run `make deps` as root");
+    }
+    there && require(test, &[Need::E2fsck])
+}
+
+#[test]
+fn a_qcow2_goes_in_and_out_with_the_same_tree() {
+    let test = "a_qcow2_goes_in_and_out_with_the_same_tree";
+    if !has_qemu_img(test) || !require(test, &[Need::Root, Need::Loop]) {
+        return;
+    }
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name);
+    let (source, archive) = (path("tree"), path("tree.tar"));
+    let expected = tree(&source, 200);
+    let keep = "--xattrs --xattrs-include='*' --numeric-owner";
+    shell(&format!("tar {keep} -S --format=posix -C {} -cf {} .", text(&source), text(&archive)));
+    let (image, raw) = (path("image.qcow2"), path("raw.img"));
+    done(&["import", text(&archive), text(&image)]);
+    shell(&format!("qemu-img check -q {}", text(&image)));
+    shell(&format!("qemu-img convert -O raw {} {}", text(&image), text(&raw)));
+    e2fsck_clean(&raw).unwrap();
+    let mount = KernelMount::new(&raw, "ro").unwrap();
+    let found = TreeManifest::from_dir(mount.path());
+    mount.unmount().unwrap();
+    same(&expected, found.unwrap(), Compare::SAME_TREE, "in");
+    let (out, back) = (path("out.tar"), path("back"));
+    std::fs::create_dir(&back).unwrap();
+    // As images are handed on: compressed, which is read like any other.
+    let small = path("small.qcow2");
+    shell(&format!("qemu-img convert -c -O qcow2 {} {}", text(&image), text(&small)));
+    done(&["export", text(&small), "-o", text(&out)]);
+    shell(&format!("tar {keep} -p -C {} -xf {}", text(&back), text(&out)));
+    same(&expected, TreeManifest::from_dir(&back).unwrap(), Compare::SAME_TREE, "out");
+    let checked = done(&["check", text(&image)]);
+    assert!(checked.contains("clean") && checked.contains("it does not read qcow2"), "{checked}");
+    let said = refused(4, &["resize", "--size", "1G", text(&image)]);
+    assert!(said.contains("qemu-img resize"), "{said}");
+}
+
+#[test]
+fn a_partition_of_a_qcow2_disk_is_an_image() {
+    let test = "a_partition_of_a_qcow2_disk_is_an_image";
+    if !has_qemu_img(test) || !has_sfdisk(test) {
+        return;
+    }
+    let dir = scratch();
+    let disk = disk(dir.path(), GPT, 33 << 20, 200 << 20);
+    let image = dir.path().join("disk.qcow2");
+    shell(&format!("qemu-img convert -f raw -O qcow2 {} {}", text(&disk), text(&image)));
+    let source = file(dir.path(), "motd", "hello\n");
+    let target = at(&image, "/motd");
+    done(&["cp", "--partition", "2", text(&source), &target]);
+    assert_eq!(done(&["cat", "--partition", "2", &target]), "hello\n");
+    let whole = refused(3, &["ls", &at(&image, "/")]);
+    assert!(whole.contains("; give --partition N"), "{whole}");
+    shell(&format!("qemu-img check -q {}", text(&image)));
+}
+
+#[test]
+fn a_mounted_qcow2_that_is_killed_keeps_what_was_synced() {
+    let test = "a_mounted_qcow2_that_is_killed_keeps_what_was_synced";
+    if !has_qemu_img(test) || !require(test, &[Need::Fuse]) {
+        return;
+    }
+    let dir = scratch();
+    let image = dir.path().join("card.qcow2");
+    done(&["mkfs", "--size", "64M", text(&image)]);
+    let mut mounted = Mounted::prepared(mkfs(&ImageSpec::with_size(1 << 20)), Some(image.clone()));
+    mounted.mount("");
+    std::fs::write(mounted.at("early"), [1; 300_000]).unwrap();
+    mounted.unmount_clean();
+    shell(&format!("qemu-img check -q {}", text(&image)));
+    mounted.mount("");
+    let said = refused(1, &["ls", &at(&image, "/")]);
+    assert!(said.contains("another program has it open"), "{said}");
+    let late = File::create(mounted.at("late")).unwrap();
+    late.write_all_at(&[2; 300_000], 0).unwrap();
+    late.sync_all().unwrap();
+    drop(late);
+    mounted.kill_serving();
+    mounted.bury();
+    let said = refused(1, &["ls", &at(&image, "/")]);
+    assert!(said.contains("was not closed; `syncline recover`"), "{said}");
+    assert_eq!(run(&["recover", text(&image)]).code, 0);
+    assert_eq!(done(&["ls", &at(&image, "/")]), "early\nlate\nlost+found\n");
+    assert!(run(&["cat", &at(&image, "/late")]).out == [2; 300_000]);
+    shell(&format!("qemu-img check -q {}", text(&image)));
+}
+
+#[test]
+fn a_container_becomes_an_image_without_root() {
+    let test = "a_container_becomes_an_image_without_root";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let path = |name: &str| dir.path().join(name);
+    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    // As `docker export` writes it: a device file, and owners that the caller is not.
+    let members = [
+        member(b'5', b"etc/", b"", b""),
+        member(b'0', b"etc/shadow", b"", b"root:*\n"),
+        member(b'3', b"null", b"", b""),
+        member(b'0', b"etc/machine-id", b"", b"1\n"),
+    ];
+    std::fs::write(path("rootfs.tar"), [members.concat(), vec![0; 1024]].concat()).unwrap();
+    std::fs::create_dir_all(path("overlay/etc")).unwrap();
+    file(&path("overlay/etc"), "hostname", "card\n");
+    let program = path("syncline");
+    std::fs::copy(env!("CARGO_BIN_EXE_syncline"), &program).unwrap();
+    let root = Need::Root.missing().is_none();
+    let nobody = if root { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
+    let script = "cat rootfs.tar | ./syncline import --size 64M - root.img &&
+        ./syncline cp -r overlay/etc root.img:/ && ./syncline rm root.img:/etc/machine-id &&
+        ./syncline resize --minimum root.img";
+    shell(&format!("cd {} && {nobody}sh -c '{script}'", text(dir.path())));
+    let image = path("root.img");
+    e2fsck_clean(&image).unwrap();
+    let listed = done(&["ls", "-l", &at(&image, "/etc")]);
+    assert!(listed.contains("hostname") && !listed.contains("machine-id"), "{listed}");
+    assert!(listed.lines().any(|line| line.contains(" 0 0 ") && line.ends_with("shadow")));
+    assert!(done(&["ls", "-l", &at(&image, "/")]).contains("null"), "the device file");
+    assert!(std::fs::metadata(&image).unwrap().len() < 64 << 20);
 }

@@ -17,6 +17,7 @@ use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::copy::volume::VolumeSide;
 use crate::partition::{Part, listed, part_of, partitions};
+use crate::qcow2::{self, Qcow2Device};
 use crate::{ImageError, Result, Watch};
 
 /// A file in an image.
@@ -90,13 +91,38 @@ pub struct Image {
     clock: Arc<dyn Clock>,
 }
 
-/// Opens the file or device.
+/// Opens the file or device as bytes, whatever they are.
 ///
 /// # Errors
 /// As of open(2); somebody else has it open.
-pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
+pub(crate) fn raw(path: &Path, read_only: bool) -> Result<FileDevice> {
     let options = FileOptions { read_only, ..FileOptions::default() };
-    Ok(Arc::new(FileDevice::open(path, options)?))
+    Ok(FileDevice::open(path, options)?)
+}
+
+/// Opens the file or device; a qcow2 file as the disk in it.
+///
+/// # Errors
+/// As of open(2); somebody else has it open; a qcow2 that is damaged or not supported.
+pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
+    formatted(raw(path, read_only)?, path)
+}
+
+/// Returns whether a file is a qcow2; false also where it cannot be read.
+pub fn is_qcow2(path: &Path) -> bool {
+    raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
+}
+
+/// Returns the disk in an opened file: that of a qcow2, or the file itself.
+///
+/// # Errors
+/// A qcow2 that is damaged or not supported, or that QEMU has open.
+pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
+    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    if !is_file || !qcow2::is_qcow2(&file) {
+        return Ok(Arc::new(file));
+    }
+    Ok(Arc::new(Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))?))
 }
 
 /// Reads the superblock, whatever its features are.

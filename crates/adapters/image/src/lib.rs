@@ -5,7 +5,7 @@
 //!                              -> names   make, rename, remove
 //!                              -> copy    trees between volumes and this system
 //!                              -> archive tar archives in and out
-//!   partition: the part of a whole-disk image; mkfs: a new image, by mke2fs
+//!   partition: the part of a whole-disk image; qcow2: the disk in such a file; mkfs: a new image
 //! ```
 //!
 //! Promises
@@ -26,10 +26,11 @@ mod image;
 pub mod mkfs;
 pub mod names;
 pub mod partition;
+pub mod qcow2;
 pub mod resize;
 
 pub use error::{ImageError, Result, plain, sentence};
-pub use image::{Image, Opening, Place, device, superblock};
+pub use image::{Image, Opening, Place, device, formatted, is_qcow2, superblock};
 
 /// Progress, remarks and cancellation of work on an image.
 pub trait Watch {

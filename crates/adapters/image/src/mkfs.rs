@@ -1,4 +1,5 @@
-//! New images, made by mke2fs: which features a volume should have is its business.
+//! New images, made by mke2fs: which features a volume should have is its business. A name that
+//! ends in `.qcow2` gives a qcow2.
 //!
 //! With a time given, everything that would differ from run to run (identifier, hash seed, times)
 //! is made from it, the size and the label.
@@ -7,7 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{ImageError, Result};
+use crate::{ImageError, Result, qcow2};
 
 /// Bytes that a volume needs beside its files: journal, tables, room for a few more.
 const SPARE_BYTES: u64 = 24 << 20;
@@ -60,6 +61,9 @@ impl Mkfs {
             let text = "mke2fs is not installed; install the package e2fsprogs";
             ImageError::Failed(text.into())
         })?;
+        if qcow2::is_named(path) {
+            return self.make_qcow2(path, there.is_some());
+        }
         let plain = there.as_ref().is_none_or(std::fs::Metadata::is_file);
         match self.size_bytes {
             Some(bytes) if plain => {
@@ -79,6 +83,38 @@ impl Mkfs {
             let _ = std::fs::remove_file(path);
         }
         done
+    }
+
+    /// Makes a raw image beside `path`, and a qcow2 of it, which takes the name at last.
+    fn make_qcow2(&self, path: &Path, there: bool) -> Result<()> {
+        if self.size_bytes.is_none() {
+            let text = "a new qcow2 needs the size of its disk, as --size 1G";
+            return Err(ImageError::Usage(text.into()).at(path.display()));
+        }
+        if there && std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
+            // Nobody may have open what is replaced.
+            drop(crate::image::raw(path, false)?);
+        }
+        let beside = |kind: &str| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            path.with_file_name(format!(".{name}.{}.{kind}", std::process::id()))
+        };
+        let (raw, packed) = (beside("raw"), beside("new"));
+        let made = Mkfs { force: false, ..self.clone() }
+            .make(&raw)
+            .and_then(|()| qcow2::pack(&raw, &packed))
+            .and_then(|()| {
+                std::fs::rename(&packed, path).map_err(|err| ImageError::host(path, &err))
+            });
+        for left in [&raw, &packed] {
+            // Removed already, or never made.
+            let _ = std::fs::remove_file(left);
+        }
+        let shown = path.display().to_string();
+        made.map_err(|err| {
+            let err = err.naming(&raw.display().to_string(), &shown);
+            err.naming(&packed.display().to_string(), &shown)
+        })
     }
 
     fn run(&self, program: &Path, path: &Path) -> Result<()> {

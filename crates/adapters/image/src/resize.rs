@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use syncline_device::BlockDevice;
 use syncline_ondisk::Superblock;
 
+use crate::image::raw;
 use crate::mkfs::find;
+use crate::qcow2::is_qcow2;
 use crate::{ImageError, Result, device, superblock};
 
 /// Exit code of e2fsck after it corrected errors.
@@ -49,9 +52,15 @@ fn failed(program: &str, ran: &Output, path: &Path) -> ImageError {
 /// # Errors
 /// The volume is damaged or in use, its files do not fit, the device is too small.
 pub fn resize(path: &Path, size: NewSize) -> Result<u64> {
-    let dev = device(path, false)?;
+    let dev = raw(path, false)?;
+    if is_qcow2(&dev) {
+        let text = "the size of a qcow2 is changed by `qemu-img resize`, that of the volume in it \
+                    by resize2fs where it is mounted; or make a larger one and `syncline cp -a` \
+                    everything";
+        return Err(ImageError::Unsupported(text.into()).at(path.display()));
+    }
     let old_bytes = dev.geometry().size_bytes;
-    superblock(&*dev, path)?;
+    superblock(&dev, path)?;
     drop(dev);
     let file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
     let checked = ran("e2fsck", &["-f", "-p"], path, None)?;

@@ -21,7 +21,7 @@ use crate::charts::Chart;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 /// Apache ECharts 6.1.0, `dist/echarts.common.min.js`.
-const ECHARTS: &str = include_str!("../vendor/echarts.common.min.js");
+pub(crate) const ECHARTS: &str = include_str!("../vendor/echarts.common.min.js");
 /// Points of all plots of a page.
 const PAGE_POINTS_MAX: usize = 24_000;
 
@@ -53,7 +53,7 @@ enum Drawn {
 }
 
 /// Text as it stands in HTML and in attributes.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -66,6 +66,24 @@ fn escape(text: &str) -> String {
         }
     }
     out
+}
+
+/// A page up to its first heading.
+pub(crate) fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
+         <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
+    )
+}
+
+/// The footer: where the page is from.
+pub(crate) fn footer(about: &About) -> String {
+    let About { version, command, host, date } = about;
+    let parts = [version, command, host, date];
+    let parts = parts.iter().filter(|part| !part.is_empty()).map(|part| escape(part));
+    format!("<footer>{}</footer>\n", parts.collect::<Vec<_>>().join("<br>"))
 }
 
 impl Page {
@@ -147,25 +165,13 @@ impl Page {
 
     /// The file.
     pub fn finish(self, about: &About) -> String {
-        let About { version, command, host, date } = about;
-        let footer: Vec<String> = [version, command, host, date]
-            .iter()
-            .filter(|part| !part.is_empty())
-            .map(|part| escape(part))
-            .collect();
-        let title = escape(&self.title);
-        let mut html = format!(
-            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n\
-             <style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n{}",
-            self.body
-        );
+        let mut html = head(&self.title) + &self.body;
         if !self.charts.is_empty() {
             html += "<p class=\"note\">Point at a bar or point for its exact figures; drag with \
                      the zoom tool, or turn the wheel with Ctrl, to zoom; click a name to hide its \
                      series.</p>\n";
         }
-        let _ = writeln!(html, "<footer>{}</footer>", footer.join("<br>"));
+        html += &footer(about);
         if !self.charts.is_empty() {
             let _ = writeln!(
                 html,

@@ -34,6 +34,19 @@ setTimeout(() => {
       seen.empty.push(chart.title);
     }
   });
+  // The charts of a page that renews itself, each below a heading of its own.
+  const live = [...document.querySelectorAll('.live svg')];
+  seen.live = live.length;
+  for (const svg of live) {
+    const texts = [...svg.querySelectorAll('text')].filter(shown);
+    texts.forEach((a, at) => {
+      for (const b of texts.slice(at + 1)) {
+        if (meet(box(a), box(b))) {
+          seen.overlaps.push(['live', a.textContent, b.textContent]);
+        }
+      }
+    });
+  }
   seen.wide = document.documentElement.scrollWidth > innerWidth + 1;
   seen.back = getComputedStyle(document.body).backgroundColor;
   seen.axis = (document.querySelector('figure svg text') || { getAttribute: () => '' }).getAttribute('fill');

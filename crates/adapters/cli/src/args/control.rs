@@ -107,6 +107,9 @@ pub struct Top {
     /// Print one picture as text, with the rates of one interval.
     #[arg(long)]
     pub once: bool,
+    /// Show it as a page that renews itself, to browsers of this machine; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+    pub web: Option<std::net::SocketAddr>,
     /// Milliseconds between two looks.
     #[arg(long, value_name = "MS", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(100..=60_000))]

@@ -155,7 +155,13 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ("ctl sync", &[["syncline ctl sync DIR", "durable now, with sync=periodic too"]]),
     ("ctl clean", &[["syncline ctl clean DIR", "empties the log now"]]),
     ("ctl status", &[["syncline ctl status DIR", "settings and policies"]]),
-    ("top", &[["syncline top DIR", "a mount or write buffer, live"]]),
+    (
+        "top",
+        &[
+            ["syncline top DIR", "a mount or write buffer, live"],
+            ["syncline top DIR --web 127.0.0.1:8080", "the same as a page in a browser"],
+        ],
+    ),
     ("probe", &[["syncline probe /mnt/card --fit card.toml", "a model of your card"]]),
     ("completions", &[["syncline completions bash", "to be sourced by the shell"]]),
     (

@@ -86,6 +86,10 @@ fn stock(args: &Check, out: &mut Out) -> Result<bool> {
         out.text("e2fsck: not installed, not run\n")?;
         return Ok(true);
     };
+    if syncline_image::is_qcow2(path) {
+        out.text("e2fsck: not run, it does not read qcow2 (`qemu-nbd -c` makes it a device)\n")?;
+        return Ok(true);
+    }
     let dev = image::part(path, &args.part)?;
     if image::superblock(&*dev, path).is_ok_and(|sb| sb.needs_recovery()) {
         out.text("e2fsck: not run, the journal must be replayed first (`syncline recover`)\n")?;

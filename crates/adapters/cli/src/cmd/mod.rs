@@ -35,6 +35,7 @@ pub(crate) mod stat;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod top_view;
+pub(crate) mod top_web;
 pub(crate) mod trace;
 pub(crate) mod transfer;
 pub(crate) mod umount;

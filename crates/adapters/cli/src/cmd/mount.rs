@@ -250,7 +250,7 @@ fn end_capture(traced: Traced, log: &Log) -> Result<()> {
     Ok(())
 }
 
-type Device = RecordingDevice<FileDevice>;
+type Device = RecordingDevice<Arc<dyn BlockDevice>>;
 
 /// The write buffer that `buffer_log` asks for, over the image.
 fn buffered(options: &FuseOptions, image: &Arc<Device>) -> Result<Option<Buffered>> {
@@ -318,7 +318,10 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<Device>> {
             )));
         }
         match FileDevice::open(image, options) {
-            Ok(device) => return Ok(Arc::new(RecordingDevice::new(device))),
+            Ok(file) => {
+                let device = syncline_image::formatted(file, image)?;
+                return Ok(Arc::new(RecordingDevice::new(device)));
+            }
             Err(DeviceError::Open { errno, .. })
                 if IN_USE.contains(&errno) && began.elapsed() < FINISH_WAIT && ending(image) =>
             {

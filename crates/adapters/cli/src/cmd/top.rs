@@ -1,4 +1,4 @@
-//! `top`: a mount or write buffer, live, in the terminal.
+//! `top`: a mount or write buffer, live, in the terminal or as a page.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -27,6 +27,9 @@ pub(crate) fn run(args: &Top) -> Result<()> {
     if args.once {
         return once(&args.dir, interval);
     }
+    if let Some(address) = args.web {
+        return super::top_web::serve(&args.dir, address, interval);
+    }
     if !std::io::stdout().is_terminal() {
         let text = "standard output is no terminal; give --once for one picture as text";
         return Err(Failure::Usage(text.to_owned()));
@@ -43,25 +46,25 @@ fn terminal_failed(err: &std::io::Error) -> Failure {
 }
 
 /// The last two documents.
-struct Seen {
+pub(super) struct Seen {
     document: Value,
-    at: Instant,
+    pub(super) at: Instant,
     before: Option<(Value, Duration)>,
 }
 
 impl Seen {
-    fn first(dir: &Path) -> Result<Seen> {
+    pub(super) fn first(dir: &Path) -> Result<Seen> {
         Ok(Seen { document: read(dir)?, at: Instant::now(), before: None })
     }
 
-    fn again(&mut self, dir: &Path) -> Result<()> {
+    pub(super) fn again(&mut self, dir: &Path) -> Result<()> {
         let (document, at) = (read(dir)?, Instant::now());
         let before = std::mem::replace(&mut self.document, document);
         self.before = Some((before, at - std::mem::replace(&mut self.at, at)));
         Ok(())
     }
 
-    fn view(&self, dir: &Path) -> View {
+    pub(super) fn view(&self, dir: &Path) -> View {
         let before = self.before.as_ref().map(|(document, time)| (document, *time));
         View::of(&dir.display().to_string(), &self.document, before)
     }

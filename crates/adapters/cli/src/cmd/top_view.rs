@@ -13,7 +13,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, LineGauge, Paragraph, Row, Table};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One bar.
 struct Bar {
@@ -94,6 +94,29 @@ impl View {
         };
         view.title = title.to_owned();
         view
+    }
+
+    /// The same as JSON, for the page of `--web`: schema `syncline.top/1`.
+    pub(crate) fn document(&self) -> Value {
+        let rates = self.figures.iter().filter(|(name, _)| name.ends_with("/s"));
+        json!({
+            "schema": "syncline.top/1",
+            "title": self.title,
+            "what": self.what,
+            "warning": self.warning,
+            "bars": self.bars.iter().map(|bar| {
+                json!({"name": bar.name, "text": bar.text, "ratio": bar.ratio})
+            }).collect::<Vec<_>>(),
+            "figures": self.figures.iter().map(|(name, text)| {
+                json!({"name": name, "text": text})
+            }).collect::<Vec<_>>(),
+            "rates": rates.map(|(name, text)| {
+                json!({"name": name, "value": text.parse::<f64>().ok()})
+            }).collect::<Vec<_>>(),
+            "files": self.files.iter().map(|[name, written, read, syncs]| {
+                json!({"name": name, "written": written, "read": read, "syncs": syncs})
+            }).collect::<Vec<_>>(),
+        })
     }
 
     fn of_buffer(seen: &Documents<'_>) -> View {

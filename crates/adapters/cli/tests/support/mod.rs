@@ -4,6 +4,7 @@
 
 pub mod mounted;
 pub mod serving;
+pub mod web;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,7 @@
 //! Readers of this crate under hostile bytes: errors, never a panic, bounded work.
 
+mod qcow2;
+
 use std::io::Cursor;
 use std::sync::Arc;
 

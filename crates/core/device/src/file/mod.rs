@@ -153,6 +153,12 @@ impl FileDevice {
         FileDevice::open(path, options)
     }
 
+    /// Gives up the device and returns its open file, which keeps the lock: for formats whose files
+    /// grow.
+    pub fn into_file(self) -> File {
+        self.buffered
+    }
+
     /// True if requests bypass the page cache (`O_DIRECT`).
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()

@@ -1,0 +1,105 @@
+//! `top --web`: the picture of `top` as a page that renews itself, for browsers of this machine.
+//!
+//! ```text
+//!   this thread: a document each interval -> JSON        /           the page, with its charts
+//!                a request -> a thread that answers      /live.json  the newest figures
+//! ```
+//!
+//! Only loopback addresses are listened on, and only requests that name one as their host are
+//! answered: a page of another site cannot read it through a name that it makes point here. Answers
+//! to slow clients are bounded by [`ANSWERS_MAX`]. Tested in `tests/reports.rs`.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use syncline_report::live_page;
+use tiny_http::{Header, Request, Response, Server};
+
+use super::top::Seen;
+use crate::error::{Failure, Result};
+use crate::format::Out;
+use crate::{interrupt, version};
+
+/// Poll interval for Ctrl-C.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// Answers under way at once; a client that finds them taken is refused.
+const ANSWERS_MAX: usize = 8;
+
+/// Serves the page until Ctrl-C or until what it shows has ended.
+pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Result<()> {
+    if !address.ip().is_loopback() {
+        let text = format!("{address} is open to other machines; give an address as 127.0.0.1:0");
+        return Err(Failure::Usage(text));
+    }
+    let mut seen = Seen::first(dir)?;
+    let server = Server::http(address).map_err(|err| {
+        let why = syncline_image::sentence(&err.to_string());
+        Failure::Failed(format!("{address}: {why}; give another port, or 0 for a free one"))
+    })?;
+    let bound = server.server_addr().to_ip().unwrap_or(address);
+    let mut out = Out::new();
+    out.text(format!("http://{bound}/ shows {} until Ctrl-C\n", dir.display()))?;
+    out.flush()?;
+    let title = dir.display().to_string();
+    let page: Arc<str> = live_page(&title, interval, &version::about()).into();
+    let mut live: Arc<str> = seen.view(dir).document().to_string().into();
+    let answers = Arc::new(());
+    while !interrupt::asked() {
+        if seen.at.elapsed() >= interval {
+            seen.again(dir)?;
+            live = seen.view(dir).document().to_string().into();
+        }
+        let left = interval.saturating_sub(seen.at.elapsed());
+        let asked = server.recv_timeout(left.min(POLL_INTERVAL));
+        let asked = asked.map_err(|err| Failure::Failed(format!("{address}: {err}; try again")))?;
+        let Some(request) = asked else { continue };
+        let (text, kind) = match request.url() {
+            _ if Arc::strong_count(&answers) > ANSWERS_MAX => {
+                refuse(request, 503);
+                continue;
+            }
+            _ if !is_local(&request) => {
+                refuse(request, 403);
+                continue;
+            }
+            "/" => (Arc::clone(&page), "text/html; charset=utf-8"),
+            "/live.json" => (Arc::clone(&live), "application/json"),
+            _ => {
+                refuse(request, 404);
+                continue;
+            }
+        };
+        let taken = Arc::clone(&answers);
+        std::thread::spawn(move || {
+            answer(request, &text, kind);
+            drop(taken);
+        });
+    }
+    Ok(())
+}
+
+/// Returns whether a request was sent to this machine by one of its own names.
+fn is_local(request: &Request) -> bool {
+    let host = request.headers().iter().find(|header| header.field.equiv("Host"));
+    let host = host.map_or("", |header| header.value.as_str());
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    ["127.0.0.1", "localhost", "[::1]"].contains(&name)
+}
+
+fn refuse(request: Request, code: u16) {
+    // A client that is gone needs no answer.
+    let _ = request.respond(Response::empty(code));
+}
+
+fn answer(request: Request, text: &str, kind: &str) {
+    let mut response = Response::from_string(text);
+    for (name, value) in [("Content-Type", kind), ("Cache-Control", "no-store")] {
+        if let Ok(header) = Header::from_bytes(name, value) {
+            response.add_header(header);
+        }
+    }
+    // A client that is gone needs no answer.
+    let _ = request.respond(response);
+}

@@ -1,0 +1,47 @@
+//! `syncline top --web` on a port of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Stdio};
+
+pub struct Web {
+    child: Child,
+    pub address: SocketAddr,
+}
+
+impl Web {
+    pub fn start(dir: &str) -> Web {
+        let mut command = super::binary();
+        command.args(["top", dir, "--web", "127.0.0.1:0", "--interval", "100"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+        let address = address.and_then(|text| text.parse().ok());
+        Web { child, address: address.unwrap_or_else(|| panic!("no address in {line:?}")) }
+    }
+
+    /// Status line, headers and body of an answer to a request with this host.
+    pub fn ask(&self, path: &str, host: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// The body of an answer.
+    pub fn get(&self, path: &str) -> String {
+        let answer = self.ask(path, &self.address.to_string());
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(" 200 "), "{head}");
+        body.to_owned()
+    }
+}
+
+impl Drop for Web {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

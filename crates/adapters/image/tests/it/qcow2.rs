@@ -1,0 +1,384 @@
+//! qcow2 files, made and judged by qemu-img and qemu-io.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use syncline_device::{BlockDevice, Kind, Origin, SECTOR_BYTES};
+use syncline_fs::Create;
+use syncline_image::mkfs::Mkfs;
+use syncline_image::{Image, Opening, device};
+use syncline_testkit::{
+    FuzzRounds, ImageSpec, Need, Random, e2fsck_clean, mkfs, require, scratch_dir, skip,
+};
+
+const ORIGIN: Origin = Origin::new(Kind::Other, true);
+const CLUSTER_BYTES: u64 = 64 << 10;
+
+fn has_qemu(test: &str) -> bool {
+    let there = syncline_image::mkfs::find("qemu-img").is_some();
+    if !there {
+        skip(test, "needs qemu-img and qemu-io; run `make deps` as root");
+    }
+    there && require(test, &[Need::E2fsck])
+}
+
+/// Runs qemu-img and expects success.
+fn qemu(arguments: &[&str]) -> String {
+    let ran = Command::new("qemu-img").args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "qemu-img {arguments:?}: {said}");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = scratch_dir().join(format!("qcow2-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(path: &str, read_only: bool) -> Arc<dyn BlockDevice> {
+    device(Path::new(path), read_only).unwrap()
+}
+
+fn refusal(path: &str, read_only: bool) -> String {
+    device(Path::new(path), read_only).err().expect("it is refused").to_string()
+}
+
+fn contents(dev: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; dev.geometry().size_bytes as usize];
+    for (at, part) in (0..).step_by(1 << 16).zip(bytes.chunks_mut(1 << 16)) {
+        dev.read(at, part, ORIGIN).unwrap();
+    }
+    bytes
+}
+
+/// An ext4 of 16 MiB with a file of bytes that do not compress and one that does.
+fn raw_image(dir: &Scratch) -> String {
+    let image = mkfs(&ImageSpec::with_size(16 << 20));
+    let raw = dir.path("raw.img");
+    std::fs::copy(image.path(), &raw).unwrap();
+    fill(&raw);
+    raw
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 3 << 20];
+    syncline_testkit::fill(seed, 0, &mut bytes);
+    bytes
+}
+
+/// Writes two files through a volume.
+fn fill(path: &str) {
+    let image = Image::write(Path::new(path), &Opening::default()).unwrap();
+    let root = image.vol.root().unwrap();
+    for (name, bytes) in [("noise", noise(7)), ("even", vec![7; 1 << 20])] {
+        let how = Create { mode: 0o644, uid: 0, gid: 0 };
+        let file = image.vol.create(&root, name.as_bytes(), &how).unwrap();
+        assert_eq!(image.vol.write(&file, 0, &bytes).unwrap(), bytes.len());
+        image.vol.fsync(&file, false).unwrap();
+    }
+    drop(root);
+    image.close(Ok::<_, syncline_image::ImageError>(())).unwrap();
+}
+
+#[test]
+fn what_qemu_img_wrote_reads_as_the_raw_image() {
+    let test = "what_qemu_img_wrote_reads_as_the_raw_image";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("reads");
+    let raw = raw_image(&dir);
+    let expected = std::fs::read(&raw).unwrap();
+    let target = dir.path("a.img");
+    for options in [
+        &["-o", "compat=1.1"][..],
+        &["-o", "compat=0.10"],
+        &["-c"],
+        &["-o", "cluster_size=4k,refcount_bits=1"],
+        &["-o", "cluster_size=2M,preallocation=metadata"],
+    ] {
+        let convert = ["convert", "-f", "raw", "-O", "qcow2", &raw, &target];
+        qemu(&[&convert[..1], options, &convert[1..]].concat());
+        assert!(contents(&*open(&target, true)) == expected, "{options:?}");
+    }
+}
+
+#[test]
+fn a_new_qcow2_takes_files_and_qemu_img_finds_no_fault() {
+    let test = "a_new_qcow2_takes_files_and_qemu_img_finds_no_fault";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("writes");
+    let (target, raw) = (dir.path("new.qcow2"), dir.path("back.img"));
+    let new = Mkfs { size_bytes: Some(64 << 20), time_s: Some(1_700_000_000), ..Mkfs::default() };
+    new.make(Path::new(&target)).unwrap();
+    let bytes = std::fs::read(&target).unwrap();
+    assert!(bytes.len() < 16 << 20, "{} bytes for an empty volume", bytes.len());
+    Mkfs { force: true, ..new }.make(Path::new(&target)).unwrap();
+    assert!(std::fs::read(&target).unwrap() == bytes, "equal arguments, other bytes");
+    fill(&target);
+    assert_eq!(std::fs::read_dir(&dir.0).unwrap().count(), 1, "a temporary file is left");
+    qemu(&["check", "-q", "-f", "qcow2", &target]);
+    qemu(&["convert", "-f", "qcow2", "-O", "raw", &target, &raw]);
+    e2fsck_clean(Path::new(&raw)).unwrap();
+    let image = Image::read(Path::new(&raw), &Opening::default()).unwrap();
+    let file = image.vol.resolve(b"/noise").unwrap();
+    let mut back = vec![0; 3 << 20];
+    image.vol.read(&file, 0, &mut back).unwrap();
+    assert!(back == noise(7));
+}
+
+#[test]
+fn a_snapshot_in_the_file_keeps_its_bytes() {
+    let test = "a_snapshot_in_the_file_keeps_its_bytes";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("snapshot");
+    let raw = raw_image(&dir);
+    let before = std::fs::read(&raw).unwrap();
+    let target = dir.path("a.qcow2");
+    qemu(&["convert", "-c", "-f", "raw", "-O", "qcow2", &raw, &target]);
+    qemu(&["snapshot", "-c", "before", &target]);
+    let dev = open(&target, false);
+    for at in [0, 5 << 20, 9 << 20] {
+        dev.write(at, &[0xA5; 12_288], ORIGIN).unwrap();
+    }
+    drop(dev);
+    qemu(&["check", "-q", "-f", "qcow2", &target]);
+    qemu(&["snapshot", "-a", "before", &target]);
+    assert!(contents(&*open(&target, true)) == before);
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    let test = "what_is_not_supported_is_refused_by_name";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("refused");
+    let (base, target) = (dir.path("base.qcow2"), dir.path("a.qcow2"));
+    qemu(&["create", "-q", "-f", "qcow2", &base, "1M"]);
+    let data = format!("data_file={}", dir.path("a.data"));
+    let secret = "secret,id=s,data=x";
+    let encrypted = "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10";
+    for (options, named) in [
+        (&["-b", &base, "-F", "qcow2", &target][..], "a backing file"),
+        (&["-o", &data, &target, "1M"], "external data file"),
+        (&["-o", "compression_type=zstd", &target, "1M"], "another compression than zlib"),
+        (&["-o", "extended_l2=on", &target, "1M"], "extended L2 entries"),
+        (&["--object", secret, "-o", encrypted, &target, "1M"], "encryption"),
+    ] {
+        let _ = std::fs::remove_file(&target);
+        qemu(&[&["create", "-q", "-f", "qcow2"], options].concat());
+        for read_only in [true, false] {
+            let said = refusal(&target, read_only);
+            assert!(said.contains(named), "{named}: {said}");
+            assert!(said.contains("; `qemu-img convert -O qcow2`"), "{said}");
+        }
+    }
+    qemu(&["create", "-q", "-f", "qcow2", "-o", "compat=0.10", &target, "1M"]);
+    assert!(refusal(&target, false).contains("; `qemu-img amend -f qcow2 -o compat=1.1`"));
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_refused() {
+    let test = "a_file_that_was_cut_short_is_refused";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("cut");
+    let (raw, whole) = (raw_image(&dir), dir.path("whole.qcow2"));
+    qemu(&["convert", "-f", "raw", "-O", "qcow2", &raw, &whole]);
+    let bytes = std::fs::read(&whole).unwrap();
+    let target = dir.path("cut.qcow2");
+    let last = (bytes.len() as u64 - 1) / CLUSTER_BYTES * CLUSTER_BYTES;
+    for len in [8, 100, 511, 512, 4096, CLUSTER_BYTES, 5 * CLUSTER_BYTES, last / 2, last] {
+        std::fs::write(&target, &bytes[..len as usize]).unwrap();
+        for read_only in [true, false] {
+            let said = refusal(&target, read_only);
+            let named = said.contains("was cut short") || said.contains("ends within its header");
+            assert!(named && said.contains("; take another copy"), "{len}: {said}");
+        }
+        assert!(std::fs::read(&target).unwrap() == bytes[..len as usize], "it was written to");
+    }
+}
+
+#[test]
+fn fuzz_of_qcow2_files() {
+    let test = "fuzz_of_qcow2_files";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("fuzz");
+    let target = dir.path("a.qcow2");
+    let size = ["-o", "cluster_size=4k", &target, "4M"];
+    qemu(&[&["create", "-q", "-f", "qcow2"][..], &size].concat());
+    let dev = open(&target, false);
+    for at in (0..4 << 20).step_by(96 << 10) {
+        dev.write(at, &[0x5A; 8192], ORIGIN).unwrap();
+    }
+    drop(dev);
+    let good = std::fs::read(&target).unwrap();
+    let mut random = Random::new(11);
+    let (mut rounds, mut opened) = (0_u64, 0_u64);
+    for _ in FuzzRounds::at_least(300) {
+        rounds += 1;
+        let mut bytes = good.clone();
+        for _ in 0..=random.below(3) {
+            // Headers and tables, which are everywhere within the first clusters.
+            let end = if random.one_in(2) { 112 } else { 10 * 4096 };
+            bytes[random.index(end)] = random.bits() as u8;
+        }
+        // Not dirty: qemu-img is not what is tested.
+        bytes[79] &= !1;
+        std::fs::write(&target, &bytes).unwrap();
+        let Ok(dev) = device(Path::new(&target), random.one_in(2)) else { continue };
+        opened += 1;
+        let size = dev.geometry().size_bytes.min(8 << 20);
+        let mut sector = [0; SECTOR_BYTES as usize];
+        for _ in 0..20 {
+            let at = random.below((size / SECTOR_BYTES).max(1)) * SECTOR_BYTES;
+            // Errors are fine.
+            let _ = dev.read(at, &mut sector, ORIGIN);
+            let _ = dev.write(at, &sector, ORIGIN);
+        }
+        let _ = dev.flush(ORIGIN);
+    }
+    assert!(opened > rounds / 10, "{opened} of {rounds}: the mutations are too wild");
+}
+
+#[test]
+fn a_virtual_machine_and_this_process_refuse_each_other() {
+    let test = "a_virtual_machine_and_this_process_refuse_each_other";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("lock");
+    let target = dir.path("a.qcow2");
+    qemu(&["create", "-q", "-f", "qcow2", &target, "1M"]);
+    let dev = open(&target, false);
+    let write = ["-f", "qcow2", "-c", "write 0 4k", &target];
+    let ran = Command::new("qemu-io").args(write).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(!ran.status.success() && said.contains("lock"), "{said}");
+    drop(dev);
+    let mut machine = Command::new("qemu-io")
+        .args(["-f", "qcow2", &target])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut orders = machine.stdin.take().unwrap();
+    let mut answers = BufReader::new(machine.stdout.take().unwrap());
+    orders.write_all(b"write 0 4k\n").unwrap();
+    let mut line = String::new();
+    while !line.contains("wrote") {
+        line.clear();
+        assert!(answers.read_line(&mut line).unwrap() > 0, "qemu-io ended");
+    }
+    for read_only in [false, true] {
+        let said = refusal(&target, read_only);
+        assert!(said.contains("perhaps a virtual machine; close that first"), "{said}");
+    }
+    drop(orders);
+    machine.wait().unwrap();
+    drop(open(&target, false));
+}
+
+/// The sectors of `before` and `after`, each from one of them: what a power cut may leave when
+/// nothing was synced in between.
+fn torn(before: &[u8], after: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = after.to_vec();
+    let share = 1 + random.below(7);
+    for (nr, sector) in bytes.chunks_mut(SECTOR_BYTES as usize).enumerate() {
+        if random.below(8) < share {
+            continue;
+        }
+        let at = nr * SECTOR_BYTES as usize;
+        let old = before.get(at..(at + sector.len()).min(before.len())).unwrap_or_default();
+        sector.fill(0);
+        sector[..old.len()].copy_from_slice(old);
+    }
+    bytes
+}
+
+#[test]
+fn what_a_flush_covered_survives_power_cuts() {
+    let test = "what_a_flush_covered_survives_power_cuts";
+    if !has_qemu(test) {
+        return;
+    }
+    let dir = Scratch::new("cuts");
+    let (target, cut) = (dir.path("a.qcow2"), dir.path("cut.qcow2"));
+    qemu(&["create", "-q", "-f", "qcow2", &target, "16M"]);
+    let mut random = Random::new(3);
+    let dev = open(&target, false);
+    let size = 6_u64 << 20;
+    let mut durable = vec![0_u8; size as usize];
+    for round in 1..=10_u8 {
+        let flushed = std::fs::read(&target).unwrap();
+        let mut newest = durable.clone();
+        for _ in 0..8 {
+            let (at, len) = (random.below(size / 4096 - 8) * 4096, (1 + random.below(8)) * 4096);
+            let bytes = vec![round; len as usize];
+            dev.write(at, &bytes, ORIGIN).unwrap();
+            newest[at as usize..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        // The flush syncs this first, and the tables after it.
+        let written = std::fs::read(&target).unwrap();
+        dev.flush(ORIGIN).unwrap();
+        let tables = std::fs::read(&target).unwrap();
+        for (before, after) in [(&flushed, &written), (&written, &tables)] {
+            for _ in 0..2 {
+                std::fs::write(&cut, torn(before, after, &mut random)).unwrap();
+                holds(&cut, &durable, &newest);
+            }
+        }
+        std::fs::write(&cut, &tables).unwrap();
+        holds(&cut, &newest, &newest);
+        durable = newest;
+    }
+    drop(dev);
+    qemu(&["check", "-q", "-f", "qcow2", &target]);
+}
+
+/// Opens for writing, which repairs; each sector must be the old or the new one, and stay so when
+/// more is written.
+fn holds(path: &str, old: &[u8], new: &[u8]) {
+    let dev = open(path, false);
+    let found = contents(&*dev);
+    let sectors = |bytes: &[u8]| -> Vec<Vec<u8>> {
+        bytes.chunks(SECTOR_BYTES as usize).map(<[u8]>::to_vec).collect()
+    };
+    let known = sectors(old).into_iter().zip(sectors(new));
+    for (nr, (sector, (old, new))) in sectors(&found).into_iter().zip(known).enumerate() {
+        assert!(sector == old || sector == new, "sector {nr} is of neither state");
+    }
+    // Beyond what the rounds use: a wrong refcount would give it a cluster that is in use.
+    for at in (8_u64 << 20..16 << 20).step_by(1 << 20) {
+        dev.write(at, &[0xEE; 4096], ORIGIN).unwrap();
+    }
+    dev.flush(ORIGIN).unwrap();
+    assert!(contents(&*dev)[..old.len()] == found[..old.len()], "a cluster was given twice");
+    drop(dev);
+    qemu(&["check", "-q", "-f", "qcow2", path]);
+}
