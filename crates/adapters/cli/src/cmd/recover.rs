@@ -10,6 +10,10 @@ use crate::image;
 /// Recovers and says what was done. An image that needs nothing is not written to.
 pub(crate) fn run(args: &Recover) -> Result<()> {
     let path = &args.image;
+    if syncline_image::is_qcow2(path) {
+        // Opening it for writing repairs what a writer that was killed has left of the file's own.
+        drop(syncline_image::device(path, false)?);
+    }
     let sb = image::superblock(&*image::part(path, &args.part)?, path)?;
     if sb.s_feature_incompat.contains(IncompatFeatures::WRITE_LOG) {
         // Whether it is clean stands in its write log.

@@ -108,10 +108,8 @@ impl Header {
             return Err(corrupt("has clusters or refcounts of no known size"));
         }
         let clusters = u64::from(u32_at(&bytes, 56));
-        let header =
-            Header { refcount_table_bytes: clusters << header.cluster_bits, ..header };
-        if header.l1_bytes > L1_BYTES_MAX
-            || header.refcount_table_bytes > REFCOUNT_TABLE_BYTES_MAX
+        let header = Header { refcount_table_bytes: clusters << header.cluster_bits, ..header };
+        if header.l1_bytes > L1_BYTES_MAX || header.refcount_table_bytes > REFCOUNT_TABLE_BYTES_MAX
         {
             return Err(corrupt("has tables larger than QEMU allows"));
         }

@@ -97,7 +97,8 @@ impl Qcow2Device {
     pub(crate) fn open(device: FileDevice, path: &Path) -> Result<Qcow2Device> {
         let writable = !device.geometry().read_only;
         let file = device.into_file();
-        let bytes = || file.metadata().map(|meta| meta.len()).map_err(|e| ImageError::host(path, &e));
+        let bytes =
+            || file.metadata().map(|meta| meta.len()).map_err(|e| ImageError::host(path, &e));
         let mut header = Header::read(&file, bytes()?)?;
         if header.dirty && writable {
             repair(path)?;
@@ -225,9 +226,10 @@ pub(crate) fn pack(raw: &Path, target: &Path) -> Result<()> {
         let options = StorageOpenOptions::new().write(true);
         let storage = Storage::from_open_file(file.try_clone()?, options)?;
         let made = Qcow2::<Storage>::create_builder(storage).size(size_bytes);
-        let disk = FormatAccess::new(made.create_open(DenyImplicitOpenGate::default(), |image| {
-            Ok(Qcow2::<Storage>::builder(image).backing(None).write(true))
-        })?);
+        let disk =
+            FormatAccess::new(made.create_open(DenyImplicitOpenGate::default(), |image| {
+                Ok(Qcow2::<Storage>::builder(image).backing(None).write(true))
+            })?);
         let mut chunk = vec![0; CHUNK_BYTES];
         let mut from = 0;
         while from < size_bytes {
