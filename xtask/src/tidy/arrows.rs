@@ -41,6 +41,13 @@ const BELOW: &[(&str, &[&str])] = &[
     ("probe", &["device", "nand", "latency", "report"]),
     ("bench", &["device", "nand", "buffer", "fs", "sqlite-vfs", "latency", "report"]),
     ("replay", &["device", "nand", "fs", "trace", "sqlite-vfs", "latency", "report", "bench"]),
+    (
+        "reproduce",
+        &[
+            "device", "nand", "cache", "fs", "trace", "evaluate", "report", "latency", "bench",
+            "replay",
+        ],
+    ),
     ("control", &["buffer", "fs"]),
     ("fuse", &["device", "lockrank", "fs", "trace"]),
     ("export", &["device"]),
@@ -64,6 +71,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "probe",
             "bench",
             "replay",
+            "reproduce",
             "fuse",
             "export",
             "image",

@@ -114,6 +114,14 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ),
     ("replay", &[["syncline replay --trace disk.trace --device sd-2012", "on a model"]]),
     (
+        "reproduce",
+        &[
+            ["syncline reproduce --list", "every table and figure of the papers"],
+            ["syncline reproduce eager-sync/table-5.4", "one of them"],
+            ["syncline reproduce --html papers.html", "all, with charts"],
+        ],
+    ),
+    (
         "devices",
         &[
             ["syncline devices", "the list"],

@@ -31,6 +31,9 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     if args.workloads == ["replay"] {
         return super::replay::run(args);
     }
+    if args.workloads.iter().all(|name| name.split('/').next() == Some("applications")) {
+        return super::applications::run(args);
+    }
     if args.workloads.iter().all(|name| name == "fjord" || name.starts_with("fjord/")) {
         return super::fjord::run(args);
     }
@@ -109,12 +112,17 @@ fn synchronous(name: &str) -> Result<Synchronous> {
 
 pub(super) fn load(args: &Bench) -> Result<(Profile, Image)> {
     let profile = Profile::parse_spec(&args.device, &|path| std::fs::read_to_string(path))?;
+    Ok((profile, image(args)?))
+}
+
+/// The volume that the arguments ask for.
+pub(super) fn image(args: &Bench) -> Result<Image> {
     let source = match &args.image {
         Some(path) => ImageSource::File(path.clone()),
         None if args.fill.is_empty() => ImageSource::Mke2fs { size_bytes: args.size << 20 },
         None => ImageSource::ManyFlexGroups { size_bytes: args.size << 20 },
     };
-    Ok((profile, Image::load(&source)?))
+    Ok(Image::load(&source)?)
 }
 
 fn simulated(

@@ -131,6 +131,8 @@ fn documents_fit_their_schemas() {
         &["lifetime", "--trace", &block, "--json"],
         &["lifetime", "--trace", &block, "--device", "emmc-gnote", "--json"],
         &["probe", "sd-2012", "--json", "-"],
+        &["reproduce", "informed-storage/figure-6", "--json", "-"],
+        &["reproduce", "--list", "--json", "-"],
         &["buffer", "zeros", &path("bytes"), "--json"],
         &["latency", here, "--operations", "3", "--fallocate-size", "1M", "--json", "-"],
         &["bench", "sqlite/insert", "--operations", "3", "--dir", here, "--json", "-"],
@@ -148,6 +150,7 @@ fn documents_fit_their_schemas() {
     fits(&done(&["record-read", here, "--json"]), &mut seen);
     buffer(dir.path(), &mut seen);
     let mut left_out = vec!["flash-1.json", "bench-1.json", "fjord-1.json", "info-1.json"];
+    left_out.push("applications-1.json");
     left_out.push("sensitivity-1.json");
     if require("documents_fit_their_schemas: images", &[Need::E2fsck]) {
         left_out.retain(|name| *name == "flash-1.json");
@@ -158,6 +161,7 @@ fn documents_fit_their_schemas() {
             &["create", "sqlite/insert", "--mtime-update", "off,100", "--alloc", "default"][..],
             &["create", "--sensitivity"],
             &["fjord/rlbench", "--scale", "1"],
+            &["applications/maps", "--scale", "10"],
         ] {
             let size = if more.len() == 3 { &sizes[4..] } else { &sizes[..] };
             fits(&run(&[&["bench"][..], more, size].concat()).text(), &mut seen);
