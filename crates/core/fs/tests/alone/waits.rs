@@ -268,3 +268,51 @@ fn many_threads_and_the_background_share_a_short_log() {
         bed.judge("the test");
     }
 }
+
+#[test]
+fn writes_do_not_wait_for_another_files_fsync() {
+    let _machine = machine();
+    let bed = Bed::without_fua(&spec(4096), 2);
+    let (volume, _) = slow(&bed, 10, 10, "");
+    let (a, b) = (bed.file(&volume, 0), bed.file(&volume, 1));
+    volume.write(&b, 0, &bytes(1, 1 << 20)).expect("write");
+    volume.fsync(&b, false).expect("fsync");
+    let stop = AtomicBool::new(false);
+    let mut waits_us: Vec<u128> = Vec::new();
+    let mut syncs = 0;
+    std::thread::scope(|scope| {
+        let syncer = scope.spawn(|| {
+            let mut syncs = 0;
+            while !stop.load(Ordering::Relaxed) {
+                volume.write(&a, (syncs % 64) * 4096, &[syncs as u8; 4096]).expect("write a");
+                volume.fsync(&a, false).expect("fsync a");
+                syncs += 1;
+            }
+            syncs
+        });
+        let started = Instant::now();
+        let mut i = 0u64;
+        while started.elapsed() < Duration::from_millis(1500) {
+            let before = Instant::now();
+            volume.write(&b, (i * 37 % 256) * 4096, &[i as u8; 4096]).expect("write b");
+            waits_us.push(before.elapsed().as_micros());
+            i += 1;
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        stop.store(true, Ordering::Relaxed);
+        syncs = syncer.join().expect("the syncing thread ends");
+    });
+    waits_us.sort_unstable();
+    let worst_us = waits_us[waits_us.len() - 1];
+    // A wait for the device would be 10 ms or more, many times over. A test machine that takes the
+    // processor away now and then must not fail this, so the bound here is on the bulk.
+    let p99_us = waits_us[waits_us.len() * 99 / 100];
+    println!("{} writes, {syncs} fsyncs, p99 {p99_us} us, worst {worst_us} us", waits_us.len());
+    assert!(syncs >= 5, "only {syncs} fsyncs ran beside the writes");
+    assert!(p99_us < 5_000, "writes waited: p99 {p99_us} us, worst {worst_us} us");
+    let device_waits = waits_us.iter().filter(|us| **us >= 9_000).count();
+    assert!(device_waits * 100 <= waits_us.len(), "{device_waits} writes waited for the device");
+    drop((a, b));
+    volume.unmount().expect("unmount");
+    bed.judge("the test");
+}
