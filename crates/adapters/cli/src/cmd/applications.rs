@@ -3,19 +3,21 @@
 //! Every application, device, network and solution that is asked for is one run. Ctrl-C ends the
 //! run under way; what was measured is reported.
 
+use indicatif::ProgressBar;
 use syncline_bench::{
-    AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, applications_json,
-    applications_table, phone_applications,
+    AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone, Solution,
+    applications_json, applications_table, phone_applications,
 };
+use syncline_fs::{FsError, MountOptions};
+use syncline_latency::Watch;
 use syncline_nand::Profile;
 use syncline_report::{Chart, Page};
 
-use super::bench::{image, mount_options, print};
+use super::bench::print;
 use crate::args::Bench;
 use crate::error::{Failure, Result};
-use crate::progress::Shown;
 use crate::version::about;
-use crate::{format, interrupt};
+use crate::{format, interrupt, progress};
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
@@ -86,12 +88,12 @@ fn simulated(
     solutions: &[Solution],
     runs: &mut Vec<AppRun>,
 ) -> Result<()> {
-    let image = image(args)?;
-    let mounts = mount_options(args, "sync=ordered")?;
-    let [mount] = mounts.as_slice() else {
-        let text = "applications take one --mtime-update, --log and --alloc; run once for each";
-        return Err(Failure::Usage(text.to_owned()));
+    let source = match &args.image {
+        Some(path) => ImageSource::File(path.clone()),
+        None => ImageSource::Mke2fs { size_bytes: args.size << 20 },
     };
+    let image = Image::load(&source)?;
+    let mount = &mount_options(&args.options)?;
     let builtin = Profile::by_name(PHONE_DEVICES[0])?;
     let (seed, scale_percent) = (args.seed, args.scale);
     let phone = Phone { image: &image, mount, seed, scale_percent };
@@ -100,7 +102,7 @@ fn simulated(
             for &network in networks {
                 for &solution in solutions {
                     let title = format!("{name}, {}", profile.name);
-                    let mut watch = Shown::new(&title, 1);
+                    let mut watch = Shown(progress::bar(&title, 1));
                     let run = phone.run(name, profile, &builtin, network, solution, &mut watch);
                     watch.0.finish_and_clear();
                     interrupt::check()?;
@@ -110,6 +112,30 @@ fn simulated(
         }
     }
     Ok(())
+}
+
+/// Progress of a run on a terminal; Ctrl-C cancels it.
+struct Shown(ProgressBar);
+
+impl Watch for Shown {
+    fn progress(&mut self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt::asked()
+    }
+}
+
+/// Mount options of the runs: ordered mode, as the paper's phones.
+fn mount_options(options: &str) -> Result<MountOptions> {
+    let usage = |err: FsError| {
+        Failure::Usage(format!("{err}; see the mount options in `syncline mount --help`"))
+    };
+    let mut mount = MountOptions::parse(options).map_err(usage)?;
+    mount.apply("sync=ordered").map_err(usage)?;
+    Ok(mount)
 }
 
 /// Run time of each application by device, as the paper's Figures 4 and 5, and the table.

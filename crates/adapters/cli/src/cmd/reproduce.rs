@@ -11,6 +11,7 @@ use syncline_reproduce::{
     Catalog, Document, Paper, Planned, Program, ReproduceError, Reproduced, Row, Session, Time,
     page,
 };
+use syncline_study::StudyError;
 
 use crate::args::Reproduce;
 use crate::error::{Failure, Result};
@@ -122,8 +123,8 @@ impl From<ReproduceError> for Failure {
     fn from(err: ReproduceError) -> Failure {
         match err {
             ReproduceError::Bench(err) => err.into(),
-            ReproduceError::Replay(err) => err.into(),
-            ReproduceError::Evaluate(err) => err.into(),
+            ReproduceError::Replay(err) => StudyError::from(err).into(),
+            ReproduceError::Evaluate(err) => StudyError::from(err).into(),
             ReproduceError::Usage(text) => Failure::Usage(text),
             ReproduceError::Stopped => Failure::Interrupted,
             err @ ReproduceError::Command { .. } => Failure::Failed(err.to_string()),
