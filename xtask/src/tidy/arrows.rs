@@ -24,7 +24,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("buffer", &["checksum", "device"]),
     ("cache", &[]),
     ("jbd2", &["device", "ondisk", "lockrank"]),
-    ("fs", &["device", "ondisk", "buffer", "cache", "jbd2"]),
+    ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
     ("preload", &[]),
     ("flashlite", &["checksum"]),
     ("flashlite-c", &["flashlite"]),

@@ -1,5 +1,5 @@
-//! Waits in real time: nobody for a stranger's fsync, callers share bursts, full commits and bursts
-//! take turns.
+//! Waits in real time: nobody for a stranger's fsync, callers share group commits, full and
+//! group commits take turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +103,7 @@ fn writes_and_preallocations_wait_for_no_strangers_fsync() {
 }
 
 #[test]
-fn eight_threads_share_bursts() {
+fn eight_threads_share_group_commits() {
     let _machine = machine();
     let bed = Bed::without_fua(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 0);
     let (volume, _) = slow(&bed, 0, 5, "sync=eager");
@@ -157,7 +157,7 @@ impl Turns {
 }
 
 #[test]
-fn full_commits_and_bursts_take_turns() {
+fn full_and_group_commits_take_turns() {
     const FLUSH_MS: u64 = 5;
     const FULL_COMMITS: u64 = 40;
     /// Whoever starves ends here.
@@ -175,12 +175,12 @@ fn full_commits_and_bursts_take_turns() {
         let threads = [0, 1, 2].map(|n| {
             let (volume, stop, file) = (&volume, &stop, bed.file(&volume, n));
             scope.spawn(move || {
-                let mut bursts = Turns::default();
+                let mut group = Turns::default();
                 while !stop.load(Ordering::Relaxed) && !over() {
-                    volume.write(&file, 0, &[bursts.calls as u8; BLOCK]).expect("write");
-                    bursts.count(flushes, || volume.fsync(&file, true).expect("fdatasync"));
+                    volume.write(&file, 0, &[group.calls as u8; BLOCK]).expect("write");
+                    group.count(flushes, || volume.fsync(&file, true).expect("fdatasync"));
                 }
-                bursts
+                group
             })
         });
         let other = bed.file(&volume, 3);
@@ -192,11 +192,15 @@ fn full_commits_and_bursts_take_turns() {
         synced = threads.into_iter().map(|t| t.join().expect("a syncing thread ends")).collect();
     });
     println!("flushes during a full commit: {:.1}, {} of them", full.mean(), full.calls);
-    assert!(full.mean() <= TURNS_MAX, "bursts starve full commits: {:.1} flushes", full.mean());
-    for bursts in synced {
-        println!("flushes during an fdatasync: {:.1}, {} of them", bursts.mean(), bursts.calls);
-        let mean = bursts.mean();
-        assert!(mean <= TURNS_MAX, "full commits starve bursts: {mean:.1} flushes a call");
+    assert!(
+        full.mean() <= TURNS_MAX,
+        "group commits starve full commits: {:.1} flushes",
+        full.mean()
+    );
+    for group in synced {
+        println!("flushes during an fdatasync: {:.1}, {} of them", group.mean(), group.calls);
+        let mean = group.mean();
+        assert!(mean <= TURNS_MAX, "full commits starve group commits: {mean:.1} flushes a call");
     }
     volume.unmount().expect("unmount");
     bed.judge("turns");
