@@ -214,7 +214,7 @@ impl Bench {
     /// commands of each run's block trace are kept.
     ///
     /// # Errors
-    /// What a run reports; [`StudyError::Interrupted`]. The runs before are in `result`.
+    /// Errors of a run; [`StudyError::Interrupted`]. The runs before are in `result`.
     pub fn run(
         &self,
         events_max: usize,

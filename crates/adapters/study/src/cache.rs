@@ -146,7 +146,8 @@ impl Cache {
         }
         if !left_out.is_empty() {
             observer.complain(&format!(
-                "{} left out: a smaller cache holds all {} pages of the trace, larger ones equal it",
+                "{} left out: a smaller cache holds all {} pages of the trace, larger ones equal \
+                 it",
                 left_out.join(", "),
                 trace.working_set_pages()
             ));
