@@ -155,7 +155,7 @@ fn e2fsck_frees_the_second_leaf_of_an_orphan_twice() {
         sparse.as_file().write_all_at(&[7; 1024], extent * 2048).unwrap();
     }
     let path = sparse.path().display();
-    debugfs(image.path(), &format!("write {path} f\nsif f size 0\nssv last_orphan 12\n"));
+    let _ = debugfs(image.path(), &format!("write {path} f\nsif f size 0\nssv last_orphan 12\n"));
     let said = e2fsck_preen(image.path()).expect_err("e2fsck cuts two leaves");
     assert!(said.contains(E2FSCK_TWO_LEAVES), "{said}");
 }
