@@ -25,6 +25,8 @@
 # make pjdfstest  (root) pjd/pjdfstest on mounts of both modes and on the kernel's ext4, PJDFSTEST=its checkout; PJD has options
 # make xfstests  (root) kdave/xfstests on a mount and on the kernel's ext4, XFSTESTS=its checkout, built here if it is not; TESTS
 #              (default: generic, group quick), XFS has options, as "--modes eager,ordered"
+# make soak    (root) a mount of each mode in 64 MB of memory under load, killed, recovered, compared; SOAK has options, as
+#              "--minutes 10 --modes eager"
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
@@ -111,6 +113,11 @@ fmt: cargo
 fuzz: cargo
 	SYNCLINE_FUZZ_SECONDS=$(SECONDS) cargo test --workspace --no-fail-fast fuzz -- \
 		--test-threads=1 --nocapture
+
+.PHONY: soak
+soak: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/soak.py target/release/syncline $(SOAK)
 
 model-long: cargo
 	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test it model:: -- \

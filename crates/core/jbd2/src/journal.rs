@@ -436,8 +436,10 @@ impl Journal {
     }
 
     /// Latches the journal: no start and no commit succeeds any more, nothing is written in place.
-    /// The error is noted in the journal superblock (`s_errno`) as far as the device allows.
+    /// The error is noted in the journal superblock (`s_errno`) as far as the device allows, but not
+    /// [`JournalError::ShutDown`], which is none.
     pub fn abort(&self, cause: JournalError) {
+        let is_error = !matches!(cause, JournalError::ShutDown);
         let mut state = self.state.lock();
         if state.latch.aborted.is_some() {
             return;
@@ -451,8 +453,10 @@ impl Journal {
         state.latch.aborted = Some(error.clone());
         self.signals.wake_all();
         drop(state);
-        // Best effort: the device may be gone. Not durable by itself, and need not be.
-        let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
+        if is_error {
+            // Best effort: the device may be gone. Not durable by itself, and need not be.
+            let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
+        }
         let host = self.host.lock().clone();
         if let Some(host) = host {
             host.aborted(&error);

@@ -162,6 +162,7 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ("ctl set", &[["syncline ctl set DIR ram=32M power=on", "settings while it serves"]]),
     ("ctl sync", &[["syncline ctl sync DIR", "durable now, with sync=periodic too"]]),
     ("ctl clean", &[["syncline ctl clean DIR", "empties the log now"]]),
+    ("ctl shutdown", &[["syncline ctl shutdown DIR --no-flush", "a power cut, to try a program"]]),
     ("ctl status", &[["syncline ctl status DIR", "settings and policies"]]),
     ("top", &[["syncline top DIR", "a mount or write buffer, live"]]),
     ("probe", &[["syncline probe /mnt/card --fit card.toml", "a model of your card"]]),

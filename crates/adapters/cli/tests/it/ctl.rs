@@ -312,3 +312,63 @@ fn a_killed_mount_with_periodic_sync_goes_back_to_a_moment() {
     assert_eq!((recorded(&mounted, "first"), recorded(&mounted, "second")), (53, 53));
     mounted.unmount_clean();
 }
+
+#[test]
+fn a_shut_down_mount_is_a_crash_with_or_without_what_was_not_synced() {
+    let test = "a_shut_down_mount_is_a_crash_with_or_without_what_was_not_synced";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    for (how, rest) in [(&[][..], "rest"), (&["--no-flush"], "")] {
+        let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "commit=300");
+        let dir = mounted.dir.to_str().unwrap().to_owned();
+        record(&mounted, 1);
+        std::fs::write(mounted.at("rest"), "rest").unwrap();
+        done(&[&["ctl", "shutdown", &dir], how].concat());
+        let eio = |err: std::io::Error| assert_eq!(err.raw_os_error(), Some(5), "{err}");
+        eio(std::fs::write(mounted.at("new"), "x").unwrap_err());
+        eio(std::fs::File::open(mounted.at("first")).unwrap_err());
+        let said = refused(1, &["ctl", "shutdown", &dir]);
+        assert!(said.contains("shut down"), "{said}");
+        mounted.kill_serving();
+        mounted.bury();
+        mounted.recoverable().unwrap();
+        mounted.mount("");
+        assert_eq!((recorded(&mounted, "first"), recorded(&mounted, "second")), (1, 1));
+        assert_eq!(std::fs::read_to_string(mounted.at("rest")).unwrap_or_default(), rest);
+        mounted.unmount_clean();
+    }
+}
+
+#[test]
+fn other_users_are_refused_and_hold_nobody_up() {
+    let test = "other_users_are_refused_and_hold_nobody_up";
+    if !require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    use std::os::unix::process::CommandExt;
+    let mut mounted = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "allow_other");
+    let dir = mounted.dir.to_str().unwrap().to_owned();
+    // A copy that another user can run.
+    let place = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(place.path(), open).unwrap();
+    let program = place.path().join("syncline");
+    std::fs::copy(env!("CARGO_BIN_EXE_syncline"), &program).unwrap();
+    let asked = |request: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        command.arg("ctl").args(request).uid(1234).gid(1234).output().unwrap()
+    };
+    let requests =
+        [&["sync", &dir][..], &["clean", &dir], &["shutdown", &dir], &["set", &dir, "ram=4M"]];
+    for request in requests {
+        let answer = asked(request);
+        let said = String::from_utf8_lossy(&answer.stderr).into_owned();
+        assert_eq!(answer.status.code(), Some(1), "{request:?}: {said}");
+        assert!(said.contains("user 1234 may not control it"), "{request:?}: {said}");
+    }
+    let began = std::time::Instant::now();
+    done(&["ctl", "sync", &dir]);
+    assert!(began.elapsed() < std::time::Duration::from_secs(4), "{:?}", began.elapsed());
+    mounted.unmount_clean();
+}

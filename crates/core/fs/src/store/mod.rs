@@ -25,6 +25,7 @@ pub(crate) mod host;
 pub(crate) mod validity;
 pub(crate) mod zone;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use syncline_device::{BlockDevice, Clock};
@@ -59,6 +60,8 @@ pub(crate) struct Store {
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
     pub(crate) latch: Latch,
+    /// Nothing is read for programs any more either: as after a crash.
+    shut_down: AtomicBool,
     /// Set if the running transaction only commits together with file data.
     pub(crate) committer: OnceLock<Weak<dyn Committer>>,
 }
@@ -95,6 +98,7 @@ impl Store {
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
             latch: Latch::default(),
+            shut_down: AtomicBool::new(false),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
             sb: Mutex::new(ranks::SUPERBLOCK, sb),
@@ -191,6 +195,25 @@ impl Store {
             journal.abort(JournalError::Usage(what));
         }
         err
+    }
+
+    /// Nothing is written any more, nor read for programs, although nothing failed.
+    pub(crate) fn shut_down(&self) {
+        self.shut_down.store(true, Ordering::Release);
+        let cause = JournalError::ShutDown;
+        self.latch.set(&cause.clone().into());
+        if let Some(journal) = self.journal.get() {
+            journal.abort(cause);
+        }
+    }
+
+    /// Fails after [`Store::shut_down`] (`ext4_forced_shutdown`).
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if self.shut_down.load(Ordering::Acquire) {
+            Err(JournalError::ShutDown.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Time for timestamps.

@@ -115,7 +115,8 @@ pub(crate) struct Core {
     pub(super) shape: Shape,
     slots: Vec<GroupSlot>,
     windows: Mutex<Windows>,
-    gate: RwLock<()>,
+    /// Shared by all who take blocks; alone for the last try.
+    pub(super) gate: RwLock<()>,
     pub(super) reserve: Reserve,
     policy: Box<dyn AllocPolicy>,
     /// Only a hint: any group will do.
@@ -123,13 +124,13 @@ pub(crate) struct Core {
 }
 
 /// A group's map under its lock; publishes the numbers when it goes.
-struct Locked<'a> {
+pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, Option<GroupMap>>,
     slot: &'a GroupSlot,
 }
 
 impl Locked<'_> {
-    fn map(&mut self) -> Option<&mut GroupMap> {
+    pub(super) fn map(&mut self) -> Option<&mut GroupMap> {
         self.guard.as_mut()
     }
 }
@@ -173,7 +174,7 @@ impl Core {
         &*self.policy
     }
 
-    fn lock(&self, group: u32, source: &dyn GroupSource) -> Result<Locked<'_>> {
+    pub(super) fn lock(&self, group: u32, source: &dyn GroupSource) -> Result<Locked<'_>> {
         let slot = self.slots.get(group as usize).ok_or(FsError::NoSpace)?;
         let mut guard = slot.map.lock();
         if guard.is_none() {
@@ -419,6 +420,19 @@ impl Core {
             }
         }
         Ok(None)
+    }
+
+    /// Takes the free blocks at the start of a run of a loaded group.
+    pub(super) fn take_run(&self, group: u32, run: std::ops::Range<u32>) -> Option<Range> {
+        let slot = self.slots.get(group as usize)?;
+        let mut locked = Locked { guard: slot.map.lock(), slot };
+        let map = locked.map()?;
+        let len = map.run_at(run.start, run.end - run.start);
+        if len == 0 {
+            return None;
+        }
+        map.take(run.start, len);
+        Some(Range { start: self.shape.group_start(group) + u64::from(run.start), len })
     }
 
     /// Makes blocks of a loaded group free in memory.

@@ -6,7 +6,7 @@
 //!   lifetime.rs ... by expected lifetime
 //!        \                                          /
 //!         core.rs     runs out of group maps, in memory; window.rs keeps files contiguous
-//!              \
+//!              \               trim.rs     free blocks discarded on request
 //!               install.rs   bitmap bits, descriptors, checksums: in a journal handle
 //!
 //!   delayed data:  reserve at write -> allocate -> data written in place -> install -> commit
@@ -27,6 +27,7 @@ pub(crate) mod lifetime;
 pub(crate) mod reserve;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trim;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
