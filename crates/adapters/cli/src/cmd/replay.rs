@@ -1,6 +1,6 @@
-//! `bench replay`: system-call traces in ordered and eager mode.
+//! `bench replay`: system-call traces in ordered and eager mode, or in those of `--sync`.
 //!
-//! Without a trace those that ship are played. Both modes run unless `--sync ordered` asks for one.
+//! Without a trace those that ship are played.
 //! Ctrl-C ends the run under way and reports what was done.
 
 use syncline_bench::{Image, allocation_table, table};
@@ -17,13 +17,9 @@ use crate::progress::Shown;
 
 /// Replays every trace in every mode, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
-    let modes: &[&str] = match args.sync.as_slice() {
-        [only] if only == "ordered" => &["ordered"],
-        _ => &["ordered", "eager"],
-    };
     let (profile, image) = load(args)?;
     let mut all = Vec::new();
-    let done = replay_all(args, modes, &profile, &image, &mut all);
+    let done = replay_all(args, &profile, &image, &mut all);
     if !all.is_empty() {
         let runs: Vec<_> = all.iter().map(|replayed| replayed.run.clone()).collect();
         let text = table(&runs) + &replay_table(&all) + &allocation_table(&runs);
@@ -34,13 +30,12 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
 
 fn replay_all(
     args: &Bench,
-    modes: &[&str],
     profile: &Profile,
     image: &Image,
     all: &mut Vec<Replayed>,
 ) -> Result<()> {
     for trace in traces(args)? {
-        for mode in modes {
+        for mode in &args.sync {
             let mounts = mount_options(args, &format!("sync={mode}"))?;
             for (fill_percent, mount) in
                 fills(args).into_iter().flat_map(|fill| mounts.iter().map(move |m| (fill, m)))

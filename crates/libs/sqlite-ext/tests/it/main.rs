@@ -189,6 +189,40 @@ fn committed_rows_survive_a_kill() {
     }
 }
 
+/// `options=sync=periodic`: a kill takes time, never consistency, in every journal mode that survives
+/// a kill of the program.
+#[test]
+fn a_periodic_image_loses_time_only() {
+    const NAME: &str = "a_periodic_image_loses_time_only";
+    let Some(image) = image(NAME) else { return };
+    for (nr, mode) in ["delete", "truncate", "persist", "wal"].into_iter().enumerate() {
+        let options =
+            if nr % 2 == 0 { "sync=periodic,commit=1" } else { "sync=periodic,log=packed" };
+        let app = uri(&format!("{mode}.db"), image.path(), &format!("&options={options}"));
+        let begin =
+            format!(".open {app}\nPRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode={mode};\n");
+        let mut shell = shell();
+        let mut stdin = shell.stdin.take().unwrap();
+        stdin.write_all(begin.as_bytes()).unwrap();
+        stdin.write_all(b"CREATE TABLE t(a INTEGER PRIMARY KEY, b);\n").unwrap();
+        let mut said = BufReader::new(shell.stdout.take().unwrap());
+        assert_eq!([line(&mut said), line(&mut said)], ["exclusive", mode]);
+        for row in 1..=300 {
+            let script =
+                format!("INSERT INTO t VALUES({row}, randomblob(900)); SELECT 'row {row}';\n");
+            stdin.write_all(script.as_bytes()).unwrap();
+            assert_eq!(line(&mut said), format!("row {row}"));
+        }
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let script = "CREATE TABLE IF NOT EXISTS t(a INTEGER PRIMARY KEY, b); PRAGMA integrity_check;\n\
+            SELECT count(*) = ifnull(max(a), 0) FROM t;\n";
+        let found = run(&format!("{begin}{script}"));
+        assert_eq!(found, format!("exclusive\n{mode}\nok\n1\n"), "{options}");
+        e2fsck_clean(image.path()).unwrap();
+    }
+}
+
 #[test]
 fn python_opens_a_database_in_an_image() {
     const NAME: &str = "python_opens_a_database_in_an_image";

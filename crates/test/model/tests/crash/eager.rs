@@ -122,8 +122,7 @@ fn eager_log_wrap() {
 fn eager_log_wrap_of_a_short_log() {
     let name = "eager_log_wrap_of_a_short_log";
     if require(name, &NEEDS) {
-        let ground =
-            Ground { base: short_ring(&small(1024), 480), mount: EAGER, kernel_every: u64::MAX };
+        let ground = Ground::short(&small(1024), EAGER);
         crash_test_on(name, &ground, workloads::log_wrap);
     }
 }
@@ -166,7 +165,7 @@ fn eager_seed(seed: u64) -> Ground {
     let spec = mixed_spec(seed);
     let mount = if (seed / 2).is_multiple_of(3) { LOW } else { EAGER };
     if seed.is_multiple_of(3) {
-        return Ground { base: short_ring(&spec, 480), mount, kernel_every: u64::MAX };
+        return Ground::short(&spec, mount);
     }
     Ground::new(&spec, mount)
 }
