@@ -115,16 +115,16 @@ fuzz: cargo
 		--test-threads=1 --nocapture
 
 model-long: cargo
-	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test model -- \
+	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test it model:: -- \
 		--ignored long_run --nocapture
 
 crash-long: cargo
-	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test crash -- \
+	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test it crash:: -- \
 		--nocapture --skip eager:: --skip periodic:: --skip ace::
-	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test crash -- \
-		--nocapture eager::
-	SYNCLINE_CRASH_STATES=$(PERIODIC_STATES) cargo test -p syncline-model --test crash -- \
-		--nocapture periodic:: ace::
+	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test it crash::eager:: -- \
+		--nocapture
+	SYNCLINE_CRASH_STATES=$(PERIODIC_STATES) cargo test -p syncline-model --test it -- \
+		--nocapture crash::periodic:: crash::ace::
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \
@@ -136,11 +136,11 @@ flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
 		-- --nocapture crash::
 mount-long: cargo
-	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash --test mount_periodic -- --include-ignored --nocapture
+	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mounted -- --include-ignored --nocapture crash:: periodic::
 	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
-		cargo test -p syncline-cli --test mount_programs -- --nocapture
+		cargo test -p syncline-cli --test mounted programs:: -- --nocapture
 	SYNCLINE_STRESS_ON=all SYNCLINE_BLOWS=$(CONFIGURATION_BLOWS) SYNCLINE_STRESS_SECONDS=$(CONFIGURATION_SECONDS) \
-		cargo test -p syncline-cli --test mount_stress -- --nocapture --test-threads 1
+		cargo test -p syncline-cli --test mounted stress:: -- --nocapture --test-threads 1
 
 programs: cargo
 	@cargo build --quiet --release -p syncline-cli

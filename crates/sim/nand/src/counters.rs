@@ -2,7 +2,7 @@
 //!
 //! Counts are of events, not of time; they are equal on every machine for equal requests. Wear is
 //! per superblock. Latencies are of single commands, from submission to completion. Tested in
-//! `tests/ftl.rs` (they add up) and here.
+//! `tests/it/ftl.rs` (they add up) and here.
 
 use hdrhistogram::Histogram;
 

@@ -19,7 +19,7 @@
 //!   after any crash.
 //! - Writes stand still for as long as it takes to look at the pages that were changed during the
 //!   stage before, without a request to the device: a file whose data is on its way is waited for
-//!   before ([`HOLD_TRIES`]), and new data is sent after. Metadata that no longer is cached is read.
+//!   before ([`HOLD_TRIES`]), and new data is sent after. Metadata that is not cached is read.
 //! - A moment that fails changes nothing durable; the next one has all of it again.
 //! - Whoever asks while one is being taken shares the next.
 //!
@@ -44,8 +44,8 @@ use crate::incore::Inode;
 use crate::inode::iget::cached_inode;
 use crate::pages::{GROUP_PAGES, UNLOGGED};
 
-/// Bytes of changed pages up to which nothing is done ahead, and new blocks go to the log as well: a
-/// moment is one write and one flush then. More new ones are a stream (`engine/eager.rs`).
+/// Bytes of changed pages up to which nothing is done ahead, and new blocks go to the log as well:
+/// a moment is one write and one flush then. More new ones are a stream (`engine/eager.rs`).
 const AHEAD_BYTES: usize = 128 * 1024;
 /// Rounds of work ahead, while writers are about as fast as the device.
 const AHEAD_ROUNDS: usize = 3;

@@ -17,8 +17,8 @@ const BLOCK: usize = 4096;
 /// Time of a request to [`Slow`], in nanoseconds.
 const REQUEST_NS: u64 = 1_000_000;
 
-/// A device whose writes and flushes take a millisecond of virtual time, during each of which, while
-/// data is written, somebody else works on the volume.
+/// A device whose writes and flushes take a millisecond of virtual time, during each of which,
+/// while data is written, somebody else works on the volume.
 struct Slow {
     inner: Arc<MemoryDevice>,
     clock: Arc<VirtualClock>,
@@ -162,8 +162,8 @@ fn written(device: &RecordingDevice<MemoryDevice>) -> u64 {
     writes.map(|event| event.len_bytes).sum()
 }
 
-/// Runs of 256 KiB and more are written once, to blocks that the last moment does not have; until the
-/// next the old contents are there, and no block is lost or had twice.
+/// Runs of 256 KiB and more are written once, to blocks that the last moment does not have; no
+/// block is lost or had twice.
 #[test]
 fn long_overwrites_go_to_new_blocks() {
     for log in ["jbd2", "packed"] {
