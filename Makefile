@@ -7,13 +7,15 @@
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
 #              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000), ATOMIC_STATES of
-#              atomic writes in each format of the log (default 90,000)
+#              atomic writes in each format of the log (default 90,000), PERIODIC_STATES of sync=periodic (default 100,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
 #              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600); threads, CONFIGURATION_BLOWS kills
 #              (default 30) and power cuts in each of 40 configurations, CONFIGURATION_SECONDS each (default 60)
 # make programs  (root) sqlite3, git, tar and rsync, fio, MariaDB, PostgreSQL and a build of this project on mounts, in both
 #              modes and with log=packed, with kills; PROGRAMS names some of scripts/programs
+# make periodic-programs  (root) SQLite, LMDB, RocksDB, git, PostgreSQL, MariaDB and a browser's profile under kills and power cuts, BLOWS of
+#              each, with sync=periodic and with relaxed files: one table; PERIODIC has options, as "--only SQLite LMDB"
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
 # make matrix  (root) every way to change a file beside every way to read it, ROUNDS changes each (default 1,000)
@@ -73,6 +75,7 @@ EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
 RELAXED_STATES ?= 50000
 ATOMIC_STATES ?= 90000
+PERIODIC_STATES ?= 100000
 FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000
@@ -125,9 +128,11 @@ model-long: cargo
 
 crash-long: cargo
 	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test it crash:: -- \
-		--nocapture --skip eager::
+		--nocapture --skip eager:: --skip periodic:: --skip ace::
 	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test it crash::eager:: -- \
 		--nocapture
+	SYNCLINE_CRASH_STATES=$(PERIODIC_STATES) cargo test -p syncline-model --test it -- \
+		--nocapture crash::periodic:: crash::ace::
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \
@@ -150,6 +155,12 @@ programs: cargo
 	@for program in $(PROGRAMS); do for sync in ordered eager eager,log=packed; do \
 		SYNC=$$sync sh scripts/programs/$$program.sh $(CURDIR)/target/release/syncline; code=$$?; \
 		[ $$code = 0 ] || [ $$code = 77 ] || exit $$code; done; done
+
+.PHONY: periodic-programs
+# The system's python3 has the system's lmdb.
+periodic-programs: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@/usr/bin/python3 scripts/periodic_programs.py target/release/syncline --blows $(BLOWS) --json target/periodic-programs.json $(PERIODIC)
 
 oltp: cargo
 	@cargo build --quiet --release -p syncline-cli

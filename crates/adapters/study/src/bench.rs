@@ -319,19 +319,15 @@ impl Bench {
         Ok(())
     }
 
-    /// Plays traces of system calls in both sync modes, unless only `ordered` was asked for.
+    /// Plays traces of system calls in each of the sync modes.
     ///
     /// # Errors
     /// As [`Bench::run`].
     pub fn replay(&self, observer: &dyn Observer, all: &mut Vec<Replayed>) -> Result<()> {
-        let modes: &[&str] = match self.sync.as_slice() {
-            [only] if only == "ordered" => &["ordered"],
-            _ => &["ordered", "eager"],
-        };
         let (profile, image) = self.load()?;
         let (profile, image) = (&profile, &image);
         for trace in self.traces(observer)? {
-            for mode in modes {
+            for mode in &self.sync {
                 let mounts = self.mount_options(&format!("sync={mode}"))?;
                 for (fill_percent, mount) in
                     self.fills().into_iter().flat_map(|fill| mounts.iter().map(move |m| (fill, m)))

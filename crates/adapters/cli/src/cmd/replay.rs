@@ -1,6 +1,6 @@
-//! `bench replay`: system-call traces in ordered and eager mode.
+//! `bench replay`: system-call traces in ordered and eager mode, or in those of `--sync`.
 //!
-//! Without a trace those that ship are played. Both modes run unless `--sync ordered` asks for one.
+//! Without a trace those that ship are played.
 //! Ctrl-C ends the run under way and reports what was done.
 
 use syncline_bench::{Document, allocation_table, table};

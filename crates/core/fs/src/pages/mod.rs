@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use syncline_cache::{Access, FrameId, Frames, Policy};
 use syncline_device::Clock;
-use syncline_lockrank::{Mutex, ReadGuard, RwLock, WriteGuard};
+use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
@@ -44,6 +44,9 @@ pub(crate) const GROUP_PAGES: usize = 256;
 
 /// Frames beyond the limit that the table can hold: dirty pages of many writers at once.
 const FRAMES_SLACK: usize = 64 * 1024;
+
+/// Attempts to get a file between two of its requests to the device.
+const CHANGE_TRIES: usize = 64;
 
 /// Smallest limit, in pages: one write and one readahead window at once.
 const PAGES_MIN: usize = 64;
@@ -273,6 +276,26 @@ impl PageCache {
     #[inline]
     pub(crate) fn change(&self) -> Option<ReadGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.read())
+    }
+
+    /// As [`PageCache::change`] with the `io` of the file: not held while a request of this file is
+    /// waited for, since a moment, and with it every other change, would wait for that, too.
+    pub(crate) fn change_with<'a>(
+        &'a self,
+        io: &'a Mutex<()>,
+    ) -> (Option<ReadGuard<'a, ()>>, MutexGuard<'a, ()>) {
+        for _ in 0..CHANGE_TRIES {
+            let change = self.change();
+            if change.is_none() {
+                break;
+            }
+            if let Some(io) = io.try_lock() {
+                return (change, io);
+            }
+            drop(change);
+            drop(io.lock());
+        }
+        (self.change(), io.lock())
     }
 
     /// Waits for the changes under way and keeps others from beginning.

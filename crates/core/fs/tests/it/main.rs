@@ -11,6 +11,7 @@ mod file_io_sync;
 mod gates;
 mod hot_zones;
 mod memory;
+mod moments;
 mod mtime;
 mod namespace;
 mod namespace_big;

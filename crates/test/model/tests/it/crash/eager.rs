@@ -124,8 +124,7 @@ fn eager_log_wrap() {
 fn eager_log_wrap_of_a_short_log() {
     let name = "eager_log_wrap_of_a_short_log";
     if require(name, &NEEDS) {
-        let ground =
-            Ground { base: short_ring(&small(1024), 480), mount: EAGER, kernel_every: u64::MAX };
+        let ground = Ground::short(&small(1024), EAGER);
         crash_test_on(name, &ground, workloads::log_wrap);
     }
 }
@@ -137,7 +136,7 @@ fn truncation_of_files_with_two_extent_leaves() {
     if require(name, &NEEDS) {
         for mount in [EAGER, ORDERED] {
             let base = short_ring(&small(1024), 400);
-            let ground = Ground { base, mount, kernel_every: u64::MAX };
+            let ground = Ground { base, ..Ground::short(&small(1024), mount) };
             crash_test_on(name, &ground, workloads::log_wrap);
         }
     }
@@ -155,7 +154,9 @@ fn e2fsck_frees_the_second_leaf_of_an_orphan_twice() {
         sparse.as_file().write_all_at(&[7; 1024], extent * 2048).unwrap();
     }
     let path = sparse.path().display();
-    let _ = debugfs(image.path(), &format!("write {path} f\nsif f size 0\nssv last_orphan 12\n"));
+    let said =
+        debugfs(image.path(), &format!("write {path} f\nsif f size 0\nssv last_orphan 12\n"));
+    assert!(!said.contains("not found"), "{said}");
     let said = e2fsck_preen(image.path()).expect_err("e2fsck cuts two leaves");
     assert!(said.contains(E2FSCK_TWO_LEAVES), "{said}");
 }
@@ -198,7 +199,7 @@ fn eager_seed(seed: u64) -> Ground {
     let spec = mixed_spec(seed);
     let mount = if (seed / 2).is_multiple_of(3) { LOW } else { EAGER };
     if seed.is_multiple_of(3) {
-        return Ground { base: short_ring(&spec, 480), mount, kernel_every: u64::MAX };
+        return Ground::short(&spec, mount);
     }
     Ground::new(&spec, mount)
 }

@@ -19,6 +19,7 @@
 //! showed after one of the operations, none before the last moment that is known to be durable.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use syncline_model::{TreeSource, fill};
 
@@ -70,7 +71,7 @@ fn decode(bytes: &[u8]) -> Option<Found> {
 }
 
 /// One name of a recovered tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     pub ino: u32,
     pub mode: u32,
@@ -78,7 +79,11 @@ pub struct Seen {
     pub size: u64,
     /// Sectors that are not zero.
     pub sectors: BTreeMap<u64, Found>,
+    /// Hash of all bytes.
+    pub sum: u64,
     pub target: Vec<u8>,
+    /// Names and values, sorted.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Seen {
@@ -114,6 +119,14 @@ impl Recovered {
         Ok(Recovered(tree))
     }
 
+    /// Reads what leads to one inode again.
+    pub fn read_again<S: TreeSource>(&mut self, ino: u32, source: &mut S) -> Result<(), String> {
+        for (path, seen) in self.0.iter_mut().filter(|(_, seen)| seen.ino == ino) {
+            *seen = read_one(source, path).map_err(|e| format!("/{path}: {e}"))?;
+        }
+        Ok(())
+    }
+
     /// The first difference to another reading of the same image.
     pub fn difference(&self, other: &Recovered) -> Option<String> {
         for (path, seen) in &self.0 {
@@ -137,9 +150,10 @@ fn read_one<S: TreeSource>(source: &mut S, path: &str) -> Result<Seen, String> {
         mode: stat.mode,
         nlink: stat.nlink,
         size: stat.size,
-        sectors: BTreeMap::new(),
-        target: Vec::new(),
+        xattrs: source.xattrs(path.as_bytes()).map_err(|e| e.to_string())?,
+        ..Seen::default()
     };
+    seen.xattrs.sort();
     match stat.mode & 0o170_000 {
         0o040_000 => seen.size = 0,
         0o120_000 => seen.target = source.read_link(path.as_bytes()).map_err(|e| e.to_string())?,
@@ -156,6 +170,9 @@ fn read_one<S: TreeSource>(source: &mut S, path: &str) -> Result<Seen, String> {
                 }
                 at += n;
             }
+            let mut hash = DefaultHasher::new();
+            bytes.hash(&mut hash);
+            seen.sum = hash.finish();
             for (sector, bytes) in bytes.chunks(SECTOR as usize).enumerate() {
                 if let Some(found) = decode(bytes) {
                     seen.sectors.insert(sector as u64, found);
@@ -296,6 +313,11 @@ impl History {
         let names = self.name_ops();
         self.moments.push(Moment { tree, names });
         self.moments.len() - 1
+    }
+
+    /// The volume as it was seen last.
+    pub fn last_moment(&self) -> &Recovered {
+        &self.moments.last().expect("a recorder sees the volume at once").tree
     }
 
     /// This moment is durable, or a later one.
@@ -458,9 +480,9 @@ mod tests {
     }
 
     fn tree(ino: u32, size: u64, sectors: &[(u64, Found)]) -> Recovered {
-        let (mode, nlink, target) = (0o100_644, 1, Vec::new());
+        let (mode, nlink) = (0o100_644, 1);
         let sectors = sectors.iter().copied().collect();
-        let seen = Seen { ino, mode, nlink, size, sectors, target };
+        let seen = Seen { ino, mode, nlink, size, sectors, ..Seen::default() };
         Recovered(BTreeMap::from([("f".to_owned(), seen)]))
     }
 

@@ -31,10 +31,22 @@ pub const E2FSCK_TWO_LEAVES: &str = "Already cleared indirect block";
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub states: u64,
+    pub stock: u64,
     pub kernel: u64,
     pub twice: u64,
     pub refused: u64,
     pub two_leaves: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, other: &Counts) {
+        self.states += other.states;
+        self.stock += other.stock;
+        self.kernel += other.kernel;
+        self.twice += other.twice;
+        self.refused += other.refused;
+        self.two_leaves += other.two_leaves;
+    }
 }
 
 pub struct Judge<'a> {
@@ -47,6 +59,8 @@ pub struct Judge<'a> {
     /// Every so-manieth state is also mounted by the kernel; recovered twice by us.
     kernel_every: u64,
     twice_every: u64,
+    /// Every so-manieth state is judged by stock tools as well, the others by our recovery alone.
+    stock_every: u64,
     pub counts: Counts,
 }
 
@@ -93,12 +107,30 @@ impl<'a> Judge<'a> {
         let can = [Need::Root, Need::Loop].iter().all(|need| need.missing().is_none());
         let kernel =
             (can && kernel_every < u64::MAX).then(|| LoopDevice::attach(files[1].path()).unwrap());
-        let counts = Counts::default();
-        Judge { history, stock, ours, _files: files, kernel, kernel_every, twice_every, counts }
+        Judge {
+            history,
+            stock,
+            ours,
+            _files: files,
+            kernel,
+            kernel_every,
+            twice_every,
+            stock_every: 1,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Shows one of so many states to stock tools; all are recovered by us.
+    pub fn with_stock_every(self, stock_every: u64) -> Judge<'a> {
+        Judge { stock_every, ..self }
     }
 
     pub fn judge(&mut self, state: &CrashState) -> Result<(), String> {
         self.counts.states += 1;
+        if !self.counts.states.is_multiple_of(self.stock_every) {
+            return self.our_recovery_alone(state);
+        }
+        self.counts.stock += 1;
         let plain = self.plain(state)?;
         let tree = self.stock(&plain)?;
         self.history.check(&tree, state.marks()).map_err(|e| format!("after e2fsck: {e}"))?;
@@ -205,6 +237,27 @@ impl<'a> Judge<'a> {
         volume.unmount().map_err(|e| format!("unmount after our recovery: {e}"))?;
         self.ours.restore(&image).map_err(|e| e.to_string())?;
         e2fsck_clean(self.ours.path()).map_err(|e| format!("after our recovery: {e}"))
+    }
+
+    /// Without stock tools: a legal outcome, and the same again after another mount.
+    fn our_recovery_alone(&mut self, state: &CrashState) -> Result<(), String> {
+        let image = Arc::new(state.image.snapshot());
+        let first = (self.counts.states % 4) as usize;
+        let volume = recover(image.clone(), MODES[first])?;
+        let read = |volume: Volume| {
+            Recovered::read(&mut VolumeTree::new(volume))
+                .map_err(|e| format!("after our recovery: {e}"))
+        };
+        let tree = read(volume)?;
+        self.history.check(&tree, state.marks()).map_err(|e| format!("after our recovery: {e}"))?;
+        if self.counts.states.is_multiple_of(self.twice_every) {
+            self.counts.twice += 1;
+            let again = read(recover(image, MODES[(first + 1) % 4])?)?;
+            if let Some(difference) = tree.difference(&again) {
+                return Err(format!("recovering twice differs: {difference}"));
+            }
+        }
+        Ok(())
     }
 
     fn by_kernel(&mut self, image: &MemoryDevice, stock: &Recovered) -> Result<(), String> {

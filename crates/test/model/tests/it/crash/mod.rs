@@ -9,6 +9,7 @@
 //!   crash-long`); 1/20 of them go through a kernel mount.
 //! - `SYNCLINE_CRASH_STATE`: one state again; a failure prints the command.
 
+mod ace;
 mod eager;
 mod history;
 mod judge;
@@ -26,7 +27,7 @@ use syncline_fs::MountOptions;
 use syncline_model::{ImageSpec, Need, mkfs, require};
 
 use crate::crash::history::History;
-use crate::crash::judge::{Judge, recover};
+use crate::crash::judge::{Counts, Judge, recover};
 use crate::crash::recorder::Recorder;
 
 /// States per workload in a plain test run, and how many workloads share the long run.
@@ -81,11 +82,19 @@ struct Ground {
     mount: &'static str,
     /// Every so-manieth state is mounted by the kernel as well.
     kernel_every: u64,
+    /// Every so-manieth state is judged by stock tools, the others by our recovery alone.
+    stock_every: u64,
 }
 
 impl Ground {
     fn new(spec: &ImageSpec, mount: &'static str) -> Ground {
-        Ground { base: image(spec), mount, kernel_every: 20 }
+        Ground { base: image(spec), mount, kernel_every: 20, stock_every: 1 }
+    }
+
+    /// With a log so short that it wraps.
+    fn short(spec: &ImageSpec, mount: &'static str) -> Ground {
+        let base = eager::short_ring(spec, 480);
+        Ground { base, mount, kernel_every: u64::MAX, stock_every: 1 }
     }
 
     /// Records a workload.
@@ -107,10 +116,21 @@ impl Ground {
         budget: &Budget,
         command: &str,
     ) -> Summary {
-        let mut judge = Judge::new(history, &self.base, self.kernel_every, 7);
+        self.judge_counted(explorer, history, budget, command).0
+    }
+
+    fn judge_counted(
+        &self,
+        explorer: &Explorer,
+        history: &History,
+        budget: &Budget,
+        command: &str,
+    ) -> (Summary, Counts) {
+        let judge = Judge::new(history, &self.base, self.kernel_every, 7);
+        let mut judge = judge.with_stock_every(self.stock_every);
         let summary = run(explorer, budget, command, |state| judge.judge(state));
         println!("{command}: {summary}; {:?}", judge.counts);
-        summary
+        (summary, judge.counts)
     }
 }
 

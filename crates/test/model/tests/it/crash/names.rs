@@ -376,9 +376,7 @@ mod tests {
             ino,
             mode: if ino < 20 { 0o040_755 } else { 0o100_644 },
             nlink: 1,
-            size: 0,
-            sectors: BTreeMap::new(),
-            target: Vec::new(),
+            ..Seen::default()
         };
         Recovered(names.iter().map(|(path, ino)| ((*path).to_owned(), seen(*ino))).collect())
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use syncline_fs::{LogFormat, MountOptions};
 use syncline_model::{ImageSpec, require};
 
-use crate::crash::eager::{Turns, short_ring};
+use crate::crash::eager::Turns;
 use crate::crash::history::History;
 use crate::crash::judge::recover;
 use crate::crash::recorder::{Recorder, order};
@@ -64,8 +64,7 @@ fn packed_directories_and_orphans() {
 fn packed_log_wrap() {
     let name = "packed_log_wrap";
     if require(name, &NEEDS) {
-        let ground =
-            Ground { base: short_ring(&small(1024), 480), mount: PACKED, kernel_every: u64::MAX };
+        let ground = Ground::short(&small(1024), PACKED);
         crash_test_on(name, &ground, workloads::log_wrap);
     }
 }
@@ -91,7 +90,7 @@ fn packed_seed(seed: u64) -> Ground {
     let spec = mixed_spec(seed);
     let mount = if (seed / 2).is_multiple_of(3) { LOW } else { PACKED };
     if seed.is_multiple_of(3) {
-        return Ground { base: short_ring(&spec, 480), mount, kernel_every: u64::MAX };
+        return Ground::short(&spec, mount);
     }
     Ground::new(&spec, mount)
 }

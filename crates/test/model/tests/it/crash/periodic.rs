@@ -3,17 +3,21 @@
 //!
 //! A strict file's fsync takes a moment; so do time, a log that fills, and `sync`.
 
-use syncline_crash::{Budget, Explorer};
-use syncline_model::{ImageSpec, require};
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use crate::crash::eager::{Turns, short_ring};
-use crate::crash::history::History;
-use crate::crash::judge::Judge;
-use crate::crash::recorder::{Recorder, order};
+use syncline_crash::{Budget, CrashOptions, Explorer};
+use syncline_fs::{Create, FallocateMode, RenameFlags, Volume, XattrFlags};
+use syncline_model::{ImageSpec, Random, VolumeTree, require};
+
+use crate::crash::eager::Turns;
+use crate::crash::history::{History, Recovered};
+use crate::crash::judge::{Counts, Judge, recover};
+use crate::crash::recorder::{Recorder, order, parent_of};
 use crate::crash::{
-    Ground, NEEDS, ORDERED, crash_test_on, explore_options, image, lies_are_caught, long_run,
-    mixed_seeds, mixed_spec, on_other_devices, only_seed, options, recovery_cuts, small, unmounts,
-    workloads,
+    Ground, NEEDS, ORDERED, command, crash_test_on, explore_options, image, lies_are_caught,
+    long_run, mixed_seeds, mixed_spec, on_other_devices, only, only_seed, options, passes,
+    recovery_cuts, small, unmounts, workloads,
 };
 
 /// A moment a second, and no sync that waits for one.
@@ -73,9 +77,7 @@ fn periodic_log_wrap() {
     let name = "periodic_log_wrap";
     if require(name, &NEEDS) {
         for mount in MOUNTS {
-            let ground =
-                Ground { base: short_ring(&small(1024), 480), mount, kernel_every: u64::MAX };
-            crash_test_on(name, &ground, workloads::log_wrap);
+            crash_test_on(name, &Ground::short(&small(1024), mount), workloads::log_wrap);
         }
     }
 }
@@ -84,7 +86,7 @@ fn periodic_log_wrap() {
 fn periodic_seed(seed: u64) -> Ground {
     let (spec, mount) = (mixed_spec(seed), MOUNTS[(seed / 2 % 4) as usize]);
     if seed.is_multiple_of(3) {
-        return Ground { base: short_ring(&spec, 480), mount, kernel_every: u64::MAX };
+        return Ground::short(&spec, mount);
     }
     Ground::new(&spec, mount)
 }
@@ -128,6 +130,226 @@ fn periodic_other_devices() {
 fn the_end_of_a_periodic_unmount() {
     if require("the_end_of_a_periodic_unmount", &NEEDS) {
         unmounts("the_end_of_a_periodic_unmount", &Ground::new(&small(4096), TIMED));
+    }
+}
+
+/// Everything at random that a volume can do, in several directories, until it is full; each call
+/// may fail.
+fn everything(r: &mut Recorder, seed: u64, steps: u32) {
+    let mut random = Random::new(seed);
+    let dirs = ["", "d", "d/e", "f"];
+    for dir in &dirs[1..] {
+        r.act(|volume| make(volume, dir, true));
+    }
+    for step in 0..steps {
+        let path = |random: &mut Random| {
+            let dir = dirs[random.index(dirs.len())];
+            let name = ["a.db", "b", "c", "1", "x"][random.index(5)];
+            if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
+        };
+        let (one, two) = (path(&mut random), path(&mut random));
+        let mut is_there = false;
+        r.look(|volume| is_there = volume.resolve_nofollow(&one).is_ok());
+        if !is_there {
+            r.act(|volume| make(volume, &one, false));
+            continue;
+        }
+        match random.below(24) {
+            choice @ 0..=10 => contents(r, &mut random, &one, choice),
+            11 => r.act(|volume| drop(volume.sync())),
+            12 => r.act(|volume| drop(volume.syncfs())),
+            13 | 14 => {
+                let datasync = random.one_in(2);
+                r.act(|volume| {
+                    let inode = volume.resolve_nofollow(&one);
+                    drop(inode.and_then(|inode| volume.fsync(&inode, datasync)));
+                });
+            }
+            15 => r.pass([5, 900, 5100, 31_000][random.index(4)]),
+            choice => {
+                let value = random.below(400) as usize;
+                r.act(|volume| names(volume, (&one, &two), choice, (step as u8, value)));
+            }
+        }
+    }
+}
+
+fn make(volume: &Volume, path: &str, dir: bool) {
+    let (parent, name) = parent_of(path);
+    let Ok(parent) = volume.resolve(parent) else { return };
+    let owner = Create { mode: 0o700, uid: 0, gid: 0 };
+    match dir {
+        true => drop(volume.mkdir(&parent, name.as_bytes(), &owner)),
+        false => drop(volume.create(&parent, name.as_bytes(), &owner)),
+    }
+}
+
+/// A change of a file's contents; writes go block by block, since each is an operation.
+fn contents(r: &mut Recorder, random: &mut Random, path: &str, choice: u64) {
+    let (mut size, mut block, mut is_file) = (0, 4096, false);
+    r.look(|volume| {
+        let Ok(inode) = volume.resolve_nofollow(path) else { return };
+        let attr = volume.getattr(&inode);
+        (size, is_file) = (attr.size, attr.mode & 0o170_000 == 0o100_000);
+        block = u64::from(attr.blksize);
+    });
+    if !is_file {
+        return;
+    }
+    let bytes = |random: &mut Random, len: u64| {
+        let mut bytes = vec![0; len as usize];
+        syncline_model::fill(random.bits(), 0, &mut bytes);
+        bytes
+    };
+    let at = random.below(size / block + 1) * block;
+    match choice {
+        // Long enough for new blocks in place of the old ones.
+        0 | 1 => {
+            let data = bytes(random, 272 << 10);
+            r.fill(path, at.min(64 << 10), &data, block as usize);
+        }
+        2..=4 => {
+            let len = block * (1 + random.below(6));
+            let data = bytes(random, len);
+            r.fill(path, at, &data, block as usize);
+        }
+        5 => {
+            let len = 1 + random.below(block / 2);
+            let data = bytes(random, len);
+            r.fill(path, at + block / 2 - 1, &data, block as usize);
+        }
+        6 => {
+            let to = random.below(size + block);
+            r.act(|volume| {
+                let inode = volume.resolve_nofollow(path);
+                drop(inode.and_then(|inode| volume.truncate(&inode, to)));
+            });
+        }
+        7 if random.one_in(4) => {
+            // No room is left; then some of it again.
+            let data = bytes(random, 16 << 20);
+            r.fill(path, size.next_multiple_of(block), &data, 64 * block as usize);
+            r.act(|volume| {
+                let inode = volume.resolve_nofollow(path);
+                drop(inode.and_then(|inode| volume.truncate(&inode, block)));
+            });
+        }
+        _ => {
+            use FallocateMode::{Allocate, KeepSize, PunchHole, ZeroRange};
+            let mode = [Allocate, KeepSize, PunchHole, ZeroRange][random.index(4)];
+            let (at, len) = (random.below(size + 1), 1 + random.below(20 * block));
+            r.act(|volume| {
+                let inode = volume.resolve_nofollow(path);
+                drop(inode.and_then(|inode| volume.fallocate(&inode, mode, at, len)));
+            });
+        }
+    }
+}
+
+/// A change of names or attributes.
+fn names(volume: &Volume, (one, two): (&str, &str), choice: u64, (byte, len): (u8, usize)) {
+    let at = |path: &str| {
+        let (dir, name) = parent_of(path);
+        volume.resolve(dir).map(|dir| (dir, name.to_owned().into_bytes()))
+    };
+    let find = |path: &str| volume.resolve_nofollow(path);
+    let attribute = [&b"user.a"[..], b"user.b", b"trusted.c"][len % 3];
+    let done = match choice {
+        16 => at(one).and_then(|(dir, name)| volume.unlink(&dir, &name)),
+        17 => at(one).and_then(|(dir, name)| volume.rmdir(&dir, &name)),
+        18 | 19 => at(one).and_then(|(old, name)| {
+            let (dir, new) = at(two)?;
+            let exchange = choice == 19 && find(two).is_ok();
+            let flags = if exchange { RenameFlags::EXCHANGE } else { RenameFlags::NONE };
+            volume.rename(&old, &name, &dir, &new, flags)
+        }),
+        20 => find(one)
+            .and_then(|inode| at(two).and_then(|(dir, name)| volume.link(&inode, &dir, &name))),
+        21 => at(two).and_then(|(dir, name)| {
+            let owner = Create { mode: 0o777, uid: 0, gid: 0 };
+            volume.symlink(&dir, &name, &vec![b'a' + byte % 26; 1 + len], &owner).map(drop)
+        }),
+        22 => find(one).and_then(|inode| {
+            volume.setxattr(&inode, attribute, &vec![byte; len], XattrFlags::Any)
+        }),
+        _ => find(one).and_then(|inode| volume.removexattr(&inode, attribute)),
+    };
+    // What cannot be done changes nothing.
+    drop(done);
+}
+
+/// Seeds of [`everything`] on each image and with each mount. All states are recovered by us, one
+/// of four by stock tools as well.
+fn everything_seeds(name: &str, first: u64) {
+    if !require(name, &NEEDS) {
+        return;
+    }
+    let (wanted, states, steps) = long_run().map_or((40, 20, 50), |all| (all / 2, 600, 90));
+    let (mut judged, mut counts, mut seed) = (0, Counts::default(), only_seed().unwrap_or(first));
+    while judged < wanted {
+        let ground = periodic_seed(seed);
+        let ground = Ground { stock_every: 4, ..ground };
+        let (explorer, history) =
+            ground.explore(|r| everything(r, seed, steps), CrashOptions::default());
+        let command = format!("SYNCLINE_CRASH_SEED={seed} {}", command(name));
+        let budget = Budget::new(states, seed).with_only(only());
+        let (summary, these) = ground.judge_counted(&explorer, &history, &budget, &command);
+        judged += passes(summary);
+        counts.add(&these);
+        if only_seed().is_some() {
+            return;
+        }
+        seed += 2;
+    }
+    println!("{name}: {judged} states, {counts:?}, seeds {first} to {}", seed - 2);
+}
+
+#[test]
+fn periodic_everything_even_seeds() {
+    everything_seeds("periodic_everything_even_seeds", 1000);
+}
+
+#[test]
+fn periodic_everything_odd_seeds() {
+    everything_seeds("periodic_everything_odd_seeds", 1001);
+}
+
+/// The canary of a moment: one page of it as it was in the moment before is seen, whichever it is.
+#[test]
+fn a_page_left_out_of_a_moment_is_caught() {
+    if !require("a_page_left_out_of_a_moment_is_caught", &NEEDS) {
+        return;
+    }
+    let base = image(&small(4096));
+    let mut recorder = Recorder::new(&base, &options(TIMED), CrashOptions::default());
+    let old = [7; 40 << 10];
+    for path in ["one", "two"] {
+        recorder.act(|volume| make(volume, path, false));
+        assert!(recorder.fill(path, 0, &old, 4096));
+    }
+    recorder.act(|volume| volume.sync().unwrap());
+    for path in ["one", "two"] {
+        assert!(recorder.fill(path, 0, &[9; 40 << 10], 4096));
+    }
+    recorder.act(|volume| volume.sync().unwrap());
+    let (log, history) = recorder.stop();
+    let explorer = Explorer::with_options(log, explore_options());
+    // The last state: everything reached the device.
+    let mut last = None;
+    explorer.for_each_state(&Budget::new(u64::MAX, 1), |state| {
+        last = Some(state);
+        ControlFlow::Continue(())
+    });
+    let last = last.expect("the workload wrote");
+    let read = |volume: &Volume| Recovered::read(&mut VolumeTree::new(volume.clone())).unwrap();
+    for (path, page) in ["one", "two"].into_iter().flat_map(|path| (0..10).map(move |n| (path, n)))
+    {
+        let volume = recover(Arc::new(last.image.snapshot()), STRICT).unwrap();
+        history.check(&read(&volume), last.marks()).unwrap();
+        let inode = volume.resolve(path).unwrap();
+        volume.write(&inode, page * 4096, &old[..4096]).unwrap();
+        let seen = history.check(&read(&volume), last.marks());
+        assert!(seen.is_err(), "{path}, page {page}: as in the moment before");
     }
 }
 

@@ -89,8 +89,12 @@ impl Recorder {
         if !self.by_moments {
             return;
         }
-        let stats = self.volume.moments().unwrap_or_default();
         let tree = Recovered::read(&mut VolumeTree::new(self.volume.clone())).unwrap();
+        self.observed(tree);
+    }
+
+    fn observed(&mut self, tree: Recovered) {
+        let stats = self.volume.moments().unwrap_or_default();
         let now = self.history.push_moment(tree);
         let durable = match std::mem::replace(&mut self.taken, stats.count) < stats.count {
             true if stats.is_behind => now.saturating_sub(1),
@@ -293,6 +297,40 @@ impl Recorder {
 
     pub fn append(&mut self, path: &str, sectors: u64) {
         self.write(path, self.size(path) / SECTOR, sectors);
+    }
+
+    /// Any operations of `sync=periodic`'s workloads, each of which is one, and which may fail.
+    pub fn act(&mut self, op: impl FnOnce(&Volume)) {
+        op(&self.volume);
+        self.observe();
+    }
+
+    /// Only reads.
+    pub fn look(&self, look: impl FnOnce(&Volume)) {
+        look(&self.volume);
+    }
+
+    /// Overwrites or extends a file in steps, each of which is an operation, until there is no room.
+    /// Offset and step in bytes; false: there was no room.
+    pub fn fill(&mut self, path: &str, at: u64, bytes: &[u8], step: usize) -> bool {
+        let inode = self.inode(path);
+        let mut at = at;
+        for part in bytes.chunks(step) {
+            if self.volume.write(&inode, at, part).is_err() {
+                return false;
+            }
+            at += part.len() as u64;
+            self.observe_file(inode.ino);
+        }
+        true
+    }
+
+    /// As [`Recorder::observe`] after a change of one file's contents.
+    fn observe_file(&mut self, ino: u32) {
+        let mut tree = self.history.last_moment().clone();
+        let mut source = VolumeTree::new(self.volume.clone());
+        tree.read_again(ino, &mut source).unwrap();
+        self.observed(tree);
     }
 
     /// In sectors.
