@@ -25,4 +25,5 @@ mod space;
 mod space_corrupt;
 mod space_counts;
 mod space_model;
+mod torn_pages;
 mod tree;
