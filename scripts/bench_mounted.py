@@ -43,6 +43,7 @@ SYSTEMS = [
     ("fuse2fs", MKE2FS + "{node}", "fuse2fs {node} {mnt} -o fakeroot"),
     ("syncline ordered", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=ordered"),
     ("syncline eager", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager"),
+    ("syncline eager,log=packed", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager,log=packed"),
     ("syncline eager,mtime_update", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager,mtime_update=100"),
 ]
 # workload, journal mode, operations
@@ -50,6 +51,7 @@ WORKLOADS = [
     ("sqlite/insert", "delete", 60),
     ("sqlite/insert", "persist", 60),
     ("sqlite/insert", "wal", 150),
+    ("sqlite/insert", "atomic", 150),
     ("fileio/random-overwrite-fsync", None, 200),
     ("create/4k-fsync", None, 150),
 ]

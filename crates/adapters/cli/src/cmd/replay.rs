@@ -5,7 +5,7 @@
 
 use syncline_bench::{Image, allocation_table, table};
 use syncline_nand::Profile;
-use syncline_replay::{Replay, ReplayTrace, Replayed, replay_table};
+use syncline_replay::{Contents, Replay, ReplayTrace, Replayed, replay_table};
 use syncline_trace::TraceKind;
 
 use super::bench::{fills, load, mount_options, print};
@@ -47,7 +47,9 @@ fn replay_all(
             {
                 let gap_max_ns = args.gap_max.saturating_mul(1_000_000);
                 let seed = args.seed;
-                let replay = Replay { profile, image, mount, gap_max_ns, seed, fill_percent };
+                let contents = contents(args);
+                let replay =
+                    Replay { profile, image, mount, gap_max_ns, seed, contents, fill_percent };
                 let mut watch = Shown::new(&trace.name, trace.records.len() as u64);
                 let replayed = replay.run(&trace, &mut watch);
                 watch.0.finish_and_clear();
@@ -57,6 +59,10 @@ fn replay_all(
         }
     }
     Ok(())
+}
+
+fn contents(args: &Bench) -> Contents {
+    if args.contents == "same" { Contents::Same } else { Contents::Noise }
 }
 
 fn traces(args: &Bench) -> Result<Vec<ReplayTrace>> {
