@@ -41,6 +41,7 @@
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
 #              CUTS power cuts under ext4 of each (default 10); one table
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
+# make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
 # make fjord-mounted  (root) the configurations of `bench fjord` in real time: a browser, a mail client and SQLite on mounts over
 #              emulated flash; FJORD has options, as "--rounds 1 --only browsing"
@@ -230,6 +231,12 @@ log-lifetime: cargo
 
 bench-nand: cargo
 	@cargo bench --quiet -p syncline-nand --bench speed
+
+.PHONY: bench-libraries
+bench-libraries: cargo
+	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py
+	@cargo build --quiet --release -p syncline-library --example throughput
+	@$(PYTHON) scripts/bench_libraries.py target/release $(LIBRARIES)
 
 .PHONY: bench-preload
 bench-preload: cargo

@@ -54,7 +54,7 @@ fn what_cannot_be_read_is_said_and_leaves_nothing() {
     let bad = file(dir.path(), "bad.csv", &format!("{SPC}0,8,4096,Z,2.5\n0,16,4096,W,9"));
     let ran = run(&args(&["trace", "import", "--output"], &[&out, &bad]));
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.err.contains("1 lines are no records of spc"), "{ran:?}");
+    assert!(ran.err.contains("1 lines could not be parsed as spc records"), "{ran:?}");
     assert!(ran.err.contains("line 4: `Z` is no operation"), "{ran:?}");
     std::fs::remove_file(&out).unwrap();
     let err = refused(3, &args(&["trace", "import", "--strict", "--output"], &[&out, &bad]));
