@@ -35,8 +35,10 @@
 # make compare-ftlsim  write amplification and erases of the page map against SSSL-ftlsim's, FTLSIM=its checkout
 # make compare-femu  those, device time and speed against FEMU's translation layer, FEMU=its checkout
 # make compare-flashsim  those of BAST against FlashSim's, FLASHSIM=its checkout, BOOST=directory of Boost's headers
-# make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
+# make bench-speed  the volume in memory against the kernel's ext4 and libext2fs; an fsync with each format of the log
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
+# make log-instructions  processor work of an fsync and of a cached overwrite with each format of the log (valgrind)
+# make log-lifetime  (root) years until flash is worn, with either format of the log: SQLite and TRACES of system calls
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time; MOUNTED has
 #              options: --guest has all of them in qemu guests, in virtual time, "--only xfs --quick"
@@ -233,6 +235,17 @@ compare-flashsim: cargo
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed
+	@cargo bench --quiet -p syncline-fs --bench log_speed
+
+.PHONY: log-instructions
+log-instructions: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/log_instructions.py target/release/syncline
+
+.PHONY: log-lifetime
+log-lifetime: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/log_lifetime.py target/release/syncline $(TRACES)
 
 bench-nand: cargo
 	@cargo bench --quiet -p syncline-nand --bench speed

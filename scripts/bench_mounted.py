@@ -45,6 +45,7 @@ SYSTEMS = [
     ("fuse2fs", MKE2FS + "{node}", "fuse2fs {node} {mnt} -o fakeroot"),
     ("syncline ordered", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=ordered"),
     ("syncline eager", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager"),
+    ("syncline eager,log=packed", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager,log=packed"),
     ("syncline eager,mtime_update", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager,mtime_update=100"),
     ("syncline periodic", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=periodic"),
     ("syncline eager, files relaxed", MKE2FS + "{flash}", "{syncline} mount {flash} {mnt} -o sync=eager,relaxed=*"),
@@ -54,6 +55,7 @@ WORKLOADS = [
     ("sqlite/insert", "delete", 60),
     ("sqlite/insert", "persist", 60),
     ("sqlite/insert", "wal", 150),
+    ("sqlite/insert", "atomic", 150),
     ("fileio/random-overwrite-fsync", None, 200),
     ("create/4k-fsync", None, 150),
 ]

@@ -180,6 +180,11 @@ pub struct Bench {
     /// reads; may be repeated. Without it the captured programs that ship.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["dir", "sensitivity", "html"])]
     pub trace: Vec<PathBuf>,
+    /// With the workload replay: contents of what is written, which a trace does not have. noise:
+    /// random bytes, other ones with every write; same: one byte everywhere. They bound what packed
+    /// records take.
+    #[arg(long, value_name = "KIND", default_value = "noise", value_parser = ["noise", "same"])]
+    pub contents: String,
     /// With the workload replay: longest gap between two calls, milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_max: u64,

@@ -12,7 +12,7 @@ use syncline_bench::{
 };
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
-use syncline_replay::{ReplayTrace, Replayed};
+use syncline_replay::{Contents, ReplayTrace, Replayed};
 use syncline_trace::TraceKind;
 
 use crate::error::{Result, StudyError};
@@ -61,6 +61,8 @@ pub struct Bench {
     pub dir: Option<PathBuf>,
     /// With the workload replay: traces of system calls; by itself those that ship.
     pub trace: Vec<PathBuf>,
+    /// With the workload replay: contents of what is written: noise, or same for one byte.
+    pub contents: String,
     /// With the workload replay: longest gap between two calls, milliseconds.
     pub gap_max: u64,
     /// With fjord: length of the applications, percent.
@@ -88,6 +90,7 @@ impl Default for Bench {
             image: None,
             dir: None,
             trace: Vec::new(),
+            contents: "noise".to_owned(),
             gap_max: 0,
             scale: 100,
         }
@@ -326,6 +329,7 @@ impl Bench {
     pub fn replay(&self, observer: &dyn Observer, all: &mut Vec<Replayed>) -> Result<()> {
         let (profile, image) = self.load()?;
         let (profile, image) = (&profile, &image);
+        let contents = self.contents()?;
         for trace in self.traces(observer)? {
             for mode in &self.sync {
                 let mounts = self.mount_options(&format!("sync={mode}"))?;
@@ -340,6 +344,7 @@ impl Bench {
                         mount,
                         gap_max_ns,
                         seed,
+                        contents,
                         fill_percent,
                     };
                     observer.begin(&trace.name, trace.records.len() as u64);
@@ -351,6 +356,17 @@ impl Bench {
             }
         }
         Ok(())
+    }
+
+    fn contents(&self) -> Result<Contents> {
+        match self.contents.as_str() {
+            "noise" => Ok(Contents::Noise),
+            "same" => Ok(Contents::Same),
+            other => {
+                let text = format!("contents `{other}`: give noise or same");
+                Err(StudyError::Usage(text))
+            }
+        }
     }
 
     fn traces(&self, observer: &dyn Observer) -> Result<Vec<ReplayTrace>> {

@@ -71,6 +71,7 @@ fn request(args: &Bench) -> Request {
         image: args.image.clone(),
         dir: args.dir.clone(),
         trace: args.trace.clone(),
+        contents: args.contents.clone(),
         gap_max: args.gap_max,
         scale: args.scale,
     }

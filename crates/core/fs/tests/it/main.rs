@@ -27,6 +27,7 @@ mod space;
 mod space_corrupt;
 mod space_counts;
 mod space_model;
+mod torn_pages;
 mod tree;
 mod trim;
 mod whiteout;

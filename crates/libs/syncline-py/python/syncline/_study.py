@@ -128,11 +128,12 @@ def bench(
     image: Optional[Path] = None,
     dir: Optional[Path] = None,
     trace: Sequence[Path] = (),
+    contents: str = "noise",
     gap_max: int = 0,
 ) -> Document:
     """Runs workloads on a simulated device in virtual time, or in the directory `dir` (`syncline bench`).
 
-    `size` is that of the volume, MiB; `fill` in percent; `gap_max` in milliseconds. The workload `replay` plays
+    `size` is that of the volume, MiB; `fill` in percent; `gap_max` in milliseconds; `contents` noise or same. The workload `replay` plays
     traces of system calls.
     """
     return run(
@@ -140,7 +141,7 @@ def bench(
         journal_mode=names(journal_mode), synchronous=synchronous, sqlite_fsync=sqlite_fsync,
         mtime_update=names(mtime_update), operations=operations, policy=policy, alloc=names(alloc),
         fill=list(fill), options=options, seed=seed, size=size, image=_path(image), dir=_path(dir),
-        trace=[os.fspath(one) for one in trace], gap_max=gap_max,
+        trace=[os.fspath(one) for one in trace], contents=contents, gap_max=gap_max,
     )
 
 
