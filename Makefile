@@ -44,6 +44,7 @@
 #              options: --guest has all of them in qemu guests, in virtual time, "--only xfs --quick"
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
 #              CUTS power cuts under ext4 of each (default 10); one table
+# make guest-nfs  `serve --nfs` with the NFS client of that kernel: SQLite, syncs, kills of the server (CUTS)
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
 # make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
@@ -266,12 +267,16 @@ bench-mounted: cargo
 	@python3 scripts/bench_mounted.py target/release/syncline --html target/bench-mounted.html \
 		--json target/bench-mounted.json $(MOUNTED)
 
-.PHONY: guest guest-peers
+.PHONY: guest guest-nfs guest-peers
 CUTS ?= 10
 GUEST ?= --instruction-ns 1
 guest: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/guest_blocks.py target/release/syncline --cuts $(CUTS) $(GUEST) --json target/guest.json
+
+guest-nfs: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/guest_nfs.py target/release/syncline --kills $(CUTS)
 
 guest-peers: cargo
 	@cargo build --quiet --release -p syncline-cli

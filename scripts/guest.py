@@ -1,4 +1,4 @@
-"""A Linux guest in qemu, for what the running kernel does not have: f2fs, ublk, nbd, dm-writecache, bcache.
+"""A Linux guest in qemu, for what the running kernel does not have: f2fs, ublk, nbd, dm-writecache, bcache, NFS.
 
     with Guest(cache, [program], disk=disk) as guest:  disk is a file: reads, writes and flushes of the guest reach it as its own
         guest.run("mount -t f2fs /dev/vda /mnt")       a shell command; its exit code and output
@@ -6,6 +6,8 @@
 The kernel is Debian's package for cloud-less machines, 6.12 where apt has it, else the default one; it is fetched by apt and
 unpacked into `cache`; nothing is installed. The initramfs has a static busybox, the needed modules, and the given programs with
 their libraries. The guest has two serial lines: the console goes to a file, commands go through the other one.
+
+On a busy machine an emulated timer comes late, and Linux would give up on it: `no_timer_check` says that it is there.
 
 With `instruction_ns` time in the guest is virtual: an instruction of its one emulated processor takes so long, and a wait takes no
 time of the host. What runs beside qemu changes no figure then.
@@ -172,12 +174,13 @@ class Guest:
     # there and not work.
     accelerators = [["-accel", "kvm", "-cpu", "host"], ["-accel", "tcg"]]
 
-    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None):
-        """`instruction_ns` (1, 2, 4, ...): one processor, in virtual time."""
+    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None, network=False):
+        """`instruction_ns` (1, 2, 4, ...): one processor, in virtual time. `network`: 10.0.2.2 is this machine's loopback interface."""
         if shutil.which("qemu-system-x86_64") is None:
             raise Missing("needs qemu-system-x86_64; install qemu-system-x86")
         os.makedirs(cache, exist_ok=True)
         root = kernel(cache)
+        self.network = network
         self.scratch = tempfile.mkdtemp(prefix="guest-")
         self.process = None
         try:
@@ -206,8 +209,10 @@ class Guest:
             raise Missing("needs /dev/kvm")
         command = ["qemu-system-x86_64", *machine, "-m", "1024", "-nodefaults", "-no-reboot",
                    "-display", "none", "-kernel", glob.glob(os.path.join(root, "boot", "vmlinuz-*"))[0],
-                   "-initrd", os.path.join(self.scratch, "initramfs"), "-append", "console=ttyS0 panic=-1 quiet",
+                   "-initrd", os.path.join(self.scratch, "initramfs"), "-append", "console=ttyS0 panic=-1 quiet no_timer_check",
                    "-serial", "file:" + os.path.join(self.scratch, "console"), "-serial", "stdio"]
+        if self.network:
+            command += ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="]
         if disk is not None:
             # Flushes are passed on; nothing stays in a cache of the host.
             command += ["-drive", f"file={disk},format=raw,if=virtio,cache=none,aio=threads"]
