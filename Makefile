@@ -39,6 +39,7 @@
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
 #              CUTS power cuts under ext4 of each (default 10); one table
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
+# make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
 # make fjord-mounted  (root) the configurations of `bench fjord` in real time: a browser, a mail client and SQLite on mounts over
 #              emulated flash; FJORD has options, as "--rounds 1 --only browsing"
@@ -112,14 +113,14 @@ fuzz: cargo
 		--test-threads=1 --nocapture
 
 model-long: cargo
-	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test model -- \
+	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test it model:: -- \
 		--ignored long_run --nocapture
 
 crash-long: cargo
-	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test crash -- \
+	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test it crash:: -- \
 		--nocapture --skip eager::
-	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test crash -- \
-		--nocapture eager::
+	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test it crash::eager:: -- \
+		--nocapture
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \
@@ -131,11 +132,11 @@ flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
 		-- --nocapture crash::
 mount-long: cargo
-	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash --test mount_periodic -- --include-ignored --nocapture
+	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mounted -- --include-ignored --nocapture crash:: periodic::
 	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
-		cargo test -p syncline-cli --test mount_programs -- --nocapture
+		cargo test -p syncline-cli --test mounted programs:: -- --nocapture
 	SYNCLINE_STRESS_ON=all SYNCLINE_BLOWS=$(CONFIGURATION_BLOWS) SYNCLINE_STRESS_SECONDS=$(CONFIGURATION_SECONDS) \
-		cargo test -p syncline-cli --test mount_stress -- --nocapture --test-threads 1
+		cargo test -p syncline-cli --test mounted stress:: -- --nocapture --test-threads 1
 
 programs: cargo
 	@cargo build --quiet --release -p syncline-cli
@@ -217,6 +218,12 @@ bench-speed: cargo
 
 bench-nand: cargo
 	@cargo bench --quiet -p syncline-nand --bench speed
+
+.PHONY: bench-libraries
+bench-libraries: cargo
+	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py
+	@cargo build --quiet --release -p syncline-library --example throughput
+	@$(PYTHON) scripts/bench_libraries.py target/release $(LIBRARIES)
 
 .PHONY: bench-preload
 bench-preload: cargo

@@ -421,7 +421,7 @@ impl Journal {
     }
 
     /// True if freed blocks wait for the tail to pass their copies.
-    pub fn has_quarantine(&self) -> bool {
+    pub fn has_deferred_frees(&self) -> bool {
         !self.state.lock().deferred.is_empty()
     }
 

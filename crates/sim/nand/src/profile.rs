@@ -9,7 +9,7 @@
 //! Every key is mandatory in a file, published figures (`[[check]]`) and the whole of `[slc]` and
 //! `[energy]` aside, and unique across its tables, so that an override needs no table name and a
 //! profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its
-//! figures come from. Tested in `tests/profiles.rs`.
+//! figures come from. Tested in `tests/it/profiles.rs`.
 
 use crate::NandError;
 use crate::calibration::Check;

@@ -22,7 +22,7 @@ pub(crate) mod xattr;
 
 use std::ops::Deref;
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use crate::data::Files;
 use crate::data::moment::take_moment;

@@ -17,8 +17,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::RwLockWriteGuard;
 use syncline_jbd2::Handle;
+use syncline_lockrank::WriteGuard;
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 
@@ -148,7 +148,7 @@ fn lock_both<'a>(
     from: End<'a>,
     to: End<'a>,
     lines: Option<&(Line, Line)>,
-) -> (RwLockWriteGuard<'a, ()>, Option<RwLockWriteGuard<'a, ()>>) {
+) -> (WriteGuard<'a, ()>, Option<WriteGuard<'a, ()>>) {
     let Some((from_line, to_line)) = lines else {
         return (from.dir.rwsem.write(), None);
     };
@@ -390,7 +390,7 @@ fn check_permitted(to: End<'_>, parties: &Parties, exchange: bool) -> Result<()>
 fn lock_children<'a>(
     source: Option<&'a InodeRef>,
     target: Option<&'a InodeRef>,
-) -> (Option<RwLockWriteGuard<'a, ()>>, Option<RwLockWriteGuard<'a, ()>>) {
+) -> (Option<WriteGuard<'a, ()>>, Option<WriteGuard<'a, ()>>) {
     let lock = |inode: &'a InodeRef| inode.rwsem.write();
     match (source, target) {
         (Some(source), Some(target)) if target.ino < source.ino => {

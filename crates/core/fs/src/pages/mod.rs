@@ -19,19 +19,22 @@
 //! does I/O. Tested in `tree.rs` and `tests/it/file_io.rs`.
 
 mod changes;
+#[cfg(test)]
+mod model_tests;
 mod tree;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use syncline_cache::{Access, FrameId, Frames, Policy};
 use syncline_device::Clock;
+use syncline_lockrank::{Mutex, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
 use crate::options::{LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
+use crate::ranks;
 
 pub(crate) use changes::Changes;
 pub(crate) use tree::{Outgoing, PageTree, Pick, UNLOGGED};
@@ -150,14 +153,14 @@ impl PageCache {
             pages_max,
             limits,
             dirty: AtomicUsize::new(0),
-            files: Mutex::new(BTreeSet::new()),
-            spare: Mutex::default(),
+            files: Mutex::new(ranks::DIRTY_FILES, BTreeSet::new()),
+            spare: Mutex::new(ranks::SPARE_PAGES, Vec::new()),
             block_size,
             tracks_changes: options.log == LogFormat::Packed,
             flush_needed: AtomicU64::new(0),
             overwritten: AtomicUsize::new(0),
             unlogged_since_ns: AtomicU64::new(0),
-            changes: (options.sync == SyncMode::Periodic).then(RwLock::default),
+            changes: (options.sync == SyncMode::Periodic).then(|| RwLock::new(ranks::CHANGES, ())),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -268,12 +271,12 @@ impl PageCache {
     /// Held while the pages of a file, or its size with them, change: with `sync=periodic` a moment
     /// has all of the change or nothing. Taken after `rwsem`, before `io`; not twice.
     #[inline]
-    pub(crate) fn change(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn change(&self) -> Option<ReadGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.read())
     }
 
     /// Waits for the changes under way and keeps others from beginning.
-    pub(crate) fn hold_changes(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn hold_changes(&self) -> Option<WriteGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.write())
     }
 

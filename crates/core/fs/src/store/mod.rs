@@ -27,14 +27,15 @@ pub(crate) mod zone;
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
+use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::{Geometry, Superblock};
 
 use crate::error::{FsError, Result};
 use crate::options::{BUFFER_SHARE, MountOptions, OnError};
+use crate::ranks;
 use crate::store::dir_format::DirConstants;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
@@ -96,7 +97,7 @@ impl Store {
             latch: Latch::default(),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
-            sb: Mutex::new(sb),
+            sb: Mutex::new(ranks::SUPERBLOCK, sb),
             options,
             dev,
             clock,

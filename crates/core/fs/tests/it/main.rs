@@ -4,6 +4,7 @@ mod atomic;
 mod bed;
 mod check;
 mod eager;
+mod fast_commit;
 mod file_io;
 mod file_io_faults;
 mod file_io_sync;

@@ -25,7 +25,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use syncline_lockrank::{Mutex, MutexGuard, RwLock};
 
 use super::bitmap::{GroupMap, RunMap};
 use super::goal::{AllocPolicy, Shape};
@@ -33,6 +33,7 @@ use super::reserve::{Reserve, Source};
 use super::window::Windows;
 use crate::error::{FsError, Result};
 use crate::incore::Lifetime;
+use crate::ranks;
 
 /// Longest range that is handed out: one extent (`EXT_INIT_MAX_LEN`), in blocks.
 pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
@@ -149,7 +150,7 @@ impl Core {
             let count = free.get(group as usize).copied().unwrap_or(0);
             let bound = count.min(shape.group_len(group));
             GroupSlot {
-                map: Mutex::new(None),
+                map: Mutex::new(ranks::GROUP_MAP, None),
                 free: AtomicU32::new(bound),
                 longest_max: AtomicU32::new(bound),
             }
@@ -159,8 +160,8 @@ impl Core {
         Core {
             shape,
             slots,
-            windows: Mutex::new(Windows::default()),
-            gate: RwLock::new(()),
+            windows: Mutex::new(ranks::WINDOWS, Windows::default()),
+            gate: RwLock::new(ranks::ALLOCATION, ()),
             reserve: Reserve::new(shape.blocks_count, total, root),
             policy,
             hot_group: AtomicU32::new(0),

@@ -32,8 +32,8 @@ pub(crate) mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use syncline_jbd2::Tid;
+use syncline_lockrank::Mutex;
 use syncline_ondisk::{Geometry, Superblock};
 
 use self::core::{Core, GroupSource};
@@ -44,6 +44,7 @@ use self::lifetime::ByLifetime;
 use crate::error::Result;
 use crate::incore::Lifetime;
 use crate::options::{Alloc, MountOptions};
+use crate::ranks;
 use crate::store::zone::Zone;
 
 pub(crate) use self::core::{Range, Request};
@@ -96,8 +97,8 @@ impl Balloc {
         };
         Balloc {
             core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, policy)),
-            install_locks: (0..geo.group_count).map(|_| Mutex::new(())).collect(),
-            freed: Arc::default(),
+            install_locks: (0..geo.group_count).map(|_| Mutex::new(ranks::BITMAP, ())).collect(),
+            freed: Arc::new(Mutex::new(ranks::FREED_BLOCKS, BTreeMap::new())),
             held: Arc::default(),
             privileged: options.privileged,
             discard: options.discard,
