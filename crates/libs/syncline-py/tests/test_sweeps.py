@@ -201,6 +201,12 @@ def test_an_interrupt_leaves_the_rows_that_are_there(tmp_path):
 def test_traces_on_s3_are_fetched_once_a_worker(monkeypatch, expected):
     moto = pytest.importorskip("moto.server")
     pytest.importorskip("s3fs")
+    if sys.flags.dev_mode:
+        # There aiohttp refuses moto's answers, which have the header Server twice.
+        again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "traces_on_s3"]
+        done = subprocess.run(again, capture_output=True, text=True)
+        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+        return
     for name, value in {
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
