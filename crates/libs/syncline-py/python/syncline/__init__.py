@@ -3,7 +3,8 @@
 `Volume` opens an image; its methods are named as those of `os`, and `Volume.open` as the built-in `open`.
 `syncline.filesystem` has an fsspec file system (`syncline://PATH::IMAGE`). `cache`, `replay`, `lifetime`, `bench` and
 `probe` return what the commands print with `--json`; `Device` is a simulated device, `Trace` an Arrow stream;
-`syncline.plots` draws documents.
+`syncline.plots` draws documents. `syncline.sweeps` runs the commands for every combination of their arguments, and
+`syncline.fleet` tells how long many devices last.
 """
 
 from ._device import Device
