@@ -23,9 +23,11 @@ rm -rf "$venv" "$wheels"
 "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m crates/libs/syncline-py/Cargo.toml
 python3 -m venv "$venv"
 "$venv/bin/pip" install -q --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
-# Sweeps run this program.
-cargo build -q -p syncline-cli
-SYNCLINE="$(pwd)/target/debug/syncline"
+# Sweeps run this program; `make test` has built it already.
+if [ -z "${SYNCLINE:-}" ]; then
+    cargo build -q -p syncline-cli
+    SYNCLINE="$(pwd)/target/debug/syncline"
+fi
 export SYNCLINE
 cd crates/libs/syncline-py
 "../../../$venv/bin/python" -X dev -m pytest -q -p no:cacheprovider tests

@@ -18,7 +18,7 @@ use syncline_evaluate::{
 use syncline_fs::MountOptions;
 use syncline_latency::Watch;
 use syncline_nand::Profile;
-use syncline_replay::{Replay, ReplayTrace};
+use syncline_replay::{Contents, Replay, ReplayTrace};
 
 use crate::catalog::{Figure, Paper, Row, Time};
 use crate::document::{Compared, Reproduced};
@@ -218,8 +218,16 @@ impl Session {
         let mount = MountOptions::parse(&run.options)?;
         let image = self.image(2048, false)?;
         let (profile, mount) = (&profile, &mount);
-        let replay =
-            Replay { profile, image, mount, gap_max_ns: 0, seed: SEED, fill_percent: None };
+        let contents = Contents::default();
+        let replay = Replay {
+            profile,
+            image,
+            mount,
+            gap_max_ns: 0,
+            seed: SEED,
+            fill_percent: None,
+            contents,
+        };
         let done = replay.run(trace, watch)?;
         not_stopped(watch)?;
         Ok(Measured::of(&done.run).with("left_out_calls", done.skipped as f64))

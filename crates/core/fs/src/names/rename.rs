@@ -264,7 +264,7 @@ fn rename_locked(
     };
     whiteout = new_whiteout(files, &mut h, from.dir, owner)?;
     let done = replace_entry(files, &mut h, from, to, (parties, across, Some(&whiteout)));
-    done.or_else(|err| Err(give_up_inode(files, &mut h, &whiteout).err().unwrap_or(err)))
+    done.map_err(|err| give_up_inode(files, &mut h, &whiteout).err().unwrap_or(err))
 }
 
 /// Moves the source over the target or to a new name; the old one goes, or to the whiteout.
