@@ -8,8 +8,8 @@
 //! One line, one answer, one connection after the other. The name is in the kernel only, so nothing
 //! stays behind a process that is killed, and DIR may be covered by a mount or dead. Who asks has
 //! to be the user who serves, or root, and anybody else is refused before a byte is read; who is
-//! allowed has [`PATIENCE`] for the whole line. Who answers has to be the user who asks, root, or the
-//! owner of DIR (`SO_PEERCRED`), because anybody may take a name.
+//! allowed has [`PATIENCE`] for the whole line. Who answers has to be the user who asks, root, or
+//! the owner of DIR (`SO_PEERCRED`), because anybody may take a name.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;

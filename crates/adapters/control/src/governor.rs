@@ -5,6 +5,9 @@
 //!   visit, all the time --> once a second: Observation --> Policies --> Change --> Governed
 //!   watcher thread (first session= or power=) --> system bus --> latest (Session, Power)
 //! ```
+//!
+//! This file is long because the settings of buffers and of mounts are parsed, checked and applied
+//! as one step, all or none.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

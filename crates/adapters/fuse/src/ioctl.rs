@@ -1,8 +1,8 @@
 //! Table of ioctls: one row each.
 //!
-//! Sources: linux/fs.h, linux/ext4.h, linux/f2fs.h. fuser hands over `bytes_in` bytes of the argument, as the
-//! kernel reads them from the program by the number's own size field. Tested in `crates/test/posix`
-//! and below.
+//! Sources: linux/fs.h, linux/ext4.h, linux/f2fs.h. fuser hands over `bytes_in` bytes of the
+//! argument, as the kernel reads them from the program by the number's own size field. Tested in
+//! `crates/test/posix` and below.
 
 use syncline_fs::{FsError, Result};
 
@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::parking::Class;
 use crate::serve::{Serve, atomic, attributes, space};
 
-/// Who asks, and the inode and open file through which.
+/// Caller, and the inode and open file through which.
 type Asked = (Caller, u32, Handle);
 
 /// Work of an ioctl; the bytes that the program gets.

@@ -436,8 +436,7 @@ impl Journal {
     }
 
     /// Latches the journal: no start and no commit succeeds any more, nothing is written in place.
-    /// The error is noted in the journal superblock (`s_errno`) as far as the device allows, but not
-    /// [`JournalError::ShutDown`], which is none.
+    /// `s_errno` of the journal superblock notes it, but for [`JournalError::ShutDown`].
     pub fn abort(&self, cause: JournalError) {
         let is_error = !matches!(cause, JournalError::ShutDown);
         let mut state = self.state.lock();

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! So after a crash a layer above shows the old name or the new one, never both and never what lies
-//! below the old one. Linux: `ext4_whiteout_for_rename`. Tested in `tests/it/whiteout.rs`, and under
-//! overlayfs in the tests of `fuse`.
+//! below the old one. Linux: `ext4_whiteout_for_rename`. Tested in `tests/it/whiteout.rs`, and
+//! under overlayfs in the tests of `fuse`.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ struct Slow {
     inner: Arc<MemoryDevice>,
     clock: Arc<VirtualClock>,
     meanwhile: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// How often.
+    /// Number of times left.
     left: AtomicU64,
 }
 
@@ -203,7 +203,7 @@ fn long_overwrites_go_to_new_blocks() {
     }
 }
 
-/// What was sent before a moment is not in it after a cut, whichever call sent it.
+/// Data that was sent before a moment is not visible after a cut, whichever call sent it.
 #[test]
 fn the_last_moment_keeps_its_blocks_until_the_next() {
     // A log that takes more than what is overwritten, or moments would come earlier.

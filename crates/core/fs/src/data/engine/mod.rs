@@ -1,12 +1,12 @@
 //! Sync engines: all that the modes of `sync=` do differently above the journal.
 //!
 //! ```text
-//!              ordered.rs              eager.rs                     periodic.rs
-//!  fsync       data in place, commit,  data and its metadata in     nothing
+//!              ordered.rs              eager.rs                   periodic.rs
+//!  fsync       data in place, commit,  data and its metadata in   nothing
 //!              flush                   one write to the log
-//!  write-back  every page to its       pages that the log holds:    new blocks in place, long runs
-//!              place                   see the table there          to new blocks, others to the log
-//!  background  whole files by age      steps of bounded length      moments of the whole volume
+//!  write-back  every page to its       pages that the log holds:  new blocks in place, long runs
+//!              place                   see the table there        to new blocks, others logged
+//!  background  whole files by age      steps of bounded length    moments of the whole volume
 //! ```
 //!
 //! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows

@@ -193,7 +193,7 @@ fn unlink(volume: &Volume, path: &str) {
     }
 }
 
-/// What cannot be done, as in ACE, changes nothing.
+/// Runs an operation; one that cannot be done changes nothing, as in ACE.
 fn apply(volume: &Volume, op: Op, seed: u64) {
     let find = |path: &str| volume.resolve_nofollow(path);
     let parent = |path: &'static str| {

@@ -310,7 +310,7 @@ impl Recorder {
         look(&self.volume);
     }
 
-    /// Overwrites or extends a file in steps, each of which is an operation, until there is no room.
+    /// Overwrites or extends a file in steps, each an operation, until there is no room.
     /// Offset and step in bytes; false: there was no room.
     pub fn fill(&mut self, path: &str, at: u64, bytes: &[u8], step: usize) -> bool {
         let inode = self.inode(path);
