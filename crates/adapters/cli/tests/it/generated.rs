@@ -3,7 +3,7 @@
 use crate::support;
 use crate::support::{done, run, scratch};
 
-const COMMANDS: [&str; 37] = [
+const COMMANDS: [&str; 38] = [
     "bench",
     "buffer",
     "cache",
@@ -33,6 +33,7 @@ const COMMANDS: [&str; 37] = [
     "record-read",
     "recover",
     "replay",
+    "reproduce",
     "resize",
     "rm",
     "serve",
