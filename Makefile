@@ -7,13 +7,15 @@
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
 #              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000), ATOMIC_STATES of
-#              atomic writes in each format of the log (default 90,000)
+#              atomic writes in each format of the log (default 90,000), PERIODIC_STATES of sync=periodic (default 100,000)
 # make flashlite-long  power cuts of FlashLite logs: FLASHLITE_STATES of them (default 60,000)
 # make mount-long  (root) mounts: BLOWS kills and power cuts of each mode (default 100), and of fuse2fs; FSX_OPS random
 #              operations (default 100,000), 32 threads for STRESS_SECONDS (default 600); threads, CONFIGURATION_BLOWS kills
 #              (default 30) and power cuts in each of 40 configurations, CONFIGURATION_SECONDS each (default 60)
 # make programs  (root) sqlite3, git, tar and rsync, fio, MariaDB, PostgreSQL and a build of this project on mounts, in both
 #              modes and with log=packed, with kills; PROGRAMS names some of scripts/programs
+# make periodic-programs  (root) SQLite, LMDB, RocksDB, git, PostgreSQL, MariaDB and a browser's profile under kills and power cuts, BLOWS of
+#              each, with sync=periodic and with relaxed files: one table; PERIODIC has options, as "--only SQLite LMDB"
 # make oltp    (root) MariaDB and sysbench over emulated flash with and without mtime_update; ROWS (default 1,000,000)
 # make posix   (root) the conformance suite on DIR
 # make matrix  (root) every way to change a file beside every way to read it, ROUNDS changes each (default 1,000)
@@ -25,21 +27,26 @@
 # make pjdfstest  (root) pjd/pjdfstest on mounts of both modes and on the kernel's ext4, PJDFSTEST=its checkout; PJD has options
 # make xfstests  (root) kdave/xfstests on a mount and on the kernel's ext4, XFSTESTS=its checkout, built here if it is not; TESTS
 #              (default: generic, group quick), XFS has options, as "--modes eager,ordered"
+# make soak    (root) a mount of each mode in 64 MB of memory under load, killed, recovered, compared; SOAK has options, as
+#              "--minutes 10 --modes eager"
 # make bench   every workload on the simulated device
 # make bench-cache  accesses a second of every replacement policy, on 10 million accesses
 # make compare-libcachesim  miss counts of the policies against libCacheSim's (needs its Python package, see the script)
 # make compare-ftlsim  write amplification and erases of the page map against SSSL-ftlsim's, FTLSIM=its checkout
 # make compare-femu  those, device time and speed against FEMU's translation layer, FEMU=its checkout
 # make compare-flashsim  those of BAST against FlashSim's, FLASHSIM=its checkout, BOOST=directory of Boost's headers
-# make bench-speed  the volume in memory against the kernel's ext4 and libext2fs
+# make bench-speed  the volume in memory against the kernel's ext4 and libext2fs; an fsync with each format of the log
 # make bench-buffer  the write buffer on memory devices: cost of a write, throughput, recovery of a log of LOG_MIB
+# make log-instructions  processor work of an fsync and of a cached overwrite with each format of the log (valgrind)
+# make log-lifetime  (root) years until flash is worn, with either format of the log: SQLite and TRACES of system calls
 # make bench-nand   host writes a second of the flash simulator, by mapping scheme
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time; MOUNTED has
 #              options: --guest has all of them in qemu guests, in virtual time, "--only xfs --quick"
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
 #              CUTS power cuts under ext4 of each (default 10); one table
-# make guest-nfs  `serve --nfs` with the NFS client of that kernel: conformance, SQLite, kills of the server (CUTS)
+# make guest-nfs  `serve --nfs` with the NFS client of that kernel: SQLite, syncs, kills of the server (CUTS)
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
+# make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
 # make fjord-mounted  (root) the configurations of `bench fjord` in real time: a browser, a mail client and SQLite on mounts over
 #              emulated flash; FJORD has options, as "--rounds 1 --only browsing"
@@ -71,6 +78,7 @@ EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
 RELAXED_STATES ?= 50000
 ATOMIC_STATES ?= 90000
+PERIODIC_STATES ?= 100000
 FLASHLITE_STATES ?= 60000
 BLOWS ?= 100
 FSX_OPS ?= 100000
@@ -112,15 +120,22 @@ fuzz: cargo
 	SYNCLINE_FUZZ_SECONDS=$(SECONDS) cargo test --workspace --no-fail-fast fuzz -- \
 		--test-threads=1 --nocapture
 
+.PHONY: soak
+soak: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/soak.py target/release/syncline $(SOAK)
+
 model-long: cargo
-	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test model -- \
+	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test it model:: -- \
 		--ignored long_run --nocapture
 
 crash-long: cargo
-	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test crash -- \
-		--nocapture --skip eager::
-	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test crash -- \
-		--nocapture eager::
+	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test it crash:: -- \
+		--nocapture --skip eager:: --skip periodic:: --skip ace::
+	SYNCLINE_CRASH_STATES=$(EAGER_STATES) cargo test -p syncline-model --test it crash::eager:: -- \
+		--nocapture
+	SYNCLINE_CRASH_STATES=$(PERIODIC_STATES) cargo test -p syncline-model --test it -- \
+		--nocapture crash::periodic:: crash::ace::
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \
@@ -132,17 +147,23 @@ flashlite-long: cargo
 	SYNCLINE_FLASHLITE_CRASH_STATES=$(FLASHLITE_STATES) cargo test -p syncline-flashlite --test it \
 		-- --nocapture crash::
 mount-long: cargo
-	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mount_crash --test mount_periodic -- --include-ignored --nocapture
+	SYNCLINE_BLOWS=$(BLOWS) cargo test -p syncline-cli --test mounted -- --include-ignored --nocapture crash:: periodic::
 	SYNCLINE_FSX_OPS=$(FSX_OPS) SYNCLINE_STRESS_SECONDS=$(STRESS_SECONDS) \
-		cargo test -p syncline-cli --test mount_programs -- --nocapture
+		cargo test -p syncline-cli --test mounted programs:: -- --nocapture
 	SYNCLINE_STRESS_ON=all SYNCLINE_BLOWS=$(CONFIGURATION_BLOWS) SYNCLINE_STRESS_SECONDS=$(CONFIGURATION_SECONDS) \
-		cargo test -p syncline-cli --test mount_stress -- --nocapture --test-threads 1
+		cargo test -p syncline-cli --test mounted stress:: -- --nocapture --test-threads 1
 
 programs: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@for program in $(PROGRAMS); do for sync in ordered eager eager,log=packed; do \
 		SYNC=$$sync sh scripts/programs/$$program.sh $(CURDIR)/target/release/syncline; code=$$?; \
 		[ $$code = 0 ] || [ $$code = 77 ] || exit $$code; done; done
+
+.PHONY: periodic-programs
+# The system's python3 has the system's lmdb.
+periodic-programs: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@/usr/bin/python3 scripts/periodic_programs.py target/release/syncline --blows $(BLOWS) --json target/periodic-programs.json $(PERIODIC)
 
 oltp: cargo
 	@cargo build --quiet --release -p syncline-cli
@@ -215,9 +236,26 @@ compare-flashsim: cargo
 
 bench-speed: cargo
 	@cargo bench --quiet -p syncline-fs --bench speed
+	@cargo bench --quiet -p syncline-fs --bench log_speed
+
+.PHONY: log-instructions
+log-instructions: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/log_instructions.py target/release/syncline
+
+.PHONY: log-lifetime
+log-lifetime: cargo
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/log_lifetime.py target/release/syncline $(TRACES)
 
 bench-nand: cargo
 	@cargo bench --quiet -p syncline-nand --bench speed
+
+.PHONY: bench-libraries
+bench-libraries: cargo
+	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py
+	@cargo build --quiet --release -p syncline-library --example throughput
+	@$(PYTHON) scripts/bench_libraries.py target/release $(LIBRARIES)
 
 .PHONY: bench-preload
 bench-preload: cargo
@@ -237,8 +275,8 @@ guest: cargo
 	@python3 scripts/guest_blocks.py target/release/syncline --cuts $(CUTS) $(GUEST) --json target/guest.json
 
 guest-nfs: cargo
-	@cargo build --quiet --release -p syncline-cli -p syncline-posix
-	@python3 scripts/guest_nfs.py target/release/syncline target/release/syncline-posix --kills $(CUTS)
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/guest_nfs.py target/release/syncline --kills $(CUTS)
 
 guest-peers: cargo
 	@cargo build --quiet --release -p syncline-cli

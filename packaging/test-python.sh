@@ -15,13 +15,19 @@ if ! cmp -s packaging/requirements-test.txt "$tools/requirements.txt"; then
     rm -rf "$tools"
     python3 -m venv "$tools" >/dev/null 2>&1 || skip "needs Python's venv; install python3-venv"
     "$tools/bin/pip" download -q -d "$tools/wheels" -r packaging/requirements-test.txt 2>/dev/null ||
-        skip "maturin, pytest and fsspec cannot be had from the package index; look at the network"
+        skip "the packages of requirements-test.txt cannot be had from the package index; look at the network"
     "$tools/bin/pip" install -q --no-index --find-links "$tools/wheels" maturin
     cp packaging/requirements-test.txt "$tools/requirements.txt"
 fi
 rm -rf "$venv" "$wheels"
 "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m crates/libs/syncline-py/Cargo.toml
 python3 -m venv "$venv"
-"$venv/bin/pip" install -q --no-index --find-links "$tools/wheels" pytest fsspec "$wheels"/*.whl
+"$venv/bin/pip" install -q --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
+# Sweeps run this program; `make test` has built it already.
+if [ -z "${SYNCLINE:-}" ]; then
+    cargo build -q -p syncline-cli
+    SYNCLINE="$(pwd)/target/debug/syncline"
+fi
+export SYNCLINE
 cd crates/libs/syncline-py
 "../../../$venv/bin/python" -X dev -m pytest -q -p no:cacheprovider tests

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 """`syncline serve --nfs` with Linux's NFS client, in a qemu guest of Debian's kernel.
 
-    guest_nfs.py SYNCLINE POSIX [--kills N] [--only PART] [--json FILE] [--expected FILE]
+    guest_nfs.py SYNCLINE [--kills N] [--only PART] [--json FILE]
 
     on this machine: syncline serve --nfs 127.0.0.1:PORT card.img       no root is needed
     in the guest:    mount -t nfs -o vers=3,proto=tcp,nolock,...        through qemu's user network
 
-        conform   the suite syncline-posix on the mount; cases that differ from a local file system are in --expected, with the reason
         sqlite    two programs at once insert into one database, DELETE and WAL; integrity_check, no row missing
         sync      dd with O_SYNC, fsync of a file and fsync of a directory succeed
         kills     N times: a program appends and syncs while the server is killed with SIGKILL. Every line that was synced is in the image;
@@ -19,7 +18,6 @@ import base64
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import socket
@@ -36,7 +34,7 @@ MODULES = ["virtio_pci", "virtio_net", "nfsv3"]
 # What qemu's user network calls this machine's loopback interface.
 HOST = "10.0.2.2"
 LINES = 400
-PARTS = ["conform", "sqlite", "sync", "kills"]
+PARTS = ["sqlite", "sync", "kills"]
 SERVE_SECONDS = 20
 WRITER = f"""
 n=0
@@ -103,24 +101,6 @@ class Tests:
         options = f"vers=3,proto=tcp,mountproto=tcp,nolock,port={port},mountport={port},addr={HOST},mountaddr={HOST}"
         self.sh(f"/bin/mount -i -t nfs -o {options},timeo=20 {HOST}:/ /mnt")
 
-    def conform(self):
-        self.sh("mkdir -p /mnt/posix")
-        # The suite's exit code says that something differs; which is compared here.
-        _, said = self.inside.run("syncline-posix conform /mnt/posix --other /dev/shm 2>&1 || true")
-        wanted = {}
-        with open(self.args.expected, encoding="utf-8") as file:
-            for line in file:
-                if line.strip() and not line.startswith("#"):
-                    case, reason = line.split(":", 1)
-                    wanted[case.strip()] = reason.strip()
-        found = set(re.findall(r"^not ok \S+ (\S+)", said, re.MULTILINE))
-        total = re.search(r"(\d+) assertions", said)
-        total = int(total.group(1)) if total else 0
-        other, better = sorted(found - set(wanted)), sorted(set(wanted) - found)
-        if total < 3000 or other or better:
-            raise Failed(f"conform: {total} assertions; failed and not expected: {other}; expected and not failed: {better}\n{said[-3000:]}")
-        return f"{total} assertions, all but those of {len(wanted)} known cases"
-
     def sqlite(self):
         rows = {}
         for mode in ("delete", "wal"):
@@ -184,13 +164,11 @@ def lines(tests):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("syncline")
-    parser.add_argument("posix")
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", action="append", choices=PARTS)
     parser.add_argument("--json")
     here = os.path.dirname(os.path.abspath(__file__))
-    parser.add_argument("--expected", default=os.path.join(here, "guest_nfs.expected"))
     args = parser.parse_args()
     cache = os.path.join(os.path.dirname(here), "target", "guest")
     with tempfile.TemporaryDirectory() as scratch:
@@ -199,7 +177,7 @@ def main():
         server = Server(args.syncline, image)
         server.start()
         try:
-            programs = [args.posix, shutil.which("sqlite3") or "/usr/bin/sqlite3", "/usr/bin/mount"]
+            programs = [shutil.which("sqlite3") or "/usr/bin/sqlite3", "/usr/bin/mount"]
             with guest.Guest(cache, programs, MODULES, network=True) as inside:
                 tests = Tests(inside, server, args)
                 tests.mount()

@@ -28,9 +28,9 @@ def build(checkout):
         suite.run(*command, cwd=checkout)
 
 
-def assertions(file, directory):
+def assertions(file, directory, environment):
     """The numbers of those that passed and of those that did not; a plan that was not kept is number 0."""
-    ran = subprocess.run(["sh", file], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ran = subprocess.run(["sh", file], cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                          text=True, timeout=FILE_SECONDS_MAX, check=False)
     plan = re.search(r"^1\.\.(\d+)", ran.stdout, re.M)
     lines = re.findall(r"^(not ok|ok) (\d+)(.*)", ran.stdout, re.M)
@@ -46,6 +46,8 @@ def on(kind, program, options, files, root, place):
     """Results by file: (passed, failed numbers, complaint of e2fsck)."""
     image, directory = os.path.join(place, "image"), os.path.join(place, "mnt")
     os.makedirs(directory, exist_ok=True)
+    # What the suite asks of ext4 it asks of a mount too.
+    environment = dict(os.environ, PATH=suite.with_df(place, "ext4"))
     results = {}
     for file in files:
         suite.make_image(image, IMAGE_MB)
@@ -55,7 +57,7 @@ def on(kind, program, options, files, root, place):
             suite.run(program, "mount", "-o", options, image, directory)
         try:
             os.chmod(directory, 0o755)
-            good, bad = assertions(file, directory)
+            good, bad = assertions(file, directory, environment)
         finally:
             if kind == "ext4":
                 suite.run("umount", directory)

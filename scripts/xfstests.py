@@ -13,7 +13,6 @@ import argparse
 import collections
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,22 +22,7 @@ import suite
 
 KNOWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "xfstests.expected")
 
-# The suite compares df's type with FSTYP, but for a few subtypes that it knows.
-DF = """#!/bin/sh
-{df} "$@" | sed 's/ fuse\\.syncline / fuse          /'
-"""
-
 Result = collections.namedtuple("Result", "what seconds note")
-
-
-def with_df(base):
-    """A PATH on which df calls the mount by the suite's name."""
-    path = os.path.join(base, "bin")
-    os.makedirs(path, exist_ok=True)
-    with open(os.path.join(path, "df"), "w", encoding="utf-8") as script:
-        script.write(DF.format(df=shutil.which("df")))
-    os.chmod(os.path.join(path, "df"), 0o755)
-    return f"{path}:{os.environ['PATH']}"
 
 
 def build(checkout):
@@ -79,8 +63,8 @@ class Place:
                      SCRATCH_MNT=self.dirs[1], RESULT_BASE=self.results, HOST_OPTIONS=os.path.join(checkout, "none"))
         if self.kind == "ext4":
             return dict(found, FSTYP="ext4")
-        return dict(found, PATH=with_df(os.path.dirname(self.results)), FSTYP="fuse", FUSE_SUBTYP=".syncline", MOUNT_OPTIONS=f"-o {self.options}",
-                    TEST_FS_MOUNT_OPTS=f"-o {self.options}")
+        return dict(found, PATH=suite.with_df(os.path.dirname(self.results), "fuse"), FSTYP="fuse", FUSE_SUBTYP=".syncline",
+                    MOUNT_OPTIONS=f"-o {self.options}", TEST_FS_MOUNT_OPTS=f"-o {self.options}")
 
     def leave(self):
         """Unmounts and detaches; gives the complaints of e2fsck."""

@@ -14,7 +14,7 @@ mod programs;
 mod summary;
 mod tests;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,11 +180,17 @@ fn own(ci: &mut Ci, name: &str, arguments: &[&str]) {
     }
 }
 
+/// The program, if the step of the tests has built it in this run.
+fn built_by_tests(ci: &Ci) -> Option<PathBuf> {
+    let tested = ci.times.iter().any(|(name, _)| name == "test");
+    tested.then(|| crate::figures::built_by_tests(ci.root))
+}
+
 /// Documents agree with stored results, and a sample of exact runs with a repetition, by the
 /// program that the tests have built if they ran.
 fn figures(ci: &mut Ci) {
-    let built = crate::figures::built_by_tests(ci.root);
-    let built = built.to_str().filter(|_| ci.times.iter().any(|(name, _)| name == "test"));
+    let built = built_by_tests(ci);
+    let built = built.as_deref().and_then(Path::to_str);
     let arguments: Vec<&str> = ["figures", "--check"].into_iter().chain(built).collect();
     own(ci, "figures", &arguments);
 }
@@ -204,6 +210,9 @@ fn deny(ci: &mut Ci) {
 fn python(ci: &mut Ci) {
     let mut command = Command::new("sh");
     command.arg("packaging/test-python.sh").current_dir(ci.root);
+    if let Some(built) = built_by_tests(ci) {
+        command.env("SYNCLINE", built);
+    }
     let mut reason = "no reason given".to_owned();
     let mut each = |line: &Line| {
         pass_on(line);

@@ -1,6 +1,14 @@
 //! The test programs: one build makes and lists them, each is then run as cargo would run it.
+//!
+//! Two programs run at a time. A target that measures real time or mounts is named in its manifest,
+//! with the reason beside it, and has the machine to itself:
+//!
+//! ```toml
+//! [package.metadata.ci]
+//! alone = ["it"]
+//! ```
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
@@ -16,6 +24,8 @@ pub struct Program {
     pub path: PathBuf,
     /// The package's directory, in which it runs.
     pub dir: PathBuf,
+    /// No other program runs beside it.
+    pub is_alone: bool,
 }
 
 impl Program {
@@ -41,13 +51,26 @@ pub fn of_message(line: &str) -> Option<Program> {
     if !test || text("/reason")? != "compiler-artifact" {
         return None;
     }
-    let dir = Path::new(&text("/manifest_path")?).parent()?.to_owned();
+    let manifest = PathBuf::from(text("/manifest_path")?);
+    let target = text("/target/name")?;
     Some(Program {
         package: package(&text("/package_id")?).to_owned(),
-        target: text("/target/name")?,
+        is_alone: is_alone(&std::fs::read_to_string(&manifest).unwrap_or_default(), &target),
+        target,
         path: text("/executable")?.into(),
-        dir,
+        dir: manifest.parent()?.to_owned(),
     })
+}
+
+/// True if the manifest names the target as one that runs alone.
+fn is_alone(manifest: &str, target: &str) -> bool {
+    let Ok(manifest) = manifest.parse::<toml::Table>() else { return false };
+    let mut found = manifest.get("package");
+    for key in ["metadata", "ci", "alone"] {
+        found = found.and_then(|table| table.get(key));
+    }
+    let names = found.and_then(toml::Value::as_array);
+    names.is_some_and(|names| names.iter().any(|name| name.as_str() == Some(target)))
 }
 
 /// The name in `path+file:///DIR/NAME#VERSION` or `path+file:///DIR#NAME@VERSION`.
@@ -61,7 +84,17 @@ fn package(id: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn a_manifest_names_the_targets_that_run_alone() {
+        let manifest = "[package]\nname = \"a\"\n[package.metadata.ci]\nalone = [\"it\"]\n";
+        assert!(is_alone(manifest, "it"));
+        assert!(!is_alone(manifest, "a"));
+        assert!(!is_alone("[package]\nname = \"a\"\n", "it"));
+    }
 
     fn message(test: bool, id: &str) -> String {
         format!(

@@ -1,11 +1,16 @@
 //! The step of the tests: one build, every test program, the examples in documentation.
 //!
+//! Two programs at a time; then those that need the machine to themselves, one by one. Many
+//! programs end with one long test, or wait: a second one fills the other processor meanwhile.
+//!
 //! A process that hangs in the kernel can hang every later sync(2) of the machine. So root's runs,
-//! which may mount, try it before the first program and after each, and name the program after
-//! which it did not return; programs after that one are not run.
+//! which may mount, try it before the first program, after those that share the machine, and after
+//! each of the others, and name the program after which it did not return; programs after that one
+//! are not run.
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::bounded::Line;
@@ -14,9 +19,11 @@ use super::summary::Results;
 use super::{Ci, STEP, cargo, pass_on};
 
 /// Limit of a test program.
-const PROGRAM: Duration = Duration::from_mins(10);
+const PROGRAM: Duration = Duration::from_mins(15);
 /// Limit of sync(2).
 const SYNC: Duration = Duration::from_mins(1);
+/// Programs that share the machine.
+const AT_ONCE: usize = 2;
 
 pub fn run(ci: &mut Ci) {
     let Some(programs) = build(ci) else { return };
@@ -28,27 +35,61 @@ pub fn run(ci: &mut Ci) {
         }
     };
     let mut sync = sync_returns(ci, "the build");
-    for program in programs {
+    let (alone, sharing): (Vec<_>, Vec<_>) = programs.into_iter().partition(|p| p.is_alone);
+    // The longest first, so that it is not the last.
+    let mut examples = cargo(ci.root);
+    examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    let mut jobs = vec![("examples in documentation".to_owned(), examples)];
+    jobs.extend(sharing.iter().map(|program| (program.name(), program.command(&cargo(ci.root)))));
+    if sync {
+        share(ci, jobs, logs.path());
+        sync = sync_returns(ci, "the programs that share the machine");
+    }
+    for program in alone {
         let name = program.name();
         if !sync {
             ci.summary.failed.push(format!("{name}: not run: sync does not return"));
             continue;
         }
         println!("\n=== test {name}");
-        one(ci, &name, &mut program.command(&cargo(ci.root)), logs.path());
+        let mut command = program.command(&cargo(ci.root));
+        let ran = one(ci, &name, &mut command, logs.path(), &mut pass_on);
+        ran.add_to(ci);
         sync = sync_returns(ci, &name);
     }
-    let name = "examples in documentation";
-    println!("\n=== test {name}");
-    let mut doc = cargo(ci.root);
-    one(ci, name, doc.args(["test", "--workspace", "--doc", "--no-fail-fast"]), logs.path());
+}
+
+/// Runs the commands, [`AT_ONCE`] at a time, and prints the output of each when it has ended.
+fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
+    let (jobs, ended) = (Mutex::new(jobs.into_iter()), Mutex::new(Vec::new()));
+    let running = &*ci;
+    let work = || {
+        loop {
+            let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((name, mut command)) = next else { return };
+            let mut said = String::new();
+            let ran = one(running, &name, &mut command, logs, &mut |line| said += &line.text);
+            let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+            println!("\n=== test {name}\n{said}");
+            ended.push(ran);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(work);
+        }
+    });
+    for ran in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        ran.add_to(ci);
+    }
 }
 
 /// The test programs, if all of them can be built.
 fn build(ci: &mut Ci) -> Option<Vec<Program>> {
     let start = Instant::now();
     let mut command = cargo(ci.root);
-    command.args(["test", "--workspace", "--no-run"]);
+    // Without the examples, which clippy has compiled.
+    command.args(["test", "--workspace", "--tests", "--no-run"]);
     command.arg("--message-format=json-render-diagnostics");
     let mut found = Vec::new();
     let mut each = |line: &Line| match line.error {
@@ -73,8 +114,29 @@ fn build(ci: &mut Ci) -> Option<Vec<Program>> {
     }
 }
 
-/// Runs a test program, or several, and adds up their results.
-fn one(ci: &mut Ci, name: &str, command: &mut Command, logs: &Path) {
+/// A test program, or several, that ran.
+struct Ran {
+    name: String,
+    results: Results,
+    end: Result<bool, String>,
+    time: Duration,
+}
+
+impl Ran {
+    fn add_to(self, ci: &mut Ci) {
+        self.results.add_to(&mut ci.summary, &self.name, self.end);
+        ci.times.push((format!("  {}", self.name), self.time));
+    }
+}
+
+/// Runs a test program, or several; `show` gets the output.
+fn one(
+    ci: &Ci,
+    name: &str,
+    command: &mut Command,
+    logs: &Path,
+    show: &mut dyn FnMut(&Line),
+) -> Ran {
     let log = logs.join(name);
     command.env("SYNCLINE_SKIP_LOG", &log);
     let unset = |name: &str| std::env::var_os(name).is_none();
@@ -84,14 +146,13 @@ fn one(ci: &mut Ci, name: &str, command: &mut Command, logs: &Path) {
     let start = Instant::now();
     let mut results = Results::default();
     let mut each = |line: &Line| {
-        pass_on(line);
+        show(line);
         results.line(&line.text);
     };
-    let end = ci.run(name, command, PROGRAM, &mut each);
+    let end = ci.run(name, command, PROGRAM, &mut each).map(|status| status.success());
     let skips = std::fs::read(log).unwrap_or_default();
     results.skip_log(&String::from_utf8_lossy(&skips));
-    results.add_to(&mut ci.summary, name, end.map(|status| status.success()));
-    ci.times.push((format!("  {name}"), start.elapsed()));
+    Ran { name: name.to_owned(), results, end, time: start.elapsed() }
 }
 
 /// Tries sync(2); that it does not return is a failure of `after`.

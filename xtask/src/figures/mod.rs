@@ -37,9 +37,12 @@ pub fn main(root: &Path, arguments: &[&str]) -> ExitCode {
         ["--fill"] => fill_documents(root),
         ["--check"] => check(root),
         ["--check", program] => check_with(root, Path::new(program)),
-        ids if ids.iter().all(|id| !id.starts_with('-')) => measure(root, ids),
+        ["--with", program, ids @ ..] if !ids.is_empty() => measure(root, ids, Some(*program)),
+        ids if ids.iter().all(|id| !id.starts_with('-')) => measure(root, ids, None),
         _ => {
-            eprintln!("usage: cargo xtask figures [--fill | --check [PROGRAM] | ID...]");
+            eprintln!(
+                "usage: cargo xtask figures [--fill | --check [PROGRAM] | [--with PROGRAM] ID...]"
+            );
             return ExitCode::from(2);
         }
     };
@@ -62,12 +65,17 @@ fn list(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the named runs with a release build, stores their results, refills the documents.
-fn measure(root: &Path, ids: &[&str]) -> Result<(), String> {
+/// Runs the named runs, stores their results, refills the documents. They run with a release build,
+/// or with `program`, which is enough for exact runs.
+fn measure(root: &Path, ids: &[&str], program: Option<&str>) -> Result<(), String> {
     let spec = Spec::load(root)?;
     for id in ids {
         let run = spec.run(id)?;
-        let program = run::build_release(root)?;
+        let program = match program {
+            Some(program) if run.kind == spec::Kind::Exact => program.into(),
+            Some(_) => return Err(format!("{id} is not exact: it needs a release build")),
+            None => run::build_release(root)?,
+        };
         println!("{id}: {}", run.shown_commands().join("; "));
         let results = run::execute(root, run, &program, &spec.metrics_of(id))?;
         store::write(root, id, &results)?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   cli  fuse  export  nfs       adapters: no logic
+//!   cli, syncline-py -> study -> replay, evaluate, probe, image
 //!   replay -> bench -> sqlite-vfs; bench, probe -> latency -> report -> trace
 //!   recorder  flashlite  evaluate -> trace
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer
@@ -23,7 +24,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("buffer", &["checksum", "device"]),
     ("cache", &[]),
     ("jbd2", &["device", "ondisk", "lockrank"]),
-    ("fs", &["device", "ondisk", "buffer", "cache", "jbd2"]),
+    ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
     ("preload", &[]),
     ("flashlite", &["checksum"]),
     ("flashlite-c", &["flashlite"]),
@@ -33,7 +34,6 @@ const BELOW: &[(&str, &[&str])] = &[
     ("recorder-c", &["recorder"]),
     ("library", &["device", "ondisk", "fs"]),
     ("syncline-c", &["library"]),
-    ("syncline-py", &["library"]),
     ("sqlite-vfs", &["device", "fs"]),
     ("sqlite-ext", &["library", "sqlite-vfs"]),
     ("report", &["device", "trace"]),
@@ -41,11 +41,26 @@ const BELOW: &[(&str, &[&str])] = &[
     ("probe", &["device", "nand", "latency", "report"]),
     ("bench", &["device", "nand", "buffer", "fs", "sqlite-vfs", "latency", "report"]),
     ("replay", &["device", "nand", "fs", "trace", "sqlite-vfs", "latency", "report", "bench"]),
+    (
+        "reproduce",
+        &[
+            "device", "nand", "cache", "fs", "trace", "evaluate", "report", "latency", "bench",
+            "replay",
+        ],
+    ),
     ("control", &["buffer", "fs"]),
     ("fuse", &["device", "lockrank", "fs", "trace"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
+    (
+        "study",
+        &[
+            "device", "nand", "cache", "fs", "trace", "evaluate", "latency", "probe", "bench",
+            "replay", "image",
+        ],
+    ),
+    ("syncline-py", &["library", "nand", "trace", "bench", "study"]),
     (
         "cli",
         &[
@@ -53,7 +68,6 @@ const BELOW: &[(&str, &[&str])] = &[
             "ondisk",
             "nand",
             "buffer",
-            "cache",
             "fs",
             "flashlite",
             "trace",
@@ -61,14 +75,15 @@ const BELOW: &[(&str, &[&str])] = &[
             "recorder",
             "report",
             "latency",
-            "probe",
             "bench",
             "replay",
+            "reproduce",
             "fuse",
             "export",
             "image",
             "nfs",
             "control",
+            "study",
         ],
     ),
     ("testkit", &[]),

@@ -38,6 +38,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/adapters/export/", "adapter"),
     ("crates/adapters/image/", "adapter"),
     ("crates/adapters/nfs/", "adapter"),
+    ("crates/adapters/study/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),

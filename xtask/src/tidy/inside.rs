@@ -16,6 +16,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "crates/core/fs",
         &[
+            "ranks",
             "error",
             "options",
             "time",

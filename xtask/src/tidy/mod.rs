@@ -13,6 +13,7 @@
 //! | `openings` | first words of doc comments |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
+//! | `examples` | `doctest = false` in crates whose documentation has no examples |
 //! | `docs` | GUARANTEES.md names existing tests; links resolve; no counts of what grows |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
@@ -20,6 +21,7 @@
 mod arrows;
 mod code;
 mod docs;
+mod examples;
 mod inside;
 mod licences;
 mod modules;
@@ -110,6 +112,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         modules::check,
         openings::check,
         docs::check,
+        examples::check,
         pointers::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();

@@ -20,8 +20,20 @@
 //! - an eager sync is a jbd2 transaction, so M is not journaled again by the periodic commit, which
 //!   has only M' left.
 //!
-//! Units are file system blocks and write requests. `tests/it/cost_model.rs` holds the stack to
-//! [`ordered`] and [`eager`] within 10 %.
+//! Units are file system blocks and write requests. [`measure`] counts what the stack does;
+//! `tests/it/cost_model.rs` holds that to [`ordered`] and [`eager`] within 10 %.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
+use syncline_fs::{Create, InodeRef, MountOptions, Volume};
+
+use crate::error::Result;
+
+const BLOCK: usize = 4096;
+/// Longer than a tick, ns: each overwrite changes its inode.
+const BETWEEN_SYNCS_NS: u64 = 5_000_000;
 
 /// Blocks that are dirty before each sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +56,8 @@ impl Dirty {
 }
 
 /// Locality: later syncs write the same blocks again, or others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Locality {
     /// The same blocks each time: the page cache absorbs all but the last.
     Same,
@@ -164,6 +177,68 @@ pub fn eager(syncs: u64, dirty: &Dirty, log: &Log, place: &InPlace) -> Cost {
             + dirty.other_data.min(1),
         flushes: syncs + others.flushes,
     }
+}
+
+fn file(volume: &Volume, path: &str) -> Result<InodeRef> {
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("/", path));
+    let dir = volume.resolve(dir.as_bytes())?;
+    let how = Create { mode: 0o644, uid: 0, gid: 0 };
+    let file = volume.create(&dir, name.as_bytes(), &how)?;
+    // Two blocks, of which the first is overwritten: neighbours do not merge.
+    volume.write(&file, 0, &[1; 2 * BLOCK])?;
+    Ok(file)
+}
+
+/// Counts what `syncs` syncs cost, with write-back and unmount, on the volume of `image`. Before
+/// each sync of a file in one directory another file, in another, is overwritten, too, so that M,
+/// M', D and D' are all dirty: one block each.
+///
+/// # Errors
+/// Whatever the volume reports.
+pub fn measure(image: MemoryDevice, sync: &str, locality: Locality, syncs: u64) -> Result<Cost> {
+    let clock = Arc::new(VirtualClock::default());
+    let device = Arc::new(RecordingDevice::new(Arc::new(image)));
+    let options = MountOptions::parse(&format!("sync={sync},noatime"))?;
+    let mount = || {
+        let clock: Arc<dyn Clock> = clock.clone();
+        Volume::mount(device.clone(), clock, options.clone())
+    };
+    let volume = mount()?;
+    let root = volume.resolve(b"/")?;
+    for dir in [b"a", b"b"] {
+        volume.mkdir(&root, dir, &Create { mode: 0o755, uid: 0, gid: 0 })?;
+    }
+    drop(root);
+    for n in 0..syncs {
+        file(&volume, &format!("/a/f{n}"))?;
+    }
+    file(&volume, "/b/other")?;
+    volume.unmount()?;
+
+    let volume = mount()?;
+    let files = (0..syncs).map(|n| volume.resolve(format!("/a/f{n}").as_bytes()));
+    let files = files.collect::<std::result::Result<Vec<InodeRef>, _>>()?;
+    let other = volume.resolve(b"/b/other")?;
+    let start: Counts = device.begin_phase();
+    for (n, each) in files.iter().enumerate() {
+        clock.sleep_until(clock.now_ns() + BETWEEN_SYNCS_NS);
+        let file = match (locality, files.first()) {
+            (Locality::Same, Some(first)) => first,
+            _ => each,
+        };
+        volume.write(&other, 0, &[n as u8; BLOCK])?;
+        volume.write(file, 0, &[n as u8; BLOCK])?;
+        volume.fsync(file, false)?;
+    }
+    drop((files, other));
+    volume.unmount()?;
+    let counts = device.counts() - start;
+    Ok(Cost {
+        blocks: counts.written_bytes() / BLOCK as u64,
+        requests: counts.write_requests(),
+        // The device has FUA; the model counts for one that has not.
+        flushes: counts.flushes() + counts.journal.fua_writes,
+    })
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@
 
 mod aging;
 mod allocation;
+mod applications;
 pub mod cost_model;
 mod error;
 mod fjord;
@@ -51,6 +52,10 @@ mod workloads;
 
 pub use aging::Aging;
 pub use allocation::allocation_table;
+pub use applications::{
+    APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, StorageCounts,
+    applications_json, applications_table, phone_applications,
+};
 pub use error::{BenchError, Result};
 pub use fjord::{
     FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,

@@ -20,6 +20,8 @@ pub mod examples;
 mod image;
 #[path = "args/probe.rs"]
 mod probe;
+#[path = "args/reproduce.rs"]
+mod reproduce;
 #[path = "args/trace.rs"]
 mod trace;
 
@@ -28,6 +30,7 @@ pub use control::*;
 pub use evaluate::*;
 pub use image::*;
 pub use probe::*;
+pub use reproduce::*;
 pub use trace::*;
 
 /// ext4 images and flash devices in user space, without root.
@@ -78,6 +81,7 @@ pub enum Command {
     Cache(Box<Cache>),
     Compare(Compare),
     Replay(Replay),
+    Reproduce(Reproduce),
     Devices(Devices),
     Flash(Flash),
     Buffer(Buffer),
@@ -102,7 +106,9 @@ pub enum Command {
 /// The workload replay, alone, plays traces of system calls in both sync modes, beside the
 /// eager-sync paper's Table 5.4. The workload fjord, or fjord/rlbench, fjord/email, fjord/browsing,
 /// runs applications with and without the write buffer, beside the informed-storage paper's
-/// figures; without -o, write-back is as on that paper's phones (writeback_preset=android).
+/// figures; without -o, write-back is as on that paper's phones (writeback_preset=android). The
+/// workload applications, or applications/NAME, runs nine applications of a phone in ordered mode,
+/// with time for processor and network; --device all takes that paper's nine devices.
 ///
 /// Ctrl-C ends the run after the operation under way and reports what was done.
 #[derive(Debug, Args)]
@@ -174,10 +180,22 @@ pub struct Bench {
     /// reads; may be repeated. Without it the captured programs that ship.
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["dir", "sensitivity", "html"])]
     pub trace: Vec<PathBuf>,
+    /// With the workload replay: contents of what is written, which a trace does not have. noise:
+    /// random bytes, other ones with every write; same: one byte everywhere. They bound what packed
+    /// records take.
+    #[arg(long, value_name = "KIND", default_value = "noise", value_parser = ["noise", "same"])]
+    pub contents: String,
     /// With the workload replay: longest gap between two calls, milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_max: u64,
-    /// With fjord: length of the applications, percent of their public sizes.
+    /// With applications: the network, wifi or usb; a list runs each.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "wifi")]
+    pub network: Vec<String>,
+    /// With applications: other storage: none, fast-region, stripes, log-ram, no-sync; a list runs
+    /// each.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none")]
+    pub solution: Vec<String>,
+    /// With fjord and applications: length, percent of their public sizes.
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub scale: u64,

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use syncline_bench::BenchError;
 use syncline_device::DeviceError;
-use syncline_evaluate::EvaluateError;
 use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
 use syncline_fuse::FuseError;
@@ -17,9 +16,8 @@ use syncline_image::ImageError;
 pub use syncline_image::{plain, sentence};
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
-use syncline_probe::ProbeError;
 use syncline_recorder::RecorderError;
-use syncline_replay::ReplayError;
+use syncline_study::StudyError;
 use syncline_trace::TraceError;
 
 /// Result of a command.
@@ -136,7 +134,7 @@ impl From<OndiskError> for Failure {
 
 impl From<NandError> for Failure {
     fn from(err: NandError) -> Failure {
-        Failure::Usage(format!("{err}; list the profiles with `syncline devices`"))
+        StudyError::from(err).into()
     }
 }
 
@@ -166,63 +164,25 @@ impl From<RecorderError> for Failure {
 
 impl From<BenchError> for Failure {
     fn from(err: BenchError) -> Failure {
-        match err {
-            // Mount options whose values only a mount can judge.
-            BenchError::Fs(err @ FsError::Invalid(_)) => {
-                Failure::Usage(format!("{err}; check the arguments with --help"))
-            }
-            BenchError::Fs(err) => err.into(),
-            BenchError::Nand(err) => err.into(),
-            BenchError::Usage(text) => Failure::Usage(text),
-            other => Failure::Failed(other.to_string()),
-        }
+        StudyError::from(err).into()
     }
 }
 
-impl From<ReplayError> for Failure {
-    fn from(err: ReplayError) -> Failure {
+impl From<StudyError> for Failure {
+    fn from(err: StudyError) -> Failure {
         match err {
-            ReplayError::Bench(err) => err.into(),
-            ReplayError::Trace(err) => err.into(),
-        }
-    }
-}
-
-impl From<ProbeError> for Failure {
-    fn from(err: ProbeError) -> Failure {
-        match err {
-            ProbeError::Nand(err) => err.into(),
-            ProbeError::Usage(text) => Failure::Usage(text),
-            ProbeError::Device(_) => Failure::Failed(err.to_string()),
-        }
-    }
-}
-
-impl From<EvaluateError> for Failure {
-    fn from(err: EvaluateError) -> Failure {
-        match err {
-            EvaluateError::Cache(err) => Failure::Usage(err.to_string()),
-            EvaluateError::Usage(text) => Failure::Usage(text),
-            EvaluateError::Refused(text) => Failure::Failed(sentence(&text)),
-            EvaluateError::Device(DeviceError::Open { path, reason, .. }) => {
-                Failure::Failed(format!("{path}: {}", sentence(&reason)))
-            }
-            EvaluateError::Device(_) => Failure::Failed(err.to_string()),
-            EvaluateError::Nand(err) => err.into(),
-            EvaluateError::Trace(err) => err.into(),
+            StudyError::Failed(text) => Failure::Failed(text),
+            StudyError::Final(text) => Failure::Final(text),
+            StudyError::Usage(text) => Failure::Usage(text),
+            StudyError::Corrupt(text) => Failure::Corrupt(text),
+            StudyError::Unsupported(text) => Failure::Unsupported(text),
+            StudyError::Interrupted => Failure::Interrupted,
         }
     }
 }
 
 impl From<TraceError> for Failure {
     fn from(err: TraceError) -> Failure {
-        let text = err.to_string();
-        match err {
-            TraceError::Io { .. } => Failure::Failed(sentence(&text)),
-            TraceError::Corrupt(_) => Failure::Corrupt(text),
-            TraceError::Unsupported(_) => Failure::Unsupported(text),
-            TraceError::Usage(_) => Failure::Usage(text),
-            TraceError::Stopped => Failure::Interrupted,
-        }
+        StudyError::from(err).into()
     }
 }

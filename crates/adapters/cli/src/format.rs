@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use syncline_fs::{Timestamp, type_letter};
+pub(crate) use syncline_study::Staged;
 
 use crate::error::{Failure, Result};
 
@@ -119,30 +120,19 @@ pub(crate) fn size(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// Writes a file under a temporary name and renames it, so that it is complete or not there. What
-/// is no regular file (a pipe, a terminal) is written to directly.
+/// Writes a file so that it is complete or not there.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = |err: io::Error| Failure::host(path, &err);
-    if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-        return std::fs::write(path, bytes).map_err(failed);
-    }
-    let staged = Staged(temporary_name(path));
-    std::fs::write(staged.temporary(), bytes).map_err(failed)?;
-    staged.commit(path)
+    Ok(syncline_study::write_file(path, bytes)?)
 }
 
 /// Fails if one of these files cannot be written: before a run, not after it.
 pub(crate) fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
-    for path in paths.iter().copied().flatten().filter(|path| *path != Path::new("-")) {
-        if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
-            let opened = std::fs::File::options().append(true).open(path);
-            drop(opened.map_err(|err| Failure::host(path, &err))?);
-        } else {
-            // Removed when it is dropped.
-            Staged::new(path)?;
-        }
-    }
-    Ok(())
+    Ok(syncline_study::check_outputs(paths)?)
+}
+
+/// A document as it is written.
+pub(crate) fn document(document: &serde_json::Value) -> String {
+    format!("{document:#}\n")
 }
 
 /// Forms of a measuring command's output.
@@ -169,48 +159,6 @@ pub(crate) fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path
         Some(path) => write_file(path, (forms.page)().as_bytes()),
         None => Ok(()),
     }
-}
-
-/// A file on its way: written under a temporary name beside its own, renamed by `commit`, removed
-/// when it is dropped before.
-pub(crate) struct Staged(std::path::PathBuf);
-
-impl Staged {
-    /// A place for `path`.
-    pub(crate) fn new(path: &Path) -> Result<Staged> {
-        let staged = Staged(temporary_name(path));
-        staged.file(path)?;
-        Ok(staged)
-    }
-
-    /// Returns the temporary path.
-    pub(crate) fn temporary(&self) -> &Path {
-        &self.0
-    }
-
-    /// The empty file.
-    pub(crate) fn file(&self, path: &Path) -> Result<std::fs::File> {
-        std::fs::File::create(&self.0).map_err(|err| Failure::host(path, &err))
-    }
-
-    /// Gives it its name.
-    pub(crate) fn commit(self, path: &Path) -> Result<()> {
-        std::fs::rename(&self.0, path).map_err(|err| Failure::host(path, &err))
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        // Gone already after a commit.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-fn temporary_name(path: &Path) -> std::path::PathBuf {
-    let mut name = std::ffi::OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
 }
 
 /// Rows with aligned columns; those for which `right` says so to the right.

@@ -78,6 +78,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Cache(args) => cmd::cache::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Replay(args) => cmd::player::run(&args),
+        Command::Reproduce(args) => cmd::reproduce::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Buffer(args) => cmd::buffer::run(&args.command),
         Command::Flash(args) => cmd::flash::run(&args.command),

@@ -1,9 +1,11 @@
 //! Progress on standard error, where that is a terminal; nothing otherwise.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use syncline_latency::Watch;
+use std::sync::{Mutex, PoisonError};
 
-use crate::interrupt;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use syncline_study::Observer;
+
+use crate::{complain, interrupt};
 
 /// Template of [`bytes`].
 const BYTES: &str = "{wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
@@ -26,23 +28,45 @@ pub(crate) fn bytes() -> ProgressBar {
     bar
 }
 
-/// A bar that a run moves; Ctrl-C cancels the run.
-pub(crate) struct Shown(pub(crate) ProgressBar);
+/// Observer of a measuring command: a bar for each count, Ctrl-C, complaints on standard error.
+#[derive(Default)]
+pub(crate) struct Terminal(Mutex<Option<ProgressBar>>);
 
-impl Shown {
-    /// A bar for `total` steps.
-    pub(crate) fn new(what: &str, total: u64) -> Shown {
-        Shown(bar(what, total))
+impl Terminal {
+    fn with(&self, change: impl FnOnce(&ProgressBar)) {
+        // A bar has no state that a panic could leave half done.
+        let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bar) = &*bar {
+            change(bar);
+        }
     }
 }
 
-impl Watch for Shown {
-    fn progress(&mut self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
+impl Observer for Terminal {
+    fn begin(&self, what: &str, total: u64) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar(what, total));
     }
 
-    fn cancelled(&self) -> bool {
+    fn position(&self, done: u64, total: u64) {
+        self.with(|bar| {
+            bar.set_length(total);
+            bar.set_position(done);
+        });
+    }
+
+    fn advance(&self, steps: u64) {
+        self.with(|bar| bar.inc(steps));
+    }
+
+    fn end(&self) {
+        self.with(ProgressBar::finish_and_clear);
+    }
+
+    fn stopped(&self) -> bool {
         interrupt::asked()
+    }
+
+    fn complain(&self, text: &str) {
+        complain(text);
     }
 }

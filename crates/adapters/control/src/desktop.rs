@@ -1,4 +1,4 @@
-//! State of battery, sessions and shutdown, from the system's services: UPower and logind.
+//! State of battery, sessions, shutdown and suspend, from the system's services: UPower and logind.
 //!
 //! Properties are asked for, once a second or so, and no signals awaited: an answer is never older
 //! than that, and a service that is started later, or again, needs no care. A service that is not
@@ -30,10 +30,13 @@ const LOW: u32 = 3;
 pub fn look<S: Read + Write>(bus: &mut Bus<S>) -> io::Result<(Session, Power)> {
     let warning = bus.property(UPOWER, BATTERY, BATTERY_INTERFACE, "WarningLevel")?;
     let ending = bus.property(LOGIND, MANAGER, MANAGER_INTERFACE, "PreparingForShutdown")?;
+    // True while logind waits for those that delay a suspend, such as screen lockers.
+    let sleeping = bus.property(LOGIND, MANAGER, MANAGER_INTERFACE, "PreparingForSleep")?;
     let idle = bus.property(LOGIND, MANAGER, MANAGER_INTERFACE, "IdleHint")?;
     let locked = bus.property(LOGIND, OWN_SESSION, SESSION_INTERFACE, "LockedHint")?;
-    let power = match (warning, ending) {
-        (_, Some(Value::Bool(true))) => Power::Failing,
+    let ends = |said: &Option<Value>| matches!(said, Some(Value::Bool(true)));
+    let power = match (warning, ends(&ending) || ends(&sleeping)) {
+        (_, true) => Power::Failing,
         (Some(Value::U32(level)), _) if level >= LOW => Power::Failing,
         (Some(Value::U32(level)), _) if level > 0 => Power::Good,
         _ => Power::Unknown,

@@ -5,6 +5,9 @@
 //!   visit, all the time --> once a second: Observation --> Policies --> Change --> Governed
 //!   watcher thread (first session= or power=) --> system bus --> latest (Session, Power)
 //! ```
+//!
+//! This file is long because the settings of buffers and of mounts are parsed, checked and applied
+//! as one step, all or none.
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -40,6 +43,16 @@ impl<'a> Governed<'a> {
     /// A buffer alone.
     pub fn buffer(buffer: &'a Buffer) -> Governed<'a> {
         Governed { buffer: Some(buffer), volume: None }
+    }
+
+    /// True if a volume becomes durable moment by moment.
+    fn has_moments(&self) -> bool {
+        self.volume.is_some_and(|volume| volume.moments().is_some())
+    }
+
+    /// True if something was changed since the last moment.
+    fn is_behind(&self) -> bool {
+        self.volume.and_then(Volume::moments).is_some_and(|moments| moments.is_behind)
     }
 }
 
@@ -97,8 +110,10 @@ const VOLUME_NAMES: &str = "relaxed, dirty_expire, dirty_ratio, dirty_background
 
 /// Returns the names of the settings that apply to `of`.
 fn names(of: Governed<'_>) -> String {
-    let both = [of.buffer.map(|_| BUFFER_NAMES), of.volume.map(|_| VOLUME_NAMES), Some("power")];
-    both.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let session = (of.buffer.is_none() && of.has_moments()).then_some("session");
+    let all =
+        [of.buffer.map(|_| BUFFER_NAMES), of.volume.map(|_| VOLUME_NAMES), session, Some("power")];
+    all.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 impl Setting {
@@ -106,6 +121,7 @@ impl Setting {
     fn fits(&self, of: Governed<'_>) -> bool {
         match self {
             Setting::Policy("power", _) => true,
+            Setting::Policy("session", _) => of.buffer.is_some() || of.has_moments(),
             Setting::Relaxes(_)
             | Setting::DirtyExpire(_)
             | Setting::DirtyRatio(_)
@@ -289,7 +305,7 @@ impl Governor {
             now,
             ram_bytes: wanted.buffer.as_ref().map_or(0, |options| options.ram_bytes),
             ram_used_bytes: status.ram_pages * PAGE_BYTES as u64,
-            holds_data: status.ram_pages + status.mapped_pages > 0,
+            holds_data: status.ram_pages + status.mapped_pages > 0 || of.is_behind(),
             session,
             power,
         };
@@ -297,6 +313,9 @@ impl Governor {
         state.last_change = Some(format!("{name}: {change}"));
         match (change, &mut wanted.buffer) {
             (Change::Clean, _) => {
+                if let Some(volume) = of.volume.filter(|_| of.has_moments()) {
+                    volume.sync().map_err(|err| err.to_string())?;
+                }
                 let drained = of.buffer.map_or(Ok(()), Buffer::drain);
                 return drained.map_err(|err| err.to_string());
             }

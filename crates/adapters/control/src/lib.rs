@@ -44,7 +44,7 @@ pub enum Power {
     Unknown,
     /// Mains, or a battery with enough charge.
     Good,
-    /// The battery is low, or the machine is being switched off.
+    /// The battery is low, or the machine is being switched off or suspended.
     Failing,
 }
 
@@ -79,7 +79,7 @@ pub struct Observation {
     pub ram_bytes: u64,
     /// Memory that it uses.
     pub ram_used_bytes: u64,
-    /// True if any write waits in memory or log.
+    /// True if any write waits in memory or log, or for the next moment of `sync=periodic`.
     pub holds_data: bool,
     /// The user.
     pub session: Session,

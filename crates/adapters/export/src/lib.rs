@@ -20,8 +20,8 @@
 //!   hole is a discard.
 //! - A device error is `EIO`, never a short success.
 //!
-//! Writes of parts of sectors of 512 bytes are a read and a write. Tested in `tests/export.rs` and
-//! `tests/nbd.rs`; ublk in a guest, `make guest`.
+//! Writes of parts of sectors of 512 bytes are a read and a write. Tested in `tests/it/export.rs`
+//! and `tests/it/nbd.rs`; ublk in a guest, `make guest`.
 
 #![deny(unsafe_code)]
 

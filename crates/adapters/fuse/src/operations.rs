@@ -102,7 +102,7 @@ operations! {
         let to = (newparent, newname),
         class: Class::Names,
         trace: Detail::rename(from, to, flags, |name| names::peek(serve, name)),
-        serve: names::rename(serve, from, to, flags),
+        serve: names::rename(serve, caller, from, to, flags),
         answer: empty,
     }
 
@@ -224,7 +224,7 @@ operations! {
         refuse: row.is_none() => Errno::ENOTTY,
         class: row.map_or(Class::Attributes, |row| row.class),
         trace: row.and_then(|row| (row.trace)(node, input)),
-        serve: ioctl::serve(row, serve, (node, fh), input, |what| fuse.changed(node, what)),
+        serve: ioctl::serve(row, serve, (caller, node, fh), input, |what| fuse.changed(node, what)),
         answer: output,
     }
 

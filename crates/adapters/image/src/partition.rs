@@ -11,7 +11,7 @@
 //! number that nobody checked; mbrman needs bincode, which nobody keeps.
 //!
 //! Promises: at most [`ENTRIES_MAX`] entries and [`LINKS_MAX`] links are read; a partition that
-//! leaves the device is an error, never a read beyond. Tested in `cli/tests/transfer.rs`.
+//! leaves the device is an error, never a read beyond. Tested in `cli/tests/it/transfer.rs`.
 
 use std::fmt::Write;
 use std::path::Path;

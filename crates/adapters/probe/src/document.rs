@@ -8,6 +8,7 @@ use syncline_nand::LatencyReport;
 use syncline_report::{About, Chart, Page, aligned, figure};
 
 use crate::cases::{Case, Group};
+use crate::log_unit::LOG_UNIT_BYTES;
 use crate::{Fit, Plan};
 
 /// Name of the document's form.
@@ -120,6 +121,8 @@ pub struct FitSummary {
     pub worst_percent: f64,
     /// Every figure.
     pub figures: Vec<FitFigure>,
+    /// The mount option `log_unit` that suits the profile, in bytes.
+    pub log_unit_bytes: u32,
 }
 
 /// Everything that one probe found.
@@ -252,6 +255,13 @@ impl ProbeDocument {
                  tables",
                 fit.mean_percent, fit.worst_percent
             ));
+            let unit = fit.log_unit_bytes;
+            lines.push(match unit {
+                LOG_UNIT_BYTES => "with -o log=packed the default log_unit suits it".to_owned(),
+                _ => {
+                    format!("with -o log=packed give log_unit={unit}: records of whole flash pages")
+                }
+            });
         }
         lines.extend(self.remarks.iter().cloned());
         lines

@@ -23,6 +23,7 @@ use syncline_nand::{Mapping, Profile};
 
 use crate::cases::{Case, Group, cases};
 use crate::error::{ProbeError, Result};
+use crate::log_unit::{LOG_UNIT_BYTES, log_unit_bytes};
 use crate::solve::solve;
 use crate::{FitFigure, FitSummary, Plan, ProbeDocument, ProbeFigure, Simulated, figures};
 
@@ -404,6 +405,8 @@ impl Search<'_> {
             mean_percent: figures.iter().map(off).sum::<f64>() / figures.len().max(1) as f64,
             worst_percent: held.map(|(f, _)| off(f)).fold(0.0, f64::max),
             figures,
+            log_unit_bytes: log_unit_bytes(&self.profile(&best.shape, &best.times))
+                .unwrap_or(LOG_UNIT_BYTES),
         }
     }
 }

@@ -24,6 +24,7 @@ mod cases;
 mod document;
 mod error;
 mod fit;
+mod log_unit;
 mod solve;
 mod target;
 #[cfg(test)]

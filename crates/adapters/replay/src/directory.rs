@@ -38,6 +38,7 @@ use syncline_latency::Timer;
 use syncline_trace::{Flags, NameId, Names, Op, Record};
 
 use crate::ReplayTrace;
+use crate::contents::{Contents, Maker, PIECE_BYTES_MAX};
 use crate::error::Result;
 use crate::plan::{Plan, inside};
 
@@ -47,7 +48,6 @@ const THREADS_MAX: usize = 1024;
 const OPEN_MAX: usize = 512;
 /// Longest single call.
 const CALL_BYTES_MAX: u64 = 64 << 20;
-const BUFFER_BYTES: usize = 1 << 20;
 /// Calls between two looks at the watch.
 const WATCHED: u64 = 64;
 
@@ -235,7 +235,8 @@ impl DirectoryReplay<'_> {
 impl Shared<'_> {
     /// Makes the calls of one thread.
     fn thread(&self, order: &Order, calls: &[u32], watch: &(dyn Fn(u64) -> bool + Sync)) {
-        let mut buffer = vec![0xA5; BUFFER_BYTES];
+        let mut contents = Maker::new(Contents::Noise, calls.first().copied().unwrap_or(0).into());
+        let mut buffer = vec![0; PIECE_BYTES_MAX];
         for at in calls {
             let record = &self.trace.records[*at as usize];
             self.wait(order.waits(*at));
@@ -246,7 +247,7 @@ impl Shared<'_> {
                 if self.timing {
                     self.clock.sleep_until(self.start_ns.saturating_add(record.time_ns));
                 }
-                match self.call(record, &mut buffer) {
+                match self.call(record, &mut contents, &mut buffer) {
                     Ok(()) => {
                         let made = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
                         if made.is_multiple_of(WATCHED) && !watch(made) {
@@ -289,7 +290,12 @@ impl Shared<'_> {
         }
     }
 
-    fn call(&self, record: &Record, buffer: &mut [u8]) -> std::result::Result<(), Errno> {
+    fn call(
+        &self,
+        record: &Record,
+        contents: &mut Maker,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), Errno> {
         match record.op {
             op if op.is_sync() => {
                 let from_ns = self.clock.now_ns();
@@ -297,7 +303,7 @@ impl Shared<'_> {
                 self.syncs.lock().add_ns(self.clock.now_ns() - from_ns);
                 Ok(())
             }
-            Op::Read | Op::Write => self.transfer(record, buffer),
+            Op::Read | Op::Write => self.transfer(record, contents, buffer),
             _ => self.name(record),
         }
     }
@@ -315,14 +321,19 @@ impl Shared<'_> {
         }
     }
 
-    fn transfer(&self, record: &Record, buffer: &mut [u8]) -> std::result::Result<(), Errno> {
+    fn transfer(
+        &self,
+        record: &Record,
+        contents: &mut Maker,
+        buffer: &mut [u8],
+    ) -> std::result::Result<(), Errno> {
         let file = self.file(record.file)?;
         let (mut at, mut left) = (record.offset_bytes, record.len_bytes.min(CALL_BYTES_MAX));
         while left > 0 {
-            let part = &mut buffer[..left.min(BUFFER_BYTES as u64) as usize];
+            let len = left.min(PIECE_BYTES_MAX as u64);
             let moved = match record.op {
-                Op::Write => file.write_at(part, at),
-                _ => file.read_at(part, at),
+                Op::Write => file.write_at(contents.piece(len), at),
+                _ => file.read_at(&mut buffer[..len as usize], at),
             };
             let moved = match moved {
                 Ok(moved) => moved as u64,
@@ -493,7 +504,7 @@ fn populate(plan: &Plan, names: &Names, root: &OwnedFd) -> io::Result<()> {
                 .and_then(|(dir, name)| rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(0o755))),
         )?;
     }
-    let bytes = vec![0x5A; BUFFER_BYTES];
+    let bytes = vec![0x5A; PIECE_BYTES_MAX];
     for before in &plan.files {
         let path = inside(names.get(before.path));
         let file = match beneath(root, relative(&path), OFlags::RDWR | OFlags::CREATE) {
@@ -505,7 +516,7 @@ fn populate(plan: &Plan, names: &Names, root: &OwnedFd) -> io::Result<()> {
         };
         let (mut at, filled) = (0, before.filled_bytes());
         while at < filled {
-            let len = (filled - at).min(BUFFER_BYTES as u64) as usize;
+            let len = (filled - at).min(PIECE_BYTES_MAX as u64) as usize;
             file.write_all_at(&bytes[..len], at)?;
             at += len as u64;
         }

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contents;
 mod directory;
 mod error;
 mod plan;
@@ -27,6 +28,7 @@ mod samples;
 mod simulated;
 mod table;
 
+pub use contents::Contents;
 pub use directory::{DirectoryReplay, DirectoryReplayed};
 pub use error::{ReplayError, Result};
 pub use simulated::{Replay, Replayed};

@@ -9,6 +9,7 @@ use syncline_latency::Timer;
 use syncline_sqlite_vfs::VolumeFs;
 use syncline_trace::{Flags, NameId, Names, Op, Record};
 
+use crate::contents::{Contents, Maker, PIECE_BYTES_MAX};
 use crate::error::Result;
 use crate::plan::inside;
 
@@ -16,7 +17,6 @@ use crate::plan::inside;
 const OPEN_MAX: usize = 512;
 /// Longest single call.
 const CALL_BYTES_MAX: u64 = 64 << 20;
-const BUFFER_BYTES: usize = 1 << 20;
 /// Times that the background is called in one gap, at most.
 const TICKS_MAX: usize = 10_000;
 
@@ -50,16 +50,30 @@ pub(crate) struct Player<'a> {
     open: FxHashMap<NameId, InodeRef>,
     /// End of the last call in the time of the trace.
     last_ns: Option<u64>,
+    contents: Maker,
     buffer: Vec<u8>,
     played: u64,
     skipped: u64,
 }
 
 impl<'a> Player<'a> {
-    pub(crate) fn new(fs: Arc<VolumeFs>, names: &'a Names, gap_max_ns: u64) -> Player<'a> {
-        let buffer = vec![0xA5; BUFFER_BYTES];
-        let open = FxHashMap::default();
-        Player { fs, names, gap_max_ns, open, last_ns: None, buffer, played: 0, skipped: 0 }
+    pub(crate) fn new(
+        fs: Arc<VolumeFs>,
+        names: &'a Names,
+        gap_max_ns: u64,
+        (contents, seed): (Contents, u64),
+    ) -> Player<'a> {
+        Player {
+            fs,
+            names,
+            gap_max_ns,
+            open: FxHashMap::default(),
+            last_ns: None,
+            contents: Maker::new(contents, seed),
+            buffer: vec![0; PIECE_BYTES_MAX],
+            played: 0,
+            skipped: 0,
+        }
     }
 
     pub(crate) fn played(&self) -> u64 {
@@ -157,11 +171,10 @@ impl<'a> Player<'a> {
         let mut at = record.offset_bytes;
         let mut left = record.len_bytes.min(CALL_BYTES_MAX);
         while left > 0 {
-            let len = left.min(BUFFER_BYTES as u64);
-            let buffer = &mut self.buffer[..len as usize];
+            let len = left.min(PIECE_BYTES_MAX as u64);
             if record.op == Op::Write {
-                self.fs.write(&inode, at, buffer)?;
-            } else if self.fs.read(&inode, at, buffer)? == 0 {
+                self.fs.write(&inode, at, self.contents.piece(len))?;
+            } else if self.fs.read(&inode, at, &mut self.buffer[..len as usize])? == 0 {
                 break;
             }
             at += len;

@@ -7,10 +7,10 @@ use syncline_fs::MountOptions;
 use syncline_latency::{Timer, Watch};
 use syncline_nand::Profile;
 
-use crate::ReplayTrace;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::play::Player;
+use crate::{Contents, ReplayTrace};
 
 /// A replay on a simulated device.
 pub struct Replay<'a> {
@@ -24,6 +24,8 @@ pub struct Replay<'a> {
     pub gap_max_ns: u64,
     /// Seed of what is written.
     pub seed: u64,
+    /// Contents of what is written.
+    pub contents: Contents,
     /// Share of the blocks filled before the run, as in [`Parameters`].
     pub fill_percent: Option<u32>,
 }
@@ -54,7 +56,9 @@ impl Replay<'_> {
 
         let target = stack.mount(self.mount, self.seed)?;
         let (mark, app) = (stack.mark(), target.fs().app_bytes());
-        let mut player = Player::new(Arc::clone(target.fs()), &trace.names, self.gap_max_ns);
+        let contents = (self.contents, self.seed);
+        let fs = Arc::clone(target.fs());
+        let mut player = Player::new(fs, &trace.names, self.gap_max_ns, contents);
         let mut timer = Timer::default();
         let total = trace.records.len() as u64;
         let mut done = 0;

@@ -9,7 +9,8 @@
 //! - A read past the end fills with zeroes and says so.
 //!
 //! Batch-atomic writes (`SQLITE_IOCAP_BATCH_ATOMIC`) are offered if [`VolumeFs::offer_atomic`] says
-//! so. A write that does not fit one record is an I/O error to SQLite, which then rolls the batch
+//! so. The writes of a batch stay in the process until SQLite commits it; the volume gets them in
+//! one call. A batch that does not fit one record is an I/O error to SQLite, which then rolls it
 //! back and goes on with its journal.
 //!
 //! Tested in `tests/it`.
@@ -18,8 +19,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use rusqlite::ffi;
-use syncline_fs::{AtomicWrite, FsError, InodeRef};
+use syncline_fs::{FsError, InodeRef};
 
+use crate::batch::Batch;
 use crate::locks::{LockTable, NONE};
 use crate::volume_fs::VolumeFs;
 
@@ -37,7 +39,7 @@ pub struct VfsFile {
     pub(crate) new_in: Option<InodeRef>,
     pub(crate) read_only: bool,
     /// A batch that SQLite has begun.
-    pub(crate) atomic: Option<AtomicWrite>,
+    pub(crate) batch: Option<Batch>,
     /// Dropped after everything else.
     pub(crate) held: Option<Box<dyn Any + Send>>,
 }
@@ -59,11 +61,10 @@ impl VfsFile {
 
     pub(crate) fn read(&self, into: &mut [u8], at: i64) -> Result<(), Code> {
         let at = offset(at)?;
-        let got = match &self.atomic {
-            Some(atomic) => self.fs.read_atomic(atomic, at, into),
-            None => self.fs.read(&self.inode, at, into),
-        };
-        let got = got.map_err(|_| ffi::SQLITE_IOERR_READ)?;
+        let mut got = self.fs.read(&self.inode, at, into).map_err(|_| ffi::SQLITE_IOERR_READ)?;
+        if let Some(batch) = &self.batch {
+            got = batch.overlay(at, into, got);
+        }
         if got < into.len() {
             into[got..].fill(0);
             return Err(ffi::SQLITE_IOERR_SHORT_READ);
@@ -76,10 +77,11 @@ impl VfsFile {
             return Err(ffi::SQLITE_READONLY);
         }
         let at = offset(at)?;
-        let done = match &mut self.atomic {
-            Some(atomic) => self.fs.write_atomic(atomic, at, from),
-            None => self.fs.write(&self.inode, at, from),
-        };
+        if let Some(batch) = &mut self.batch {
+            batch.push(at, from);
+            return Ok(());
+        }
+        let done = self.fs.write(&self.inode, at, from);
         done.map_err(|err| code(&err, ffi::SQLITE_IOERR_WRITE))
     }
 
@@ -93,19 +95,18 @@ impl VfsFile {
     pub(crate) fn control(&mut self, op: i32) -> Result<(), Code> {
         match op {
             ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE if !self.read_only => {
-                let begun = self.fs.begin_atomic(&self.inode);
-                self.atomic = Some(begun.map_err(|_| ffi::SQLITE_IOERR_BEGIN_ATOMIC)?);
+                self.batch = Some(Batch::default());
                 Ok(())
             }
-            ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => match self.atomic.take() {
-                Some(atomic) => {
-                    let done = self.fs.commit_atomic(atomic);
+            ffi::SQLITE_FCNTL_COMMIT_ATOMIC_WRITE => match self.batch.take() {
+                Some(batch) => {
+                    let done = self.fs.write_batch(&self.inode, &batch);
                     done.map_err(|err| code(&err, ffi::SQLITE_IOERR_COMMIT_ATOMIC))
                 }
                 None => Err(ffi::SQLITE_IOERR_COMMIT_ATOMIC),
             },
             ffi::SQLITE_FCNTL_ROLLBACK_ATOMIC_WRITE => {
-                self.atomic = None;
+                self.batch = None;
                 Ok(())
             }
             _ => Err(ffi::SQLITE_NOTFOUND),

@@ -4,6 +4,7 @@
 //!   rusqlite ── sqlite3_vfs / sqlite3_io_methods (ffi.rs: all unsafe code)
 //!                   |
 //!                state.rs: open, delete, access      file.rs: read, write, sync, lock
+//!                   |                                batch.rs: batch-atomic writes, until commit
 //!                   |
 //!                VolumeFs ── Volume
 //! ```
@@ -11,9 +12,9 @@
 //! Promises
 //! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY; WAL with `locking_mode=EXCLUSIVE` (the io
 //!   methods are version 1: no shared memory), set before `journal_mode=WAL`.
-//! - The device characteristics are those of the unix VFS on Linux: `POWERSAFE_OVERWRITE` and
-//!   nothing else. Claiming atomic or sequential writes would save syncs that a real file system
-//!   needs.
+//! - The device characteristics are those of the unix VFS on Linux: `POWERSAFE_OVERWRITE`, and
+//!   `BATCH_ATOMIC` where it is asked for ([`VolumeFs::offer_atomic`]) and the volume has atomic
+//!   writes. Claiming atomic or sequential writes would save syncs that a real file system needs.
 //! - Time comes from the volume's clock and randomness from a seed: with a virtual clock a run
 //!   repeats exactly.
 //! - Locks hold among the connections of this process; a volume has one process.
@@ -28,6 +29,7 @@
 
 #![deny(unsafe_code)]
 
+mod batch;
 mod error;
 mod ffi;
 mod file;
@@ -36,6 +38,7 @@ mod state;
 mod vfs;
 mod volume_fs;
 
+pub use batch::Batch;
 pub use error::{Result, VfsError};
 pub use ffi::{FILE_BYTES, allow_host_atomic, offers_atomic, place, seed_sqlite};
 pub use file::{Code, VfsFile};

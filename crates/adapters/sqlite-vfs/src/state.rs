@@ -87,8 +87,8 @@ impl State {
         }
         let read_only = has(ffi::SQLITE_OPEN_READONLY);
         let locks = Arc::clone(&self.locks);
-        let (atomic, held) = (None, None);
-        Ok((VfsFile { fs, inode, locks, owner, new_in, read_only, atomic, held }, flags))
+        let (batch, held) = (None, None);
+        Ok((VfsFile { fs, inode, locks, owner, new_in, read_only, batch, held }, flags))
     }
 
     /// Removes a name, and with `sync_dir` makes that durable.

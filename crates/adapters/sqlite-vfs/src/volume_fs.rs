@@ -15,7 +15,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use syncline_device::Clock;
-use syncline_fs::{AtomicWrite, Create, FsError, InodeRef, RenameFlags, Result, Volume};
+use syncline_fs::{Create, FsError, InodeRef, RenameFlags, Result, Volume};
+
+use crate::batch::Batch;
 
 /// Bytes an application moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,43 +121,18 @@ impl VolumeFs {
         self.offers_atomic.load(Ordering::Relaxed) && self.volume.has_atomic_writes()
     }
 
-    /// Begins an atomic write: as an ioctl of f2fs, one call.
+    /// Writes all of `batch` to the file at once, or nothing: durable when this returns. One call,
+    /// whatever the number of writes.
     ///
     /// # Errors
-    /// As [`Volume::begin_atomic`].
-    pub fn begin_atomic(&self, inode: &InodeRef) -> Result<AtomicWrite> {
+    /// As [`Volume::begin_atomic`], [`Volume::write_atomic`] and [`Volume::commit_atomic`].
+    pub fn write_batch(&self, inode: &InodeRef, batch: &Batch) -> Result<()> {
         self.enter();
-        self.volume.begin_atomic(inode)
-    }
-
-    /// Stages all of `from`.
-    ///
-    /// # Errors
-    /// As [`Volume::write_atomic`].
-    pub fn write_atomic(&self, atomic: &mut AtomicWrite, offset: u64, from: &[u8]) -> Result<()> {
-        self.enter();
-        let done = self.volume.write_atomic(atomic, offset, from)?;
-        self.written_bytes.fetch_add(done as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Reads the file as it would be after the commit.
-    ///
-    /// # Errors
-    /// As [`Volume::read_atomic`].
-    pub fn read_atomic(&self, atomic: &AtomicWrite, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.enter();
-        let done = self.volume.read_atomic(atomic, offset, into)?;
-        self.read_bytes.fetch_add(done as u64, Ordering::Relaxed);
-        Ok(done)
-    }
-
-    /// Commits; one call.
-    ///
-    /// # Errors
-    /// As [`Volume::commit_atomic`].
-    pub fn commit_atomic(&self, atomic: AtomicWrite) -> Result<()> {
-        self.enter();
+        let mut atomic = self.volume.begin_atomic(inode)?;
+        for (offset, bytes) in &batch.writes {
+            let done = self.volume.write_atomic(&mut atomic, *offset, bytes)?;
+            self.written_bytes.fetch_add(done as u64, Ordering::Relaxed);
+        }
         self.volume.commit_atomic(atomic)
     }
 

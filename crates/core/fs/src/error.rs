@@ -175,7 +175,9 @@ impl From<JournalError> for FsError {
                 what: format!("journal: {detail}"),
             },
             JournalError::Unsupported { .. } => FsError::Unsupported(err.to_string()),
-            JournalError::Aborted { .. } => FsError::Latched(err.root().to_string()),
+            JournalError::Aborted { .. } | JournalError::ShutDown => {
+                FsError::Latched(err.root().to_string())
+            }
             JournalError::NeedsRecovery
             | JournalError::Usage(_)
             | JournalError::TooLarge { .. } => FsError::Invalid(err.to_string()),

@@ -21,6 +21,7 @@ mod mount;
 mod names;
 pub mod options;
 mod pages;
+mod ranks;
 mod space;
 mod store;
 mod time;

@@ -13,9 +13,9 @@ mod fast_commits;
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock, DeviceError, Kind, Origin};
 use syncline_jbd2::{Checksums, Journal, JournalOptions, LogMap};
+use syncline_lockrank::Mutex;
 use syncline_ondisk::extent::Node;
 use syncline_ondisk::superblock::{
     STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
@@ -33,6 +33,7 @@ use crate::inode::Inodes;
 use crate::inode::icache::Icache;
 use crate::inode::iget::iget;
 use crate::inode::lazytime::write_lazy_times;
+use crate::inode::orphans::Orphans;
 use crate::inode::recovery::process_orphans;
 use crate::inode::table::{inode_csum_seed, read_inode};
 use crate::map::extents::Mapping;
@@ -41,6 +42,7 @@ use crate::names::Names;
 use crate::names::dcache::Dcache;
 use crate::options::{INODE_SHARE, LogFormat, MountOptions, NAME_SHARE, SyncMode};
 use crate::pages::PageCache;
+use crate::ranks;
 use crate::space::Space;
 use crate::space::balloc::Balloc;
 use crate::space::hot::HotFiles;
@@ -231,13 +233,13 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
         space: open_space(store, hot)?,
         pages,
         icache: Icache::new(cache_bytes / INODE_SHARE),
-        orphans: Mutex::default(),
+        orphans: Mutex::new(ranks::ORPHANS, Orphans::default()),
     });
     let schedule = Schedule::new(&inodes.options);
     let engine = engine(inodes.options.sync);
     let files = Files { inodes, engine, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
-    let names = Arc::new(Names { files, dcache, rename_lock: Mutex::default() });
+    let names = Arc::new(Names { files, dcache, rename_lock: Mutex::new(ranks::RENAME, ()) });
     if names.engine.is_periodic() {
         let weak: Weak<dyn Committer> = Arc::<Names>::downgrade(&names);
         let _ = names.committer.set(weak);

@@ -380,7 +380,52 @@ impl Volume {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
-        crate::names::rename::rename(&self.0, old_dir, old_name, new_dir, new_name, flags)
+        crate::names::rename::rename(&self.0, (old_dir, old_name), (new_dir, new_name), flags, None)
+    }
+
+    /// As [`Volume::rename`]; the old name becomes a whiteout of overlayfs, a character device 0:0
+    /// of this owner (`RENAME_WHITEOUT`), in the same transaction.
+    ///
+    /// # Errors
+    /// As [`Volume::rename`]; [`FsError::Invalid`] for an exchange.
+    pub fn rename_whiteout(
+        &self,
+        (old_dir, old_name): (&InodeRef, &[u8]),
+        (new_dir, new_name): (&InodeRef, &[u8]),
+        flags: RenameFlags,
+        owner: &Create,
+    ) -> Result<()> {
+        let (from, to) = ((old_dir, old_name), (new_dir, new_name));
+        crate::names::rename::rename(&self.0, from, to, flags, Some(owner))
+    }
+
+    /// Discards the free blocks in a range of bytes of the device, for the sake of flash
+    /// (`FITRIM`). Runs shorter than `least_bytes` are left out. Returns the bytes discarded.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for a range outside of the volume or below a block, and for runs longer
+    /// than a group; [`FsError::NotSupported`] without a discard of the device,
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O.
+    pub fn trim(&self, range: std::ops::Range<u64>, least_bytes: u64) -> Result<u64> {
+        crate::space::balloc::trim::trim(&self.0, range, least_bytes)
+    }
+
+    /// Ends the volume as a crash does (`EXT4_IOC_SHUTDOWN`): from here on nothing is written, and
+    /// every call that would reach the device fails. With `flush` everything is durable before.
+    ///
+    /// # Errors
+    /// [`FsError::ReadOnly`], [`FsError::Latched`]; with `flush` as [`Volume::fsync`], and then the
+    /// volume goes on or has latched.
+    pub fn shutdown(&self, flush: bool) -> Result<()> {
+        crate::data::shutdown::shutdown(&self.0, flush)
+    }
+
+    /// Fails once [`Volume::shutdown`] has ended the volume, for calls that reach no device.
+    ///
+    /// # Errors
+    /// [`FsError::Latched`].
+    pub fn check_running(&self) -> Result<()> {
+        crate::data::shutdown::check_running(&self.0)
     }
 
     /// Removes a name of something that is not a directory.

@@ -55,11 +55,13 @@ impl Journal {
     }
 
     /// Commits all of the running transaction. `sealed` is called once it takes no more changes,
-    /// before it is written: what the caller kept others from doing until then they may do again.
-    /// Returns whether anything was written.
+    /// before it is written: what the caller kept others from doing until then they may do again,
+    /// and data that the transaction points at may be written there. Returns whether anything was
+    /// written; without that `sealed` may not have been called.
     ///
     /// # Errors
-    /// As [`Journal::commit`].
+    /// As [`Journal::commit`]. If `sealed` aborts the journal, nothing of the transaction is
+    /// written.
     pub fn commit_sealed(&self, sealed: impl FnOnce()) -> Result<bool, JournalError> {
         let mut state = self.state.lock();
         loop {
@@ -131,7 +133,7 @@ impl Journal {
         self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
         MutexGuard::unlocked(state, sealed);
-        let written = self.write_if_any(state, &frozen);
+        let written = state.check().and_then(|()| self.write_if_any(state, &frozen));
         let flushed = frozen.has_record();
         self.finish(state, frozen, written, Ending::Full(tid))?;
         Ok(flushed)

@@ -45,6 +45,9 @@ pub enum JournalError {
         /// Blocks that a transaction may hold.
         limit: u32,
     },
+    /// The volume was shut down, as if it had crashed; no error of the log.
+    #[error("the volume was shut down as if by a crash")]
+    ShutDown,
     /// An earlier failure latched the journal; nothing is written any more.
     #[error(
         "the journal was aborted in transaction {tid} ({cause}); unmount, check the device, \

@@ -421,7 +421,7 @@ impl Journal {
     }
 
     /// True if freed blocks wait for the tail to pass their copies.
-    pub fn has_quarantine(&self) -> bool {
+    pub fn has_deferred_frees(&self) -> bool {
         !self.state.lock().deferred.is_empty()
     }
 
@@ -436,8 +436,9 @@ impl Journal {
     }
 
     /// Latches the journal: no start and no commit succeeds any more, nothing is written in place.
-    /// The error is noted in the journal superblock (`s_errno`) as far as the device allows.
+    /// `s_errno` of the journal superblock notes it, but for [`JournalError::ShutDown`].
     pub fn abort(&self, cause: JournalError) {
+        let is_error = !matches!(cause, JournalError::ShutDown);
         let mut state = self.state.lock();
         if state.latch.aborted.is_some() {
             return;
@@ -451,8 +452,10 @@ impl Journal {
         state.latch.aborted = Some(error.clone());
         self.signals.wake_all();
         drop(state);
-        // Best effort: the device may be gone. Not durable by itself, and need not be.
-        let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
+        if is_error {
+            // Best effort: the device may be gone. Not durable by itself, and need not be.
+            let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
+        }
         let host = self.host.lock().clone();
         if let Some(host) = host {
             host.aborted(&error);

@@ -35,7 +35,7 @@
 //! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one write
 //! with one flush, and [`Journal::sync`] is a group commit of a part of the running transaction:
 //! the operations that belong together with a file's (`isets/`, `group_commit.rs`, `in_place.rs`).
-//! The reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: judged by
+//! The reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: checked by
 //! e2fsck, debugfs and kernel mounts, not by this crate's own reader.
 //!
 //! The state in memory is in parts that each own their rules (`state.rs`). Locks have ranks

@@ -1,7 +1,8 @@
 //! Ranks of this crate's locks, in the order in which they are taken.
 //!
 //! ```text
-//!   superblock -> state -> host | cache shard -> block -> transaction
+//!   superblock -> state -> host | (the owner's, when it is called back) | cache shard -> block
+//!   block -> transaction
 //! ```
 //!
 //! | lock | protects | held during device I/O |
@@ -13,7 +14,8 @@
 //! | block | contents of one metadata block | reading that block |
 //! | transaction | blocks, data and sets of the running transaction | never |
 //!
-//! A file system's locks come before all of these: a handle changes blocks under them.
+//! A file system's locks come before all of these: a handle changes blocks under them. Those that
+//! it takes when it is told that blocks are free have levels 2240 to 2299.
 
 use syncline_lockrank::Rank;
 

@@ -17,7 +17,8 @@
 //!
 //! Assumptions: within a family the caller keeps an order of its own, such as ascending numbers.
 //! Levels are compared across crates: `fuse` uses those below 1000, `fs` 1000 to 1999, `jbd2` 2000
-//! to 2999. Each crate lists its ranks in one module. Tested below.
+//! to 2999, where 2240 to 2299 are of what it calls back. Each crate lists its ranks in one module.
+//! Tested below.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(debug_assertions), allow(dead_code, reason = "ranks are compared in debug builds"))]

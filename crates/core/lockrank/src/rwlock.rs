@@ -58,6 +58,21 @@ impl<T: ?Sized> RwLock<T> {
         }
     }
 
+    /// Takes a shared lock if no writer has the lock.
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        let inner = self.inner.try_read()?;
+        Some(ReadGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            _held: Held::enter_unchecked(self.rank),
+        })
+    }
+
+    /// The value, which nobody else can reach meanwhile.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut()
+    }
+
     /// Waits for the exclusive lock.
     ///
     /// # Panics
@@ -107,6 +122,10 @@ mod tests {
         let lock = RwLock::new(STATE, 1);
         *lock.write() += 1;
         assert_eq!(*lock.read(), 2);
+        let writer = lock.write();
+        assert!(lock.try_read().is_none());
+        drop(writer);
+        assert_eq!(lock.try_read().map(|value| *value), Some(2));
         let twice = std::thread::spawn(|| {
             let lock = RwLock::new(STATE, 1);
             let first = lock.read();

@@ -2,7 +2,7 @@
 //!
 //! All functions work on plain byte slices and treat bits past the end of the slice as used, so a
 //! search ends and no index panics. Searches and range updates go 64 bits at a time. Tested
-//! against bit-by-bit versions in `tests/properties.rs`.
+//! against bit-by-bit versions in `tests/it/properties.rs`.
 
 /// Returns bit `bit`; true past the end.
 #[inline]

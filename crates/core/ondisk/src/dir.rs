@@ -8,8 +8,8 @@
 //!
 //! An entry with inode 0 is free space. Iteration validates as `ext4_check_dir_entry` does and
 //! never leaves the block; it ends at the first bad entry. Names are bytes. Tested in
-//! `tests/rejections.rs` (also
-//! against a simple model, proptest) and in `tests/images.rs`.
+//! `tests/it/rejections.rs` (also
+//! against a simple model, proptest) and in `tests/it/images.rs`.
 
 use crate::bytes::{le16, le32, put_bytes, put_le16, put_le32, put_u8, u8_at};
 use crate::checksum;

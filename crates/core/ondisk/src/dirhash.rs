@@ -3,7 +3,7 @@
 //! The hash of a name decides its leaf in an htree, so every bit must be as Linux computes it
 //! (fs/ext4/hash.c). Whether chars are signed was once the CPU's choice and is now recorded in the
 //! superblock's flags. The result's lowest bit is always 0: the index uses it as "continued" mark.
-//! Tested in `tests/images.rs` against `debugfs -R dx_hash`.
+//! Tested in `tests/it/images.rs` against `debugfs -R dx_hash`.
 
 use crate::error::{OndiskError, Result};
 

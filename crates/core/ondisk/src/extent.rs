@@ -10,7 +10,7 @@
 //! [`Node`] is a checked view: it exists only over bytes whose header, order and block ranges are
 //! right, so searches need no further checks. [`NodeMut`] edits the raw bytes of one node; keeping
 //! a whole tree in shape (splitting, growing, freeing) is the file system's work, with these as the
-//! steps. Tested in `tests/rejections.rs` and `tests/images.rs`.
+//! steps. Tested in `tests/it/rejections.rs` and `tests/it/images.rs`.
 //!
 //! This file is long because the checked view and the editor share the entry layout.
 

@@ -10,7 +10,7 @@
 //! commits of an area belong to one transaction, whose sequence HEAD and TAIL carry; a full commit
 //! of it makes them void. [`frames`] splits bytes into tags without looking at values, for whoever
 //! searches the end of the area; [`Tag::decode`] reads a value and checks it. Tested in
-//! `tests/fast_commit.rs`.
+//! `tests/it/fast_commit.rs`.
 
 use crate::bytes::{le16, le32};
 use crate::checksum::crc32c;

@@ -11,8 +11,8 @@
 //!
 //! Promises: after [`Geometry::new`] no divisor is zero, `group_count` and every block number up to
 //! `blocks_count` fit their types, and every group has a positive number of blocks. The rules are
-//! those of `ext4_fill_super` in Linux. Tested in `tests/rejections.rs` and on images in
-//! `tests/images.rs`.
+//! those of `ext4_fill_super` in Linux. Tested in `tests/it/rejections.rs` and on images in
+//! `tests/it/images.rs`.
 
 use crate::error::{OndiskError, Result};
 use crate::features::IncompatFeatures;

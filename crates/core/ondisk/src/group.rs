@@ -8,7 +8,7 @@
 //!
 //! `bg_checksum` is the low half of a crc32c (`metadata_csum`) or a CRC-16 (`uninit_bg`); both
 //! cover the group number. Also here: bitmap checksums, and the block bitmap that `BLOCK_UNINIT`
-//! stands for. Tested on every descriptor of stock images in `tests/images.rs`.
+//! stands for. Tested on every descriptor of stock images in `tests/it/images.rs`.
 
 use crate::bitmap;
 use crate::bytes::{hi16, hi32, join16, join32, le16, le32, lo16, lo32, put_le16, put_le32};

@@ -12,8 +12,8 @@
 //!
 //! To a reader that ignores the index both look like directory blocks with no entries. Entry 0 has
 //! no hash: it covers everything below entry 1. Bit 0 of a hash says that the leaf before continues
-//! into this one. Leaves are linear blocks ([`crate::dir`]). Tested in `tests/rejections.rs` and
-//! `tests/images.rs`.
+//! into this one. Leaves are linear blocks ([`crate::dir`]). Tested in `tests/it/rejections.rs` and
+//! `tests/it/images.rs`.
 
 use crate::bytes::{le16, le32, put_le16, put_le32, put_u8, u8_at};
 use crate::checksum;

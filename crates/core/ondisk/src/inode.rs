@@ -11,8 +11,8 @@
 //! A time is a signed 32-bit second count plus an extra word of 2 epoch bits and 30 bits of
 //! nanoseconds, which reaches from 1901 to 2446; without the extra word it ends in 2038 and has
 //! whole seconds. Fields beyond `i_extra_isize` read as zero and are not written. Tested in
-//! `tests/rejections.rs` and
-//! in `tests/images.rs`.
+//! `tests/it/rejections.rs` and
+//! in `tests/it/images.rs`.
 
 use std::ops::Range;
 

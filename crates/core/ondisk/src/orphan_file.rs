@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A zero is a free slot. The checksum covers the block's own number and the slots, seeded with the
-//! orphan file's inode. Tested here and in `tests/images.rs`.
+//! orphan file's inode. Tested here and in `tests/it/images.rs`.
 
 use crate::bytes::{le32, put_le32};
 use crate::checksum;

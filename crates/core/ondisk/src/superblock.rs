@@ -15,7 +15,7 @@
 //! ext4_super_block in fs/ext4/ext4.h). [`Superblock::encode_into`] writes them over the bytes they
 //! came from, so fields that are not modelled keep their content. Nothing is validated by decode
 //! except the magic; [`crate::Geometry`] validates sizes against each other and the device. Tested
-//! in `tests/rejections.rs`, and in `tests/images.rs` on images of stock mke2fs.
+//! in `tests/it/rejections.rs`, and in `tests/it/images.rs` on images of stock mke2fs.
 
 use crate::bytes::{Field, hi32, join32, le16, lo32, put_le32, put_u8, u8_at};
 use crate::checksum;

@@ -11,7 +11,7 @@
 //! name) and hashed, those of an inode have `e_hash` 0. Values in inodes of their own (`ea_inode`)
 //! are refused by name when read. [`get`] and [`Entries`] work in place; [`XattrSet`] edits by
 //! rebuilding the area, which also packs it. ACL bytes and the other contents are not interpreted.
-//! Tested in `tests/rejections.rs` (also against a map, proptest) and in `tests/images.rs`.
+//! Tested in `tests/it/rejections.rs` (also against a map, proptest) and in `tests/it/images.rs`.
 
 use std::ops::Range;
 

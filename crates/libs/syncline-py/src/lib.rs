@@ -6,6 +6,11 @@
 
 #![forbid(unsafe_code)]
 
+mod device;
+mod observed;
+mod study;
+mod trace;
+
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyOSError;
@@ -381,4 +386,10 @@ fn recover(py: Python<'_>, path: PathBuf) -> PyResult<(u32, u32, u32)> {
 mod _native {
     #[pymodule_export]
     use super::{Disk, File, check, mkfs, recover};
+    #[pymodule_export]
+    use crate::device::Device;
+    #[pymodule_export]
+    use crate::study::study;
+    #[pymodule_export]
+    use crate::trace::{trace_header, trace_stream};
 }

@@ -1,12 +1,14 @@
 """The examples of the documents run."""
 
+import os
 import pathlib
 import re
 
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-DOCUMENTS = [HERE.parent / "README.md", HERE.parents[3] / "docs" / "LIBRARIES.md"]
+ROOT = HERE.parents[3]
+DOCUMENTS = [HERE.parent / "README.md", ROOT / "docs" / "LIBRARIES.md", ROOT / "docs" / "FLEETS.md"]
 BLOCKS = [
     pytest.param(block, id=f"{path.name}-{at}")
     for path in DOCUMENTS
@@ -15,12 +17,17 @@ BLOCKS = [
 
 
 def test_there_are_examples():
-    assert len(BLOCKS) >= 3
+    assert len(BLOCKS) >= 6
 
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_example(block, tmp_path, monkeypatch):
     if "fsspec" in block:
         pytest.importorskip("fsspec")
+    if "samples/" in block:
+        pytest.importorskip("pyarrow")
+        (tmp_path / "samples").symlink_to(ROOT / "samples")
+        if not os.environ.get("SYNCLINE"):
+            pytest.skip("SYNCLINE names no program to run")
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "example", "exec"), {"__name__": "example"})

@@ -440,3 +440,11 @@ def test_the_native_part_takes_nothing_wrong(image):
     with raises(errno.EBADF):
         file.close()
     assert not disk.is_open()
+
+
+def test_results_have_names(image):
+    assert isinstance(syncline.recover(image), syncline.Recovered) and isinstance(syncline.check(image), syncline.CheckReport)
+    with syncline.Volume(image) as volume:
+        assert isinstance(volume.statfs(), syncline.StatFs)
+        with volume.open("/raw", "wb", buffering=0) as file:
+            assert isinstance(file, syncline.File)

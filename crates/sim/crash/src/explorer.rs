@@ -2,7 +2,7 @@
 //!
 //! Promises: the same log, options and seed give the same states in the same order with the same
 //! ids. States with equal content and equal marks are built once. A state costs a snapshot of the
-//! durable image plus the writes since the last flush. Tested in `tests/explore.rs`.
+//! durable image plus the writes since the last flush. Tested in `tests/it/explore.rs`.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;

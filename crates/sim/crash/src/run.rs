@@ -67,7 +67,7 @@ impl fmt::Display for Summary {
 }
 
 /// Judges the states of a budget. `command` is what a person types to run the calling test alone,
-/// for example `cargo test -p syncline-fs --test crash rename`.
+/// for example `cargo test -p syncline-fs --test it crash::rename`.
 ///
 /// With [`Budget::only`] just that state is judged; an id that is not in the log is a failure.
 pub fn run(

@@ -8,7 +8,7 @@
 //! A write command is done when its data is in the buffer. When the buffer is full the bus waits
 //! for the page in flight that was sent first. What is held or in flight at a power cut is lost.
 //! The scheme decides when an open page is programmed (full, flushed, or closed); the buffer only
-//! accounts. Tested here and through `tests/device.rs`.
+//! accounts. Tested here and through `tests/it/device.rs`.
 
 use std::collections::VecDeque;
 

@@ -4,7 +4,7 @@
 //! on a device of [`SIZE_BYTES`] that was written once from begin to end. Time is virtual, so a
 //! figure is exact and the same everywhere. A published figure that excludes another one, or that
 //! the model does not reach, is listed with the reason and not held. Tested in
-//! `tests/schemes/published.rs`: every other one is within [`WITHIN_PERCENT`].
+//! `tests/it/schemes/published.rs`: every other one is within [`WITHIN_PERCENT`].
 
 use crate::NandError;
 use crate::profile::Profile;

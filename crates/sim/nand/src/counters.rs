@@ -2,12 +2,13 @@
 //!
 //! Counts are of events, not of time; they are equal on every machine for equal requests. Wear is
 //! per superblock. Latencies are of single commands, from submission to completion. Tested in
-//! `tests/ftl.rs` (they add up) and here.
+//! `tests/it/ftl.rs` (they add up) and here.
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 
 /// Running totals. Take one before and one after a phase and use [`Counters::since`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Read commands.
     pub reads: u64,
@@ -100,7 +101,7 @@ impl Counters {
 }
 
 /// Distribution of wear over the superblocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Wear {
     /// Fewest erases of a superblock.
     pub erases_min: u32,
@@ -133,7 +134,7 @@ impl Wear {
 }
 
 /// Percentiles of one kind of command, microseconds (three significant digits).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct LatencyReport {
     /// Commands.
     pub count: u64,
@@ -200,7 +201,7 @@ impl Default for Latencies {
 }
 
 /// Everything a device can tell about its past.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Report {
     /// Totals.
     pub counters: Counters,

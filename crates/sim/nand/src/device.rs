@@ -10,7 +10,7 @@
 //! command of the batch is given to the model in the order of the batch, and the flush goes to the
 //! backing as well. The simulated power can be cut ([`NandDevice::cut`]): units whose newest copy
 //! was still in the write buffer fall back to what they held at the last flush. Discarded sectors
-//! read what the backing's discard leaves. Tested in `tests/device.rs` and `tests/nexus7.rs`.
+//! read what the backing's discard leaves. Tested in `tests/it/device.rs` and `tests/it/nexus7.rs`.
 
 use crate::counters::{Counters, Report};
 use crate::profile::Profile;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The volume's size comes from the backing; the profile gives the shape and the over-provisioning,
-//! so that small images can be used with every profile. Tested here and by `tests/ftl.rs`.
+//! so that small images can be used with every profile. Tested here and by `tests/it/ftl.rs`.
 
 use crate::NandError;
 use serde::{Deserialize, Serialize};

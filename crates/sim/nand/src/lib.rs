@@ -32,9 +32,9 @@
 //! Not modelled: read disturb, retention, bad blocks, suspend, idle-time collection.
 //! Preconditioning is [`NandDevice::precondition`]; a new device is fresh.
 //!
-//! Tested in `tests/ftl.rs` (invariants, published write amplification, streams, determinism),
-//! `tests/schemes` (merges by hand and against plain models), `tests/device.rs` (contents, flush,
-//! cuts), `tests/profiles.rs` and `tests/nexus7.rs` (calibration).
+//! Tested in `tests/it/ftl.rs` (invariants, published write amplification, streams, determinism),
+//! `tests/it/schemes` (merges by hand and against plain models), `tests/it/device.rs` (contents,
+//! flush, cuts), `tests/it/profiles.rs` and `tests/it/nexus7.rs` (calibration).
 
 #![forbid(unsafe_code)]
 

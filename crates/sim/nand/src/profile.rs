@@ -9,7 +9,8 @@
 //! Every key is mandatory in a file, published figures (`[[check]]`) and the whole of `[slc]` and
 //! `[energy]` aside, and unique across its tables, so that an override needs no table name and a
 //! profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its
-//! figures come from. Tested in `tests/profiles.rs`.
+//! figures come from. Tested in `tests/it/profiles.rs`. This file is long because it declares every
+//! key and lists every built-in profile.
 
 use crate::NandError;
 use crate::calibration::Check;
@@ -34,6 +35,14 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("sd-adata", include_str!("../../../../profiles/sd-adata.toml")),
     ("sd-patriot", include_str!("../../../../profiles/sd-patriot.toml")),
     ("sd-pny", include_str!("../../../../profiles/sd-pny.toml")),
+    ("sd-transcend-phone", include_str!("../../../../profiles/sd-transcend-phone.toml")),
+    ("sd-ridata-phone", include_str!("../../../../profiles/sd-ridata-phone.toml")),
+    ("sd-sandisk-phone", include_str!("../../../../profiles/sd-sandisk-phone.toml")),
+    ("sd-kingston-phone", include_str!("../../../../profiles/sd-kingston-phone.toml")),
+    ("sd-wintec-phone", include_str!("../../../../profiles/sd-wintec-phone.toml")),
+    ("sd-adata-phone", include_str!("../../../../profiles/sd-adata-phone.toml")),
+    ("sd-patriot-phone", include_str!("../../../../profiles/sd-patriot-phone.toml")),
+    ("sd-pny-phone", include_str!("../../../../profiles/sd-pny-phone.toml")),
     ("sd-samsung-8g", include_str!("../../../../profiles/sd-samsung-8g.toml")),
     ("emmc-n900", include_str!("../../../../profiles/emmc-n900.toml")),
     ("emmc-nexus-s", include_str!("../../../../profiles/emmc-nexus-s.toml")),

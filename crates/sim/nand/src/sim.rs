@@ -6,7 +6,7 @@
 //!
 //! For replays and lifetime estimates that need no bytes; [`crate::NandDevice`] adds contents and a
 //! clock. Single-threaded, deterministic, integer. Offsets are clamped to the device, never out of
-//! bounds. Tested in `tests/ftl.rs`.
+//! bounds. Tested in `tests/it/ftl.rs`.
 
 use crate::NandError;
 use crate::counters::{Counters, Latencies, Report, Wear};

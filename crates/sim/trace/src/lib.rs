@@ -34,7 +34,9 @@ mod stat;
 pub use distance::Histogram;
 pub use error::{Result, TraceError};
 pub use export::{ExportFormat, Exporter};
-pub use format::{MAGIC, ROWS_PER_BATCH, TraceReader, TraceWriter};
+pub use format::{
+    Cell, ColumnKind, MAGIC, ROWS_PER_BATCH, TraceReader, TraceWriter, cell, columns,
+};
 pub use hot::{BLOCKS_MAX, HotFile, HotFiles, HotGather};
 pub use import::{FORMATS, Format, Import, ImportOptions, Report};
 pub use model::{Flags, Header, NameId, Names, Op, Origin, Record, Sink, TraceKind};

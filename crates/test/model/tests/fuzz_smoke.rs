@@ -4,6 +4,8 @@
 //! `SYNCLINE_FUZZ_SECONDS` makes each test go on after its first images. A failure prints the
 //! number of the mutation; `SYNCLINE_FUZZ_ONLY=number` runs that one alone.
 //!
+//! A process of its own: its allocator measures what the whole process takes.
+//!
 //! Images without `metadata_csum` let every mutation through to the code behind the checksums;
 //! images with it test that the checksums are looked at.
 

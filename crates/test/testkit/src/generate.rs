@@ -7,7 +7,7 @@
 //!
 //! Promises: same seed and options, same operations; every operation succeeds on a volume with
 //! room; every path exists before it is used. Times are set last, so that they stay as set.
-//! Tested below, and on a kernel by `tests/roundtrip.rs`.
+//! Tested below, and on a kernel by `tests/it/main.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

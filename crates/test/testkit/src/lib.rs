@@ -20,7 +20,7 @@
 //! - A test that cannot run here says so through [`skip`], and where `SYNCLINE_REQUIRE` demands the
 //!   ability, it fails.
 //!
-//! Each file's tests stand at its end; `tests/roundtrip.rs` runs all parts together on a kernel.
+//! Each file's tests stand at its end; `tests/it/main.rs` runs all parts together on a kernel.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,7 @@
 //!
 //! A [`TreeOp`] is one system call with its arguments; [`apply`] runs a list of them on a
 //! [`TreeSink`]: a kernel directory ([`crate::DirTree`]) or a volume of ours. `generate` makes
-//! lists. Tested by `tests/roundtrip.rs`.
+//! lists. Tested by `tests/it/main.rs`.
 
 use std::fmt::Display;
 

@@ -56,7 +56,10 @@ fn read_file(file: &mut dyn TargetFile, seed: u64) -> Result<()> {
 struct Overwrite {
     shape: Shape,
     seed: u64,
+    /// Of the places.
     rng: ChaCha8Rng,
+    /// Of the contents: other bytes with every step.
+    noise: ChaCha8Rng,
     bytes: Vec<u8>,
     file: Option<Box<dyn TargetFile>>,
 }
@@ -64,7 +67,8 @@ struct Overwrite {
 pub(super) fn overwrite(p: &Parameters, _: u64, shape: Shape) -> Box<dyn Workload> {
     let mut rng = random(p.seed ^ 0x6f76_6572);
     let bytes = noise(&mut rng, shape.bytes as usize);
-    Box::new(Overwrite { shape, seed: p.seed, rng, bytes, file: None })
+    let noise = random(p.seed ^ 0x6e6f_6973);
+    Box::new(Overwrite { shape, seed: p.seed, rng, noise, bytes, file: None })
 }
 
 impl Workload for Overwrite {
@@ -82,7 +86,7 @@ impl Workload for Overwrite {
     fn step(&mut self, target: &dyn Target, step: u64, timer: &mut Timer) -> Result<()> {
         let places = FILE_BYTES / self.shape.bytes;
         let place = if self.shape.random { below(&mut self.rng, places) } else { step % places };
-        self.bytes[..8].copy_from_slice(&step.to_le_bytes());
+        self.bytes = noise(&mut self.noise, self.bytes.len());
         let file = self.file.as_mut().ok_or_else(not_open)?;
         file.write_at(place * self.shape.bytes, &self.bytes)?;
         timer.time(|| target.now_ns(), || file.sync(self.shape.datasync))

@@ -19,6 +19,7 @@ use rand_chacha::ChaCha8Rng;
 
 pub use fjord::{APPLICATIONS, applications};
 pub use sqlite::{JournalMode, Synchronous};
+pub(crate) use sqlite::{close, connect_to};
 use syncline_latency::Timer;
 
 use crate::error::{BenchError, Result};

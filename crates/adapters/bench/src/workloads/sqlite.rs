@@ -112,7 +112,7 @@ pub(super) fn connect(target: &dyn Target, p: &Parameters) -> Result<Connection>
 }
 
 /// Opens a database with its pragmas set. WAL wants its locking mode first.
-pub(super) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Result<Connection> {
+pub(crate) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Result<Connection> {
     let is_atomic = p.journal_mode == JournalMode::Atomic;
     target.allow_atomic(is_atomic)?;
     let db = target.database(path)?;
@@ -154,7 +154,7 @@ pub(super) fn make_table_at(target: &dyn Target, path: &str, p: &Parameters) -> 
 }
 
 /// Closes, with the error that a drop would swallow.
-pub(super) fn close(db: Connection) -> Result<()> {
+pub(crate) fn close(db: Connection) -> Result<()> {
     db.close().map_err(|(_, err)| BenchError::Sqlite(err))
 }
 

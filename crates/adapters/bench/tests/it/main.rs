@@ -1,6 +1,7 @@
 //! Tests of the benchmarks: runs, the figures of kernels and papers, aged volumes.
 
 mod aged;
+mod applications;
 mod baseline;
 mod calibration;
 mod coarse_mtime;

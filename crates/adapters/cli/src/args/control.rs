@@ -73,6 +73,19 @@ pub enum CtlCommand {
     Clean(CtlDir),
     /// Print what is served, as JSON.
     Status(CtlDir),
+    /// End a mount as a crash would: everything durable, then nothing is read or written any more.
+    /// Unmount it afterwards; the next mount recovers the image.
+    Shutdown(CtlShutdown),
+}
+
+#[derive(Debug, Args)]
+pub struct CtlShutdown {
+    /// Leave out what was not synced, as a power cut does.
+    #[arg(long)]
+    pub no_flush: bool,
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{TraceInput, size_bytes};
+use super::size_bytes;
 
 /// A trace as the value of an option, and how to read it.
 #[derive(Debug, Args)]
@@ -18,17 +18,6 @@ pub struct TraceOption {
     /// Leave out accesses that equal one of the 32 before in operation and range.
     #[arg(long)]
     pub drop_repeats: bool,
-}
-
-impl TraceOption {
-    /// As the commands of `syncline trace` take it.
-    pub fn input(&self) -> TraceInput {
-        TraceInput {
-            format: self.format.clone(),
-            drop_repeats: self.drop_repeats,
-            ..TraceInput::of(self.trace.clone())
-        }
-    }
 }
 
 /// Compare page replacement policies on a trace: hits, what reaches the device, and how long the

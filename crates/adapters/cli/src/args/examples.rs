@@ -114,6 +114,14 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ),
     ("replay", &[["syncline replay --trace disk.trace --device sd-2012", "on a model"]]),
     (
+        "reproduce",
+        &[
+            ["syncline reproduce --list", "every table and figure of the papers"],
+            ["syncline reproduce eager-sync/table-5.4", "one of them"],
+            ["syncline reproduce --html papers.html", "all, with charts"],
+        ],
+    ),
+    (
         "devices",
         &[
             ["syncline devices", "the list"],
@@ -154,6 +162,7 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ("ctl set", &[["syncline ctl set DIR ram=32M power=on", "settings while it serves"]]),
     ("ctl sync", &[["syncline ctl sync DIR", "durable now, with sync=periodic too"]]),
     ("ctl clean", &[["syncline ctl clean DIR", "empties the log now"]]),
+    ("ctl shutdown", &[["syncline ctl shutdown DIR --no-flush", "a power cut, to try a program"]]),
     ("ctl status", &[["syncline ctl status DIR", "settings and policies"]]),
     (
         "top",

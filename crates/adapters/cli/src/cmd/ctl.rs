@@ -30,6 +30,10 @@ pub(crate) fn run(command: &CtlCommand) -> Result<()> {
         }
         CtlCommand::Sync(args) => ask(&args.dir, "sync").map(drop),
         CtlCommand::Clean(args) => ask(&args.dir, "clean").map(drop),
+        CtlCommand::Shutdown(args) => {
+            let request = if args.no_flush { "shutdown now" } else { "shutdown" };
+            ask(&args.dir, request).map(drop)
+        }
         CtlCommand::Status(args) => {
             let text = document(&args.dir)?;
             let mut out = Out::new();

@@ -1,6 +1,5 @@
 //! `devices`: the simulated devices, with figures and where these come from.
 
-use serde_json::json;
 use syncline_nand::calibration::{Check, WITHIN_PERCENT};
 use syncline_nand::{Profile, profiles};
 
@@ -20,14 +19,11 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
         out.text(found.map_or("", |(_, text)| text))?;
         return out.flush();
     }
-    let all = profiles().map(|(name, _)| Profile::by_name(name));
-    let all = all.collect::<std::result::Result<Vec<_>, _>>()?;
     if args.json {
-        let list: Vec<_> = all.iter().map(document).collect();
-        let document = json!({ "schema": "syncline.devices/1", "devices": list });
-        out.text(format!("{document:#}\n"))?;
+        out.text(format::document(&syncline_study::devices_document()?))?;
         return out.flush();
     }
+    let all = syncline_study::devices()?;
     if !args.long {
         let heading = ["name", "page B", "streams", "cache", "what it is"].map(str::to_owned);
         let rows: Vec<Vec<String>> =
@@ -128,19 +124,4 @@ fn figures(profile: &Profile) -> Vec<Vec<String>> {
         row("write streams", ftl.streams.to_string()),
         row("queue depth", profile.host.queue_depth.to_string()),
     ]
-}
-
-fn document(profile: &Profile) -> serde_json::Value {
-    json!({
-        "name": profile.name,
-        "summary": profile.source.summary,
-        "published": profile.source.published,
-        "fitted": profile.source.fitted,
-        "dies": profile.geometry.dies(),
-        "page_bytes": profile.geometry.page_bytes(),
-        "buffer_kib": profile.buffer.buffer_kib,
-        "fua": profile.buffer.fua,
-        "streams": profile.ftl.streams,
-        "queue_depth": profile.host.queue_depth,
-    })
 }

@@ -14,12 +14,12 @@ use syncline_bench::{
 };
 use syncline_fs::MountOptions;
 use syncline_report::{Chart, Page};
+use syncline_study::{Bench as Request, Observer, Watched};
 
-use super::bench::{
-    in_directory, journal_modes, load, mount_options, parameters, print, publish, shown,
-};
+use super::bench::{print, publish};
 use crate::args::Bench;
 use crate::error::{Failure, Result};
+use crate::progress::Terminal;
 use crate::version::about;
 use crate::{format, interrupt};
 
@@ -34,24 +34,25 @@ const REMEDIES: [(&str, &str, &str, &str); 7] = [
     ("periodic", "native", "periodic sync", "the volume of a moment ago"),
 ];
 /// Runs every application in every configuration, then prints.
-pub(crate) fn run(args: &Bench) -> Result<()> {
+pub(crate) fn run(args: &Bench, request: &Request) -> Result<()> {
     let mut entries: Vec<&Entry> = Vec::new();
     for name in &args.workloads {
         entries.extend(applications(name)?);
     }
-    let modes = journal_modes(args)?;
+    let modes = request.journal_modes()?;
     if let Some(dir) = &args.dir {
         let mut runs = Vec::new();
-        let done = in_directory(args, dir, &entries, &modes, &mut runs);
+        let terminal = Terminal::default();
+        let done = request.in_directory(dir, &entries, &modes, &terminal, &mut runs);
         let printed = if runs.is_empty() { Ok(()) } else { publish(args, &runs, &[]) };
-        return done.and(printed);
+        return done.map_err(Into::into).and(printed);
     }
     if args.sensitivity {
         let text = "fjord has no sensitivity grid; use --json or --html".to_owned();
         return Err(Failure::Usage(text));
     }
     let mut runs = Vec::new();
-    let done = simulated(args, &entries, &mut runs);
+    let done = simulated(args, request, &entries, &mut runs);
     if !runs.is_empty() {
         let text = if args.long { fjord_table(&runs) } else { summary(&runs) };
         print(args, &text, &|| fjord_json(&runs))?;
@@ -168,20 +169,25 @@ fn phones(args: &Bench, mut mounts: Vec<MountOptions>) -> Result<Vec<MountOption
     Ok(mounts)
 }
 
-fn simulated(args: &Bench, entries: &[&Entry], runs: &mut Vec<FjordRun>) -> Result<()> {
-    let ordered = phones(args, mount_options(args, "sync=ordered")?)?;
+fn simulated(
+    args: &Bench,
+    request: &Request,
+    entries: &[&Entry],
+    runs: &mut Vec<FjordRun>,
+) -> Result<()> {
+    let ordered = phones(args, request.mount_options("sync=ordered")?)?;
     let eager = match args.sync.as_slice() {
         [only] if only == "ordered" => Vec::new(),
-        _ => phones(args, mount_options(args, "sync=eager")?)?,
+        _ => phones(args, request.mount_options("sync=eager")?)?,
     };
     let periodic = match args.sync.as_slice() {
         [only] if only == "ordered" => Vec::new(),
-        _ => phones(args, mount_options(args, "sync=periodic")?)?,
+        _ => phones(args, request.mount_options("sync=periodic")?)?,
     };
-    let (profile, image) = load(args)?;
-    let modes = journal_modes(args)?;
+    let (profile, image) = request.load()?;
+    let modes = request.journal_modes()?;
     for &entry in entries {
-        for parameters in parameters(args, entry, &modes)? {
+        for parameters in request.parameters(entry, &modes)? {
             let bench = Fjord::new(&profile, &image, &parameters, args.log_size)?;
             for mount in &ordered {
                 for config in FJORD_CONFIGS.iter().filter(|c| wanted(args, "ordered", c)) {
@@ -216,9 +222,10 @@ fn one(
     mount: &MountOptions,
     runs: &mut Vec<FjordRun>,
 ) -> Result<()> {
-    let mut watch = shown(entry, parameters);
-    let run = bench.run(entry, config, mount, &mut watch);
-    watch.0.finish_and_clear();
+    let terminal = Terminal::default();
+    terminal.begin(entry.name, entry.operations(parameters));
+    let run = bench.run(entry, config, mount, &mut Watched(&terminal));
+    terminal.end();
     // A run that was interrupted is not comparable.
     interrupt::check()?;
     runs.push(run?);

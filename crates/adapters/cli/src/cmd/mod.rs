@@ -1,5 +1,6 @@
 //! The commands, one a file. Each has `run`, which gets its arguments and prints.
 
+pub(crate) mod applications;
 pub(crate) mod bench;
 pub(crate) mod buffer;
 pub(crate) mod cache;
@@ -29,6 +30,7 @@ pub(crate) mod record_read;
 pub(crate) mod recover;
 mod remount;
 pub(crate) mod replay;
+pub(crate) mod reproduce;
 pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod stat;

@@ -44,17 +44,23 @@ impl Live {
         let live = Arc::clone(self);
         let handler = move |line: &str| match line {
             "clean" => live.clean().map(|()| String::new()),
+            "shutdown" => live.shutdown(true),
+            "shutdown now" => live.shutdown(false),
             "sync" => live.volume.sync().map(|()| String::new()).map_err(|err| err.to_string()),
             other => match other.strip_prefix("set ") {
                 Some(words) => {
                     let words = words.split_whitespace();
                     live.governor.set(live.governed(), words).map(|()| String::new())
                 }
-                None => Err(format!("`{other}` is no request; use set, sync or clean")),
+                None => Err(format!("`{other}` is no request; use set, sync, clean or shutdown")),
             },
         };
         let socket = ControlSocket::answer(dir, Box::new(handler));
         socket.inspect_err(|err| log(err.message().unwrap_or_default())).ok()
+    }
+
+    fn shutdown(&self, flush: bool) -> Result<String, String> {
+        self.volume.shutdown(flush).map(|()| String::new()).map_err(|err| err.to_string())
     }
 
     fn clean(&self) -> Result<(), String> {

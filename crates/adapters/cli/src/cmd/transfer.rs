@@ -177,5 +177,5 @@ pub(crate) fn export(args: &Export) -> Result<()> {
     let done = archive::export(&image, &place.path, &mut out, &Standard).map_err(Failure::from);
     let written = out.flush().map_err(|err| Failure::host(&args.output, &err));
     image.close(done.and(written))?;
-    staged.commit(&args.output)
+    Ok(staged.commit(&args.output)?)
 }

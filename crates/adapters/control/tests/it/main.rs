@@ -132,6 +132,9 @@ fn battery_shutdown_and_sessions_as_the_services_say() {
     set(&logind, "PreparingForShutdown", (b'b', 1));
     assert_eq!(look(&mut bus).unwrap().1, Power::Failing);
     set(&logind, "PreparingForShutdown", (b'b', 0));
+    set(&logind, "PreparingForSleep", (b'b', 1));
+    assert_eq!(look(&mut bus).unwrap().1, Power::Failing);
+    set(&logind, "PreparingForSleep", (b'b', 0));
     set(&logind, "IdleHint", (b'b', 0));
     assert_eq!(look(&mut bus).unwrap(), (Session::Active, Power::Good));
     set(&logind, "LockedHint", (b'b', 1));

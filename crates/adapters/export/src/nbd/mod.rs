@@ -22,7 +22,8 @@
 //! - A socket in a directory serves its owner and root only. Whoever may run programs on this
 //!   machine reaches a port.
 //!
-//! Tested in `tests/nbd.rs`: by a client of its own, and by qemu-img, qemu-io, nbdinfo and nbdcopy.
+//! Tested in `tests/it/nbd.rs`: by a client of its own, and by qemu-img, qemu-io, nbdinfo and
+//! nbdcopy.
 
 mod handshake;
 mod protocol;

@@ -21,7 +21,7 @@
 //!
 //! Assumes: the files are not on the mount itself; they are opened before it is mounted.
 //! Tested in `scribe_tests.rs`, `order.rs`, `tree.rs`, and through mounts in
-//! `crates/adapters/cli/tests/trace/mount.rs`.
+//! `crates/adapters/cli/tests/it/trace/mount.rs`.
 
 mod event;
 mod order;

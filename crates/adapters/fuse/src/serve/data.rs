@@ -132,6 +132,7 @@ impl Drop for ReadBytes {
 
 /// Opens a file or directory.
 pub(crate) fn open(serve: &Serve, ino: u32, how: OpenHow) -> Result<Handle> {
+    serve.vol.check_running()?;
     let inode = serve.vol.iget(ino)?;
     let flags = serve.vol.getattr(&inode).flags;
     let append_only = flags & FS_APPEND_FL != 0;

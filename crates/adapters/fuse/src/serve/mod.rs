@@ -4,7 +4,7 @@
 //!   names.rs        names: looked up, made, removed, renamed, listed     acl.rs   default ACLs
 //!   attributes.rs   attributes, extended attributes, flags
 //!   data.rs         open files, contents, syncs                          nodes.rs references
-//!   atomic.rs       atomic writes
+//!   atomic.rs       atomic writes                                    space.rs trim, shutdown
 //!   privileges.rs   set-id bits, capabilities, immutable and append-only files
 //! ```
 //!
@@ -22,6 +22,7 @@ pub(crate) mod data;
 pub(crate) mod names;
 mod nodes;
 mod privileges;
+pub(crate) mod space;
 
 pub(crate) use data::{OpenHow, ReadBytes, WriteHow};
 pub(crate) use names::Entry;

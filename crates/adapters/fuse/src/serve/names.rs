@@ -13,6 +13,9 @@ use crate::serve::OpenHow;
 /// Bits of a mode that chmod sets.
 const PERMISSIONS: u32 = 0o7777;
 
+/// Flag of renameat2: a whiteout takes the old name.
+const RENAME_WHITEOUT: u32 = 4;
+
 /// A directory's inode, and a name in it.
 type Name<'a> = (u32, &'a [u8]);
 
@@ -146,15 +149,27 @@ pub(crate) fn rmdir(serve: &Serve, dir: u32, name: &[u8]) -> Result<()> {
 }
 
 /// Renames; `flags` are those of renameat2.
-pub(crate) fn rename(serve: &Serve, from: Name<'_>, to: Name<'_>, flags: u32) -> Result<()> {
-    let flags = RenameFlags::from_bits(flags)?;
+pub(crate) fn rename(
+    serve: &Serve,
+    caller: Caller,
+    from: Name<'_>,
+    to: Name<'_>,
+    flags: u32,
+) -> Result<()> {
+    let whiteout = flags & RENAME_WHITEOUT != 0;
+    let flags = RenameFlags::from_bits(flags & !RENAME_WHITEOUT)?;
     let (old, new) = (serve.vol.iget(from.0)?, serve.vol.iget(to.0)?);
     let replaced = match serve.vol.lookup(&new, to.1) {
         Ok(inode) => Some(inode),
         Err(FsError::NotFound) => None,
         Err(err) => return Err(err),
     };
-    serve.vol.rename(&old, from.1, &new, to.1, flags)?;
+    if whiteout {
+        let owner = owner_and_mode(serve, caller, &old, 0);
+        serve.vol.rename_whiteout((&old, from.1), (&new, to.1), flags, &owner)?;
+    } else {
+        serve.vol.rename(&old, from.1, &new, to.1, flags)?;
+    }
     if let Some(replaced) = replaced {
         keep_if_nameless(serve, replaced);
     }

@@ -8,6 +8,7 @@ mod matrix;
 mod mounted;
 mod names;
 mod posix;
+mod whole;
 
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs};
 

@@ -12,7 +12,7 @@
 //!
 //! Promises: members with `..` are refused, absolute names lose their slash; only the volume is
 //! written to; no header makes this allocate more than [`EXTENDED_BYTES_MAX`]. Tested in
-//! `cli/tests/transfer.rs` with GNU tar on the other side.
+//! `cli/tests/it/transfer.rs` with GNU tar on the other side.
 
 mod input;
 mod output;

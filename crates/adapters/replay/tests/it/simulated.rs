@@ -4,7 +4,7 @@ use syncline_bench::{Image, ImageSource};
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_latency::Unwatched;
 use syncline_nand::Profile;
-use syncline_replay::{Replay, ReplayTrace, Replayed, replay_table};
+use syncline_replay::{Contents, Replay, ReplayTrace, Replayed, replay_table};
 use syncline_testkit::{Need, require};
 use syncline_trace::{Names, Op, Record};
 
@@ -16,6 +16,7 @@ fn replay(mount: &MountOptions, image: &Image, trace: &ReplayTrace) -> Replayed 
         mount,
         gap_max_ns: 10_000_000,
         seed: 1,
+        contents: Contents::Noise,
         fill_percent: None,
     };
     replay.run(trace, &mut Unwatched).unwrap()

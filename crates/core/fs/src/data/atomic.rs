@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::RwLockWriteGuard;
+use syncline_lockrank::WriteGuard;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
@@ -345,7 +345,7 @@ fn newest_block(inodes: &Inodes, inode: &Inode, lblk: u64) -> Result<Option<Arc<
 fn commit_pages(
     files: &Files,
     inode: &Inode,
-    exclusive: RwLockWriteGuard<'_, ()>,
+    exclusive: WriteGuard<'_, ()>,
     pages: Vec<Outgoing>,
     size: u64,
     reserved: &mut u64,

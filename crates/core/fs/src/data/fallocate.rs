@@ -226,8 +226,7 @@ fn zero_edges(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 
 fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
     // The pages and the blocks under them go together.
-    let _change = inodes.pages.change();
-    let _io = inode.io.lock();
+    let (_change, _io) = inodes.pages.change_with(&inode.io);
     zero_edges(inodes, inode, span)?;
     let (from, to) = span.whole;
     if from < to {
@@ -244,8 +243,7 @@ fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 
 fn zero_range(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
     {
-        let _change = inodes.pages.change();
-        let _io = inode.io.lock();
+        let (_change, _io) = inodes.pages.change_with(&inode.io);
         zero_edges(inodes, inode, span)?;
         let (from, to) = span.whole;
         if from < to {

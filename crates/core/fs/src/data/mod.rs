@@ -8,7 +8,7 @@
 //!   engine/     sync=ordered, eager and periodic, all that differs above the journal
 //!   moment      sync=periodic: the volume at one point in time becomes durable
 //!   schedule/   when data is written back: timers, limits, throttling, order
-//!   sync        fsync, syncfs
+//!   sync        fsync, syncfs        shutdown    the end, as if by a crash
 //! ```
 //!
 //! One fsync enters each of them once: sync -> engine -> flush -> journal.
@@ -26,6 +26,7 @@ pub(crate) mod relaxed;
 pub(crate) mod relocate;
 pub(crate) mod schedule;
 pub(crate) mod seek;
+pub(crate) mod shutdown;
 pub(crate) mod sync;
 pub(crate) mod truncate;
 pub(crate) mod write;

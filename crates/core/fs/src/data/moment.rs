@@ -4,9 +4,11 @@
 //! ```text
 //!   ahead   nobody waits: new blocks written in place, overwritten ones given to the running
 //!           transaction, log space made
-//!   hold    writes stand still: what was changed since goes to the running transaction
+//!   hold    writes stand still: what was changed since goes to the running transaction, by
+//!           reference; a page that is written to later is copied then
 //!   seal    that transaction is frozen by reference; writes go on, in the next one
-//!   write   one record, one flush; before it a flush if data was written in place
+//!   write   new blocks that were held, in place; one record, one flush; before it a flush if data
+//!           was written in place
 //! ```
 //!
 //! Promises
@@ -16,8 +18,8 @@
 //! - After any cut the volume is as it was at the last durable moment; recovery finishes orphans as
 //!   after any crash.
 //! - Writes stand still for as long as it takes to look at the pages that were changed during the
-//!   stage before, without a request to the device unless a file grew by more than
-//!   [`AHEAD_PAGES`] meanwhile.
+//!   stage before, without a request to the device: a file whose data is on its way is waited for
+//!   before ([`HOLD_TRIES`]), and new data is sent after. Metadata that is not cached is read.
 //! - A moment that fails changes nothing durable; the next one has all of it again.
 //! - Whoever asks while one is being taken shares the next.
 //!
@@ -27,21 +29,28 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use syncline_jbd2::WriteAction;
+
 use crate::data::Files;
-use crate::data::engine::eager::stage_pages;
-use crate::data::flush::batch::collect_job;
+use crate::data::engine::eager::{journal_again, log_all_pages};
+use crate::data::flush::batch::{Job, collect_job, zero_behind_end};
+use crate::data::flush::install::{end_job, install_job};
 use crate::data::flush::pass::write_jobs;
+use crate::data::flush::plan::{Target, plan_batch};
+use crate::data::flush::send::send_jobs;
 use crate::data::schedule::state::MomentStats;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::iget::cached_inode;
 use crate::pages::{GROUP_PAGES, UNLOGGED};
 
-/// Changed pages up to which nothing is done ahead, and up to which new blocks go to the log as
-/// well: a moment is one write and one flush then.
-const AHEAD_PAGES: usize = 64;
+/// Bytes of changed pages up to which nothing is done ahead, and new blocks go to the log as well:
+/// a moment is one write and one flush then. More new ones are a stream (`engine/eager.rs`).
+const AHEAD_BYTES: usize = 128 * 1024;
 /// Rounds of work ahead, while writers are about as fast as the device.
 const AHEAD_ROUNDS: usize = 3;
+/// Attempts to find no file on its way to the device, before writes stand still until one is there.
+const HOLD_TRIES: usize = 64;
 
 /// Makes everything that returned before this call durable, as of one moment.
 ///
@@ -56,18 +65,48 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
         return files.latch.check();
     }
     stage_ahead(files)?;
+    for tries in 0..=HOLD_TRIES {
+        match hold_and_commit(files, tries == HOLD_TRIES)? {
+            Outcome::Taken => break,
+            // Nobody stands still while a request to the device ends.
+            Outcome::Busy(inode) => drop(inode.io.lock()),
+        }
+    }
+    files.latch.check()
+}
+
+/// Result of an attempt.
+enum Outcome {
+    Taken,
+    /// Data of this file is on its way to the device.
+    Busy(Arc<Inode>),
+}
+
+/// Takes the moment, unless a file is busy and `wait` is false.
+fn hold_and_commit(files: &Files, wait: bool) -> Result<Outcome> {
     let began_ns = files.clock.now_ns();
     let hold = files.pages.hold_changes();
+    let changed = changed_files(files);
+    let mut io = Vec::with_capacity(changed.len());
+    for inode in &changed {
+        match inode.io.try_lock() {
+            Some(guard) => io.push(guard),
+            None if wait => io.push(inode.io.lock()),
+            None => return Ok(Outcome::Busy(Arc::clone(inode))),
+        }
+    }
     let number = files.schedule.moments_held.fetch_add(1, Ordering::AcqRel) + 1;
     let at_ns = files.clock.now_ns();
-    let changed = changed_files(files);
-    let io: Vec<_> = changed.iter().map(|inode| inode.io.lock()).collect();
     let journal = files.journal()?;
     journal.set_sealing(true);
-    let few = unlogged_pages(&changed) <= AHEAD_PAGES;
-    let staged = changed.iter().try_for_each(|inode| stage_pages(files, inode, few));
+    let few = unlogged_pages(&changed) <= ahead_pages(files);
+    let mut jobs = Vec::new();
+    let staged = changed.iter().try_for_each(|inode| stage_held(files, inode, few, &mut jobs));
     if let Err(err) = staged {
         journal.set_sealing(false);
+        drop(hold);
+        // What is part of the running transaction by now has to have its data.
+        send_held(files, &mut jobs);
         files.latch.check()?;
         return Err(err);
     }
@@ -76,10 +115,13 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
     let written = journal.commit_sealed(|| {
         journal.set_sealing(false);
         held_ns = files.clock.now_ns().saturating_sub(began_ns);
-        drop(io);
         drop(hold);
+        send_held(files, &mut jobs);
+        drop(io);
     });
     journal.set_sealing(false);
+    // Nothing is left of these but after an error.
+    send_held(files, &mut jobs);
     let written = written?;
     let mut stats = files.schedule.moment_stats.lock();
     stats.count += u64::from(written);
@@ -87,14 +129,71 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
     stats.hold_ns_max = stats.hold_ns_max.max(held_ns);
     drop(stats);
     files.schedule.moments_done.fetch_max(number, Ordering::AcqRel);
-    files.latch.check()
+    Ok(Outcome::Taken)
+}
+
+/// Gives what was changed of a file to the running transaction, without a request to the device:
+/// with `log_new` all of it; otherwise new blocks become part of the file, and their data one of
+/// the `jobs`, to be sent before the transaction commits. The caller holds `io`.
+fn stage_held<'a>(
+    files: &Files,
+    inode: &'a Inode,
+    log_new: bool,
+    jobs: &mut Vec<Job<'a>>,
+) -> Result<()> {
+    if inode.pages.lock().unlogged() == 0 {
+        return Ok(());
+    }
+    if log_new && log_all_pages(files, inode, 0..u64::MAX, &mut Vec::new())? {
+        return Ok(());
+    }
+    let mut job = collect_job(inode, |tree| tree.collect(&files.pages, &UNLOGGED));
+    job.result = plan_held(files, &mut job);
+    install_job(files, &mut job);
+    let result = std::mem::replace(&mut job.result, Ok(()));
+    jobs.push(job);
+    result
+}
+
+/// Places for the pages of a job: blocks that are part of the file may be in the last moment, so
+/// their data goes to the log.
+fn plan_held(files: &Files, job: &mut Job<'_>) -> Result<()> {
+    zero_behind_end(files, &mut job.pages, job.size);
+    plan_batch(files, job.inode, &mut job.pages, Target::Home, &mut job.segments)?;
+    let unwrote = files.journal()?.needs_commit(job.inode.state.read().unwrote_tid);
+    for out in &mut job.pages {
+        let in_moment = out.plain || unwrote && !out.page.delalloc;
+        out.action = if in_moment { WriteAction::Journal } else { WriteAction::Write };
+    }
+    journal_again(files, job.inode, &job.pages)
+}
+
+/// Sends the data of the jobs and ends their write-back. A failure latches the volume.
+fn send_held(files: &Files, jobs: &mut Vec<Job<'_>>) {
+    if jobs.is_empty() {
+        return;
+    }
+    let sent = send_jobs(files, jobs, true).is_ok();
+    for job in jobs.drain(..) {
+        let job = if sent { job } else { Job { placed_end: 0, ..job } };
+        if sent {
+            files.engine.sent(files, &job.pages);
+        }
+        end_job(files, &job);
+        job.settle(files);
+    }
+}
+
+/// Changed pages up to which nothing is done ahead.
+fn ahead_pages(files: &Files) -> usize {
+    AHEAD_BYTES / files.block_size()
 }
 
 /// Does what needs no standstill: most of the work, while others go on writing.
 fn stage_ahead(files: &Files) -> Result<()> {
     for _ in 0..AHEAD_ROUNDS {
         let changed = changed_files(files);
-        if unlogged_pages(&changed) <= AHEAD_PAGES {
+        if unlogged_pages(&changed) <= ahead_pages(files) {
             break;
         }
         let mut rest = &changed[..];

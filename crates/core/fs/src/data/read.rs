@@ -57,6 +57,7 @@ fn read_and(
     keep: bool,
 ) -> Result<usize> {
     check_regular(inode)?;
+    files.check_running()?;
     let done = {
         let _shared = inode.rwsem.read();
         read_shared(files, inode, offset, into, keep)?

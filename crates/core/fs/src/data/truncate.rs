@@ -86,8 +86,7 @@ pub(crate) fn extend_file(files: &Files, inode: &Inode, old: u64, size: u64) -> 
 
 /// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
 fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
-    let change = inodes.pages.change();
-    let _io = inode.io.lock();
+    let (change, _io) = inodes.pages.change_with(&inode.io);
     clear_tail(inodes, inode, size)?;
     let first = first_block_behind(inodes, size);
     inodes.balloc.drop_window(inode.ino);

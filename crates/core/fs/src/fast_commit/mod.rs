@@ -18,7 +18,7 @@
 //! is what a tag wants of a file that is gone: a later tag says so.
 //!
 //! Bounds: work for each tag is that of one operation; memory is that of the blocks that change.
-//! Tested in `tests/fast_commit.rs`.
+//! Tested in `tests/it/fast_commit.rs`.
 
 mod blocks;
 mod inodes;

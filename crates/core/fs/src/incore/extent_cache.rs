@@ -2,15 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 use syncline_ondisk::extent::Extent;
+
+use crate::ranks;
 
 /// Runs kept per inode.
 const CACHED_RUNS: usize = 512;
 
 /// Runs that were looked up before.
-#[derive(Default)]
 pub(crate) struct ExtentCache(Mutex<BTreeMap<u32, Extent>>);
+
+impl Default for ExtentCache {
+    fn default() -> ExtentCache {
+        ExtentCache(Mutex::new(ranks::EXTENT_CACHE, BTreeMap::new()))
+    }
+}
 
 impl ExtentCache {
     pub(crate) fn get(&self, lblk: u32) -> Option<Extent> {

@@ -17,11 +17,12 @@ mod extent_cache;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use syncline_jbd2::Tid;
+use syncline_lockrank::{Mutex, RwLock};
 use syncline_ondisk::inode as disk;
 
 use crate::pages::PageTree;
+use crate::ranks;
 
 pub(crate) use self::extent_cache::ExtentCache;
 
@@ -100,10 +101,10 @@ impl Inode {
         };
         Inode {
             ino,
-            rwsem: RwLock::new(()),
-            io: Mutex::new(()),
-            state: RwLock::new(state),
-            pages: Mutex::new(PageTree::new(ino)),
+            rwsem: RwLock::new(ranks::RWSEM, ()),
+            io: Mutex::new(ranks::IO, ()),
+            state: RwLock::new(ranks::STATE, state),
+            pages: Mutex::new(ranks::PAGES, PageTree::new(ino)),
             refs: AtomicU32::new(0),
             may_have_window: AtomicBool::new(false),
             life: AtomicU8::new(Lifetime::Long as u8),

@@ -8,13 +8,19 @@
 //! changed and dropped the same one between.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use syncline_lockrank::Mutex;
 
 use crate::incore::Inode;
+use crate::ranks;
 
+/// Memory for an inode in release builds, in bytes. In debug builds its locks have ranks, but the
+/// cache holds as many inodes.
+const INODE_BYTES: usize = 440;
+const _: () = assert!(cfg!(debug_assertions) || size_of::<Inode>() <= INODE_BYTES, "it grew");
 /// Memory for an inode here beside the inode itself, in bytes: its counters, its number in map and
 /// ring.
 const OVERHEAD_BYTES: usize = 48;
@@ -43,9 +49,10 @@ pub(crate) struct Shard {
 impl Icache {
     /// A cache of about `bytes_max` bytes.
     pub(crate) fn new(bytes_max: u64) -> Icache {
-        let inodes = bytes_max / (size_of::<Inode>() + OVERHEAD_BYTES) as u64;
+        let inodes = bytes_max / (INODE_BYTES + OVERHEAD_BYTES) as u64;
         let inodes = usize::try_from(inodes).unwrap_or(usize::MAX).max(INODES_MIN);
-        Icache { shards: Default::default(), shard_max: inodes / SHARDS }
+        let shard = |_| Mutex::new(ranks::INODE_CACHE, Shard::default());
+        Icache { shards: std::array::from_fn(shard), shard_max: inodes / SHARDS }
     }
 
     pub(crate) fn shard(&self, ino: u32) -> &Mutex<Shard> {
@@ -54,6 +61,28 @@ impl Icache {
 }
 
 impl Shard {
+    /// The inode, or how many have left the shard until now.
+    pub(crate) fn get(&self, ino: u32) -> Result<Arc<Inode>, u64> {
+        self.inodes.get(&ino).cloned().ok_or(self.removals)
+    }
+
+    /// Puts an inode in, unless another thread was faster; returns the one that is in.
+    pub(crate) fn enter(&mut self, fresh: Arc<Inode>) -> Arc<Inode> {
+        match self.inodes.entry(fresh.ino) {
+            Entry::Occupied(found) => Arc::clone(found.get()),
+            Entry::Vacant(room) => {
+                self.ring.push_back(fresh.ino);
+                Arc::clone(room.insert(fresh))
+            }
+        }
+    }
+
+    /// As [`Shard::enter`] for an inode as it was read from its slot after `removals` had left the
+    /// shard. `None`: one has left since, so what was read may be old.
+    pub(crate) fn enter_read(&mut self, read: Arc<Inode>, removals: u64) -> Option<Arc<Inode>> {
+        (self.removals == removals).then(|| self.enter(read))
+    }
+
     pub(crate) fn remove(&mut self, ino: u32) -> Option<Arc<Inode>> {
         let removed = self.inodes.remove(&ino);
         self.removals += u64::from(removed.is_some());

@@ -1,12 +1,12 @@
 //! Lookup of inodes by number: in the cache, or from their slots.
 //!
 //! The image of a slot enters the cache only if no inode has left that part of it since it was
-//! read: another thread may have loaded, changed and dropped the same inode between. Tested here.
+//! read: another thread may have loaded, changed and dropped the same inode between. Tested here,
+//! and under many schedules in `inode/model_tests.rs`.
 
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use syncline_lockrank::MutexGuard;
 use syncline_ondisk::inode as disk;
 use syncline_ondisk::superblock::ROOT_INO;
 
@@ -76,8 +76,7 @@ pub(crate) fn iget_unlinked(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> 
 /// The cached inode, or how many have left its shard until now.
 fn cached_reference(inodes: &Arc<Inodes>, ino: u32) -> std::result::Result<InodeRef, u64> {
     let shard = inodes.icache.shard(ino).lock();
-    let inode = shard.inodes.get(&ino).ok_or(shard.removals)?;
-    Ok(InodeRef::new(inodes, Arc::clone(inode)))
+    shard.get(ino).map(|inode| InodeRef::new(inodes, inode))
 }
 
 /// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left
@@ -89,26 +88,20 @@ fn insert_read(
     removals: u64,
 ) -> Option<InodeRef> {
     let synced = inodes.journal.get().map_or(0, |journal| journal.committed_tid());
-    let shard = inodes.icache.shard(ino).lock();
-    let inode = Arc::new(Inode::new(ino, raw, synced));
-    (shard.removals == removals).then(|| enter(inodes, shard, inode))
+    let mut shard = inodes.icache.shard(ino).lock();
+    let inode = shard.enter_read(Arc::new(Inode::new(ino, raw, synced)), removals)?;
+    Some(entered(inodes, shard, inode))
 }
 
 /// Puts a new inode into the cache, unless another thread was faster.
 pub(crate) fn insert_inode(inodes: &Arc<Inodes>, fresh: Arc<Inode>) -> InodeRef {
-    enter(inodes, inodes.icache.shard(fresh.ino).lock(), fresh)
+    let mut shard = inodes.icache.shard(fresh.ino).lock();
+    let inode = shard.enter(fresh);
+    entered(inodes, shard, inode)
 }
 
-fn enter(inodes: &Arc<Inodes>, mut shard: MutexGuard<'_, Shard>, fresh: Arc<Inode>) -> InodeRef {
-    let ino = fresh.ino;
-    let inode = match shard.inodes.entry(ino) {
-        Entry::Occupied(found) => Arc::clone(found.get()),
-        Entry::Vacant(room) => {
-            let inode = Arc::clone(room.insert(fresh));
-            shard.ring.push_back(ino);
-            inode
-        }
-    };
+/// A reference to an inode that is in the shard now, which may have grown too large by it.
+fn entered(inodes: &Arc<Inodes>, mut shard: MutexGuard<'_, Shard>, inode: Arc<Inode>) -> InodeRef {
     let held = InodeRef::new(inodes, inode);
     let dropped = shard.make_room(inodes.icache.shard_max);
     drop(shard);
@@ -173,8 +166,8 @@ mod tests {
         let again = volume.iget(ino).unwrap();
         assert_eq!(volume.getattr(&again).mode & 0o7777, 0o600);
         // What is the newest goes in, and only once.
-        let (removals, newest) =
-            (inner.icache.shard(ino).lock().removals, again.state.read().raw.clone());
+        let newest = again.state.read().raw.clone();
+        let removals = inner.icache.shard(ino).lock().removals;
         let same = insert_read(inner, ino, newest, removals).unwrap();
         assert!(std::ptr::eq(&*same, &*again));
         drop((again, same));

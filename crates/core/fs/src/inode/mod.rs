@@ -18,6 +18,8 @@ pub(crate) mod evict;
 pub(crate) mod icache;
 pub(crate) mod iget;
 pub(crate) mod lazytime;
+#[cfg(test)]
+mod model_tests;
 pub(crate) mod orphan;
 pub(crate) mod orphans;
 pub(crate) mod recovery;
@@ -27,7 +29,7 @@ pub(crate) mod xattr;
 
 use std::ops::Deref;
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use crate::error::Result;
 use crate::inode::icache::Icache;

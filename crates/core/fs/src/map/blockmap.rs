@@ -8,7 +8,7 @@
 //!
 //! Such files read and write like others, except that they have no unwritten blocks, so
 //! `fallocate` refuses them (as ext4 does). Indirect blocks are freed when their last slot is.
-//! Tested in `tests/it/space_model.rs`, judged by e2fsck.
+//! Tested in `tests/it/space_model.rs`, checked by e2fsck.
 
 use std::sync::Arc;
 

@@ -44,7 +44,7 @@ const SET_GID: u16 = 0o2000;
 
 /// Blocks that a new inode may change: inode bitmap, group descriptor, inode table, and a first
 /// block with its bitmap and descriptor.
-const NEW_INODE_CREDITS: u32 = 6;
+pub(super) const NEW_INODE_CREDITS: u32 = 6;
 
 /// Permissions and owner of something new.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,7 +180,11 @@ fn make_once(
 }
 
 /// Mode and owner of a new inode in `parent`.
-fn owned_by(parent: &InodeState, (kind, life): (u16, Lifetime), create: &Create) -> NewInode {
+pub(super) fn owned_by(
+    parent: &InodeState,
+    (kind, life): (u16, Lifetime),
+    create: &Create,
+) -> NewInode {
     let mut mode = kind | create.mode & !S_IFMT;
     let mut gid = create.gid;
     if parent.raw.i_mode & SET_GID != 0 {
@@ -218,7 +222,7 @@ fn fill_and_name(
 }
 
 /// An inode that could not be finished: no links, an orphan until its last reference goes.
-fn give_up_inode(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
+pub(super) fn give_up_inode(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> Result<()> {
     let mut st = inode.state.write();
     st.raw.i_links_count = 0;
     orphan_add(inodes, h, inode, &mut st)

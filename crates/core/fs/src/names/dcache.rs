@@ -19,8 +19,10 @@
 
 use std::hash::Hasher;
 
-use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHasher};
+use syncline_lockrank::Mutex;
+
+use crate::ranks;
 
 /// Independent parts.
 const SHARDS: usize = 16;
@@ -134,7 +136,8 @@ impl Dcache {
     pub(crate) fn new(bytes_max: u64) -> Dcache {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let generation_bytes = (bytes_max / SHARDS / 2).max(4 * ENTRY_BYTES);
-        Dcache { shards: Default::default(), generation_bytes }
+        let shard = |_| Mutex::new(ranks::NAME_CACHE, Shard::default());
+        Dcache { shards: std::array::from_fn(shard), generation_bytes }
     }
 
     fn place(&self, dir: u32, name: &[u8]) -> (u64, &Mutex<Shard>) {

@@ -5,6 +5,7 @@
 //!   create, link, unlink, rename, symlink    one operation on names, in one handle
 //!   namei     lookup, entries, what the operations share        path   whole paths
 //!   dir/      algorithms of directory blocks                    dcache  names found before
+//!   whiteout  what a rename may leave
 //!   xattr, relocate   attributes with an effect; files moved into zones
 //! ```
 
@@ -18,11 +19,12 @@ pub(crate) mod relocate;
 pub(crate) mod rename;
 pub(crate) mod symlink;
 pub(crate) mod unlink;
+mod whiteout;
 pub(crate) mod xattr;
 
 use std::ops::Deref;
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use crate::data::Files;
 use crate::data::moment::take_moment;

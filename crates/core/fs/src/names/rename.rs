@@ -13,12 +13,13 @@
 //!   the root and ends on any image.
 //! - Two names of one inode: nothing is done, as POSIX wants it.
 //! - What replaces a file has its delayed data on the device when the rename commits.
+//! - A whiteout is made in the same transaction (`whiteout.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parking_lot::RwLockWriteGuard;
 use syncline_jbd2::Handle;
+use syncline_lockrank::WriteGuard;
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 
@@ -32,6 +33,7 @@ use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::names::Names;
+use crate::names::create::{Create, NEW_INODE_CREDITS, give_up_inode};
 use crate::names::dir::live::Edit;
 use crate::names::dir::{self, Found, Probe};
 use crate::names::namei::{
@@ -39,6 +41,7 @@ use crate::names::namei::{
     iget_entry, lookup, parent_of, probe_name, touch_dir,
 };
 use crate::names::unlink::{check_empty, drop_dir, drop_link, remove_name};
+use crate::names::whiteout::new_whiteout;
 use crate::space::retry::retry_when_full;
 
 /// Blocks that a rename may change: a new name, a removed one, `..` of what moves, its inode, what
@@ -60,7 +63,7 @@ impl RenameFlags {
     /// From renameat2's bits.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for whiteouts, unknown bits, or both at once.
+    /// [`FsError::Invalid`] for unknown bits, or both at once; a whiteout has a call of its own.
     pub fn from_bits(bits: u32) -> Result<RenameFlags> {
         match bits {
             0..=2 => Ok(RenameFlags(bits)),
@@ -84,19 +87,30 @@ struct Parties {
     target: Option<InodeRef>,
 }
 
-/// [`crate::Volume::rename`].
+/// Treatment of the two names.
+#[derive(Clone, Copy)]
+pub(super) struct How<'a> {
+    /// Of the new one.
+    pub(super) flags: RenameFlags,
+    /// Owner of the whiteout that takes the old one.
+    pub(super) whiteout: Option<&'a Create>,
+}
+
+/// [`crate::Volume::rename`], and with a whiteout [`crate::Volume::rename_whiteout`].
 pub(crate) fn rename(
     names: &Names,
-    old_dir: &InodeRef,
-    old_name: &[u8],
-    new_dir: &InodeRef,
-    new_name: &[u8],
+    (old_dir, old_name): (&InodeRef, &[u8]),
+    (new_dir, new_name): (&InodeRef, &[u8]),
     flags: RenameFlags,
+    whiteout: Option<&Create>,
 ) -> Result<()> {
     namei::check_name(old_name)?;
     namei::check_name(new_name)?;
     if namei::is_dot(old_name) || namei::is_dot(new_name) {
         return Err(FsError::Busy);
+    }
+    if flags == RenameFlags::EXCHANGE && whiteout.is_some() {
+        return Err(FsError::invalid("an exchange leaves no name for a whiteout"));
     }
     names.before_change()?;
     let from = End { dir: old_dir, name: old_name };
@@ -104,7 +118,7 @@ pub(crate) fn rename(
     if flags == RenameFlags::NONE {
         write_before_replace(names, from, to);
     }
-    retry_when_full(names, || rename_once(names, from, to, flags))
+    retry_when_full(names, || rename_once(names, from, to, How { flags, whiteout }))
 }
 
 /// A program that replaces a file by a new one expects the old contents or the new ones after a
@@ -121,7 +135,7 @@ fn write_before_replace(names: &Names, from: End<'_>, to: End<'_>) {
     }
 }
 
-fn rename_once(names: &Names, from: End<'_>, to: End<'_>, flags: RenameFlags) -> Result<()> {
+fn rename_once(names: &Names, from: End<'_>, to: End<'_>, how: How<'_>) -> Result<()> {
     let parties = {
         let across = (from.dir.ino != to.dir.ino).then(|| names.rename_lock.lock());
         let lines = match &across {
@@ -133,7 +147,7 @@ fn rename_once(names: &Names, from: End<'_>, to: End<'_>, flags: RenameFlags) ->
         // Both names mean something else afterwards, or the same as before.
         names.dcache.forget(from.dir.ino, from.name);
         names.dcache.forget(to.dir.ino, to.name);
-        rename_locked(names, from, to, &parties, lines.as_ref(), flags)?;
+        rename_locked(names, from, to, &parties, lines.as_ref(), how)?;
         parties
     };
     // Locks and handle are released: this may free what was replaced.
@@ -148,7 +162,7 @@ fn lock_both<'a>(
     from: End<'a>,
     to: End<'a>,
     lines: Option<&(Line, Line)>,
-) -> (RwLockWriteGuard<'a, ()>, Option<RwLockWriteGuard<'a, ()>>) {
+) -> (WriteGuard<'a, ()>, Option<WriteGuard<'a, ()>>) {
     let Some((from_line, to_line)) = lines else {
         return (from.dir.rwsem.write(), None);
     };
@@ -206,10 +220,10 @@ fn rename_locked(
     to: End<'_>,
     parties: &Parties,
     lines: Option<&(Line, Line)>,
-    flags: RenameFlags,
+    how: How<'_>,
 ) -> Result<()> {
-    let exchange = flags == RenameFlags::EXCHANGE;
-    if flags == RenameFlags::NOREPLACE && parties.target.is_some() {
+    let exchange = how.flags == RenameFlags::EXCHANGE;
+    if how.flags == RenameFlags::NOREPLACE && parties.target.is_some() {
         return Err(FsError::Exists);
     }
     if exchange && parties.target.is_none() {
@@ -236,24 +250,30 @@ fn rename_locked(
     if across && exchange && target_dir.is_some() && source_dir.is_none() {
         check_dir_links(files, from.dir)?;
     }
-    let mut h = files.start(RENAME_CREDITS)?;
+    // Its last reference must go after the handle.
+    let whiteout;
+    let more = if how.whiteout.is_some() { NEW_INODE_CREDITS } else { 0 };
+    let mut h = files.start(RENAME_CREDITS + more)?;
     h.keep_order();
-    match (&parties.target, &parties.new) {
-        (Some(target), Probe::Found(new)) if exchange => {
-            exchange_entries(files, &mut h, (from, &parties.old, source), (to, new, target), across)
-        }
-        _ => replace_entry(files, &mut h, from, to, parties, across),
+    if let (Some(target), Probe::Found(new), true) = (&parties.target, &parties.new, exchange) {
+        let (from, to) = ((from, &parties.old, source), (to, new, target));
+        return exchange_entries(files, &mut h, from, to, across);
     }
+    let Some(owner) = how.whiteout else {
+        return replace_entry(files, &mut h, from, to, (parties, across, None));
+    };
+    whiteout = new_whiteout(files, &mut h, from.dir, owner)?;
+    let done = replace_entry(files, &mut h, from, to, (parties, across, Some(&whiteout)));
+    done.map_err(|err| give_up_inode(files, &mut h, &whiteout).err().unwrap_or(err))
 }
 
-/// Moves the source over the target or to a new name.
+/// Moves the source over the target or to a new name; the old one goes, or to the whiteout.
 fn replace_entry(
     files: &Files,
     h: &mut Handle,
     from: End<'_>,
     to: End<'_>,
-    parties: &Parties,
-    across: bool,
+    (parties, across, whiteout): (&Parties, bool, Option<&InodeRef>),
 ) -> Result<()> {
     let source = &parties.source;
     let source_type = type_of(source);
@@ -291,7 +311,13 @@ fn replace_entry(
         if moves_dir && (across || parties.target.is_some()) {
             namei::dec_links_of_dir(&mut st);
         }
-        remove_name(files, h, from.dir, &mut st, &old)?;
+        match whiteout {
+            None => remove_name(files, h, from.dir, &mut st, &old)?,
+            Some(whiteout) => {
+                let entry = (&old, whiteout.ino, file_type::CHRDEV);
+                set_entry(files, h, from.dir, &mut st, entry)?;
+            }
+        }
     }
     match &parties.target {
         Some(target) if moves_dir => drop_dir(files, h, target),
@@ -390,7 +416,7 @@ fn check_permitted(to: End<'_>, parties: &Parties, exchange: bool) -> Result<()>
 fn lock_children<'a>(
     source: Option<&'a InodeRef>,
     target: Option<&'a InodeRef>,
-) -> (Option<RwLockWriteGuard<'a, ()>>, Option<RwLockWriteGuard<'a, ()>>) {
+) -> (Option<WriteGuard<'a, ()>>, Option<WriteGuard<'a, ()>>) {
     let lock = |inode: &'a InodeRef| inode.rwsem.write();
     match (source, target) {
         (Some(source), Some(target)) if target.ino < source.ino => {

@@ -119,8 +119,10 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     value(
         "log_unit",
         Kind::Choice(&["4096", "8192", "16384", "32768", "65536"]),
-        "Packed records are padded to a multiple of this many bytes. A device that programs \
-         larger pages reads before it writes a part of one: give its page size.",
+        "Packed records are padded to a multiple of this many bytes. On flash with larger pages \
+         give the page size, which `syncline probe --fit` finds: a record that fills a page is \
+         programmed without waiting for the flush. Shorter is refused: a power cut while a record \
+         is programmed may take one before it in the same 4096 bytes.",
         set!(|o, given| o.log_unit_bytes = given.text().parse().unwrap_or(4096)),
         |o| Some(o.log_unit_bytes.to_string()),
     ),

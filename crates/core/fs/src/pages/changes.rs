@@ -77,15 +77,18 @@ impl Changes {
 
     /// Bytes from `at` on become `new`.
     pub(crate) fn note_write(&mut self, page: &[u8], at: usize, new: &[u8]) {
-        if self.flush == NO_BASE {
+        // Parts that count already need no look: a page that is overwritten again and again before
+        // a sync is compared once.
+        if self.flush == NO_BASE || self.parts == u64::MAX {
             return;
         }
         let part = (page.len() / PARTS).max(1);
         let (mut from, mut rest) = (at, new);
         while !rest.is_empty() {
             let (these, behind) = rest.split_at((part - from % part).min(rest.len()));
-            if page[from..from + these.len()] != *these {
-                self.parts |= 1 << (from / part);
+            let bit = 1 << (from / part);
+            if self.parts & bit == 0 && page[from..from + these.len()] != *these {
+                self.parts |= bit;
             }
             (from, rest) = (from + these.len(), behind);
         }
@@ -108,6 +111,13 @@ mod tests {
         assert_eq!(changes.parts, 0b10 | 1 << 63);
         changes.note_range(127..193, 4096);
         assert_eq!(changes.parts, 0b1110 | 1 << 63);
+        let (mut whole, mut other) = (Changes::NONE, page);
+        (other[70], other[4095]) = (1, 2);
+        whole.note_write(&page, 0, &other);
+        assert_eq!(whole.parts, 0b10 | 1 << 63);
+        whole.note_write(&page, 128, &[7; 64]);
+        whole.note_write(&page, 192, &[8; 128]);
+        assert_eq!(whole.parts, 0b11010 | 1 << 63);
         let mut small = Changes::NONE;
         small.note_write(&[0; 1024], 16, &[1; 17]);
         assert_eq!(small.parts, 0b110);

@@ -19,19 +19,22 @@
 //! does I/O. Tested in `tree.rs` and `tests/it/file_io.rs`.
 
 mod changes;
+#[cfg(test)]
+mod model_tests;
 mod tree;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use syncline_cache::{Access, FrameId, Frames, Policy};
 use syncline_device::Clock;
+use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
 use crate::options::{LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
+use crate::ranks;
 
 pub(crate) use changes::Changes;
 pub(crate) use tree::{Outgoing, PageTree, Pick, UNLOGGED};
@@ -41,6 +44,9 @@ pub(crate) const GROUP_PAGES: usize = 256;
 
 /// Frames beyond the limit that the table can hold: dirty pages of many writers at once.
 const FRAMES_SLACK: usize = 64 * 1024;
+
+/// Attempts to get a file between two of its requests to the device.
+const CHANGE_TRIES: usize = 64;
 
 /// Smallest limit, in pages: one write and one readahead window at once.
 const PAGES_MIN: usize = 64;
@@ -150,14 +156,14 @@ impl PageCache {
             pages_max,
             limits,
             dirty: AtomicUsize::new(0),
-            files: Mutex::new(BTreeSet::new()),
-            spare: Mutex::default(),
+            files: Mutex::new(ranks::DIRTY_FILES, BTreeSet::new()),
+            spare: Mutex::new(ranks::SPARE_PAGES, Vec::new()),
             block_size,
             tracks_changes: options.log == LogFormat::Packed,
             flush_needed: AtomicU64::new(0),
             overwritten: AtomicUsize::new(0),
             unlogged_since_ns: AtomicU64::new(0),
-            changes: (options.sync == SyncMode::Periodic).then(RwLock::default),
+            changes: (options.sync == SyncMode::Periodic).then(|| RwLock::new(ranks::CHANGES, ())),
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
@@ -268,12 +274,32 @@ impl PageCache {
     /// Held while the pages of a file, or its size with them, change: with `sync=periodic` a moment
     /// has all of the change or nothing. Taken after `rwsem`, before `io`; not twice.
     #[inline]
-    pub(crate) fn change(&self) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn change(&self) -> Option<ReadGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.read())
     }
 
+    /// As [`PageCache::change`] with the `io` of the file: not held while a request of this file is
+    /// waited for, since a moment, and with it every other change, would wait for that, too.
+    pub(crate) fn change_with<'a>(
+        &'a self,
+        io: &'a Mutex<()>,
+    ) -> (Option<ReadGuard<'a, ()>>, MutexGuard<'a, ()>) {
+        for _ in 0..CHANGE_TRIES {
+            let change = self.change();
+            if change.is_none() {
+                break;
+            }
+            if let Some(io) = io.try_lock() {
+                return (change, io);
+            }
+            drop(change);
+            drop(io.lock());
+        }
+        (self.change(), io.lock())
+    }
+
     /// Waits for the changes under way and keeps others from beginning.
-    pub(crate) fn hold_changes(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+    pub(crate) fn hold_changes(&self) -> Option<WriteGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.write())
     }
 

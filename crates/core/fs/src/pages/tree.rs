@@ -165,6 +165,12 @@ impl PageTree {
         PageTree { ino, ..PageTree::default() }
     }
 
+    /// The frame of a cached block.
+    #[cfg(test)]
+    pub fn frame(&self, lblk: u64) -> Option<FrameId> {
+        self.slot(lblk).map(|(_, page)| page.frame)
+    }
+
     /// Cached pages.
     #[cfg(test)]
     pub fn len(&self) -> usize {

@@ -18,11 +18,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use glob::Pattern;
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use crate::error::Result;
 use crate::incore::{Inode, Lifetime};
 use crate::options::{MountOptions, check_glob};
+use crate::ranks;
 
 /// Names of databases: SQLite, LevelDB and RocksDB, InnoDB (whose logs are written in a circle).
 const UPDATED: &[&str] = &[
@@ -81,7 +82,7 @@ impl HotFiles {
     /// # Errors
     /// [`crate::FsError::Invalid`] for a rule that is no glob.
     pub(crate) fn new(options: &MountOptions) -> Result<HotFiles> {
-        let endings = Mutex::default();
+        let endings = Mutex::new(ranks::ENDINGS, BTreeMap::new());
         if options.hot_zones == 0 {
             return Ok(HotFiles { rules: Vec::new(), endings });
         }

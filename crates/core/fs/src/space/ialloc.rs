@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use syncline_jbd2::{Counters, Handle, Tid};
+use syncline_lockrank::Mutex;
 use syncline_ondisk::group::{INODE_UNINIT, init_inode_bitmap};
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{GroupDesc, IncompatFeatures, RoCompatFeatures, bitmap, extent};
 
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, Lifetime};
+use crate::ranks;
 use crate::space::Space;
 use crate::store::Store;
 use crate::store::group::{group_desc, inode_bitmap, update_desc};
@@ -53,11 +54,13 @@ pub(crate) struct NewInode {
 impl Ialloc {
     pub(crate) fn new(group_count: u32, free_inodes: u64, used_dirs: u64, seed: u32) -> Ialloc {
         Ialloc {
-            groups: (0..group_count).map(|_| Mutex::default()).collect(),
+            groups: (0..group_count)
+                .map(|_| Mutex::new(ranks::INODE_GROUP, GroupHint::default()))
+                .collect(),
             free_inodes: AtomicU64::new(free_inodes),
             used_dirs: AtomicU64::new(used_dirs),
             generation: AtomicU32::new(seed),
-            freed: Arc::default(),
+            freed: Arc::new(Mutex::new(ranks::FREED_INODES, BTreeMap::new())),
         }
     }
 

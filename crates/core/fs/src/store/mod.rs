@@ -25,16 +25,18 @@ pub(crate) mod host;
 pub(crate) mod validity;
 pub(crate) mod zone;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
+use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::{Geometry, Superblock};
 
 use crate::error::{FsError, Result};
 use crate::options::{BUFFER_SHARE, MountOptions, OnError};
+use crate::ranks;
 use crate::store::dir_format::DirConstants;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
@@ -58,6 +60,8 @@ pub(crate) struct Store {
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
     pub(crate) latch: Latch,
+    /// Nothing is read for programs any more either: as after a crash.
+    shut_down: AtomicBool,
     /// Set if the running transaction only commits together with file data.
     pub(crate) committer: OnceLock<Weak<dyn Committer>>,
 }
@@ -94,9 +98,10 @@ impl Store {
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
             latch: Latch::default(),
+            shut_down: AtomicBool::new(false),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
-            sb: Mutex::new(sb),
+            sb: Mutex::new(ranks::SUPERBLOCK, sb),
             options,
             dev,
             clock,
@@ -190,6 +195,25 @@ impl Store {
             journal.abort(JournalError::Usage(what));
         }
         err
+    }
+
+    /// Nothing is written any more, nor read for programs, although nothing failed.
+    pub(crate) fn shut_down(&self) {
+        self.shut_down.store(true, Ordering::Release);
+        let cause = JournalError::ShutDown;
+        self.latch.set(&cause.clone().into());
+        if let Some(journal) = self.journal.get() {
+            journal.abort(cause);
+        }
+    }
+
+    /// Fails after [`Store::shut_down`] (`ext4_forced_shutdown`).
+    pub(crate) fn check_running(&self) -> Result<()> {
+        if self.shut_down.load(Ordering::Acquire) {
+            Err(JournalError::ShutDown.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Time for timestamps.

@@ -369,7 +369,7 @@ fn only() -> Option<StateId> {
 fn explore(log: &str, stock: bool) {
     let states = std::env::var("SYNCLINE_ATOMIC_STATES").ok().and_then(|text| text.parse().ok());
     let states: u64 = states.unwrap_or(300);
-    let command = "cargo test -p syncline-fs atomic::every_crash";
+    let command = "cargo test -p syncline-fs --test it atomic::every_crash";
     // A long run takes several workloads.
     for seed in 1..=states.div_ceil(5000) {
         let case = case(seed, log, (Lie::None, false));

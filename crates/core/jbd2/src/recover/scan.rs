@@ -178,7 +178,7 @@ impl Scanner<'_, '_> {
             // it.
             return Err(self.corrupt(log_block, self.scan.end));
         }
-        match self.judge(log_block, block, seconds)? {
+        match self.classify(log_block, block, seconds)? {
             Outcome::Stale => {
                 self.scan.dropped_torn = false;
                 return Ok(false);
@@ -201,7 +201,12 @@ impl Scanner<'_, '_> {
         Ok(true)
     }
 
-    fn judge(&self, log_block: u32, block: &[u8], seconds: u64) -> Result<Outcome, JournalError> {
+    fn classify(
+        &self,
+        log_block: u32,
+        block: &[u8],
+        seconds: u64,
+    ) -> Result<Outcome, JournalError> {
         let format = &self.reader.format;
         if !self.suspicious && format.commit_holds(block, self.crc) {
             return Ok(Outcome::Complete);

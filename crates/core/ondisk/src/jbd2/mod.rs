@@ -14,7 +14,7 @@
 //! | v3 | 16 bytes with the whole crc | crc32c in the last 4 bytes | crc32c of itself |
 //!
 //! Sources: include/linux/jbd2.h, fs/jbd2/{commit,recovery,revoke}.c. Tested in each file on
-//! hand-built bytes and in `tests/images.rs` on journals of stock mke2fs and debugfs.
+//! hand-built bytes and in `tests/it/images.rs` on journals of stock mke2fs and debugfs.
 
 mod commit;
 mod descriptor;

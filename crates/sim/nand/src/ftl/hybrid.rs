@@ -19,7 +19,7 @@
 //!
 //! Bounds: a data block for each logical superblock, the scheme's blocks and two more are always
 //! there ([`Layout::new`] adds them), so a free one never lacks. Memory: 4 bytes and 2 bits a unit
-//! at most, 8 bytes a superblock and the scheme's. Tested by `tests/schemes`.
+//! at most, 8 bytes a superblock and the scheme's. Tested by `tests/it/schemes`.
 
 use super::bits::Bits;
 use super::{Arrival, Ftl, Span};

@@ -22,7 +22,7 @@
 //! host units of the scheme behind.
 //!
 //! Memory: 4 bytes a unit of the device, 4 a unit of the ring, a bit a unit if the size is dynamic.
-//! Tested in `tests/schemes/slc.rs`, `tests/ftl.rs` and `tests/device.rs`.
+//! Tested in `tests/it/schemes/slc.rs`, `tests/it/ftl.rs` and `tests/it/device.rs`.
 //!
 //! [`Counters::slc_programs`]: crate::Counters::slc_programs
 //! [`Counters::slc_erases`]: crate::Counters::slc_erases

@@ -9,7 +9,7 @@
 //! the zone is worked on, so the cost depends on how local the accesses are. Loading reads all
 //! pages of a map; leaving a changed one programs all of them. Units that the collector moves in
 //! zones that are not loaded cost one read and one program of the map page, once a collection and
-//! zone. Tested in `tests/schemes`.
+//! zone. Tested in `tests/it/schemes`.
 
 use super::MapTable;
 use super::lru::Lru;

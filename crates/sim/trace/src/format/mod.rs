@@ -25,7 +25,7 @@ use parquet::errors::ParquetError;
 use parquet::schema::types::{Type, TypePtr};
 
 use crate::error::{Result, TraceError};
-use crate::model::{Flags, NameId, Op, Origin, Record};
+use crate::model::{Flags, NameId, Names, Op, Origin, Record};
 
 /// The first and the last four bytes of a file.
 pub const MAGIC: &[u8; 4] = b"PAR1";
@@ -115,6 +115,60 @@ const COLUMNS: [Column; 21] = {
         column("append", Flag(Flags::APPEND)),
     ]
 };
+
+/// Value of a column in one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell<'a> {
+    /// Not known.
+    Null,
+    /// A number.
+    Number(i64),
+    /// A name or a word.
+    Text(&'a str),
+    /// A mark.
+    Flag(bool),
+}
+
+/// Type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// [`Cell::Number`] or null.
+    Number,
+    /// [`Cell::Text`] or null.
+    Text,
+    /// [`Cell::Flag`].
+    Flag,
+}
+
+/// The columns of a trace file in order, as other tables of traces have them, too.
+pub fn columns() -> impl Iterator<Item = (&'static str, ColumnKind)> {
+    COLUMNS.iter().map(|column| {
+        let kind = match column.field {
+            Field::Number(..) | Field::Signed(..) => ColumnKind::Number,
+            Field::Name(..) | Field::Word(..) => ColumnKind::Text,
+            Field::Flag(_) => ColumnKind::Flag,
+        };
+        (column.name, kind)
+    })
+}
+
+/// The value of a column, by its place in [`columns`]; null for a place that is none.
+pub fn cell<'a>(column: usize, record: &Record, names: &'a Names) -> Cell<'a> {
+    let Some(column) = COLUMNS.get(column) else { return Cell::Null };
+    match column.field {
+        // Numbers of a record end below 2^63 (`Record::check`).
+        Field::Number(get, _) => get(record)
+            .and_then(|number| i64::try_from(number).ok())
+            .map_or(Cell::Null, Cell::Number),
+        Field::Signed(get, _) => get(record).map_or(Cell::Null, Cell::Number),
+        Field::Name(get, _) => match get(record) {
+            id if id.is_some() => Cell::Text(names.get(id)),
+            _ => Cell::Null,
+        },
+        Field::Word(get, _) => get(record).map_or(Cell::Null, Cell::Text),
+        Field::Flag(flag) => Cell::Flag(record.flags.has(flag)),
+    }
+}
 
 impl Field {
     fn physical(&self) -> Physical {

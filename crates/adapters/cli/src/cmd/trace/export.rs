@@ -2,21 +2,22 @@
 
 use std::io::BufWriter;
 
+use syncline_study::Source;
 use syncline_trace::{ExportFormat, Exporter};
 
-use super::source::{Source, at};
 use crate::args::TraceExport;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::format::Staged;
+use crate::progress::Terminal;
 
 /// Exports.
 pub(crate) fn run(args: &TraceExport) -> Result<()> {
-    let failed = |err| at(&args.output, err);
+    let failed = |err| Failure::from(err).at(args.output.display());
     let format = ExportFormat::by_name(&args.to)?;
-    let source = Source::open(&args.input)?;
+    let source = Source::open(&super::file(&args.input))?;
     let staged = Staged::new(&args.output)?;
     let mut exporter = Exporter::new(BufWriter::new(staged.file(&args.output)?), format);
-    source.read(&args.input.trace, &mut exporter)?;
+    source.read(&mut exporter, &Terminal::default())?;
     drop(exporter.finish().map_err(failed)?);
-    staged.commit(&args.output)
+    Ok(staged.commit(&args.output)?)
 }

@@ -3,19 +3,20 @@
 use std::path::Path;
 
 use serde_json::json;
+use syncline_study::Source;
 use syncline_trace::{HotFile, HotFiles, HotGather};
 
-use super::source::Source;
 use crate::args::TraceHot;
 use crate::error::Result;
 use crate::format::{self, Out, table};
+use crate::progress::Terminal;
 
 /// Reads everything, then prints.
 pub(crate) fn run(args: &TraceHot) -> Result<()> {
-    let source = Source::open(&args.input)?;
+    let source = Source::open(&super::file(&args.input))?;
     let header = source.header();
     let mut gather = HotGather::default();
-    let (_, names) = source.read(&args.input.trace, &mut gather)?;
+    let (_, names) = source.read(&mut gather, &Terminal::default())?;
     let mut found = gather.finish(&names);
     let files = found.files.len();
     found.files.truncate(args.top);

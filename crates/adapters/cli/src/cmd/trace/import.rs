@@ -2,23 +2,23 @@
 
 use std::io::BufWriter;
 
+use syncline_study::Source;
 use syncline_trace::TraceWriter;
 
-use super::source::{Source, at};
 use crate::args::TraceImport;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
+use crate::progress::Terminal;
 
 /// Imports, then says what was read.
 pub(crate) fn run(args: &TraceImport) -> Result<()> {
-    let input = &args.input;
-    let source = Source::open(input)?;
+    let source = Source::open(&super::file(&args.input))?;
     let header = source.header();
     let staged = Staged::new(&args.output)?;
-    let failed = |err| at(&args.output, err);
+    let failed = |err| Failure::from(err).at(args.output.display());
     let out = BufWriter::new(staged.file(&args.output)?);
     let mut writer = TraceWriter::new(out, &header).map_err(failed)?;
-    let (report, names) = source.read(&input.trace, &mut writer)?;
+    let (report, names) = source.read(&mut writer, &Terminal::default())?;
     let records = writer.records();
     drop(writer.finish(&names).map_err(failed)?);
     staged.commit(&args.output)?;

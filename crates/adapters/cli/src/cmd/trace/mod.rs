@@ -1,16 +1,16 @@
 //! `trace`: import, export, stat, hot files and record of traces.
 //!
-//! `source` opens any trace, ours or another's; each command has a file. Output files are complete
-//! or not there, also after Ctrl-C.
+//! Each command has a file. Output files are complete or not there, also after Ctrl-C.
 
 mod export;
 mod hot;
 mod import;
 mod record;
-pub(crate) mod source;
 mod stat;
 
-use crate::args::TraceCommand;
+use syncline_study::TraceFile;
+
+use crate::args::{TraceCommand, TraceInput, TraceOption};
 use crate::error::Result;
 
 /// Runs the command.
@@ -21,5 +21,26 @@ pub(crate) fn run(command: &TraceCommand) -> Result<()> {
         TraceCommand::Stat(args) => stat::run(args),
         TraceCommand::Hot(args) => hot::run(args),
         TraceCommand::Record(args) => record::run(args),
+    }
+}
+
+/// The trace that was named, and how to read it.
+pub(crate) fn file(args: &TraceInput) -> TraceFile {
+    TraceFile {
+        trace: args.trace.clone(),
+        format: args.format.clone(),
+        columns: args.columns.clone(),
+        strict: args.strict,
+        drop_repeats: args.drop_repeats,
+        preopen: args.preopen.clone(),
+    }
+}
+
+/// As [`file`], of the option `--trace`.
+pub(crate) fn option(args: &TraceOption) -> TraceFile {
+    TraceFile {
+        format: args.format.clone(),
+        drop_repeats: args.drop_repeats,
+        ..TraceFile::of(&args.trace)
     }
 }

@@ -1,63 +1,33 @@
 //! `trace stat`: the figures of a trace as a table, a document or a page with plots.
 
 use std::fmt::Write;
-use std::path::Path;
 
-use serde_json::json;
 use syncline_report::{Picked, trace_report};
-use syncline_trace::{
-    Direction, Gather, Header, Histogram, Names, Record, Share, Sink, Statistics,
-};
+use syncline_study::StatResult;
+use syncline_trace::{Direction, Header, Histogram, Share, Statistics};
 
-use super::source::Source;
 use crate::args::TraceStat;
 use crate::error::Result;
-use crate::format::{self, Out, table};
+use crate::format::{self, Forms, table};
+use crate::progress::Terminal;
 use crate::version::about;
-
-/// Gathers figures, and what a plot shows.
-struct Both {
-    gather: Gather,
-    picked: Picked,
-}
-
-impl Sink for Both {
-    fn record(&mut self, names: &Names, record: &Record) -> syncline_trace::Result<()> {
-        self.picked.record(record);
-        self.gather.record(names, record)
-    }
-}
 
 /// Reads everything, then prints.
 pub(crate) fn run(args: &TraceStat) -> Result<()> {
     format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
-    let source = Source::open(&args.input)?;
-    let header = source.header();
-    let mut both = Both { gather: Gather::default(), picked: Picked::default() };
-    let (_, names) = source.read(&args.input.trace, &mut both)?;
-    let found = both.gather.finish(&names);
-    let text = text(&header, &found);
-    let mut out = Out::new();
-    let json = || {
-        let document = json!({
-            "schema": "syncline.trace-stat/1",
-            "trace": header,
-            "statistics": found,
-        });
-        format!("{document:#}\n")
+    let mut picked = Picked::default();
+    let file = super::file(&args.input);
+    let found = StatResult::of(&file, &mut |record| picked.record(record), &Terminal::default())?;
+    let table = || text(&found.header, &found.statistics);
+    let forms = Forms {
+        table: &table,
+        json: &|| format::document(&found.document()),
+        page: &|| {
+            let name = args.input.trace.display().to_string();
+            trace_report(&name, &table(), &picked, &about())
+        },
     };
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    out.text(if to_stdout { json() } else { text.clone() })?;
-    out.flush()?;
-    if let Some(path) = args.json.as_deref().filter(|_| !to_stdout) {
-        format::write_file(path, json().as_bytes())?;
-    }
-    if let Some(path) = &args.html {
-        let name = args.input.trace.display().to_string();
-        let page = trace_report(&name, &text, &both.picked, &about());
-        format::write_file(path, page.as_bytes())?;
-    }
-    Ok(())
+    format::publish(&forms, args.json.as_deref(), args.html.as_deref())
 }
 
 fn mb(bytes: u64) -> String {

@@ -33,9 +33,11 @@ use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction}
 use crate::data::Files;
 use crate::data::engine::Engine;
 use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
-use crate::data::flush::file::{PASS_PAGES, write_back, write_pass};
+use crate::data::flush::file::write_back;
 use crate::data::flush::install::install_one;
-use crate::data::flush::plan::{Segment, cancel_segments, first_unreached_block, plan_batch};
+use crate::data::flush::plan::{
+    RUN_BYTES, Segment, Target, cancel_segments, first_unreached_block, plan_batch,
+};
 use crate::data::schedule::sweep::{STEP_PAGES, sweep_is_due, sweep_tick};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
@@ -44,7 +46,6 @@ use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
 use crate::options::LogFormat;
-use crate::pages::{Pick, UNLOGGED};
 use crate::store::Store;
 
 /// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
@@ -52,10 +53,6 @@ use crate::store::Store;
 /// second flush that putting them in place costs (128 KiB are 3 to 10 ms on eMMC, a flush 0.1 to
 /// 5).
 const STREAM_BYTES: usize = 128 * 1024;
-
-/// Bytes of consecutive changed blocks from which on they go in place although they have a place
-/// already: the device takes such a run in one piece, and writing it twice costs more than a flush.
-const RUN_BYTES: usize = 256 * 1024;
 
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
@@ -114,7 +111,7 @@ impl Engine for Eager {
     ) -> Result<Vec<Member>> {
         zero_behind_end(files, pages, size);
         let (mut segments, mut installed) = (Vec::new(), 0);
-        let logged = plan_batch(files, inode, pages, true, &mut segments)
+        let logged = plan_batch(files, inode, pages, Target::Log, &mut segments)
             .and_then(|()| log_segments(files, inode, size, pages, &segments, &mut installed));
         let whole = installed == segments.len();
         cancel_segments(files, &segments[installed..]);
@@ -186,24 +183,34 @@ fn log_pages(
     seeds: &mut Vec<Member>,
 ) -> Result<bool> {
     let from = range.start.min(first_unreached_block(inodes, inode));
+    let (count, fresh, consecutive) = inode.pages.lock().sync_dirty_in(from, range.end);
+    if count > inodes.options.eager_threshold as usize
+        || fresh * inodes.block_size() >= STREAM_BYTES
+        || consecutive && count * inodes.block_size() >= RUN_BYTES
+    {
+        return Ok(false);
+    }
+    log_all_pages(inodes, inode, from..range.end, seeds)
+}
+
+/// As [`log_pages`], however many they are: false if one handle cannot have them.
+pub(crate) fn log_all_pages(
+    inodes: &Inodes,
+    inode: &Inode,
+    range: Range<u64>,
+    seeds: &mut Vec<Member>,
+) -> Result<bool> {
     let (size, mut pages) = {
         let st = inode.state.read();
-        let mut tree = inode.pages.lock();
-        let (count, fresh, consecutive) = tree.sync_dirty_in(from, range.end);
-        if count > inodes.options.eager_threshold as usize
-            || fresh * inodes.block_size() >= STREAM_BYTES
-            || consecutive && count * inodes.block_size() >= RUN_BYTES
-        {
-            return Ok(false);
-        }
-        (st.size, out_pages(tree.collect_sync(&inodes.pages, from, range.end)))
+        let pages = inode.pages.lock().collect_sync(&inodes.pages, range.start, range.end);
+        (st.size, out_pages(pages))
     };
     if pages.is_empty() {
         return Ok(true);
     }
     zero_behind_end(inodes, &mut pages, size);
     let (mut segments, mut installed) = (Vec::new(), 0);
-    let result = plan_batch(inodes, inode, &mut pages, true, &mut segments)
+    let result = plan_batch(inodes, inode, &mut pages, Target::Log, &mut segments)
         .and_then(|()| log_segments(inodes, inode, size, &pages, &segments, &mut installed));
     let (done, undone) = segments.split_at(installed);
     cancel_segments(inodes, undone);
@@ -214,29 +221,6 @@ fn log_pages(
         tree.end_log(&inodes.pages, page.lblk, page.lblk < logged_end, page.changes);
     }
     result
-}
-
-/// Brings the changed pages of a file into the running transaction, with `log_new` those without a
-/// block on disk too; otherwise these go to their places. The caller holds `io`.
-///
-/// # Errors
-/// As write-back. Pages that could not be placed stay as they were.
-pub(crate) fn stage_pages(files: &Files, inode: &Inode, log_new: bool) -> Result<()> {
-    if inode.pages.lock().unlogged() == 0 {
-        return Ok(());
-    }
-    if log_new && log_pages(files, inode, &(0..u64::MAX), &mut Vec::new())? {
-        return Ok(());
-    }
-    let mut pick = Pick { max: PASS_PAGES, ..UNLOGGED };
-    while let Some((next, _)) = write_pass(files, inode, &pick, true)? {
-        pick.from = next;
-    }
-    let mut tree = inode.pages.lock();
-    if !tree.has_dirty() {
-        tree.settle(&files.pages, &*files.clock);
-    }
-    Ok(())
 }
 
 /// Members of the sets that hold the data of these segments.

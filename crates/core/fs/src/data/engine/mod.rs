@@ -1,12 +1,12 @@
 //! Sync engines: all that the modes of `sync=` do differently above the journal.
 //!
 //! ```text
-//!              ordered.rs              eager.rs                     periodic.rs
-//!  fsync       data in place, commit,  data and its metadata in     nothing
+//!              ordered.rs              eager.rs                   periodic.rs
+//!  fsync       data in place, commit,  data and its metadata in   nothing
 //!              flush                   one write to the log
-//!  write-back  every page to its       pages that the log holds:    new blocks in place, others
-//!              place                   see the table there          to the log
-//!  background  whole files by age      steps of bounded length      moments of the whole volume
+//!  write-back  every page to its       pages that the log holds:  new blocks in place, long runs
+//!              place                   see the table there        to new blocks, others logged
+//!  background  whole files by age      steps of bounded length    moments of the whole volume
 //! ```
 //!
 //! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
@@ -20,6 +20,7 @@ use syncline_jbd2::{Checksums, JournalOptions, Member};
 
 use crate::data::Files;
 use crate::data::flush::batch::OutPage;
+use crate::data::flush::plan::Target;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
 use crate::options::{LogFormat, SyncMode};
@@ -43,6 +44,14 @@ pub(crate) trait Engine: Send + Sync {
     /// True if the volume becomes durable as a whole, at moments.
     fn is_periodic(&self) -> bool {
         false
+    }
+
+    /// Destination of what write-back takes from a file.
+    ///
+    /// # Errors
+    /// [`FsError::Latched`] and [`FsError::ReadOnly`].
+    fn target(&self, _files: &Files, _inode: &Inode) -> Result<Target> {
+        Ok(Target::Home)
     }
 
     /// Brings the changed pages of a file into the journal or to their places, so that no page of

@@ -3,7 +3,9 @@
 //! ```text
 //!   fsync        nothing; of a strict file: a moment, now
 //!   write-back   new blocks: in place, before the transaction that points at them commits
-//!                blocks that the last moment has: to the running transaction, never in place
+//!                blocks that the last moment has: never in place; from 256 KiB on that follow each
+//!                other to new blocks, whose old ones the same transaction frees, the others to the
+//!                running transaction
 //!                pages that a committed transaction holds: in place
 //!   background   a moment every `commit=` seconds, then the steps of eager mode
 //! ```
@@ -24,14 +26,20 @@ use syncline_jbd2::{Checksums, JournalOptions, Member, WriteAction};
 
 use crate::data::Files;
 use crate::data::engine::Engine;
-use crate::data::engine::eager::{Eager, journal_again, stage_pages};
+use crate::data::engine::eager::{Eager, journal_again};
 use crate::data::flush::batch::OutPage;
+use crate::data::flush::file::write_pass;
+use crate::data::flush::plan::Target;
 use crate::data::moment::{moment_due_ns, take_moment};
 use crate::data::schedule::sweep::{is_sweeping, sweep_is_due, sweep_tick};
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::lazytime::write_lazy_times_of;
 use crate::options::LogFormat;
+use crate::pages::{Pick, UNLOGGED};
+
+/// Pages that go to the device while a file is locked for it: 4 MiB.
+const STAGE_PAGES: usize = 1024;
 
 /// `sync=periodic`.
 pub(crate) struct Periodic;
@@ -52,9 +60,26 @@ impl Engine for Periodic {
         true
     }
 
+    fn target(&self, files: &Files, inode: &Inode) -> Result<Target> {
+        // Blocks whose extents became unwritten since the last moment hold data in it.
+        let unwrote = files.journal()?.needs_commit(inode.state.read().unwrote_tid);
+        Ok(if unwrote { Target::Home } else { Target::NewRuns })
+    }
+
     fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
-        let _io = inode.io.lock();
-        stage_pages(files, inode, false)
+        let mut pick = Pick { max: STAGE_PAGES, ..UNLOGGED };
+        while inode.pages.lock().unlogged() > 0 {
+            let _io = inode.io.lock();
+            match write_pass(files, inode, &pick, true)? {
+                Some((next, _)) => pick.from = next,
+                None => break,
+            }
+        }
+        let mut tree = inode.pages.lock();
+        if !tree.has_dirty() {
+            tree.settle(&files.pages, &*files.clock);
+        }
+        Ok(())
     }
 
     fn log_together(
@@ -74,7 +99,6 @@ impl Engine for Periodic {
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
         let journal = files.journal()?;
         journal.begin_in_place(pages)?;
-        // Blocks whose extents became unwritten since the last moment hold data in it.
         let unwrote = journal.needs_commit(inode.state.read().unwrote_tid);
         for out in pages.iter_mut().filter(|out| out.action == WriteAction::Write) {
             let in_moment = out.plain || unwrote && !out.page.delalloc;

@@ -65,6 +65,8 @@ pub(crate) struct Job<'a> {
     pub(crate) size: u64,
     pub(crate) pages: Vec<OutPage>,
     pub(crate) segments: Vec<Segment>,
+    /// First block that is not part of the file, for want of space.
+    pub(crate) placed_end: u64,
     pub(crate) result: Result<()>,
 }
 
@@ -88,7 +90,8 @@ pub(crate) fn collect_job<'a>(
         let st = inode.state.read();
         (st.size, take(&mut inode.pages.lock()))
     };
-    Job { inode, size, pages: out_pages(pages), segments: Vec::new(), result: Ok(()) }
+    let (pages, segments) = (out_pages(pages), Vec::new());
+    Job { inode, size, pages, segments, placed_end: 0, result: Ok(()) }
 }
 
 /// Pages without a plan yet.

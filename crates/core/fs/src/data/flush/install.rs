@@ -8,7 +8,9 @@ use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
 use crate::inode::table::write_inode;
-use crate::map::extents::volume::{convert_extent, install_extent, map_credits};
+use crate::map::extents::volume::{
+    convert_extent, install_extent, map_credits, replace_credits, replace_extent,
+};
 use crate::pages::Changes;
 use crate::space::Space;
 use crate::space::balloc::core::Range;
@@ -26,6 +28,10 @@ fn install_segments(
 ) -> Result<()> {
     let credits = map_credits(inodes, &inode.state.read());
     let per_handle = (HANDLE_CREDITS / credits.max(1)).max(1);
+    let one = |segment: &Segment| match segment.after {
+        After::Replace(_) => replace_credits(inodes, &inode.state.read()),
+        _ => credits,
+    };
     for group in segments.chunks(per_handle as usize) {
         let end = group.last().map_or(0, Segment::end) * inodes.block_size() as u64;
         let grows = end.min(size) > inode.state.read().raw.i_size;
@@ -33,7 +39,7 @@ fn install_segments(
             *installed += group.len();
             continue;
         }
-        let mut h = inodes.start(1 + credits * group.len() as u32)?;
+        let mut h = inodes.start(1 + group.iter().map(one).sum::<u32>())?;
         h.require_flush();
         let mut st = inode.state.write();
         let mut result = Ok(());
@@ -70,6 +76,7 @@ pub(crate) fn install_one(
             convert_extent(space, h, inode, st, (lblk, lblk + segment.len), false)?;
         }
         After::Install(_) => install_extent(space, h, inode, st, lblk, range, false)?,
+        After::Replace(_) => replace_extent(space, h, inode, st, lblk, range)?,
     }
     if segment.reserved {
         st.reserved_blocks = st.reserved_blocks.saturating_sub(u64::from(segment.len));
@@ -84,20 +91,30 @@ pub(crate) fn install_one(
 /// Makes what was written part of the file; pages are clean, unless they were written to
 /// meanwhile or are left to the journal.
 pub(crate) fn finish_job(inodes: &Inodes, job: &mut Job<'_>) {
+    install_job(inodes, job);
+    end_job(inodes, job);
+}
+
+/// Installs the segments of a job, and cancels those that cannot be.
+pub(crate) fn install_job(inodes: &Inodes, job: &mut Job<'_>) {
     let mut installed = 0;
     if job.result.is_ok() {
         job.result = install_segments(inodes, job.inode, &job.segments, job.size, &mut installed);
     }
-    let (done, undone) = job.segments.split_at(installed);
-    cancel_segments(inodes, undone);
-    let written_end = match &job.result {
+    cancel_segments(inodes, job.segments.get(installed..).unwrap_or(&[]));
+    job.segments.truncate(installed);
+    job.placed_end = match &job.result {
         Ok(()) => u64::MAX,
-        Err(_) => done.last().map_or(0, Segment::end),
+        Err(_) => job.segments.last().map_or(0, Segment::end),
     };
+}
+
+/// Ends the write-back of the pages of a job that was installed.
+pub(crate) fn end_job(inodes: &Inodes, job: &Job<'_>) {
     let mut tree = job.inode.pages.lock();
     for out in job.pages.iter().filter(|out| !out.page.fill) {
         let lblk = out.page.lblk;
-        let placed = lblk < written_end;
+        let placed = lblk < job.placed_end;
         tree.set_base(lblk, base_of(inodes, out, placed));
         match out.action {
             WriteAction::Retry | WriteAction::Journal if placed => {

@@ -27,6 +27,7 @@ pub(crate) fn write_jobs(files: &Files, jobs: &mut [Job<'_>], sync: bool) {
 
 fn prepare_job(files: &Files, job: &mut Job<'_>) -> Result<()> {
     zero_behind_end(files, &mut job.pages, job.size);
-    plan_batch(files, job.inode, &mut job.pages, false, &mut job.segments)?;
+    let target = files.engine.target(files, job.inode)?;
+    plan_batch(files, job.inode, &mut job.pages, target, &mut job.segments)?;
     files.engine.classify(files, job.inode, &mut job.pages)
 }

@@ -1,5 +1,7 @@
 //! Plan of a batch: where each run of pages goes, and what has to be done once it is there.
 
+use syncline_ondisk::inode::flags;
+
 use crate::data::blocks::{Run, map_range};
 use crate::data::flush::batch::OutPage;
 use crate::error::{FsError, Result};
@@ -11,6 +13,23 @@ use crate::space::balloc::core::Range;
 use crate::space::balloc::reserve::Source;
 use crate::store::Store;
 
+/// Destination of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The log; the blocks are where write-back puts the data later.
+    Log,
+    /// The blocks that the file has, and new ones for those it has not.
+    Home,
+    /// As `Home`, but new blocks for consecutive overwritten ones from [`RUN_BYTES`] on: the old
+    /// ones stay as they are, and are freed by the transaction that points at the new ones.
+    NewRuns,
+}
+
+/// Bytes of consecutive overwritten blocks from which on a copy in the log costs more than what
+/// it saves: the device takes such a run in one piece, and writing it twice costs more than a
+/// flush.
+pub(crate) const RUN_BYTES: usize = 256 * 1024;
+
 /// Change of the file's map once a segment's data is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
@@ -20,6 +39,8 @@ pub(crate) enum After {
     Convert,
     /// Blocks taken in memory, from reserved ones or not, go into bitmap and extents.
     Install(Source),
+    /// The same in place of written blocks, which are freed.
+    Replace(Source),
 }
 
 /// Consecutive logical blocks that go to consecutive physical ones.
@@ -53,23 +74,34 @@ pub(crate) fn first_unreached_block(store: &Store, inode: &Inode) -> u64 {
 }
 
 /// Finds or allocates a place for every page of the batch, and notes it there. The `segments` after
-/// an error have to be cancelled. `to_log`: the data goes to the log, not in place.
+/// an error have to be cancelled.
 pub(crate) fn plan_batch(
     space: &Space,
     inode: &Inode,
     pages: &mut [OutPage],
-    to_log: bool,
+    target: Target,
     segments: &mut Vec<Segment>,
 ) -> Result<()> {
+    let may_replace = target == Target::NewRuns && inode.state.read().raw.has_flag(flags::EXTENTS);
     let mut rest = &*pages;
     while let Some(OutPage { page: first, .. }) = rest.first() {
-        // One run: consecutive blocks that are all delayed or all not.
+        // One run: consecutive blocks that are all delayed or all not, and all changed or all not.
         let same = |i: u64, page: &Outgoing| {
-            page.lblk == first.lblk + i && page.delalloc == first.delalloc
+            page.lblk == first.lblk + i
+                && page.delalloc == first.delalloc
+                && (!may_replace || page.sync_dirty == first.sync_dirty)
         };
         let len = (0..).zip(rest).take_while(|(i, out)| same(*i, &out.page)).count();
+        let replace = may_replace
+            && first.sync_dirty
+            && !first.delalloc
+            && len * space.block_size() >= RUN_BYTES;
         for run in map_range(space, inode, first.lblk, first.lblk + len as u64)? {
-            plan_mapped(space, inode, &run, (first.delalloc, to_log), segments)?;
+            if replace && run.holds_data() {
+                plan_replacement(space, inode, &run, segments)?;
+            } else {
+                plan_mapped(space, inode, &run, (first.delalloc, target), segments)?;
+            }
         }
         rest = &rest[len..];
     }
@@ -87,11 +119,11 @@ fn plan_mapped(
     space: &Space,
     inode: &Inode,
     run: &Run,
-    (reserved, to_log): (bool, bool),
+    (reserved, target): (bool, Target),
     segments: &mut Vec<Segment>,
 ) -> Result<()> {
     let after = match (run.is_hole(), run.unwritten) {
-        (true, _) => return plan_hole(space, inode, run, (reserved, to_log), segments),
+        (true, _) => return plan_hole(space, inode, run, (reserved, target), segments),
         (false, true) => After::Convert,
         (false, false) => After::Nothing,
     };
@@ -106,12 +138,48 @@ fn plan_mapped(
     Ok(())
 }
 
+/// Allocates, in memory, other blocks for a run that is overwritten. As far as the space goes: the
+/// rest stays where it is.
+fn plan_replacement(
+    space: &Space,
+    inode: &Inode,
+    run: &Run,
+    segments: &mut Vec<Segment>,
+) -> Result<()> {
+    let source = space.balloc.unreserved();
+    let (mut lblk, mut pblk, end) = (run.lblk, run.pblk, run.lblk + run.len);
+    while lblk < end {
+        let before = segments.last().filter(|last| last.end() == lblk);
+        let goal = before.map(|last| last.pblk + u64::from(last.len));
+        let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
+        let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
+        let taken = {
+            let st = inode.state.read();
+            allocate_blocks(space, inode, &st, (at, want), source, goal)
+        };
+        let segment = match taken {
+            Ok(range) => {
+                let after = After::Replace(source);
+                Segment { lblk, pblk: range.start, len: range.len, after, reserved: false }
+            }
+            Err(FsError::NoSpace) => {
+                Segment { lblk, pblk, len: want, after: After::Nothing, reserved: false }
+            }
+            Err(err) => return Err(err),
+        };
+        segments.push(segment);
+        let len = u64::from(segment.len.max(1));
+        (lblk, pblk) = (lblk + len, pblk + len);
+    }
+    Ok(())
+}
+
 /// Allocates, in memory, for a hole.
 fn plan_hole(
     space: &Space,
     inode: &Inode,
     hole: &Run,
-    (reserved, to_log): (bool, bool),
+    (reserved, target): (bool, Target),
     segments: &mut Vec<Segment>,
 ) -> Result<()> {
     let source = match reserved {
@@ -124,8 +192,8 @@ fn plan_hole(
         let goal = before.map(|last| last.pblk + u64::from(last.len));
         let at = u32::try_from(lblk).map_err(|_| FsError::TooBig)?;
         let want = u32::try_from(end - lblk).unwrap_or(u32::MAX);
-        let claimed =
-            (reserved && to_log).then(|| space.balloc.claim(inode.ino, inode.life(), want));
+        let claimed = (reserved && target == Target::Log)
+            .then(|| space.balloc.claim(inode.ino, inode.life(), want));
         let (range, source) = match claimed.flatten() {
             Some(claimed) => claimed,
             None => {
@@ -143,7 +211,7 @@ fn plan_hole(
 /// Gives back what was allocated and will not be installed.
 pub(crate) fn cancel_segments(space: &Space, segments: &[Segment]) {
     for segment in segments {
-        if let After::Install(source) = segment.after {
+        if let After::Install(source) | After::Replace(source) = segment.after {
             let range = Range { start: segment.pblk, len: segment.len };
             space.balloc.cancel(range, source);
         }

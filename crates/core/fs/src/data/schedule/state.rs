@@ -2,9 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use crate::options::{LiveLimits, MountOptions};
+use crate::ranks;
 
 /// Timers, limits and the incremental write-back under way. Times are nanoseconds of the volume's
 /// clock; 0: not yet.
@@ -30,13 +31,13 @@ pub(crate) struct Schedule {
 impl Schedule {
     pub(crate) fn new(options: &MountOptions) -> Schedule {
         Schedule {
-            live: Mutex::new(LiveLimits::of(options)),
+            live: Mutex::new(ranks::LIMITS, LiveLimits::of(options)),
             last_writeback_ns: AtomicU64::new(0),
             last_background_ns: AtomicU64::new(0),
             lazy_since_ns: AtomicU64::new(0),
-            sweep: Mutex::default(),
-            moment: Mutex::default(),
-            moment_stats: Mutex::default(),
+            sweep: Mutex::new(ranks::INCREMENTAL, None),
+            moment: Mutex::new(ranks::MOMENT, ()),
+            moment_stats: Mutex::new(ranks::MOMENT_STATS, MomentStats::default()),
             moments_held: AtomicU64::new(0),
             moments_done: AtomicU64::new(0),
         }

@@ -235,6 +235,50 @@ pub(crate) fn install_extent(
     add_blocks(space, st, range.len.into())
 }
 
+/// Credits of [`replace_extent`].
+pub(crate) fn replace_credits(store: &Store, st: &InodeState) -> u32 {
+    2 * unmap_credits(store, st) + map_credits(store, st)
+}
+
+/// Maps blocks that were allocated, and whose data is written or will be before the commit, in
+/// place of written blocks of one extent, and frees these. Credits: [`replace_credits`].
+///
+/// # Errors
+/// [`FsError::NoSpace`] when a node block cannot be had (nothing has changed then); corruption.
+pub(crate) fn replace_extent(
+    space: &Space,
+    h: &mut Handle,
+    inode: &Inode,
+    st: &mut InodeState,
+    lblk: u32,
+    range: Range,
+) -> Result<()> {
+    let end = lblk.saturating_add(range.len);
+    // From the end of the range; they are freed once the new ones are there.
+    let (mut old, mut at) = (Vec::new(), end);
+    let detached = detach_extents(space, h, inode, st, ((lblk, end), u32::MAX), &mut |_, range| {
+        at = at.saturating_sub(range.len);
+        old.push(Extent { block: at, len: range.len, start: range.start, unwritten: false });
+        Ok(())
+    });
+    let mapped = detached.and_then(|left| match left == lblk && at == lblk {
+        true => install_extent(space, h, inode, st, lblk, range, false),
+        false => Err(space.corrupt(Some(inode.ino), None, None, "an extent has moved")),
+    });
+    if let Err(err) = mapped {
+        for extent in old {
+            // It merges with the parts that it was cut out of, so no block is needed for it.
+            attach_extent(space, h, inode, st, extent)
+                .map_err(|err| space.give_up(err, "putting an extent back failed"))?;
+        }
+        return Err(err);
+    }
+    for Extent { start, len, .. } in old {
+        free_blocks(space, h, inode.ino, Range { start, len })?;
+    }
+    Ok(())
+}
+
 /// Maps blocks that are used already to a hole of a file with extents. Credits: [`map_credits`].
 ///
 /// # Errors

@@ -25,7 +25,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use syncline_lockrank::{Mutex, MutexGuard, RwLock};
 
 use super::bitmap::{GroupMap, RunMap};
 use super::goal::{AllocPolicy, Shape};
@@ -33,6 +33,7 @@ use super::reserve::{Reserve, Source};
 use super::window::Windows;
 use crate::error::{FsError, Result};
 use crate::incore::Lifetime;
+use crate::ranks;
 
 /// Longest range that is handed out: one extent (`EXT_INIT_MAX_LEN`), in blocks.
 pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
@@ -114,7 +115,8 @@ pub(crate) struct Core {
     pub(super) shape: Shape,
     slots: Vec<GroupSlot>,
     windows: Mutex<Windows>,
-    gate: RwLock<()>,
+    /// Shared by all who take blocks; alone for the last try.
+    pub(super) gate: RwLock<()>,
     pub(super) reserve: Reserve,
     policy: Box<dyn AllocPolicy>,
     /// Only a hint: any group will do.
@@ -122,13 +124,13 @@ pub(crate) struct Core {
 }
 
 /// A group's map under its lock; publishes the numbers when it goes.
-struct Locked<'a> {
+pub(super) struct Locked<'a> {
     guard: MutexGuard<'a, Option<GroupMap>>,
     slot: &'a GroupSlot,
 }
 
 impl Locked<'_> {
-    fn map(&mut self) -> Option<&mut GroupMap> {
+    pub(super) fn map(&mut self) -> Option<&mut GroupMap> {
         self.guard.as_mut()
     }
 }
@@ -149,7 +151,7 @@ impl Core {
             let count = free.get(group as usize).copied().unwrap_or(0);
             let bound = count.min(shape.group_len(group));
             GroupSlot {
-                map: Mutex::new(None),
+                map: Mutex::new(ranks::GROUP_MAP, None),
                 free: AtomicU32::new(bound),
                 longest_max: AtomicU32::new(bound),
             }
@@ -159,8 +161,8 @@ impl Core {
         Core {
             shape,
             slots,
-            windows: Mutex::new(Windows::default()),
-            gate: RwLock::new(()),
+            windows: Mutex::new(ranks::WINDOWS, Windows::default()),
+            gate: RwLock::new(ranks::ALLOCATION, ()),
             reserve: Reserve::new(shape.blocks_count, total, root),
             policy,
             hot_group: AtomicU32::new(0),
@@ -172,7 +174,7 @@ impl Core {
         &*self.policy
     }
 
-    fn lock(&self, group: u32, source: &dyn GroupSource) -> Result<Locked<'_>> {
+    pub(super) fn lock(&self, group: u32, source: &dyn GroupSource) -> Result<Locked<'_>> {
         let slot = self.slots.get(group as usize).ok_or(FsError::NoSpace)?;
         let mut guard = slot.map.lock();
         if guard.is_none() {
@@ -418,6 +420,19 @@ impl Core {
             }
         }
         Ok(None)
+    }
+
+    /// Takes the free blocks at the start of a run of a loaded group.
+    pub(super) fn take_run(&self, group: u32, run: std::ops::Range<u32>) -> Option<Range> {
+        let slot = self.slots.get(group as usize)?;
+        let mut locked = Locked { guard: slot.map.lock(), slot };
+        let map = locked.map()?;
+        let len = map.run_at(run.start, run.end - run.start);
+        if len == 0 {
+            return None;
+        }
+        map.take(run.start, len);
+        Some(Range { start: self.shape.group_start(group) + u64::from(run.start), len })
     }
 
     /// Makes blocks of a loaded group free in memory.

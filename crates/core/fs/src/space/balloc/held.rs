@@ -16,9 +16,10 @@
 
 use std::collections::BTreeMap;
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use super::Range;
+use crate::ranks;
 
 /// Blocks that one operation freed and nobody took again.
 struct Run {
@@ -35,8 +36,13 @@ struct Runs {
 }
 
 /// All held blocks of a volume.
-#[derive(Default)]
 pub(super) struct Held(Mutex<Runs>);
+
+impl Default for Held {
+    fn default() -> Held {
+        Held(Mutex::new(ranks::DEFERRED_FREE, Runs::default()))
+    }
+}
 
 impl Held {
     /// Inode `ino` freed a range; returns the number to give to [`Held::end`].

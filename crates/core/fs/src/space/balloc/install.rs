@@ -5,7 +5,7 @@
 //! double free), and nothing is changed then.
 //!
 //! Linux: `ext4_mb_mark_diskspace_used`, `ext4_mb_clear_bb`, `ext4_free_data_in_buddy`.
-//! Tested in `tests/it/space.rs`, judged by e2fsck.
+//! Tested in `tests/it/space.rs`, checked by e2fsck.
 
 use std::sync::Arc;
 
@@ -239,7 +239,7 @@ pub(crate) fn wait_for_freed_blocks(space: &Space) -> Result<bool> {
         if waiting {
             space.commit(journal.newest_tid())?;
         }
-        if journal.has_quarantine() {
+        if journal.has_deferred_frees() {
             journal.checkpoint_all()?;
         }
         return Ok(waiting || space.balloc.counts().available > 0);

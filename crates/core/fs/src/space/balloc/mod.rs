@@ -6,7 +6,7 @@
 //!   lifetime.rs ... by expected lifetime
 //!        \                                          /
 //!         core.rs     runs out of group maps, in memory; window.rs keeps files contiguous
-//!              \
+//!              \               trim.rs     free blocks discarded on request
 //!               install.rs   bitmap bits, descriptors, checksums: in a journal handle
 //!
 //!   delayed data:  reserve at write -> allocate -> data written in place -> install -> commit
@@ -27,13 +27,14 @@ pub(crate) mod lifetime;
 pub(crate) mod reserve;
 #[cfg(test)]
 mod tests;
+pub(crate) mod trim;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use syncline_jbd2::Tid;
+use syncline_lockrank::Mutex;
 use syncline_ondisk::{Geometry, Superblock};
 
 use self::core::{Core, GroupSource};
@@ -44,6 +45,7 @@ use self::lifetime::ByLifetime;
 use crate::error::Result;
 use crate::incore::Lifetime;
 use crate::options::{Alloc, MountOptions};
+use crate::ranks;
 use crate::store::zone::Zone;
 
 pub(crate) use self::core::{Range, Request};
@@ -96,8 +98,8 @@ impl Balloc {
         };
         Balloc {
             core: Arc::new(Core::new(shape, free, sb.s_r_blocks_count, policy)),
-            install_locks: (0..geo.group_count).map(|_| Mutex::new(())).collect(),
-            freed: Arc::default(),
+            install_locks: (0..geo.group_count).map(|_| Mutex::new(ranks::BITMAP, ())).collect(),
+            freed: Arc::new(Mutex::new(ranks::FREED_BLOCKS, BTreeMap::new())),
             held: Arc::default(),
             privileged: options.privileged,
             discard: options.discard,

@@ -13,9 +13,10 @@
 //! blocks back (windows) is given up before an allocation fails.
 //! Tested here and in `space/balloc/tests.rs`.
 
-use parking_lot::Mutex;
+use syncline_lockrank::Mutex;
 
 use crate::error::{FsError, Result};
+use crate::ranks;
 
 /// Upper bound of the pool for metadata at write-back, in blocks (`ext4_calculate_resv_clusters`).
 const POOL_BLOCKS_MAX: u64 = 4096;
@@ -60,7 +61,6 @@ pub struct SpaceCounts {
 }
 
 /// The counters of one volume.
-#[derive(Debug)]
 pub(crate) struct Reserve {
     counts: Mutex<Counts>,
     pool: u64,
@@ -71,7 +71,8 @@ impl Reserve {
     /// `free` is the sum of `bg_free_blocks_count`, `root` is `s_r_blocks_count`.
     pub(crate) fn new(blocks_count: u64, free: u64, root: u64) -> Reserve {
         let pool = (blocks_count / 50).min(POOL_BLOCKS_MAX);
-        Reserve { counts: Mutex::new(Counts { free, delayed: 0, pending: 0 }), pool, root }
+        let counts = Counts { free, delayed: 0, pending: 0 };
+        Reserve { counts: Mutex::new(ranks::RESERVE, counts), pool, root }
     }
 
     fn kept_back(&self, privileged: bool) -> u64 {

@@ -1,0 +1,216 @@
+//! Trees through the binary: from the host into an image, out again, from image to image; compared
+//! whole, judged by e2fsck and, where there is one, by a kernel mount.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::support::{at, done, file, refused, run, scratch};
+use syncline_testkit::{
+    Compare, DirTree, ImageSpec, KernelMount, Need, TreeManifest, TreeOptions, apply, debugfs,
+    e2fsck_clean, gen_tree, mkfs, require,
+};
+
+/// A tree on the host. Where the test is root it has device files and foreign owners.
+fn tree(dir: &Path, seed: u64, names: usize) -> TreeManifest {
+    std::fs::create_dir(dir).expect("scratch space");
+    let options =
+        TreeOptions { names, root: Need::Root.missing().is_none(), ..TreeOptions::default() };
+    apply(&gen_tree(seed, options), &mut DirTree::new(dir)).expect("the tree is made");
+    TreeManifest::from_dir(dir).expect("the tree is read")
+}
+
+fn words(words: &[&dyn AsRef<std::ffi::OsStr>]) -> Vec<OsString> {
+    words.iter().map(|word| word.as_ref().to_owned()).collect()
+}
+
+#[test]
+fn a_tree_goes_in_and_comes_out_unchanged() {
+    if !require("a_tree_goes_in_and_comes_out_unchanged", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let (source, back) = (dir.path().join("source"), dir.path().join("back"));
+    let expected = tree(&source, 7, 800);
+    for block_size_bytes in [1024, 4096] {
+        let what = format!("{block_size_bytes} B blocks");
+        let spec = ImageSpec { block_size_bytes, ..ImageSpec::with_size(256 << 20) };
+        let image = mkfs(&spec);
+        done(&words(&[&"cp", &"-a", &source, &at(image.path(), "/tree")]));
+        e2fsck_clean(image.path()).unwrap();
+        done(&words(&[&"check", &image.path()]));
+        done(&words(&[&"cp", &"-a", &at(image.path(), "/tree"), &back]));
+        let found = TreeManifest::from_dir(&back).unwrap();
+        expected.assert_same(&found, Compare::SAME_TREE, &what);
+        std::fs::remove_dir_all(&back).unwrap();
+
+        let second = mkfs(&ImageSpec::with_size(256 << 20));
+        let target = at(second.path(), "/copy");
+        done(&words(&[&"cp", &"-a", &at(image.path(), "/tree"), &target]));
+        e2fsck_clean(second.path()).unwrap();
+        if require("a_tree_goes_in_and_comes_out_unchanged: kernel", &[Need::Root, Need::Loop]) {
+            let mount = KernelMount::new(second.path(), "ro").unwrap();
+            let found = TreeManifest::from_dir(&mount.path().join("copy")).unwrap();
+            mount.unmount().unwrap();
+            expected.assert_same(&found, Compare::SAME_TREE, &format!("{what}, kernel"));
+        }
+        done(&words(&[&"rm", &"-r", &target]));
+        assert_eq!(done(&["ls", &at(second.path(), "/")]), "lost+found\n");
+        e2fsck_clean(second.path()).unwrap();
+    }
+}
+
+#[test]
+fn targets_are_found_as_cp_finds_them() {
+    if !require("targets_are_found_as_cp_finds_them", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let (one, two) = (file(dir.path(), "one", "1"), file(dir.path(), "two", "22"));
+    let image = mkfs(&ImageSpec::default());
+    let at = |path: &str| at(image.path(), path);
+    done(&words(&[&"cp", &one, &at("/renamed")]));
+    done(&words(&[&"cp", &one, &two, &at("/")]));
+    done(&["mkdir", "-p", &at("/a/b")]);
+    done(&["cp", &at("/renamed"), &at("/a/b")]);
+    done(&["mv", &at("/two"), &at("/a")]);
+    assert_eq!(
+        done(&["ls", "-R", &at("/")]),
+        format!(
+            "/:\na\nlost+found\none\nrenamed\n\n/a:\nb\ntwo\n\n/a/b:\nrenamed\n\n/lost+found:\n"
+        )
+    );
+    assert_eq!(done(&["cat", &at("/a/b/renamed"), &at("/a/two")]), "122");
+    // Over what is there, but not a file over a directory or the other way round.
+    done(&words(&[&"cp", &two, &at("/renamed")]));
+    assert_eq!(done(&["cat", &at("/renamed")]), "22");
+    let sub = dir.path().join("b");
+    std::fs::create_dir(&sub).unwrap();
+    let said = run(&words(&[&"cp", &sub, &at("/")]));
+    assert!(said.code == 2 && said.err.contains("give -r"), "{said:?}");
+    done(&["cp", &at("/one"), &at("/b")]);
+    refused(1, &words(&[&"cp", &"-r", &sub, &at("/")]));
+    refused(2, &words(&[&"cp", &one, &two, &at("/nowhere")]));
+    refused(1, &["mv", "-n", &at("/one"), &at("/renamed")]);
+    let host = dir.path().join("into");
+    std::fs::create_dir(&host).unwrap();
+    done(&words(&[&"cp", &"-r", &at("/"), &host]));
+    assert_eq!(std::fs::read(host.join("a/b/renamed")).unwrap(), b"1");
+    e2fsck_clean(image.path()).unwrap();
+}
+
+#[test]
+fn holes_links_and_times() {
+    if !require("holes_links_and_times", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let source = dir.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let sparse = std::fs::File::create(source.join("sparse")).unwrap();
+    sparse.set_len(4 << 30).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, b"island", 3 << 30).unwrap();
+    let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 7);
+    sparse.set_modified(old).unwrap();
+    file(&source, "file", "text");
+    std::fs::hard_link(source.join("file"), source.join("again")).unwrap();
+    std::os::unix::fs::symlink("file", source.join("link")).unwrap();
+    // 32 MiB hold a file of 4 GiB with one block.
+    let image = mkfs(&ImageSpec::default());
+    let at = |path: &str| at(image.path(), path);
+    done(&words(&[&"cp", &"-a", &source, &at("/s")]));
+    let stat = done(&["stat", "--extents", &at("/s/sparse")]);
+    assert!(stat.contains("Size: 4294967296\tBlocks: 8\t"), "{stat}");
+    assert!(stat.contains("Modify: 2001-09-09 01:46:40.000000007 +0000"), "{stat}");
+    assert!(stat.contains("3221225472"), "where its data is: {stat}");
+    let inodes = done(&["ls", "-i", &at("/s")]);
+    let number = |name: &str| {
+        let line = inodes.lines().find(|line| line.ends_with(&format!(" {name}")));
+        line.and_then(|line| line.split_whitespace().next()).map(str::to_owned).expect("listed")
+    };
+    assert_eq!(number("file"), number("again"));
+    let long = done(&["ls", "-l", &at("/s")]);
+    assert!(long.contains("link -> file"), "{long}");
+    let back = dir.path().join("back");
+    done(&words(&[&"cp", &"-a", &at("/s"), &back]));
+    let meta = std::fs::metadata(back.join("sparse")).unwrap();
+    assert_eq!((meta.len(), meta.modified().unwrap()), (4 << 30, old));
+    assert!(meta.blocks() * 512 <= 1 << 20, "{} sectors", meta.blocks());
+    let ino = |name: &str| std::fs::metadata(back.join(name)).unwrap().ino();
+    assert_eq!(ino("file"), ino("again"));
+}
+
+/// Names that only an image can hold must not get out of the directory that is copied to.
+#[test]
+fn hostile_names_do_not_leave_the_target() {
+    if !require("hostile_names_do_not_leave_the_target", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec { features: "^metadata_csum".into(), ..ImageSpec::default() });
+    let bait = file(dir.path(), "xx_evil", "evil");
+    done(&words(&[&"mkdir", &at(image.path(), "/d")]));
+    done(&words(&[&"cp", &bait, &at(image.path(), "/d")]));
+    let good = file(dir.path(), "good", "good");
+    done(&words(&[&"cp", &good, &at(image.path(), "/d")]));
+    let mut bytes = image.bytes();
+    let place = bytes.windows(7).rposition(|w| w == b"xx_evil").expect("the name is there");
+    bytes[place..place + 7].copy_from_slice(b"../evil");
+    std::fs::write(image.path(), bytes).unwrap();
+    let target = dir.path().join("target");
+    let ran = run(&words(&[&"cp", &"-r", &at(image.path(), "/d"), &target]));
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    assert!(ran.err.contains("a name that no file can have"), "{}", ran.err);
+    assert!(!dir.path().join("evil").exists());
+    assert_eq!(std::fs::read(target.join("good")).unwrap(), b"good", "the rest is copied");
+}
+
+#[test]
+fn a_copy_does_not_swallow_itself() {
+    if !require("a_copy_does_not_swallow_itself", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec::default());
+    let inside = dir.path().join("it.img");
+    std::fs::rename(image.path(), &inside).unwrap();
+    file(dir.path(), "other", "other");
+    let ran = run(&words(&[&"cp", &"-r", &dir.path(), &at(&inside, "/all")]));
+    assert!(ran.code == 1 && ran.err.contains("is the image itself"), "{ran:?}");
+    assert_eq!(done(&["ls", &at(&inside, "/all")]), "other\n");
+    let ran = run(&words(&[&"cp", &"-r", &at(&inside, "/"), &at(&inside, "/all/below")]));
+    assert!(ran.code == 1 && ran.err.contains("part of the target"), "{ran:?}");
+    e2fsck_clean(&inside).unwrap();
+    std::fs::rename(&inside, image.path()).unwrap();
+}
+
+#[test]
+fn depth_and_circles_do_no_harm() {
+    if !require("depth_and_circles_do_no_harm", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec::default());
+    let at = |path: &str| at(image.path(), path);
+    let deep = "/d".repeat(500);
+    done(&["mkdir", "-p", &at(&deep)]);
+    done(&["cp", "-r", &at("/d"), &at("/copy")]);
+    assert_eq!(done(&["ls", "-R", &at("/copy")]).matches("/d:\n").count(), 499);
+    // Where the host takes no path that long, what fits is copied.
+    let long = dir.path().join("n".repeat(200));
+    std::fs::create_dir(&long).unwrap();
+    let _ = run(&words(&[&"cp", &"-r", &at("/d"), &long]));
+    assert!(long.join("d/d/d/d").is_dir());
+    done(&["rm", "-r", &at("/d"), &at("/copy")]);
+    e2fsck_clean(image.path()).unwrap();
+
+    done(&["mkdir", "-p", &at("/x/y")]);
+    let said = debugfs(image.path(), "ln /x /x/y/up\nln /x /x/too\n");
+    assert!(!said.contains("not found"), "{said}");
+    let ran = run(&words(&[&"cp", &"-r", &at("/x"), &dir.path().join("x")]));
+    assert!(ran.code == 3 && ran.err.contains("a directory with two names"), "{ran:?}");
+    assert!(dir.path().join("x/y").is_dir());
+    let listed = done(&["ls", "-R", &at("/x")]);
+    assert!(listed.len() < 1000, "{listed}");
+    refused(3, &["rm", "-r", &at("/x")]);
+}

@@ -1,0 +1,26 @@
+//! The `syncline` program as users run it: arguments, files, output, exit codes, mounts.
+//!
+//! Programs that work on mounts while these are killed are in `tests/mounted`.
+
+mod bench;
+mod buffer;
+mod copies;
+mod ctl;
+mod evaluate;
+mod failures;
+mod flash;
+mod flashlite;
+mod generated;
+mod lifetime;
+mod mount;
+mod mount_unmount;
+mod newcomer;
+mod preload;
+mod record;
+mod recovery;
+mod reports;
+mod schemas;
+mod serve;
+mod support;
+mod trace;
+mod transfer;

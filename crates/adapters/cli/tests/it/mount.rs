@@ -1,0 +1,295 @@
+//! `mount`, `umount` and `status`: background, refusals, signals, helpers. Tests of the mounted
+//! file system are in `crates/adapters/fuse/tests/it`.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::support;
+use crate::support::mounted::Mounted;
+use crate::support::{done, refused, run};
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
+
+const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
+
+fn image() -> TempImage {
+    mkfs(&ImageSpec::with_size(64 << 20))
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> i32 {
+    result.unwrap_err().raw_os_error().unwrap()
+}
+
+/// `status`, `top` and `info` of a mount name the log's format, its unit and what it saved.
+#[test]
+fn status_top_and_info_name_the_format_of_the_log() {
+    if !require("status_top_and_info_name_the_format_of_the_log", &NEEDS) {
+        return;
+    }
+    for (options, format, unit_bytes) in [
+        ("sync=eager", "jbd2", 4096),
+        ("sync=eager,log=packed", "packed", 4096),
+        ("sync=eager,log=packed,log_unit=8192", "packed", 8192),
+    ] {
+        let mut m = Mounted::new(image(), options);
+        for n in 0..20 {
+            let mut file = File::create(m.at(format!("f{n}"))).unwrap();
+            file.write_all(&[1; 100]).unwrap();
+            file.sync_all().unwrap();
+        }
+        let dir = m.dir.as_os_str();
+        let json = done(&[OsStr::new("status"), OsStr::new("--json"), dir]);
+        let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let journal = &status["journal"];
+        assert_eq!(
+            (&journal["format"], &journal["unit_bytes"]),
+            (&format.into(), &unit_bytes.into())
+        );
+        let number = |name: &str| journal[name].as_u64().unwrap();
+        assert!(number("written_bytes") >= 20 * unit_bytes, "{journal}");
+        // Descriptor and commit block are saved at least.
+        let least = if format == "packed" { 20 * 2 * 4096 } else { 0 };
+        assert!(number("saved_bytes") >= least, "{journal}");
+        assert!(format == "packed" || number("saved_bytes") == 0, "{journal}");
+        let wanted = format!("{format}, units of {unit_bytes} bytes");
+        for command in [&["status"][..], &["top", "--once"]] {
+            let words = command.iter().map(OsStr::new).chain([dir]).collect::<Vec<_>>();
+            let shown = done(&words);
+            assert!(shown.contains(&wanted), "{shown}");
+            assert_eq!(shown.contains(" saved\n"), format == "packed", "{shown}");
+        }
+        m.kill_serving();
+        m.bury();
+        // It says that it has replayed the journal in memory.
+        let ran = run(&["info".as_ref(), "--json".as_ref(), m.image.path().as_os_str()]);
+        let info: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+        let info = &info["info"];
+        assert_eq!(
+            (&info["journal_format"], &info["journal_unit_bytes"]),
+            (&format.into(), &unit_bytes.into())
+        );
+    }
+}
+
+#[test]
+fn background_status_and_unmount() {
+    if !require("background_status_and_unmount", &NEEDS) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let dir = scratch.path();
+    let here = [image.path().as_os_str(), dir.as_os_str()];
+    // Silent, and ready when it returns.
+    assert_eq!(done(&[&[OsStr::new("mount")], &here[..]].concat()), "");
+    let mut file = File::create(dir.join("f")).unwrap();
+    file.write_all(&[1; 5000]).unwrap();
+    file.sync_all().unwrap();
+    let shown = done(&[OsStr::new("status"), dir.as_os_str()]);
+    assert!(shown.contains("sync=eager") && shown.contains("syncs     1,"), "{shown}");
+    let json = done(&[OsStr::new("status"), OsStr::new("--json"), dir.as_os_str()]);
+    let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(status["schema"], "syncline.status/1");
+    assert_eq!(status["requests"]["app_bytes"], 5000);
+    assert_eq!(status["open_files"], 1);
+    assert!(status["device"]["flushes"].as_u64() >= Some(2), "{status}");
+    let set = rustix::fs::setxattr(dir, "user.syncline.status", b"", XattrFlags::empty());
+    assert_eq!(set, Err(Errno::PERM));
+    assert_eq!(rustix::fs::listxattr(dir, &mut [0; 64][..]), Ok(0), "it is not listed");
+
+    let second = support::scratch();
+    let again = [OsStr::new("mount"), here[0], second.path().as_os_str()];
+    let said = refused(1, &again);
+    assert!(said.contains("already mounted on"), "{said}");
+    let busy = refused(1, &[OsStr::new("umount"), dir.as_os_str()]);
+    assert!(busy.contains("fuser -vm"), "{busy}");
+    drop(file);
+    assert_eq!(done(&[OsStr::new("umount"), dir.as_os_str()]), "");
+    e2fsck_clean(image.path()).unwrap();
+    let said = refused(1, &[OsStr::new("umount"), dir.as_os_str()]);
+    assert!(said.contains("nothing is mounted there"), "{said}");
+    let said = refused(1, &[OsStr::new("status"), dir.as_os_str()]);
+    assert!(said.contains("not the root of a syncline mount"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_mounted_is_refused() {
+    if !require("what_cannot_be_mounted_is_refused", &NEEDS) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let dir = scratch.path().as_os_str();
+    let mount = OsStr::new("mount");
+    let with = |options: &'static str, image: &Path| {
+        [mount, OsStr::new("-o"), OsStr::new(options), image.as_os_str(), dir].map(OsStr::to_owned)
+    };
+    let said = refused(2, &with("noatmie", image.path()));
+    assert!(said.contains("`noatime`"), "{said}");
+    let said = refused(2, &with("alow_other", image.path()));
+    assert!(said.contains("`allow_other`"), "{said}");
+    let empty = TempImage::zeroed(1 << 20);
+    refused(3, &with("ro", empty.path()));
+    refused(1, &with("ro", Path::new("/no/such/image")));
+    let file = support::file(scratch.path(), "file", "");
+    refused(1, &[mount, image.path().as_os_str(), file.as_os_str()]);
+    let mmp = mkfs(&ImageSpec { features: "mmp".into(), ..ImageSpec::default() });
+    let said = refused(4, &with("rw", mmp.path()));
+    assert!(said.contains("mmp") && said.contains("`ro`"), "{said}");
+    e2fsck_clean(image.path()).unwrap();
+}
+
+#[test]
+fn an_image_that_the_kernel_has_mounted_is_refused() {
+    let needs = [Need::Fuse, Need::E2fsck, Need::Root, Need::Loop];
+    if !require("an_image_that_the_kernel_has_mounted_is_refused", &needs) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let kernel = syncline_testkit::KernelMount::new(image.path(), "").unwrap();
+    let said =
+        refused(1, &[OsStr::new("mount"), image.path().as_os_str(), scratch.path().as_os_str()]);
+    assert!(said.contains("(ext4)"), "{said}");
+    kernel.unmount().unwrap();
+}
+
+#[test]
+fn a_mount_is_made_read_only_and_writable_again() {
+    if !require("a_mount_is_made_read_only_and_writable_again", &NEEDS) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "sync=ordered");
+    let remount = |m: &Mounted, how: &str| {
+        // As mount(8) calls its helper: with the options that the mount table shows.
+        let options = format!("rw,nosuid,nodev,relatime,user_id=0,default_permissions,{how}");
+        let options = ["mount", "-o", &options].map(OsStr::new);
+        run(&[&options[..], &[m.image.path().as_os_str(), m.dir.as_os_str()]].concat())
+    };
+    let shown = |m: &Mounted| {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = table.lines().find(|line| line.contains(m.dir.to_str().unwrap())).unwrap();
+        line.split(' ').nth(5).unwrap().to_owned()
+    };
+    fs::write(m.at("f"), [1; 100_000]).unwrap();
+    let open = OpenOptions::new().write(true).open(m.at("f")).unwrap();
+    let busy = remount(&m, "remount,ro");
+    assert_eq!(busy.code, 1);
+    assert!(busy.err.contains("fuser -vm"), "{}", busy.err);
+    drop(open);
+
+    assert_eq!(remount(&m, "remount,ro").code, 0);
+    assert_eq!(shown(&m), "ro,nosuid,nodev,relatime");
+    assert_eq!(errno(fs::write(m.at("g"), "")), 30);
+    let status = run(&[OsStr::new("status"), OsStr::new("--json"), m.dir.as_os_str()]).text();
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["dirty_bytes"], 0);
+
+    assert_eq!(remount(&m, "remount,rw,noexec").code, 0);
+    assert_eq!(shown(&m), "rw,nosuid,nodev,noexec,relatime");
+    fs::write(m.at("g"), "x").unwrap();
+    m.unmount_clean();
+
+    m.mount("ro");
+    assert!(remount(&m, "remount,rw").err.contains("opened for reading only"));
+    assert_eq!(remount(&m, "remount,ro").code, 0);
+    m.unmount_clean();
+}
+
+#[test]
+fn a_write_protected_device_is_mounted_read_only_or_not_at_all() {
+    let name = "a_write_protected_device_is_mounted_read_only_or_not_at_all";
+    if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root, Need::Loop]) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let before = image.bytes();
+    let device = syncline_testkit::LoopDevice::attach_read_only(image.path()).unwrap();
+    let (node, dir) = (device.node().as_os_str(), scratch.path().as_os_str());
+    let said = refused(1, &[OsStr::new("mount"), node, dir]);
+    assert!(said.contains("-o ro"), "{said}");
+    done(&[OsStr::new("mount"), OsStr::new("-o"), OsStr::new("ro"), node, dir]);
+    assert_eq!(errno(fs::write(scratch.path().join("f"), "")), 30);
+    done(&[OsStr::new("umount"), dir]);
+    assert!(image.bytes() == before);
+}
+
+#[test]
+fn a_signal_unmounts_cleanly_also_with_files_open() {
+    if !require("a_signal_unmounts_cleanly_also_with_files_open", &NEEDS) {
+        return;
+    }
+    for open in [false, true] {
+        let mut m = Mounted::new(image(), "");
+        fs::write(m.at("f"), "kept").unwrap();
+        let file = open.then(|| File::open(m.at("f")).unwrap());
+        m.terminate();
+        drop(file);
+        e2fsck_clean(m.image.path()).unwrap();
+        assert_eq!(fs::read_dir(&m.dir).unwrap().count(), 0, "the directory is empty again");
+        m.mount("");
+        assert_eq!(fs::read_to_string(m.at("f")).unwrap(), "kept");
+        m.unmount_clean();
+    }
+}
+
+/// As a user without any privileges, through fusermount3.
+#[test]
+fn without_root() {
+    if !require("without_root", &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    let device = fs::metadata("/dev/fuse").unwrap();
+    if device.mode() & 0o006 != 0o006 || !Path::new("/usr/bin/fusermount3").exists() {
+        return skip("without_root", "needs fusermount3 and a /dev/fuse that users may open");
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let dir = scratch.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    for path in [image.path(), scratch.path(), &dir] {
+        std::os::unix::fs::chown(path, Some(1000), Some(1000)).unwrap();
+    }
+    let script = r#"set -e
+"$0" mount -o uid=1000,gid=1000 "$1" "$2"
+echo text > "$2/f"; mkdir "$2/d"; stat -c '%u %a' "$2/f" "$2/lost+found"
+! chown 5 "$2/f" 2> /dev/null; ! "$0" mount -o allow_other "$1" "$2" 2> /dev/null
+"$0" status "$2" > /dev/null; "$0" umount "$2"
+"$0" mount -o uid=1000 "$1" "$2" 2>&1; "$0" umount "$2"
+"$0" mount "$1" "$2" 2>&1; ! touch "$2/g" 2> /dev/null; "$0" umount "$2""#;
+    let output = std::process::Command::new("setpriv")
+        .args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh", "-c", script])
+        .arg(env!("CARGO_BIN_EXE_syncline"))
+        .args([image.path(), &dir])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}{err}");
+    let shown = text.strip_prefix("1000 644\n1000 700\n").unwrap();
+    assert!(shown.contains("-o uid=1000,gid=1000") && shown.lines().count() == 1, "{text}");
+    assert!(shown.contains("mke2fs -E root_owner=1000:1000"), "{text}");
+    e2fsck_clean(image.path()).unwrap();
+}
+
+#[test]
+fn helpers_of_mount_and_umount() {
+    if !require("helpers_of_mount_and_umount", &NEEDS) {
+        return;
+    }
+    let (image, scratch) = (image(), support::scratch());
+    let dir = scratch.path().join("mnt");
+    fs::create_dir(&dir).unwrap();
+    let called = |name: &str, arguments: &[&OsStr]| {
+        let link = scratch.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_syncline"), &link).unwrap();
+        std::process::Command::new(link).args(arguments).status().unwrap().code()
+    };
+    let options = ["-s", "-o", "rw,nofail,sync=ordered", "-t", "fuse.syncline"].map(OsStr::new);
+    let mount = [&[image.path().as_os_str(), dir.as_os_str()], &options[..]].concat();
+    assert_eq!(called("mount.fuse.syncline", &mount), Some(0));
+    let status = run(&[OsStr::new("status"), dir.as_os_str()]).text();
+    assert!(status.contains("sync=ordered"), "{status}");
+    assert_eq!(called("umount.fuse.syncline", &[dir.as_os_str(), OsStr::new("-n")]), Some(0));
+    e2fsck_clean(image.path()).unwrap();
+}

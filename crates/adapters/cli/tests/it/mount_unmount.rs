@@ -1,0 +1,154 @@
+//! `umount` beside other mounts of the same file system, and what mount(8) passes on.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support;
+use crate::support::mounted::Mounted;
+use crate::support::{binary, run, scratch};
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
+
+const NEEDS: [Need; 3] = [Need::Fuse, Need::E2fsck, Need::Root];
+
+/// Far longer than any answer here takes, far shorter than the wait for a process that is stuck.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Runs `umount`, which must answer soon; gives its exit code and what it said.
+fn umount(dir: &Path) -> (Option<i32>, String) {
+    let mut command = binary();
+    command.arg("umount").arg(dir).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if began.elapsed() > SOON {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("umount hangs");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A bind mount that goes with the test.
+struct Bound(PathBuf);
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        let _ = unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn the_unmount_of_a_bind_mount_waits_for_nobody() {
+    if !require("the_unmount_of_a_bind_mount_waits_for_nobody", &NEEDS) {
+        return;
+    }
+    let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    std::fs::create_dir(ours.at("d")).unwrap();
+    let place = scratch();
+    let bound = Bound(place.path().to_owned());
+    mount_bind(ours.at("d"), &bound.0).unwrap();
+    assert_eq!(umount(&bound.0), (Some(0), String::new()));
+    std::fs::write(ours.at("d/f"), "still there").unwrap();
+    // The main mount goes first: the other one is served until it goes, too.
+    mount_bind(ours.at("d"), &bound.0).unwrap();
+    assert_eq!(umount(&ours.dir), (Some(0), String::new()));
+    assert_eq!(std::fs::read_to_string(bound.0.join("f")).unwrap(), "still there");
+    let image = ours.image.path().to_owned();
+    assert_eq!(umount(&bound.0), (Some(0), String::new()));
+    e2fsck_clean(&image).unwrap();
+    ours.reap();
+}
+
+/// A process in a mount namespace of its own, which keeps every mount of ours.
+struct Namespace(Child);
+
+impl Namespace {
+    fn new() -> Namespace {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "--propagation", "private", "cat"]);
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let name = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
+        let began = Instant::now();
+        while name(&child.id().to_string()) == name("self") {
+            assert!(began.elapsed() < SOON, "no namespace of its own");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Namespace(child)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn an_unmount_does_not_wait_for_another_mount_namespace() {
+    let name = "an_unmount_does_not_wait_for_another_mount_namespace";
+    if !require(name, &NEEDS) {
+        return;
+    }
+    let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    let other = Namespace::new();
+    let (code, said) = umount(&ours.dir);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("stays in use") && said.lines().count() == 1, "{said}");
+    drop(other);
+    ours.reap();
+    e2fsck_clean(ours.image.path()).unwrap();
+}
+
+/// The kernel may let go of a file a moment after the program has.
+#[test]
+fn a_mount_that_is_busy_for_a_moment_is_unmounted() {
+    if !require("a_mount_that_is_busy_for_a_moment_is_unmounted", &NEEDS) {
+        return;
+    }
+    let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    let file = File::create(ours.at("f")).unwrap();
+    let dir = ours.dir.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(file);
+        });
+        let ran = run(&[OsStr::new("umount"), dir.as_os_str()]);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    });
+    ours.reap();
+}
+
+/// mount(8) takes `suid` and `dev` for the defaults and passes neither on.
+#[test]
+fn set_id_bits_and_devices_are_allowed_by_words_that_mount_passes_on() {
+    let name = "set_id_bits_and_devices_are_allowed_by_words_that_mount_passes_on";
+    if !require(name, &NEEDS) {
+        return;
+    }
+    let refused = StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
+    for (options, flags) in [
+        ("nodiratime,errors=remount-ro", refused),
+        ("suid,dev,barrier=1,stripe=16,x-systemd.automount", StatVfsMountFlags::empty()),
+        ("allow_suid,allow_dev", StatVfsMountFlags::empty()),
+    ] {
+        let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), options);
+        assert_eq!(statvfs(&ours.dir).unwrap().f_flag & refused, flags, "{options}");
+        ours.unmount_clean();
+    }
+    let image = mkfs(&ImageSpec::with_size(16 << 20));
+    let dir = scratch();
+    let words = ["mount", "-o", "nobarrier"].map(OsStr::new);
+    let places = [image.path().as_os_str(), dir.path().as_os_str()];
+    let said = support::refused(2, &[&words[..], &places[..]].concat());
+    assert!(said.contains("`nobarrier`: the device is always flushed"), "{said}");
+}

@@ -1,0 +1,303 @@
+//! Pitfalls of new users: each command as it was typed, and the answer it must give.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::support::serving::Serving;
+use crate::support::{Ran, at, binary, done, file, refused, run, scratch};
+use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require};
+use syncline_trace::{Flags, Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn image(test: &str) -> Option<TempImage> {
+    require(test, &[Need::E2fsck]).then(|| mkfs(&ImageSpec::with_size(16 << 20)))
+}
+
+/// Runs it with this on standard input, through a pipe.
+fn piped(arguments: &[&str], input: &[u8]) -> Ran {
+    let mut child = binary();
+    child.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    Ran { code: output.status.code().unwrap(), out: output.stdout, err }
+}
+
+/// A block trace: synchronous writes of 64 KiB, one each MiB and second.
+fn trace(dir: &Path) -> PathBuf {
+    let header = Header { kind: TraceKind::Block, source: "test".into() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let names = Names::default();
+    for n in 0..8 {
+        let write = Record::new(n * 1_000_000_000, Op::Write).range(n << 20, 64 << 10);
+        writer.record(&names, &Record { flags: Flags::SYNC, ..write }).unwrap();
+    }
+    let path = dir.join("block.trace");
+    std::fs::write(&path, writer.finish(&names).unwrap()).unwrap();
+    path
+}
+
+#[test]
+fn cp_reads_standard_input_and_writes_standard_output() {
+    let Some(image) = image("cp_reads_standard_input_and_writes_standard_output") else { return };
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 11) as u8).collect();
+    for (source, name) in [("/dev/stdin", "/a"), ("-", "/b")] {
+        let ran = piped(&["cp", source, &at(image.path(), name)], &bytes);
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{source}");
+        let back = run(&["cp", &at(image.path(), name), "-"]);
+        assert_eq!((back.code, back.err.as_str()), (0, ""));
+        assert!(back.out == bytes, "{source}: {} bytes", back.out.len());
+        let stat = done(&["stat", &at(image.path(), name)]);
+        assert!(stat.contains("regular file") || stat.contains("/-rw"), "{stat}");
+    }
+    assert!(!Path::new("-").exists(), "a file of that name");
+    let said = refused(2, &["cp", "-", &at(image.path(), "/")]);
+    assert!(said.contains("standard input has no name"), "{said}");
+    let said = refused(2, &["cp", &at(image.path(), "/lost+found"), "-"]);
+    assert!(said.contains("only files"), "{said}");
+    syncline_testkit::e2fsck_clean(image.path()).unwrap();
+}
+
+#[test]
+fn cp_goes_on_after_a_file_that_is_missing() {
+    let Some(image) = image("cp_goes_on_after_a_file_that_is_missing") else { return };
+    let dir = scratch();
+    let (a, c) = (file(dir.path(), "a", "1"), file(dir.path(), "c", "3"));
+    let missing = dir.path().join("missing");
+    let target = at(image.path(), "/");
+    let ran = run(&["cp", text(&a), text(&missing), text(&c), &target]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("missing: no such file") && ran.err.contains("1 files were not"));
+    assert_eq!(done(&["ls", &target]), "a\nc\nlost+found\n");
+}
+
+#[test]
+fn errors_of_cp_name_the_file_and_hints_fit_the_command() {
+    let Some(image) = image("errors_of_cp_name_the_file_and_hints_fit_the_command") else { return };
+    let dir = scratch();
+    let large = dir.path().join("large");
+    let mut source = File::create(&large).unwrap();
+    for n in 0..20_u8 {
+        source.write_all(&vec![n + 1; 1 << 20]).unwrap();
+    }
+    let said = refused(1, &["cp", text(&large), &at(image.path(), "/l")]);
+    assert!(said.contains(":/l: ") && !said.contains(".tmp"), "{said}");
+    let said = refused(1, &["cat", &at(image.path(), "/")]);
+    assert!(said.contains("is a directory; name a file in it"), "{said}");
+    let said = refused(1, &["rm", &at(image.path(), "/lost+found")]);
+    assert!(said.contains("is a directory; give -r to remove it"), "{said}");
+}
+
+#[test]
+fn lifetime_refuses_a_device_that_the_trace_does_not_fit() {
+    let dir = scratch();
+    let trace = trace(dir.path());
+    let said = refused(2, &["lifetime", "--trace", text(&trace), "--size", "4M"]);
+    assert!(said.contains("the device has") && said.contains("--size"), "{said}");
+    let device = "sd-2012:rated_cycles=1";
+    let text = done(&["lifetime", "--trace", text(&trace), "--device", device]);
+    assert!(text.contains(" hours until") || text.contains(" days until"), "{text}");
+    assert!(!text.contains("0.0 years"), "{text}");
+}
+
+#[test]
+fn trace_stat_names_synchronous_writes() {
+    let dir = scratch();
+    let said = done(&["trace", "stat", text(&trace(dir.path()))]);
+    assert!(said.contains("0 sync calls; 0.52 MB written synchronously (100.0 %"), "{said}");
+}
+
+#[test]
+fn files_that_cannot_be_written_are_refused_before_the_run() {
+    let dir = scratch();
+    let trace = trace(dir.path());
+    let (bad, trace) = (dir.path().join("no/such.json"), text(&trace).to_owned());
+    let bad = text(&bad);
+    for arguments in [
+        &["bench", "sqlite/insert", "--operations", "1000000"][..],
+        &["cache", "--trace", &trace],
+        &["replay", "--trace", &trace, "--device", "sd-2012"],
+        &["probe", "sd-2012"],
+        &["latency", "--in-process", "sd-2012"],
+        &["trace", "stat", &trace],
+    ] {
+        let began = std::time::Instant::now();
+        let said = refused(1, &[arguments, &["--json", bad]].concat());
+        assert!(said.contains("such.json: no such file"), "{said}");
+        assert!(began.elapsed().as_secs() < 20, "{arguments:?} ran before");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
+}
+
+#[test]
+fn record_wants_its_directory_at_once() {
+    let dir = scratch();
+    let missing = dir.path().join("missing");
+    let generate = ["--generate", "--records", "5", "--period-us", "100"];
+    let said = refused(1, &[&["record", text(&missing)][..], &generate].concat());
+    assert!(said.contains("no such directory; make it with mkdir"), "{said}");
+    let plain = file(dir.path(), "plain", "");
+    let said = refused(1, &[&["record", text(&plain)][..], &generate].concat());
+    assert!(said.contains("is no directory; give one"), "{said}");
+}
+
+#[test]
+fn record_read_refuses_what_no_recorder_wrote() {
+    let dir = scratch();
+    let hosts = file(dir.path(), "hosts", "127.0.0.1 localhost\n");
+    let ran = run(&["record-read", text(&hosts)]);
+    assert_eq!((ran.code, ran.text().as_str()), (3, ""));
+    assert!(ran.err.contains("no record in it; give a file"), "{}", ran.err);
+    assert!(done(&["record-read", text(dir.path())]).starts_with("file"), "none in a directory");
+}
+
+#[test]
+fn a_log_is_made_from_the_command_line() {
+    let dir = scratch();
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|n| (n / 7) as u8).collect();
+    let source = dir.path().join("source");
+    std::fs::write(&source, &bytes).unwrap();
+    let log = dir.path().join("film.log");
+    let log = text(&log);
+    done(&["flashlite", "write", log, text(&source), "--shuffle", "64K", "--seed", "3"]);
+    assert!(run(&["flashlite", "cat", log]).out == bytes);
+    let info: serde_json::Value =
+        serde_json::from_str(&done(&["flashlite", "info", log, "--json"])).unwrap();
+    assert!(info["extents"].as_u64().unwrap() > 4, "in random order: {info:#}");
+    let ran = piped(&["flashlite", "write", log, "--offset", "4K"], b"hello");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let back = run(&["flashlite", "cat", log]).out;
+    assert_eq!((&back[4096..4101], &back[..4096]), (&b"hello"[..], &bytes[..4096]));
+    assert!(done(&["flashlite", "check", log]).contains("agree with their checksums"));
+    let whole = dir.path().join("whole");
+    done(&["flashlite", "rearrange", log, text(&whole)]);
+    assert!(std::fs::read(&whole).unwrap() == back);
+    let said = refused(1, &["flashlite", "write", log, text(&dir.path().join("none"))]);
+    assert!(said.contains("no such file"), "{said}");
+    let said = refused(2, &["flashlite", "write", log, text(&source), "--shuffle", "4G"]);
+    assert!(said.contains("--shuffle"), "{said}");
+}
+
+#[test]
+fn man_makes_its_directory() {
+    let dir = scratch();
+    let pages = dir.path().join("share/man1");
+    done(&["man", "--all", text(&pages)]);
+    let page = std::fs::read_to_string(pages.join("syncline-mount.1")).unwrap();
+    assert!(page.contains("Examples"), "examples stand in the page");
+}
+
+#[test]
+fn devices_are_a_short_list_first() {
+    let short = done(&["devices"]);
+    let profiles = short.lines().filter(|line| line.contains("sd-2012")).count();
+    assert_eq!(profiles, 1, "{short}");
+    assert!(short.lines().count() < 40, "{} lines", short.lines().count());
+    let long = done(&["devices", "--long"]);
+    assert!(long.contains("source: ") && long.len() > 2 * short.len());
+}
+
+#[test]
+fn caches_that_hold_the_trace_are_shown_once() {
+    let dir = scratch();
+    let trace = trace(dir.path());
+    let size = "64K,1M,2M,4M";
+    let ran = run(&[
+        "cache",
+        "--trace",
+        text(&trace),
+        "--policy",
+        "lru,clock",
+        "--size",
+        size,
+        "--json",
+        "-",
+    ]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.err.contains("2M, 4M left out"), "{}", ran.err);
+    let document: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 4, "{document:#}");
+}
+
+#[test]
+fn flash_is_ended_by_its_own_command() {
+    let test = "flash_is_ended_by_its_own_command";
+    if !require(test, &[Need::Root, Need::Fuse, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let (serving, node) = Serving::start(&["--size", "32M", "--attach=loop"]);
+    let dir = serving.path().to_str().unwrap().to_owned();
+    let mnt = scratch();
+    let shell = |command: String| {
+        std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success()
+    };
+    assert!(shell(format!("mke2fs -q {node} && mount {node} {}", text(mnt.path()))));
+    let said = refused(1, &["flash", "detach", &dir]);
+    assert!(said.contains(&format!("{node} is mounted; unmount it")), "{said}");
+    assert!(shell(format!("umount {}", text(mnt.path()))));
+    done(&["flash", "detach", &dir]);
+    assert!(!serving.flash().exists(), "still served");
+    let backing = format!("/sys/block/{}/loop/backing_file", node.trim_start_matches("/dev/"));
+    assert!(!Path::new(&backing).exists(), "{node} is still attached");
+    let said = refused(1, &["flash", "detach", &dir]);
+    assert!(said.contains("start it with `syncline flash serve"), "{said}");
+}
+
+#[test]
+fn an_attach_that_fails_leaves_no_log() {
+    let test = "an_attach_that_fails_leaves_no_log";
+    if !require(test, &[Need::Fuse]) {
+        return;
+    }
+    let dir = scratch();
+    let device = dir.path().join("card.img");
+    File::create(&device).unwrap().set_len(16 << 20).unwrap();
+    let (log, served) = (dir.path().join("card.log"), dir.path().join("served"));
+    std::fs::create_dir(&served).unwrap();
+    // Without losetup there is no block device.
+    let ran = binary()
+        .args(["buffer", "attach", text(&device), text(&served), "--log", text(&log)])
+        .args(["--create", "--attach"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&ran.stderr).contains("losetup"));
+    assert!(!log.exists(), "the log is left");
+    assert!(!served.join("device").exists(), "still served");
+}
+
+#[test]
+fn settings_are_words_and_fit_the_machine() {
+    let dir = scratch();
+    let device = dir.path().join("card.img");
+    File::create(&device).unwrap().set_len(16 << 20).unwrap();
+    let (log, served) = (dir.path().join("card.log"), dir.path().join("served"));
+    std::fs::create_dir(&served).unwrap();
+    let ran = run(&[
+        "buffer",
+        "attach",
+        text(&device),
+        text(&served),
+        "--log",
+        text(&log),
+        "--create",
+        "--as",
+        "nbd",
+    ]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let settings = run(&["ctl", "status", text(&served)]).text();
+    assert!(!settings.contains("Unknown"), "{settings}");
+    let status: serde_json::Value =
+        serde_json::from_str(&done(&["buffer", "status", text(&served), "--json"])).unwrap();
+    assert_eq!(status["settings"]["power"], "unknown");
+    let said = refused(1, &["ctl", "set", text(&served), "ram=99999G"]);
+    assert!(said.contains("MiB of memory; give less"), "{said}");
+    done(&["buffer", "detach", text(&served)]);
+}

@@ -1,0 +1,126 @@
+//! `syncline serve --nfs` with the programs of libnfs.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::{at, binary, done, file, refused, run, scratch};
+use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require, skip};
+
+struct Serving {
+    child: Child,
+    port: String,
+    mount_line: String,
+}
+
+impl Serving {
+    fn start(image: &Path, options: &[&str]) -> Serving {
+        let mut command = binary();
+        command.args(["serve", "--nfs", "127.0.0.1:0"]).args(options).arg(image);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let (mut first, mut mount_line) = (String::new(), String::new());
+        out.read_line(&mut first).unwrap();
+        out.read_line(&mut mount_line).unwrap();
+        let port = first.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next());
+        let port = port.unwrap_or_else(|| panic!("no port in {first:?}")).to_owned();
+        Serving { child, port, mount_line }
+    }
+
+    /// libnfs mounts the directory above the last slash, and cannot mount one without a name.
+    fn url(&self, path: &str) -> String {
+        format!("nfs://127.0.0.1//{path}?nfsport={0}&mountport={0}", self.port)
+    }
+
+    /// Ends as Ctrl-C does, or without a chance to write anything.
+    fn end(mut self, signal: rustix::process::Signal) -> String {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        let status = self.child.wait().unwrap();
+        let killed = signal == rustix::process::Signal::KILL;
+        assert_eq!(status.success(), !killed, "{status}");
+        let mut said = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for Serving {
+    /// The server of a test that failed must not stay.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ready(name: &str) -> bool {
+    if !require(name, &[Need::E2fsck]) {
+        return false;
+    }
+    let there = Command::new("nfs-cp").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !there {
+        skip(name, "needs nfs-cp; install libnfs-utils");
+    }
+    there
+}
+
+/// Runs a program of libnfs, which says on standard error what went wrong.
+fn nfs(program: &str, arguments: &[&str]) -> Vec<u8> {
+    let ran = Command::new(program).args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    assert!(ran.status.success(), "{program} {arguments:?}: {said}");
+    ran.stdout
+}
+
+#[test]
+fn libnfs_copies_files_and_they_survive_a_kill() {
+    if !ready("libnfs_copies_files_and_they_survive_a_kill") {
+        return;
+    }
+    let image = mkfs(&ImageSpec::default());
+    let dir = scratch();
+    let contents: Vec<u8> = (0..3_000_000u32).map(|nr| (nr / 3) as u8).collect();
+    let local = dir.path().join("local");
+    std::fs::write(&local, &contents).unwrap();
+    let serving = Serving::start(image.path(), &[]);
+    let mount = format!("port={0},mountport={0} 127.0.0.1:/ DIR", serving.port);
+    assert!(serving.mount_line.contains(&mount), "{}", serving.mount_line);
+    nfs("nfs-cp", &[local.to_str().unwrap(), &serving.url("copied")]);
+    let listed = String::from_utf8(nfs("nfs-ls", &[&serving.url("")])).unwrap();
+    assert!(listed.contains("copied") && listed.contains("3000000"), "{listed}");
+    let busy = refused(1, &["ls".as_ref(), at(image.path(), "/").as_ref() as &std::ffi::OsStr]);
+    assert!(busy.contains("open"), "{busy}");
+    // What the client wrote and committed is in the image, although the server ends at once.
+    serving.end(rustix::process::Signal::KILL);
+
+    let read_only = Serving::start(image.path(), &["-o", "ro"]);
+    assert!(nfs("nfs-cat", &[&read_only.url("copied")]) == contents, "replayed in memory");
+    assert_eq!(read_only.end(rustix::process::Signal::TERM), "");
+
+    let serving = Serving::start(image.path(), &["-o", "sync=ordered,noatime"]);
+    assert!(nfs("nfs-cat", &[&serving.url("copied")]) == contents);
+    assert_eq!(serving.end(rustix::process::Signal::INT), "");
+    e2fsck_clean(image.path()).unwrap();
+    assert!(run(&["cat", &at(image.path(), "/copied")]).out == contents);
+}
+
+#[test]
+fn what_cannot_be_served_is_said() {
+    if !require("what_cannot_be_served_is_said", &[Need::E2fsck]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::default());
+    let path = image.path().to_str().unwrap();
+    let said = refused(2, &["serve", "--nfs", "0.0.0.0:0", path]);
+    assert!(said.contains("--allow"), "{said}");
+    let said = refused(2, &["serve", "--nfs", "127.0.0.1:0", "-o", "sync=eeger", path]);
+    assert!(said.contains("eager"), "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let said = refused(1, &["serve", "--nfs", &address, path]);
+    assert!(said.contains("port 0") || said.contains("another port"), "{said}");
+    let dir = scratch();
+    let text = file(dir.path(), "text", "no image");
+    refused(3, &["serve", "--nfs", "127.0.0.1:0", text.to_str().unwrap()]);
+    done(&["ls", &at(image.path(), "/")]);
+}

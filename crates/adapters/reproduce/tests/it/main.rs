@@ -1,0 +1,3 @@
+//! Tests of the catalogue and of its cheap rows.
+
+mod rows;

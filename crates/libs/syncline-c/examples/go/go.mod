@@ -1,0 +1,3 @@
+module example.invalid/syncline
+
+go 1.21

@@ -1,0 +1,59 @@
+//! The measuring commands: options as JSON in, the document of `--json` out.
+
+use pyo3::prelude::*;
+use serde::de::DeserializeOwned;
+use syncline_bench::Document;
+use syncline_study::{
+    Bench, BenchResult, Cache, LifetimeRequest, Observer, Probe, Replay, Result, StatResult,
+    StudyError, TraceFile, devices_document,
+};
+
+use crate::observed::observed;
+
+fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
+    let bad = |err| StudyError::Usage(format!("{err}; see the options in the documentation"));
+    serde_json::from_str(options).map_err(bad)
+}
+
+/// Runs a command of the command line. `options` are the fields of its request.
+#[pyfunction]
+pub(crate) fn study(py: Python<'_>, command: String, options: String) -> PyResult<String> {
+    observed(py, move |caller| run(&command, &options, caller))
+}
+
+fn run(command: &str, options: &str, observer: &dyn Observer) -> Result<String> {
+    let document = match command {
+        "cache" => {
+            let request: Cache = parse(options)?;
+            request.run(observer)?.document(&request)
+        }
+        "replay" => {
+            let request: Replay = parse(options)?;
+            match &request.dir {
+                Some(dir) => request.run_in(dir, observer)?.document(&request, dir),
+                None => request.run(observer)?.document(&request),
+            }
+        }
+        "lifetime" => parse::<LifetimeRequest>(options)?.run(observer)?.document(),
+        "trace_stat" => {
+            StatResult::of(&parse::<TraceFile>(options)?, &mut |_| {}, observer)?.document()
+        }
+        "probe" => return Ok(parse::<Probe>(options)?.run(observer)?.to_json()),
+        "bench" => return bench(&parse(options)?, observer),
+        "devices" => devices_document()?,
+        _ => return Err(StudyError::Usage(format!("unknown command `{command}`"))),
+    };
+    Ok(document.to_string())
+}
+
+fn bench(request: &Bench, observer: &dyn Observer) -> Result<String> {
+    if request.workloads == ["replay"] {
+        let mut all = Vec::new();
+        request.replay(observer, &mut all)?;
+        let runs = all.into_iter().map(|replayed| replayed.run).collect();
+        return Ok(Document::new(runs).to_json());
+    }
+    let mut found = BenchResult::default();
+    request.run(0, observer, &mut found)?;
+    Ok(Document::new(found.runs).to_json())
+}

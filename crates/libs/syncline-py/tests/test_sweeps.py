@@ -1,0 +1,296 @@
+"""Sweeps: the command line's documents on each executor, kills, resumption, and what is refused."""
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import fsspec
+
+from syncline import sweeps
+from syncline.sweeps import Plan, SweepError, engine, executors, results
+
+SAMPLES = pathlib.Path(__file__).resolve().parents[4] / "samples"
+MAIL, RLBENCH = str(SAMPLES / "mail.pages.trace"), str(SAMPLES / "rlbench.pages.trace")
+
+pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+
+
+def plan(**axes):
+    given = {"traces": [MAIL, RLBENCH], "policies": ["lru", "clock"], "sizes": ["64K"], **axes}
+    return Plan(**given)
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return sweeps.sweep(plan(), workers=1)
+
+
+def test_rows_are_the_documents_of_the_command_line(expected):
+    assert expected.num_rows == 4
+    for row in expected.to_pylist():
+        command = ["cache", "--trace", row["trace"], "--policy", row["policy"], "--size", row["size"], "--json", "-"]
+        said = json.loads(subprocess.run([os.environ["SYNCLINE"], *command], capture_output=True, check=True).stdout)
+        assert json.loads(row["document"]) == said
+        assert row["hits"] == said["runs"][0]["hits"] and row["error"] is None
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        dict(what="replay", traces=[str(SAMPLES / "mail.blocks.trace")], devices=["sd-2012"], options=["depth=4"]),
+        dict(what="lifetime", traces=[str(SAMPLES / "mail.blocks.trace")], devices=["sd-2012"], sizes=["1G"]),
+        dict(what="bench", workloads=["sqlite/update"], devices=["sd-2012"], options=["operations=20,sync=eager,noatime"]),
+    ],
+    ids=["replay", "lifetime", "bench"],
+)
+def test_each_kind_has_figures(axes):
+    table = sweeps.sweep(Plan(**axes), executor=concurrent.futures.ThreadPoolExecutor(1))
+    row = table.to_pylist()[0]
+    assert row["error"] is None and row["written_bytes"] > 0
+
+
+def test_threads_and_any_order_give_the_same_rows(expected):
+    shuffled = plan(traces=[RLBENCH, MAIL], policies=["clock", "lru"])
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        table = sweeps.sweep(shuffled, executor=pool)
+    assert sorted(table.to_pylist(), key=lambda row: row["key"]) == sorted(
+        expected.to_pylist(), key=lambda row: row["key"]
+    )
+
+
+def test_dask_gives_the_same_rows(expected):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+        with distributed.Client(cluster) as client:
+            assert sweeps.sweep(plan(), executor=client).equals(expected)
+        assert sweeps.sweep(plan(), executor=cluster.scheduler_address).equals(expected)
+
+
+def test_ray_gives_the_same_rows(expected):
+    pytest.importorskip("ray", reason="Ray is not installed; its wheel has 80 MB")
+    assert sweeps.sweep(plan(), executor="ray").equals(expected)
+
+
+def test_a_failed_task_is_a_row(tmp_path):
+    broken = tmp_path / "broken.trace"
+    broken.write_bytes(b"PAR1 is no trace")
+    table = sweeps.sweep(plan(traces=[str(broken), MAIL, "absent.trace"], policies=["lru"]), workers=1)
+    errors = table.column("error").to_pylist()
+    assert errors[1] is None
+    assert "broken.trace" in errors[0] and "absent.trace" in errors[2]
+
+
+def test_resume_runs_only_what_is_missing(tmp_path, monkeypatch, expected):
+    ran = []
+    monkeypatch.setattr(engine, "run", lambda task, version, run=engine.run: ran.append(task.key) or run(task, version))
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    sweeps.sweep(plan(policies=["lru"]), executor=pool, output=tmp_path)
+    with pytest.raises(SweepError, match="has results; resume"):
+        sweeps.sweep(plan(), executor=pool, output=tmp_path)
+    assert sweeps.sweep(plan(), executor=pool, output=tmp_path, resume=True).equals(expected)
+    assert len(ran) == len(set(ran)) == 4
+    assert len(list(tmp_path.glob("part-*.parquet"))) == 2
+    assert sweeps.read(tmp_path).num_rows == 4
+
+
+def test_rows_of_a_killed_driver_are_kept(tmp_path, expected):
+    script = (
+        "import os, sys\n"
+        "from syncline import sweeps\n"
+        "from syncline.sweeps import results\n"
+        "add = results.Results.add\n"
+        "def end(self, row):\n"
+        "    add(self, row)\n"
+        "    len(self.rows) == 3 and os.kill(os.getpid(), 9)\n"
+        "results.Results.add = end\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        f"sweeps.sweep({[MAIL, RLBENCH]!r}, policies=['lru', 'clock'], sizes=['64K'],\n"
+        f"    executor=ThreadPoolExecutor(1), output={str(tmp_path)!r})\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script])
+    assert ended.returncode == -signal.SIGKILL
+    assert sweeps.read(tmp_path).num_rows == 3
+    assert sweeps.sweep(plan(), workers=1, output=tmp_path, resume=True).equals(expected)
+    # Killed between the part and the emptying of the journal: no row is there twice.
+    row = sweeps.read(tmp_path).to_pylist()[0]
+    with open(tmp_path / "rows.jsonl", "ab") as file:
+        file.write(json.dumps(row).encode() + b"\n" + b'{"key": "cut sho')
+    assert sweeps.read(tmp_path).num_rows == 4
+
+
+def test_killed_workers_lose_and_double_no_row(tmp_path):
+    """A kill every ten rows. `SWEEP_ROWS` and `SWEEP_KILL_S` make it long: 10,000 rows, a kill every 20 s."""
+    rows, every_s = int(os.environ.get("SWEEP_ROWS", "40")), float(os.environ.get("SWEEP_KILL_S", "0"))
+    many = plan(traces=[RLBENCH], policies=["lru"], sizes=[f"{pages}p" for pages in range(16, 16 + rows)])
+    killed, done, over = [], [], threading.Event()
+
+    def kill():
+        last = time.monotonic()
+        while not over.wait(0.002):
+            due = time.monotonic() - last >= every_s if every_s else len(done) >= 10 * len(killed)
+            running = engine.children() if due else []
+            if running:
+                os.kill(random.Random(len(killed)).choice(running), signal.SIGKILL)
+                killed.append(running)
+                last = time.monotonic()
+
+    class Counting(executors.LocalProcesses):
+        def __init__(self):
+            super().__init__(2)
+            inner = self.submit
+            self.submit = lambda *call: self.count(inner(*call))
+
+        def count(self, future):
+            future.add_done_callback(done.append)
+            return future
+
+    killer, local = threading.Thread(target=kill), Counting()
+    killer.start()
+    try:
+        table = sweeps.sweep(many, executor=local, output=tmp_path)
+    finally:
+        over.set()
+        killer.join()
+        local.close()
+    assert len(killed) >= min(4, rows // 10)
+    assert table.num_rows == rows == len(set(table.column("key").to_pylist()))
+    assert table.column("error").null_count == rows
+    assert sweeps.read(tmp_path).num_rows == rows
+
+
+def test_a_task_that_kills_its_worker_is_a_row_and_no_other_is(expected):
+    fatal = expected.column("key")[2].as_py()
+
+    class Dying(concurrent.futures.ThreadPoolExecutor):
+        def submit(self, function, task, version):
+            if task.key == fatal:
+                failed = concurrent.futures.Future()
+                failed.set_exception(BrokenProcessPool())
+                return failed
+            return super().submit(function, task, version)
+
+    errors = sweeps.sweep(plan(), executor=Dying(1)).column("error").to_pylist()
+    assert "lost 6 times" in errors.pop(2)
+    assert errors == [None] * 3
+
+
+def test_an_interrupt_leaves_the_rows_that_are_there(tmp_path):
+    def stop(state):
+        if state.done:
+            raise KeyboardInterrupt
+
+    many = plan(sizes=[f"{pages}p" for pages in range(16, 200)])
+    with pytest.raises(KeyboardInterrupt):
+        sweeps.sweep(many, workers=1, output=tmp_path, progress=stop)
+    assert 0 < sweeps.read(tmp_path).num_rows < len(many.tasks())
+
+
+def test_traces_on_s3_are_fetched_once_a_worker(monkeypatch, expected):
+    moto = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    if sys.flags.dev_mode:
+        # There aiohttp refuses moto's answers, which have the header Server twice.
+        again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k", "traces_on_s3"]
+        done = subprocess.run(again, capture_output=True, text=True)
+        assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
+        return
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        s3 = fsspec.filesystem("s3", skip_instance_cache=True)
+        s3.mkdir("traces")
+        for path in (MAIL, RLBENCH):
+            s3.put_file(path, f"traces/{os.path.basename(path)}")
+        fetched = []
+        one = sweeps.traces._fetch
+        monkeypatch.setattr(sweeps.traces, "_fetch", lambda *a: fetched.append(a[0]) or one(*a))
+        urls = [f"s3://traces/{os.path.basename(path)}" for path in (MAIL, RLBENCH)]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            table = sweeps.sweep(plan(traces=urls), executor=pool)
+        assert sorted(fetched) == sorted(urls)
+        assert sweeps.sweep(plan(traces=["s3://traces/*.trace"]), workers=1).equals(table)
+    finally:
+        server.stop()
+    assert table.column("hits").equals(expected.column("hits"))
+
+
+def test_other_versions_are_refused_by_name(tmp_path, monkeypatch):
+    with pytest.raises(SweepError, match=r"worker .* runs `syncline .*`, the driver `syncline 0.0.9`"):
+        monkeypatch.setattr(engine, "here", lambda: "syncline 0.0.9")
+        with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            sweeps.sweep(plan(), executor=pool)
+    monkeypatch.undo()
+    sweeps.sweep(plan(policies=["lru"], traces=[MAIL]), workers=1, output=tmp_path)
+    document = json.loads((tmp_path / "plan.json").read_text())
+    (tmp_path / "plan.json").write_text(json.dumps({**document, "version": "syncline 0.0.9"}))
+    with pytest.raises(SweepError, match="rows are by `syncline 0.0.9`"):
+        sweeps.sweep(plan(), workers=1, output=tmp_path, resume=True)
+
+
+def test_a_full_disk_is_one_error(tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    pool = concurrent.futures.ThreadPoolExecutor(1)
+    sweeps.sweep(plan(policies=["lru"]), executor=pool, output=tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(results, "_write", full)
+        with pytest.raises(SweepError, match="No space left on device; make room"):
+            sweeps.sweep(plan(), executor=pool, output=tmp_path, resume=True)
+    assert sweeps.sweep(plan(), executor=pool, output=tmp_path, resume=True).num_rows == 4
+
+
+def test_a_scheduler_that_does_not_answer_is_one_error(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(executors, "CONNECT_S", 1)
+    with pytest.raises(SweepError, match="no Dask scheduler answers"):
+        sweeps.sweep(plan(), executor="tcp://127.0.0.1:1")
+    with pytest.raises(SweepError, match="unknown executor `slurm`"):
+        sweeps.sweep(plan(), executor="slurm")
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ('what = "fly"', "unknown sweep `fly`"),
+        ('traces = ["a"]\npolicies = ["lru"]', "needs `sizes`"),
+        ('what = "replay"\ntraces = ["a"]\ndevices = ["d"]\nsizes = ["4M"]', "has no `sizes`"),
+        ('trace = ["a"]', "unknown key `trace`"),
+        ('traces = ["*.none"]\npolicies = ["lru"]\nsizes = ["4M"]', "no trace has such a name"),
+        ("traces = [", "mend the TOML"),
+    ],
+)
+def test_plans_are_refused(tmp_path, text, said):
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(SweepError, match=said):
+        Plan.load(path).tasks()
+
+
+def test_the_module_runs_a_plan(tmp_path):
+    (tmp_path / "plan.toml").write_text(f"traces = ['{MAIL}', 'none.trace']\npolicies = ['lru']\nsizes = ['64K']\n")
+    command = [sys.executable, "-m", "syncline.sweeps", str(tmp_path / "plan.toml"), "-o", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and "2 rows in" in done.stdout
+    assert "1 tasks failed, the first" in done.stderr and "none.trace" in done.stderr

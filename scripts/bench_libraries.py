@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Throughput through the C library and the Python package beside Rust: bench_libraries.py BUILD [--json FILE].
+
+BUILD is the directory of a release build: the example `throughput`, libsyncline.so, libsyncline_native.so, syncline.
+Streams of 1 MiB blocks go to an image in memory, 4 KiB writes with fsync to the emulated eMMC in real time (FUSE).
+The three take turns; of each the fastest of ROUNDS counts, since the machine can only add to a time.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+SPREAD = 16 << 20
+
+
+def python(image, what, count):
+    """What throughput.rs does, through the Python package."""
+    import syncline
+
+    block = b"x" * MIB
+    with syncline.Volume(image) as volume:
+        with volume.open("/python", "w+b", buffering=0) as file:
+            if what == "stream":
+                begin = time.perf_counter_ns()
+                for _ in range(count):
+                    file.write(block)
+                file.fsync()
+                print(time.perf_counter_ns() - begin, end=" ")
+                file.seek(0)
+                begin = time.perf_counter_ns()
+                for _ in range(count):
+                    file.read(MIB)
+                print(time.perf_counter_ns() - begin)
+            else:
+                for _ in range(SPREAD // MIB):
+                    file.write(block)
+                file.fsync()
+                begin = time.perf_counter_ns()
+                for at in range(count):
+                    file.seek(at * 7919 * 4096 % SPREAD)
+                    file.write(block[:4096])
+                    file.fsync()
+                print(time.perf_counter_ns() - begin)
+        volume.unlink("/python")
+
+
+def programs(build, work):
+    """The command of each language."""
+    c = work / "c"
+    subprocess.run(
+        ["cc", "-O2", "-Wall", "-Werror", "-I", ROOT / "crates/libs/syncline-c/include", "-o", c,
+         ROOT / "crates/libs/syncline-c/benches/throughput.c", build / "libsyncline.so"], check=True)
+    (work / "libsyncline.so.0").symlink_to(build / "libsyncline.so")
+    package = work / "python" / "syncline"
+    shutil.copytree(ROOT / "crates/libs/syncline-py/python/syncline", package)
+    shutil.copy(build / "libsyncline_native.so", package / "_native.abi3.so")
+    os.environ["LD_LIBRARY_PATH"] = str(work)
+    os.environ["PYTHONPATH"] = str(package.parent)
+    return {"Rust": [build / "examples/throughput"], "C": [c], "Python": [sys.executable, __file__, "--child"]}
+
+
+def measure(commands, image, what, count, rounds):
+    """Nanoseconds of each language, a list for each figure."""
+    best = {}
+    for _ in range(rounds):
+        for language, command in commands.items():
+            done = subprocess.run([*command, image, what, str(count)], check=True, capture_output=True, text=True)
+            figures = [int(word) for word in done.stdout.split()]
+            best[language] = [min(pair) for pair in zip(best.get(language, figures), figures)]
+    return best
+
+
+def rows(commands, build, work, options):
+    image = work / "memory.img"
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", image, "1G"], check=True)
+    stream = measure(commands, image, "stream", options.mib, options.rounds)
+    image.unlink()
+    per_s = {language: [options.mib / (ns / 1e9) for ns in found] for language, found in stream.items()}
+    figures = {"write_mib_per_s": {n: v[0] for n, v in per_s.items()}, "read_mib_per_s": {n: v[1] for n, v in per_s.items()}}
+    flash = work / "flash"
+    flash.mkdir()
+    subprocess.run([build / "syncline", "flash", "serve", options.device, flash, "--size", "256M"], check=True)
+    try:
+        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", flash / "flash"], check=True)
+        sync = measure(commands, flash / "flash", "sync", options.syncs, options.rounds)
+    finally:
+        subprocess.run([build / "syncline", "flash", "detach", flash], check=True)
+    figures["syncs_per_s"] = {language: options.syncs / (ns / 1e9) for language, (ns,) in sync.items()}
+    return [
+        {"language": language, **{name: of[language] for name, of in figures.items()},
+         **{f"{name}_of_rust": of[language] / of["Rust"] for name, of in figures.items()}}
+        for language in commands
+    ]
+
+
+def main():
+    if sys.argv[1:2] == ["--child"]:
+        return python(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--syncs", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--device", default="nexus7-emmc")
+    options = parser.parse_args()
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as work:
+        work, build = pathlib.Path(work), options.build.resolve()
+        found = rows(programs(build, work), build, work, options)
+    print(f"{'':8}{'write MiB/s':>14}{'read MiB/s':>14}{'fsyncs/s':>12}   of Rust")
+    for row in found:
+        ratios = ", ".join(f"{row[name + '_of_rust']:.2f}" for name in ("write_mib_per_s", "read_mib_per_s", "syncs_per_s"))
+        print(f"{row['language']:8}{row['write_mib_per_s']:14.0f}{row['read_mib_per_s']:14.0f}{row['syncs_per_s']:12.1f}   {ratios}")
+    if options.json:
+        options.json.write_text(json.dumps({"schema": "syncline.libraries/1", "rows": found}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
