@@ -1,9 +1,9 @@
 //! Pages that the commands write, in a browser, and two results compared.
 
-use crate::support::{done, file, refused, scratch};
-use serde_json::{Value, json};
 use crate::support::run;
 use crate::support::web::Web;
+use crate::support::{done, file, refused, scratch};
+use serde_json::{Value, json};
 use syncline_testkit::{Need, look, require};
 
 const BENCH: [&str; 5] =

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::support::serving::Serving;
+use crate::support::web::Web;
 use crate::support::{done, run, scratch};
 use serde_json::Value;
-use crate::support::web::Web;
 use syncline_testkit::{Need, require};
 use syncline_trace::{Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
 

@@ -17,7 +17,7 @@
 //!   table that reached the disk before its data points to zeros.
 //! - Nobody writes to the file beside a running virtual machine.
 //!
-//! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/transfer.rs`.
+//! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/it/transfer.rs`.
 
 mod header;
 mod lock;
