@@ -1,6 +1,7 @@
 //! qcow2 files, made and judged by qemu-img and qemu-io.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -170,6 +171,10 @@ fn a_snapshot_in_the_file_keeps_its_bytes() {
     assert!(contents(&*open(&target, true)) == before);
 }
 
+const ENCRYPTION: &str = "encryption";
+/// `crypt_method` of a qcow2 header; 2 is LUKS.
+const CRYPT_METHOD_AT: u64 = 32;
+
 #[test]
 fn what_is_not_supported_is_refused_by_name() {
     let test = "what_is_not_supported_is_refused_by_name";
@@ -180,17 +185,20 @@ fn what_is_not_supported_is_refused_by_name() {
     let (base, target) = (dir.path("base.qcow2"), dir.path("a.qcow2"));
     qemu(&["create", "-q", "-f", "qcow2", &base, "1M"]);
     let data = format!("data_file={}", dir.path("a.data"));
-    let secret = "secret,id=s,data=x";
-    let encrypted = "encrypt.format=luks,encrypt.key-secret=s,encrypt.iter-time=10";
     for (options, named) in [
         (&["-b", &base, "-F", "qcow2", &target][..], "a backing file"),
         (&["-o", &data, &target, "1M"], "external data file"),
         (&["-o", "compression_type=zstd", &target, "1M"], "another compression than zlib"),
         (&["-o", "extended_l2=on", &target, "1M"], "extended L2 entries"),
-        (&["--object", secret, "-o", encrypted, &target, "1M"], "encryption"),
+        (&[&target, "1M"], ENCRYPTION),
     ] {
         let _ = std::fs::remove_file(&target);
         qemu(&[&["create", "-q", "-f", "qcow2"], options].concat());
+        if named == ENCRYPTION {
+            // qemu-img measures the processor before it makes one, and may fail to.
+            let file = std::fs::OpenOptions::new().write(true).open(&target).unwrap();
+            file.write_all_at(&2_u32.to_be_bytes(), CRYPT_METHOD_AT).unwrap();
+        }
         for read_only in [true, false] {
             let said = refusal(&target, read_only);
             assert!(said.contains(named), "{named}: {said}");

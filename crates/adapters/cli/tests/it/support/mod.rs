@@ -28,6 +28,13 @@ pub fn binary() -> Command {
     Command::new(env!("CARGO_BIN_EXE_syncline"))
 }
 
+/// A copy of the binary, for other users. By another process: a child that a test beside this one
+/// forks would inherit a descriptor that writes to it, and nobody could run it meanwhile.
+pub fn copy_program(to: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_syncline")).arg(to).status();
+    assert!(copied.expect("cp runs").success());
+}
+
 /// Runs it with these arguments.
 pub fn run<A: AsRef<OsStr>>(arguments: &[A]) -> Ran {
     let output = binary().args(arguments).output().expect("the binary runs");

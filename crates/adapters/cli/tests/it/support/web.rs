@@ -24,6 +24,7 @@ impl Web {
     /// Status line, headers and body of an answer to a request with this host.
     pub fn ask(&self, path: &str, host: &str) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         write!(stream, "GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n").unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
