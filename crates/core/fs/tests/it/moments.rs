@@ -120,7 +120,7 @@ fn a_moment_needs_no_request_while_writers_stand_still() {
 /// 48 MiB are dirty, a third of them overwritten: no call waits for a write or flush of the device,
 /// and none stands still while the moment is taken.
 #[test]
-fn no_call_waits_for_the_device_with_64_mib_dirty() {
+fn no_call_waits_for_the_device_with_48_mib_dirty() {
     let image = ImageSpec { journal_size_mib: Some(128), ..ImageSpec::with_size(640 << 20) };
     let bed = Bed::new(&image, 2).with("sync=periodic,dirty_ratio=60,dirty_background_ratio=50");
     let device = Slow::new(&bed);
@@ -155,7 +155,7 @@ fn no_call_waits_for_the_device_with_64_mib_dirty() {
     assert!(bed.clock.now_ns() - before_ns > 50 * REQUEST_NS, "the moment took no time");
     assert_eq!(volume.moments().unwrap().hold_ns_max, 0);
     drop((files, root));
-    bed.unmount_and_judge(volume, "64 MiB dirty");
+    bed.unmount_and_judge(volume, "48 MiB dirty");
 }
 
 fn written(device: &RecordingDevice<MemoryDevice>) -> u64 {

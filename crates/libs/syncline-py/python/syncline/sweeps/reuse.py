@@ -192,8 +192,8 @@ def curve(pages, rate: float = 1.0, parts: int = 1, executor=None) -> Curve:
 
     With an executor (anything with `submit`) parts run there. A sample's accesses are weighted by how often a page is
     asked for: classes of pages of the same frequency (within a factor of 1.4) count as much as in the whole trace, and a
-    class of which no page is in the sample counts as hits, since such classes are few and hot. The error is below 0.5
-    points at a rate of 1 % where the sampled cache has 300 pages or more (`docs/FLEETS.md`).
+    class of which no page is in the sample counts as hits, since such classes are few and hot. The error falls with
+    the pages in the sample; `docs/FLEETS.md` has the case that a test holds.
     """
     import numpy as np
 
