@@ -600,14 +600,15 @@ impl Volume {
         crate::data::schedule::timers::next_deadline_ns(&self.0)
     }
 
-    /// True if dirty pages are above `dirty_background_ratio`: with a wall clock the maintenance
+    /// True if dirty pages are above `dirty_background_ratio`, or with `sync=periodic` a quarter of
+    /// what one transaction may have waits for the next moment: with a wall clock the maintenance
     /// thread should check [`Volume::next_deadline_ns`] now.
     pub fn wants_writeback(&self) -> bool {
         crate::data::schedule::timers::wants_writeback(&self.0)
     }
 
     /// True if so much is dirty that writers will soon have to write back themselves: half way from
-    /// `dirty_background_ratio` to `dirty_ratio`.
+    /// `dirty_background_ratio` to `dirty_ratio`, or with `sync=periodic` half of a transaction.
     pub fn is_near_throttle(&self) -> bool {
         crate::data::schedule::timers::is_near_throttle(&self.0)
     }

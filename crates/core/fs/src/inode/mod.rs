@@ -59,18 +59,23 @@ impl Inodes {
         self.relieve_log()
     }
 
-    /// With `sync=periodic`: commits everything if what waits for the next moment fills half of
-    /// what one transaction may have, so that no operation finds it full. The caller holds neither
-    /// `io` nor a handle.
+    /// With `sync=periodic`: commits everything if what waits for the next moment fills three
+    /// quarters of what one transaction may have, so that no operation finds it full. The caller
+    /// holds neither `io` nor a handle.
     pub(crate) fn relieve_log(&self) -> Result<()> {
-        if self.committer.get().is_none() {
-            return Ok(());
-        }
-        let journal = self.journal()?;
-        let waiting = journal.running_blocks() as usize + self.pages.overwritten();
-        if waiting > journal.running_blocks_max() as usize / 2 {
-            self.commit(journal.newest_tid())?;
+        if self.moment_fills(3) {
+            self.commit(self.journal()?.newest_tid())?;
         }
         Ok(())
+    }
+
+    /// With `sync=periodic`: true if the blocks that wait for the next moment fill more than
+    /// `quarters` of what one transaction may have. False in the other modes.
+    pub(crate) fn moment_fills(&self, quarters: usize) -> bool {
+        self.committer.get().is_some()
+            && self.journal().is_ok_and(|journal| {
+                let waiting = journal.running_blocks() as usize + self.pages.overwritten();
+                waiting > journal.running_blocks_max() as usize * quarters / 4
+            })
     }
 }

@@ -250,6 +250,37 @@ fn overwrites_beyond_the_log_take_earlier_moments() {
     }
 }
 
+/// With a thread that ticks when it is asked to, the moments are its work and no writer's.
+#[test]
+fn a_moment_is_due_long_before_a_writer_has_to_take_it() {
+    let image = ImageSpec { journal_size_mib: Some(16), ..ImageSpec::with_size(256 << 20) };
+    let bed = Bed::new(&image, 1).with("sync=periodic,dirty_ratio=60,dirty_background_ratio=50");
+    let volume = bed.mount("");
+    let file = bed.file(&volume, 0);
+    for at in 0..32 {
+        volume.write(&file, at * MIB, &bytes(1, 1 << 20)).unwrap();
+    }
+    volume.sync().unwrap();
+    let began = volume.moments().unwrap().count;
+    for step in 0..512_u64 {
+        let before = volume.moments().unwrap().count;
+        // Every second block: too short for new places, so the log has to take it.
+        let at = step * 37 % 512 * 65536;
+        for block in 0..8 {
+            volume.write(&file, at + block * 8192, &bytes(step, BLOCK)).unwrap();
+        }
+        assert_eq!(volume.moments().unwrap().count, before, "step {step}: a writer waited");
+        if volume.wants_writeback() {
+            let due_ns = volume.next_deadline_ns().expect("it is wanted");
+            bed.clock.sleep_until(due_ns.max(bed.clock.now_ns()));
+            volume.tick(bed.clock.now_ns()).unwrap();
+        }
+    }
+    assert!(volume.moments().unwrap().count > began + 2, "more than a transaction was overwritten");
+    drop(file);
+    bed.unmount_and_judge(volume, "moments of a thread");
+}
+
 /// A small cache: writers take a moment where they would have to overwrite what the last one has.
 #[test]
 fn memory_is_bounded_by_earlier_moments() {

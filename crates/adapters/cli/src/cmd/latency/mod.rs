@@ -82,10 +82,7 @@ fn in_process(profile: &str, options: &str) -> Result<InProcess> {
     let usage = |err: syncline_fs::FsError| {
         Failure::Usage(format!("{err}; see the mount options in `syncline mount --help`"))
     };
-    let mut mount = MountOptions::parse(MOUNT).map_err(usage)?;
-    if !options.is_empty() {
-        mount.apply(options).map_err(usage)?;
-    }
+    let mount = MountOptions::parse(&format!("{MOUNT},{options}")).map_err(usage)?;
     let image = Image::load(&ImageSource::default())?;
     let clock = Arc::new(WallClock::new());
     let flash = NandDevice::new(&profile, Arc::new(image.snapshot()), clock.clone())?;

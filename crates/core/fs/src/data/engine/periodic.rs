@@ -7,7 +7,9 @@
 //!                other to new blocks, whose old ones the same transaction frees, the others to the
 //!                running transaction
 //!                pages that a committed transaction holds: in place
-//!   background   a moment every `commit=` seconds, then the steps of eager mode
+//!   background   a moment every `commit=` seconds, or when a quarter of a transaction waits for
+//!                one; then the steps of eager mode
+//!   writer       waits for a moment when three quarters do
 //! ```
 //!
 //! Promises
@@ -21,6 +23,7 @@
 //! `syncline-model` have its power cuts.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use syncline_jbd2::{Checksums, JournalOptions, Member, WriteAction};
 
@@ -32,6 +35,7 @@ use crate::data::flush::file::write_pass;
 use crate::data::flush::plan::Target;
 use crate::data::moment::{moment_due_ns, take_moment};
 use crate::data::schedule::sweep::{is_sweeping, sweep_is_due, sweep_tick};
+use crate::data::schedule::timers::background_due_ns;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::lazytime::write_lazy_times_of;
@@ -115,9 +119,13 @@ impl Engine for Periodic {
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
         let due = moment_due_ns(files).is_some_and(|due_ns| due_ns <= now_ns);
+        let filled = files.moment_fills(1) && background_due_ns(files) <= now_ns;
         // Pages that were changed since the last moment cannot be written in place before the next.
         let full = files.pages.above_background() && files.pages.overwritten() > 0;
-        if due || full && !is_sweeping(files) {
+        if filled {
+            files.schedule.last_background_ns.store(now_ns, Ordering::Relaxed);
+        }
+        if due || filled || full && !is_sweeping(files) {
             take_moment(files)?;
         }
         sweep_tick(files, now_ns)
@@ -128,7 +136,9 @@ impl Engine for Periodic {
     }
 
     fn deadline_ns(&self, files: &Files) -> Option<u64> {
-        moment_due_ns(files)
+        // Before a writer has to wait for log space (`Inodes::relieve_log`).
+        let filled_ns = files.moment_fills(1).then(|| background_due_ns(files));
+        [moment_due_ns(files), filled_ns].into_iter().flatten().min()
     }
 
     fn gap_pages_max(&self) -> usize {

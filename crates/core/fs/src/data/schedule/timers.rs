@@ -40,12 +40,12 @@ pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
 
 /// [`crate::Volume::wants_writeback`].
 pub(crate) fn wants_writeback(files: &Files) -> bool {
-    files.pages.above_background()
+    files.pages.above_background() || files.moment_fills(1)
 }
 
 /// [`crate::Volume::is_near_throttle`].
 pub(crate) fn is_near_throttle(files: &Files) -> bool {
-    files.pages.above_free_run()
+    files.pages.above_free_run() || files.moment_fills(2)
 }
 
 /// [`crate::Volume::hurry_writeback`].
@@ -83,7 +83,8 @@ pub(crate) fn writeback_due(files: &Files, now_ns: u64) -> Result<bool> {
     Ok(timer || background)
 }
 
-fn background_due_ns(files: &Files) -> u64 {
+/// When write-back may begin again because of too much, in nanoseconds of the clock.
+pub(crate) fn background_due_ns(files: &Files) -> u64 {
     match files.schedule.last_background_ns.load(Ordering::Relaxed) {
         0 => 0,
         last_ns => last_ns.saturating_add(BACKGROUND_PAUSE_NS),
