@@ -111,6 +111,7 @@ fn matches(record: &Record, picks: &[&Pick]) -> bool {
         (Some(serde_json::Value::String(a)), toml::Value::String(b)) => a == b,
         (Some(serde_json::Value::Number(a)), toml::Value::Integer(b)) => a.as_i64() == Some(*b),
         (Some(serde_json::Value::Number(a)), toml::Value::Float(b)) => a.as_f64() == Some(*b),
+        (Some(serde_json::Value::Bool(a)), toml::Value::Boolean(b)) => a == b,
         (None, toml::Value::String(b)) => b.is_empty(),
         _ => false,
     })
