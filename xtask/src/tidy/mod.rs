@@ -10,6 +10,7 @@
 //! | `code` | function length, unfinished code, `unwrap`, clock/thread/file use, `unsafe` |
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `inside` | which module of a crate may use which; circles of modules |
+//! | `calls` | drawings of calls in documents: straight down, each file once |
 //! | `openings` | first words of doc comments |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
@@ -19,6 +20,7 @@
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
 
 mod arrows;
+mod calls;
 mod code;
 mod docs;
 mod examples;
@@ -114,6 +116,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         docs::check,
         examples::check,
         pointers::check,
+        calls::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

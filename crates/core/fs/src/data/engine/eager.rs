@@ -38,7 +38,7 @@ use crate::data::flush::install::install_one;
 use crate::data::flush::plan::{
     RUN_BYTES, Segment, Target, cancel_segments, first_unreached_block, plan_batch,
 };
-use crate::data::schedule::sweep::{STEP_PAGES, sweep_is_due, sweep_tick};
+use crate::data::schedule::incremental::{STEP_PAGES, incremental_is_due, incremental_tick};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
@@ -146,11 +146,11 @@ impl Engine for Eager {
     }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
-        sweep_tick(files, now_ns)
+        incremental_tick(files, now_ns)
     }
 
     fn is_due_at_once(&self, files: &Files) -> bool {
-        sweep_is_due(files)
+        incremental_is_due(files)
     }
 
     fn gap_pages_max(&self) -> usize {

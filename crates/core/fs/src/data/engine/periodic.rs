@@ -34,7 +34,9 @@ use crate::data::flush::batch::OutPage;
 use crate::data::flush::file::write_pass;
 use crate::data::flush::plan::Target;
 use crate::data::moment::{moment_due_ns, take_moment};
-use crate::data::schedule::sweep::{is_sweeping, sweep_is_due, sweep_tick};
+use crate::data::schedule::incremental::{
+    incremental_is_due, incremental_tick, is_incremental_under_way,
+};
 use crate::data::schedule::timers::background_due_ns;
 use crate::error::Result;
 use crate::incore::Inode;
@@ -125,14 +127,14 @@ impl Engine for Periodic {
         if filled {
             files.schedule.last_background_ns.store(now_ns, Ordering::Relaxed);
         }
-        if due || filled || full && !is_sweeping(files) {
+        if due || filled || full && !is_incremental_under_way(files) {
             take_moment(files)?;
         }
-        sweep_tick(files, now_ns)
+        incremental_tick(files, now_ns)
     }
 
     fn is_due_at_once(&self, files: &Files) -> bool {
-        sweep_is_due(files)
+        incremental_is_due(files)
     }
 
     fn deadline_ns(&self, files: &Files) -> Option<u64> {

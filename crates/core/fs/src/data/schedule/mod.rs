@@ -1,17 +1,17 @@
 //! Schedule of write-back: which dirty data goes when, and who writes it.
 //!
 //! ```text
-//!   timers     age and background limit; the tick of the maintenance thread or the simulation
-//!   limits     dirty limits that change while mounted
-//!   throttle   writers that dirty too much write back themselves
-//!   sweep      eager mode's incremental write-back, in steps of bounded length
-//!   victims    order of the replacement policy (`writeback=policy`)
-//!   state      what all of them remember
+//!   timers       age and background limit; the tick of the maintenance thread or the simulation
+//!   limits       dirty limits that change while mounted
+//!   throttle     writers that dirty too much write back themselves
+//!   incremental  incremental write-back of eager mode, in steps of bounded length
+//!   victims      order of the replacement policy (`writeback=policy`)
+//!   state        what all of them remember
 //! ```
 
+pub(crate) mod incremental;
 pub(crate) mod limits;
 pub(crate) mod state;
-pub(crate) mod sweep;
 pub(crate) mod throttle;
 pub(crate) mod timers;
 pub(crate) mod victims;

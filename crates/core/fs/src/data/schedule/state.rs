@@ -19,7 +19,7 @@ pub(crate) struct Schedule {
     /// When lazily kept timestamps were last written.
     pub(crate) lazy_since_ns: AtomicU64,
     /// Incremental write-back of eager mode that is under way.
-    pub(crate) sweep: Mutex<Option<Sweep>>,
+    pub(crate) incremental: Mutex<Option<Incremental>>,
     /// `sync=periodic`: held by whoever takes a moment.
     pub(crate) moment: Mutex<()>,
     pub(crate) moment_stats: Mutex<MomentStats>,
@@ -35,7 +35,7 @@ impl Schedule {
             last_writeback_ns: AtomicU64::new(0),
             last_background_ns: AtomicU64::new(0),
             lazy_since_ns: AtomicU64::new(0),
-            sweep: Mutex::new(ranks::INCREMENTAL, None),
+            incremental: Mutex::new(ranks::INCREMENTAL, None),
             moment: Mutex::new(ranks::MOMENT, ()),
             moment_stats: Mutex::new(ranks::MOMENT_STATS, MomentStats::default()),
             moments_held: AtomicU64::new(0),
@@ -58,8 +58,8 @@ pub struct MomentStats {
     pub is_behind: bool,
 }
 
-/// A sweep under way.
-pub(crate) struct Sweep {
+/// A pass under way.
+pub(crate) struct Incremental {
     pub(crate) started_ns: u64,
     /// Pages that became dirty after this are left alone, above the background limit or not.
     pub(crate) before_ns: u64,

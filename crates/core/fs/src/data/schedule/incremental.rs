@@ -14,7 +14,7 @@
 //! of the same file waits for one step at most, everybody else for none.
 //!
 //! For log space only files are written of which the log holds something; the others stay until
-//! they expire. A sweep that lasts is continued by each [`crate::Volume::tick`], which is due
+//! they expire. A pass that lasts is continued by each [`crate::Volume::tick`], which is due
 //! at once until it is over. Whoever finds the log full before that makes room
 //! himself, in the journal's steps.
 //!
@@ -26,7 +26,7 @@ use crate::data::Files;
 use crate::data::flush::file::write_pass;
 use crate::data::flush::files::{Group, write_group};
 use crate::data::flush::plan::first_unreached_block;
-use crate::data::schedule::state::Sweep;
+use crate::data::schedule::state::Incremental;
 use crate::data::schedule::timers::{expire_ns, writeback_due};
 use crate::data::schedule::victims::write_victims;
 use crate::error::Result;
@@ -38,34 +38,34 @@ use crate::pages::Pick;
 /// Changed pages of one step; also blocks of one step of the journal.
 pub(crate) const STEP_PAGES: usize = 64;
 
-/// True if [`sweep_tick`] has work to do at once.
-pub(crate) fn sweep_is_due(files: &Files) -> bool {
+/// True if [`incremental_tick`] has work to do at once.
+pub(crate) fn incremental_is_due(files: &Files) -> bool {
     let low = || files.journal().is_ok_and(|journal| journal.is_space_low());
-    files.schedule.sweep.try_lock().is_some_and(|sweep| sweep.is_some()) || low()
+    files.schedule.incremental.try_lock().is_some_and(|pass| pass.is_some()) || low()
 }
 
-/// True while a sweep is under way.
-pub(crate) fn is_sweeping(files: &Files) -> bool {
-    files.schedule.sweep.try_lock().is_none_or(|sweep| sweep.is_some())
+/// True while a pass is under way.
+pub(crate) fn is_incremental_under_way(files: &Files) -> bool {
+    files.schedule.incremental.try_lock().is_none_or(|pass| pass.is_some())
 }
 
-/// Begins a sweep if one is due, and does one step. One caller at a time; others do nothing.
-pub(crate) fn sweep_tick(files: &Files, now_ns: u64) -> Result<()> {
-    let Some(mut current) = files.schedule.sweep.try_lock() else { return Ok(()) };
+/// Begins a pass if one is due, and does one step. One caller at a time; others do nothing.
+pub(crate) fn incremental_tick(files: &Files, now_ns: u64) -> Result<()> {
+    let Some(mut current) = files.schedule.incremental.try_lock() else { return Ok(()) };
     if current.is_none() {
-        *current = begin_sweep(files, now_ns)?;
+        *current = begin_incremental(files, now_ns)?;
     }
-    if let Some(sweep) = current.as_mut()
-        && !sweep_step(files, sweep)?
+    if let Some(pass) = current.as_mut()
+        && !incremental_step(files, pass)?
     {
         *current = None;
     }
     Ok(())
 }
 
-fn begin_sweep(files: &Files, now_ns: u64) -> Result<Option<Sweep>> {
+fn begin_incremental(files: &Files, now_ns: u64) -> Result<Option<Incremental>> {
     let journal = files.journal()?;
-    let sweep = Sweep {
+    let pass = Incremental {
         started_ns: files.clock.now_ns(),
         before_ns: u64::MAX,
         for_space: true,
@@ -78,7 +78,7 @@ fn begin_sweep(files: &Files, now_ns: u64) -> Result<Option<Sweep>> {
         down: files.pages.cleaner.is_some() && files.pages.above_background(),
     };
     if journal.is_space_low() {
-        return Ok(Some(sweep));
+        return Ok(Some(pass));
     }
     let expire_ns = expire_ns(files);
     let before_ns = now_ns.saturating_sub(expire_ns);
@@ -87,36 +87,36 @@ fn begin_sweep(files: &Files, now_ns: u64) -> Result<Option<Sweep>> {
     let old = oldest.is_some_and(|(dirtied_ns, _)| dirtied_ns.saturating_add(expire_ns) <= now_ns);
     let journal = journal.take_expired(now_ns) || due && old;
     let many = due && oldest.is_some() && files.pages.above_background();
-    Ok((journal || many).then_some(Sweep { before_ns, for_space: false, journal, ..sweep }))
+    Ok((journal || many).then_some(Incremental { before_ns, for_space: false, journal, ..pass }))
 }
 
-/// One step. False: the sweep is over.
-fn sweep_step(files: &Files, sweep: &mut Sweep) -> Result<bool> {
-    if sweep.down && files.pages.excess() > 0 && write_victims(files, STEP_PAGES)? > 0 {
+/// One step. False: the pass is over.
+fn incremental_step(files: &Files, pass: &mut Incremental) -> Result<bool> {
+    if pass.down && files.pages.excess() > 0 && write_victims(files, STEP_PAGES)? > 0 {
         return Ok(true);
     }
-    sweep.down = false;
+    pass.down = false;
     let mut group = Group::default();
-    while !sweep.pages_done {
-        let Some(file) = sweep.file.or_else(|| next_swept(files, sweep, group.pages)) else {
-            sweep.pages_done = true;
+    while !pass.pages_done {
+        let Some(file) = pass.file.or_else(|| next_file(files, pass, group.pages)) else {
+            pass.pages_done = true;
             break;
         };
         let inode = cached_inode(files, file.1)
-            .filter(|inode| !sweep.for_space || sweep.next > 0 || inode.pages.lock().has_logged());
+            .filter(|inode| !pass.for_space || pass.next > 0 || inode.pages.lock().has_logged());
         if let Some(inode) = inode {
             let pages = inode.pages.lock().dirty();
-            let small = sweep.next == 0 && pages <= STEP_PAGES;
+            let small = pass.next == 0 && pages <= STEP_PAGES;
             if !group.is_empty() && (!small || group.pages + pages > STEP_PAGES) {
                 break;
             }
             if small {
                 group.push(inode, pages);
-            } else if sweep_file(files, sweep, &inode)? {
+            } else if write_step(files, pass, &inode)? {
                 return Ok(true);
             }
         }
-        (sweep.file, sweep.after) = (None, Some(file));
+        (pass.file, pass.after) = (None, Some(file));
     }
     if !group.is_empty() {
         // The pages of a file that fails stay dirty; whoever syncs it is told.
@@ -125,25 +125,25 @@ fn sweep_step(files: &Files, sweep: &mut Sweep) -> Result<bool> {
         }
         return Ok(true);
     }
-    Ok(sweep.journal && files.journal()?.checkpoint_step(sweep.upto, sweep.for_space)?)
+    Ok(pass.journal && files.journal()?.checkpoint_step(pass.upto, pass.for_space)?)
 }
 
 /// The file after the last one that is due once `sent` pages are clean.
-fn next_swept(inodes: &Inodes, sweep: &mut Sweep, sent: usize) -> Option<(u64, u32)> {
-    let file = inodes.pages.next_dirty_file(sweep.after)?;
-    let old = file.0 <= sweep.before_ns || inodes.pages.above_background_by(sent);
-    if file.0 > sweep.started_ns || !old {
+fn next_file(inodes: &Inodes, pass: &mut Incremental, sent: usize) -> Option<(u64, u32)> {
+    let file = inodes.pages.next_dirty_file(pass.after)?;
+    let old = file.0 <= pass.before_ns || inodes.pages.above_background_by(sent);
+    if file.0 > pass.started_ns || !old {
         return None;
     }
-    (sweep.file, sweep.next) = (Some(file), 0);
+    (pass.file, pass.next) = (Some(file), 0);
     Some(file)
 }
 
 /// One step on a file. False: nothing is left of it.
-fn sweep_file(files: &Files, sweep: &mut Sweep, inode: &Inode) -> Result<bool> {
+fn write_step(files: &Files, pass: &mut Incremental, inode: &Inode) -> Result<bool> {
     let _io = inode.io.lock();
     let pick = Pick {
-        from: sweep.next.min(first_unreached_block(files, inode)),
+        from: pass.next.min(first_unreached_block(files, inode)),
         to: u64::MAX,
         max: STEP_PAGES,
         run_max: MAX_REQUEST_BYTES as usize / files.block_size(),
@@ -152,7 +152,7 @@ fn sweep_file(files: &Files, sweep: &mut Sweep, inode: &Inode) -> Result<bool> {
     };
     match write_pass(files, inode, &pick, false) {
         Ok(Some((next, _))) => {
-            sweep.next = next;
+            pass.next = next;
             return Ok(true);
         }
         Ok(None) => {}
