@@ -506,7 +506,7 @@ class Mount:
         os.chmod(self.work, 0o755)
         os.mkdir(self.mnt)
         with open(self.image, "wb") as file:
-            file.truncate(1 << 30)
+            file.truncate(4 << 30)
         call("mke2fs", "-q", "-t", "ext4", "-b", "4096", "-E", "nodiscard,root_owner=0:0", self.image)
         self.source, self.cut, self.server = self.image, cut, None
         if cut:

@@ -2,10 +2,13 @@
 
 use syncline_fs::MountOptions;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// Linux's number for an argument that means nothing.
+const EINVAL: i32 = 22;
 
 /// Names beside those of [`MountOptions`].
-const NAMES: [&str; 1] = ["nobackground"];
+const NAMES: [&str; 2] = ["nobackground", "durability=periodic"];
 
 /// Options for opening an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +27,18 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Parses a comma-separated list: every mount option of COMPAT.md, and `nobackground`.
+    /// Parses a comma-separated list: every mount option of COMPAT.md, `nobackground`, and
+    /// `durability=strict` or `durability=periodic`: whether a sync makes its data durable, or the
+    /// volume goes back to one moment after a crash, at most `commit=` seconds old.
     ///
     /// # Errors
     /// EINVAL for an unknown name, with the nearest known one, or a bad value.
     pub fn parse(list: &str) -> Result<OpenOptions> {
         let mut options = OpenOptions::default();
         for item in list.split(',').filter(|item| !item.is_empty()) {
-            match item {
-                "nobackground" => options.background = false,
+            match item.split_once('=') {
+                None if item == "nobackground" => options.background = false,
+                Some(("durability", level)) => options.mount.apply(sync_of(level)?)?,
                 _ => options.mount.apply_or(item, &NAMES)?,
             }
         }
@@ -40,9 +46,19 @@ impl OpenOptions {
     }
 }
 
+/// The mount option of a level of durability.
+fn sync_of(level: &str) -> Result<&'static str> {
+    match level {
+        "strict" => Ok("sync=eager"),
+        "periodic" => Ok("sync=periodic"),
+        _ => Err(Error::new(EINVAL, format!("durability={level}: give strict or periodic"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syncline_fs::SyncMode;
 
     #[test]
     fn mount_options_and_those_of_a_library() {
@@ -52,5 +68,11 @@ mod tests {
         let err = OpenOptions::parse("nobackgrond").unwrap_err();
         assert_eq!(err.errno, 22);
         assert!(err.text.contains("`nobackground`"), "{err}");
+        let sync = |list: &str| OpenOptions::parse(list).unwrap().mount.sync;
+        assert_eq!(sync("commit=1,durability=periodic"), SyncMode::Periodic);
+        assert_eq!(sync("sync=ordered,durability=strict"), SyncMode::Eager);
+        for list in ["durability=relaxed", "durability=", "durability"] {
+            assert_eq!(OpenOptions::parse(list).unwrap_err().errno, 22, "{list}");
+        }
     }
 }

@@ -239,8 +239,9 @@ unsafe extern "C" fn open(
             return ffi::SQLITE_CANTOPEN;
         };
         let is_database = flags & ffi::SQLITE_OPEN_MAIN_DB != 0;
-        let options = if is_database { parameter(name, c"options") } else { None };
-        match registry::open(image, path, options, flags) {
+        let given = |key| parameter(name, key).filter(|_| is_database);
+        let options = registry::options_of(given(c"options"), given(c"durability"));
+        match registry::open(image, path, options.as_deref(), flags) {
             Ok((opened, flags)) => {
                 if !out_flags.is_null() {
                     *out_flags = flags;

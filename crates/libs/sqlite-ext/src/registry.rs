@@ -66,6 +66,14 @@ pub(crate) fn said() -> String {
     SAID.lock().clone()
 }
 
+/// The options of an image from the parameters `options` and `durability` of a URI; `None` without
+/// both.
+pub(crate) fn options_of(options: Option<&str>, durability: Option<&str>) -> Option<String> {
+    let durability = durability.map(|level| format!("durability={level}"));
+    let list: Vec<&str> = options.into_iter().chain(durability.as_deref()).collect();
+    (!list.is_empty()).then(|| list.join(","))
+}
+
 /// Opens a file in an image, and the image with the first one. `options` are of `mount -o`; without
 /// them an image that is open is taken as it is. Returns the file and the flags it has.
 ///

@@ -408,6 +408,29 @@ def test_images(tmp_path):
         Volume(tmp_path / "text")
 
 
+@pytest.mark.parametrize("durability, there", [("strict", b"two"), ("periodic", b"one")])
+def test_durability(tmp_path, durability, there):
+    path = tmp_path / "card.img"
+    Volume.create(path, 64 << 20, durability=durability).close()
+    program = """
+import os, sys
+from syncline import Volume
+volume = Volume(sys.argv[1], options="commit=300", durability=sys.argv[2])
+volume.write_bytes("/f", b"one")
+volume.sync()
+with volume.open("/f", "r+b", buffering=0) as file:
+    file.write(b"two")
+    file.fsync()
+os._exit(7)
+"""
+    ran = subprocess.run([sys.executable, "-c", program, str(path), durability])
+    assert ran.returncode == 7
+    with Volume(path) as volume:
+        assert volume.read_bytes("/f") == there
+    with raises(errno.EINVAL):
+        Volume(path, durability="none")
+
+
 def test_without_a_thread(image):
     before = threading.active_count()
     with Volume(image, options="nobackground,sync=ordered") as volume:

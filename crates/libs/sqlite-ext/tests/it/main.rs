@@ -106,6 +106,7 @@ fn what_cannot_be_opened_is_said() {
     refused(&uri("a.db", Path::new("/no/such"), ""), "/no/such: No such file");
     refused(&uri("a.db", &library(), ""), "libsyncline_sqlite.so");
     refused(&uri("a.db", path, "&options=sync=eagre"), "`sync=eagre`");
+    refused(&uri("a.db", path, "&durability=none"), "give strict or periodic");
     refused(&uri("no/dir/a.db", path, ""), "look whether its directory exists");
     let said = run(&format!(
         "ATTACH '{}' AS a; CREATE TABLE a.t(b);\nATTACH '{}' AS b;\nSELECT syncline_error();\n",
@@ -119,6 +120,34 @@ fn what_cannot_be_opened_is_said() {
     ));
     assert!(said.starts_with("0\n") && said.contains("readonly"), "{said}");
     e2fsck_clean(path).unwrap();
+}
+
+/// A shell that dies is a power cut for the image: strict keeps what was committed, periodic goes
+/// back to the last moment, here the close of the connection before.
+#[test]
+fn durability_of_a_database_is_chosen_in_its_uri() {
+    const NAME: &str = "durability_of_a_database_is_chosen_in_its_uri";
+    let Some(image) = image(NAME) else { return };
+    for (level, rows) in [("strict", "2"), ("periodic", "1")] {
+        let name = format!("{level}.db");
+        let app = uri(&name, image.path(), &format!("&options=commit=300&durability={level}"));
+        run(&format!(".open {app}\nCREATE TABLE t(a); INSERT INTO t VALUES(1);\n"));
+        let mut shell = shell();
+        let insert = format!(
+            ".open {app}\nPRAGMA journal_mode=truncate; INSERT INTO t VALUES(2);\n\
+             SELECT 'inserted', count(*) FROM t;\n"
+        );
+        shell.stdin.as_mut().unwrap().write_all(insert.as_bytes()).unwrap();
+        let said = BufReader::new(shell.stdout.take().unwrap()).lines();
+        let said: Vec<String> = said.map(Result::unwrap).take(2).collect();
+        assert_eq!(said, ["truncate", "inserted|2"]);
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        let app = uri(&name, image.path(), "");
+        let said = run(&format!(".open {app}\nPRAGMA integrity_check; SELECT count(*) FROM t;\n"));
+        assert_eq!(said, format!("ok\n{rows}\n"), "{level}");
+    }
+    e2fsck_clean(image.path()).unwrap();
 }
 
 #[test]

@@ -33,6 +33,10 @@ static void images(const char *path)
     IS(syncline_error(0, text, 5), syncline_error(0, NULL, 0));
     IS(strlen(text), 4);
     CHECK(strlen(syncline_version()) >= 5);
+    IS(syncline_open(path, "durability=none", &volume), -EINVAL);
+    OK(syncline_open(path, "durability=periodic,commit=1", &volume));
+    OK(syncline_sync(volume));
+    OK(syncline_close(volume));
 }
 
 static void files(syncline_volume volume)

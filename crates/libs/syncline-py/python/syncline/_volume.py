@@ -263,19 +263,22 @@ class Volume:
     """An ext4 image or block device.
 
     `mode` is "r+" to read and write, or "r": nothing is written then, and a journal that has to be replayed is
-    replayed in memory. `options` is a list of mount options, as "sync=ordered,cache=16M".
+    replayed in memory. `options` is a list of mount options, as "sync=ordered,cache=16M". `durability` is "strict":
+    what was synced stays, or "periodic": a sync returns at once, and after a crash the whole volume is as it was at one
+    moment, at most `commit=` seconds (5) before; `Volume.sync` and the close make everything durable.
 
     One process at a time may write to an image; `BlockingIOError` and `OSError` with EBUSY say that another has
     it. A volume is a context manager; leaving it closes the volume. Threads may share it.
     """
 
-    def __init__(self, path: Path, mode: str = "r+", options: str = "") -> None:
+    def __init__(self, path: Path, mode: str = "r+", options: str = "", durability: Optional[str] = None) -> None:
         if mode not in ("r", "r+"):
             raise ValueError(f"invalid mode: {mode!r}; give 'r' or 'r+'")
         self._native: Optional[_native.Disk] = None
         self._pid = os.getpid()
         self.name = os.fsdecode(path)
         self.mode = mode
+        options = options if durability is None else f"{options},durability={durability}"
         options = f"{options},ro" if mode == "r" else options
         self._native = _native.Disk(self.name, options)
 
@@ -288,10 +291,11 @@ class Volume:
         label: Optional[str] = None,
         force: bool = False,
         options: str = "",
+        durability: Optional[str] = None,
     ) -> "Volume":
         """Makes an image, as `mkfs`, and opens it."""
         mkfs(path, size, label=label, force=force)
-        return cls(path, options=options)
+        return cls(path, options=options, durability=durability)
 
     def _disk(self) -> _native.Disk:
         if self._native is None:
