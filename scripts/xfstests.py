@@ -143,7 +143,7 @@ def main():
     parser.add_argument("--options", default="", help="more mount options")
     parser.add_argument("--megabytes", type=int, default=1024, help="size of each image")
     parser.add_argument("--alone", action="store_true", help="mounts only, no ext4 beside them")
-    parser.add_argument("--where-needed", action="store_true", help="ext4 beside them only where a mount does not pass")
+    parser.add_argument("--where-failed", action="store_true", help="ext4 beside them only where a mount fails")
     parser.add_argument("--json", help="write the figures as JSON")
     parser.add_argument("--seconds", type=int, default=900, help="longest test")
     args = parser.parse_args()
@@ -166,18 +166,18 @@ def main():
         try:
             for test in tests:
                 found = {place.kind: one(test, place, checkout, args.seconds) for place in mounts}
-                if ext4 and not (args.where_needed and all(result.what == "pass" for result in found.values())):
+                if ext4 and not (args.where_failed and all(result.what != "failed" for result in found.values())):
                     found["ext4"] = one(test, ext4, checkout, args.seconds)
                 wrong += report(test, places, found, known)
                 rows += [{"test": test, "mode": kind} | result._asdict() for kind, result in found.items()]
+                if args.json:
+                    suite.store(args.json, "xfstests", rows)
         finally:
             for place in places:
                 place.leave()
     for place in places:
         total = collections.Counter(row["what"] for row in rows if row["mode"] == place.kind)
         print(f"{place.kind}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())))
-    if args.json:
-        suite.store(args.json, "xfstests", rows)
     sys.exit(1 if wrong else 0)
 
 
