@@ -71,10 +71,10 @@ def mount_options(mode):
     return {"packed": "sync=eager,log=packed", "periodic-packed": "sync=periodic,log=packed"}.get(mode, f"sync={mode}")
 
 
-def store(path, name, results):
-    """For `cargo xtask figures`."""
+def store(path, name, results, **more):
+    """For `cargo xtask figures`, which takes `results`."""
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"schema": f"syncline.{name}/1", "results": results}, file, indent=1)
+        json.dump({"schema": f"syncline.{name}/1", "results": results} | more, file, indent=1)
 
 
 def make_image(path, megabytes):
