@@ -1,6 +1,6 @@
 """Runs a checkout of pjd/pjdfstest (C and shell) on mounts of both sync modes and on the kernel's ext4.
 
-    make pjdfstest PJDFSTEST=CHECKOUT [PJD="--options log=packed --only chown"]
+    make pjdfstest PJDFSTEST=CHECKOUT [PJD="--modes packed,periodic --only chown"]
 
 Each file of tests gets a new image, which `e2fsck -fn` judges afterwards. One table; exit code 1 if an
 assertion fails on a mount that is not in scripts/pjdfstest.expected. Needs autoconf, automake, gcc, make, openssl.
@@ -29,21 +29,22 @@ def build(checkout):
 
 
 def assertions(file, directory, environment):
-    """The numbers of those that passed and of those that did not; a plan that was not kept is number 0."""
+    """The numbers of those that passed, of those that did not (a plan that was not kept is number 0), and of those that the
+    suite itself expects to fail (`# TODO`)."""
     ran = subprocess.run(["sh", file], cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                          text=True, timeout=FILE_SECONDS_MAX, check=False)
     plan = re.search(r"^1\.\.(\d+)", ran.stdout, re.M)
     lines = re.findall(r"^(not ok|ok) (\d+)(.*)", ran.stdout, re.M)
     good = [int(number) for word, number, _ in lines if word == "ok"]
-    # `# TODO` is what the suite itself expects to fail.
     bad = [int(number) for word, number, rest in lines if word == "not ok" and "# TODO" not in rest]
+    todo = [int(number) for word, number, rest in lines if word == "not ok" and "# TODO" in rest]
     if plan and len(lines) < int(plan[1]) and int(plan[1]) > 0:
         bad.append(0)
-    return good, bad
+    return good, bad, todo
 
 
 def on(kind, program, options, files, root, place):
-    """Results by file: (passed, failed numbers, complaint of e2fsck)."""
+    """Results by file: (passed, failed, expected to fail, complaint of e2fsck)."""
     image, directory = os.path.join(place, "image"), os.path.join(place, "mnt")
     os.makedirs(directory, exist_ok=True)
     # What the suite asks of ext4 it asks of a mount too.
@@ -57,13 +58,13 @@ def on(kind, program, options, files, root, place):
             suite.run(program, "mount", "-o", options, image, directory)
         try:
             os.chmod(directory, 0o755)
-            good, bad = assertions(file, directory, environment)
+            tried = assertions(file, directory, environment)
         finally:
             if kind == "ext4":
                 suite.run("umount", directory)
             else:
                 suite.run(program, "umount", directory)
-        results[os.path.relpath(file, root)] = (good, bad, suite.judge(image))
+        results[os.path.relpath(file, root)] = (*tried, suite.judge(image))
     return results
 
 
@@ -71,7 +72,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("checkout")
-    parser.add_argument("--modes", default="eager,ordered", help="values of sync=, or ext4 alone: none")
+    parser.add_argument("--modes", default="eager,ordered", help="values of sync=, packed, periodic-packed, or ext4 alone: none")
+    parser.add_argument("--alone", action="store_true", help="mounts only, no ext4 beside them")
+    parser.add_argument("--json", help="write the figures as JSON")
     parser.add_argument("--options", default="", help="more mount options")
     parser.add_argument("--only", default="", help="files whose path has this in it")
     args = parser.parse_args()
@@ -83,26 +86,32 @@ def main():
     if not files:
         suite.fail(f"{root}: no tests; give a checkout of pjd/pjdfstest")
     known = suite.expectations(KNOWN)
-    kinds = ["ext4"] + [mode for mode in args.modes.split(",") if mode != "none"]
-    wrong = 0
+    kinds = [] if args.alone else ["ext4"]
+    kinds += [mode for mode in args.modes.split(",") if mode != "none"]
+    wrong, rows = 0, []
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
-        print(f"{'':10} {'passed':>7} {'failed':>7} {'known':>6}  e2fsck")
+        print(f"{'':15} {'passed':>7} {'failed':>7} {'known':>6} {'todo':>5}  e2fsck", flush=True)
         for kind in kinds:
-            options = ",".join(filter(None, ["allow_other,suid", f"sync={kind}", args.options]))
+            options = ",".join(filter(None, ["allow_other,suid", suite.mount_options(kind), args.options]))
             results = on(kind, args.program, options, files, root, place)
-            failed = [f"{file}:{nr}" for file, (_, bad, _) in results.items() for nr in bad]
-            judged = {file: said for file, (_, _, said) in results.items() if said}
+            failed = [f"{file}:{nr}" for file, (_, bad, _, _) in results.items() for nr in bad]
+            judged = {file: said for file, (_, _, _, said) in results.items() if said}
             new = [name for name in failed if name not in known]
-            passed = sum(len(good) for good, _, _ in results.values())
-            print(f"{kind:10} {passed:7} {len(failed):7} {len(failed) - len(new):6}  "
-                  f"{'clean' if not judged else f'{len(judged)} not clean'}")
+            passed = sum(len(good) for good, _, _, _ in results.values())
+            todo = sum(len(tried) for _, _, tried, _ in results.values())
+            print(f"{kind:15} {passed:7} {len(failed):7} {len(failed) - len(new):6} {todo:5}  "
+                  f"{'clean' if not judged else f'{len(judged)} not clean'}", flush=True)
+            rows.append({"mode": kind, "files": len(results), "passed": passed, "failed": len(failed),
+                         "known": len(failed) - len(new), "todo": todo, "not_clean": len(judged)})
             for name in new:
                 print(f"  {name}")
             for file, said in judged.items():
                 print(f"  {file}: {said}")
             if kind != "ext4":
                 wrong += len(new) + len(judged)
+    if args.json:
+        suite.store(args.json, "pjdfstest", rows)
     sys.exit(1 if wrong else 0)
 
 

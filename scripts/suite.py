@@ -4,6 +4,7 @@ A suite is a checkout that the user brings; nothing of it is in this repository.
 file system on an image and mount it, the second with this project's program.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -63,6 +64,17 @@ def with_df(base, name):
         script.write(DF.format(df=shutil.which("df"), name=f"{name:13}"))
     os.chmod(os.path.join(path, "df"), 0o755)
     return f"{path}:{os.environ['PATH']}"
+
+
+def mount_options(mode):
+    """Those of a column: a value of `sync=`, or one of these with the packed format of the log."""
+    return {"packed": "sync=eager,log=packed", "periodic-packed": "sync=periodic,log=packed"}.get(mode, f"sync={mode}")
+
+
+def store(path, name, results, **more):
+    """For `cargo xtask figures`, which takes `results`."""
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"schema": f"syncline.{name}/1", "results": results} | more, file, indent=1)
 
 
 def make_image(path, megabytes):

@@ -2,7 +2,7 @@
 
     make xfstests XFSTESTS=CHECKOUT [TESTS="generic/451 generic/103"] [XFS="--modes eager,ordered --options log=packed"]
 
-Without TESTS: the group `quick` of generic. Each test runs alone, on the test image of its run and on a new scratch
+Without TESTS: the group `quick` of generic; NNN-NNN is the part of it with these numbers. Each test runs alone, on the test image of its run and on a new scratch
 image; `e2fsck -fn` judges both afterwards. One line a test, with seconds; exit code 1 if a test that ext4
 passes fails on a mount and is not in scripts/xfstests.expected. On Debian: apt install xfsprogs xfslibs-dev
 automake libtool-bin autoconf gettext uuid-dev libacl1-dev libattr1-dev libaio-dev libcap-dev libgdbm-dev
@@ -30,14 +30,22 @@ def build(checkout):
         suite.run("make", cwd=checkout)
 
 
-def quick(checkout):
+def quick(checkout, low=0, high=99999):
     tests = []
     with open(os.path.join(checkout, "tests", "generic", "group.list"), encoding="utf-8") as text:
         for line in text:
             words = line.split()
-            if words and words[0].isdigit() and "quick" in words[1:]:
+            if words and words[0].isdigit() and "quick" in words[1:] and low <= int(words[0]) <= high:
                 tests.append(f"generic/{words[0]}")
     return tests
+
+
+def chosen(checkout, words):
+    tests = []
+    for word in words:
+        part = re.fullmatch(r"(\d+)-(\d+)", word)
+        tests += quick(checkout, int(part[1]), int(part[2])) if part else [word]
+    return tests or quick(checkout)
 
 
 class Place:
@@ -108,53 +116,79 @@ def one(test, place, checkout, seconds_max):
     return Result("failed", seconds, detail)
 
 
+def summary(rows, places, known):
+    """One record a column; `known` are the failed ones of xfstests.expected."""
+    totals = []
+    for place in places:
+        mine = [row for row in rows if row["mode"] == place.kind]
+        count = collections.Counter(row["what"] for row in mine)
+        excused = sum(row["what"] == "failed" and row["test"] in known for row in mine)
+        totals.append({"mode": place.kind, "passed": count["pass"], "failed": count["failed"], "known": excused,
+                       "not_run": count["not run"]})
+    return totals
+
+
+def report(test, places, found, known):
+    """Prints the line of a test; the number of mounts on which it fails and should not."""
+    beside = found.get("ext4", Result("", 0, ""))
+    line = " ".join(f"{found[place.kind].what + f' {found[place.kind].seconds}s' if place.kind in found else '':>14}" for place in places)
+    wrong, notes = 0, [f"ext4: {beside.note}"] if beside.what == "failed" else []
+    for kind, result in found.items():
+        if kind == "ext4":
+            continue
+        if result.what == "failed":
+            excused = test in known or beside.what == "failed"
+            wrong += 0 if excused else 1
+            notes.append(f"{kind}: {known.get(test, result.note)}{'' if excused else ' (NEW)'}")
+        elif result.what == "not run" and beside.what == "pass":
+            notes.append(f"{kind}: {result.note}")
+    print(f"{test:12} {line}  {'; '.join(notes)}".rstrip(), flush=True)
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("checkout")
     parser.add_argument("tests", nargs="*")
-    parser.add_argument("--modes", default="eager", help="values of sync=")
+    parser.add_argument("--modes", default="eager", help="values of sync=, packed, periodic-packed")
     parser.add_argument("--options", default="", help="more mount options")
     parser.add_argument("--megabytes", type=int, default=1024, help="size of each image")
     parser.add_argument("--alone", action="store_true", help="mounts only, no ext4 beside them")
+    parser.add_argument("--where-failed", action="store_true", help="ext4 beside them only where a mount fails")
+    parser.add_argument("--json", help="write the figures as JSON")
     parser.add_argument("--seconds", type=int, default=900, help="longest test")
     args = parser.parse_args()
     suite.need(["mkfs.ext4", "e2fsck", "xfs_io", "losetup", "make"], "e2fsprogs xfsprogs mount make")
     checkout = os.path.abspath(args.checkout)
     build(checkout)
-    tests = args.tests or quick(checkout)
+    tests = chosen(checkout, args.tests)
     known = suite.expectations(KNOWN)
     wrong = 0
     with suite.Helpers(args.program), tempfile.TemporaryDirectory() as base:
         os.chmod(base, 0o755)
-        places = [] if args.alone else [Place("ext4", "", base, args.megabytes)]
+        ext4 = None if args.alone else Place("ext4", "", base, args.megabytes)
+        mounts = []
         for mode in args.modes.split(","):
-            options = ",".join(filter(None, ["allow_other,allow_suid,allow_dev", f"sync={mode}", args.options]))
-            places.append(Place(mode, options, base, args.megabytes))
-        print(f"{'test':12} " + " ".join(f"{place.kind:>14}" for place in places))
-        totals = {place.kind: collections.Counter() for place in places}
+            options = ",".join(filter(None, ["allow_other,allow_suid,allow_dev", suite.mount_options(mode), args.options]))
+            mounts.append(Place(mode, options, base, args.megabytes))
+        places = [ext4] + mounts if ext4 else mounts
+        print(f"{'test':12} " + " ".join(f"{place.kind:>14}" for place in places), flush=True)
+        rows = []
         try:
             for test in tests:
-                found = [one(test, place, checkout, args.seconds) for place in places]
-                for place, result in zip(places, found):
-                    totals[place.kind][result.what] += 1
-                line = " ".join(f"{result.what + f' {result.seconds}s':>14}" for result in found)
-                notes = []
-                for place, result in zip(places, found):
-                    if place.kind == "ext4" and result.what == "failed":
-                        notes.append(f"ext4: {result.note}")
-                    elif result.what == "failed":
-                        excused = test in known or (found[0].what == "failed" and not args.alone)
-                        wrong += 0 if excused else 1
-                        notes.append(f"{place.kind}: {known.get(test, result.note)}{'' if excused else ' (NEW)'}")
-                    elif place.kind != "ext4" and result.what == "not run" and found[0].what == "pass":
-                        notes.append(f"{place.kind}: {result.note}")
-                print(f"{test:12} {line}  {'; '.join(notes)}".rstrip(), flush=True)
+                found = {place.kind: one(test, place, checkout, args.seconds) for place in mounts}
+                if ext4 and not (args.where_failed and all(result.what != "failed" for result in found.values())):
+                    found["ext4"] = one(test, ext4, checkout, args.seconds)
+                wrong += report(test, places, found, known)
+                rows += [{"test": test, "mode": kind} | result._asdict() for kind, result in found.items()]
+                if args.json:
+                    suite.store(args.json, "xfstests", summary(rows, places, known), tests=rows)
         finally:
             for place in places:
                 place.leave()
-        for kind, total in totals.items():
-            print(f"{kind}: " + ", ".join(f"{count} {what}" for what, count in sorted(total.items())))
+    for total in summary(rows, places, known):
+        print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in total.items()))
     sys.exit(1 if wrong else 0)
 
 

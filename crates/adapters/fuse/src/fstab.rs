@@ -8,6 +8,8 @@
 pub(crate) enum Word {
     /// Nothing has to be done.
     Same,
+    /// Nothing has to be done for a mount with `ro`, which replays no log; else refused.
+    ReadOnly(&'static str),
     /// Refused; the reason, and the next step.
     Refused(&'static str),
 }
@@ -51,6 +53,13 @@ const ADVICE: &[&str] = &[
     "prefetch_block_bitmaps",
 ];
 
+/// Words for what a mount with `ro` does in any case: it replays nothing, and refuses an image
+/// whose log has something to replay.
+const READ_ONLY: &[&str] = &["noload", "norecovery"];
+
+/// Reason of the refusal of [`READ_ONLY`] words, and the next step.
+const NOT_READ_ONLY: &str = "an image is not written past its log; give `ro` beside it";
+
 /// Refused words, by the word with its value or by the name alone.
 const REFUSED: &[(&[&str], &str)] = &[
     (
@@ -65,10 +74,6 @@ const REFUSED: &[(&[&str], &str)] = &[
     (
         &["journal_checksum", "nojournal_checksum", "journal_async_commit"],
         "`sync=` says what the journal looks like; leave it out",
-    ),
-    (
-        &["noload", "norecovery"],
-        "an image with a log is not looked at without it; run `syncline recover` first",
     ),
     (
         &["quota", "usrquota", "grpquota", "prjquota", "usrjquota", "grpjquota", "jqfmt"],
@@ -95,6 +100,9 @@ pub(crate) fn meaning(item: &str) -> Option<Word> {
     if same || name.starts_with("x-") || name.starts_with("X-") {
         return Some(Word::Same);
     }
+    if READ_ONLY.contains(&item) {
+        return Some(Word::ReadOnly(NOT_READ_ONLY));
+    }
     // `sync=eager` is none of these words, but `resuid=0` is.
     let valued = !matches!(name, "sync" | "data" | "errors" | "barrier" | "dax");
     let refused = |word: &&&str| **word == item || value.is_some() && valued && **word == name;
@@ -106,7 +114,7 @@ pub(crate) fn meaning(item: &str) -> Option<Word> {
 #[cfg(test)]
 fn all() -> impl Iterator<Item = &'static str> {
     let refused = REFUSED.iter().flat_map(|(words, _)| words.iter());
-    OTHERS.iter().chain(ALWAYS).chain(ADVICE).chain(refused).copied()
+    OTHERS.iter().chain(ALWAYS).chain(ADVICE).chain(READ_ONLY).chain(refused).copied()
 }
 
 #[cfg(test)]

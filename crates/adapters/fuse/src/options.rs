@@ -73,6 +73,12 @@ impl FuseOptions {
         options.suid &= !refused(lists, "suid", "nosuid");
         options.dev &= !refused(lists, "dev", "nodev");
         options.check_buffer()?;
+        let items = lists.iter().flat_map(|list| list.as_ref().split(','));
+        for item in items.filter(|_| !options.volume.read_only) {
+            if let Some(Word::ReadOnly(why)) = fstab::meaning(item) {
+                return Err(FuseError::Usage(format!("mount option `{item}`: {why}")));
+            }
+        }
         if options.trace_reads && options.trace.is_none() {
             let text = "mount option `trace_reads` is for `trace=FILE`; give that, too";
             return Err(FuseError::Usage(text.to_owned()));
@@ -102,7 +108,8 @@ impl FuseOptions {
             return done.map_err(|err| FuseError::Usage(plain(&err)));
         }
         match fstab::meaning(item) {
-            Some(Word::Same) => Ok(()),
+            // Whether the mount has `ro` is known at the end.
+            Some(Word::Same | Word::ReadOnly(_)) => Ok(()),
             Some(Word::Refused(why)) => {
                 Err(FuseError::Usage(format!("mount option `{item}`: {why}")))
             }
@@ -164,6 +171,10 @@ mod tests {
             let err = FuseOptions::parse(&[lie]).unwrap_err().to_string();
             assert!(err.contains(&format!("`{lie}`: ")) && err.contains("; "), "{err}");
         }
+        for order in ["ro,norecovery", "noload,ro"] {
+            assert!(FuseOptions::parse(&[order]).unwrap().volume.read_only, "{order}");
+        }
+        assert!(FuseOptions::parse(&["ro,noload,rw"]).is_err());
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl Status {
             "sync": self.sync,
             "read_only": vol.is_read_only(),
             "latched": vol.latched().map(|err| err.to_string()),
+            "shut_down": vol.check_running().is_err(),
             "uptime_s": self.clock.now_ns().saturating_sub(self.began_ns) / 1_000_000_000,
             "open_files": open_files,
             "journal": journal,

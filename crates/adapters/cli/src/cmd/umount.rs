@@ -8,7 +8,8 @@
 //!      the lock on the image goes ──────────────> done: it is clean
 //! ```
 //! The kernel tells a FUSE program about an unmount and waits for nothing. So the lock that the
-//! serving process holds on the image is waited for: it goes when the image is clean.
+//! serving process holds on the image is waited for: it goes when the image is clean. After a
+//! shutdown (`EXT4_IOC_SHUTDOWN`, `ctl shutdown`) it is not, because somebody wanted that.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use serde_json::Value;
 use syncline_fuse::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
 
 use crate::args::Umount;
@@ -36,6 +38,9 @@ const MOMENT: Duration = Duration::from_millis(300);
 /// Time for which a mount may be busy although all files are closed: the kernel releases files of
 /// io_uring and asynchronous I/O after the end of their program.
 const BUSY: Duration = Duration::from_secs(1);
+
+/// Time for which the status of the mount is waited for.
+const STATUS_MAX: Duration = Duration::from_secs(1);
 
 /// When it is said what is waited for.
 const SAY: Duration = Duration::from_secs(3);
@@ -59,12 +64,13 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let entry = find(&dir)?;
     // Opened before the unmount: afterwards the path may mean something else.
     let image = File::open(&entry.source);
+    let crash_was_wanted = shut_down(&dir);
     unmount(&dir, args.lazy)?;
     let (Ok(image), false) = (image, args.lazy) else { return Ok(()) };
     match wait(&image, &entry, &dir)? {
         Left::Image => {
             drop(image);
-            unclean(&entry)
+            if crash_was_wanted { Ok(()) } else { unclean(&entry) }
         }
         Left::MountedHere => Ok(()),
         Left::Elsewhere => {
@@ -175,6 +181,18 @@ fn refused(dir: &Path, why: &str, busy: bool) -> Failure {
         "only root and the user who mounted it may unmount it"
     };
     Failure::Failed(format!("{}: {why}; {next}", dir.display()))
+}
+
+/// True if the volume was ended by a shutdown. A process that does not answer is not waited for.
+fn shut_down(dir: &Path) -> bool {
+    let (send, answer) = std::sync::mpsc::channel();
+    let dir = dir.to_owned();
+    std::thread::spawn(move || {
+        let status = super::status::read(&dir).ok();
+        let status = status.and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        let _ = send.send(status.is_some_and(|status| status["shut_down"] == true));
+    });
+    answer.recv_timeout(STATUS_MAX).unwrap_or(false)
 }
 
 /// Fails if the image was not left clean.
