@@ -160,8 +160,8 @@ def main():
         options.json.write_text(json.dumps({"schema": "syncline.sqlite-suite/1", "totals": totals, "tests": rows}, indent=1) + "\n")
     print(f"{len(rows)} tests of SQLite, {totals['cases']} cases; {totals['expected']} failures expected with a reason, "
           f"{totals['unix']} also with the unix VFS")
-    bad = totals["failed"]
-    print(f"{totals['cases'] - bad} passed, {bad} failed")
+    bad, skipped = totals["failed"], totals["expected"] + totals["unix"]
+    print(f"{max(totals['cases'] - bad - skipped, 0)} passed, {bad} failed, {skipped} skipped")
     return 1 if bad else 0
 
 
