@@ -32,7 +32,7 @@ passed=$((passed + 1))
 for suite in $suites; do
     base=target/dist-build/$suite.tar
     root=$(mktemp -d)
-    trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root" "$copy"' EXIT
+    trap 'umount "$root/home/somebody/card" "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root" "$copy"' EXIT
     if [ ! -f "$base" ]; then
         say "debootstrap $suite"
         PATH="$PATH:/usr/sbin" debootstrap --variant=minbase --include=ca-certificates "$suite" "$root" >"$root.log" 2>&1 || {

@@ -18,7 +18,7 @@ cat >/home/somebody/try.sh <<'END'
 set -eux
 cd
 truncate -s 64M card.img
-/usr/sbin/mke2fs -q -t ext4 card.img
+/usr/sbin/mke2fs -q -t ext4 -E root_owner="$(id -u):$(id -g)" card.img
 echo hello >greeting
 syncline cp greeting card.img:/greeting
 syncline cat card.img:/greeting | grep -q hello
