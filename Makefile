@@ -46,7 +46,12 @@
 #              CUTS power cuts under ext4 of each (default 10); one table
 # make guest-nfs  `serve --nfs` with the NFS client of that kernel: SQLite, syncs, kills of the server (CUTS)
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
-# make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC
+# make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC;
+#              the extension of SQLite beside the Rust VFS
+# make sqlite-suite  SQLite's own TCL tests of files, journals and crashes with databases in images, SQLITE=a source of it, as
+#              `apt-get source sqlite3` leaves it; SUITE has options and tests, as "--options sync=ordered wal crash"
+# make test-arm  the program and the tests of the core for ARM, 64-bit and 32-bit, under qemu's user emulation; TARGETS, CRATES,
+#              STATES and what it needs: docs/INSTALL.md
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
 # make fjord-mounted  (root) the configurations of `bench fjord` in real time: a browser, a mail client and SQLite on mounts over
 #              emulated flash; FJORD has options, as "--rounds 1 --only browsing"
@@ -253,9 +258,20 @@ bench-nand: cargo
 
 .PHONY: bench-libraries
 bench-libraries: cargo
-	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py
+	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py -p syncline-sqlite-ext
 	@cargo build --quiet --release -p syncline-library --example throughput
+	@cargo build --quiet --release -p syncline-sqlite-ext --example inserts
 	@$(PYTHON) scripts/bench_libraries.py target/release $(LIBRARIES)
+	@$(PYTHON) scripts/bench_libraries.py target/release --sqlite $(LIBRARIES)
+
+.PHONY: sqlite-suite test-arm
+sqlite-suite: cargo
+	@[ -n "$(SQLITE)" ] || { echo "give SQLITE=DIR, a source of SQLite: apt-get source sqlite3" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-sqlite-ext
+	@python3 scripts/sqlite_suite.py target/release/libsyncline_sqlite.so $(SQLITE) $(SUITE)
+
+test-arm: cargo
+	@sh scripts/test_arm.sh
 
 .PHONY: bench-preload
 bench-preload: cargo
@@ -324,7 +340,7 @@ install: packages-built
 packages-built:
 	@[ -n "$$(command -v cargo)" ] || [ -x target/dist-build/dist/syncline ] || sh scripts/need-cargo.sh
 	@[ -z "$$(command -v cargo)" ] || cargo build --target-dir target/dist-build --profile dist \
-		-p syncline-cli -p syncline-preload -p syncline-c
+		-p syncline-cli -p syncline-preload -p syncline-c -p syncline-sqlite-ext
 
 dist: cargo
 	@sh packaging/dist.sh

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Debian packages of a build: deb.sh BUILD. Run by dist.sh.
 #
-#   syncline          the program, helpers of mount(8), units, udev rule, preload library
+#   syncline          the program, helpers of mount(8), units, udev rule, preload library, extension of SQLite
 #   libsyncline0      the C library
 #   libsyncline-dev   header, pkg-config file, static library
 #
@@ -74,7 +74,7 @@ doc=$work/syncline/usr/share/doc/syncline
 rm "$doc"/LICENSE-* "$doc/CHANGELOG.md"
 find "$work/syncline/usr/share/man" -type f -exec gzip -9n {} +
 documents syncline
-depends=$(libraries "$build/syncline" "$build/libsyncline_preload.so")
+depends=$(libraries "$build/syncline" "$build/libsyncline_preload.so" "$build/libsyncline_sqlite.so")
 finish syncline "$depends"
 
 sh packaging/install-library.sh /usr "lib/$triplet" "$work/library" "$build"

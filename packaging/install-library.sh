@@ -13,4 +13,6 @@ install -D -m 644 "$here/include/syncline.h" "$root/include/syncline.h"
 mkdir -p "$root/$lib/pkgconfig"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|\${prefix}/$lib|" -e "s|@VERSION@|$version|" \
     "$here/syncline.pc.in" >"$root/$lib/pkgconfig/syncline.pc"
-install -D -m 644 "$here/examples/event_loop.c" "$root/share/doc/libsyncline-dev/examples/event_loop.c"
+for example in "$here"/examples/*.c; do
+    install -D -m 644 "$example" "$root/share/doc/libsyncline-dev/examples/$(basename "$example")"
+done

@@ -13,6 +13,8 @@ put() { # MODE FILE TARGET
 put 755 "$build/syncline" bin/syncline
 # Where `syncline preload` looks for it.
 put 644 "$build/libsyncline_preload.so" lib/syncline/libsyncline_preload.so
+# The extension that SQLite's `.load` names.
+put 644 "$build/libsyncline_sqlite.so" lib/syncline/libsyncline_sqlite.so
 
 # mount(8) and umount(8) look for their helpers in /sbin.
 mkdir -p "$root/sbin"

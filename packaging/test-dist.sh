@@ -32,7 +32,7 @@ passed=$((passed + 1))
 for suite in $suites; do
     base=target/dist-build/$suite.tar
     root=$(mktemp -d)
-    trap 'umount "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root" "$copy"' EXIT
+    trap 'umount "$root/home/somebody/card" "$root/proc" 2>/dev/null || true; rm -rf --one-file-system "$root" "$copy"' EXIT
     if [ ! -f "$base" ]; then
         say "debootstrap $suite"
         PATH="$PATH:/usr/sbin" debootstrap --variant=minbase --include=ca-certificates "$suite" "$root" >"$root.log" 2>&1 || {
@@ -49,6 +49,8 @@ for suite in $suites; do
     mount -t proc proc "$root/proc"
     # Nothing but what a mount needs of /dev, beside debootstrap's.
     [ ! -e /dev/fuse ] || mknod -m 666 "$root/dev/fuse" c 10 229
+    # fusermount3 looks there; a chroot without an init has none.
+    [ -e "$root/etc/mtab" ] || ln -s ../proc/self/mounts "$root/etc/mtab"
     mkdir "$root/packages"
     cp "$dist"/*.deb "$dist"/*.tar.xz "$root/packages/"
     [ "$suite" != bookworm ] || cp "$dist"/*.whl "$root/packages/" 2>/dev/null || say "no wheel to try"

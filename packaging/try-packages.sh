@@ -3,7 +3,7 @@
 set -eux
 packages=$(cd "$(dirname "$0")" && pwd)
 apt-get update -qq
-apt-get install -y -qq "$packages"/*.deb fuse3 e2fsprogs gcc libc6-dev pkg-config util-linux mount >/dev/null
+apt-get install -y -qq "$packages"/*.deb fuse3 e2fsprogs gcc libc6-dev pkg-config util-linux mount sqlite3 >/dev/null
 
 syncline --version --verbose
 man_pages=$(find /usr/share/man -name 'syncline*.1.gz' | wc -l)
@@ -18,7 +18,7 @@ cat >/home/somebody/try.sh <<'END'
 set -eux
 cd
 truncate -s 64M card.img
-/usr/sbin/mke2fs -q -t ext4 card.img
+/usr/sbin/mke2fs -q -t ext4 -E root_owner="$(id -u):$(id -g)" card.img
 echo hello >greeting
 syncline cp greeting card.img:/greeting
 syncline cat card.img:/greeting | grep -q hello
@@ -26,6 +26,19 @@ syncline check card.img
 syncline bench sqlite/insert --operations 20 --json bench.json
 grep -q syncline.bench/1 bench.json
 syncline preload --relaxed '*' -- sh -c 'echo x >file; sync file'
+# As README says: an image as a directory, with a database.
+if [ -e /dev/fuse ]; then
+    mkdir card
+    syncline mount card.img card
+    sqlite3 card/mounted.db 'CREATE TABLE t(a); INSERT INTO t VALUES (1), (2);'
+    syncline umount card
+    syncline check card.img
+fi
+# As LIBRARIES says: the database without a mount.
+printf '%s\n' '.load /usr/lib/syncline/libsyncline_sqlite' '.open file:/app.db?vfs=syncline&image=card.img' \
+    'PRAGMA journal_mode=wal; CREATE TABLE t(a); INSERT INTO t VALUES (3);' | sqlite3 | grep -q wal
+syncline ls card.img:/ | grep -q app.db
+/usr/sbin/e2fsck -fn card.img
 END
 su -s /bin/sh - somebody -c 'sh /home/somebody/try.sh'
 
@@ -74,8 +87,14 @@ rm c.img
 # shellcheck disable=SC2046 # words
 gcc try.c -static-libgcc $(pkg-config --cflags syncline) -l:libsyncline.a $(pkg-config --libs-only-l --static syncline | sed 's/-lsyncline//') -o try-static
 ./try-static
-gcc /usr/share/doc/libsyncline-dev/examples/event_loop.c $(pkg-config --cflags --libs syncline) -o event-loop 2>/dev/null ||
-    [ ! -f /usr/share/doc/libsyncline-dev/examples/event_loop.c ]
+for example in files tree images; do
+    # Minimal systems keep no documents.
+    [ -d /usr/share/doc/libsyncline-dev/examples ] || continue
+    # shellcheck disable=SC2046 # words
+    gcc /usr/share/doc/libsyncline-dev/examples/$example.c $(pkg-config --cflags --libs syncline) -o example
+    ./example example.img
+    rm example example.img
+done
 
 # The wheel, in a virtual environment.
 wheel=$(find "$packages" -name '*.whl')

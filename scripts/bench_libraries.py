@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Throughput through the C library and the Python package beside Rust: bench_libraries.py BUILD [--json FILE].
 
-BUILD is the directory of a release build: the example `throughput`, libsyncline.so, libsyncline_native.so, syncline.
-Streams of 1 MiB blocks go to an image in memory, 4 KiB writes with fsync to the emulated eMMC in real time (FUSE).
-The three take turns; of each the fastest of ROUNDS counts, since the machine can only add to a time.
+BUILD is the directory of a release build, or `syncline` in it: it has the examples `throughput` and `inserts`,
+libsyncline.so, libsyncline_native.so and libsyncline_sqlite.so (`make bench-libraries` builds them). Streams of 1 MiB
+blocks go to an image in memory, 4 KiB writes with fsync to the emulated eMMC in real time (FUSE). With --sqlite:
+inserts of SQLite through the Rust VFS and through the extension, in memory and on that eMMC. They take turns; of each
+the fastest of ROUNDS counts, since the machine can only add to a time.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -69,13 +72,47 @@ def programs(build, work):
 
 def measure(commands, image, what, count, rounds):
     """Nanoseconds of each language, a list for each figure."""
+    return best_of({name: [*command, image, what, str(count)] for name, command in commands.items()}, rounds)
+
+
+def best_of(commands, rounds):
     best = {}
     for _ in range(rounds):
         for language, command in commands.items():
-            done = subprocess.run([*command, image, what, str(count)], check=True, capture_output=True, text=True)
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
             figures = [int(word) for word in done.stdout.split()]
             best[language] = [min(pair) for pair in zip(best.get(language, figures), figures)]
     return best
+
+
+@contextlib.contextmanager
+def flash(build, work, options):
+    """An ext4 on an emulated device, in real time."""
+    served = work / "flash"
+    served.mkdir()
+    subprocess.run([build / "syncline", "flash", "serve", options.device, served, "--size", "256M"], check=True)
+    try:
+        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", served / "flash"], check=True)
+        yield served / "flash"
+    finally:
+        subprocess.run([build / "syncline", "flash", "detach", served], check=True)
+
+
+def sqlite_rows(build, work, options):
+    """Inserts a second through the Rust VFS and the extension, in each journal mode."""
+    memory = work / "memory.img"
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", memory, "256M"], check=True)
+    ways = {"Rust VFS": "rust", "extension": build / "libsyncline_sqlite.so"}
+    found = []
+    with flash(build, work, options) as card:
+        for image, where, count in ((memory, "memory", options.syncs * 50), (card, options.device, options.syncs)):
+            for mode in ("delete", "persist", "wal"):
+                commands = {way: [build / "examples/inserts", image, how, mode, str(count)] for way, how in ways.items()}
+                best = best_of(commands, options.rounds)
+                per_s = {f"{way}_per_s".replace(" ", "_").lower(): count / (ns / 1e9) for way, (ns,) in best.items()}
+                found.append({"where": where, "journal_mode": mode, **per_s,
+                              "extension_of_rust": per_s["extension_per_s"] / per_s["rust_vfs_per_s"]})
+    return found
 
 
 def rows(commands, build, work, options):
@@ -85,14 +122,8 @@ def rows(commands, build, work, options):
     image.unlink()
     per_s = {language: [options.mib / (ns / 1e9) for ns in found] for language, found in stream.items()}
     figures = {"write_mib_per_s": {n: v[0] for n, v in per_s.items()}, "read_mib_per_s": {n: v[1] for n, v in per_s.items()}}
-    flash = work / "flash"
-    flash.mkdir()
-    subprocess.run([build / "syncline", "flash", "serve", options.device, flash, "--size", "256M"], check=True)
-    try:
-        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", flash / "flash"], check=True)
-        sync = measure(commands, flash / "flash", "sync", options.syncs, options.rounds)
-    finally:
-        subprocess.run([build / "syncline", "flash", "detach", flash], check=True)
+    with flash(build, work, options) as card:
+        sync = measure(commands, card, "sync", options.syncs, options.rounds)
     figures["syncs_per_s"] = {language: options.syncs / (ns / 1e9) for language, (ns,) in sync.items()}
     return [
         {"language": language, **{name: of[language] for name, of in figures.items()},
@@ -111,17 +142,25 @@ def main():
     parser.add_argument("--syncs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--device", default="nexus7-emmc")
+    parser.add_argument("--sqlite", action="store_true", help="the extension of SQLite beside the Rust VFS")
     options = parser.parse_args()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as work:
         work, build = pathlib.Path(work), options.build.resolve()
-        found = rows(programs(build, work), build, work, options)
+        build = build.parent if build.is_file() else build
+        found = sqlite_rows(build, work, options) if options.sqlite else rows(programs(build, work), build, work, options)
+    if options.json:
+        options.json.write_text(json.dumps({"schema": "syncline.libraries/1", "rows": found}, indent=2) + "\n")
+    if options.sqlite:
+        print(f"{'inserts/s':14}{'journal':10}{'Rust VFS':>12}{'extension':>12}   of Rust")
+        for row in found:
+            print(f"{row['where']:14}{row['journal_mode']:10}{row['rust_vfs_per_s']:12.1f}{row['extension_per_s']:12.1f}"
+                  f"   {row['extension_of_rust']:.3f}")
+        return
     print(f"{'':8}{'write MiB/s':>14}{'read MiB/s':>14}{'fsyncs/s':>12}   of Rust")
     for row in found:
         ratios = ", ".join(f"{row[name + '_of_rust']:.2f}" for name in ("write_mib_per_s", "read_mib_per_s", "syncs_per_s"))
         print(f"{row['language']:8}{row['write_mib_per_s']:14.0f}{row['read_mib_per_s']:14.0f}{row['syncs_per_s']:12.1f}   {ratios}")
-    if options.json:
-        options.json.write_text(json.dumps({"schema": "syncline.libraries/1", "rows": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{Ordering, fence};
 
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs};
 
@@ -32,7 +33,7 @@ struct RawFile {
 }
 
 static METHODS: sqlite3_io_methods = sqlite3_io_methods {
-    iVersion: 1,
+    iVersion: 2,
     xClose: Some(close),
     xRead: Some(read),
     xWrite: Some(write),
@@ -45,10 +46,10 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xFileControl: Some(file_control),
     xSectorSize: Some(sector_size),
     xDeviceCharacteristics: Some(device_characteristics),
-    xShmMap: None,
-    xShmLock: None,
-    xShmBarrier: None,
-    xShmUnmap: None,
+    xShmMap: Some(shm_map),
+    xShmLock: Some(shm_lock),
+    xShmBarrier: Some(shm_barrier),
+    xShmUnmap: Some(shm_unmap),
     xFetch: None,
     xUnfetch: None,
 };
@@ -309,6 +310,45 @@ unsafe extern "C" fn sector_size(_: *mut sqlite3_file) -> c_int {
 unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
     // SAFETY: (F).
     unsafe { opened(file).characteristics() }
+}
+
+unsafe extern "C" fn shm_map(
+    file: *mut sqlite3_file,
+    region: c_int,
+    bytes: c_int,
+    extend: c_int,
+    out: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: (F); `out` is writable.
+    unsafe {
+        match opened(file).shm_map(region, bytes, extend != 0) {
+            Ok(address) => {
+                *out = address;
+                ffi::SQLITE_OK
+            }
+            Err(code) => code,
+        }
+    }
+}
+
+unsafe extern "C" fn shm_lock(
+    file: *mut sqlite3_file,
+    first: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: (F).
+    unsafe { done(opened(file).shm_lock(first, count, flags)) }
+}
+
+unsafe extern "C" fn shm_barrier(_: *mut sqlite3_file) {
+    fence(Ordering::SeqCst);
+}
+
+unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, _delete: c_int) -> c_int {
+    // SAFETY: (F).
+    unsafe { opened(file).shm_unmap() };
+    ffi::SQLITE_OK
 }
 
 unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync_dir: c_int) -> c_int {

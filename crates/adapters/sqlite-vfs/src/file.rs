@@ -16,6 +16,7 @@
 //! Tested in `tests/it`.
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use rusqlite::ffi;
@@ -23,6 +24,7 @@ use syncline_fs::{FsError, InodeRef};
 
 use crate::batch::Batch;
 use crate::locks::{LockTable, NONE};
+use crate::shm::ShmTable;
 use crate::volume_fs::VolumeFs;
 
 /// A result code of SQLite, never `SQLITE_OK`.
@@ -33,6 +35,7 @@ pub struct VfsFile {
     pub(crate) fs: Arc<VolumeFs>,
     pub(crate) inode: InodeRef,
     pub(crate) locks: Arc<LockTable>,
+    pub(crate) shm: Arc<ShmTable>,
     /// Owner of the locks; unique per open file.
     pub(crate) owner: u64,
     /// The directory to be made durable at the first sync.
@@ -149,8 +152,43 @@ impl VfsFile {
     }
 }
 
+/// Shared memory of WAL mode. It costs no system call: on Linux it is mapped.
+impl VfsFile {
+    /// The address of a region; null if there is none and none is to be made.
+    pub(crate) fn shm_map(
+        &self,
+        region: i32,
+        bytes: i32,
+        extend: bool,
+    ) -> Result<*mut c_void, Code> {
+        let (Ok(region), Ok(bytes)) = (usize::try_from(region), usize::try_from(bytes)) else {
+            return Err(ffi::SQLITE_MISUSE);
+        };
+        let mapped = self.shm.map(self.inode.ino, self.owner, region, bytes, extend);
+        mapped.ok_or(ffi::SQLITE_IOERR_SHMMAP)
+    }
+
+    pub(crate) fn shm_lock(&self, first: i32, count: i32, flags: i32) -> Result<(), Code> {
+        let (Ok(first), Ok(count)) = (u32::try_from(first), u32::try_from(count)) else {
+            return Err(ffi::SQLITE_MISUSE);
+        };
+        if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
+            self.shm.unlock(self.inode.ino, self.owner, first, count);
+            return Ok(());
+        }
+        let exclusive = flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
+        let granted = self.shm.lock(self.inode.ino, self.owner, first, count, exclusive);
+        if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
+    }
+
+    pub(crate) fn shm_unmap(&self) {
+        self.shm.unmap(self.inode.ino, self.owner);
+    }
+}
+
 impl Drop for VfsFile {
     fn drop(&mut self) {
+        self.shm_unmap();
         self.locks.unlock(self.inode.ino, self.owner, NONE);
     }
 }

@@ -5,13 +5,14 @@
 //!                   |
 //!                state.rs: open, delete, access      file.rs: read, write, sync, lock
 //!                   |                                batch.rs: batch-atomic writes, until commit
+//!                   |                                shm.rs: memory of connections in WAL mode
 //!                   |
 //!                VolumeFs ── Volume
 //! ```
 //!
 //! Promises
-//! - Journal modes DELETE, TRUNCATE, PERSIST, MEMORY; WAL with `locking_mode=EXCLUSIVE` (the io
-//!   methods are version 1: no shared memory), set before `journal_mode=WAL`.
+//! - Every journal mode: DELETE, TRUNCATE, PERSIST, MEMORY, WAL. The memory that connections in WAL
+//!   mode share is this process's, without a `-shm` file.
 //! - The device characteristics are those of the unix VFS on Linux: `POWERSAFE_OVERWRITE`, and
 //!   `BATCH_ATOMIC` where it is asked for ([`VolumeFs::offer_atomic`]) and the volume has atomic
 //!   writes. Claiming atomic or sequential writes would save syncs that a real file system needs.
@@ -34,6 +35,7 @@ mod error;
 mod ffi;
 mod file;
 mod locks;
+mod shm;
 mod state;
 mod vfs;
 mod volume_fs;

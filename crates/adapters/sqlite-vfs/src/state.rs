@@ -11,6 +11,7 @@ use syncline_fs::FsError;
 
 use crate::file::{Code, VfsFile};
 use crate::locks::LockTable;
+use crate::shm::ShmTable;
 use crate::volume_fs::VolumeFs;
 
 /// Milliseconds from the Julian epoch to 1970.
@@ -26,6 +27,7 @@ pub struct State {
     registered: Mutex<Option<Arc<VolumeFs>>>,
     fs: Weak<VolumeFs>,
     locks: Arc<LockTable>,
+    shm: Arc<ShmTable>,
     random: Mutex<ChaCha8Rng>,
     /// Numbers open files (lock owners) and temporary names.
     serial: AtomicU64,
@@ -38,6 +40,7 @@ impl State {
             fs: Arc::downgrade(&fs),
             registered: Mutex::new(Some(fs)),
             locks: Arc::default(),
+            shm: Arc::default(),
             random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
             serial: AtomicU64::new(1),
         }
@@ -86,9 +89,9 @@ impl State {
             fs.unlink(path).map_err(|_| ffi::SQLITE_CANTOPEN)?;
         }
         let read_only = has(ffi::SQLITE_OPEN_READONLY);
-        let locks = Arc::clone(&self.locks);
+        let (locks, shm) = (Arc::clone(&self.locks), Arc::clone(&self.shm));
         let (batch, held) = (None, None);
-        Ok((VfsFile { fs, inode, locks, owner, new_in, read_only, batch, held }, flags))
+        Ok((VfsFile { fs, inode, locks, shm, owner, new_in, read_only, batch, held }, flags))
     }
 
     /// Removes a name, and with `sync_dir` makes that durable.

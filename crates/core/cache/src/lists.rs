@@ -110,8 +110,8 @@ impl<const N: usize> Lists<N> {
     /// Makes a member the newest of its list; its mark stays. Others are left alone.
     #[inline]
     pub fn refresh(&mut self, slot: u32) {
-        let at = N + slot as usize;
         let Some(list) = self.list_of(slot) else { return };
+        let at = N + slot as usize;
         if self.links[list].older as usize != at {
             self.close(at);
             self.link(list, at);
@@ -127,7 +127,7 @@ impl<const N: usize> Lists<N> {
     /// The member after `slot` in the direction of the newest.
     #[inline]
     pub fn newer(&self, slot: u32) -> Option<u32> {
-        self.member(self.links.get(N + slot as usize)?.newer)
+        self.member(self.links.get(N.checked_add(slot as usize)?)?.newer)
     }
 
     /// Moves the oldest of `from` to the newest end of `to`, and names it.

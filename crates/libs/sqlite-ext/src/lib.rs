@@ -16,9 +16,9 @@
 //! - Temporary files are the default VFS's, as are time, sleep, random numbers and other libraries.
 //! - The reason of a failed open goes to SQLite's error log, and `syncline_error()` returns it.
 //!
-//! Journal modes are those of `syncline_sqlite_vfs`: WAL needs `locking_mode=EXCLUSIVE`. The
-//! library stays loaded until the process ends, and serves one SQLite of the process. Tested with
-//! the stock shell and Python in `tests/it`.
+//! Journal modes are those of `syncline_sqlite_vfs`. The library stays loaded until the process
+//! ends, and serves one SQLite of the process. Tested with the stock shell, Python and Node in
+//! `tests/it`, and with SQLite's own tests by `make sqlite-suite`.
 
 #![deny(unsafe_code)]
 

@@ -88,6 +88,13 @@ def test_without_any_spread_the_year_is_arithmetic():
     assert years == pytest.approx(32 * GIB * 3000 * 0.9 / (100 * 4e8 * DAYS), rel=1e-4)
 
 
+def test_half_of_the_devices_are_worn_out_at_the_median():
+    survival = population().simulate(WEAR)
+    assert survival.worn_out(survival.median_years("careful"), "careful")[0] == pytest.approx(0.5, abs=1e-3)
+    assert survival.of("b").median_years() == survival.median_years(device="b") < survival.median_years(device="a")
+    assert WEAR.per_day("a", Usage({"t": 100}), "") == 100 * 4e8
+
+
 def test_an_option_is_worth_years_and_devices():
     survival = population().simulate(WEAR)
     value = survival.value("careful", "", year=5)

@@ -73,9 +73,6 @@ fn mount_as(sync: SyncMode, device: Arc<dyn BlockDevice>) -> Mounted {
 
 fn open(target: &Mounted, mode: &str) -> Connection {
     let db = target.database("/a.db").unwrap();
-    if mode == "wal" {
-        db.execute_batch("PRAGMA locking_mode=EXCLUSIVE").unwrap();
-    }
     let set: String =
         db.query_row(&format!("PRAGMA journal_mode={mode}"), [], |row| row.get(0)).unwrap();
     assert_eq!(set, mode);
@@ -205,6 +202,38 @@ fn two_connections_lock_each_other() {
     assert_eq!(rows(&b), 1);
     insert(&b, 2);
     assert_eq!(rows(&a), 2);
+}
+
+#[test]
+fn connections_share_a_wal() {
+    if !require("connections_share_a_wal", &[Need::E2fsck]) {
+        return;
+    }
+    let memory = Arc::new(memory());
+    let target = mount(memory.clone());
+    let (a, b) = (open(&target, "wal"), open(&target, "wal"));
+    a.execute_batch(SCHEMA).unwrap();
+    a.execute_batch("BEGIN IMMEDIATE; INSERT INTO t VALUES(1, 'a')").unwrap();
+    b.execute_batch("BEGIN").unwrap();
+    assert_eq!(rows(&b), 0, "a reader sees what is committed");
+    let busy = target.database("/a.db").unwrap().execute_batch("BEGIN IMMEDIATE").unwrap_err();
+    assert_eq!(busy.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    a.execute_batch("COMMIT").unwrap();
+    assert_eq!(rows(&b), 0, "and goes on to see that");
+    b.execute_batch("COMMIT").unwrap();
+    assert_eq!(rows(&b), 1);
+    // More pages than a region of the index has, and a checkpoint beside a reader.
+    (2..=3000).for_each(|id| insert(&b, id));
+    b.execute_batch("PRAGMA wal_checkpoint(PASSIVE)").unwrap();
+    assert_eq!(rows(&a), 3000);
+    // A power cut: the next open reads the WAL again.
+    let cut = Arc::new(memory.snapshot());
+    drop((a, b));
+    target.unmount().unwrap();
+    let target = mount(cut);
+    let db = open(&target, "wal");
+    assert_intact(&db, "after a power cut");
+    assert_eq!(rows(&db), 3000);
 }
 
 #[test]

@@ -1,9 +1,13 @@
-//! One read or write of scattered buffers with `preadv2`/`pwritev2`, continued until complete.
+//! One read or write of scattered buffers with `preadv`/`pwritev`, continued until complete.
+//!
+//! A durable write is `pwritev2` with `RWF_DSYNC`. Where there is none (Linux before 4.7, qemu's
+//! emulation of system calls) it is a write and an `fdatasync` behind it.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 
-use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2};
+use rustix::fs::fdatasync;
+use rustix::io::{Errno, ReadWriteFlags, preadv, pwritev, pwritev2};
 
 /// `IOV_MAX`: buffers per system call.
 pub(super) const BUFFERS_MAX: usize = 1024;
@@ -56,14 +60,23 @@ impl<'a> Transfer<'a> {
     pub(super) fn run(self) -> io::Result<()> {
         let Transfer { file, mut offset, parts } = self;
         match parts {
-            Parts::Write { mut from, dsync } => {
-                let flags = if dsync { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
+            Parts::Write { mut from, mut dsync } => {
+                let mut sync_behind = false;
                 let mut rest = &mut from[..];
                 IoSlice::advance_slices(&mut rest, 0);
                 while !rest.is_empty() {
                     let part = &rest[..rest.len().min(BUFFERS_MAX)];
-                    let done = match pwritev2(file, part, offset, flags) {
+                    let written = if dsync {
+                        pwritev2(file, part, offset, ReadWriteFlags::DSYNC)
+                    } else {
+                        pwritev(file, part, offset)
+                    };
+                    let done = match written {
                         Err(Errno::INTR) => continue,
+                        Err(Errno::NOSYS | Errno::OPNOTSUPP) if dsync => {
+                            (dsync, sync_behind) = (false, true);
+                            continue;
+                        }
                         done => done?,
                     };
                     if done == 0 {
@@ -72,14 +85,16 @@ impl<'a> Transfer<'a> {
                     offset += done as u64;
                     IoSlice::advance_slices(&mut rest, done);
                 }
+                if sync_behind {
+                    fdatasync(file)?;
+                }
             }
             Parts::Read(mut into) => {
                 let mut rest = &mut into[..];
                 IoSliceMut::advance_slices(&mut rest, 0);
                 while !rest.is_empty() {
                     let len = rest.len().min(BUFFERS_MAX);
-                    let flags = ReadWriteFlags::empty();
-                    let done = match preadv2(file, &mut rest[..len], offset, flags) {
+                    let done = match preadv(file, &mut rest[..len], offset) {
                         Err(Errno::INTR) => continue,
                         done => done?,
                     };

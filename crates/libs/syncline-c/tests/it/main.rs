@@ -125,6 +125,31 @@ fn the_example_for_an_event_loop_runs() {
     assert!(log.contains("one two "), "{log}");
 }
 
+#[test]
+fn the_examples_run() {
+    const NAME: &str = "the_examples_run";
+    if !there(NAME, "cc") || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let expected = [
+        (
+            "files",
+            "record 42 begins with 42\nthe last record begins with 99\ndata begins at 8192\n",
+        ),
+        ("tree", "/site/main -> index\nmode 640, 2 names, written in 1000000000\n"),
+        ("images", "library 0"),
+    ];
+    for (name, begins) in expected {
+        let program = compile(&here(&format!("examples/{name}.c")), dir.path(), &SANITIZERS);
+        let image = format!("{name}.img");
+        let ran = run(Command::new(program).arg(&image), dir.path());
+        let said = String::from_utf8(ran.stdout).unwrap();
+        assert!(said.starts_with(begins), "{name}: {said}");
+        e2fsck_clean(&dir.path().join(image)).unwrap();
+    }
+}
+
 /// The blocks of code in `language` of a document.
 fn blocks(document: &str, language: &str) -> Vec<String> {
     let fence = format!("```{language}\n");
@@ -174,13 +199,22 @@ fn functions(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_header_declares_what_the_library_has_and_the_tests_call_it_all() {
+fn every_function_of_the_header_is_exported_tested_and_shown() {
     let read = |path: &str| std::fs::read_to_string(here(path)).unwrap();
     let declared = functions(&read("include/syncline.h"));
     assert!(declared.len() > 40, "{declared:?}");
     let called = functions(&(read("tests/it/every.c") + &read("tests/it/hard.c")));
     let not_called: Vec<_> = declared.difference(&called).collect();
-    assert!(not_called.is_empty(), "{not_called:?}");
+    assert!(not_called.is_empty(), "{not_called:?}: call them in tests/it/every.c");
+    let document = read("../../../docs/LIBRARIES.md");
+    let mut shown = blocks(&document, "c").concat();
+    for name in ["event_loop", "files", "tree", "images"] {
+        assert!(document.contains(&format!("`{name}.c`")), "LIBRARIES.md does not name {name}.c");
+        shown += &read(&format!("examples/{name}.c"));
+    }
+    let shown = functions(&shown);
+    let not_shown: Vec<_> = declared.difference(&shown).collect();
+    assert!(not_shown.is_empty(), "{not_shown:?}: show them in an example that LIBRARIES.md names");
     let mut exported = BTreeSet::new();
     for file in ["volumes", "files", "names", "dirs", "tools"] {
         let source = read(&format!("src/{file}.rs"));
