@@ -22,8 +22,12 @@ mod image;
 mod probe;
 #[path = "args/reproduce.rs"]
 mod reproduce;
+#[path = "args/sweep.rs"]
+mod sweep;
 #[path = "args/trace.rs"]
 mod trace;
+#[path = "args/watch.rs"]
+mod watch;
 
 pub use buffer::*;
 pub use control::*;
@@ -31,7 +35,9 @@ pub use evaluate::*;
 pub use image::*;
 pub use probe::*;
 pub use reproduce::*;
+pub use sweep::*;
 pub use trace::*;
+pub use watch::*;
 
 /// ext4 images and flash devices in user space, without root.
 ///
@@ -82,6 +88,7 @@ pub enum Command {
     Compare(Compare),
     Replay(Replay),
     Reproduce(Reproduce),
+    Sweep(Sweep),
     Devices(Devices),
     Flash(Flash),
     Buffer(Buffer),
@@ -445,8 +452,12 @@ pub struct Devices {
 #[derive(Debug, Args)]
 pub struct Lifetime {
     /// A block trace.
-    #[arg(long, value_name = "FILE")]
-    pub trace: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "watch")]
+    pub trace: Option<PathBuf>,
+    /// Record the requests to this block device for a time (10m, 1h) instead; needs root. The size
+    /// is then that of the device.
+    #[arg(long, value_names = ["BLOCKDEV", "TIME"], num_args = 2, conflicts_with = "trace")]
+    pub watch: Option<Vec<std::ffi::OsString>>,
     /// Device profile, with overrides: nexus7-emmc, sd-2012:log_blocks=4, ./card.toml.
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
     pub device: String,

@@ -79,6 +79,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Replay(args) => cmd::player::run(&args),
         Command::Reproduce(args) => cmd::reproduce::run(&args),
+        Command::Sweep(args) => cmd::sweep::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),
         Command::Buffer(args) => cmd::buffer::run(&args.command),
         Command::Flash(args) => cmd::flash::run(&args.command),

@@ -10,6 +10,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 
 use crate::error::plain;
 
+/// Start of an instance's name; the number of its process follows.
+const PREFIX: &str = "syncline-";
+
 /// A directory under `instances`, and the mount that it is on.
 pub(crate) struct Instance {
     dir: PathBuf,
@@ -19,12 +22,11 @@ pub(crate) struct Instance {
 impl Instance {
     /// Makes one; why that is not possible is part of a sentence.
     pub(crate) fn new() -> Result<Instance, String> {
-        let mount = mount().map_err(|err| match err {
-            rustix::io::Errno::NODEV => "this kernel has no tracefs".to_owned(),
-            err => refused(&err.into()),
-        })?;
+        let mount = mount().map_err(explained)?;
         let root = Path::new("/proc/self/fd").join(mount.as_raw_fd().to_string());
-        let dir = root.join("instances").join(format!("syncline-{}", std::process::id()));
+        let instances = root.join("instances");
+        remove_left_over(&instances);
+        let dir = instances.join(format!("{PREFIX}{}", std::process::id()));
         std::fs::create_dir(&dir).map_err(|err| refused(&err))?;
         Ok(Instance { dir, _mount: mount })
     }
@@ -33,6 +35,11 @@ impl Instance {
     pub(crate) fn set(&self, file: &str, text: &str) -> Result<(), String> {
         std::fs::write(self.dir.join(file), text)
             .map_err(|err| format!("tracefs: {file}: {}", plain(&err)))
+    }
+
+    /// Path of one of its files.
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.dir.join(file)
     }
 
     /// The events so far.
@@ -61,6 +68,43 @@ fn mount() -> rustix::io::Result<OwnedFd> {
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())
 }
 
+/// Removes instances whose process was killed: the kernel would go on to record for them. It
+/// refuses to remove one whose files are open.
+fn remove_left_over(instances: &Path) {
+    for entry in std::fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix(PREFIX));
+        let Some(owner) = owner.and_then(|owner| owner.parse::<u32>().ok()) else { continue };
+        if !Path::new("/proc").join(owner.to_string()).exists() {
+            // Another process may be faster.
+            let _ = std::fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// Why there is no tracefs, with the next step.
+fn explained(err: rustix::io::Errno) -> String {
+    match err {
+        rustix::io::Errno::NODEV => {
+            "this kernel has no tracefs; run one that is built with CONFIG_FTRACE".to_owned()
+        }
+        err => refused(&err.into()),
+    }
+}
+
 fn refused(err: &io::Error) -> String {
     format!("tracefs: {}; run as root", plain(err))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::explained;
+
+    #[test]
+    fn each_reason_names_the_next_step() {
+        assert!(explained(Errno::NODEV).starts_with("this kernel has no tracefs; "));
+        assert_eq!(explained(Errno::PERM), "tracefs: operation not permitted; run as root");
+    }
 }

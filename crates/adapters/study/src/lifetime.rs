@@ -78,7 +78,9 @@ impl LifetimeRequest {
         observer.begin("passes", self.passes);
         for _ in 0..self.passes {
             replay.begin_pass();
-            each(&self.trace, observer, &mut |record, names| Ok(replay.record(record, names)?))?;
+            let mut play = |record: &Record, names: &Names| Ok(replay.record(record, names)?);
+            let duration_ns = each(&self.trace, observer, &mut play)?;
+            replay.idle_until(duration_ns);
             observer.advance(1);
         }
         observer.end();
@@ -95,12 +97,12 @@ impl LifetimeRequest {
     }
 }
 
-/// Passes every record of a block trace on.
+/// Passes every record of a block trace on. Returns how long was recorded, as far as it says that.
 fn each(
     path: &Path,
     observer: &dyn Observer,
     take: &mut dyn FnMut(&Record, &Names) -> Result<()>,
-) -> Result<()> {
+) -> Result<u64> {
     let failed = |err| StudyError::of_trace(path, err);
     let file = File::open(path).map_err(|err| StudyError::host(path, &err))?;
     let mut reader = TraceReader::open(file).map_err(failed)?;
@@ -120,7 +122,7 @@ fn each(
             take(record, names)?;
         }
     }
-    Ok(())
+    Ok(reader.duration_ns().unwrap_or(0))
 }
 
 /// The end of the highest request of a trace, bytes.

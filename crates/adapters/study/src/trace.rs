@@ -97,6 +97,14 @@ impl Source {
         }
     }
 
+    /// When its time zero was, nanoseconds since 1970; none where nothing says it.
+    pub fn started(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Ours(reader) => reader.started(),
+            Kind::Theirs(_) => None,
+        }
+    }
+
     /// Passes every record to `sink`, and complains about what was left out. The report is that of
     /// an import.
     ///

@@ -108,6 +108,12 @@ impl WearReplay {
         self.start_ns = self.end_ns;
     }
 
+    /// Lets time pass until so long after the pass began: nothing happened at the end.
+    pub fn idle_until(&mut self, duration_ns: u64) {
+        let end_ns = self.start_ns.saturating_add(duration_ns).min(TIME_NS_MAX);
+        self.end_ns = self.end_ns.max(end_ns);
+    }
+
     /// The device.
     pub fn device(&self) -> &Simulator {
         &self.device

@@ -28,6 +28,7 @@ mod export;
 mod format;
 mod hot;
 mod import;
+mod kernel;
 mod model;
 mod stat;
 
@@ -39,5 +40,6 @@ pub use format::{
 };
 pub use hot::{BLOCKS_MAX, HotFile, HotFiles, HotGather};
 pub use import::{FORMATS, Format, Import, ImportOptions, Report};
+pub use kernel::{EventKind, Events, KernelLayout, OWNERS_MAX, Request, TASKS_MAX, WAITING_MAX};
 pub use model::{Flags, Header, NameId, Names, Op, Origin, Record, Sink, TraceKind};
 pub use stat::{Direction, Gather, Share, Statistics};

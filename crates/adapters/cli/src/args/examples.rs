@@ -99,9 +99,39 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
             ["syncline mount -o sync=ordered,noatime disk.img ~/disk", "with mount options"],
         ],
     ),
+    (
+        "sweep",
+        &[
+            ["syncline sweep plan.toml -o results", "on this machine's processors"],
+            ["syncline sweep plan.toml -o results --resume", "what a run before did not get to"],
+            [
+                "syncline sweep plan.toml -o results --executor tcp://10.0.0.1:8786",
+                "on a cluster of Dask",
+            ],
+        ],
+    ),
     ("umount", &[["syncline umount ~/disk", "returns when everything is written"]]),
     ("status", &[["syncline status ~/disk", "what a mount has done"]]),
-    ("trace import", &[["syncline trace import run.log -o run.trace", "any known format"]]),
+    (
+        "trace import",
+        &[
+            ["syncline trace import run.log -o run.trace", "any known format"],
+            [
+                "syncline trace import day.trace --to parquet --device-name phone-17 -o records",
+                "for DuckDB, Polars, Dask and Spark",
+            ],
+        ],
+    ),
+    (
+        "trace watch",
+        &[
+            ["syncline trace watch /dev/mmcblk0 -o /var/lib/watch", "until Ctrl-C; as root"],
+            [
+                "syncline trace watch --all -o watch --for 1d --names plain",
+                "every disk, with paths",
+            ],
+        ],
+    ),
     (
         "trace export",
         &[["syncline trace export disk.trace --to fio -o disk.log", "for `fio --read_iolog`"]],

@@ -3,7 +3,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::TraceWatch;
 
 /// Read, convert, measure and record traces of storage activity.
 ///
@@ -27,6 +29,7 @@ pub enum TraceCommand {
     Stat(TraceStat),
     Hot(TraceHot),
     Record(TraceRecord),
+    Watch(Box<TraceWatch>),
 }
 
 /// A trace and how to read it.
@@ -72,9 +75,50 @@ impl TraceInput {
 pub struct TraceImport {
     #[command(flatten)]
     pub input: TraceInput,
-    /// The file to write.
+    /// The file to write; with --to parquet, a directory that may have other traces' parts.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+    /// Write one trace file, or files in directories by device, program and day.
+    #[arg(long, value_name = "FORM", default_value = "trace")]
+    pub to: ImportForm,
+    /// With --to parquet: name of the device or machine that the trace is of.
+    #[arg(long, value_name = "NAME", default_value = "unknown")]
+    pub device_name: String,
+    /// With --to parquet: name of the program [default: of each record, the name of its process].
+    #[arg(long, value_name = "NAME")]
+    pub app: Option<String>,
+    /// With --to parquet: when the trace began, seconds since 1970 in UTC, as of `date +%s`
+    /// [default: what the trace says, else 1970].
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=START_S_MAX))]
+    pub start: Option<u64>,
+}
+
+impl TraceImport {
+    /// One trace file.
+    pub fn of(input: TraceInput, output: PathBuf) -> TraceImport {
+        TraceImport {
+            input,
+            output,
+            to: ImportForm::Trace,
+            device_name: String::new(),
+            app: None,
+            start: None,
+        }
+    }
+}
+
+/// Latest start of a trace, seconds since 1970: in the year 2200.
+const START_S_MAX: u64 = 7_258_118_400;
+
+/// Forms of an imported trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ImportForm {
+    /// One trace file.
+    #[default]
+    Trace,
+    /// `DIR/device_name=NAME/app=NAME/day=YYYY-MM-DD/part-TRACE-N.parquet`.
+    Parquet,
 }
 
 /// Convert a trace for another program.

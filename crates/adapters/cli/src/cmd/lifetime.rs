@@ -1,19 +1,28 @@
 //! `lifetime`: a block trace on a simulated device, and how long the device can take it.
+//!
+//! With `--watch` the trace is recorded first, into a directory of its own that is removed.
 
-use syncline_evaluate::Shares;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syncline_evaluate::{Shares, WearReplay};
 use syncline_study::{LifetimeRequest, LifetimeResult, Spread};
 
-use crate::args::Lifetime as Arguments;
-use crate::error::Result;
+use super::trace::watch;
+use crate::args::{Lifetime as Arguments, duration};
+use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::progress::Terminal;
 
 /// Replays and prints.
 pub(crate) fn run(args: &Arguments) -> Result<()> {
+    let watched = args.watch.as_deref().map(Recorded::new).transpose()?;
+    let trace = watched.as_ref().map(|watched| watched.trace.clone()).or(args.trace.clone());
     let request = LifetimeRequest {
-        trace: args.trace.clone(),
+        // One of both is there, say the arguments.
+        trace: trace.unwrap_or_default(),
         device: args.device.clone(),
-        size: args.size,
+        size: args.size.or(watched.as_ref().map(|watched| watched.size_bytes)),
         precondition: args.precondition,
         passes: args.passes,
     };
@@ -21,6 +30,40 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     let mut out = Out::new();
     out.text(if args.json { format::document(&found.document()) } else { text(&found) })?;
     out.flush()
+}
+
+/// A trace that was recorded for this.
+struct Recorded {
+    dir: PathBuf,
+    trace: PathBuf,
+    size_bytes: u64,
+}
+
+impl Recorded {
+    /// Watches a device, as `--watch BLOCKDEV TIME` says.
+    fn new(words: &[std::ffi::OsString]) -> Result<Recorded> {
+        let [device, time] = words else {
+            return Err(Failure::Usage("--watch takes a device and a time; see --help".to_owned()));
+        };
+        let device = Path::new(device);
+        let time = time.to_str().ok_or_else(|| "no time".to_owned()).and_then(duration);
+        let time = time.map_err(|why| {
+            Failure::Usage(format!("--watch takes {why}; as --watch /dev/mmcblk0 1h"))
+        })?;
+        let dir = std::env::temp_dir().join(format!("syncline-watch-{}", std::process::id()));
+        // Dropped on every way out, with the directory.
+        let mut recorded = Recorded { dir, trace: PathBuf::new(), size_bytes: 0 };
+        let (size_bytes, trace) = watch::for_a_time(device, time, &recorded.dir)?;
+        (recorded.size_bytes, recorded.trace) = (WearReplay::size_for(size_bytes), trace);
+        Ok(recorded)
+    }
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        // It may not have been made.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
 }
 
 /// A table under this heading; nothing if the trace knows nobody.

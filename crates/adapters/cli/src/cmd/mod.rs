@@ -35,6 +35,7 @@ pub(crate) mod rm;
 pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod status;
+pub(crate) mod sweep;
 pub(crate) mod top;
 pub(crate) mod top_view;
 pub(crate) mod top_web;

@@ -3,7 +3,7 @@
 use crate::support;
 use crate::support::{done, run, scratch};
 
-const COMMANDS: [&str; 38] = [
+const COMMANDS: [&str; 39] = [
     "bench",
     "buffer",
     "cache",
@@ -39,6 +39,7 @@ const COMMANDS: [&str; 38] = [
     "serve",
     "stat",
     "status",
+    "sweep",
     "top",
     "trace",
     "umount",

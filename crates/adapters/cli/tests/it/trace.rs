@@ -1,6 +1,7 @@
 //! `trace`: through the binary, with files.
 
 mod mount;
+mod watch;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -16,6 +17,40 @@ const SPC: &str = "0,8,4096,W,0.5\n0,16,4096,W,0.6\n0,8,4096,R,1.5\n";
 fn args<'a>(words: &[&'a str], paths: &[&'a Path]) -> Vec<&'a OsStr> {
     let words = words.iter().map(|word| OsStr::new(*word));
     words.chain(paths.iter().map(|path| path.as_os_str())).collect()
+}
+
+#[test]
+fn records_are_parted_by_device_program_and_day() {
+    let dir = scratch();
+    // 23:59:59.5 and later of the first day of 2026.
+    let text = file(dir.path(), "disk.csv", SPC);
+    let out = dir.path().join("records");
+    let words = [
+        "trace",
+        "import",
+        "--to=parquet",
+        "--device-name=phone/17",
+        "--app=mail",
+        "--start=1767311999",
+        "-o",
+    ];
+    let said = "3 block records of spc in 2 files, 0 bad lines, 0 events passed over, 0 repeats \
+                dropped\n";
+    for _ in 0..2 {
+        assert_eq!(done(&args(&words, &[&out, &text])), said);
+    }
+    let app = out.join("device_name=phone%2F17").join("app=mail");
+    for (day, records) in [("2026-01-01", 2), ("2026-01-02", 1)] {
+        let day = app.join(format!("day={day}"));
+        let names: Vec<_> = std::fs::read_dir(&day).unwrap().map(|e| e.unwrap().path()).collect();
+        assert_eq!(names, [day.join("part-disk-0.parquet")]);
+        let stat = done(&args(&["trace", "stat"], &[&names[0]]));
+        assert!(stat.starts_with(&format!("block trace of spc: {records} records")), "{stat}");
+    }
+    let absent = dir.path().join("absent.csv");
+    let none = dir.path().join("none");
+    refused(1, &args(&words, &[&none, &absent]));
+    assert!(!none.exists());
 }
 
 #[test]

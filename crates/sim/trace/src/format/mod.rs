@@ -40,6 +40,10 @@ const KEY_KIND: &str = "syncline.trace.kind";
 const KEY_SOURCE: &str = "syncline.trace.source";
 /// Records that were lost while the trace was recorded; absent: none.
 const KEY_LOST: &str = "syncline.trace.lost";
+/// When the trace began, nanoseconds since 1970 in UTC; absent: not known.
+const KEY_START: &str = "syncline.trace.start";
+/// Time that was recorded, nanoseconds; absent: until the last record.
+const KEY_DURATION: &str = "syncline.trace.duration";
 
 /// Accessors of a column, by its type.
 enum Field {

@@ -13,7 +13,10 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, FileReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 
-use super::{COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, VERSION, failed};
+use super::{
+    COLUMNS, Field, KEY_DURATION, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_START, KEY_VERSION, VERSION,
+    failed,
+};
 use crate::error::{Result, TraceError};
 use crate::model::{Flags, Header, NameId, Names, Op, Record, Sink, TraceKind};
 
@@ -67,7 +70,21 @@ impl<R: ChunkReader + 'static> TraceReader<R> {
 
     /// Records that were lost while the trace was recorded.
     pub fn lost(&self) -> u64 {
-        value(self.file.metadata(), KEY_LOST).and_then(|lost| lost.parse().ok()).unwrap_or(0)
+        self.said(KEY_LOST).unwrap_or(0)
+    }
+
+    /// When time zero was, nanoseconds since 1970; none if nobody said it.
+    pub fn started(&self) -> Option<u64> {
+        self.said(KEY_START)
+    }
+
+    /// Time that was recorded, ns; none if nobody said it.
+    pub fn duration_ns(&self) -> Option<u64> {
+        self.said(KEY_DURATION)
+    }
+
+    fn said(&self, key: &str) -> Option<u64> {
+        value(self.file.metadata(), key).and_then(|number| number.parse().ok())
     }
 
     /// The names of the records read so far.

@@ -23,8 +23,8 @@ use rustc_hash::FxHashMap;
 use super::group::{Group, Spare};
 use super::index::Index;
 use super::{
-    COLUMNS, Field, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_VERSION, MAGIC, ROWS_PER_BATCH, VERSION,
-    failed, schema,
+    COLUMNS, Field, KEY_DURATION, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_START, KEY_VERSION, MAGIC,
+    ROWS_PER_BATCH, VERSION, failed, schema,
 };
 use crate::error::{Result, TraceError};
 use crate::model::{Header, NameId, Names, Record, Sink};
@@ -108,7 +108,22 @@ impl<W: Write + Send> TraceWriter<W> {
 
     /// Says in the file how many records were lost while it was recorded.
     pub fn lost(&mut self, records: u64) {
-        self.keys.push(KeyValue::new(KEY_LOST.to_owned(), records.to_string()));
+        self.say(KEY_LOST, records);
+    }
+
+    /// Says in the file when time zero was, nanoseconds since 1970.
+    pub fn started(&mut self, unix_ns: u64) {
+        self.say(KEY_START, unix_ns);
+    }
+
+    /// Says in the file how long was recorded: nothing may have happened at the end.
+    pub fn lasted(&mut self, duration_ns: u64) {
+        self.say(KEY_DURATION, duration_ns);
+    }
+
+    fn say(&mut self, key: &str, number: u64) {
+        self.keys.retain(|known| known.key != key);
+        self.keys.push(KeyValue::new(key.to_owned(), number.to_string()));
     }
 
     /// Ends the row group, however short it is, and passes all groups on to what is written to.

@@ -41,7 +41,7 @@ pub(super) fn device(major: u32, minor: u32) -> u32 {
 /// Meaning of a request's letters: operation, marks, whether it is metadata. The order of the
 /// letters is that of the kernel's blk_fill_rwbs: F before the operation is a flush before, F after
 /// it is FUA.
-pub(super) fn rwbs(text: &str) -> Option<(Op, Flags)> {
+pub(crate) fn rwbs(text: &str) -> Option<(Op, Flags)> {
     let letters = text.as_bytes();
     let (mut at, mut flags) = (0, Flags::NONE);
     if letters.first() == Some(&b'F') && letters.len() > 1 && b"WRDFN".contains(&letters[1]) {
@@ -83,6 +83,16 @@ pub(super) fn request(
     }
     let offset = sector.checked_mul(512).ok_or("the sector is too large")?;
     Ok(Record { flags, ..Record::new(time_ns, op).range(offset, len_bytes) })
+}
+
+/// As [`request`]; none for what is no request of a device.
+pub(crate) fn valid_request(
+    time_ns: u64,
+    what: (Op, Flags),
+    sector: u64,
+    len_bytes: u64,
+) -> Option<Record> {
+    request(time_ns, what, sector, len_bytes).ok().filter(|record| record.check().is_ok())
 }
 
 /// Requests that were issued and have not completed.

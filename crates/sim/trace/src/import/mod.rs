@@ -33,6 +33,7 @@ use std::io::{BufRead, Read};
 
 use crate::error::{Result, TraceError};
 use crate::model::{Header, Names, Sink, TraceKind};
+pub(crate) use blkparse::{rwbs, valid_request};
 use columns::{Columns, Layout};
 use input::{Input, LINE_BYTES_MAX};
 use out::Out;

@@ -3,6 +3,7 @@
 mod format;
 mod hot;
 mod import;
+mod kernel;
 mod memory;
 mod samples;
 mod stat;

@@ -1,11 +1,12 @@
-//! `trace import`: any trace into a file of ours.
+//! `trace import`: any trace into a file of ours, or into directories of Parquet files.
 
 use std::io::BufWriter;
 
 use syncline_study::Source;
-use syncline_trace::TraceWriter;
+use syncline_trace::{Header, Report, TraceWriter};
 
-use crate::args::TraceImport;
+use super::partition::Partitions;
+use crate::args::{ImportForm, TraceImport};
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
 use crate::progress::Terminal;
@@ -14,6 +15,9 @@ use crate::progress::Terminal;
 pub(crate) fn run(args: &TraceImport) -> Result<()> {
     let source = Source::open(&super::file(&args.input))?;
     let header = source.header();
+    if args.to == ImportForm::Parquet {
+        return partitioned(args, source, header);
+    }
     let staged = Staged::new(&args.output)?;
     let failed = |err| Failure::from(err).at(args.output.display());
     let out = BufWriter::new(staged.file(&args.output)?);
@@ -22,8 +26,21 @@ pub(crate) fn run(args: &TraceImport) -> Result<()> {
     let records = writer.records();
     drop(writer.finish(&names).map_err(failed)?);
     staged.commit(&args.output)?;
+    tell(&header, records, "", report)
+}
+
+/// Imports into directories by device, program and day.
+fn partitioned(args: &TraceImport, source: Source, header: Header) -> Result<()> {
+    let mut parts = Partitions::new(args, header.clone(), source.started());
+    let (report, names) = source.read(&mut parts, &Terminal::default())?;
+    let failed = |err| Failure::from(err).at(args.output.display());
+    let (records, files) = parts.finish(&names).map_err(failed)?;
+    tell(&header, records, &format!(" in {files} files"), report)
+}
+
+fn tell(header: &Header, records: u64, place: &str, report: Option<Report>) -> Result<()> {
     let mut out = Out::new();
-    out.text(format!("{records} {} records of {}", header.kind.name(), header.source))?;
+    out.text(format!("{records} {} records of {}{place}", header.kind.name(), header.source))?;
     if let Some(report) = report {
         out.text(format!(
             ", {} bad lines, {} events passed over, {} repeats dropped",

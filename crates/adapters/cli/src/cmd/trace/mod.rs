@@ -1,12 +1,14 @@
-//! `trace`: import, export, stat, hot files and record of traces.
+//! `trace`: import, export, stat, hot files, record and watch of traces.
 //!
 //! Each command has a file. Output files are complete or not there, also after Ctrl-C.
 
 mod export;
 mod hot;
 mod import;
+mod partition;
 mod record;
 mod stat;
+pub(crate) mod watch;
 
 use syncline_study::TraceFile;
 
@@ -21,6 +23,7 @@ pub(crate) fn run(command: &TraceCommand) -> Result<()> {
         TraceCommand::Stat(args) => stat::run(args),
         TraceCommand::Hot(args) => hot::run(args),
         TraceCommand::Record(args) => record::run(args),
+        TraceCommand::Watch(args) => watch::run(args),
     }
 }
 

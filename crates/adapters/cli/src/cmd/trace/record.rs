@@ -60,7 +60,7 @@ pub(crate) fn run(args: &TraceRecord) -> Result<()> {
 fn import(log: &Path, format: &str, output: &Path) -> Result<()> {
     let format = Some(format.to_owned());
     let input = TraceInput { format, ..TraceInput::of(log.to_owned()) };
-    super::import::run(&TraceImport { input, output: output.to_owned() })
+    super::import::run(&TraceImport::of(input, output.to_owned()))
 }
 
 /// Traces the block events of one device.

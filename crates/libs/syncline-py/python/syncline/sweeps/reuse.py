@@ -187,10 +187,10 @@ class Curve:
         return float(self._cold + self._hits[-1] - hits) / max(self.accesses, 1)
 
 
-def curve(pages, rate: float = 1.0, parts: int = 1, executor=None) -> Curve:
+def curve(pages, rate: float = 1.0, parts: int = 1, executor=None, seed: int = 1) -> Curve:
     """The miss ratio curve of LRU for accesses (`accesses`), from a sample and by parts where asked.
 
-    With an executor (anything with `submit`) parts run there. A sample's accesses are weighted by how often a page is
+    With an executor (anything with `submit`) parts run there. Each `seed` takes another sample. A sample's accesses are weighted by how often a page is
     asked for: classes of pages of the same frequency (within a factor of 1.4) count as much as in the whole trace, and a
     class of which no page is in the sample counts as hits, since such classes are few and hot. The error falls with
     the pages in the sample; `docs/FLEETS.md` has the case that a test holds.
@@ -199,7 +199,7 @@ def curve(pages, rate: float = 1.0, parts: int = 1, executor=None) -> Curve:
 
     total, weights = len(pages), None
     if rate < 1:
-        pages, weights = _sample(pages, rate)
+        pages, weights = sample(pages, rate, seed)
     cuts = np.array_split(pages, parts)
     if executor is None:
         answers = map(part, cuts)
@@ -209,13 +209,20 @@ def curve(pages, rate: float = 1.0, parts: int = 1, executor=None) -> Curve:
     return Curve(found, np.ones(total) if weights is None else weights, total, rate)
 
 
-def _sample(pages, rate: float):
-    """The accesses to the pages of a sample, and the weight of each."""
+def distinct_pages(pages):
+    """The distinct pages, the place among them of each access, and how often each is asked for."""
     import numpy as np
 
-    distinct, which, count = np.unique(pages, return_inverse=True, return_counts=True)
+    return np.unique(pages, return_inverse=True, return_counts=True)
+
+
+def sample(pages, rate: float, seed: int = 1, distinct=None):
+    """The accesses to the pages of a sample, and the weight of each. `distinct`: `distinct_pages`, if they are known."""
+    import numpy as np
+
+    distinct, which, count = distinct or distinct_pages(pages)
     # A seed of its own: the pages may be hashes already.
-    kept = in_sample(distinct, np.uint64(1), rate)
+    kept = in_sample(distinct, np.uint64(seed), rate)
     classes = np.floor(np.log2(count) * 2).astype(np.int64)
     whole = np.bincount(classes, weights=count)
     sampled = np.bincount(classes[kept], weights=count[kept], minlength=len(whole))

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""What a sweep costs beside its tasks, on each executor, and whether kills lose rows. Real time.
+
+    sweep_measure.py SYNCLINE kills [--rows N] [--every S] [--executors local,dask] [--json FILE]
+    sweep_measure.py SYNCLINE cost [--tasks N] [--rounds N] [--executors local,dask,ray] [--json FILE]
+
+kills   a sweep of N configurations with 2 workers; every S seconds one is killed: a task's process (local), a process of Dask. Rows that
+        are absent, there twice or failed are counted in the table and in the directory.
+cost    a program that sleeps a second and then gives a document stands for SYNCLINE, so that a machine with other work on it measures the
+        sweep and not its processors: seconds of N such tasks on 1 worker and on 2; the processor time of the driver for each of 2000 tasks
+        that end at once (`driver`); and real tasks of a second of work on 1 and on 2 (`work`), which need idle processors.
+
+Needs the Python package with `sweeps`, `distributed` and `ray`, or PYTHONPATH with its source.
+"""
+import argparse
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+from syncline import sweeps
+from syncline.sweeps import Plan, engine
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TRACE = os.path.join(ROOT, "samples", "rlbench.pages.trace")
+#: Tasks without work, for the cost of the driver.
+EMPTY_TASKS = 2000
+
+
+@contextlib.contextmanager
+def executor(kind, workers, environment=None):
+    """An executor of so many workers, and a function that names the processes of its workers."""
+    if kind == "local":
+        from syncline.sweeps.executors import LocalProcesses
+
+        local = LocalProcesses(workers)
+        try:
+            yield local, engine.children
+        finally:
+            local.close()
+    elif kind == "dask":
+        import distributed
+
+        given = {"env": environment} if environment else {}
+        with distributed.LocalCluster(workers, threads_per_worker=1, dashboard_address=None, **given) as cluster:
+            with distributed.Client(cluster) as client:
+                client.wait_for_workers(workers)
+                yield client, lambda: [w.pid for w in cluster.workers.values() if w.pid is not None]
+    else:
+        import ray
+
+        ray.init(num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        try:
+            yield "ray", list
+        finally:
+            ray.shutdown()
+
+
+def kills(args):
+    """A sweep with kills; counts what is lost and what is there twice."""
+    sizes = [f"{pages}p" for pages in range(16, 16 + args.rows // 2)]
+    plan = Plan(traces=[TRACE], policies=["lru", "clock"], sizes=sizes)
+    records = []
+    for kind in args.executors.split(","):
+        with tempfile.TemporaryDirectory(prefix="sweep") as output, executor(kind, 2) as (pool, processes):
+            over, killed = threading.Event(), []
+
+            def kill():
+                while not over.wait(args.every):
+                    for _ in range(1000):
+                        running = processes()
+                        if running:
+                            break
+                        time.sleep(0.002)
+                    if not running:
+                        continue
+                    victim = random.Random(len(killed)).choice(running)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(victim, signal.SIGKILL)
+                        killed.append(victim)
+
+            killer, began = threading.Thread(target=kill), time.monotonic()
+            killer.start()
+            try:
+                table = sweeps.sweep(plan, executor=pool, output=output)
+            finally:
+                over.set()
+                killer.join()
+            seconds = time.monotonic() - began
+            stored = [row["key"] for row in sweeps.results._part_rows(output)]
+            wanted = {task.key for task in plan.tasks()}
+            there = collections.Counter(stored)
+            records.append({
+                "executor": kind,
+                "rows": len(wanted),
+                "every_s": args.every,
+                "kills": len(killed),
+                "seconds": seconds,
+                "lost": len(wanted - set(there)) + len(wanted) - table.num_rows,
+                "doubled": len(stored) - len(there),
+                "failed": table.num_rows - table.column("error").null_count,
+            })
+            print(records[-1], file=sys.stderr)
+    return records
+
+
+def standing_in(syncline, place, seconds):
+    """A program that answers as SYNCLINE does, after so many seconds."""
+    document = subprocess.run(
+        [syncline, "cache", "--trace", TRACE, "--policy", "lru", "--size", "64K", "--json", "-"], capture_output=True, check=True
+    )
+    version = subprocess.run([syncline, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    path, answer = (os.path.join(place, f"{name}-{seconds}") for name in ("program", "document"))
+    with open(answer, "wb") as file:
+        file.write(document.stdout)
+    with open(path, "w") as file:
+        file.write(f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "{version}"; exit; }}\nsleep {seconds}\nexec cat "{answer}"\n')
+    os.chmod(path, 0o755)
+    return path
+
+
+def timed(plan, kind, workers):
+    """Seconds of a sweep, once its workers are there, and the processor time of this process."""
+    environment = {"SYNCLINE": os.environ["SYNCLINE"]}
+    warm = Plan(traces=[TRACE], policies=["clock"], sizes=[f"{16 + n}p" for n in range(2 * workers)])
+    with executor(kind, workers, environment) as (pool, _):
+        sweeps.sweep(warm, executor=pool)
+        began, worked = time.monotonic(), time.process_time()
+        table = sweeps.sweep(plan, executor=pool)
+        ended = time.monotonic() - began, time.process_time() - worked
+    assert table.column("error").null_count == table.num_rows, table.column("error").to_pylist()[:3]
+    return ended
+
+
+def cost(args):
+    """Overhead and speed-up of tasks of a second, and what the driver does for each."""
+    records = []
+    with tempfile.TemporaryDirectory(prefix="sweep") as place:
+        second, none = (standing_in(args.syncline, place, seconds) for seconds in (1, 0))
+        tasks = Plan(traces=[TRACE], policies=["lru"], sizes=[f"{64 + n}p" for n in range(args.tasks)])
+        empty = Plan(traces=[TRACE], policies=["lru"], sizes=[f"{64 + n}p" for n in range(EMPTY_TASKS)])
+        work = Plan(what="bench", workloads=["sqlite/insert"], devices=["nexus7-emmc"],
+                    seeds=list(range(1, args.tasks + 1)), options=[f"operations={args.operations}"])
+        for kind in args.executors.split(","):
+            found = collections.defaultdict(list)
+            for _ in range(args.rounds):
+                os.environ["SYNCLINE"] = second
+                engine.version.cache_clear()
+                for workers in (1, 2):
+                    found[f"waiting_s_{workers}"].append(timed(tasks, kind, workers)[0])
+                os.environ["SYNCLINE"] = args.syncline
+                engine.version.cache_clear()
+                for workers in (1, 2):
+                    found[f"work_s_{workers}"].append(timed(work, kind, workers)[0])
+                os.environ["SYNCLINE"] = none
+                engine.version.cache_clear()
+                found["driver_s"].append(timed(empty, kind, 2)[1])
+            least = {name: min(values) for name, values in found.items()}
+            records.append({
+                "executor": kind,
+                "tasks": args.tasks,
+                "task_s": 1,
+                "overhead_percent_1": 100 * (least["waiting_s_1"] / args.tasks - 1),
+                "overhead_percent_2": 100 * (2 * least["waiting_s_2"] / args.tasks - 1),
+                "speedup_waiting": least["waiting_s_1"] / least["waiting_s_2"],
+                "speedup_work": statistics.median(a / b for a, b in zip(found["work_s_1"], found["work_s_2"])),
+                "work_task_s": least["work_s_1"] / args.tasks,
+                "driver_us": 1e6 * least["driver_s"] / EMPTY_TASKS,
+            })
+            print(records[-1], file=sys.stderr)
+    return records
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("syncline")
+    parser.add_argument("what", choices=["kills", "cost"])
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--every", type=float, default=20.0)
+    parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--operations", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--executors", default="local,dask")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    args.syncline = os.path.abspath(args.syncline)
+    os.environ["SYNCLINE"] = args.syncline
+    records = {"kills": kills, "cost": cost}[args.what](args)
+    text = json.dumps({"schema": "syncline.sweep-measure/1", "records": records}, indent=1)
+    if args.json:
+        with open(args.json, "w") as file:
+            file.write(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
