@@ -19,7 +19,7 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::blocks::{check_regular, zero_partial};
-use crate::data::flush::file::write_back;
+use crate::data::flush::file::{write_back, write_delayed};
 use crate::data::flush::plan::first_unreached_block;
 use crate::data::truncate::{extend_file, finish_change};
 use crate::data::write::size_limit;
@@ -103,6 +103,13 @@ pub(crate) fn fallocate(
         }
         FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
             let grow = mode == FallocateMode::ZeroRange && end > size;
+            if files.engine.is_periodic() {
+                // Their blocks would have to be found again between zeroes and size.
+                write_delayed(files, inode)?;
+            }
+            // First what may lack space, or wait for a moment that frees some: nothing is zeroed
+            // before, and no moment lies between the zeroes and the size.
+            allocate_range(files, inode, span.touched)?;
             zero_range(files, inode, &span)?;
             finish_fallocate(files, inode, size, grow.then_some(end))
         }

@@ -332,6 +332,38 @@ fn changes_behind_other_calls_do_not_overflow_the_log() {
     recovered.unmount().unwrap();
 }
 
+/// A full volume: blocks for the longer range are had by a moment, which comes before the zeroes.
+#[test]
+fn a_moment_within_a_call_does_not_show_half_of_it() {
+    let bed = bed(0);
+    let volume = bed.mount("");
+    let root = volume.root().unwrap();
+    let [file, old] = [b"file", b"oldf"].map(|name| volume.create(&root, name, &owner()).unwrap());
+    volume.write(&file, 0, &bytes(1, 817)).unwrap();
+    volume.write(&old, 0, &bytes(2, 1 << 20)).unwrap();
+    let filler = volume.create(&root, b"filler", &owner()).unwrap();
+    let mut at = 0;
+    while let Ok(n) = volume.write(&filler, at, &bytes(3, 65536)) {
+        at += n as u64;
+    }
+    while volume.write(&filler, at, &bytes(3, BLOCK)).is_ok() {
+        at += BLOCK as u64;
+    }
+    volume.sync().unwrap();
+    drop(old);
+    volume.unlink(&root, b"oldf").unwrap();
+    let before = volume.moments().unwrap().count;
+    volume.fallocate(&file, FallocateMode::ZeroRange, 0, 40_000).unwrap();
+    assert!(volume.moments().unwrap().count > before, "a moment gave the blocks");
+    let cut = after_cut(&bed);
+    assert_eq!(contents(&cut, &cut.resolve("/file").unwrap()), bytes(1, 817));
+    volume.sync().unwrap();
+    let cut = after_cut(&bed);
+    assert_eq!(contents(&cut, &cut.resolve("/file").unwrap()), vec![0; 40_000]);
+    drop((file, filler, root));
+    bed.unmount_and_judge(volume, "zeroes on a full volume");
+}
+
 #[test]
 fn a_full_volume_gets_its_freed_blocks_back_by_a_moment() {
     let bed = bed(0);
