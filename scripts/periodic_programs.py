@@ -576,6 +576,11 @@ def check_here(program, where):
 
 
 def blow(mount, programs, tallies, rng, acks_dir):
+    room = os.statvfs(mount.mnt)
+    if room.f_bfree * 2 < room.f_blocks:
+        # All begin anew: programs that find no space would not be whole, whoever serves them.
+        for program in programs:
+            shutil.rmtree(os.path.join(mount.mnt, program.name.replace(", ", "-")), ignore_errors=True)
     children = {}
     for program in programs:
         where = os.path.join(mount.mnt, program.name.replace(", ", "-"))
