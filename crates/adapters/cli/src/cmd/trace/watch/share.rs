@@ -43,9 +43,9 @@ mod tests {
         let mut share = Share::new(2);
         // 600 ms are kept from the start.
         assert_eq!(share.rest(second, Duration::from_millis(400)), Duration::ZERO);
-        assert_eq!(share.rest(second, Duration::from_millis(230)), Duration::ZERO);
+        assert_eq!(share.rest(second, Duration::from_millis(220)), Duration::ZERO);
         let rest = share.rest(second, Duration::from_millis(60));
-        assert_eq!(rest, Duration::from_millis(2500));
+        assert_eq!(rest, Duration::from_secs(2));
         assert_eq!(share.rest(rest, Duration::ZERO), Duration::ZERO);
         // An idle hour is worth no more than the 30 s that are kept.
         share.rest(Duration::from_secs(3600), Duration::ZERO);
