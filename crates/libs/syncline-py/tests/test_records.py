@@ -56,7 +56,7 @@ def test_queries_say_what_the_traces_hold(records, monkeypatch):
 def test_polars_and_dask_read_the_same_rows(records):
     polars, dask = pytest.importorskip("polars"), pytest.importorskip("dask")
     found = duckdb.sql(f"SELECT count(*) FROM read_parquet('{records}/records/**/*.parquet', hive_partitioning = true)")
-    count = found.fetchone()[0]
+    count = found.fetchall()[0][0]
     lazy = polars.scan_parquet(records / "records" / "**" / "*.parquet", hive_partitioning=True)
     assert lazy.select(polars.len()).collect().item() == count
     assert set(lazy.select("device_name").unique().collect()["device_name"]) == {"card-1", "card-2"}

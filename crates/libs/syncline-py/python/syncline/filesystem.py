@@ -203,9 +203,11 @@ class SynclineFileSystem(AbstractFileSystem):
         self.volume.rename(source, target)
 
     def link(self, src: str, dst: str, **kwargs: Any) -> None:
+        """Makes `dst` another name of the file `src`."""
         self.volume.link(self._strip_protocol(src), self._strip_protocol(dst))
 
     def symlink(self, src: str, dst: str, **kwargs: Any) -> None:
+        """Makes a symbolic link at `dst` whose target is the text `src`."""
         self.volume.symlink(src, self._strip_protocol(dst))
 
     def lexists(self, path: str, **kwargs: Any) -> bool:

@@ -149,7 +149,7 @@ fn copy(to: &mut [u8], from: &[u8]) {
     }
 }
 
-/// `field:sector_t sector;	offset:16;	size:8;	signed:0;`
+/// `field:sector_t sector; offset:16; size:8; signed:0;`
 fn parse_field(line: &str, name: &str) -> Option<Field> {
     let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
     let declared = parts.next()?.split_whitespace().next_back()?;
