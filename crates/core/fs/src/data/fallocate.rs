@@ -21,7 +21,7 @@ use crate::data::Files;
 use crate::data::blocks::{check_regular, zero_partial};
 use crate::data::flush::file::{write_back, write_delayed};
 use crate::data::flush::plan::first_unreached_block;
-use crate::data::truncate::{extend_file, finish_change};
+use crate::data::truncate::{finish_change, prepare_extension, set_larger_size};
 use crate::data::write::size_limit;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
@@ -99,19 +99,21 @@ pub(crate) fn fallocate(
         FallocateMode::Allocate | FallocateMode::KeepSize => {
             let grow = mode == FallocateMode::Allocate && end > size;
             allocate_range(files, inode, span.touched)?;
-            finish_fallocate(files, inode, size, grow.then_some(end))
+            if grow {
+                prepare_extension(files, inode, size)?;
+            }
+            change_size(files, inode, grow.then_some(end))
         }
         FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
             let grow = mode == FallocateMode::ZeroRange && end > size;
-            if files.engine.is_periodic() {
-                // Their blocks would have to be found again between zeroes and size.
-                write_delayed(files, inode)?;
-            }
-            // First what may lack space, or wait for a moment that frees some: nothing is zeroed
-            // before, and no moment lies between the zeroes and the size.
+            // First what may lack space, or wait for a moment that frees some: a call that fails
+            // has zeroed nothing. Delayed blocks are among it, as in `ext4_zero_range`.
+            write_delayed(files, inode)?;
             allocate_range(files, inode, span.touched)?;
-            zero_range(files, inode, &span)?;
-            finish_fallocate(files, inode, size, grow.then_some(end))
+            if grow {
+                prepare_extension(files, inode, size)?;
+            }
+            zero_range(files, inode, &span, grow.then_some(end))
         }
     }
 }
@@ -138,12 +140,12 @@ fn settle_size(files: &Files, inode: &Inode) -> Result<()> {
 }
 
 /// Times, and the new size if the file grows.
-fn finish_fallocate(files: &Files, inode: &Inode, old: u64, size: Option<u64>) -> Result<()> {
+fn change_size(inodes: &Inodes, inode: &Inode, size: Option<u64>) -> Result<()> {
     if let Some(size) = size {
-        return extend_file(files, inode, old, size);
+        return set_larger_size(inodes, inode, size);
     }
-    let mut h = files.start(1)?;
-    finish_change(files, &mut h, inode)
+    let mut h = inodes.start(1)?;
+    finish_change(inodes, &mut h, inode)
 }
 
 /// Turns the holes of a block range into unwritten extents, one handle each.
@@ -244,20 +246,19 @@ fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
         }
         free_range(inodes, inode, from, to)?;
     }
-    let mut h = inodes.start(1)?;
-    finish_change(inodes, &mut h, inode)
+    change_size(inodes, inode, None)
 }
 
-fn zero_range(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
-    {
-        let (_change, _io) = inodes.pages.change_with(&inode.io);
-        zero_edges(inodes, inode, span)?;
-        let (from, to) = span.whole;
-        if from < to {
-            unwrite(inodes, inode, from, to)?;
-        }
+/// Zeroes a range that has its blocks, and makes the file as long as `size`: one change, so that no
+/// moment has half of it.
+fn zero_range(inodes: &Inodes, inode: &Inode, span: &Span, size: Option<u64>) -> Result<()> {
+    let (_change, _io) = inodes.pages.change_with(&inode.io);
+    zero_edges(inodes, inode, span)?;
+    let (from, to) = span.whole;
+    if from < to {
+        unwrite(inodes, inode, from, to)?;
     }
-    allocate_range(inodes, inode, span.touched)
+    change_size(inodes, inode, size)
 }
 
 /// Makes written extents of a range unwritten, one a handle, and forgets its pages.

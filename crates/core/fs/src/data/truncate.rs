@@ -52,7 +52,12 @@ pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()>
         }
         st.size
     };
-    if size > old { extend_file(files, inode, old, size) } else { shrink_file(files, inode, size) }
+    if size <= old {
+        // Also where it stays: blocks behind the end go.
+        return shrink_file(files, inode, size);
+    }
+    prepare_extension(files, inode, old)?;
+    set_larger_size(files, inode, size)
 }
 
 fn touch_times(store: &Store, st: &mut InodeState) {
@@ -60,8 +65,9 @@ fn touch_times(store: &Store, st: &mut InodeState) {
     (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
 }
 
-/// Grows a file; the caller holds `rwsem`.
-pub(crate) fn extend_file(files: &Files, inode: &Inode, old: u64, size: u64) -> Result<()> {
+/// Zeroes what the last block holds behind the old end, so that a larger size shows zeros. The
+/// caller holds `rwsem`.
+pub(crate) fn prepare_extension(files: &Files, inode: &Inode, old: u64) -> Result<()> {
     let block_size = files.geo.block_size as u64;
     if !old.is_multiple_of(block_size) {
         {
@@ -76,12 +82,17 @@ pub(crate) fn extend_file(files: &Files, inode: &Inode, old: u64, size: u64) -> 
             write_back(files, inode, lblk, lblk + 1, true)?;
         }
     }
-    let mut h = files.start(1)?;
+    Ok(())
+}
+
+/// Sets a larger size, after [`prepare_extension`].
+pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
+    let mut h = inodes.start(1)?;
     h.require_flush();
     let mut st = inode.state.write();
     (st.size, st.raw.i_size) = (size, size);
-    touch_times(files, &mut st);
-    write_inode(files, &mut h, inode, &mut st, Dirty::Data)
+    touch_times(inodes, &mut st);
+    write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
 }
 
 /// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
