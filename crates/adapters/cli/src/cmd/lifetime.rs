@@ -2,11 +2,11 @@
 //!
 //! With `--watch` the trace is recorded first, into a directory of its own that is removed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use syncline_evaluate::{Shares, WearReplay};
 use syncline_study::{LifetimeRequest, LifetimeResult, Spread};
+use tempfile::TempDir;
 
 use super::trace::watch;
 use crate::args::{Lifetime as Arguments, duration};
@@ -32,9 +32,9 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
     out.flush()
 }
 
-/// A trace that was recorded for this.
+/// A trace that was recorded for this; removed with its directory.
 struct Recorded {
-    dir: PathBuf,
+    _dir: TempDir,
     trace: PathBuf,
     size_bytes: u64,
 }
@@ -50,19 +50,11 @@ impl Recorded {
         let time = time.map_err(|why| {
             Failure::Usage(format!("--watch takes {why}; as --watch /dev/mmcblk0 1h"))
         })?;
-        let dir = std::env::temp_dir().join(format!("syncline-watch-{}", std::process::id()));
-        // Dropped on every way out, with the directory.
-        let mut recorded = Recorded { dir, trace: PathBuf::new(), size_bytes: 0 };
-        let (size_bytes, trace) = watch::for_a_time(device, time, &recorded.dir)?;
-        (recorded.size_bytes, recorded.trace) = (WearReplay::size_for(size_bytes), trace);
-        Ok(recorded)
-    }
-}
-
-impl Drop for Recorded {
-    fn drop(&mut self) {
-        // It may not have been made.
-        let _ = fs::remove_dir_all(&self.dir);
+        // A new one that nobody else can have prepared: this runs as root.
+        let host = |err| Failure::host(&std::env::temp_dir(), &err);
+        let dir = TempDir::with_prefix("syncline-watch-").map_err(host)?;
+        let (size_bytes, trace) = watch::for_a_time(device, time, dir.path())?;
+        Ok(Recorded { _dir: dir, trace, size_bytes: WearReplay::size_for(size_bytes) })
     }
 }
 
