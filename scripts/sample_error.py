@@ -9,11 +9,12 @@ of caches with at least 16 pages in the sample.
 """
 import argparse
 import glob
-import json
 import os
 import sys
 
 import numpy as np
+
+import suite
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "crates", "libs", "syncline-py", "python", "syncline"))
@@ -87,13 +88,9 @@ def main():
         whole = reuse.curve(pages)
         for rate in (0.01, 0.1):
             records.append(measured(name, pages, rate, whole, args.seeds))
-            print(records[-1], file=sys.stderr)
-    text = json.dumps({"schema": "syncline.sample-error/1", "records": records}, indent=1)
+            print(records[-1])
     if args.json:
-        with open(args.json, "w") as file:
-            file.write(text)
-    else:
-        print(text)
+        suite.store(args.json, "sample-error", records)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,16 @@ Needs the Python package with `sweeps`, `distributed` and `ray`, or PYTHONPATH w
 import argparse
 import collections
 import contextlib
-import json
 import os
 import random
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 
+import suite
 from syncline import sweeps
 from syncline.sweeps import Plan, engine
 
@@ -108,7 +107,7 @@ def kills(args):
                 "doubled": len(stored) - len(there),
                 "failed": table.num_rows - table.column("error").null_count,
             })
-            print(records[-1], file=sys.stderr)
+            print(records[-1])
     return records
 
 
@@ -175,7 +174,7 @@ def cost(args):
                 "work_task_s": least["work_s_1"] / args.tasks,
                 "driver_us": 1e6 * least["driver_s"] / EMPTY_TASKS,
             })
-            print(records[-1], file=sys.stderr)
+            print(records[-1])
     return records
 
 
@@ -194,12 +193,8 @@ def main():
     args.syncline = os.path.abspath(args.syncline)
     os.environ["SYNCLINE"] = args.syncline
     records = {"kills": kills, "cost": cost}[args.what](args)
-    text = json.dumps({"schema": "syncline.sweep-measure/1", "records": records}, indent=1)
     if args.json:
-        with open(args.json, "w") as file:
-            file.write(text)
-    else:
-        print(text)
+        suite.store(args.json, "sweep-measure", records)
 
 
 if __name__ == "__main__":

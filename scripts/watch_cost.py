@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+import suite
+
 SIZE_MIB = 512
 
 
@@ -98,13 +100,9 @@ def main():
     for kind in ("device", "file"):
         for rate in map(int, args.rates.split(",")):
             records.append(measured(args, kind, rate))
-            print(records[-1], file=sys.stderr)
-    text = json.dumps({"schema": "syncline.watch-cost/1", "records": records}, indent=1)
+            print(records[-1])
     if args.json:
-        with open(args.json, "w") as file:
-            file.write(text)
-    else:
-        print(text)
+        suite.store(args.json, "watch-cost", records)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,7 @@
 
 use syncline_fs::MountOptions;
 
-use crate::error::{Error, Result};
-
-/// Linux's number for an argument that means nothing.
-const EINVAL: i32 = 22;
+use crate::error::{EINVAL, Error, Result};
 
 /// Names beside those of [`MountOptions`].
 const NAMES: [&str; 2] = ["nobackground", "durability=periodic"];

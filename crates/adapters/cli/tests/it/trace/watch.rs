@@ -6,6 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -104,14 +105,18 @@ fn work(path: &Path, syncs: u64) {
     std::thread::sleep(Duration::from_millis(600));
 }
 
+fn ext4_on_a_loop_device() -> (tempfile::TempDir, TempImage, Arc<LoopDevice>) {
+    let image = mkfs(&ImageSpec::with_size(64 << 20));
+    let device = LoopDevice::attach(image.path()).unwrap();
+    (scratch(), image, device)
+}
+
 #[test]
 fn a_file_system_is_watched_with_programs_files_flushes_and_latencies() {
     if !require("trace_watch_files", &NEEDS) {
         return;
     }
-    let dir = scratch();
-    let image = mkfs(&ImageSpec::with_size(64 << 20));
-    let device = LoopDevice::attach(image.path()).unwrap();
+    let (dir, _image, device) = ext4_on_a_loop_device();
     let mount = device.mount("").unwrap();
     let output = dir.path().join("watch");
     let watch = Watch::new(device.node(), &output, &["--names", "plain"]);
@@ -160,9 +165,7 @@ fn names_are_hashed_with_the_directory_s_secret_and_a_killed_watch_goes_on() {
     if !require("trace_watch_resume", &NEEDS) {
         return;
     }
-    let dir = scratch();
-    let image = mkfs(&ImageSpec::with_size(64 << 20));
-    let device = LoopDevice::attach(image.path()).unwrap();
+    let (dir, _image, device) = ext4_on_a_loop_device();
     let mount = device.mount("").unwrap();
     let output = dir.path().join("watch");
     let path = mount.path().join("letters.sqlite");
