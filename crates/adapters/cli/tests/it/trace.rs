@@ -51,6 +51,9 @@ fn records_are_parted_by_device_program_and_day() {
     let none = dir.path().join("none");
     refused(1, &args(&words, &[&none, &absent]));
     assert!(!none.exists());
+    let below_a_file = text.join("records");
+    let said = refused(1, &args(&words, &[&below_a_file, &text]));
+    assert!(said.contains(below_a_file.to_str().unwrap()), "{said}");
 }
 
 #[test]

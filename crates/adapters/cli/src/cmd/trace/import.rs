@@ -31,6 +31,7 @@ pub(crate) fn run(args: &TraceImport) -> Result<()> {
 
 /// Imports into directories by device, program and day.
 fn partitioned(args: &TraceImport, source: Source, header: Header) -> Result<()> {
+    std::fs::create_dir_all(&args.output).map_err(|err| Failure::host(&args.output, &err))?;
     let mut parts = Partitions::new(args, header.clone(), source.started());
     let (report, names) = source.read(&mut parts, &Terminal::default())?;
     let failed = |err| Failure::from(err).at(args.output.display());

@@ -39,7 +39,7 @@ impl Watched {
     pub(super) fn of(node: &Path) -> Result<Watched> {
         let meta = fs::metadata(node).map_err(|err| Failure::host(node, &err))?;
         if !meta.file_type().is_block_device() {
-            let text = format!("{}: not a block device; name one, or --all", node.display());
+            let text = format!("{}: not a block device; name one, as /dev/mmcblk0", node.display());
             return Err(Failure::Usage(text));
         }
         let device = meta.rdev();
