@@ -7,7 +7,8 @@
                 the emulated flash below it is cut and the process killed -> mount again -> each program opens what is there
 
 A program is whole if it opens, its own check finds nothing, and of its transactions 1 to N none is missing up to the last that is
-there. The loss is the time from the first answered transaction that is not there to the blow. What is damaged is made anew.
+there. The loss is the time from the first answered transaction that is not there to the blow; with `sync=periodic` it may not exceed
+the age of the last moment, which the mount is asked for right before the blow. What is damaged is made anew.
 
 SQLite's modes MEMORY and OFF are left out: by its own account they do not survive a kill of the program.
 Needs root and FUSE; a program that is not installed is left out, and the table says so.
@@ -524,6 +525,11 @@ class Mount:
                 raise RuntimeError(f"mount {self.options} failed")
             time.sleep(0.02)
 
+    def moment(self):
+        """Age of the last moment and the longest time that one took, in seconds; none without `sync=periodic`."""
+        moments = json.loads(os.getxattr(self.mnt, "user.syncline.status"))["moments"]
+        return moments and ((moments["age_ms"] + 1) / 1e3, moments["commit_ms_max"] / 1e3)
+
     def strike(self):
         if self.cut:
             call(self.syncline, "flash", "cut", self.flash)
@@ -598,6 +604,7 @@ def blow(mount, programs, tallies, rng, acks_dir):
             if name != Chromium.name):
         time.sleep(0.05)
     time.sleep(rng.uniform(0.2, 3.5))
+    asked, moment = time.monotonic(), mount.moment()
     at = mount.strike()
     for child in children.values():
         kill_group(child)
@@ -617,13 +624,19 @@ def blow(mount, programs, tallies, rng, acks_dir):
             continue
         lost = [when for nr, when in answered if nr > said]
         tally["lost_transactions"] += len(lost)
-        if lost:
-            tally["loss_s_max"] = max(tally["loss_s_max"], round(at - lost[0], 3))
+        loss_s = at - lost[0] if lost else 0
+        tally["loss_s_max"] = max(tally["loss_s_max"], round(loss_s, 3))
+        if moment:
+            age_s, commit_s = moment[0] + at - asked, moment[1]
+            tally["age_s_max"] = max(tally["age_s_max"], round(age_s, 3))
+            tally["commit_s_max"] = max(tally["commit_s_max"], round(commit_s, 3))
+            tally["older"] += loss_s > age_s
 
 
 def strike(syncline, programs, level, cut, blows, seed):
     rng = random.Random(seed)
-    tallies = {program.name: {"blows": 0, "damaged": 0, "answered": 0, "lost_transactions": 0, "loss_s_max": 0.0, "said": []}
+    tallies = {program.name: {"blows": 0, "damaged": 0, "answered": 0, "lost_transactions": 0, "loss_s_max": 0.0,
+                              "age_s_max": 0.0, "commit_s_max": 0.0, "older": 0, "said": []}
                for program in programs}
     mount = Mount(syncline, LEVELS[level], cut)
     try:
@@ -667,16 +680,17 @@ def main():
                 for name, tally in strike(syncline, programs, level, cut, args.blows, args.seed).items():
                     rows.append({"program": name, "level": level, "blow": "power cut" if cut else "kill", **tally})
                     if level.startswith("periodic"):
-                        worst += tally["damaged"]
+                        worst += tally["damaged"] + tally["older"]
     for row in rows:
         print(f"{row['program']:<18}" + (row["why"] if "why" in row else
               f"{row['level']:<18}{row['blow']:<10} {row['blows']:>4} blows, {row['damaged']:>3} damaged, {row['answered']:>7} answered, "
-              f"{row['lost_transactions']:>6} lost, at most {row['loss_s_max']:.2f} s"))
+              f"{row['lost_transactions']:>6} lost, at most {row['loss_s_max']:.2f} s; last moment at most {row['age_s_max']:.2f} s before, "
+              f"a commit {row['commit_s_max']:.2f} s"))
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"schema": "syncline.periodic-programs/1", "commit_s": COMMIT_S, "results": rows}, file, indent=1)
     if worst:
-        sys.exit("databases with sync=periodic are damaged")
+        sys.exit("databases with sync=periodic are damaged, or lost more than the last moment's age")
 
 
 if __name__ == "__main__":

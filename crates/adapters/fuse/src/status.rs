@@ -137,6 +137,7 @@ impl Status {
             "age_ms": age_ns / 1_000_000,
             "changed_since": m.is_behind,
             "hold_us_max": m.hold_ns_max / 1000,
+            "commit_ms_max": m.commit_ns_max / 1_000_000,
         })
     }
 

@@ -95,10 +95,11 @@ fn table(document: &Value) -> String {
     if document.pointer("/moments").is_some_and(Value::is_object) {
         let changed = document.pointer("/moments/changed_since") == Some(&Value::Bool(true));
         out += &format!(
-            "moments   {}, the last one {:.1} s ago{}; writes stood still for {} us at most\n",
+            "moments   {}, the last one {:.1} s ago{}; one takes {} ms at most, writes stand still for {} us of it\n",
             at("/moments/taken"),
             at("/moments/age_ms") as f64 / 1000.0,
             if changed { "" } else { ", nothing changed since" },
+            at("/moments/commit_ms_max"),
             at("/moments/hold_us_max"),
         );
     }

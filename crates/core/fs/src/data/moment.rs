@@ -64,6 +64,7 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
         // Another caller's, which began after this call.
         return files.latch.check();
     }
+    let began_ns = files.clock.now_ns();
     stage_ahead(files)?;
     for tries in 0..=HOLD_TRIES {
         match hold_and_commit(files, tries == HOLD_TRIES)? {
@@ -72,6 +73,10 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
             Outcome::Busy(inode) => drop(inode.io.lock()),
         }
     }
+    let took_ns = files.clock.now_ns().saturating_sub(began_ns);
+    let mut stats = files.schedule.moment_stats.lock();
+    stats.commit_ns_max = stats.commit_ns_max.max(took_ns);
+    drop(stats);
     files.latch.check()
 }
 

@@ -54,6 +54,9 @@ pub struct MomentStats {
     pub last_ns: u64,
     /// Longest time for which writes stood still, in nanoseconds of the volume's clock.
     pub hold_ns_max: u64,
+    /// Longest time from the start of a moment until it was durable, in nanoseconds of the volume's
+    /// clock: a cut takes no more than `commit=` and this.
+    pub commit_ns_max: u64,
     /// True if something was changed since.
     pub is_behind: bool,
 }
