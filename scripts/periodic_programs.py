@@ -39,6 +39,9 @@ LEVELS = {
     "relaxed, eager": "sync=eager,commit=1,relaxed=*,dirty_expire_centisecs=100",
 }
 COMMIT_S = 1
+# Blows after which all programs begin anew.
+BLOWS_ANEW = 25
+START_S_MAX = 60
 FLASH = "nexus7-emmc:streams=4"
 
 
@@ -54,9 +57,11 @@ class Acks:
     """Transactions that were answered, with their time; in memory that no blow reaches."""
 
     def __init__(self, path):
-        self.file = open(path, "ab", buffering=0)
+        self.path, self.file = path, None
 
     def done(self, nr):
+        if not self.file:
+            self.file = open(self.path, "ab", buffering=0)
         self.file.write(f"{nr} {time.monotonic():.6f}\n".encode())
 
     @staticmethod
@@ -68,7 +73,14 @@ class Acks:
         return [(int(row[0]), float(row[1])) for row in rows if len(row) == 2]
 
 
-class Sqlite:
+class Program:
+    #: True for one that takes longer to start than others do much work in.
+    starts_slowly = False
+    #: False for one whose transactions are not counted.
+    answers = True
+
+
+class Sqlite(Program):
     def __init__(self, mode):
         self.name, self.mode = f"SQLite, {mode.upper()}", mode
 
@@ -108,7 +120,7 @@ class Sqlite:
         return last
 
 
-class Lmdb:
+class Lmdb(Program):
     def __init__(self, writemap):
         self.name, self.writemap = "LMDB, writemap" if writemap else "LMDB", writemap
 
@@ -152,7 +164,7 @@ class Lmdb:
         return last
 
 
-class Rocksdb:
+class Rocksdb(Program):
     name = "RocksDB"
 
     def missing(self):
@@ -224,8 +236,9 @@ class Rocksdb:
         return last
 
 
-class Git:
+class Git(Program):
     name = "git"
+    starts_slowly = True
 
     def missing(self):
         return None if shutil.which("git") else "git is not installed"
@@ -277,7 +290,7 @@ class Git:
         return len(numbers)
 
 
-class Server:
+class Server(Program):
     """A database server; subclasses start it, send it SQL, and check it."""
 
     server = None
@@ -443,10 +456,11 @@ class Mariadb(Server):
             raise Damaged(said)
 
 
-class Chromium:
+class Chromium(Program):
     """A browser's profile: the browser comes to the last page on it, and each of its databases is whole. No transactions are counted."""
 
     name = "Chromium profile"
+    answers = False
 
     def missing(self):
         return None if shutil.which("chromium") else "chromium is not installed"
@@ -581,33 +595,40 @@ def check_here(program, where):
         return ["damaged", f"{type(error).__name__}: {error}"]
 
 
-def blow(mount, programs, tallies, rng, acks_dir):
-    room = os.statvfs(mount.mnt)
-    if room.f_bfree * 2 < room.f_blocks:
-        # All begin anew: programs that find no space would not be whole, whoever serves them.
-        for program in programs:
-            shutil.rmtree(os.path.join(mount.mnt, program.name.replace(", ", "-")), ignore_errors=True)
-    children = {}
+def begin_anew(mount, programs):
+    """Removes all data, so that databases stay small and young ones are struck as well."""
     for program in programs:
-        where = os.path.join(mount.mnt, program.name.replace(", ", "-"))
-        os.makedirs(where, exist_ok=True)
-        path = os.path.join(acks_dir, program.name)
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
-        command = [sys.executable, os.path.abspath(__file__), "--work", program.name, where, path]
-        children[program.name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                                  stderr=subprocess.DEVNULL, start_new_session=True)
-    # Until each has done something, then a random time.
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not all(
-            os.path.exists(os.path.join(acks_dir, name)) and os.path.getsize(os.path.join(acks_dir, name)) for name in children
-            if name != Chromium.name):
-        time.sleep(0.05)
-    time.sleep(rng.uniform(0.2, 3.5))
-    asked, moment = time.monotonic(), mount.moment()
-    at = mount.strike()
-    for child in children.values():
-        kill_group(child)
+        shutil.rmtree(os.path.join(mount.mnt, program.name.replace(", ", "-")), ignore_errors=True)
+
+
+@contextlib.contextmanager
+def working(mount, programs, acks_dir):
+    """The programs at work. Each has done something before the next one starts: those that start slowly come first."""
+    children = []
+    try:
+        for program in sorted(programs, key=lambda program: not program.starts_slowly):
+            where = os.path.join(mount.mnt, program.name.replace(", ", "-"))
+            os.makedirs(where, exist_ok=True)
+            path = os.path.join(acks_dir, program.name)
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
+            command = [sys.executable, os.path.abspath(__file__), "--work", program.name, where, path]
+            children.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                             start_new_session=True))
+            until = time.monotonic() + START_S_MAX
+            while program.answers and not os.path.exists(path) and time.monotonic() < until:
+                time.sleep(0.01)
+        yield
+    finally:
+        for child in children:
+            kill_group(child)
+
+
+def blow(mount, programs, tallies, rng, acks_dir):
+    with working(mount, programs, acks_dir):
+        time.sleep(rng.uniform(0.2, 3.5))
+        asked, moment = time.monotonic(), mount.moment()
+        at = mount.strike()
     mount.again()
     for program in programs:
         where = os.path.join(mount.mnt, program.name.replace(", ", "-"))
@@ -642,6 +663,8 @@ def strike(syncline, programs, level, cut, blows, seed):
     try:
         with tempfile.TemporaryDirectory(prefix="acks") as acks:
             for nr in range(blows):
+                if nr % BLOWS_ANEW == 0:
+                    begin_anew(mount, programs)
                 blow(mount, programs, tallies, rng, acks)
                 print(f"{level}, {'power cut' if cut else 'kill'} {nr + 1}/{blows}: "
                       + "; ".join(f"{name} {t['damaged']} damaged, {t['loss_s_max']} s" for name, t in tallies.items()), file=sys.stderr)
@@ -667,6 +690,9 @@ def main():
     parser.add_argument("--json")
     args = parser.parse_args()
     syncline = os.path.abspath(args.syncline)
+    # Ends what runs.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     rows, worst = [], 0
     for group in GROUPS:
         programs = [p for p in group if not args.only or any(part.lower() in p.name.lower() for part in args.only)]

@@ -1,5 +1,7 @@
 //! `sync=periodic` under kills and power cuts: real databases lose time, never their consistency.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -8,6 +10,7 @@ use std::time::Duration;
 use crate::support::mounted::Mounted;
 use crate::support::serving::Serving;
 use crate::support::{done, run};
+use memmap2::MmapMut;
 use rusqlite::Connection;
 use syncline_testkit::{ImageSpec, Need, Random, e2fsck_clean, mkfs, require};
 
@@ -15,6 +18,7 @@ use syncline_testkit::{ImageSpec, Need, Random, e2fsck_clean, mkfs, require};
 const BLOWS: u64 = 3;
 /// Those that survive a kill of the program by SQLite's own account.
 const MODES: [&str; 4] = ["delete", "truncate", "persist", "wal"];
+const PAGE_BYTES: usize = 4096;
 
 fn blows() -> u64 {
     let wanted = std::env::var("SYNCLINE_BLOWS").ok().and_then(|text| text.parse().ok());
@@ -170,6 +174,72 @@ fn databases_lose_time_only_in_a_power_cut() {
 fn databases_lose_time_only_in_a_power_cut_packed() {
     let test = "databases_lose_time_only_in_a_power_cut_packed";
     loses_time_only(test, "sync=periodic,commit=1,log=packed", true, 3);
+}
+
+/// A file of pages of zeros, and a mapping of it.
+fn mapped(path: &Path, pages: usize) -> (File, MmapMut) {
+    let file =
+        File::options().read(true).write(true).create(true).truncate(true).open(path).unwrap();
+    file.write_all_at(&vec![0; pages * PAGE_BYTES], 0).unwrap();
+    // SAFETY: nobody shortens the file, and nothing is read through the mapping after the kill.
+    let map = unsafe { MmapMut::map_mut(&file) }.unwrap();
+    (file, map)
+}
+
+/// First byte of each page.
+fn first_bytes(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap().chunks(PAGE_BYTES).map(|page| page[0]).collect()
+}
+
+#[test]
+fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
+    let test = "mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    for cache in ["", ",writeback_cache"] {
+        let options = format!("sync=periodic,commit=600,strict=*.db{cache}");
+        let mut m = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), &options);
+        let dir = m.dir.to_str().unwrap().to_owned();
+        let (file, mut map) = mapped(&m.at("plain"), 4);
+        let (strict, mut strict_map) = mapped(&m.at("a.db"), 2);
+        strict.sync_all().unwrap();
+        // Handed over by fsync and by msync before the moment; the third not at all.
+        map[0] = 1;
+        file.sync_all().unwrap();
+        map[PAGE_BYTES] = 2;
+        map.flush_range(PAGE_BYTES, PAGE_BYTES).unwrap();
+        map[2 * PAGE_BYTES] = 3;
+        done(&["ctl", "sync", &dir]);
+        // Handed over after it.
+        map[3 * PAGE_BYTES] = 4;
+        map.flush_range(3 * PAGE_BYTES, PAGE_BYTES).unwrap();
+        m.kill_serving();
+        m.bury();
+        m.mount(&options);
+        let found = first_bytes(&m.at("plain"));
+        assert!(found == [1, 2, 0, 0] || found == [1, 2, 3, 0], "{cache}: {found:?}");
+        drop((file, map, strict));
+
+        // The fsync of a strict file takes its mapped pages along, and those of others that were
+        // handed over before.
+        let (plain, mut map) = mapped(&m.at("plain"), 1);
+        map[0] = 5;
+        plain.sync_all().unwrap();
+        let strict = File::options().read(true).write(true).open(m.at("a.db")).unwrap();
+        // SAFETY: as above.
+        strict_map = unsafe { MmapMut::map_mut(&strict) }.unwrap();
+        strict_map[PAGE_BYTES] = 6;
+        strict.sync_all().unwrap();
+        strict_map[0] = 7;
+        m.kill_serving();
+        m.bury();
+        m.mount(&options);
+        assert_eq!(first_bytes(&m.at("plain")), [5], "{cache}");
+        assert_eq!(first_bytes(&m.at("a.db")), [0, 6], "{cache}");
+        drop((plain, map, strict, strict_map));
+        m.unmount_clean();
+    }
 }
 
 /// The comparison: relaxed files under the same blows, for the documents.
