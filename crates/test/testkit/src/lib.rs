@@ -8,6 +8,7 @@
 //!   manifest   TreeManifest: everything a user can see of a tree, from any TreeSource; diff
 //!   tree       operations on a tree, applied to any TreeSink
 //!   generate   gen_tree(), gen_changes(): seeded lists of operations
+//!   mounted    a FUSE mount that a child of the test serves
 //!   browser    headless Chromium: what a page shows
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
 //! ```
@@ -32,6 +33,7 @@ mod image;
 mod judge;
 mod kernel;
 mod manifest;
+mod mounted;
 mod rng;
 mod tree;
 
@@ -43,5 +45,6 @@ pub use image::{ImageSpec, TempImage, debugfs, mkfs};
 pub use judge::{e2fsck_clean, e2fsck_preen, e2fsck_preen_aborted};
 pub use kernel::{KernelMount, LoopDevice};
 pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
+pub use mounted::{Mounted, PATIENCE, unmounted};
 pub use rng::{Random, fill};
 pub use tree::{TreeOp, TreeSink, apply};
