@@ -26,7 +26,10 @@ use bounded::{Limits, Line};
 use summary::Summary;
 
 /// The steps in their order.
-pub const STEP_NAMES: [&str; 7] = ["fmt", "tidy", "deny", "clippy", "test", "figures", "python"];
+pub const STEP_NAMES: [&str; 8] =
+    ["fmt", "tidy", "deny", "clippy", "portable", "test", "figures", "python"];
+/// Systems for which the volume and everything below it has to compile.
+const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
 /// Exit code of a script that cannot run on this machine.
 const SKIPPED: i32 = 77;
 /// Limit of a step, and of the tests' build.
@@ -52,6 +55,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "tidy" => own(&mut ci, name, &["tidy"]),
             "deny" => deny(&mut ci),
             "clippy" => ci.check(name, clippy(&mut cargo(root))),
+            "portable" => portable(&mut ci),
             "python" => python(&mut ci),
             "test" => tests::run(&mut ci),
             _ => figures(&mut ci),
@@ -203,6 +207,23 @@ fn deny(ci: &mut Ci) {
     }
     let arguments = ["deny", "check", "bans", "licenses", "sources"];
     ci.check("deny", cargo(ci.root).args(arguments));
+}
+
+/// The volume and the crates below it for other systems, where their standard library is installed.
+fn portable(ci: &mut Ci) {
+    for target in PORTABLE {
+        let mut rustc = Command::new("rustc");
+        let told = rustc.args(["--print", "target-libdir", "--target", target]).output();
+        let directory = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let name = format!("portable {target}");
+        if directory.is_ok_and(|path| Path::new(path.trim()).is_dir()) {
+            let mut check = cargo(ci.root);
+            check.args(["check", "--locked", "-p", "syncline-fs", "--target", target]);
+            ci.check(&name, check.args(["--target-dir", "target/portable"]));
+        } else {
+            ci.skip(&name, &format!("no standard library; rustup target add {target}"));
+        }
+    }
 }
 
 /// The wheel in a fresh virtual environment, with its own suite. The reason of a skip is the last

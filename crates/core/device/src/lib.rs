@@ -34,6 +34,7 @@ mod failing;
 mod file;
 mod latency;
 mod memory;
+#[cfg(unix)]
 mod mirror;
 mod offset;
 mod overlay;
@@ -48,6 +49,7 @@ pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
 pub use file::{FileDevice, FileOptions};
 pub use latency::{Latencies, LatencyDevice};
 pub use memory::MemoryDevice;
+#[cfg(unix)]
 pub use mirror::FileMirror;
 pub use offset::OffsetDevice;
 pub use overlay::OverlayDevice;

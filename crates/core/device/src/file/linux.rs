@@ -1,29 +1,4 @@
-//! A regular file or a block device as a device.
-//!
-//! Promises
-//! - Opened for writing it takes an exclusive `flock`, read-only a shared one; a block device is
-//!   opened with `O_EXCL`, so one that the kernel has mounted is refused. [`FileOptions::lock`]
-//!   turns both off.
-//! - `O_DIRECT` where the file takes it (tried at open with a 512 B, then a 4096 B read); requests
-//!   or buffers that are not aligned enough go through aligned bounce buffers or the page cache.
-//! - A batch goes through io_uring where the kernel allows it. Whatever the ring does not finish in
-//!   full (short transfer, any error) is done again with `pread`/`pwrite`, whose answer counts.
-//! - A file in memory (tmpfs, ramfs) gets neither: there `O_DIRECT` bypasses nothing but costs the
-//!   bounce buffers, and each transfer of a ring is a wake of a kernel thread.
-//! - Interrupted and short transfers are continued. A read past the end of a file that shrank is an
-//!   error.
-//! - Flush is `fdatasync`. A FUA write to a file is `RWF_DSYNC`; those of a batch to a block device
-//!   are writes and one flush behind them, because to `RWF_DSYNC` with `O_DIRECT` Linux adds a
-//!   flush behind the FUA of each (`blkdev_write_iter` in block/fops.c).
-//! - Discard punches a hole or is `BLKDISCARD`, and does nothing where that is not supported.
-//!
-//! Worst case memory: 32 bounce buffers of 512 KiB. Tested in `tests.rs` on temporary files, with
-//! and without `O_DIRECT` and io_uring, and on a loop device where root allows one.
-
-mod aligned;
-mod ring;
-mod sys;
-mod transfer;
+//! The device on Linux: `O_DIRECT`, io_uring, locks. Its promises stand in the module above.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -33,33 +8,14 @@ use std::path::Path;
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
+use super::aligned::{AlignedBuffer, Pool};
+use super::ring::Ring;
+use super::transfer::Transfer;
+use super::{FileOptions, io_error, make_file, open_error, sys};
 use crate::{BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, SECTOR_BYTES};
-use aligned::{AlignedBuffer, Pool};
-use ring::Ring;
-use transfer::Transfer;
 
 /// Requests in flight at once through the ring.
 const RING_ENTRIES: usize = 32;
-
-/// Options for opening a file. The default is safe and fast: writable, locked, `O_DIRECT` and
-/// io_uring where available.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileOptions {
-    /// Refuse writes; many readers may share the file.
-    pub read_only: bool,
-    /// Bypass the page cache where possible.
-    pub direct: bool,
-    /// Use io_uring for batches where possible.
-    pub io_uring: bool,
-    /// Refuse files that somebody else has locked or mounted.
-    pub lock: bool,
-}
-
-impl Default for FileOptions {
-    fn default() -> Self {
-        FileOptions { read_only: false, direct: true, io_uring: true, lock: true }
-    }
-}
 
 const EROFS: i32 = 30;
 
@@ -147,9 +103,7 @@ impl FileDevice {
         size_bytes: u64,
         options: FileOptions,
     ) -> Result<FileDevice, DeviceError> {
-        let made = OpenOptions::new().write(true).create_new(true).open(path);
-        let made = made.and_then(|file| file.set_len(size_bytes));
-        made.map_err(|e| open_error(path, &e, "choose another path or make room"))?;
+        make_file(path, size_bytes)?;
         FileDevice::open(path, options)
     }
 
@@ -360,24 +314,3 @@ fn open_direct(path: &Path, options: FileOptions) -> Option<Direct> {
     }
     None
 }
-
-fn open_error(path: &Path, error: &io::Error, next: &str) -> DeviceError {
-    DeviceError::Open {
-        path: path.display().to_string(),
-        reason: format!("{error}; {next}"),
-        errno: error.raw_os_error().unwrap_or(5),
-    }
-}
-
-fn io_error(request: &Request<'_>, error: &io::Error) -> DeviceError {
-    DeviceError::Io {
-        op: request.name(),
-        offset_bytes: request.offset_bytes,
-        len_bytes: request.len_bytes(),
-        reason: error.to_string(),
-        errno: error.raw_os_error().unwrap_or(5),
-    }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,0 +1,153 @@
+//! The device by the standard library alone, for systems other than Linux.
+//!
+//! Promises
+//! - A file that is open for writing is locked against others, one for reading against writers.
+//! - A flush is [`File::sync_data`], which is `F_FULLFSYNC` on macOS. A FUA write is a write and a
+//!   flush behind it.
+//! - A discard does nothing.
+//!
+//! Assumes nothing of the system but files. Tested below, on Linux as well.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use super::{FileOptions, io_error, make_file, open_error};
+use crate::{BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, SECTOR_BYTES};
+
+/// An image file. See the module's description.
+pub struct FileDevice {
+    file: Mutex<File>,
+    geometry: Geometry,
+}
+
+impl FileDevice {
+    /// Opens an existing file.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`] where it is missing or in use.
+    pub fn open(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
+        let failed = |error: io::Error, next: &str| open_error(path, &error, next);
+        let opened = OpenOptions::new().read(true).write(!options.read_only).open(path);
+        let file = opened.map_err(|e| failed(e, "check the path and its permissions"))?;
+        if options.lock {
+            let locked = if options.read_only { file.try_lock_shared() } else { file.try_lock() };
+            let next = "another program has it open; close that first";
+            locked.map_err(|error| failed(error.into(), next))?;
+        }
+        let size = file.metadata().map_err(|e| failed(e, "check the file"))?.len();
+        let geometry = Geometry {
+            size_bytes: size / SECTOR_BYTES * SECTOR_BYTES,
+            max_request_bytes: MAX_REQUEST_BYTES,
+            volatile_cache: true,
+            fua: true,
+            discard: false,
+            read_only: options.read_only,
+        };
+        Ok(FileDevice { file: Mutex::new(file), geometry })
+    }
+
+    /// Makes a new, sparse image file of zeroes and opens it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`]; a file that exists is left alone.
+    pub fn create(
+        path: &Path,
+        size_bytes: u64,
+        options: FileOptions,
+    ) -> Result<FileDevice, DeviceError> {
+        make_file(path, size_bytes)?;
+        FileDevice::open(path, options)
+    }
+
+    /// Gives up the device and returns its open file, which keeps the lock: for formats whose files
+    /// grow.
+    pub fn into_file(self) -> File {
+        self.file.into_inner()
+    }
+
+    /// True if requests bypass the page cache: never.
+    pub fn is_direct(&self) -> bool {
+        false
+    }
+
+    /// True if batches go through io_uring: never.
+    pub fn has_io_uring(&self) -> bool {
+        false
+    }
+}
+
+/// One request.
+fn transfer(file: &mut File, request: &mut Request<'_>) -> io::Result<()> {
+    match &mut request.op {
+        Op::Write { from, fua } => {
+            file.seek(SeekFrom::Start(request.offset_bytes))?;
+            from.iter().try_for_each(|part| file.write_all(part))?;
+            if *fua { file.sync_data() } else { Ok(()) }
+        }
+        Op::Read { into } => {
+            file.seek(SeekFrom::Start(request.offset_bytes))?;
+            into.iter_mut().try_for_each(|part| file.read_exact(part))
+        }
+        Op::Flush => file.sync_data(),
+        Op::Discard { .. } => Ok(()),
+    }
+}
+
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
+        for request in batch.iter() {
+            self.geometry.check(request)?;
+        }
+        let mut file = self.file.lock();
+        batch.iter_mut().try_for_each(|request| {
+            transfer(&mut file, request).map_err(|error| io_error(request, &error))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Kind, Origin, Plug};
+
+    const OTHER: Origin = Origin::new(Kind::Other, true);
+
+    #[test]
+    fn what_is_written_is_read_back_and_the_file_is_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let device = FileDevice::create(&path, 64 << 10, FileOptions::default()).unwrap();
+        assert!(FileDevice::create(&path, 1, FileOptions::default()).is_err(), "it is there");
+        let refused = FileDevice::open(&path, FileOptions::default()).map(drop).unwrap_err();
+        assert!(refused.to_string().contains("another program"), "{refused}");
+
+        let bytes: Vec<u8> = (0..8192u32).map(|i| (i % 251) as u8).collect();
+        let mut plug = Plug::new();
+        plug.write_run(4096, bytes[..4096].chunks(1024), OTHER);
+        plug.write_fua(32 << 10, &bytes[4096..], OTHER);
+        plug.submit(&device).unwrap();
+        device.flush(OTHER).unwrap();
+        let mut back = vec![1; 64 << 10];
+        device.read(0, &mut back, OTHER).unwrap();
+        assert!(back[4096..8192] == bytes[..4096] && back[32 << 10..36 << 10] == bytes[4096..]);
+        assert!(back[..4096].iter().all(|&byte| byte == 0));
+        assert!(device.read(64 << 10, &mut back[..512], OTHER).is_err(), "beyond the end");
+
+        drop(device);
+        let readers = FileOptions { read_only: true, ..FileOptions::default() };
+        let two = [0, 1].map(|_| FileDevice::open(&path, readers).unwrap());
+        let refused = two[0].write(0, &[1; 512], OTHER).unwrap_err();
+        assert!(matches!(refused, DeviceError::ReadOnly), "{refused}");
+        two[1].read(4096, &mut back[..512], OTHER).unwrap();
+        assert_eq!(back[..512], bytes[..512]);
+        assert!(FileDevice::open(&path, FileOptions::default()).is_err(), "others read it");
+        assert_eq!(two[0].geometry().size_bytes, 64 << 10);
+    }
+}
