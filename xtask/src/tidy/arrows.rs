@@ -89,6 +89,8 @@ const BELOW: &[(&str, &[&str])] = &[
     ("testkit", &[]),
     ("posix", &["testkit"]),
     ("model", &["device", "fs", "testkit"]),
+    ("hostile", &["device", "flashlite", "fs", "testkit"]),
+    ("fuzz", &["hostile"]),
     ("xtask", &[]),
     ("swarm", &["device", "nand", "fs", "flashlite", "report", "bench", "fuse"]),
 ];
