@@ -29,6 +29,7 @@
 # make pjdfstest  (root) pjd/pjdfstest on mounts of both modes and on the kernel's ext4, PJDFSTEST=its checkout; PJD has options
 # make xfstests  (root) kdave/xfstests on a mount and on the kernel's ext4, XFSTESTS=its checkout, built here if it is not; TESTS
 #              (default: generic, group quick), XFS has options, as "--modes eager,ordered"
+# make xfstests-loads  (root) the loads of its tests that take long on a mount, timed beside the kernel's ext4; LOADS has options
 # make soak    (root) a mount of each mode in 64 MB of memory under load, killed, recovered, compared; SOAK has options, as
 #              "--minutes 10 --modes eager"
 # make bench   every workload on the simulated device
@@ -193,7 +194,7 @@ oltp: cargo
 posix: cargo
 	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)
 
-.PHONY: pjdfstest xfstests
+.PHONY: pjdfstest xfstests xfstests-loads
 pjdfstest: cargo
 	@[ -n "$(PJDFSTEST)" ] || { echo "give PJDFSTEST=DIR, a checkout of pjd/pjdfstest" >&2; exit 2; }
 	@cargo build --quiet --release -p syncline-cli
@@ -203,6 +204,11 @@ xfstests: cargo
 	@[ -n "$(XFSTESTS)" ] || { echo "give XFSTESTS=DIR, a checkout of kdave/xfstests" >&2; exit 2; }
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/xfstests.py target/release/syncline $(XFSTESTS) $(TESTS) $(XFS)
+
+xfstests-loads: cargo
+	@[ -n "$(XFSTESTS)" ] || { echo "give XFSTESTS=DIR, a built checkout of kdave/xfstests" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/xfstests_loads.py target/release/syncline $(XFSTESTS) $(LOADS)
 
 matrix: cargo
 	SYNCLINE_MATRIX_ROUNDS=$(ROUNDS) cargo test -p syncline-fuse --test it matrix:: -- --nocapture
