@@ -19,6 +19,11 @@ impl<'a> Bytes<'a> {
         taken
     }
 
+    /// All that is left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.0
+    }
+
     pub(crate) fn u8(&mut self) -> u8 {
         self.take(1).first().copied().unwrap_or(0)
     }

@@ -99,6 +99,12 @@ pub(crate) fn feed(bytes: &[u8]) {
         let change = &change[..change.len().min((BLOCK - at) as usize)];
         image.write_at(block + at, change).expect("inside");
     }
+    judge(&image);
+}
+
+/// Opens an image for reading and for writing, looks at everything, changes, checks and unmounts
+/// it.
+pub(crate) fn judge(image: &MemoryDevice) {
     for read_only in [true, false] {
         if let Ok(volume) = mount(Arc::new(image.snapshot()), read_only) {
             exercise(&volume, read_only);

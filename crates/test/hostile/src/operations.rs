@@ -79,7 +79,7 @@ fn check(volume: Volume, options: &str) {
     volume.unmount().expect("a device that never fails");
 }
 
-/// Who calls.
+/// Caller of the volume.
 struct Program<'a> {
     volume: &'a Volume,
     clock: &'a VirtualClock,

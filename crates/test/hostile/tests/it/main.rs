@@ -1,4 +1,4 @@
-//! What the fuzzers found and grew is fed to each target again.
+//! Inputs that the fuzzers found and grew are fed to each target again.
 
 use std::path::Path;
 
