@@ -75,7 +75,7 @@ pub(crate) fn feed(bytes: &[u8]) {
 }
 
 fn change(device: &MemoryDevice, bytes: &mut Bytes<'_>) {
-    let (nr, right) = (u64::from(bytes.u8()) % LOG_PAGES, bytes.u8() % 4 != 0);
+    let (nr, right) = (u64::from(bytes.u8()) % LOG_PAGES, !bytes.u8().is_multiple_of(4));
     let (at, len) = (usize::from(bytes.u16()) % PAGE, usize::from(bytes.u8() % 16));
     let mut page = vec![0; PAGE];
     device.read_at(HOME + nr * PAGE as u64, &mut page).expect("inside");

@@ -200,7 +200,7 @@ impl Program<'_> {
             13 => volume.trim(at..at.saturating_add(bytes.size()), bytes.size()).map(drop),
             14 => volume.syncfs(),
             // Once in a while.
-            _ if at % 64 == 63 => volume.shutdown(bytes.u8() % 2 == 0),
+            _ if at % 64 == 63 => volume.shutdown(bytes.u8().is_multiple_of(2)),
             _ => volume.seek_data(&inode, at).map(drop),
         }
     }
@@ -209,6 +209,6 @@ impl Program<'_> {
         let mut atomic = self.volume.begin_atomic(inode)?;
         let staged = vec![9; (bytes.size() % 20_000) as usize];
         self.volume.write_atomic(&mut atomic, at, &staged)?;
-        if bytes.u8() % 4 == 0 { Ok(()) } else { self.volume.commit_atomic(atomic) }
+        if bytes.u8().is_multiple_of(4) { Ok(()) } else { self.volume.commit_atomic(atomic) }
     }
 }
