@@ -3,6 +3,8 @@
 # make lint    the checks alone
 # make fmt     formats code and breaks long comment lines
 # make fuzz    every fuzz test, SECONDS each at least (default 60)
+# make fuzz-guided  the targets of fuzz/, which is a workspace of its own, with inputs that coverage guides: GUIDED_SECONDS each
+#              (default 600); what they keep is in target/fuzz
 # make model-long  random operations against the reference model, OPS of them (default 200,000)
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
@@ -27,6 +29,7 @@
 # make pjdfstest  (root) pjd/pjdfstest on mounts of both modes and on the kernel's ext4, PJDFSTEST=its checkout; PJD has options
 # make xfstests  (root) kdave/xfstests on a mount and on the kernel's ext4, XFSTESTS=its checkout, built here if it is not; TESTS
 #              (default: generic, group quick), XFS has options, as "--modes eager,ordered"
+# make xfstests-loads  (root) the loads of its tests that take long on a mount, timed beside the kernel's ext4; LOADS has options
 # make soak    (root) a mount of each mode in 64 MB of memory under load, killed, recovered, compared; SOAK has options, as
 #              "--minutes 10 --modes eager"
 # make bench   every workload on the simulated device
@@ -125,7 +128,21 @@ fuzz: cargo
 	SYNCLINE_FUZZ_SECONDS=$(SECONDS) cargo test --workspace --no-fail-fast fuzz -- \
 		--test-threads=1 --nocapture
 
-.PHONY: soak
+# What libFuzzer asks of a compiler: counters of the edges, and a table of their places.
+GUIDED_FLAGS = -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+	-Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+	-Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing
+GUIDED_SECONDS ?= 600
+
+.PHONY: fuzz-guided soak
+# --target: build scripts and macros are not for the fuzzer.
+fuzz-guided: cargo
+	@host=$$(rustc -vV | sed -n 's/^host: //p'); cd fuzz && \
+	RUSTFLAGS="$(GUIDED_FLAGS)" cargo build --quiet --release --target $$host --target-dir ../target/fuzz-build && \
+	for target in seeds/*; do target=$${target#seeds/}; mkdir -p ../target/fuzz/$$target && \
+	../target/fuzz-build/$$host/release/$$target -max_total_time=$(GUIDED_SECONDS) -timeout=30 -rss_limit_mb=2048 \
+		-artifact_prefix=../target/fuzz/$$target- ../target/fuzz/$$target seeds/$$target || exit 1; done
+
 soak: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/soak.py target/release/syncline $(SOAK)
@@ -177,7 +194,7 @@ oltp: cargo
 posix: cargo
 	@cargo run --release --quiet -p syncline-posix -- conform $(DIR)
 
-.PHONY: pjdfstest xfstests
+.PHONY: pjdfstest xfstests xfstests-loads
 pjdfstest: cargo
 	@[ -n "$(PJDFSTEST)" ] || { echo "give PJDFSTEST=DIR, a checkout of pjd/pjdfstest" >&2; exit 2; }
 	@cargo build --quiet --release -p syncline-cli
@@ -187,6 +204,11 @@ xfstests: cargo
 	@[ -n "$(XFSTESTS)" ] || { echo "give XFSTESTS=DIR, a checkout of kdave/xfstests" >&2; exit 2; }
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/xfstests.py target/release/syncline $(XFSTESTS) $(TESTS) $(XFS)
+
+xfstests-loads: cargo
+	@[ -n "$(XFSTESTS)" ] || { echo "give XFSTESTS=DIR, a built checkout of kdave/xfstests" >&2; exit 2; }
+	@cargo build --quiet --release -p syncline-cli
+	@python3 scripts/xfstests_loads.py target/release/syncline $(XFSTESTS) $(LOADS)
 
 matrix: cargo
 	SYNCLINE_MATRIX_ROUNDS=$(ROUNDS) cargo test -p syncline-fuse --test it matrix:: -- --nocapture

@@ -182,6 +182,7 @@ def soak(mode, args, memory, place):
         rss.append(found[0])
         descriptors.append(found[1])
         time.sleep(1)
+    ended = server.poll()
     stop.set()
     server.send_signal(signal.SIGKILL)
     server.wait()
@@ -205,6 +206,9 @@ def soak(mode, args, memory, place):
     suite.run(args.program, "umount", directory)
     again.wait()
     complaints += filter(None, [suite.judge(image)])
+    if ended is not None:
+        where = "; an image in a tmpfs counts as memory, set TMPDIR" if ended == -signal.SIGKILL else ""
+        suite.fail(f"{mode}: the serving process ended by itself ({ended}){where}", 1)
     memory_grew, middle, last = grew(rss, GROWTH_KIB_MAX)
     more_open, few, many = grew(descriptors, GROWTH_DESCRIPTORS_MAX)
     if memory_grew:

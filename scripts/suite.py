@@ -67,8 +67,10 @@ def with_df(base, name):
 
 
 def mount_options(mode):
-    """Those of a column: a value of `sync=`, or one of these with the packed format of the log."""
-    return {"packed": "sync=eager,log=packed", "periodic-packed": "sync=periodic,log=packed"}.get(mode, f"sync={mode}")
+    """Those of a column: a value of `sync=`, or one of these with the packed format of the log; `+OPTION` adds some."""
+    mode, *more = mode.split("+")
+    first = {"packed": "sync=eager,log=packed", "periodic-packed": "sync=periodic,log=packed"}.get(mode, f"sync={mode}")
+    return ",".join([first] + more)
 
 
 def store(path, name, results, **more):

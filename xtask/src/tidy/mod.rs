@@ -101,6 +101,7 @@ fn is_test_file(path: &str) -> bool {
         || in_dir("benches")
         || file == "tests.rs"
         || file.ends_with("_tests.rs")
+        || path.starts_with("crates/test/hostile/")
         || path.starts_with("crates/test/model/")
         || path.starts_with("crates/test/testkit/")
 }

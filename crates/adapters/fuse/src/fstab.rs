@@ -8,7 +8,7 @@
 pub(crate) enum Word {
     /// Nothing has to be done.
     Same,
-    /// Nothing has to be done for a mount with `ro`, which replays no log; else refused.
+    /// With `ro`: the log is not replayed on the image, but in memory; else refused.
     ReadOnly(&'static str),
     /// Refused; the reason, and the next step.
     Refused(&'static str),
@@ -53,8 +53,7 @@ const ADVICE: &[&str] = &[
     "prefetch_block_bitmaps",
 ];
 
-/// Words for what a mount with `ro` does in any case: it replays nothing, and refuses an image
-/// whose log has something to replay.
+/// Words for a mount with `ro` that writes nothing at all.
 const READ_ONLY: &[&str] = &["noload", "norecovery"];
 
 /// Reason of the refusal of [`READ_ONLY`] words, and the next step.

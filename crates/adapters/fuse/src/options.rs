@@ -39,6 +39,8 @@ pub struct FuseOptions {
     pub dev: bool,
     /// Programs cannot be run (`noexec`).
     pub noexec: bool,
+    /// With `ro`: nothing is written, not even a replay of the log (`noload`, `norecovery`).
+    pub noload: bool,
     /// The kernel keeps written data until it likes or fsync comes (`writeback_cache`).
     pub writeback_cache: bool,
     /// Calls of programs and commands to the device are recorded in files whose names begin so
@@ -79,6 +81,8 @@ impl FuseOptions {
                 return Err(FuseError::Usage(format!("mount option `{item}`: {why}")));
             }
         }
+        let mut items = lists.iter().flat_map(|list| list.as_ref().split(','));
+        options.noload = items.any(|item| matches!(fstab::meaning(item), Some(Word::ReadOnly(_))));
         if options.trace_reads && options.trace.is_none() {
             let text = "mount option `trace_reads` is for `trace=FILE`; give that, too";
             return Err(FuseError::Usage(text.to_owned()));
@@ -163,7 +167,7 @@ mod tests {
                      data=ordered,barrier=1,stripe=128,discard,commit=30,x-systemd.automount,\
                      x-systemd.device-timeout=10,nofail,_netdev,user_xattr,acl,lazytime,user=me";
         let options = FuseOptions::parse(&[stock]).unwrap();
-        assert!(options.suid && options.dev && options.volume.nodiratime);
+        assert!(options.suid && options.dev && options.volume.nodiratime && !options.noload);
         let ask = |list| FuseOptions::parse(&[list]).map(|o| (o.suid, o.dev)).unwrap();
         assert_eq!(ask("allow_suid,allow_dev"), (true, true));
         assert_eq!(ask("nosuid,allow_suid,nodev,suid,allow_dev"), (true, false));
@@ -172,7 +176,8 @@ mod tests {
             assert!(err.contains(&format!("`{lie}`: ")) && err.contains("; "), "{err}");
         }
         for order in ["ro,norecovery", "noload,ro"] {
-            assert!(FuseOptions::parse(&[order]).unwrap().volume.read_only, "{order}");
+            let options = FuseOptions::parse(&[order]).unwrap();
+            assert!(options.volume.read_only && options.noload, "{order}");
         }
         assert!(FuseOptions::parse(&["ro,noload,rw"]).is_err());
     }

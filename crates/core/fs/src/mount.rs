@@ -7,9 +7,11 @@
 //!
 //! Promises: between the two the superblock on the device always has `needs_recovery`, so that
 //! stock tools replay the log; after unmount there is no trace of us. A read-only mount writes
-//! nothing, not even a replay: an image with a log to replay is refused.
+//! nothing, not even a replay: an image with a log to replay is refused, and `in_memory` has it
+//! recovered for readers.
 
 mod fast_commits;
+pub(crate) mod in_memory;
 
 use std::sync::{Arc, Weak};
 

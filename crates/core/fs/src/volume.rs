@@ -78,6 +78,19 @@ impl Volume {
         Ok((Volume(names), report))
     }
 
+    /// Recovers for a reader: `dev` as recovery would leave it, in memory, and the report of that.
+    /// `dev` itself is only read. `None` if there is nothing to replay.
+    ///
+    /// # Errors
+    /// As of a mount that may write.
+    pub fn recovered_in_memory(
+        dev: &Arc<dyn BlockDevice>,
+        clock: &Arc<dyn Clock>,
+        cache_bytes: u64,
+    ) -> Result<Option<(Arc<dyn BlockDevice>, MountReport)>> {
+        crate::mount::in_memory::recovered(dev, clock, cache_bytes)
+    }
+
     /// Writes everything back and leaves the image clean. Other clones of the volume fail from then
     /// on. On an error the image is recoverable, as after a crash.
     ///

@@ -120,14 +120,14 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     options.volume.privileged = rustix::process::geteuid().is_root() && !options.allow_other;
     // The kernel says when a writer has not the right to keep them.
     options.volume.set_id_by_caller = true;
-    let device = open(image, options.volume.read_only)?;
-    crate::image::superblock(&*device, image)?;
-    let at = |failure: Failure| failure.at(image.display());
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+    let device = opened(&options, image, &clock)?;
+    let at = |failure: Failure| failure.at(image.display());
     let counted = Arc::clone(&device);
     let traced = start_capture(&options, &clock, &device)?;
     let buffered = buffered(&options, &device)?;
-    let top = tapped(traced.as_ref(), top(buffered.as_ref(), device));
+    let top = top(buffered.as_ref(), device);
+    let top = readable(tapped(traced.as_ref(), top), &options, image, &clock)?;
     let mounted = Volume::mount_report(top, Arc::clone(&clock), options.volume.clone());
     let (volume, report) = match mounted {
         Ok(mounted) => mounted,
@@ -198,6 +198,58 @@ fn end(
     let unmounted = unmounted.map_err(|failure| failure.at(image.display()));
     let written = traced.map_or(Ok(()), |traced| end_capture(traced, log));
     unmounted.and(written)
+}
+
+/// The image, which has an ext4.
+fn opened(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<Arc<Device>> {
+    recover(options, image, clock)?;
+    let device = open(image, options.volume.read_only)?;
+    crate::image::superblock(&*device, image)?;
+    Ok(device)
+}
+
+/// Replays the log of an image for a mount with `ro`, as ext4 does: on the image, if that can be
+/// written and neither `noload` nor `norecovery` is given.
+fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<()> {
+    if !options.volume.read_only || options.noload {
+        return Ok(());
+    }
+    let device = open(image, true)?;
+    if !crate::image::superblock(&*device, image)?.needs_recovery() {
+        return Ok(());
+    }
+    drop(device);
+    let device: Arc<dyn BlockDevice> = match open(image, false) {
+        Ok(device) if device.geometry().read_only => return Ok(()),
+        Ok(device) => device,
+        // Who may not write has it in memory; what else is wrong is wrong for a reader, too.
+        Err(_) => return Ok(()),
+    };
+    let recovered = Volume::mount(device, Arc::clone(clock), MountOptions::default());
+    let recovered = recovered.and_then(Volume::unmount);
+    recovered.map_err(|err| Failure::from(err).at(image.display()))
+}
+
+/// The device as a mount can use it: with `ro` a log that still has to be replayed is replayed in
+/// memory.
+fn readable(
+    device: Arc<dyn BlockDevice>,
+    options: &FuseOptions,
+    image: &Path,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn BlockDevice>> {
+    if !options.volume.read_only {
+        return Ok(device);
+    }
+    let recovered = Volume::recovered_in_memory(&device, clock, options.volume.cache_bytes);
+    match recovered.map_err(|err| Failure::from(err).at(image.display()))? {
+        None => Ok(device),
+        Some((memory, _)) => {
+            let said = "the journal was replayed in memory only; `syncline recover` writes it";
+            crate::complain(&format!("{}: {said}", image.display()));
+            Ok(memory)
+        }
+    }
 }
 
 /// Until somebody unmounts it or asks us to end.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use syncline_device::{BlockDevice, Clock, OverlayDevice, WallClock};
+use syncline_device::{Clock, WallClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_image::partition::part_of;
 use syncline_nfs::{Allowed, Server};
@@ -59,18 +59,13 @@ fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<(Volume, u64)> {
     let device = part_of(device, image::opening(&args.part).part, path)?;
     let superblock = image::superblock(&*device, path)?;
     let fsid = superblock.s_uuid.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte));
-    let mount = |device: &Arc<dyn BlockDevice>, options: &MountOptions| {
-        Volume::mount(Arc::clone(device), Arc::clone(clock), options.clone())
-            .map_err(|err| Failure::from(err).at(path.display()))
+    let at = |err| Failure::from(err).at(path.display());
+    let recovered = match options.read_only {
+        true => Volume::recovered_in_memory(&device, clock, options.cache_bytes).map_err(at)?,
+        false => None,
     };
-    if !(options.read_only && superblock.needs_recovery() && superblock.has_journal()) {
-        return Ok((mount(&device, &options)?, fsid));
-    }
-    // Nothing may be written, so the journal is replayed in memory.
-    let overlay: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(device));
-    mount(&overlay, &MountOptions { read_only: false, ..options.clone() })?.unmount()?;
-    let volume = mount(&overlay, &options)?;
-    Ok((volume, fsid))
+    let device = recovered.map_or(device, |(memory, _)| memory);
+    Ok((Volume::mount(device, Arc::clone(clock), options).map_err(at)?, fsid))
 }
 
 fn failed(err: std::io::Error) -> Failure {

@@ -55,25 +55,20 @@ pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Resu
         let asked = server.recv_timeout(left.min(POLL_INTERVAL));
         let asked = asked.map_err(|err| Failure::Failed(format!("{address}: {err}; try again")))?;
         let Some(request) = asked else { continue };
-        let (text, kind) = match request.url() {
-            _ if Arc::strong_count(&answers) > ANSWERS_MAX => {
-                refuse(request, 503);
-                continue;
-            }
-            _ if !is_local(&request) => {
-                refuse(request, 403);
-                continue;
-            }
-            "/" => (Arc::clone(&page), "text/html; charset=utf-8"),
-            "/live.json" => (Arc::clone(&live), "application/json"),
-            _ => {
-                refuse(request, 404);
-                continue;
-            }
+        let found = match request.url() {
+            _ if Arc::strong_count(&answers) > ANSWERS_MAX => Err(503),
+            _ if !is_local(&request) => Err(403),
+            "/" => Ok((Arc::clone(&page), "text/html; charset=utf-8")),
+            "/live.json" => Ok((Arc::clone(&live), "application/json")),
+            _ => Err(404),
         };
-        let taken = Arc::clone(&answers);
+        let taken = found.is_ok().then(|| Arc::clone(&answers));
+        // A refusal, too, waits for what the client has announced to send.
         std::thread::spawn(move || {
-            answer(request, &text, kind);
+            match found {
+                Ok((text, kind)) => answer(request, &text, kind),
+                Err(code) => refuse(request, code),
+            }
             drop(taken);
         });
     }

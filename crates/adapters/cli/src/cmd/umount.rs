@@ -64,13 +64,13 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let entry = find(&dir)?;
     // Opened before the unmount: afterwards the path may mean something else.
     let image = File::open(&entry.source);
-    let crash_was_wanted = shut_down(&dir);
+    let nothing_written = left_as_it_is(&dir);
     unmount(&dir, args.lazy)?;
     let (Ok(image), false) = (image, args.lazy) else { return Ok(()) };
     match wait(&image, &entry, &dir)? {
         Left::Image => {
             drop(image);
-            if crash_was_wanted { Ok(()) } else { unclean(&entry) }
+            if nothing_written { Ok(()) } else { unclean(&entry) }
         }
         Left::MountedHere => Ok(()),
         Left::Elsewhere => {
@@ -183,14 +183,16 @@ fn refused(dir: &Path, why: &str, busy: bool) -> Failure {
     Failure::Failed(format!("{}: {why}; {next}", dir.display()))
 }
 
-/// True if the volume was ended by a shutdown. A process that does not answer is not waited for.
-fn shut_down(dir: &Path) -> bool {
+/// True if the volume was ended by a shutdown, or is read-only, its log perhaps replayed in memory:
+/// then the image is not made clean. A process that does not answer is not waited for.
+fn left_as_it_is(dir: &Path) -> bool {
     let (send, answer) = std::sync::mpsc::channel();
     let dir = dir.to_owned();
     std::thread::spawn(move || {
         let status = super::status::read(&dir).ok();
         let status = status.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let _ = send.send(status.is_some_and(|status| status["shut_down"] == true));
+        let is = |what: &str| status.as_ref().is_some_and(|status| status[what] == true);
+        let _ = send.send(is("shut_down") || is("read_only"));
     });
     answer.recv_timeout(STATUS_MAX).unwrap_or(false)
 }

@@ -216,6 +216,36 @@ fn a_write_protected_device_is_mounted_read_only_or_not_at_all() {
 }
 
 #[test]
+fn a_log_to_replay_is_replayed_for_readers_and_in_memory_where_nothing_may_be_written() {
+    let name = "a_log_to_replay_is_replayed_for_readers_and_in_memory_where_nothing_may_be_written";
+    if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root, Need::Loop]) {
+        return;
+    }
+    let (image, scratch) = (crate::recovery::crashed(), support::scratch());
+    let (dir, before) = (scratch.path(), image.bytes());
+    let mounted = |node: &Path, options: &str| {
+        let words = [OsStr::new("mount"), OsStr::new("-o"), OsStr::new(options)];
+        let ran = run(&[&words[..], &[node.as_os_str(), dir.as_os_str()]].concat());
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "acknowledged");
+        assert!(!dir.join("open").exists(), "an orphan has no name");
+        assert_eq!(errno(fs::write(dir.join("f"), "")), 30);
+        done(&[OsStr::new("umount"), dir.as_os_str()]);
+        ran.err
+    };
+    let device = syncline_testkit::LoopDevice::attach_read_only(image.path()).unwrap();
+    assert!(mounted(device.node(), "ro").contains("in memory only"));
+    assert!(mounted(device.node(), "ro").contains("in memory only"), "and again");
+    drop(device);
+    assert!(mounted(image.path(), "ro,noload").contains("in memory only"));
+    assert!(image.bytes() == before, "a reader wrote");
+
+    assert_eq!(mounted(image.path(), "ro"), "");
+    e2fsck_clean(image.path()).unwrap();
+    assert_eq!(mounted(image.path(), "ro,noload"), "", "nothing is left to replay");
+}
+
+#[test]
 fn a_signal_unmounts_cleanly_also_with_files_open() {
     if !require("a_signal_unmounts_cleanly_also_with_files_open", &NEEDS) {
         return;

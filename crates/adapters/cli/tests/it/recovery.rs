@@ -9,7 +9,7 @@ use syncline_fs::{Create, MountOptions, Volume};
 use syncline_testkit::{ImageSpec, Need, TempImage, debugfs, e2fsck_clean, mkfs, require};
 
 /// An image whose last transactions are in the journal only, with an open file that was unlinked.
-fn crashed() -> TempImage {
+pub(crate) fn crashed() -> TempImage {
     let image = mkfs(&ImageSpec::default());
     let dev = Arc::new(FileDevice::open(image.path(), FileOptions::default()).unwrap());
     // Its fsync takes the unlink along.

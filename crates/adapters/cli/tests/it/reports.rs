@@ -1,5 +1,7 @@
 //! Pages that the commands write, in a browser, and two results compared.
 
+use std::net::TcpStream;
+
 use crate::support::run;
 use crate::support::web::Web;
 use crate::support::{done, file, refused, scratch};
@@ -96,6 +98,14 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
         let answer = web.ask(path, host);
         assert!(answer.contains(&format!(" {code} ")), "{answer}");
     }
+    // Whoever announces more than it sends holds up nobody, and neither do a thousand that go away.
+    let slow: Vec<_> =
+        ["/x", "/", "/live.json"].into_iter().map(|path| web.announce(path)).collect();
+    for _ in 0..1000 {
+        drop(TcpStream::connect(web.address).unwrap());
+    }
+    assert_eq!(web.get("/"), page);
+    drop(slow);
     let live: Value = serde_json::from_str(&web.get("/live.json")).unwrap();
     assert_eq!(live["title"], mnt.as_str());
     let taken = web.address.to_string();

@@ -5,19 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use syncline_device::BlockDevice;
 
 use super::handshake::handshake;
-use super::stream::{Listen, Listener, Stream};
+use super::stream::{Listen, Listener, Stream, Until};
 use super::transmission::serve;
 use crate::bytes::Bytes;
 
 /// Connections at one time; more are closed at once.
 const CONNECTIONS_MAX: usize = 16;
-/// Time limit for one step of the handshake.
+/// Time limit for the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// Wait after a failed accept; as a rule no descriptors are left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -133,7 +133,8 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
 fn connection(stream: &Stream, shared: &Shared) -> io::Result<()> {
     stream.set_patience(Some(HANDSHAKE))?;
     let geometry = shared.device.geometry();
-    let Some(agreed) = handshake(stream, &shared.name, geometry)? else {
+    let patient = Until { stream, end: Instant::now() + HANDSHAKE };
+    let Some(agreed) = handshake(patient, &shared.name, geometry)? else {
         return Ok(());
     };
     stream.set_patience(None)?;

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Address that a server listens on.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -146,9 +146,56 @@ impl Write for &Stream {
     }
 }
 
+/// A stream whose reads end at a time: a byte now and then is not enough.
+pub(crate) struct Until<'a> {
+    pub(crate) stream: &'a Stream,
+    pub(crate) end: Instant,
+}
+
+impl Read for Until<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        each!(self.stream, socket => socket.set_read_timeout(Some(left)))?;
+        let mut stream = self.stream;
+        stream.read(into)
+    }
+}
+
+impl Write for Until<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let mut stream = self.stream;
+        stream.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_peer_is_given_up() {
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        let began = Instant::now();
+        let feeder = std::thread::spawn(move || {
+            // A byte now and then, which would keep a limit of each read from being reached.
+            while peer.write_all(b"x").is_ok() && began.elapsed() < Duration::from_secs(20) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let stream = Stream::Unix(ours);
+        let mut until = Until { stream: &stream, end: began + Duration::from_millis(300) };
+        assert!(until.read_exact(&mut [0; 1 << 16]).is_err());
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        drop(stream);
+        feeder.join().unwrap();
+    }
 
     #[test]
     fn places_to_listen() {

@@ -2,8 +2,8 @@
 //! the tools of qemu and libnbd as judges.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::unix::fs::MetadataExt;
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,7 @@ use syncline_device::{
     BlockDevice, FailingDevice, FaultPlan, MemoryDevice, OpClass, RecordingDevice,
 };
 use syncline_export::{Listen, NbdServed, NbdServer};
-use syncline_testkit::skip;
+use syncline_testkit::{Need, Random, require, skip};
 
 const MIB: u64 = 1 << 20;
 const GO: u32 = 7;
@@ -280,6 +280,64 @@ fn the_handshake_refuses_what_it_does_not_know() {
     Client::hello(&mut socket);
     socket.write_all(b"IHAVEOPT\0\0\0\x07\xff\xff\xff\xff").unwrap();
     assert_eq!(Client::answer(&mut socket, GO).0, refused(9));
+}
+
+#[test]
+fn hostile_clients_end_and_others_are_served() {
+    let (_dir, path, served) = serve(Arc::new(MemoryDevice::new(MIB)));
+    let alive = || {
+        let mut client = Client::go(&path, false);
+        client.send(0, READ, 1, (0, 4096));
+        assert_eq!(client.reply(4096), (1, 0, vec![0; 4096]));
+    };
+    let mut random = Random::new(9);
+    for round in 0..300 {
+        // Noise in the place of options, and of requests.
+        let mut socket = Client::connect(&path);
+        Client::hello(&mut socket);
+        if round % 2 == 0 {
+            Client::option(&mut socket, GO, &[0; 6]);
+        }
+        let noise: Vec<u8> = (0..1 + random.index(200)).map(|_| random.bits() as u8).collect();
+        // It may have hung up.
+        let _ = socket.write_all(&noise);
+        let _ = socket.shutdown(Shutdown::Write);
+        let ended = socket.read_to_end(&mut Vec::new());
+        let reset = |err: &std::io::Error| err.kind() == std::io::ErrorKind::ConnectionReset;
+        assert!(ended.is_ok() || ended.as_ref().is_err_and(reset), "{noise:?}: {ended:?}");
+    }
+    alive();
+    // A thousand that say nothing: sixteen are kept, the others are closed at once.
+    let silent: Vec<_> = (0..1000).filter_map(|_| UnixStream::connect(&path).ok()).collect();
+    assert!(served.connections() <= 16, "{}", served.connections());
+    drop(silent);
+    let began = std::time::Instant::now();
+    while served.connections() > 0 {
+        assert!(began.elapsed().as_secs() < 60, "{} are left", served.connections());
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    alive();
+}
+
+#[test]
+fn another_user_is_not_served() {
+    if !require("another_user_is_not_served", &[Need::Root]) {
+        return;
+    }
+    let (dir, path, served) = serve(Arc::new(MemoryDevice::new(MIB)));
+    for (place, mode) in [(dir.path(), 0o755), (&*path, 0o666)] {
+        // Even where somebody has opened the socket to all.
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let code = "import os,socket,sys\nos.setgid(1234)\nos.setuid(int(sys.argv[2]))\n\
+                s=socket.socket(socket.AF_UNIX)\ns.connect(sys.argv[1])\n\
+                print(len(s.recv(18, socket.MSG_WAITALL)))";
+    let said = |user: &str| {
+        let asked = Command::new("python3").args(["-c", code]).arg(&path).arg(user).output();
+        String::from_utf8_lossy(&asked.unwrap().stdout).trim().to_owned()
+    };
+    assert_eq!((said("0"), said("1234")), ("18".to_owned(), "0".to_owned()));
+    served.stop();
 }
 
 #[test]

@@ -47,6 +47,11 @@ pub(super) struct Reader<'a> {
     global: Records,
 }
 
+/// Bytes behind data of this size; a size that no archive has ends early in any case.
+fn padding(size: u64) -> u64 {
+    size.checked_next_multiple_of(BLOCK).map_or(0, |end| end - size)
+}
+
 fn failed(err: &std::io::Error) -> ImageError {
     match err.kind() {
         std::io::ErrorKind::UnexpectedEof => bad("it ends early"),
@@ -68,7 +73,7 @@ impl<'a> Reader<'a> {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.entry_size().map_err(|_| bad("a size that is no number"))?;
             self.left = size;
-            self.padding = size.next_multiple_of(BLOCK) - size;
+            self.padding = padding(size);
             match header.as_bytes()[156] {
                 b'x' => records.extend(pax::decode(&self.extended()?)?),
                 b'g' => {
@@ -155,7 +160,7 @@ impl<'a> Reader<'a> {
         let narrow = |n: u64| u32::try_from(n).map_err(|_| bad("an owner of more than 32 bits"));
         if let Some(size) = number_of(b"size") {
             self.left = size;
-            self.padding = size.checked_next_multiple_of(BLOCK).map_or(0, |end| end - size);
+            self.padding = padding(size);
         }
         let kind = header.as_bytes()[156];
         let file_type = type_of(kind);

@@ -96,6 +96,21 @@ fn a_chain_that_goes_round_ends() {
 }
 
 #[test]
+fn a_member_of_more_bytes_than_there_are_numbers_for_is_refused() {
+    for kind in [b'0', b'x', b'L', b'5'] {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::new(kind));
+        header.set_mode(0o644);
+        // In binary, as for sizes beyond 8 GiB.
+        header.as_mut_bytes()[124..136].fill(0xff);
+        header.as_mut_bytes()[124] = 0x80;
+        header.set_cksum();
+        let archive = [&header.as_bytes()[..], &[0; 1024]].concat();
+        assert!(estimate(&mut Cursor::new(&archive), &()).is_err(), "{}", kind as char);
+    }
+}
+
+#[test]
 fn fuzz_of_tables_and_archives() {
     let mut archive = Vec::new();
     {

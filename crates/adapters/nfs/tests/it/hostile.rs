@@ -116,6 +116,26 @@ fn records_beyond_the_limit_end_the_connection() {
 }
 
 #[test]
+fn a_thousand_silent_connections_hold_nobody_up_once_they_end() {
+    let Some(dev) = image("nfs connections") else { return };
+    let served = Served::start(&dev, "");
+    let null = record(3, 100_003, 3, 0, &[]);
+    // Half a record each, which never goes on; beyond the limit they are closed at once.
+    let mut silent = Vec::new();
+    for _ in 0..1000 {
+        let mut stream = connect(served.port);
+        let _ = stream.write_all(&null[..20]);
+        silent.push(stream);
+    }
+    drop(silent);
+    let began = std::time::Instant::now();
+    while exchange(&mut connect(served.port), &null).is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60), "nobody is served any more");
+    }
+    served.end();
+}
+
+#[test]
 fn fuzz_calls() {
     let Some(dev) = image("nfs fuzz") else { return };
     let served = Served::start(&dev, "");

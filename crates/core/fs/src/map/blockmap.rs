@@ -63,8 +63,9 @@ fn map_bytes(
     table: Option<u64>,
 ) -> Result<Arc<[u8]>> {
     let Some(block) = table else { return Ok(Arc::from(st.raw.i_block.as_slice())) };
-    let check = |_: &[u8]| check_file_blocks(store, inode.ino, block, 1);
-    store.buffers.get(block, check)
+    // As for extents: before the block is held, whatever it was verified as.
+    check_file_blocks(store, inode.ino, block, 1)?;
+    Ok(store.buffers.read(block)?)
 }
 
 fn map_way(store: &Store, inode: &Inode, st: &InodeState, lblk: u32) -> Result<Option<Way>> {

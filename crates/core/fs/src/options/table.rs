@@ -70,7 +70,8 @@ fn on(is_on: bool) -> Option<String> {
 pub const VOLUME_OPTIONS: &[Row] = &[
     word(
         "ro",
-        "Nothing is written, not even a replay of the log.",
+        "Nothing can be written. A log to replay is replayed in memory; a mount replays it on the \
+         image where that can be written, as ext4 does, and with `noload` in memory.",
         set!(|o, _| o.read_only = true),
     ),
     Row {

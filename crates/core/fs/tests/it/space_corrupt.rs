@@ -97,6 +97,37 @@ fn an_extent_over_the_inode_table_is_refused() {
 }
 
 #[test]
+fn a_tree_of_blocks_in_the_group_descriptors_is_refused() {
+    if !require("a_tree_of_blocks_in_the_group_descriptors_is_refused", &[Need::E2fsck]) {
+        return;
+    }
+    let image = |features: &str| {
+        let spec = ImageSpec { features: features.into(), ..ImageSpec::with_size(16 * MIB) };
+        Bed::new(&spec, 1).with("cache=4M")
+    };
+    // The log is the first file that is read. One index entry, one level above the leaves, names
+    // the block behind the superblock's.
+    let bed = image("^metadata_csum");
+    let log = inode_offset(&bed, 8, 4096);
+    let root = [0x0a, 0xf3, 1, 0, 4, 0, 1, 0, 0, 0, 0, 0];
+    poke(&bed.dev, log + 0x28, &root);
+    poke(&bed.dev, log + 0x28 + 12, &[0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+    let refused = Volume::mount(bed.dev.clone(), bed.clock.clone(), bed.parsed("")).err();
+    let refused = refused.expect("a broken log").to_string();
+    assert!(refused.contains("lies on file system metadata"), "{refused}");
+
+    // A block map, of the first file that is read without a log.
+    let bed = image("^metadata_csum,^extent,^64bit");
+    let file = inode_offset(&bed, bed.inos[0], 4096);
+    poke(&bed.dev, file + 4, &100_000_u32.to_le_bytes());
+    poke(&bed.dev, file + 0x28 + 12 * 4, &1_u32.to_le_bytes());
+    let vol = bed.mount("ro");
+    let file = vol.iget(bed.inos[0]).unwrap();
+    let refused = vol.read(&file, 60_000, &mut [0; 100]).unwrap_err().to_string();
+    assert!(refused.contains("lies on file system metadata"), "{refused}");
+}
+
+#[test]
 fn blocks_that_are_free_already_are_not_freed() {
     if !require("blocks_that_are_free_already_are_not_freed", &[Need::E2fsck]) {
         return;

@@ -31,6 +31,14 @@ impl Web {
         String::from_utf8(answer).unwrap()
     }
 
+    /// A client that announces a body and sends none of it.
+    pub fn announce(&self, path: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: {}\r\n", self.address);
+        write!(stream, "{head}Content-Length: 1000000\r\n\r\n").unwrap();
+        stream
+    }
+
     /// The body of an answer.
     pub fn get(&self, path: &str) -> String {
         let answer = self.ask(path, &self.address.to_string());

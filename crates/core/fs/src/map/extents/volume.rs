@@ -86,10 +86,12 @@ impl<'a, S: std::ops::Deref<Target = InodeState>> NodeReader for Tree<'a, S> {
                 None => Ok(()),
             })
         };
+        // Before the block is held, whatever it was verified as: it may be one of the descriptors
+        // that say where metadata lies.
+        check_file_blocks(self.store, self.inode.ino, block, 1)?;
         self.store
             .buffers
             .get(block, |bytes| {
-                check_file_blocks(self.store, self.inode.ino, block, 1)?;
                 check(bytes).map_err(|error| error.in_inode(self.inode.ino).in_block(block).into())
             })
             .map_err(|error: FsError| self.store.found_corrupt(error))

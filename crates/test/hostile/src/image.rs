@@ -1,0 +1,164 @@
+//! Broken images: walked, changed, checked, unmounted.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
+use syncline_fs::{
+    Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Result, Volume, XattrFlags,
+};
+use syncline_testkit::{ImageSpec, mkfs};
+
+use crate::bytes::Bytes;
+
+/// Features of the images that inputs change. Without checksums every change gets past them.
+const FEATURES: [&str; 3] = ["^metadata_csum", "^metadata_csum,^extent,^64bit", ""];
+/// Bytes of a block of theirs.
+const BLOCK: u64 = 1024;
+/// Most changes of one input.
+const CHANGES_MAX: usize = 64;
+/// Most inodes that are looked at, and names of a directory.
+const INODES_MAX: usize = 100;
+const NAMES_MAX: usize = 200;
+
+const OWNER: Create = Create { mode: 0o755, uid: 1, gid: 1 };
+
+/// A small image with something of each kind; the log has the newest of it, or is empty.
+fn base(features: &str, clean: bool) -> MemoryDevice {
+    let spec = ImageSpec {
+        features: features.into(),
+        block_size_bytes: BLOCK as u32,
+        journal_size_mib: Some(1),
+        inode_count: Some(64),
+        ..ImageSpec::with_size(6 << 20)
+    };
+    let device = MemoryDevice::load(mkfs(&spec).path()).expect("an image that was just made");
+    let device = Arc::new(device);
+    let volume = mount(device.clone(), false).expect("a stock image");
+    // Where files have block maps some of it is refused.
+    let _ = populate(&volume);
+    if clean {
+        volume.unmount().expect("nothing is wrong yet");
+    }
+    device.snapshot()
+}
+
+fn populate(volume: &Volume) -> Result<()> {
+    let root = volume.root()?;
+    let dir = volume.mkdir(&root, b"dir", &OWNER)?;
+    volume.symlink(&dir, b"link", &[b'x'; 100], &OWNER)?;
+    volume.mknod(&root, b"pipe", &Create { mode: 0o010_600, ..OWNER }, 0)?;
+    for nr in 0..12 {
+        let file = volume.create(&dir, format!("a file {nr}").as_bytes(), &OWNER)?;
+        volume.setxattr(&file, b"user.a", &[nr; 40], XattrFlags::Any)?;
+        for piece in 0..6 {
+            volume.write(&file, piece * 5000, &[nr; 1500])?;
+        }
+    }
+    volume.syncfs()
+}
+
+fn mount(device: Arc<MemoryDevice>, read_only: bool) -> Result<Volume> {
+    let options = MountOptions { read_only, cache_bytes: 4 << 20, ..MountOptions::default() };
+    Volume::mount(device, Arc::new(VirtualClock::default()), options)
+}
+
+/// Images that inputs change, and their blocks that are not zero.
+fn bases() -> &'static [(MemoryDevice, Vec<u64>)] {
+    static BASES: OnceLock<Vec<(MemoryDevice, Vec<u64>)>> = OnceLock::new();
+    BASES.get_or_init(|| {
+        let kinds = FEATURES.iter().flat_map(|features| [(features, false), (features, true)]);
+        kinds.map(|(features, clean)| base(features, clean)).map(with_blocks).collect()
+    })
+}
+
+fn with_blocks(device: MemoryDevice) -> (MemoryDevice, Vec<u64>) {
+    let mut block = [0; BLOCK as usize];
+    let size = device.geometry().size_bytes;
+    let used = (0..size / BLOCK).map(|nr| nr * BLOCK).filter(|at| {
+        device.read_at(*at, &mut block).expect("inside");
+        block.iter().any(|byte| *byte != 0)
+    });
+    let used = used.collect();
+    (device, used)
+}
+
+/// An input is one byte that chooses an image, and changes: block, place in it, length, bytes.
+pub(crate) fn feed(bytes: &[u8]) {
+    let mut bytes = Bytes::new(bytes);
+    let bases = bases();
+    let (device, used) = &bases[usize::from(bytes.u8()) % bases.len()];
+    let image = device.snapshot();
+    for _ in 0..CHANGES_MAX {
+        if bytes.is_empty() {
+            break;
+        }
+        let block = used[usize::from(bytes.u16()) % used.len()];
+        let (at, len) = (u64::from(bytes.u16()) % BLOCK, usize::from(bytes.u8() % 16));
+        let change = bytes.take(len);
+        let change = &change[..change.len().min((BLOCK - at) as usize)];
+        image.write_at(block + at, change).expect("inside");
+    }
+    judge(&image);
+}
+
+/// Opens an image for reading and for writing, looks at everything, changes, checks and unmounts
+/// it.
+pub(crate) fn judge(image: &MemoryDevice) {
+    for read_only in [true, false] {
+        if let Ok(volume) = mount(Arc::new(image.snapshot()), read_only) {
+            exercise(&volume, read_only);
+            let _ = volume.check(&mut |_| true);
+            let _ = volume.unmount();
+        }
+    }
+}
+
+/// Looks at everything, and changes some of it.
+fn exercise(volume: &Volume, read_only: bool) {
+    let (mut todo, mut seen) = (Vec::from_iter(volume.root().ok()), BTreeSet::new());
+    while let Some(inode) = todo.pop() {
+        if seen.len() >= INODES_MAX || !seen.insert(inode.ino) {
+            continue;
+        }
+        let names = look_at(volume, &inode);
+        for name in names.iter().filter(|name| **name != b"." && **name != b"..") {
+            todo.extend(volume.lookup(&inode, name));
+        }
+        if !read_only && seen.len() % 3 == 0 {
+            change(volume, &inode, names.last().map_or(b"none", Vec::as_slice));
+        }
+    }
+}
+
+fn look_at(volume: &Volume, inode: &InodeRef) -> Vec<Vec<u8>> {
+    let attr = volume.getattr(inode);
+    let mut buffer = vec![0; 8 << 10];
+    for offset in [0, attr.size / 2, attr.size.saturating_sub(100)] {
+        let _ = volume.read(inode, offset, &mut buffer);
+    }
+    let _ = volume.readlink(inode);
+    let _ = volume.fiemap(inode, 0, u64::MAX);
+    let _ = volume.seek_data(inode, 0).and_then(|data| volume.seek_hole(inode, data));
+    for name in volume.listxattr(inode).unwrap_or_default() {
+        let _ = volume.getxattr(inode, &name);
+    }
+    let mut names = Vec::new();
+    let _ = volume.readdir(inode, 0, &mut |entry| {
+        names.push(entry.name.to_vec());
+        names.len() < NAMES_MAX
+    });
+    names
+}
+
+fn change(volume: &Volume, inode: &InodeRef, name: &[u8]) {
+    let _ = volume.write(inode, 9000, &[7; 3000]);
+    let _ = volume.fallocate(inode, FallocateMode::PunchHole, 1000, 20_000);
+    let _ = volume.setxattr(inode, b"user.fuzz", &[1; 300], XattrFlags::Any);
+    let _ = volume.create(inode, b"fuzz", &OWNER);
+    let _ = volume.rename(inode, name, inode, b"renamed", RenameFlags::NONE);
+    let _ = volume.fsync(inode, false);
+    let _ = volume.truncate(inode, 5);
+    let _ = volume.unlink(inode, b"renamed");
+    let _ = volume.rmdir(inode, b"renamed");
+}
