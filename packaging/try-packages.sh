@@ -96,18 +96,17 @@ for example in files tree images; do
     rm example example.img
 done
 
-# The wheel, in a virtual environment.
+# The wheel, as docs/INSTALL.md says, for a user and for root; what docs/LIBRARIES.md shows runs.
 wheel=$(find "$packages" -name '*.whl')
 if [ -n "$wheel" ]; then
     apt-get install -y -qq python3-venv >/dev/null
-    python3 -m venv /home/somebody/venv
-    /home/somebody/venv/bin/pip install -q "$wheel"
-    /home/somebody/venv/bin/python -c '
-import syncline
-with syncline.Volume.create("p.img", 16 << 20) as volume:
-    with volume.open("/f", "w") as file:
-        file.write("text")
-print(syncline.check("p.img"))'
+    for user in somebody root; do
+        su -s /bin/sh - "$user" -c "
+            set -eux
+            python3 -m venv venv && venv/bin/pip install -q $wheel
+            venv/bin/python $packages/try-python.py $packages/LIBRARIES.md
+            rm -rf venv"
+    done
     apt-get purge -y -qq python3-venv >/dev/null
 fi
 

@@ -15,6 +15,7 @@ array set suite_open {}
 rename file suite_file
 rename open suite_open_host
 rename close suite_close_host
+rename flush suite_flush_host
 rename glob suite_glob
 rename source suite_source
 
@@ -82,6 +83,15 @@ proc close {channel args} {
     suite_file delete $copy
   }
   return ""
+}
+
+# What a test has flushed SQLite sees, also while the channel is open.
+proc flush {channel} {
+  suite_flush_host $channel
+  if {[info exists ::suite_open($channel)]} {
+    lassign $::suite_open($channel) full copy writes
+    if {$writes} {suite_back $copy $full}
+  }
 }
 
 proc file {what args} {

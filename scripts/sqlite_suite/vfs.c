@@ -67,13 +67,21 @@ static const char *inside(const char *name)
     return name && image_vfs && !strncmp(name, root, len) && name[len] == '/' ? name + len : NULL;
 }
 
-/* The name for the extension, with parameters as SQLite's core lays them out. */
+/* The name for the extension, with parameters as SQLite's core lays them out. SQLite makes no directories, and tests make
+ * them on the host: in the image a number of the directory is a part of the name. */
 static char *mapped(const char *path)
 {
+    const char *name_alone = strrchr(path, '/') + 1;
+    char directory[24] = "";
+    unsigned long number = 5381;
     const char *options = getenv("SUITE_OPTIONS");
     size_t len = strlen(image) + strlen(path) + (options ? strlen(options) : 0) + 40;
     char *name = calloc(1, len);
-    int at = 4 + sprintf(name + 4, "%s/%s", image, path) + 1;
+    for (const char *at = path; at < name_alone - 1; at++)
+        number = number * 33 + (unsigned char)*at;
+    if (name_alone > path + 1)
+        sprintf(directory, "%lx-", number);
+    int at = 4 + sprintf(name + 4, "%s//%s%s", image, directory, name_alone) + 1;
     if (options && *options) {
         at += sprintf(name + at, "options") + 1;
         sprintf(name + at, "%s", options);

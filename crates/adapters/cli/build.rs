@@ -1,9 +1,9 @@
 //! Generates shell completions and man pages from the command line's definition, and says what is
 //! built from what.
 //!
-//! They are put into `OUT_DIR` and from there into the binary, which prints them: `syncline
-//! completions SHELL`, `syncline man [COMMAND]`. So they always fit the binary, and a package needs
-//! nothing else to install them.
+//! They are put into `OUT_DIR` and from there, compressed, into the binary, which prints them:
+//! `syncline completions SHELL`, `syncline man [COMMAND]`. So they always fit the binary, and a
+//! package needs nothing else to install them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,8 @@ use std::process::Command;
 
 use clap::ValueEnum;
 use clap_complete::Shell;
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
 
 #[allow(dead_code)]
 #[path = "src/args.rs"]
@@ -27,6 +29,7 @@ fn main() -> std::io::Result<()> {
     writeln!(table, "const COMPLETIONS: &[(&str, &[u8])] = &[")?;
     for shell in Shell::value_variants() {
         let path = clap_complete::generate_to(*shell, &mut command, "syncline", &out)?;
+        let path = compressed(&path, &std::fs::read(&path)?)?;
         writeln!(table, "    ({:?}, include_bytes!({path:?})),", shell.to_string())?;
     }
     writeln!(table, "];\nconst PAGES: &[(&str, &[u8])] = &[")?;
@@ -49,8 +52,18 @@ fn page(
     let path = out.join(format!("{title}.1"));
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(title.as_str()).render(&mut text)?;
-    std::fs::write(&path, text)?;
+    let path = compressed(&path, &text)?;
     writeln!(table, "    ({name:?}, include_bytes!({path:?})),")
+}
+
+/// Writes a file beside `path`; returns its path.
+fn compressed(path: &Path, text: &[u8]) -> std::io::Result<PathBuf> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(text)?;
+    let mut name = path.as_os_str().to_owned();
+    name.push(".deflate");
+    std::fs::write(&name, encoder.finish()?)?;
+    Ok(name.into())
 }
 
 /// Describes the build for `syncline --version --verbose`. The commit is `SYNCLINE_COMMIT`, which

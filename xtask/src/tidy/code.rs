@@ -47,6 +47,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
     ("crates/sim/evaluate/src/os/", "traces played on real devices"),
+    ("crates/adapters/report/build.rs", "a build script"),
     ("crates/adapters/replay/src/directory.rs", "replay in a directory, in real time"),
     ("crates/core/device/src/clock.rs", "the wall clock"),
     ("crates/core/device/src/file", "the file device"),

@@ -11,7 +11,9 @@
 //! stays under 2 MB. Tested here and, in a browser, in `tests/it`.
 
 use std::fmt::Write;
+use std::io::Read;
 
+use flate2::read::DeflateDecoder;
 use serde_json::Value;
 use syncline_device::TraceEvent;
 
@@ -20,8 +22,8 @@ use crate::charts::Chart;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Apache ECharts 6.1.0, `dist/echarts.common.min.js`.
-pub(crate) const ECHARTS: &str = include_str!("../vendor/echarts.common.min.js");
+/// Apache ECharts 6.1.0, `dist/echarts.common.min.js`, as `build.rs` compressed it.
+const ECHARTS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/echarts.deflate"));
 /// Points of all plots of a page.
 const PAGE_POINTS_MAX: usize = 24_000;
 
@@ -50,6 +52,15 @@ pub struct Page {
 enum Drawn {
     Bars(Value),
     Points(String, Vec<TraceEvent>, Along),
+}
+
+/// The chart library.
+pub(crate) fn echarts() -> String {
+    let mut script = String::new();
+    let read = DeflateDecoder::new(ECHARTS).read_to_string(&mut script);
+    // The build made the bytes; a test reads them.
+    debug_assert!(read.is_ok());
+    script
 }
 
 /// Text as it stands in HTML and in attributes.
@@ -176,8 +187,9 @@ impl Page {
             let _ = writeln!(
                 html,
                 "<script type=\"application/json\" id=\"charts\">{}</script>\n\
-                 <script>{ECHARTS}</script>\n<script>{SCRIPT}</script>",
-                documents(&self.charts)
+                 <script>{}</script>\n<script>{SCRIPT}</script>",
+                documents(&self.charts),
+                echarts()
             );
         }
         html + "</body></html>\n"
@@ -217,7 +229,7 @@ mod tests {
         for part in ["a &amp; b", "&lt;card&gt;", "&#39;&lt;x&gt;&#39;", "Linux 6", "UTC"] {
             assert!(html.contains(part), "{part} is missing");
         }
-        let own = html.replace(ECHARTS, "");
+        let own = html.replace(&echarts(), "");
         for outside in ["http", "src=", "url(", "<link", "@import", "<card>", "<i>\""] {
             assert!(!own.contains(outside), "{outside}");
         }

@@ -237,7 +237,7 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     // SAFETY: (F): the box was made by `open` and is given back once.
     unsafe {
         let raw = file.cast::<RawFile>();
-        drop(Box::from_raw((*raw).file));
+        Box::from_raw((*raw).file).close();
         (*raw).base.pMethods = ptr::null();
     }
     ffi::SQLITE_OK
@@ -277,8 +277,7 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
 
 unsafe extern "C" fn file_size(file: *mut sqlite3_file, size: *mut sqlite3_int64) -> c_int {
     // SAFETY: (F); `size` is writable.
-    unsafe { *size = opened(file).size() };
-    ffi::SQLITE_OK
+    unsafe { done(opened(file).size().map(|bytes| *size = bytes)) }
 }
 
 unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
@@ -288,19 +287,30 @@ unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
 
 unsafe extern "C" fn unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
     // SAFETY: (F).
-    unsafe { opened(file).unlock(level) };
-    ffi::SQLITE_OK
+    unsafe { done(opened(file).unlock(level)) }
 }
 
 unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, out: *mut c_int) -> c_int {
     // SAFETY: (F); `out` is writable.
-    unsafe { *out = c_int::from(opened(file).reserved()) };
-    ffi::SQLITE_OK
+    unsafe { done(opened(file).reserved().map(|held| *out = c_int::from(held))) }
 }
 
-unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, _arg: *mut c_void) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).control(op)) }
+unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: (F); these controls have an int that is readable and writable (sqlite3.h).
+    unsafe {
+        let file = opened(file);
+        done(match op {
+            ffi::SQLITE_FCNTL_LOCKSTATE => {
+                file.lock_level().map(|level| *arg.cast::<c_int>() = level)
+            }
+            ffi::SQLITE_FCNTL_PERSIST_WAL => {
+                let asked = arg.cast::<c_int>();
+                *asked = c_int::from(file.persist_wal(*asked));
+                Ok(())
+            }
+            _ => file.control(op),
+        })
+    }
 }
 
 unsafe extern "C" fn sector_size(_: *mut sqlite3_file) -> c_int {
@@ -347,8 +357,7 @@ unsafe extern "C" fn shm_barrier(_: *mut sqlite3_file) {
 
 unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, _delete: c_int) -> c_int {
     // SAFETY: (F).
-    unsafe { opened(file).shm_unmap() };
-    ffi::SQLITE_OK
+    unsafe { done(opened(file).shm_unmap()) }
 }
 
 unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync_dir: c_int) -> c_int {

@@ -18,6 +18,7 @@
 use std::any::Any;
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::ffi;
 use syncline_fs::{FsError, InodeRef};
@@ -41,8 +42,12 @@ pub struct VfsFile {
     /// The directory to be made durable at the first sync.
     pub(crate) new_in: Option<InodeRef>,
     pub(crate) read_only: bool,
+    /// Set if the last connection is to leave the WAL behind.
+    pub(crate) persists_wal: bool,
     /// A batch that SQLite has begun.
     pub(crate) batch: Option<Batch>,
+    /// The counter of forks, and its value at the open.
+    pub(crate) opened_in: Option<(&'static AtomicU32, u32)>,
     /// Dropped after everything else.
     pub(crate) held: Option<Box<dyn Any + Send>>,
 }
@@ -62,7 +67,28 @@ impl VfsFile {
         self.held = Some(held);
     }
 
+    /// # Errors
+    /// `SQLITE_MISUSE` in a process that has inherited the connection by a fork: its volume knows
+    /// nothing of what the other process writes, and locks may be held in it for ever.
+    fn check_process(&self) -> Result<(), Code> {
+        match self.opened_in {
+            Some((forks, count)) if forks.load(Ordering::Relaxed) != count => {
+                Err(ffi::SQLITE_MISUSE)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the file. One that was inherited by a fork is left alone.
+    pub(crate) fn close(self: Box<Self>) {
+        match self.check_process() {
+            Ok(()) => drop(self),
+            Err(_) => std::mem::forget(self),
+        }
+    }
+
     pub(crate) fn read(&self, into: &mut [u8], at: i64) -> Result<(), Code> {
+        self.check_process()?;
         let at = offset(at)?;
         let mut got = self.fs.read(&self.inode, at, into).map_err(|_| ffi::SQLITE_IOERR_READ)?;
         if let Some(batch) = &self.batch {
@@ -79,6 +105,7 @@ impl VfsFile {
         if self.read_only {
             return Err(ffi::SQLITE_READONLY);
         }
+        self.check_process()?;
         let at = offset(at)?;
         if let Some(batch) = &mut self.batch {
             batch.push(at, from);
@@ -96,6 +123,7 @@ impl VfsFile {
 
     /// Does a file control; `SQLITE_NOTFOUND` for those that there are not.
     pub(crate) fn control(&mut self, op: i32) -> Result<(), Code> {
+        self.check_process()?;
         match op {
             ffi::SQLITE_FCNTL_BEGIN_ATOMIC_WRITE if !self.read_only => {
                 self.batch = Some(Batch::default());
@@ -117,11 +145,13 @@ impl VfsFile {
     }
 
     pub(crate) fn truncate(&self, size: i64) -> Result<(), Code> {
+        self.check_process()?;
         let done = self.fs.truncate(&self.inode, offset(size)?);
         done.map_err(|err| code(&err, ffi::SQLITE_IOERR_TRUNCATE))
     }
 
     pub(crate) fn sync(&mut self) -> Result<(), Code> {
+        self.check_process()?;
         let done = self.fs.fsync(&self.inode, true);
         done.map_err(|err| code(&err, ffi::SQLITE_IOERR_FSYNC))?;
         if let Some(dir) = self.new_in.take() {
@@ -131,24 +161,44 @@ impl VfsFile {
         Ok(())
     }
 
-    pub(crate) fn size(&self) -> i64 {
-        i64::try_from(self.fs.size(&self.inode)).unwrap_or(i64::MAX)
+    pub(crate) fn size(&self) -> Result<i64, Code> {
+        self.check_process()?;
+        Ok(i64::try_from(self.fs.size(&self.inode)).unwrap_or(i64::MAX))
     }
 
     pub(crate) fn lock(&self, level: i32) -> Result<(), Code> {
+        self.check_process()?;
         self.fs.enter();
         let granted = self.locks.lock(self.inode.ino, self.owner, level);
         if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
     }
 
-    pub(crate) fn unlock(&self, level: i32) {
+    pub(crate) fn unlock(&self, level: i32) -> Result<(), Code> {
+        self.check_process()?;
         self.fs.enter();
         self.locks.unlock(self.inode.ino, self.owner, level);
+        Ok(())
     }
 
-    pub(crate) fn reserved(&self) -> bool {
+    /// The lock that this connection holds.
+    pub(crate) fn lock_level(&self) -> Result<i32, Code> {
+        self.check_process()?;
+        Ok(self.locks.level(self.inode.ino, self.owner))
+    }
+
+    /// Sets the mark that SQLite's core asks for at the last close: 0 clears it, more sets it, less
+    /// leaves it. Returns what it is then.
+    pub(crate) fn persist_wal(&mut self, asked: i32) -> bool {
+        if asked >= 0 {
+            self.persists_wal = asked > 0;
+        }
+        self.persists_wal
+    }
+
+    pub(crate) fn reserved(&self) -> Result<bool, Code> {
+        self.check_process()?;
         self.fs.enter();
-        self.locks.reserved(self.inode.ino)
+        Ok(self.locks.reserved(self.inode.ino))
     }
 }
 
@@ -161,6 +211,7 @@ impl VfsFile {
         bytes: i32,
         extend: bool,
     ) -> Result<*mut c_void, Code> {
+        self.check_process()?;
         let (Ok(region), Ok(bytes)) = (usize::try_from(region), usize::try_from(bytes)) else {
             return Err(ffi::SQLITE_MISUSE);
         };
@@ -169,6 +220,7 @@ impl VfsFile {
     }
 
     pub(crate) fn shm_lock(&self, first: i32, count: i32, flags: i32) -> Result<(), Code> {
+        self.check_process()?;
         let (Ok(first), Ok(count)) = (u32::try_from(first), u32::try_from(count)) else {
             return Err(ffi::SQLITE_MISUSE);
         };
@@ -181,14 +233,16 @@ impl VfsFile {
         if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
     }
 
-    pub(crate) fn shm_unmap(&self) {
+    pub(crate) fn shm_unmap(&self) -> Result<(), Code> {
+        self.check_process()?;
         self.shm.unmap(self.inode.ino, self.owner);
+        Ok(())
     }
 }
 
 impl Drop for VfsFile {
     fn drop(&mut self) {
-        self.shm_unmap();
+        self.shm.unmap(self.inode.ino, self.owner);
         self.locks.unlock(self.inode.ino, self.owner, NONE);
     }
 }

@@ -64,6 +64,12 @@ impl LockTable {
         }
     }
 
+    /// The lock of `owner` on `ino`.
+    pub(crate) fn level(&self, ino: u32, owner: u64) -> i32 {
+        let table = self.0.lock();
+        table.get(&ino).and_then(|holders| holders.get(&owner)).copied().unwrap_or(NONE)
+    }
+
     /// True if anybody holds RESERVED or more on `ino`.
     pub(crate) fn reserved(&self, ino: u32) -> bool {
         let table = self.0.lock();
@@ -84,6 +90,7 @@ mod tests {
         assert!(t.reserved(7) && !t.reserved(8));
         assert!(!t.lock(7, 1, EXCLUSIVE), "a reader is there");
         assert!(!t.lock(7, 3, SHARED), "PENDING keeps new readers out");
+        assert_eq!([1, 2, 3].map(|owner| t.level(7, owner)), [PENDING, SHARED, NONE]);
         t.unlock(7, 2, NONE);
         assert!(t.lock(7, 1, EXCLUSIVE));
         assert!(!t.lock(7, 2, SHARED));

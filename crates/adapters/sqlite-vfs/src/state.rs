@@ -1,18 +1,18 @@
 //! State of a registered VFS: its volume, locks, random numbers. Safe Rust; `ffi.rs` calls it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rusqlite::ffi;
-use syncline_fs::FsError;
+use syncline_fs::{Create, FsError};
 
 use crate::file::{Code, VfsFile};
 use crate::locks::LockTable;
 use crate::shm::ShmTable;
-use crate::volume_fs::VolumeFs;
+use crate::volume_fs::{NEW_FILE, VolumeFs};
 
 /// Milliseconds from the Julian epoch to 1970.
 const JULIAN_MS: i64 = 210_866_760_000_000;
@@ -31,6 +31,7 @@ pub struct State {
     random: Mutex<ChaCha8Rng>,
     /// Numbers open files (lock owners) and temporary names.
     serial: AtomicU64,
+    forks: Option<&'static AtomicU32>,
 }
 
 impl State {
@@ -43,7 +44,16 @@ impl State {
             shm: Arc::default(),
             random: Mutex::new(ChaCha8Rng::seed_from_u64(seed)),
             serial: AtomicU64::new(1),
+            forks: None,
         }
+    }
+
+    /// Refuses files in the children of the process that opened them. `forks` counts, in each
+    /// process, the forks that it came from; a number of the process would be a system call.
+    #[must_use]
+    pub fn refuse_after_fork(mut self, forks: &'static AtomicU32) -> State {
+        self.forks = Some(forks);
+        self
     }
 
     pub(crate) fn detach(&self) {
@@ -90,8 +100,20 @@ impl State {
         }
         let read_only = has(ffi::SQLITE_OPEN_READONLY);
         let (locks, shm) = (Arc::clone(&self.locks), Arc::clone(&self.shm));
-        let (batch, held) = (None, None);
-        Ok((VfsFile { fs, inode, locks, shm, owner, new_in, read_only, batch, held }, flags))
+        let file = VfsFile {
+            fs,
+            inode,
+            locks,
+            shm,
+            owner,
+            new_in,
+            read_only,
+            persists_wal: false,
+            batch: None,
+            opened_in: self.forks.map(|forks| (forks, forks.load(Ordering::Relaxed))),
+            held: None,
+        };
+        Ok((file, flags))
     }
 
     /// Removes a name, and with `sync_dir` makes that durable.
@@ -159,7 +181,7 @@ fn open_or_create(
         Ok(_) if exclusive => Err(ffi::SQLITE_CANTOPEN),
         Ok(inode) => Ok((inode, false)),
         Err(FsError::NotFound) if flags & ffi::SQLITE_OPEN_CREATE != 0 => {
-            let made = fs.create(path).map_err(|err| match err {
+            let made = fs.create_as(path, &whose(fs, path, flags)).map_err(|err| match err {
                 FsError::NoSpace => ffi::SQLITE_FULL,
                 FsError::ReadOnly => ffi::SQLITE_READONLY,
                 _ => ffi::SQLITE_CANTOPEN,
@@ -167,5 +189,20 @@ fn open_or_create(
             Ok((made, true))
         }
         Err(_) => Err(ffi::SQLITE_CANTOPEN),
+    }
+}
+
+/// Owner and mode of a new file: of a journal and a WAL those of their database, as in the unix
+/// VFS. Nobody may read there what he may not read in the database.
+fn whose(fs: &VolumeFs, path: &str, flags: i32) -> Create {
+    let journals = ffi::SQLITE_OPEN_MAIN_JOURNAL | ffi::SQLITE_OPEN_WAL;
+    let database = path.rsplit_once('-').filter(|_| flags & journals != 0);
+    // Not `fs.open`: the price of a call is in the stored figures of every journal mode.
+    match database.map(|(database, _)| fs.volume().resolve(database)) {
+        Some(Ok(database)) => {
+            let attr = fs.volume().getattr(&database);
+            Create { mode: attr.mode & 0o777, uid: attr.uid, gid: attr.gid }
+        }
+        _ => NEW_FILE,
     }
 }

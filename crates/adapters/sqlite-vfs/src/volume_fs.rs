@@ -49,6 +49,9 @@ pub type Background = Box<dyn Fn(u64) + Send + Sync>;
 /// Shortest interval between two calls, in nanoseconds.
 const BACKGROUND_NS: u64 = 100_000_000;
 
+/// Mode and owner of files that have no other.
+pub(crate) const NEW_FILE: Create = Create { mode: 0o644, uid: 0, gid: 0 };
+
 /// System calls on a [`Volume`]. See the module's description.
 pub struct VolumeFs {
     volume: Volume,
@@ -174,9 +177,17 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::create`].
     pub fn create(&self, path: &str) -> Result<InodeRef> {
+        self.create_as(path, &NEW_FILE)
+    }
+
+    /// A new, empty file with a mode and an owner.
+    ///
+    /// # Errors
+    /// As [`Volume::create`].
+    pub fn create_as(&self, path: &str, of: &Create) -> Result<InodeRef> {
         self.enter();
         let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
-        self.volume.create(&dir, name, &Create { mode: 0o644, uid: 0, gid: 0 })
+        self.volume.create(&dir, name, of)
     }
 
     /// A new directory.

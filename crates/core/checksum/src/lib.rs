@@ -7,12 +7,13 @@
 //! multiplication was slower than `crc32c` from 300 bytes to 2 KiB, so it is not asked there
 //! (`docs/MEASURING.md`).
 //!
+//! The functions are not `#[inline]`: each crate that calls them would have a copy of both loops.
+//!
 //! Promises: the same value on every machine. Tested below against known answers, and bit by bit.
 
 #![forbid(unsafe_code)]
 
 /// The checksum of `data`.
-#[inline]
 #[must_use]
 pub fn crc32c(data: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -23,7 +24,6 @@ pub fn crc32c(data: &[u8]) -> u32 {
 }
 
 /// The checksum of some bytes and `data` behind them; `crc` is that of those bytes, 0 if none.
-#[inline]
 #[must_use]
 pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
     #[cfg(target_arch = "x86_64")]

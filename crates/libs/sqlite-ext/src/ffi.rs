@@ -17,6 +17,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use rusqlite::ffi::{
@@ -97,6 +98,11 @@ pub unsafe extern "C" fn sqlite3_syncline_init(
     }
 }
 
+/// Runs in the child of a fork.
+unsafe extern "C" fn forked() {
+    registry::FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
 /// Adds the functions in SQL to a connection; SQLite calls it for every later one.
 unsafe extern "C" fn with_functions(
     db: *mut sqlite3,
@@ -170,6 +176,9 @@ unsafe fn register(api: &'static Api) -> Result<(), &'static CStr> {
     // SAFETY: `vfs` is leaked, so it lives as long as SQLite may use it. `with_functions` has the
     // signature of an entry point, as sqlite3_auto_extension asks for behind its plain type.
     unsafe {
+        if libc::pthread_atfork(None, None, Some(forked)) != 0 {
+            return Err(c"there is no memory");
+        }
         let each = std::mem::transmute::<EntryPoint, unsafe extern "C" fn()>(with_functions);
         if (api.vfs_register)(vfs, 0) != ffi::SQLITE_OK
             || (api.auto_extension)(Some(each)) != ffi::SQLITE_OK

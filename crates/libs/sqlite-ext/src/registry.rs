@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use parking_lot::Mutex;
 use rusqlite::ffi;
@@ -33,6 +34,9 @@ struct Entry {
 
 /// By the canonical path on the host.
 static IMAGES: Mutex<BTreeMap<String, Entry>> = Mutex::new(BTreeMap::new());
+
+/// Forks that this process came from, as far as the extension was loaded before them.
+pub(crate) static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// The last reason of a failed open.
 static SAID: Mutex<String> = Mutex::new(String::new());
@@ -114,9 +118,12 @@ pub(crate) fn open(
     Ok((file, flags))
 }
 
-/// Does `what` with the files of an image that is open; `None` if it is not.
+/// Does `what` with the files of an image that is open, in this process; `None` if it is not.
 pub(crate) fn with<T>(host: &str, what: impl FnOnce(&State) -> T) -> Option<T> {
     let image = IMAGES.lock().get(host).map(|entry| Arc::clone(&entry.image))?;
+    if !image.disk.is_open() {
+        return None;
+    }
     Some(what(&image.files))
 }
 
@@ -127,7 +134,8 @@ fn open_image(host: &str, options: &str) -> Result<Image, Error> {
     let fs = VolumeFs::new(volume, clock, 0);
     fs.offer_atomic(true);
     // Random numbers are the default VFS's: no seed is used.
-    Ok(Image { disk, files: State::new(Arc::new(fs), 0), options: options.to_owned() })
+    let files = State::new(Arc::new(fs), 0).refuse_after_fork(&FORKS);
+    Ok(Image { disk, files, options: options.to_owned() })
 }
 
 /// Flags as the unix VFS gives them where it may not write.

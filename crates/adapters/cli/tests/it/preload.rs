@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::support::{done, refused, run, scratch};
 
 /// Cargo builds it for the tests and puts it beside them, or a level above.
-fn library() -> PathBuf {
+pub fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut dirs = test.ancestors().skip(1).take(2).map(|dir| dir.join("libsyncline_preload.so"));
     dirs.find(|path| path.is_file()).unwrap()

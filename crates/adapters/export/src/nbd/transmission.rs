@@ -18,8 +18,6 @@ const QUEUE: usize = 16;
 /// Zeros are written in pieces of so many bytes.
 const ZEROES_BYTES: usize = 1 << 20;
 
-static ZEROES: [u8; ZEROES_BYTES] = [0; ZEROES_BYTES];
-
 /// Serves until the client disconnects or the stream's reads end; then waits for what is under way.
 ///
 /// # Errors
@@ -129,9 +127,11 @@ impl Worker<'_> {
     /// A device promises nothing about what a discard leaves, so zeros are always written.
     fn zeroes(&self, request: &Request, fua: bool) -> Result<(), ByteError> {
         let (mut at, end) = (request.offset, request.offset + u64::from(request.length));
+        // Not a constant: it would be a megabyte of the program.
+        let zeroes = vec![0; ZEROES_BYTES.min(request.length as usize)];
         while at < end {
             let length = (end - at).min(ZEROES_BYTES as u64);
-            self.bytes.write(at, &ZEROES[..length as usize], false)?;
+            self.bytes.write(at, &zeroes[..length as usize], false)?;
             at += length;
         }
         if fua { self.bytes.flush() } else { Ok(()) }

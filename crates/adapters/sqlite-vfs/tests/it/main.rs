@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ffi};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Geometry, MemoryDevice, Op, Request, VirtualClock,
 };
-use syncline_fs::{FsError, MountOptions, SyncMode, Volume};
+use syncline_fs::{FsError, MountOptions, SetAttr, SyncMode, Volume};
 use syncline_sqlite_vfs::{SqliteVfs, VfsError, VolumeFs};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
 
@@ -234,6 +234,62 @@ fn connections_share_a_wal() {
     let db = open(&target, "wal");
     assert_intact(&db, "after a power cut");
     assert_eq!(rows(&db), 3000);
+}
+
+/// A file control of the main database with an int.
+fn control(db: &Connection, op: i32, mut value: i32) -> i32 {
+    let into = (&raw mut value).cast();
+    // SAFETY: an open connection, a C string, and an int as both controls have it.
+    let done = unsafe { ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), op, into) };
+    assert_eq!(done, ffi::SQLITE_OK);
+    value
+}
+
+#[test]
+fn a_connection_says_its_lock_and_may_leave_its_wal() {
+    if !require("a_connection_says_its_lock", &[Need::E2fsck]) {
+        return;
+    }
+    let target = mount(Arc::new(memory()));
+    let db = open(&target, "delete");
+    let lock = || control(&db, ffi::SQLITE_FCNTL_LOCKSTATE, -1);
+    db.execute_batch(SCHEMA).unwrap();
+    assert_eq!(lock(), 0);
+    for (statement, held) in
+        [("BEGIN", 0), ("SELECT * FROM t", 1), ("INSERT INTO t VALUES(1, 'a')", 2), ("COMMIT", 0)]
+    {
+        db.prepare(statement).unwrap().raw_query().next().unwrap();
+        assert_eq!(lock(), held, "after {statement}");
+    }
+    db.close().unwrap();
+
+    for keep in [0, 1] {
+        let db = open(&target, "wal");
+        assert_eq!(control(&db, ffi::SQLITE_FCNTL_PERSIST_WAL, -1), 0, "not set by itself");
+        assert_eq!(control(&db, ffi::SQLITE_FCNTL_PERSIST_WAL, keep), keep);
+        assert_eq!(control(&db, ffi::SQLITE_FCNTL_PERSIST_WAL, -1), keep);
+        insert(&db, i64::from(keep) + 2);
+        db.close().unwrap();
+        assert_eq!(target.fs.open("/a.db-wal").is_ok(), keep == 1);
+    }
+}
+
+#[test]
+fn journals_belong_to_whom_the_database_belongs() {
+    if !require("journals_belong", &[Need::E2fsck]) {
+        return;
+    }
+    let target = mount(Arc::new(memory()));
+    let volume = target.fs.volume();
+    for (mode, journal) in [("persist", "/a.db-journal"), ("wal", "/a.db-wal")] {
+        let db = open(&target, mode);
+        let set = SetAttr { mode: Some(0o640), uid: Some(7), gid: Some(8), ..SetAttr::default() };
+        volume.setattr(&volume.resolve("/a.db").unwrap(), &set).unwrap();
+        db.execute_batch("CREATE TABLE IF NOT EXISTS t(a); INSERT INTO t VALUES(1)").unwrap();
+        let attr = volume.getattr(&volume.resolve(journal).unwrap());
+        assert_eq!((attr.mode & 0o7777, attr.uid, attr.gid), (0o640, 7, 8), "{journal}");
+        db.close().unwrap();
+    }
 }
 
 #[test]

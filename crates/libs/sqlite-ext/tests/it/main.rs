@@ -219,33 +219,85 @@ fn committed_rows_survive_a_kill() {
     }
 }
 
+/// Runs a script of Python with the library and the URI of a database; returns what it said, its
+/// errors last. `None`, and the reason said, where no Python can.
+fn python(test: &str, script: &str, app: &str) -> Option<String> {
+    const LOADS: &str = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
+    let usable = |python: &&str| {
+        let ran = Command::new(python).args(["-c", LOADS]).output();
+        ran.is_ok_and(|ran| ran.status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(usable) else {
+        skip(test, "needs a python3 whose sqlite3 loads extensions; install python3");
+        return None;
+    };
+    let load = "import gc, os, sqlite3, sys\n\
+        loader = sqlite3.connect(':memory:')\n\
+        loader.enable_load_extension(True)\n\
+        loader.load_extension(sys.argv[1])\n";
+    let script = format!("{load}{script}");
+    let ran = Command::new(python).args(["-c", &script]).arg(library()).arg(app).output().unwrap();
+    Some([ran.stdout, ran.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat())
+}
+
 #[test]
 fn python_opens_a_database_in_an_image() {
     const NAME: &str = "python_opens_a_database_in_an_image";
     let Some(image) = image(NAME) else { return };
-    let loads = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
-    let usable = |python: &&str| {
-        let ran = Command::new(python).args(["-c", loads]).output();
-        ran.is_ok_and(|ran| ran.status.success())
-    };
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(usable) else {
-        return skip(NAME, "needs a python3 whose sqlite3 loads extensions; install python3");
-    };
-    let script = "import sqlite3, sys\n\
-        loader = sqlite3.connect(':memory:')\n\
-        loader.enable_load_extension(True)\n\
-        loader.load_extension(sys.argv[1])\n\
-        first = sqlite3.connect(sys.argv[2], uri=True)\n\
+    let script = "first = sqlite3.connect(sys.argv[2], uri=True)\n\
         first.execute('CREATE TABLE t(a)')\n\
         second = sqlite3.connect(sys.argv[2], uri=True)\n\
         with first: first.executemany('INSERT INTO t VALUES(?)', [(n,) for n in range(100)])\n\
         print(second.execute('SELECT sum(a) FROM t').fetchone()[0])\n\
         first.close(); second.close()\n";
-    let app = uri("/a.db", image.path(), "");
-    let ran = Command::new(python).args(["-c", script]).arg(library()).arg(&app).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert_eq!((String::from_utf8_lossy(&ran.stdout).as_ref(), said.as_ref()), ("4950\n", ""));
+    let Some(said) = python(NAME, script, &uri("/a.db", image.path(), "")) else { return };
+    assert_eq!(said, "4950\n");
     e2fsck_clean(image.path()).unwrap();
+}
+
+/// A child that goes on with its parent's connection would write over what the parent writes.
+const FORK: &str = "
+db = sqlite3.connect(sys.argv[2], uri=True, isolation_level=None)
+db.execute('PRAGMA journal_mode=%s' % mode)
+db.execute('CREATE TABLE t(a)')
+db.execute('INSERT INTO t VALUES(1)')
+sys.stdout.flush()
+child = os.fork()
+if child == 0:
+    for call in (lambda: db.execute('INSERT INTO t VALUES(2)'),
+                 lambda: db.execute('SELECT * FROM t').fetchall(),
+                 lambda: sqlite3.connect(sys.argv[2], uri=True).execute('PRAGMA user_version')):
+        try:
+            print('done', call())
+        except sqlite3.Error as err:
+            print(type(err).__name__)
+    db.close()
+    del db
+    gc.collect()
+    sys.exit(0)
+print(os.waitpid(child, 0)[1], flush=True)
+db.execute('INSERT INTO t VALUES(4)')
+print(db.execute('SELECT sum(a) FROM t').fetchall())
+print(db.execute('PRAGMA integrity_check').fetchall())
+db.close()
+";
+
+#[test]
+fn a_connection_that_was_inherited_by_a_fork_is_refused() {
+    const NAME: &str = "a_connection_that_was_inherited_by_a_fork_is_refused";
+    let Some(image) = image(NAME) else { return };
+    for mode in ["delete", "wal"] {
+        let script = format!("mode = '{mode}'\n{FORK}");
+        let app = uri(&format!("{mode}.db"), image.path(), "");
+        let Some(said) = python(NAME, &script, &app) else { return };
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(
+            lines.len() == 6 && lines[..3].iter().all(|line| line.ends_with("Error")),
+            "{said}"
+        );
+        assert_eq!(lines[3..], ["0", "[(5,)]", "[('ok',)]"], "{mode}");
+        e2fsck_clean(image.path()).unwrap();
+    }
 }
 
 /// A Node whose `node:sqlite` there is: that of the path, or the one of the package, which stays in

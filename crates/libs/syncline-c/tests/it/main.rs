@@ -176,6 +176,38 @@ fn the_examples_of_the_document_run() {
     }
 }
 
+/// `make install` and the packages have the library from `packaging/install-library.sh`.
+#[test]
+fn an_installed_library_is_found_by_pkg_config() {
+    const NAME: &str = "an_installed_library_is_found_by_pkg_config";
+    let there = |program: &&str| there(NAME, program);
+    if !["cc", "pkg-config"].iter().all(there) || !require(NAME, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = tempfile::tempdir_in(syncline_testkit::scratch_dir()).unwrap();
+    let root = dir.path().join("root");
+    let mut install = Command::new("sh");
+    install.arg(here("../../../packaging/install-library.sh")).args(["/opt/mine", "lib/here"]);
+    run(install.arg(&root).arg(library_dir()), dir.path());
+
+    let libraries = root.join("opt/mine/lib/here");
+    let examples = root.join("opt/mine/share/doc/libsyncline-dev/examples");
+    let script = format!(
+        "cc {}/files.c $(pkg-config --cflags --libs syncline) -o example && ./example card.img &&\
+         pkg-config --modversion syncline",
+        examples.display()
+    );
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).env("PKG_CONFIG_PATH", libraries.join("pkgconfig"));
+    shell.env("PKG_CONFIG_SYSROOT_DIR", &root).current_dir(dir.path());
+    let ran = shell.env("LD_LIBRARY_PATH", &libraries).output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    assert!(
+        String::from_utf8_lossy(&ran.stdout).ends_with(concat!(env!("CARGO_PKG_VERSION"), "\n"))
+    );
+    e2fsck_clean(&dir.path().join("card.img")).unwrap();
+}
+
 #[test]
 fn the_header_is_cpp_too() {
     const NAME: &str = "the_header_is_cpp_too";

@@ -1,0 +1,61 @@
+//! A prefix as `make install` and the packages fill it: `packaging/install.sh`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::scratch;
+
+const PREFIX: &str = "/opt/mine";
+
+/// A build as the script wants it: links to what cargo has built for the tests.
+fn build(dir: &Path) -> PathBuf {
+    let build = dir.join("build");
+    std::fs::create_dir(&build).unwrap();
+    let link = |from: &Path, name: &str| std::os::unix::fs::symlink(from, build.join(name));
+    link(Path::new(env!("CARGO_BIN_EXE_syncline")), "syncline").unwrap();
+    let library = crate::preload::library();
+    link(&library, "libsyncline_preload.so").unwrap();
+    // Its own tests load the extension; here it is a file that must arrive.
+    link(&library, "libsyncline_sqlite.so").unwrap();
+    build
+}
+
+#[test]
+fn a_prefix_has_all_that_runs_from_it() {
+    let dir = scratch();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let build = build(dir.path());
+    let installed = dir.path().join("root");
+    let done = Command::new("sh")
+        .arg(root.join("packaging/install.sh"))
+        .args([PREFIX.as_ref(), installed.as_os_str(), build.as_os_str()])
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+
+    let prefix = dir.path().join(format!("root{PREFIX}"));
+    let text = |path: &str| std::fs::read_to_string(prefix.join(path)).unwrap();
+    let program = prefix.join("bin/syncline");
+    for helper in ["sbin/mount.fuse.syncline", "sbin/umount.fuse.syncline"] {
+        let target = std::fs::canonicalize(prefix.join(helper)).unwrap();
+        assert_eq!(target, std::fs::canonicalize(&program).unwrap(), "{helper}");
+    }
+    for (path, has) in [
+        ("share/man/man1/syncline-mount.1", "syncline"),
+        ("share/man/man8/mount.fuse.syncline.8", "syncline-mount.1"),
+        ("share/bash-completion/completions/syncline", "umount"),
+        ("share/fish/vendor_completions.d/syncline.fish", "umount"),
+        ("share/zsh/vendor-completions/_syncline", "umount"),
+        ("lib/udev/rules.d/70-syncline.rules", "SUBSYSTEM"),
+        ("share/doc/syncline/docs/INSTALL.md", "make install"),
+        ("lib/systemd/system/syncline-mount@.service", "ExecStart=/opt/mine/bin/syncline"),
+    ] {
+        assert!(text(path).contains(has), "{path}");
+    }
+    assert!(prefix.join("lib/syncline/libsyncline_sqlite.so").is_file());
+
+    // The program finds its library from where it lies.
+    let ran = Command::new(&program).args(["preload", "--relaxed", "*", "--", "true"]).output();
+    let ran = ran.unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+}
