@@ -16,6 +16,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// An image, a directory, and the child that serves one in the other. Dropped, the child is killed
 /// and the mount taken away.
 pub struct Mounted {
+    /// The image, mounted unless another source was given.
     pub image: TempImage,
     /// Where it is mounted.
     pub dir: PathBuf,

@@ -202,7 +202,7 @@ fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
         let mut m = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), &options);
         let dir = m.dir.to_str().unwrap().to_owned();
         let (file, mut map) = mapped(&m.at("plain"), 4);
-        let (strict, mut strict_map) = mapped(&m.at("a.db"), 2);
+        let (strict, strict_map) = mapped(&m.at("a.db"), 2);
         strict.sync_all().unwrap();
         // Handed over by fsync and by msync before the moment; the third not at all.
         map[0] = 1;
@@ -219,7 +219,7 @@ fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
         m.mount(&options);
         let found = first_bytes(&m.at("plain"));
         assert!(found == [1, 2, 0, 0] || found == [1, 2, 3, 0], "{cache}: {found:?}");
-        drop((file, map, strict));
+        drop((file, map, strict, strict_map));
 
         // The fsync of a strict file takes its mapped pages along, and those of others that were
         // handed over before.
@@ -228,7 +228,7 @@ fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
         plain.sync_all().unwrap();
         let strict = File::options().read(true).write(true).open(m.at("a.db")).unwrap();
         // SAFETY: as above.
-        strict_map = unsafe { MmapMut::map_mut(&strict) }.unwrap();
+        let mut strict_map = unsafe { MmapMut::map_mut(&strict) }.unwrap();
         strict_map[PAGE_BYTES] = 6;
         strict.sync_all().unwrap();
         strict_map[0] = 7;

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use syncline_testkit::{Need, require, skip};
+use syncline_testkit::{Need, PATIENCE, require, skip};
 
 use crate::image;
-use crate::mounted::{Mounted, PATIENCE};
+use crate::mounted::Mounted;
 
 /// Root may let a thread come back from SCHED_IDLE.
 const NEEDS: [Need; 3] = [Need::Root, Need::Fuse, Need::E2fsck];

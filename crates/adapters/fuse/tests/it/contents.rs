@@ -6,9 +6,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use syncline_testkit::{ImageSpec, mkfs, require};
+use syncline_testkit::{ImageSpec, PATIENCE, mkfs, require};
 
-use crate::mounted::{Mounted, PATIENCE};
+use crate::mounted::Mounted;
 use crate::{NEEDS, errno, image};
 
 #[test]

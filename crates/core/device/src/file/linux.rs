@@ -297,7 +297,7 @@ fn open_with(path: &Path, options: FileOptions, flags: OFlags) -> io::Result<Fil
 }
 
 /// True if the file is on tmpfs or ramfs.
-fn is_in_memory(file: &File) -> bool {
+pub(super) fn is_in_memory(file: &File) -> bool {
     // `linux/magic.h`; the type of the field is not the same on every architecture.
     const MAGIC: [u64; 2] = [0x0102_1994, 0x8584_58f6];
     rustix::fs::fstatfs(file).is_ok_and(|known| MAGIC.contains(&(known.f_type as u64)))

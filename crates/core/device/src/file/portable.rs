@@ -140,7 +140,10 @@ mod tests {
         assert!(back[..4096].iter().all(|&byte| byte == 0));
         assert!(device.read(64 << 10, &mut back[..512], OTHER).is_err(), "beyond the end");
 
-        drop(device);
+        assert!(!device.is_direct() && !device.has_io_uring());
+        let file = device.into_file();
+        assert!(FileDevice::open(&path, FileOptions::default()).is_err(), "it keeps the lock");
+        drop(file);
         let readers = FileOptions { read_only: true, ..FileOptions::default() };
         let two = [0, 1].map(|_| FileDevice::open(&path, readers).unwrap());
         let refused = two[0].write(0, &[1; 512], OTHER).unwrap_err();

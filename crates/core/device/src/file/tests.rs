@@ -1,13 +1,15 @@
 //! Tests of the file device on temporary files and, where root allows, on a loop device.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 
 use syncline_testkit::{Need, require};
 use tempfile::TempDir;
 
+use super::linux::is_in_memory;
 use super::*;
-use crate::{Kind, MemoryDevice, Origin, Plug};
+use crate::{BlockDevice, Kind, MemoryDevice, Origin, Plug};
 
 const OTHER: Origin = Origin::new(Kind::Other, true);
 
@@ -79,7 +81,7 @@ fn a_file_in_memory_is_neither_direct_nor_in_a_ring() {
     };
     let path = dir.path().join("image");
     MemoryDevice::new(4 << 20).to_file(&path).unwrap();
-    if !is_in_memory(&std::fs::File::open(&path).unwrap()) {
+    if !is_in_memory(&File::open(&path).unwrap()) {
         return syncline_testkit::skip(NAME, "needs a tmpfs at /dev/shm");
     }
     let device = FileDevice::open(&path, FileOptions::default()).unwrap();
