@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What a sweep costs beside its tasks, on each executor, and whether kills lose rows. Real time.
 
-    sweep_measure.py SYNCLINE kills [--rows N] [--every S] [--executors local,dask] [--json FILE]
-    sweep_measure.py SYNCLINE cost [--tasks N] [--rounds N] [--executors local,dask,ray] [--json FILE]
+    sweep_measure.py SYNCLINE kills [--rows N] [--every S] [--executors local,dask,ray] [--json FILE]
+    sweep_measure.py SYNCLINE cost [--tasks N] [--rounds N] [--idle] [--executors local,dask,ray] [--json FILE]
 
-kills   a sweep of N configurations with 2 workers; every S seconds one is killed: a task's process (local), a process of Dask. Rows that
-        are absent, there twice or failed are counted in the table and in the directory.
+kills   a sweep of N configurations with 2 workers; every S seconds one is killed: a task's process (local), a worker's of Dask or Ray.
+        Rows that are absent, there twice or failed are counted in the table and in the directory.
 cost    a program that sleeps a second and then gives a document stands for SYNCLINE, so that a machine with other work on it measures the
         sweep and not its processors: seconds of N such tasks on 1 worker and on 2; the processor time of the driver for each of 2000 tasks
-        that end at once (`driver`); and real tasks of a second of work on 1 and on 2 (`work`), which need idle processors.
+        that end at once (`driver`); and real tasks of about a second of work on 1 and on 2 (`work`), which need idle processors: not with --idle.
 
 Needs the Python package with `sweeps`, `distributed` and `ray`, or PYTHONPATH with its source.
 """
@@ -46,21 +46,46 @@ def executor(kind, workers, environment=None):
         finally:
             local.close()
     elif kind == "dask":
+        import dask
         import distributed
 
+        # A worker that takes long to start, on a busy machine, is not given up.
+        dask.config.set({"distributed.comm.timeouts.connect": "300s"})
         given = {"env": environment} if environment else {}
-        with distributed.LocalCluster(workers, threads_per_worker=1, dashboard_address=None, **given) as cluster:
+        with distributed.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None, **given) as cluster:
             with distributed.Client(cluster) as client:
                 client.wait_for_workers(workers)
-                yield client, lambda: [w.pid for w in cluster.workers.values() if w.pid is not None]
+                yield client, lambda: dask_workers(client, cluster)
     else:
+        # A machine that is busy with other work is late with heartbeats; it is not dead.
+        os.environ.setdefault("RAY_health_check_failure_threshold", "100")
         import ray
 
-        ray.init(num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+        ray.init("local", num_cpus=workers, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
         try:
-            yield "ray", list
+            yield "ray", ray_workers
         finally:
             ray.shutdown()
+
+
+def dask_workers(client, cluster):
+    """Processes of the workers that have joined: Dask gives one up that is killed while it starts."""
+    # As the manager of a cluster does: a worker that was given up all the same gets a successor.
+    cluster.scale(2)
+    there = client.scheduler_info(n_workers=-1)["workers"]
+    return [nanny.pid for nanny in cluster.workers.values() if nanny.pid is not None and nanny.worker_address in there]
+
+
+def ray_workers():
+    """Processes of Ray's workers below this one."""
+    import psutil
+
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::"):
+                found.append(process.pid)
+    return found
 
 
 def kills(args):
@@ -150,31 +175,33 @@ def cost(args):
                     seeds=list(range(1, args.tasks + 1)), options=[f"operations={args.operations}"])
         for kind in args.executors.split(","):
             found = collections.defaultdict(list)
+
+            def take(name, program, plan, workers, value):
+                os.environ["SYNCLINE"] = program
+                engine.version.cache_clear()
+                found[name].append(timed(plan, kind, workers)[value])
+
             for _ in range(args.rounds):
-                os.environ["SYNCLINE"] = second
-                engine.version.cache_clear()
                 for workers in (1, 2):
-                    found[f"waiting_s_{workers}"].append(timed(tasks, kind, workers)[0])
-                os.environ["SYNCLINE"] = args.syncline
-                engine.version.cache_clear()
-                for workers in (1, 2):
-                    found[f"work_s_{workers}"].append(timed(work, kind, workers)[0])
-                os.environ["SYNCLINE"] = none
-                engine.version.cache_clear()
-                found["driver_s"].append(timed(empty, kind, 2)[1])
+                    take(f"waiting_s_{workers}", second, tasks, workers, 0)
+                    if not args.idle:
+                        take(f"work_s_{workers}", args.syncline, work, workers, 0)
+                take("driver_s", none, empty, 2, 1)
             least = {name: min(values) for name, values in found.items()}
-            records.append({
+            record = {
                 "executor": kind,
                 "tasks": args.tasks,
                 "task_s": 1,
                 "overhead_percent_1": 100 * (least["waiting_s_1"] / args.tasks - 1),
                 "overhead_percent_2": 100 * (2 * least["waiting_s_2"] / args.tasks - 1),
                 "speedup_waiting": least["waiting_s_1"] / least["waiting_s_2"],
-                "speedup_work": statistics.median(a / b for a, b in zip(found["work_s_1"], found["work_s_2"])),
-                "work_task_s": least["work_s_1"] / args.tasks,
                 "driver_us": 1e6 * least["driver_s"] / EMPTY_TASKS,
-            })
-            print(records[-1])
+            }
+            if not args.idle:
+                record["speedup_work"] = statistics.median(a / b for a, b in zip(found["work_s_1"], found["work_s_2"]))
+                record["work_task_s"] = least["work_s_1"] / args.tasks
+            records.append(record)
+            print(record, flush=True)
     return records
 
 
@@ -186,6 +213,7 @@ def main():
     parser.add_argument("--every", type=float, default=20.0)
     parser.add_argument("--tasks", type=int, default=20)
     parser.add_argument("--operations", type=int, default=4000)
+    parser.add_argument("--idle", action="store_true", help="leave out the tasks that work, on a machine that is busy")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--executors", default="local,dask")
     parser.add_argument("--json")

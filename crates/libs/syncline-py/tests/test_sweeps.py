@@ -73,7 +73,7 @@ def test_threads_and_any_order_give_the_same_rows(expected):
 
 def test_dask_gives_the_same_rows(expected):
     distributed = pytest.importorskip("distributed")
-    with distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False) as cluster:
         with distributed.Client(cluster) as client:
             assert sweeps.sweep(plan(), executor=client).equals(expected)
         assert sweeps.sweep(plan(), executor=cluster.scheduler_address).equals(expected)
@@ -187,6 +187,55 @@ def test_a_task_that_kills_its_worker_is_a_row_and_no_other_is(expected):
     assert errors == [None] * 3
 
 
+def test_an_error_of_the_executor_is_no_row(expected):
+    class Flaky(concurrent.futures.ThreadPoolExecutor):
+        seen = set()
+
+        def submit(self, function, task, version):
+            if task.key not in self.seen:
+                self.seen.add(task.key)
+                failed = concurrent.futures.Future()
+                failed.set_exception(OSError("the connection was closed"))
+                return failed
+            return super().submit(function, task, version)
+
+    assert sweeps.sweep(plan(), executor=Flaky(1)).equals(expected)
+
+
+def test_an_executor_that_ends_is_one_error_and_the_rows_stay(tmp_path, expected):
+    class Ending(concurrent.futures.ThreadPoolExecutor):
+        left = 2
+
+        def submit(self, *call):
+            if not self.left:
+                raise RuntimeError("the scheduler has gone")
+            self.left -= 1
+            return super().submit(*call)
+
+    with pytest.raises(SweepError, match="takes no task .*the scheduler has gone.*; start it again, then resume"):
+        with Ending(1) as pool:
+            sweeps.sweep(plan(), executor=pool, output=tmp_path, progress=lambda state: None)
+    assert sweeps.sweep(plan(), workers=1, output=tmp_path, resume=True).equals(expected)
+
+
+def test_a_worker_lost_with_its_results_does_not_stop_the_driver(tmp_path):
+    """Workers whose finished results are not fetched yet go; the others' rows come all the same."""
+    distributed = pytest.importorskip("distributed")
+    many = plan(traces=[RLBENCH], sizes=[f"{pages}p" for pages in range(16, 46)])
+    ended = []
+
+    def end_one(state):
+        if state.done >= 10 and not ended:
+            ended.append(state.done)
+            nanny = next(iter(cluster.workers.values()))
+            os.kill(nanny.pid, signal.SIGKILL)
+
+    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        with distributed.Client(cluster) as client:
+            table = sweeps.sweep(many, executor=client, output=tmp_path, progress=end_one)
+    assert ended and table.num_rows == 60 and table.column("error").null_count == 60
+
+
 def test_an_interrupt_leaves_the_rows_that_are_there(tmp_path):
     def stop(state):
         if state.done:
@@ -261,6 +310,24 @@ def test_a_full_disk_is_one_error(tmp_path, monkeypatch):
     assert sweeps.sweep(plan(), executor=pool, output=tmp_path, resume=True).num_rows == 4
 
 
+def test_a_disk_that_fills_keeps_the_rows_before(tmp_path):
+    """A limit of 16 KiB a file stands for the disk: the journal reaches it, the part does not."""
+    trace, out = json.dumps(MAIL), tmp_path / "out"
+    sizes = [f"{pages}p" for pages in range(16, 40)]
+    (tmp_path / "plan.toml").write_text(f"traces = [{trace}]\npolicies = ['lru']\nsizes = {sizes}\n")
+    words = [sys.executable, "-m", "syncline.sweeps", str(tmp_path / "plan.toml"), "-o", str(out)]
+    limit = (16384, 16384)
+    limited = f"import resource, runpy, sys; sys.argv = {words[2:]!r}; resource.setrlimit(resource.RLIMIT_FSIZE, {limit})"
+    run = "runpy.run_module('syncline.sweeps', run_name='__main__')"
+    ended = subprocess.run([sys.executable, "-c", f"{limited}; {run}"], capture_output=True, text=True)
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1, ended.stderr
+    assert "; make room or give access, then resume" in ended.stderr
+    kept = sweeps.read(out).num_rows
+    assert 0 < kept < len(sizes)
+    assert subprocess.run([*words, "--resume"], capture_output=True).returncode == 0
+    assert sweeps.read(out).num_rows == len(sizes)
+
+
 def test_a_scheduler_that_does_not_answer_is_one_error(monkeypatch):
     pytest.importorskip("distributed")
     monkeypatch.setattr(executors, "CONNECT_S", 1)
@@ -268,6 +335,12 @@ def test_a_scheduler_that_does_not_answer_is_one_error(monkeypatch):
         sweeps.sweep(plan(), executor="tcp://127.0.0.1:1")
     with pytest.raises(SweepError, match="unknown executor `slurm`"):
         sweeps.sweep(plan(), executor="slurm")
+
+
+def test_a_ray_cluster_that_does_not_answer_is_one_error():
+    pytest.importorskip("ray", reason="Ray is not installed; its wheel has 80 MB")
+    with pytest.raises(SweepError, match="Ray at ray://127.0.0.1:1: .*; look at `ray status`"):
+        sweeps.sweep(plan(), executor="ray://127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -294,3 +367,45 @@ def test_the_module_runs_a_plan(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and "2 rows in" in done.stdout
     assert "1 tasks failed, the first" in done.stderr and "none.trace" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "traces = ['*.pages.trace', 'none.trace']\npolicies = ['lru', 'clock']\nsizes = ['64K', '10%']\n"
+        "devices = ['sd-2012']\noptions = ['', 'fsync,write_back=10', 'fly']",
+        "what = 'replay'\ntraces = ['mail.blocks.trace']\ndevices = ['sd-2012', 'none']\noptions = ['', 'depth=4']",
+        "what = 'lifetime'\ntraces = ['mail.blocks.trace']\ndevices = ['sd-2012']\nsizes = ['1G']\noptions = ['passes=2']",
+        "what = 'bench'\nworkloads = ['sqlite/update']\ndevices = ['sd-2012']\nseeds = [1, 2]\n"
+        "options = ['operations=20,noatime', 'operations=20,sync=ordered']",
+        "what = 'bench'\ntraces = ['mail.calls.trace']\ndevices = ['sd-2012']\nsizes = [64]",
+    ],
+    ids=["cache", "replay", "lifetime", "bench", "bench-calls"],
+)
+def test_the_program_without_python_gives_the_same_rows(tmp_path, text):
+    place = tmp_path / "é"
+    place.mkdir()
+    for path in SAMPLES.glob("[mr]*.trace"):
+        (place / path.name).symlink_to(path)
+    (place / "plan.toml").write_text(text)
+    out = tmp_path / "out"
+    words = [os.environ["SYNCLINE"], "sweep", place / "plan.toml", "-o", out]
+    alone = {**os.environ, "PATH": "/nonexistent"}
+    done = subprocess.run(words, env=alone, capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr
+    expected = sweeps.sweep(Plan.load(place / "plan.toml"), workers=2)
+    order = [("key", "ascending")]
+    assert sweeps.read(out).sort_by(order).equals(expected.sort_by(order))
+    assert expected.column("error").null_count > 0
+    # Python puts the rows into a part and runs none; the program then finds all of them there.
+    again = sweeps.sweep(Plan.load(place / "plan.toml"), executor=_Idle(), output=out, resume=True)
+    assert again.equals(expected) and list(out.glob("part-*.parquet"))
+    assert (out / "rows.jsonl").read_bytes() == b""
+    resumed = subprocess.run([*words, "--resume"], env=alone, capture_output=True, text=True)
+    assert (resumed.returncode, resumed.stdout, resumed.stderr) == (done.returncode, done.stdout, done.stderr)
+    assert (out / "rows.jsonl").read_bytes() == b""
+
+
+class _Idle:
+    def submit(self, *call):
+        raise AssertionError("a row that is there was asked for")

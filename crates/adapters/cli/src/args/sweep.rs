@@ -7,9 +7,9 @@ use clap::Args;
 /// Run every combination of the traces, policies, sizes, devices and options of a plan.
 ///
 /// A plan is a TOML file: `what` (cache, replay, lifetime or bench), and lists of `traces`,
-/// `policies`, `sizes`, `devices`, `options`. Each combination is one row of Parquet files. They
-/// run on processes of this machine, on Dask or on Ray. Needs Python and its package
-/// `syncline[sweeps]`. docs/FLEETS.md has examples.
+/// `policies`, `sizes`, `devices`, `options`. Each combination is one row. They run on processes of
+/// this machine; where Python has the package `syncline[sweeps]`, also on Dask or Ray, with traces
+/// of any location, and rows become Parquet files. docs/FLEETS.md has examples.
 #[derive(Debug, Args)]
 pub struct Sweep {
     /// The plan.

@@ -1,7 +1,12 @@
-//! `sweep`: every configuration of a plan, by the Python package `syncline.sweeps`.
+//! `sweep`: every configuration of a plan, each a run of this program.
 //!
-//! The package runs this program for each configuration, on the executor that the plan's user
-//! names.
+//! The Python package `syncline.sweeps` does it where it is installed, on the executor that is
+//! named. Without it, this program runs the plan on processes of this machine ([`local`]).
+
+mod document;
+mod local;
+mod plan;
+mod results;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,18 +17,32 @@ use crate::error::{Failure, Result};
 /// Name of the interpreter.
 const PYTHON: &str = "python3";
 
-/// Runs the plan; the exit code is the package's.
+/// Runs the plan.
 pub(crate) fn run(args: &Sweep) -> Result<()> {
-    let this = std::env::current_exe().map_err(|err| Failure::host(Path::new("syncline"), &err))?;
     let tried = Command::new(PYTHON)
         .args(["-c", "import syncline.sweeps, pyarrow"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    if !tried.is_ok_and(|status| status.success()) {
-        let text = format!("{PYTHON} has no package syncline; pip install 'syncline[sweeps]'");
-        return Err(Failure::Unsupported(text));
+    if tried.is_ok_and(|status| status.success()) {
+        return by_python(args);
     }
+    match args.executor.as_deref() {
+        None | Some("local") => local::run(args),
+        Some(executor) => Err(needs_python(executor)),
+    }
+}
+
+/// Refusal of a part that only the Python package has.
+fn needs_python(what: &str) -> Failure {
+    Failure::Unsupported(format!(
+        "{what} needs {PYTHON} with the package syncline; pip install 'syncline[sweeps]'"
+    ))
+}
+
+/// Runs the plan by the package; the exit code is the package's.
+fn by_python(args: &Sweep) -> Result<()> {
+    let this = std::env::current_exe().map_err(|err| Failure::host(Path::new("syncline"), &err))?;
     let mut command = Command::new(PYTHON);
     command.args(["-m", "syncline.sweeps"]).arg(&args.plan).arg("-o").arg(&args.output);
     if args.resume {

@@ -23,5 +23,6 @@ mod reports;
 mod schemas;
 mod serve;
 mod support;
+mod sweep;
 mod trace;
 mod transfer;

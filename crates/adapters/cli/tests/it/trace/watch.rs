@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use syncline_testkit::{ImageSpec, LoopDevice, Need, TempImage, mkfs, require};
+use syncline_testkit::{ImageSpec, LoopDevice, Need, TempImage, mkfs, require, skip};
 use syncline_trace::{Op, Origin, Record, TraceReader};
 
 use crate::support::{Ran, binary, copy_program, done, refused, run, scratch};
@@ -377,4 +377,30 @@ fn a_full_disk_is_one_sentence_and_leaves_whole_files() {
     for trace in traces(&output) {
         seen(&trace);
     }
+}
+
+/// Complaints of systemd about the unit of a loop device, after a change of its text.
+fn verified(change: impl Fn(String) -> String) -> String {
+    let dir = scratch();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/systemd");
+    let unit = fs::read_to_string(root.join("syncline-watch@.service")).unwrap();
+    let program = binary().get_program().to_string_lossy().into_owned();
+    let path = dir.path().join("syncline-watch@dev-loop0.service");
+    fs::write(&path, change(unit.replace("/usr/bin/syncline", &program))).unwrap();
+    let ran = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).output();
+    let ran = ran.unwrap();
+    format!("{}{}", String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr))
+}
+
+#[test]
+fn systemd_takes_the_unit() {
+    let version = Command::new("systemd-analyze").arg("--version").output();
+    if !version.is_ok_and(|ran| ran.status.success()) {
+        return skip("systemd_takes_the_unit", "needs systemd-analyze; install systemd");
+    }
+    assert_eq!(verified(|unit| unit), "");
+    let said = verified(|unit| unit.replace("StateDirectoryMode", "StateDirectoryMoed"));
+    assert!(said.contains("StateDirectoryMoed"), "{said}");
+    let said = verified(|unit| unit.replace("ExecStart=/", "ExecStart=/none/"));
+    assert!(said.contains("/none/"), "{said}");
 }

@@ -133,7 +133,11 @@ class _Run:
             self._submit(self._suspects.popleft())
 
     def _submit(self, task: Task):
-        future = self._executor.submit(engine.run, task, self._version)
+        try:
+            future = self._executor.submit(engine.run, task, self._version)
+        except Exception as error:  # Each executor has classes of its own for having ended.
+            text = f"the executor takes no task ({type(error).__name__}: {error})"
+            raise SweepError(f"{text}; start it again, then resume: rows that are there are kept") from None
         self._running[future] = task
         future.add_done_callback(self._ended.put)
 
@@ -141,12 +145,10 @@ class _Run:
         task = self._running.pop(future)
         try:
             answer = future.result()
-        except Exception as error:
-            if executors.is_lost(error):
-                return self._again(task, type(error).__name__)
-            if isinstance(error, (ImportError, AttributeError)):
-                raise SweepError(f"a worker has no such syncline: {error}; install one version everywhere") from None
-            answer = {"row": engine.row(task, self._version, None, f"{type(error).__name__}: {error}")}
+        except (ImportError, AttributeError) as error:
+            raise SweepError(f"a worker has no such syncline: {error}; install one version everywhere") from None
+        except Exception as error:  # `engine.run` answers whatever a task does: this is the executor's, and the task may not have run.
+            return self._again(task, f"{type(error).__name__}: {error}")
         if "lost" in answer:
             return self._again(task, answer["lost"])
         if "refused" in answer:

@@ -15,29 +15,12 @@ import socket
 import subprocess
 import time
 
-from . import sampling, traces
+from . import sampling, schema, traces
 from .errors import SweepError
 from .plan import Task
-from .schema import metrics
 
 #: Options of each command that are flags or take a value; for `bench`, all others are mount options.
-OPTIONS = {
-    "cache": {"format", "drop_repeats", "write_back", "fsync", "dense", "merge"},
-    "replay": {"format", "drop_repeats", "timing", "depth", "dense"},
-    "lifetime": {"precondition", "passes"},
-    "bench": {
-        "sync",
-        "log",
-        "journal_mode",
-        "synchronous",
-        "sqlite_fsync",
-        "mtime_update",
-        "operations",
-        "alloc",
-        "fill",
-        "gap_max",
-    },
-}
+OPTIONS = {what: set(kind["options"]) for what, kind in schema.kinds().items()}
 
 #: Mode of `bench` where the options name none.
 SYNC = "eager"
@@ -144,7 +127,7 @@ def row(task: Task, by: str, document: dict | None, error: str | None) -> dict:
         "error": error,
         "document": None if document is None else json.dumps(document, sort_keys=True),
     }
-    return {**named, **metrics(task.what, document)}
+    return {**named, **schema.metrics(task.what, document)}
 
 
 def answer(task: Task) -> dict:

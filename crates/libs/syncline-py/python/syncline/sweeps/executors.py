@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextlib
 import os
@@ -14,27 +15,6 @@ from .errors import SweepError
 
 #: How long a scheduler may take to answer, seconds.
 CONNECT_S = 10
-
-#: Classes of errors that mean: the worker went, and the task may not have run.
-LOST = {
-    "BrokenProcessPool",
-    "BrokenExecutor",
-    "KilledWorker",
-    "CancelledError",
-    "FutureCancelledError",
-    "FuturesCancelledError",
-    "FutureLostError",
-    "WorkerCrashedError",
-    "NodeDiedError",
-    "LocalRayletDiedError",
-    "OutOfMemoryError",
-    "OwnerDiedError",
-}
-
-
-def is_lost(error: BaseException) -> bool:
-    """Tells that a worker went away, from an error of the task."""
-    return any(kind.__name__ in LOST for kind in type(error).__mro__)
 
 
 class LocalProcesses:
@@ -89,8 +69,15 @@ class DaskExecutor:
         self.workers = max(1, sum(threads.values()))
 
     def submit(self, function, *arguments):
-        """Runs a call on one thread of a worker."""
-        return self._client.submit(function, *arguments, pure=False)
+        """Runs a call on one thread of a worker; the future is done when its result is here.
+
+        A Dask future is finished before that: `result` would wait for a worker that was lost in between, and the driver with it.
+        """
+        future = self._client.submit(function, *arguments, pure=False)
+        return asyncio.run_coroutine_threadsafe(self._gathered(future), self._client.loop.asyncio_loop)
+
+    async def _gathered(self, future):
+        return await self._client.gather(future, asynchronous=True)
 
     def close(self):
         """Leaves the cluster, if this joined it."""

@@ -13,23 +13,11 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, fields
 
+from . import schema
 from .errors import SweepError
 
 #: Axes that each kind of sweep takes, in the order of the product; those with `True` are required.
-AXES = {
-    "cache": {"traces": True, "policies": True, "sizes": True, "devices": False, "options": False, "samples": False},
-    "replay": {"traces": True, "devices": True, "options": False},
-    "lifetime": {"traces": True, "devices": True, "sizes": False, "options": False},
-    "bench": {
-        "traces": False,
-        "workloads": False,
-        "devices": True,
-        "policies": False,
-        "sizes": False,
-        "options": False,
-        "seeds": False,
-    },
-}
+AXES = {what: dict(kind["axes"]) for what, kind in schema.kinds().items()}
 
 #: Name of a task's field for each axis.
 FIELDS = {

@@ -1,4 +1,4 @@
-"""Columns of a row: the configuration, then the figures of its kind of sweep (`columns.json`)."""
+"""Columns of a row: the configuration, then the figures of its kind of sweep (`kinds.json`)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ CONFIGURATION = {
 
 
 @functools.lru_cache(maxsize=1)
-def columns() -> dict:
-    """Of each kind of sweep, the figures: name, Arrow type and place in the command's document."""
-    text = resources.files(__package__).joinpath("columns.json").read_text()
+def kinds() -> dict:
+    """Of each kind of sweep: `axes` in the order of the product, each with `True` if it is required; `options` of the
+    command that are flags or take a value (for `bench`, all others are mount options); `columns`, the figures: name,
+    Arrow type and place in the command's document. The program `syncline sweep` reads the same file.
+    """
+    text = resources.files(__package__).joinpath("kinds.json").read_text()
     return json.loads(text)
 
 
@@ -35,9 +38,9 @@ def arrow(what: str):
     """The Arrow schema of a kind of sweep."""
     import pyarrow
 
-    named = {**CONFIGURATION, **{name: kind for name, (kind, _) in columns()[what].items()}}
-    kinds = {"string": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
-    return pyarrow.schema([(name, kinds[kind]) for name, kind in named.items()])
+    named = {**CONFIGURATION, **{name: kind for name, (kind, _) in kinds()[what]["columns"].items()}}
+    types = {"string": pyarrow.string(), "int64": pyarrow.int64(), "float64": pyarrow.float64()}
+    return pyarrow.schema([(name, types[kind]) for name, kind in named.items()])
 
 
 def metrics(what: str, document: dict | None) -> dict:
@@ -46,7 +49,7 @@ def metrics(what: str, document: dict | None) -> dict:
     if document is not None and "runs" in document:
         run = document["runs"][0]
     found = {}
-    for name, (kind, place) in columns()[what].items():
+    for name, (kind, place) in kinds()[what]["columns"].items():
         value = run
         for step in place.split("."):
             if isinstance(value, list):
