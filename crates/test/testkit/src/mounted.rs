@@ -18,7 +18,7 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Mounted {
     /// The image, mounted unless another source was given.
     pub image: TempImage,
-    /// Where it is mounted.
+    /// Directory of the mount.
     pub dir: PathBuf,
     /// Image or device that is mounted in place of `image`.
     source: Option<PathBuf>,
@@ -38,7 +38,7 @@ impl Mounted {
         Mounted { image, dir, source, _scratch: scratch, child: None }
     }
 
-    /// What is mounted.
+    /// Image or device that is mounted.
     pub fn source(&self) -> &Path {
         self.source.as_deref().unwrap_or(self.image.path())
     }
@@ -128,7 +128,7 @@ impl Mounted {
     /// Judges the image after [`Mounted::bury`]; it is recovered by e2fsck on a copy.
     ///
     /// # Errors
-    /// What e2fsck says.
+    /// The text of e2fsck.
     pub fn recoverable(&self) -> Result<(), String> {
         e2fsck_preen(self.image.duplicate().path())
     }

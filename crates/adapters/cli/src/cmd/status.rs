@@ -95,7 +95,7 @@ fn table(document: &Value) -> String {
     if document.pointer("/moments").is_some_and(Value::is_object) {
         let changed = document.pointer("/moments/changed_since") == Some(&Value::Bool(true));
         out += &format!(
-            "moments   {}, the last {:.1} s ago{}; one takes {} ms, writes wait {} us of it, at most\n",
+            "moments   {}, the last {:.1} s ago{}; one takes {} ms at most, holds writers {} us\n",
             at("/moments/taken"),
             at("/moments/age_ms") as f64 / 1000.0,
             if changed { "" } else { ", nothing changed since" },
