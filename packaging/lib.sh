@@ -3,9 +3,8 @@
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The oldest glibc that the packages run with: Debian 11's.
 glibc=2.31
-# The limit of the stripped binary. It was 15 MB before Arrow and Parquet, qcow2, NFS, the live page and the study of
-# whole traces were in it; without Parquet and with compressed scripts of the reports it would be near that again.
-binary_mb_max=18
+# The limit of the stripped binary.
+binary_mb_max=15
 dist=target/dist
 dist_build=target/dist-build
 

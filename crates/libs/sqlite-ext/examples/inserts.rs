@@ -28,13 +28,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let fs = VolumeFs::new(volume, clock, 0);
         fs.offer_atomic(true);
         let vfs = SqliteVfs::register("rust", Arc::new(fs), 1)?;
-        measure(&vfs.open("/rust.db")?, mode, count)?;
+        measure(&vfs.open("/app.db")?, mode, count)?;
         drop(vfs);
         disk.close()?;
     } else {
         let loader = Connection::open_in_memory()?;
         load(&loader, how)?;
-        let db = Connection::open(format!("file:/extension.db?vfs=syncline&image={image}"))?;
+        let db = Connection::open(format!("file:/app.db?vfs=syncline&image={image}"))?;
         measure(&db, mode, count)?;
         db.close().map_err(|(_, err)| err)?;
     }

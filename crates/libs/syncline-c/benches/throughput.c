@@ -36,7 +36,7 @@ int main(int count, char **words)
     const uint64_t rounds = strtoull(words[3], NULL, 10);
     memset(block, 'x', MIB);
     checked(syncline_open(words[1], NULL, &volume), 0);
-    checked(syncline_file_open(volume, "/c", SYNCLINE_READ | SYNCLINE_WRITE | SYNCLINE_CREATE, 0644, &file), volume);
+    checked(syncline_file_open(volume, "/file", SYNCLINE_READ | SYNCLINE_WRITE | SYNCLINE_CREATE, 0644, &file), volume);
     if (!strcmp(words[2], "stream")) {
         long long begin = now();
         for (uint64_t at = 0; at < rounds; at++)
@@ -59,7 +59,7 @@ int main(int count, char **words)
         printf("%lld\n", now() - begin);
     }
     checked(syncline_file_close(file), 0);
-    checked(syncline_unlink(volume, "/c"), volume);
+    checked(syncline_unlink(volume, "/file"), volume);
     checked(syncline_close(volume), 0);
     free(block);
     return 0;

@@ -20,6 +20,8 @@ use syncline_library as library;
 use syncline_library::{Access, At, Attr, Change, FallocateMode, SetTime, Timestamp, XattrFlags};
 
 const ENAMETOOLONG: i32 = 36;
+/// Part of a long read or write that is done between two looks for Ctrl-C.
+const PART_BYTES: usize = 8 << 20;
 
 fn raised(err: library::Error) -> PyErr {
     PyOSError::new_err((err.errno, err.text))
@@ -289,15 +291,38 @@ impl File {
         let size = size.min(known.saturating_sub(offset)) as usize;
         let mut done = 0;
         let bytes = PyBytes::new_with(py, size, |into| {
-            done = free(py, || self.0.read_at(offset, into))?;
-            Ok(())
+            // Once for an empty range, too: its offset is looked at.
+            loop {
+                let end = into.len().min(done + PART_BYTES);
+                let part = &mut into[done..end];
+                let wanted = part.len();
+                let count = free(py, || self.0.read_at(offset + done as u64, part))?;
+                done += count;
+                if count < wanted || done == into.len() {
+                    return Ok(());
+                }
+                py.check_signals()?;
+            }
         })?;
         // A file that was cut meanwhile.
         Ok(if done < size { PyBytes::new(py, &bytes.as_bytes()[..done]) } else { bytes })
     }
 
+    /// Returns the bytes written; fewer than given only where a part failed that was not the first.
     fn pwrite(&self, py: Python<'_>, offset: u64, data: &[u8]) -> PyResult<usize> {
-        free(py, || self.0.write_at(offset, data))
+        let mut done = 0;
+        loop {
+            let part = &data[done..data.len().min(done + PART_BYTES)];
+            let count = match free(py, || self.0.write_at(offset + done as u64, part)) {
+                Err(_) if done > 0 => return Ok(done),
+                count => count?,
+            };
+            done += count;
+            if count < part.len() || done == data.len() {
+                return Ok(done);
+            }
+            py.check_signals()?;
+        }
     }
 
     /// Appends `data`. Returns the position at which it was written, and the number of bytes

@@ -367,11 +367,41 @@ def test_the_interpreter_runs_during_a_sync(volume):
     assert turns[0] > 20
 
 
+# The interrupt is pending when the call begins, and nothing but the call can hear it: `list` and `map` run no bytecode
+# between the two, at which the interpreter would look.
+INTERRUPTED = """
+import _thread, sys
+from functools import partial
+from syncline import _native as n
+def interrupted(call):
+    list(map(partial.__call__, [partial(_thread.interrupt_main), call, partial(print, "went on")]))
+"""
+
+
 def test_ctrl_c_ends_a_check(image):
-    # The interrupt is pending when the check begins, and only the check can hear it.
-    program = "import _thread, sys; from syncline import _native as n; _thread.interrupt_main(); n.check(sys.argv[1])"
-    ran = subprocess.run([sys.executable, "-c", f"exec({program!r})", str(image)], capture_output=True)
-    assert ran.returncode != 0 and b"KeyboardInterrupt" in ran.stderr, ran.stderr
+    program = INTERRUPTED + "interrupted(partial(n.check, sys.argv[1]))"
+    ran = subprocess.run([sys.executable, "-c", program, str(image)], capture_output=True, text=True)
+    assert ran.returncode != 0 and "KeyboardInterrupt" in ran.stderr and not ran.stdout, ran
+
+
+@pytest.mark.parametrize("call", ["file.pwrite, 0, bytes(20 << 20)", "file.pread, 0, 20 << 20"])
+def test_ctrl_c_ends_a_long_transfer(tmp_path, call):
+    path = tmp_path / "card.img"
+    Volume.create(path, 64 << 20).close()
+    program = INTERRUPTED + f"""
+disk = n.Disk(sys.argv[1], "")
+file = disk.open(b"/f", "rwc", 0o644)
+file.truncate({20 << 20 if "pread" in call else 0})
+try:
+    interrupted(partial({call}))
+except KeyboardInterrupt:
+    print("interrupted at", file.size() >> 20)
+disk.close()
+"""
+    ran = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True)
+    # A write ends behind a part of 8 MiB.
+    assert (ran.stdout, ran.stderr) == ("interrupted at 20\n" if "pread" in call else "interrupted at 8\n", "")
+    assert syncline.check(path).is_clean
 
 
 def test_no_space(image):
