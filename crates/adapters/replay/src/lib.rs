@@ -26,12 +26,14 @@ mod plan;
 mod play;
 mod samples;
 mod simulated;
+mod split;
 mod table;
 
 pub use contents::Contents;
 pub use directory::{DirectoryReplay, DirectoryReplayed};
 pub use error::{ReplayError, Result};
 pub use simulated::{Replay, Replayed};
+pub use split::Split;
 pub use table::replay_table;
 
 use syncline_trace::{Names, Record};

@@ -115,6 +115,11 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
+    /// The inode of a file that is open.
+    pub(crate) fn inode(&self, file: NameId) -> Option<u64> {
+        self.open.get(&file).map(|inode| u64::from(inode.ino))
+    }
+
     /// Time passes, and the background does what is due.
     fn idle(&self, gap_ns: u64) {
         let (clock, volume) = (self.fs.clock(), self.fs.volume());

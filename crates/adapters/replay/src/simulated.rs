@@ -10,7 +10,11 @@ use syncline_nand::Profile;
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::play::Player;
+use crate::split::Split;
 use crate::{Contents, ReplayTrace};
+
+/// Requests between two calls that are looked at.
+const EVENTS_MAX: usize = 1 << 20;
 
 /// A replay on a simulated device.
 pub struct Replay<'a> {
@@ -37,6 +41,8 @@ pub struct Replayed {
     pub run: Run,
     /// Calls that could not be made.
     pub skipped: u64,
+    /// Requests by what caused them, the unmount's included.
+    pub split: Split,
 }
 
 impl Replay<'_> {
@@ -45,7 +51,7 @@ impl Replay<'_> {
     /// # Errors
     /// Whatever the volume reports: no space, if the trace needs a larger volume.
     pub fn run(&self, trace: &ReplayTrace, watch: &mut dyn Watch) -> Result<Replayed> {
-        let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
+        let stack = Stack::new(self.profile, self.image.snapshot(), EVENTS_MAX)?;
         let plan = Plan::of(&trace.records, &trace.names);
         let Replay { fill_percent, seed, .. } = *self;
         let parameters = Parameters { fill_percent, seed, ..Parameters::default() };
@@ -61,12 +67,15 @@ impl Replay<'_> {
         let mut player = Player::new(fs, &trace.names, self.gap_max_ns, contents);
         let mut timer = Timer::default();
         let total = trace.records.len() as u64;
-        let mut done = 0;
+        let (mut done, mut split) = (0, Split::default());
+        stack.recording.take_events();
         for record in &trace.records {
             if watch.cancelled() {
                 break;
             }
             player.play(&target, record, &mut timer)?;
+            let synced = record.op.is_sync().then(|| player.inode(record.file)).flatten();
+            split.take(&stack.recording.take_events(), synced);
             done += 1;
             if done % 256 == 0 {
                 watch.progress(done, total);
@@ -78,6 +87,7 @@ impl Replay<'_> {
         let (device, duration_ns) = stack.since(&mark);
         let foreground = Metrics::new(operations, duration_ns, &timer, moved, Some(device));
         target.unmount()?;
+        split.take(&stack.recording.take_events(), None);
         let (device, duration_ns) = stack.since(&mark);
         let metrics = Metrics::new(operations, duration_ns, &timer, moved, Some(device));
         let config =
@@ -90,6 +100,6 @@ impl Replay<'_> {
             foreground,
             interrupted: done < total,
         };
-        Ok(Replayed { run, skipped })
+        Ok(Replayed { run, skipped, split })
     }
 }

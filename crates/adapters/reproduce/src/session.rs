@@ -230,7 +230,15 @@ impl Session {
         };
         let done = replay.run(trace, watch)?;
         not_stopped(watch)?;
-        Ok(Measured::of(&done.run).with("left_out_calls", done.skipped as f64))
+        let split = done.split;
+        let measured = Measured::of(&done.run)
+            .with("left_out_calls", done.skipped as f64)
+            .with("split.sync_write_ratio", split.sync_ratio())
+            .with("split.synced_file_ratio", split.of_syncs(split.synced_file_bytes))
+            .with("split.other_files_ratio", split.of_syncs(split.other_files_bytes))
+            .with("split.journal_ratio", split.of_syncs(split.journal_bytes))
+            .with("split.read_requests", split.reads as f64);
+        Ok(measured)
     }
 
     fn cache(&mut self, run: &planned::Cache, watch: &mut dyn Watch) -> Result<Measured> {

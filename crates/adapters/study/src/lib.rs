@@ -30,7 +30,7 @@ pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
 pub use error::{Result, StudyError};
-pub use lifetime::{LifetimeRequest, LifetimeResult, Spread};
+pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
 pub use observer::{Observer, Unobserved, Watched};
 pub use probe::Probe;
 pub use replay::{DirectoryResult, Replay, ReplayResult};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use syncline_evaluate::{Share, Shares, WearReplay};
+use syncline_evaluate::{Origins, Share, Shares, WearReplay};
 use syncline_nand::{Lifetime, Profile, SlcWear, Wear};
 use syncline_trace::{Names, Record, TraceKind, TraceReader};
 
@@ -13,6 +13,12 @@ use crate::error::{Result, StudyError};
 use crate::observer::Observer;
 use crate::profile;
 
+/// A file with less than this share of what is programmed is not named alone, per cent.
+const FILE_PERCENT_MIN: f64 = 25.0;
+/// From this share of what is programmed on, an option that writes less of it is named, per cent.
+const JOURNAL_PERCENT_MIN: f64 = 25.0;
+/// As that, of data that a caller waits for.
+const SYNCED_PERCENT_MIN: f64 = 50.0;
 /// Shares of the blocks whose erases are told, percent.
 const PERCENTILES: [u32; 5] = [1, 25, 50, 75, 99];
 
@@ -181,10 +187,72 @@ fn shares_json(shares: &Shares) -> Vec<Value> {
     shares.top().into_iter().map(share).collect()
 }
 
+/// Years, or days and hours where there are less than two.
+pub fn span(years: f64) -> String {
+    let days = years * 365.25;
+    if years >= 2.0 {
+        format!("{years:.1} years")
+    } else if days >= 2.0 {
+        format!("{days:.1} days")
+    } else {
+        format!("{:.1} hours", days * 24.0)
+    }
+}
+
+/// The mount option that writes less of what was programmed most.
+fn advice(origins: &Origins, programmed_bytes: u64) -> String {
+    let percent = |bytes: u64| bytes as f64 * 100.0 / programmed_bytes.max(1) as f64;
+    let synced = percent(origins.synced_data);
+    let journal = percent(origins.journal);
+    if percent(origins.unknown) >= 50.0 {
+        "The trace does not tell journal from data; one of `syncline mount -o trace=NAME` does."
+            .to_owned()
+    } else if journal >= JOURNAL_PERCENT_MIN {
+        format!(
+            "{journal:.0} % is the journal, written at syncs: `log=packed` writes bytes in place \
+             of blocks there; `sync=periodic` writes hardly any, and a power cut then takes the \
+             last seconds."
+        )
+    } else if synced >= SYNCED_PERCENT_MIN {
+        format!(
+            "{synced:.0} % is data of syncs and unmounts: `relaxed=GLOB` writes it later, for \
+             files that may lose a minute; `sync=periodic` does for all files, and they lose \
+             seconds."
+        )
+    } else {
+        "Little of it is written for syncs, and no option of the mount writes less of the rest."
+            .to_owned()
+    }
+}
+
 impl LifetimeResult {
+    /// Sentences for a reader: how long the flash lasts, who wears it, and which option of a mount
+    /// helps; none if nothing was programmed.
+    pub fn summary(&self) -> Option<String> {
+        let lifetime = self.lifetime.as_ref()?;
+        let programmed = self.replay.device().counters().programmed_bytes;
+        let percent = |share: &Share| share.programmed_bytes as f64 * 100.0 / programmed as f64;
+        let mut text = format!("At this rate the flash lasts {}.", span(lifetime.years_even));
+        if let Some(program) = self.replay.processes().by_program().most() {
+            text += &format!(" {} wears it most, {:.0} %", program.name, percent(program));
+        }
+        let directories = self.replay.files().by_directory();
+        let file = self.replay.files().most();
+        let single = file.filter(|file| percent(file) >= FILE_PERCENT_MIN);
+        if let Some(place) = single.or(directories.most()).or(file) {
+            let of = if single.is_some() { "of files" } else { "of directories" };
+            text += &format!("; {of} {}, {:.0} %", place.name, percent(place));
+        }
+        if !text.ends_with('.') {
+            text.push('.');
+        }
+        Some(format!("{text} {}", advice(&self.replay.origins(), programmed)))
+    }
+
     /// The document of schema `syncline.lifetime/1`.
     pub fn document(&self) -> Value {
         let (replay, c) = (&self.replay, self.replay.device().counters());
+        let origins = replay.origins();
         let life = self.lifetime.as_ref().map(|l| {
             json!({
                 "cycles_used": l.cycles_used, "wear_spread": l.wear_spread,
@@ -209,6 +277,36 @@ impl LifetimeResult {
                 "switch": c.switch_merges, "partial": c.partial_merges, "full": c.full_merges,
             },
             "lifetime": life,
+            "origins": {
+                "journal": origins.journal, "synced_data": origins.synced_data,
+                "other_data": origins.other_data, "metadata": origins.metadata,
+                "unknown": origins.unknown,
+            },
+            "summary": self.summary(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_lives_are_days_and_hours() {
+        assert_eq!(span(11.04), "11.0 years");
+        assert_eq!(span(5.0 / 365.25), "5.0 days");
+        assert_eq!(span(0.5 / 365.25), "12.0 hours");
+        assert_eq!(span(f64::INFINITY), "inf years");
+    }
+
+    #[test]
+    fn the_option_is_for_what_is_programmed_most() {
+        let say = |journal, synced_data, other_data, unknown| {
+            advice(&Origins { journal, synced_data, other_data, metadata: 0, unknown }, 100)
+        };
+        assert!(say(40, 10, 50, 0).contains("40 % is the journal"));
+        assert!(say(20, 60, 20, 0).contains("60 % is data"));
+        assert!(say(5, 5, 90, 0).contains("no option"));
+        assert!(say(20, 20, 0, 60).contains("does not tell"));
     }
 }

@@ -39,7 +39,7 @@ impl StatResult {
     ) -> Result<StatResult> {
         let source = Source::open(request)?;
         let header = source.header();
-        let mut both = Both { gather: Gather::default(), also };
+        let mut both = Both { gather: Gather::new(header.kind), also };
         let (_, names) = source.read(&mut both, observer)?;
         Ok(StatResult { header, statistics: both.gather.finish(&names) })
     }

@@ -38,7 +38,7 @@ mod squeeze;
 mod survey;
 
 pub use error::{EvaluateError, Result};
-pub use lifetime::{Share, Shares, WearReplay};
+pub use lifetime::{Origins, Share, Shares, WearReplay};
 pub use pages::{PAGE_BYTES, PageGather, PageTrace};
 pub use played::{Pace, Played};
 pub use player::VirtualPlayer;

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use syncline_nand::{Profile, Simulator};
-use syncline_trace::{Flags, NameId, Names, Op, Record};
+use syncline_trace::{Flags, NameId, Names, Op, Origin, Record};
 
 use crate::error::{EvaluateError, Result};
 
@@ -31,6 +31,35 @@ pub struct WearReplay {
     end_ns: u64,
     processes: Shares,
     files: Shares,
+    origins: Origins,
+}
+
+/// Bytes programmed into the flash for each kind of request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origins {
+    /// The journal.
+    pub journal: u64,
+    /// Data of files whose program waited for it.
+    pub synced_data: u64,
+    /// Other data of files.
+    pub other_data: u64,
+    /// Metadata in its place.
+    pub metadata: u64,
+    /// Requests of which the trace does not say it.
+    pub unknown: u64,
+}
+
+impl Origins {
+    fn add(&mut self, record: &Record, programmed_bytes: u64) {
+        let of = match record.origin {
+            Origin::Journal => &mut self.journal,
+            Origin::Data if record.flags.has(Flags::SYNC) => &mut self.synced_data,
+            Origin::Data => &mut self.other_data,
+            Origin::Metadata => &mut self.metadata,
+            Origin::Unknown => &mut self.unknown,
+        };
+        *of += programmed_bytes;
+    }
 }
 
 /// Cost of one originator's requests: programs while a request runs, collection and merges
@@ -45,31 +74,80 @@ pub struct Share {
     pub programmed_bytes: u64,
 }
 
+/// Name of the share of nobody in particular.
+const NOT_KNOWN: &str = "not known";
+/// Its key.
+const UNKNOWN: (u64, NameId) = (0, NameId::NONE);
 /// Rows of [`Shares::top`].
 const SHARES_MAX: usize = 10;
 
-/// By number and name of a process, or by inode and path of a file.
+/// By number and name of a process, by path of a file, or by its inode where that has no name.
 #[derive(Default)]
 pub struct Shares(BTreeMap<(u64, NameId), Share>);
 
 impl Shares {
-    fn add(&mut self, number: u64, name: NameId, names: &Names, cost: (u64, u64)) {
-        let share = self.0.entry((number, name)).or_insert_with(|| {
-            let name = match (names.get(name), number) {
-                ("", 0) => "not known".to_owned(),
-                ("", number) => number.to_string(),
-                (name, 0) => name.to_owned(),
-                (name, number) => format!("{name} ({number})"),
-            };
-            Share { name, ..Share::default() }
-        });
+    fn add(&mut self, key: (u64, NameId), name: impl FnOnce() -> String, cost: (u64, u64)) {
+        let share = self.0.entry(key).or_insert_with(|| Share { name: name(), ..Share::default() });
         share.written_bytes += cost.0;
         share.programmed_bytes += cost.1;
     }
 
+    fn process(&mut self, record: &Record, names: &Names, cost: (u64, u64)) {
+        let name = || match (names.get(record.process_name), record.process) {
+            ("", 0) => NOT_KNOWN.to_owned(),
+            ("", number) => number.to_string(),
+            (name, 0) => name.to_owned(),
+            (name, number) => format!("{name} ({number})"),
+        };
+        self.add((u64::from(record.process), record.process_name), name, cost);
+    }
+
+    fn file(&mut self, record: &Record, names: &Names, cost: (u64, u64)) {
+        let inode = if record.file.is_some() { 0 } else { record.inode };
+        let name = || match (names.get(record.file), inode) {
+            ("", 0) => NOT_KNOWN.to_owned(),
+            ("", inode) => inode.to_string(),
+            (name, _) => name.to_owned(),
+        };
+        self.add((inode, record.file), name, cost);
+    }
+
+    /// The one that cost most, of those that are known.
+    pub fn most(&self) -> Option<&Share> {
+        let known = self.0.iter().filter(|(key, _)| **key != UNKNOWN).map(|(_, share)| share);
+        known.max_by_key(|share| share.programmed_bytes)
+    }
+
+    /// Costs of processes by program: those of one name together.
+    pub fn by_program(&self) -> Shares {
+        let mut by = Shares::default();
+        for ((number, name), share) in &self.0 {
+            let number = if name.is_some() { 0 } else { *number };
+            let program = share.name.rsplit_once(" (").filter(|_| name.is_some());
+            let program = program.map_or(share.name.as_str(), |(program, _)| program);
+            let cost = (share.written_bytes, share.programmed_bytes);
+            by.add((number, *name), || program.to_owned(), cost);
+        }
+        by
+    }
+
+    /// Costs by directory: of files with a path, up to its last slash.
+    pub fn by_directory(&self) -> Shares {
+        let mut names = Names::default();
+        let mut by = Shares::default();
+        for share in self.0.values() {
+            if let Some((directory, _)) = share.name.rsplit_once('/') {
+                let directory = if directory.is_empty() { "/" } else { directory };
+                let cost = (share.written_bytes, share.programmed_bytes);
+                by.add((0, names.intern(directory)), || directory.to_owned(), cost);
+            }
+        }
+        by
+    }
+
     /// Those that cost most, if the trace knows any.
     pub fn top(&self) -> Vec<Share> {
-        if self.0.keys().all(|key| *key == (0, NameId::NONE)) {
+        if self.0.keys().all(|key| *key == UNKNOWN) {
             return Vec::new();
         }
         let mut list: Vec<Share> = self.0.values().cloned().collect();
@@ -95,6 +173,7 @@ impl WearReplay {
             end_ns: 0,
             processes: Shares::default(),
             files: Shares::default(),
+            origins: Origins::default(),
         })
     }
 
@@ -132,6 +211,11 @@ impl WearReplay {
     /// Costs by file.
     pub fn files(&self) -> &Shares {
         &self.files
+    }
+
+    /// Bytes programmed for each kind of request.
+    pub fn origins(&self) -> Origins {
+        self.origins
     }
 
     /// Erases of each block by the trace.
@@ -174,8 +258,9 @@ impl WearReplay {
         let c = self.device.counters().since(&before);
         let cost = (c.written_bytes, c.programmed_bytes);
         if cost != (0, 0) {
-            self.processes.add(u64::from(record.process), record.process_name, names, cost);
-            self.files.add(record.inode, record.file, names, cost);
+            self.processes.process(record, names, cost);
+            self.files.file(record, names, cost);
+            self.origins.add(record, cost.1);
         }
         Ok(())
     }

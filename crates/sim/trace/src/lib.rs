@@ -30,6 +30,7 @@ mod hot;
 mod import;
 mod kernel;
 mod model;
+mod owners;
 mod stat;
 
 pub use distance::Histogram;
@@ -42,4 +43,5 @@ pub use hot::{BLOCKS_MAX, HotFile, HotFiles, HotGather};
 pub use import::{FORMATS, Format, Import, ImportOptions, Report};
 pub use kernel::{EventKind, Events, KernelLayout, OWNERS_MAX, Request, TASKS_MAX, WAITING_MAX};
 pub use model::{Flags, Header, NameId, Names, Op, Origin, Record, Sink, TraceKind};
+pub use owners::{CallNames, Owner, Owners};
 pub use stat::{Direction, Gather, Share, Statistics};

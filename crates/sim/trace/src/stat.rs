@@ -9,7 +9,8 @@
 //!
 //! Definitions. An access is sequential if it starts where the last one of its kind (read, write)
 //! on its file, or on its device, ended. Written bytes are synchronous if their file is synced
-//! later in the trace, or if the request or file is marked so. Failed calls count as calls, not as
+//! later in the trace, or if the request or file is marked so. Addresses of a block trace are the
+//! device's, also where its requests have files. Failed calls count as calls, not as
 //! bytes. Memory is bounded by the distinct files and processes; distances are in
 //! `distance`. Tested in `tests/it/stat.rs`.
 
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 use crate::distance::{Distances, Histogram};
 use crate::error::Result;
-use crate::model::{Flags, NameId, Names, Op, Record, Sink};
+use crate::model::{Flags, NameId, Names, Op, Record, Sink, TraceKind};
 
 /// Rows of the lists by process and by file.
 const TOP: usize = 10;
@@ -116,6 +117,8 @@ struct Ends {
 /// Gathers [`Statistics`]: a [`Sink`].
 #[derive(Default)]
 pub struct Gather {
+    /// Addresses are a device's.
+    by_device: bool,
     found: Statistics,
     last_ns: u64,
     by_op: FxHashMap<Op, u64>,
@@ -160,13 +163,24 @@ impl Sink for Gather {
 }
 
 impl Gather {
+    /// Gathers those of a trace of that kind.
+    pub fn new(kind: TraceKind) -> Gather {
+        Gather { by_device: kind == TraceKind::Block, ..Gather::default() }
+    }
+
+    /// The file whose bytes the addresses of a record count; none for a device.
+    fn space(&self, record: &Record) -> NameId {
+        if self.by_device { NameId::NONE } else { record.file }
+    }
+
     fn access(&mut self, record: &Record) {
         let write = record.op == Op::Write;
+        let space = self.space(record);
         let direction = if write { &mut self.found.write } else { &mut self.found.read };
         direction.calls += 1;
         direction.bytes = direction.bytes.saturating_add(record.len_bytes);
         direction.sizes.add(record.len_bytes);
-        let ends = self.ends.entry((record.device, record.file)).or_default();
+        let ends = self.ends.entry((record.device, space)).or_default();
         let end = if write { &mut ends.write } else { &mut ends.read };
         let follows = *end == record.offset_bytes && direction.calls > 1;
         if follows {
@@ -184,7 +198,7 @@ impl Gather {
         let first = record.offset_bytes / PAGE_BYTES;
         let last = record.offset_bytes.saturating_add(record.len_bytes.max(1) - 1) / PAGE_BYTES;
         // Pages of different files are different pages.
-        let file = (record.file.index().map_or(0, |n| n as u64 + 1)).wrapping_mul(1 << 40);
+        let file = (space.index().map_or(0, |n| n as u64 + 1)).wrapping_mul(1 << 40);
         for page in (first..=last).take(PAGES_PER_ACCESS_MAX as usize) {
             self.distances.access(page.wrapping_add(file), write, record.time_ns);
         }

@@ -137,6 +137,13 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
         &[["syncline trace export disk.trace --to fio -o disk.log", "for `fio --read_iolog`"]],
     ),
     ("trace stat", &[["syncline trace stat app.trace", "reads, writes, syncs, reuse"]]),
+    (
+        "trace join",
+        &[[
+            "syncline trace join app.calls.trace app.blocks.trace -o named.trace",
+            "a capture of an earlier version: which file and process each request is for",
+        ]],
+    ),
     ("trace hot", &[["syncline trace hot app.trace", "files that are updated in place"]]),
     (
         "trace record",

@@ -26,6 +26,7 @@ pub struct Trace {
 pub enum TraceCommand {
     Import(TraceImport),
     Export(TraceExport),
+    Join(TraceJoin),
     Stat(TraceStat),
     Hot(TraceHot),
     Record(TraceRecord),
@@ -132,6 +133,25 @@ pub struct TraceExport {
     #[arg(long, value_name = "FORMAT")]
     pub to: String,
     /// The file to write.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+}
+
+/// Put files and processes of system calls on the block requests of the same time.
+///
+/// Both traces have one clock, as NAME.calls.trace and NAME.blocks.trace of a capture. Data is
+/// charged to its file and the process that changed it last, the journal to the fsync under way,
+/// or, of a commit by timer, to the file that was changed most often. Metadata in its place is
+/// charged to nobody. A capture of `syncline mount -o trace=NAME` has these names already.
+#[derive(Debug, Args)]
+pub struct TraceJoin {
+    /// System calls, a trace of ours.
+    #[arg(value_name = "CALLS")]
+    pub calls: PathBuf,
+    /// Block requests with origins and inodes, a trace of ours.
+    #[arg(value_name = "BLOCKS")]
+    pub blocks: PathBuf,
+    /// The file to write: the block requests with names.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use syncline_evaluate::{Shares, WearReplay};
-use syncline_study::{LifetimeRequest, LifetimeResult, Spread};
+use syncline_study::{LifetimeRequest, LifetimeResult, Spread, span};
 use tempfile::TempDir;
 
 use super::trace::watch;
@@ -105,11 +105,12 @@ fn text(found: &LifetimeResult) -> String {
         None => "nothing was written: this trace wears nothing\n".to_owned(),
         Some(l) => format!(
             "{} until {} cycles at this rate if all blocks wear evenly ({:.3} TB written); {} \
-             until the first block is there\n",
+             until the first block is there\n\n{}\n",
             span(l.years_even),
             found.spread.cycles,
             l.written_tb,
-            span(l.years_worst)
+            span(l.years_worst),
+            found.summary().unwrap_or_default()
         ),
     };
     let shares = [(replay.processes(), "process"), (replay.files(), "file")]
@@ -147,29 +148,4 @@ fn rows(found: &LifetimeResult) -> Vec<Vec<String>> {
         rows.push(row(&name, format!("{} us", text.join(" / "))));
     }
     rows
-}
-
-/// Years, or days and hours where there are less than two.
-fn span(years: f64) -> String {
-    let days = years * 365.25;
-    if years >= 2.0 {
-        format!("{years:.1} years")
-    } else if days >= 2.0 {
-        format!("{days:.1} days")
-    } else {
-        format!("{:.1} hours", days * 24.0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn short_lives_are_days_and_hours() {
-        assert_eq!(span(11.04), "11.0 years");
-        assert_eq!(span(5.0 / 365.25), "5.0 days");
-        assert_eq!(span(0.5 / 365.25), "12.0 hours");
-        assert_eq!(span(f64::INFINITY), "inf years");
-    }
 }

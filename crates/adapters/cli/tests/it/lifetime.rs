@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::support::{done, refused, scratch};
-use syncline_trace::{Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
+use syncline_trace::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind, TraceWriter};
 
 /// Sixteen writes of 1 MiB in order, one each 100 ms, and a flush.
 fn trace(kind: TraceKind) -> Vec<u8> {
@@ -85,6 +85,7 @@ fn processes_and_files_get_their_share() {
         // One process writes in order, the other the same megabyte again and again.
         let mut record = Record::new(i * 1_000_000, Op::Write).range(i << 20, 1 << 20);
         (record.process, record.process_name, record.inode) = (7, log, 12);
+        (record.origin, record.flags) = (Origin::Data, Flags::SYNC);
         if i % 2 == 1 {
             record = record.range(40 << 20, 1 << 20);
             (record.process, record.process_name, record.file) = (8, db, db);
@@ -96,6 +97,9 @@ fn processes_and_files_get_their_share() {
     let arguments = ["lifetime", "--trace", &path, "--precondition", "0"];
     let table = done(&arguments);
     assert!(table.contains("logger (7)") && table.contains("app.db (8)"), "{table}");
+    let end = table.lines().last().unwrap();
+    assert!(end.contains("the flash lasts") && end.contains("logger wears it most"), "{end}");
+    assert!(end.contains("; of files 12, 50 %") && end.contains("100 % is data"), "{end}");
     assert!(table.contains("erases p1/p25/p50/p75/p99") && table.contains("rated cycles used"));
     let json = done(&[&arguments[..], &["--json"]].concat());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -109,6 +113,8 @@ fn processes_and_files_get_their_share() {
         assert_eq!(total(list, "programmed_bytes"), json["programmed_bytes"].as_u64().unwrap());
     }
     assert_eq!(json["erases_per_block"]["p50"], 0);
+    assert_eq!(json["origins"]["synced_data"], json["programmed_bytes"]);
+    assert_eq!(json["summary"], end);
 }
 
 /// Short tests.

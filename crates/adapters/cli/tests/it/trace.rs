@@ -4,6 +4,7 @@ mod mount;
 mod watch;
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
@@ -11,6 +12,7 @@ use std::process::Stdio;
 use crate::support;
 use crate::support::{done, file, refused, run, scratch};
 use serde_json::Value;
+use syncline_trace::{NameId, Op, Origin, Record, TraceReader};
 
 const SPC: &str = "0,8,4096,W,0.5\n0,16,4096,W,0.6\n0,8,4096,R,1.5\n";
 
@@ -188,4 +190,43 @@ fn hot_files_are_shown() {
         (value["files"].as_u64(), value["most_written"].as_array().unwrap().len()),
         (Some(1), 0)
     );
+}
+
+#[test]
+fn block_requests_get_files_and_processes_of_the_calls() {
+    let dir = scratch();
+    let sample = |kind: &str| {
+        let samples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../samples");
+        format!("{samples}/rlbench.{kind}.trace")
+    };
+    let (calls, blocks) = (sample("calls"), sample("blocks"));
+    let out = dir.path().join("named.trace").to_str().unwrap().to_owned();
+    let said = done(&["trace", "join", &calls, &blocks, "-o", &out]);
+    assert_eq!(said, "1234 of 1256 block requests have a file\n");
+    let records = |path: &str| {
+        let mut reader = TraceReader::open(File::open(path).unwrap()).unwrap();
+        let mut list = Vec::new();
+        while let Some((records, names)) = reader.next_batch().unwrap() {
+            let line = |r: &Record| {
+                let named = (names.get(r.file).to_owned(), names.get(r.process_name).to_owned());
+                (named, Record { file: NameId::NONE, process_name: NameId::NONE, ..*r })
+            };
+            list.extend(records.iter().map(line));
+        }
+        list
+    };
+    // The samples have them already; nothing else of a request changes.
+    let (before, after) = (records(&blocks), records(&out));
+    assert_eq!(before, after);
+    let wal = after.iter().filter(|((file, _), r)| file == "/rl.db-wal" && r.op == Op::Write);
+    assert!(wal.clone().count() > 400);
+    for origin in [Origin::Data, Origin::Journal] {
+        let of = wal.clone().find(|(_, record)| record.origin == origin).unwrap();
+        assert_eq!((of.0.1.as_str(), of.1.process), ("python3", 19482));
+    }
+
+    let out = dir.path().join("none").to_str().unwrap().to_owned();
+    let said = refused(2, &["trace", "join", &blocks, &calls, "-o", &out]);
+    assert!(said.contains("block trace; give the syscall trace first"), "{said}");
+    assert!(!Path::new(&out).exists());
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | calls | each request of a program; `present` before the first use of a file that was there |
 //! | pages | each read and write, as the whole pages it touches |
-//! | blocks | each command to the device, with origin, inode, FUA and flush |
+//! | blocks | each command to the device, with origin, FUA, flush and owner ([`Owners`]) |
 //!
 //! Tested in `scribe_tests.rs`, without a mount.
 
@@ -20,7 +20,8 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 use syncline_device::{Clock, Kind, TraceEvent, TraceOp};
 use syncline_trace::{
-    Flags, Header, Names, Op, Origin, Record, Result, Sink, TraceError, TraceKind, TraceWriter,
+    CallNames, Flags, Header, Names, Op, Origin, Owner, Owners, Record, Result, Sink, TraceError,
+    TraceKind, TraceWriter,
 };
 
 use super::CaptureCounts;
@@ -140,6 +141,7 @@ pub(super) struct Scribe {
     tree: Tree,
     processes: FxHashMap<u32, Process>,
     order: InOrder<Draft>,
+    owners: Owners,
     streams: [Stream; 3],
     failed: Option<TraceError>,
 }
@@ -158,6 +160,7 @@ impl Scribe {
             tree: Tree::default(),
             processes: FxHashMap::default(),
             order: InOrder::new(),
+            owners: Owners::default(),
             streams,
             failed: None,
         })
@@ -219,8 +222,18 @@ impl Scribe {
         let [calls, pages, blocks] = &mut self.streams;
         let record = &draft.record;
         if draft.is_block() {
-            blocks.write(&Draft::new(Record { device: 0, ..*record }))?;
+            let Owner { inode, file, process, process_name } = self.owners.of(record);
+            let record = Record { device: 0, inode, process, ..*record };
+            blocks.write(&Draft { record, file, target: None, process_name })?;
         } else {
+            self.owners.call(
+                record,
+                CallNames {
+                    file: draft.file.as_ref(),
+                    target: draft.target.as_ref(),
+                    process_name: draft.process_name.as_ref(),
+                },
+            );
             calls.write(draft)?;
             if let Some(record) = whole_pages(record) {
                 let (file, process_name) = (draft.file.clone(), draft.process_name.clone());

@@ -121,6 +121,7 @@ fn a_program_and_its_device_become_three_traces() {
         ["30 write /a 0+8192 prog[6]", "160 read /old 0+4096 prog[6]"]
     );
     let blocks = dir.path().join("run.blocks.trace");
+    assert_eq!(lines(&blocks), ["120 write /a 8192+4096 prog[6]"], "the name that it had then");
     let mut reader = TraceReader::open(File::open(blocks).unwrap()).unwrap();
     let mut records: Vec<Record> = Vec::new();
     reader.read_all(&mut records).unwrap();

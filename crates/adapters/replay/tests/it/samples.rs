@@ -16,7 +16,7 @@ fn path(name: &str, kind: &str) -> PathBuf {
 fn read(name: &str, kind: &str, of: TraceKind) -> (Vec<Record>, Statistics) {
     let mut reader = TraceReader::open(File::open(path(name, kind)).unwrap()).unwrap();
     assert_eq!((reader.header().kind, reader.lost()), (of, 0), "{name}");
-    let (mut records, mut gather) = (Vec::new(), Gather::default());
+    let (mut records, mut gather) = (Vec::new(), Gather::new(of));
     while let Some((batch, names)) = reader.next_batch().unwrap() {
         for record in batch {
             gather.record(names, record).unwrap();

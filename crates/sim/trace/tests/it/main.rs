@@ -5,6 +5,7 @@ mod hot;
 mod import;
 mod kernel;
 mod memory;
+mod owners;
 mod samples;
 mod stat;
 mod tools;

@@ -2,11 +2,11 @@
 
 use syncline_trace::{
     ExportFormat, Exporter, Flags, Gather, Import, ImportOptions, Names, Op, Record, Sink,
-    Statistics,
+    Statistics, TraceKind,
 };
 
 fn gather(names: &Names, records: &[Record]) -> Statistics {
-    let mut gather = Gather::default();
+    let mut gather = Gather::new(TraceKind::Syscall);
     for record in records {
         gather.record(names, record).unwrap();
     }
@@ -19,6 +19,26 @@ fn export(format: ExportFormat, names: &Names, records: &[Record]) -> Vec<u8> {
         exporter.record(names, record).unwrap();
     }
     exporter.finish().unwrap()
+}
+
+#[test]
+fn addresses_of_requests_are_the_devices_whatever_their_files() {
+    let mut names = Names::default();
+    let (a, b) = (names.intern("/a"), names.intern("/b"));
+    let at = |file, offset| Record { file, ..Record::new(0, Op::Write).range(offset, 4096) };
+    // Two files, one after the other on the device; then the first page again.
+    let records = [at(a, 4096), at(b, 8192), at(a, 4096)];
+    let of = |kind| {
+        let mut gather = Gather::new(kind);
+        for record in &records {
+            gather.record(&names, record).unwrap();
+        }
+        gather.finish(&names)
+    };
+    let (device, files) = (of(TraceKind::Block), of(TraceKind::Syscall));
+    assert_eq!((device.write.sequential_bytes, files.write.sequential_bytes), (4096, 0));
+    assert_eq!(device.reuse_distance_pages.counts, [0, 1]);
+    assert_eq!((device.first_accesses, device.files), (2, 2));
 }
 
 #[test]

@@ -1,10 +1,11 @@
-//! `trace`: import, export, stat, hot files, record and watch of traces.
+//! `trace`: import, export, join, stat, hot files, record and watch of traces.
 //!
 //! Each command has a file. Output files are complete or not there, also after Ctrl-C.
 
 mod export;
 mod hot;
 mod import;
+mod join;
 mod partition;
 mod record;
 mod stat;
@@ -20,6 +21,7 @@ pub(crate) fn run(command: &TraceCommand) -> Result<()> {
     match command {
         TraceCommand::Import(args) => import::run(args),
         TraceCommand::Export(args) => export::run(args),
+        TraceCommand::Join(args) => join::run(args),
         TraceCommand::Stat(args) => stat::run(args),
         TraceCommand::Hot(args) => hot::run(args),
         TraceCommand::Record(args) => record::run(args),
