@@ -8,6 +8,7 @@ use syncline_nand::LatencyReport;
 use syncline_report::{About, Chart, Page, aligned, figure};
 
 use crate::cases::{Case, Group};
+use crate::eager::EagerOptions;
 use crate::log_unit::LOG_UNIT_BYTES;
 use crate::{Fit, Plan};
 
@@ -123,6 +124,8 @@ pub struct FitSummary {
     pub figures: Vec<FitFigure>,
     /// The mount option `log_unit` that suits the profile, in bytes.
     pub log_unit_bytes: u32,
+    /// The options of `sync=eager` that suit it; none if it cannot be built.
+    pub eager: Option<EagerOptions>,
 }
 
 /// Everything that one probe found.
@@ -262,6 +265,9 @@ impl ProbeDocument {
                     format!("with -o log=packed give log_unit={unit}: records of whole flash pages")
                 }
             });
+            if let Some(eager) = fit.eager {
+                lines.push(format!("with sync=eager give {}: syncs wait least", eager.text()));
+            }
         }
         lines.extend(self.remarks.iter().cloned());
         lines

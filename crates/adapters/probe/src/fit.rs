@@ -22,6 +22,7 @@ use syncline_latency::Watch;
 use syncline_nand::{Mapping, Profile};
 
 use crate::cases::{Case, Group, cases};
+use crate::eager::eager_options;
 use crate::error::{ProbeError, Result};
 use crate::log_unit::{LOG_UNIT_BYTES, log_unit_bytes};
 use crate::solve::solve;
@@ -400,13 +401,14 @@ impl Search<'_> {
         let off = |f: &FitFigure| (f.fitted_us / f.measured_us.max(1e-3) - 1.0).abs() * 100.0;
         let held =
             figures.iter().zip(&self.document.figures).filter(|(_, f)| weight(f.group) == 1.0);
+        let profile = self.profile(&best.shape, &best.times);
         FitSummary {
             evaluations: self.evaluations,
             mean_percent: figures.iter().map(off).sum::<f64>() / figures.len().max(1) as f64,
             worst_percent: held.map(|(f, _)| off(f)).fold(0.0, f64::max),
             figures,
-            log_unit_bytes: log_unit_bytes(&self.profile(&best.shape, &best.times))
-                .unwrap_or(LOG_UNIT_BYTES),
+            log_unit_bytes: log_unit_bytes(&profile).unwrap_or(LOG_UNIT_BYTES),
+            eager: eager_options(&profile).ok(),
         }
     }
 }

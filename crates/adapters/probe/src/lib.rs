@@ -22,6 +22,7 @@
 
 mod cases;
 mod document;
+mod eager;
 mod error;
 mod fit;
 mod log_unit;
@@ -32,6 +33,7 @@ mod tests;
 
 pub use cases::Group;
 pub use document::{FitFigure, FitSummary, PROBE_SCHEMA, ProbeDocument, ProbeFigure, Sustained};
+pub use eager::EagerOptions;
 pub use error::{ProbeError, Result};
 pub use fit::{DEVICE_FACTOR, Fit, fit};
 pub use target::{DeviceTarget, ProbeTarget, Simulated};

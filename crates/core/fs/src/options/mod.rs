@@ -135,6 +135,10 @@ pub struct MountOptions {
     /// Pages of changed data above which an eager fsync writes them in place instead
     /// (`eager_threshold=`).
     pub eager_threshold: u32,
+    /// Bytes of new blocks from which on it does so (`eager_stream=`).
+    pub eager_stream_bytes: u64,
+    /// Bytes of consecutive overwritten blocks from which on it does so (`eager_run=`).
+    pub eager_run_bytes: u64,
     /// Access time policy.
     pub atime: Atime,
     /// Reading a directory never moves its access time (`nodiratime`).
@@ -199,6 +203,8 @@ impl Default for MountOptions {
             log: LogFormat::Jbd2,
             log_unit_bytes: 4096,
             eager_threshold: 100,
+            eager_stream_bytes: 128 << 10,
+            eager_run_bytes: 256 << 10,
             atime: Atime::Relatime,
             nodiratime: false,
             lazytime: false,

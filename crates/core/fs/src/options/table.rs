@@ -130,10 +130,25 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     value(
         "eager_threshold",
         number(0, 100_000, "PAGES"),
-        "Changed pages above which an eager fsync writes them in place; 128 KiB of new blocks \
-         and 256 KiB of consecutive overwritten ones go there in any case.",
+        "Changed pages above which an eager fsync writes them in place. It rules scattered \
+         overwrites; of new blocks and of consecutive ones less goes to the log, see \
+         `eager_stream` and `eager_run`.",
         set!(|o, given| o.eager_threshold = given.number()),
         |o| Some(o.eager_threshold.to_string()),
+    ),
+    value(
+        "eager_stream",
+        Kind::Size { low: 4 << 10, high: 64 << 20 },
+        "New blocks of this size or more an eager fsync writes in place.",
+        set!(|o, given| o.eager_stream_bytes = given.size()),
+        |o| Some(size_text(o.eager_stream_bytes)),
+    ),
+    value(
+        "eager_run",
+        Kind::Size { low: 4 << 10, high: 64 << 20 },
+        "Consecutive overwritten blocks of this size or more an eager fsync writes in place.",
+        set!(|o, given| o.eager_run_bytes = given.size()),
+        |o| Some(size_text(o.eager_run_bytes)),
     ),
     value(
         "commit",

@@ -36,7 +36,7 @@ use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
 use crate::data::flush::file::write_back;
 use crate::data::flush::install::install_one;
 use crate::data::flush::plan::{
-    RUN_BYTES, Segment, Target, cancel_segments, first_unreached_block, plan_batch,
+    Segment, Target, cancel_segments, first_unreached_block, plan_batch,
 };
 use crate::data::schedule::incremental::{STEP_PAGES, incremental_is_due, incremental_tick};
 use crate::error::{FsError, Result};
@@ -47,12 +47,6 @@ use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
 use crate::options::LogFormat;
 use crate::store::Store;
-
-/// Bytes of new blocks in one sync from which on they are a stream: they have no older content on
-/// disk, lie in one piece and are seldom written again, so a copy in the log costs more than the
-/// second flush that putting them in place costs (128 KiB are 3 to 10 ms on eMMC, a flush 0.1 to
-/// 5).
-const STREAM_BYTES: usize = 128 * 1024;
 
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
@@ -184,9 +178,13 @@ fn log_pages(
 ) -> Result<bool> {
     let from = range.start.min(first_unreached_block(inodes, inode));
     let (count, fresh, consecutive) = inode.pages.lock().sync_dirty_in(from, range.end);
-    if count > inodes.options.eager_threshold as usize
-        || fresh * inodes.block_size() >= STREAM_BYTES
-        || consecutive && count * inodes.block_size() >= RUN_BYTES
+    let options = &inodes.options;
+    let bytes = |blocks: usize| (blocks * inodes.block_size()) as u64;
+    // New blocks have no older content on disk, lie in one piece and are seldom written again; a
+    // device takes a run in one piece. Both cost more as a copy in the log than as a second flush.
+    if count > options.eager_threshold as usize
+        || bytes(fresh) >= options.eager_stream_bytes
+        || consecutive && bytes(count) >= options.eager_run_bytes
     {
         return Ok(false);
     }
