@@ -1,8 +1,10 @@
 //! The volume as it is exported: handles, attributes, durability.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use nfs3_types::nfs3::{Nfs3Option, nfs_fh3, nfsstat3, post_op_attr, post_op_fh3, wcc_data};
 use nfs3_types::xdr_codec::Opaque;
-use syncline_fs::{Attr, Create, FsError, InodeRef, Volume};
+use syncline_fs::{Attr, FsError, InodeRef, Volume};
 
 use crate::arguments::Garbage;
 use crate::convert::{self, Status, status};
@@ -10,18 +12,38 @@ use crate::convert::{self, Status, status};
 /// Bytes of a file handle: volume, inode number, generation.
 const HANDLE_BYTES: usize = 16;
 
+/// Most groups that a call names.
+pub(crate) const GROUPS_MAX: usize = 16;
+/// User and group of a call that names none: nobody.
+const NOBODY: u32 = 65_534;
+
 /// User that a call names.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Those beside `gid`, which stands for those that are not named.
+    pub(crate) groups: [u32; GROUPS_MAX],
 }
+
+impl Default for Caller {
+    fn default() -> Caller {
+        Caller { uid: NOBODY, gid: NOBODY, groups: [NOBODY; GROUPS_MAX] }
+    }
+}
+
+/// Locks of files, each for many.
+const LOCKS: usize = 256;
 
 /// A volume, its number for clients, and the verifier of this run of the server.
 pub(crate) struct Export {
     pub(crate) volume: Volume,
     pub(crate) fsid: u64,
     pub(crate) verifier: [u8; 8],
+    /// Checks permissions of the caller.
+    pub(crate) permissions: bool,
+    /// Held from the attributes before a change to those behind it.
+    changing: Vec<Mutex<()>>,
 }
 
 /// Why a call has no result.
@@ -50,13 +72,29 @@ impl From<Garbage> for Failed {
     }
 }
 
-/// The change of a directory or file by one call, for `wcc_data`.
-pub(crate) struct Watched {
+/// A directory or file that one call changes, for `wcc_data`. No other call does meanwhile: a
+/// client whose attributes are those from before takes the change for its own, and keeps its
+/// cache.
+pub(crate) struct Watched<'a> {
     pub(crate) inode: InodeRef,
     before: Attr,
+    _changing: Option<MutexGuard<'a, ()>>,
 }
 
 impl Export {
+    pub(crate) fn new(volume: Volume, fsid: u64, verifier: [u8; 8], permissions: bool) -> Export {
+        let changing = (0..LOCKS).map(|_| Mutex::default()).collect();
+        Export { volume, fsid, verifier, permissions, changing }
+    }
+
+    fn lock_nr(inode: &InodeRef) -> usize {
+        inode.ino as usize % LOCKS
+    }
+
+    fn lock(&self, nr: usize) -> Option<MutexGuard<'_, ()>> {
+        self.changing.get(nr).map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The file that a handle names.
     pub(crate) fn find(&self, handle: &[u8]) -> Status<InodeRef> {
         let bytes: &[u8; HANDLE_BYTES] =
@@ -76,10 +114,29 @@ impl Export {
     }
 
     /// As [`Export::find`], with the attributes as they are before the call.
-    pub(crate) fn watch(&self, handle: &[u8]) -> Status<Watched> {
+    pub(crate) fn watch(&self, handle: &[u8]) -> Status<Watched<'_>> {
         let inode = self.find(handle)?;
-        let before = self.volume.getattr(&inode);
-        Ok(Watched { inode, before })
+        let changing = self.lock(Export::lock_nr(&inode));
+        Ok(Watched { before: self.volume.getattr(&inode), inode, _changing: changing })
+    }
+
+    /// As [`Export::watch`] for two directories.
+    pub(crate) fn watch_both(
+        &self,
+        one: &[u8],
+        other: &[u8],
+    ) -> Status<(Watched<'_>, Watched<'_>)> {
+        let inodes = (self.find(one)?, self.find(other)?);
+        let (first, second) = (Export::lock_nr(&inodes.0), Export::lock_nr(&inodes.1));
+        // In ascending order, so that no two calls wait for each other.
+        let low = self.lock(first.min(second));
+        let high = if first == second { None } else { self.lock(first.max(second)) };
+        let watched = |inode: InodeRef, changing| Watched {
+            before: self.volume.getattr(&inode),
+            inode,
+            _changing: changing,
+        };
+        Ok((watched(inodes.0, low), watched(inodes.1, high)))
     }
 
     pub(crate) fn handle(&self, attr: &Attr) -> nfs_fh3 {
@@ -100,7 +157,13 @@ impl Export {
         self.find(handle).map_or(Nfs3Option::None, |inode| self.attributes(&inode))
     }
 
-    pub(crate) fn wcc(&self, watched: &Watched) -> wcc_data {
+    /// The end of the change. What is made durable afterwards changes no attributes.
+    pub(crate) fn wcc(&self, watched: Watched<'_>) -> wcc_data {
+        self.change_of(&watched)
+    }
+
+    /// The change so far.
+    pub(crate) fn change_of(&self, watched: &Watched<'_>) -> wcc_data {
         wcc_data {
             before: Nfs3Option::Some(convert::before(&watched.before)),
             after: self.attributes(&watched.inode),
@@ -121,12 +184,5 @@ impl Export {
     /// Makes a file or directory durable, with the names that changed in it.
     pub(crate) fn stable(&self, inode: &InodeRef) -> Status<()> {
         self.volume.fsync(inode, false).map_err(|err| status(&err))
-    }
-}
-
-impl Caller {
-    /// Owner and mode of a new file.
-    pub(crate) fn creates(self, mode: Option<u16>, default: u16) -> Create {
-        Create { mode: mode.unwrap_or(default), uid: self.uid, gid: self.gid }
     }
 }

@@ -6,11 +6,13 @@ use nfs3_types::nfs3::{
     FSINFO3resfail, FSINFO3resok, FSSTAT3resfail, FSSTAT3resok, PATHCONF3resfail, PATHCONF3resok,
     ftype3, nfstime3,
 };
+use syncline_fs::InodeRef;
 
 use crate::arguments::Arguments;
 use crate::convert;
-use crate::export::Export;
+use crate::export::{Caller, Export};
 use crate::files::TRANSFER_BYTES_MAX;
+use crate::permissions::{EXECUTE, READ, WRITE};
 use crate::rpc::{Reply, answer};
 
 /// `EXT4_LINK_MAX`.
@@ -19,26 +21,34 @@ const LINKS_MAX: u32 = 65_000;
 const FILE_BYTES_MAX: u64 = (1 << 44) - 4096;
 
 impl Export {
-    pub(crate) fn access(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn access(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             handle = args.opaque()?;
             let asked = args.u32()?;
             let inode = self.find(handle)?;
-            let mode = self.volume.getattr(&inode).mode;
-            let mut granted = ACCESS3_READ;
-            if !self.volume.is_read_only() {
-                granted |= ACCESS3_MODIFY | ACCESS3_EXTEND | ACCESS3_DELETE;
-            }
-            if convert::kind(mode) == ftype3::NF3DIR {
-                granted |= ACCESS3_LOOKUP;
-            } else if mode & 0o111 != 0 {
-                granted |= ACCESS3_EXECUTE;
-            }
             let obj_attributes = self.attributes(&inode);
-            Ok(ACCESS3resok { obj_attributes, access: asked & granted })
+            Ok(ACCESS3resok { obj_attributes, access: asked & self.granted(caller, &inode) })
         })();
         answer(done, || ACCESS3resfail { obj_attributes: self.attributes_of(handle) })
+    }
+
+    /// Rights of the caller on a file, as ACCESS has them.
+    fn granted(&self, caller: &Caller, inode: &InodeRef) -> u32 {
+        let mode = self.volume.getattr(inode).mode;
+        let directory = convert::kind(mode) == ftype3::NF3DIR;
+        let mut granted = 0;
+        if self.may(caller, inode, READ) {
+            granted |= ACCESS3_READ;
+        }
+        let delete = if directory { ACCESS3_DELETE } else { 0 };
+        if !self.volume.is_read_only() && self.may(caller, inode, WRITE) {
+            granted |= ACCESS3_MODIFY | ACCESS3_EXTEND | delete;
+        }
+        if self.may(caller, inode, EXECUTE) && (directory || mode & 0o111 != 0) {
+            granted |= if directory { ACCESS3_LOOKUP } else { ACCESS3_EXECUTE };
+        }
+        granted
     }
 
     pub(crate) fn fsstat(&self, mut args: Arguments<'_>) -> Reply {

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   Linux, macOS, BSD clients, libnfs        one TCP port for MOUNT and NFS, no portmapper
-//!        |  records (RFC 5531)
-//!     server      one thread a connection; the accepting thread also calls tick()
-//!       rpc       calls and replies; mount: the MOUNT protocol
-//!     duplicates  replies to calls that must not run twice
-//!     export      handles -> inodes, attributes before and after
-//!       files     read, write, commit, attributes      names    create, remove, rename, link
-//!       listing   READDIR, READDIRPLUS                  info     FSSTAT, FSINFO, PATHCONF, ACCESS
+//!        |
+//!     server        accepts, calls tick()
+//!     connection    threads that take turns to read calls; record: records (RFC 5531)
+//!       rpc         calls and replies; mount: the MOUNT protocol
+//!     duplicates    replies to calls that must not run twice
+//!     export        handles -> inodes, attributes before and after
+//!       files       read, write, commit, attributes    names    create, remove, rename, link
+//!       listing     READDIR, READDIRPLUS               info     FSSTAT, FSINFO, PATHCONF, ACCESS
+//!     permissions   what the user of a call may do; acl: POSIX ACLs
 //!        |
 //!      fs::Volume
 //! ```
@@ -21,13 +23,17 @@
 //!   that a killed server had not committed.
 //! - A file handle names volume, inode number and generation. It stays valid over restarts of the
 //!   server, and is stale once its file is gone, also if the number is used again.
-//! - A hostile peer gets an error or is disconnected. Memory for a connection is at most three
-//!   records of [`RECORD_BYTES_MAX`]; connections are at most [`CONNECTIONS_MAX`].
+//! - Attributes before and behind a change (`wcc_data`) enclose no change by others.
+//! - A call that waits for the device holds up no other call of its connection that does not.
+//! - A hostile peer gets an error or is disconnected, and one that stalls holds up nobody else.
+//!   Connections are at most [`CONNECTIONS_MAX`]; the memory of one is two records of
+//!   [`RECORD_BYTES_MAX`] and one for each of its threads, of which there are at most 64 beside
+//!   the first ones. A large read goes past the cache of the volume: clients have one.
 //!
-//! Assumptions: permissions are the client's business, as on a disk that it was given: who may
-//! connect may change everything, and new files belong to the user that the client names
-//! (AUTH_SYS). Peers other than loopback have to be allowed by address ([`Allowed`]). Locks (NLM)
-//! are not served: mount with `nolock`.
+//! Assumptions: permissions are checked for the user that a call names (AUTH_SYS), whom anybody
+//! who may connect can invent; so peers other than loopback have to be allowed ([`Rules`]).
+//! ACLs are obeyed; new files do not inherit them, and clients do not see them. Locks (NLM) are not
+//! served: mount with `nolock`.
 //!
 //! Encoding of results is the crate `nfs3_types`; arguments are decoded here, since its decoder
 //! allocates what a length field says before it looks at the input. Tested in `tests/it`, with two
@@ -35,8 +41,10 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
 mod allowed;
 mod arguments;
+mod connection;
 mod convert;
 mod duplicates;
 mod export;
@@ -45,9 +53,11 @@ mod info;
 mod listing;
 mod mount;
 mod names;
+mod permissions;
+mod record;
 mod rpc;
 mod server;
 
 pub use allowed::Allowed;
-pub use rpc::RECORD_BYTES_MAX;
-pub use server::{CONNECTIONS_MAX, Server};
+pub use record::RECORD_BYTES_MAX;
+pub use server::{CONNECTIONS_MAX, Rules, Server};

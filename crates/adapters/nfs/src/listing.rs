@@ -12,8 +12,9 @@ use syncline_fs::InodeRef;
 
 use crate::arguments::Arguments;
 use crate::convert::{Status, status};
-use crate::export::Export;
+use crate::export::{Caller, Export};
 use crate::files::TRANSFER_BYTES_MAX;
+use crate::permissions::{EXECUTE, READ};
 use crate::rpc::{Reply, answer};
 
 /// Bytes of a result without entries: status, attributes, verifier, ends.
@@ -54,12 +55,13 @@ impl Export {
         if nothing_fits { Err(nfsstat3::NFS3ERR_TOOSMALL) } else { Ok(page) }
     }
 
-    pub(crate) fn readdir(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn readdir(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             handle = args.opaque()?;
             let (cookie, _, count) = (args.u64()?, args.verifier()?, args.u32()?);
             let dir = self.find(handle)?;
+            self.check(caller, &dir, READ)?;
             let Page { entries, eof } = self.page(&dir, cookie, count, ENTRY_BYTES)?;
             Ok(READDIR3resok {
                 dir_attributes: self.attributes(&dir),
@@ -70,28 +72,31 @@ impl Export {
         answer(done, || READDIR3resfail { dir_attributes: self.attributes_of(handle) })
     }
 
-    pub(crate) fn readdirplus(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn readdirplus(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             handle = args.opaque()?;
             let (cookie, _) = (args.u64()?, args.verifier()?);
             let (_dircount, maxcount) = (args.u32()?, args.u32()?);
             let dir = self.find(handle)?;
+            self.check(caller, &dir, READ)?;
             let Page { entries, eof } = self.page(&dir, cookie, maxcount, ENTRY_PLUS_BYTES)?;
-            let entries = entries.into_iter().map(|entry| self.with_attributes(entry)).collect();
+            let searches = self.may(caller, &dir, EXECUTE);
+            let entries = entries.into_iter().map(|entry| self.with_attributes(entry, searches));
             Ok(READDIRPLUS3resok {
                 dir_attributes: self.attributes(&dir),
                 cookieverf: cookieverf3::default(),
-                reply: dirlistplus3 { entries: List(entries), eof },
+                reply: dirlistplus3 { entries: List(entries.collect()), eof },
             })
         })();
         answer(done, || READDIRPLUS3resfail { dir_attributes: self.attributes_of(handle) })
     }
 
-    /// The entry with handle and attributes, unless its file went away meanwhile.
-    fn with_attributes(&self, entry: entry3<'static>) -> entryplus3<'static> {
+    /// The entry, for a caller who `searches` the directory with handle and attributes, unless its
+    /// file went away meanwhile.
+    fn with_attributes(&self, entry: entry3<'static>, searches: bool) -> entryplus3<'static> {
         let number = u32::try_from(entry.fileid).unwrap_or(0);
-        let found = self.volume.iget(number).ok();
+        let found = self.volume.iget(number).ok().filter(|_| searches);
         let (name_handle, name_attributes) =
             found.map_or((Nfs3Option::None, Nfs3Option::None), |inode| self.object(&inode));
         entryplus3 {

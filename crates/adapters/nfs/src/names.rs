@@ -6,17 +6,20 @@ use nfs3_types::nfs3::{
     SYMLINK3resfail, ftype3, nfsstat3,
 };
 use rustix::fs::makedev;
-use syncline_fs::{FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp};
+use syncline_fs::{Create, FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp};
 
 use crate::arguments::{Arguments, Entry};
 use crate::convert::{self, Status, status};
 use crate::export::{Caller, Export, Failed};
+use crate::permissions::EXECUTE;
 use crate::rpc::{Reply, answer};
 
 /// Permissions of a new file for which the client names none.
 const FILE_MODE: u16 = 0o644;
 /// The same of a directory.
 const DIRECTORY_MODE: u16 = 0o755;
+/// Permissions of a symbolic link.
+const LINK_MODE: u16 = 0o777;
 
 /// Ways of CREATE to treat a file that is there: `createmode3`.
 enum How {
@@ -48,12 +51,13 @@ fn plain(entry: &Entry<'_>) -> Status<()> {
 }
 
 impl Export {
-    pub(crate) fn lookup(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn lookup(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             let entry = args.entry()?;
             handle = entry.dir;
             let dir = self.find(handle)?;
+            self.check(caller, &dir, EXECUTE)?;
             let inode = self.volume.lookup(&dir, entry.name)?;
             let attr = self.volume.getattr(&inode);
             Ok(LOOKUP3resok {
@@ -68,18 +72,40 @@ impl Export {
     /// Makes `entry` with `make`. CREATE, MKDIR, SYMLINK and MKNOD have one form of result.
     fn made(
         &self,
+        caller: &Caller,
         entry: &Entry<'_>,
         make: impl FnOnce(&InodeRef) -> Result<InodeRef, Failed>,
     ) -> Result<CREATE3resok, Failed> {
         plain(entry)?;
-        let dir = self.watch(entry.dir)?;
-        let inode = make(&dir.inode)?;
-        self.stable(&dir.inode)?;
+        let watched = self.watch(entry.dir)?;
+        let dir = watched.inode.clone();
+        match self.volume.lookup(&dir, entry.name) {
+            // Then nothing is made, and making says what is wrong with that.
+            Ok(_) => self.check(caller, &dir, EXECUTE)?,
+            Err(_) => self.check_names(caller, &dir)?,
+        }
+        let inode = make(&dir)?;
+        let dir_wcc = self.wcc(watched);
+        self.stable(&dir)?;
         let (obj, obj_attributes) = self.object(&inode);
-        Ok(CREATE3resok { obj, obj_attributes, dir_wcc: self.wcc(&dir) })
+        Ok(CREATE3resok { obj, obj_attributes, dir_wcc })
     }
 
-    pub(crate) fn create(&self, mut args: Arguments<'_>, caller: Caller) -> Reply {
+    /// Owner and mode of something new in `dir`, which may not be given to others.
+    fn new_file(
+        &self,
+        caller: &Caller,
+        dir: &InodeRef,
+        set: &SetAttr,
+        default: u16,
+    ) -> Status<Create> {
+        let (uid, gid) = (caller.uid, caller.gid);
+        self.check_owners(caller, (uid, gid), (set.uid, set.gid))?;
+        let mode = self.new_mode(caller, dir, set.mode.unwrap_or(default));
+        Ok(Create { mode, uid, gid })
+    }
+
+    pub(crate) fn create(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             let entry = args.entry()?;
@@ -90,35 +116,42 @@ impl Export {
                 2 => How::Exclusive(args.verifier()?),
                 _ => return Err(Failed::Garbage),
             };
-            self.made(&entry, |dir| Ok(self.created(dir, entry.name, how, caller)?))
+            self.made(caller, &entry, |dir| Ok(self.created(dir, entry.name, how, caller)?))
         })();
         answer(done, || CREATE3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
     /// A new file, or the one that is there if `how` says that it will do.
-    fn created(&self, dir: &InodeRef, name: &[u8], how: How, caller: Caller) -> Status<InodeRef> {
-        let (mode, then) = match &how {
-            How::Unchecked(set) | How::Guarded(set) => (set.mode, rest_of(*set)),
-            How::Exclusive(verifier) => (None, times_of(*verifier)),
+    fn created(&self, dir: &InodeRef, name: &[u8], how: How, caller: &Caller) -> Status<InodeRef> {
+        let set = match &how {
+            How::Unchecked(set) | How::Guarded(set) => *set,
+            How::Exclusive(verifier) => times_of(*verifier),
         };
-        match self.volume.create(dir, name, &caller.creates(mode, FILE_MODE)) {
+        let create = self.new_file(caller, dir, &set, FILE_MODE)?;
+        match self.volume.create(dir, name, &create) {
             Ok(inode) => {
-                self.apply(&inode, &then)?;
+                self.apply(&inode, &rest_of(set))?;
                 Ok(inode)
             }
-            Err(FsError::Exists) => self.existing(dir, name, &how),
+            Err(FsError::Exists) => self.existing(dir, name, &how, caller),
             Err(err) => Err(status(&err)),
         }
     }
 
-    fn existing(&self, dir: &InodeRef, name: &[u8], how: &How) -> Status<InodeRef> {
+    fn existing(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        how: &How,
+        caller: &Caller,
+    ) -> Status<InodeRef> {
         let inode = self.volume.lookup(dir, name).map_err(|err| status(&err))?;
         let attr = self.volume.getattr(&inode);
         let is_file = convert::kind(attr.mode) == ftype3::NF3REG;
         match how {
             How::Unchecked(set) if is_file => {
                 // Only the size: that is open with O_TRUNC.
-                self.apply(&inode, &SetAttr { size: set.size, ..SetAttr::default() })?;
+                self.change(caller, &inode, &SetAttr { size: set.size, ..SetAttr::default() })?;
                 self.stable(&inode)?;
                 Ok(inode)
             }
@@ -139,14 +172,14 @@ impl Export {
         Ok(())
     }
 
-    pub(crate) fn mkdir(&self, mut args: Arguments<'_>, caller: Caller) -> Reply {
+    pub(crate) fn mkdir(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             let entry = args.entry()?;
             handle = entry.dir;
             let set = args.attributes()?;
-            self.made(&entry, |dir| {
-                let create = caller.creates(set.mode, DIRECTORY_MODE);
+            self.made(caller, &entry, |dir| {
+                let create = self.new_file(caller, dir, &set, DIRECTORY_MODE)?;
                 let inode = self.volume.mkdir(dir, entry.name, &create)?;
                 self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
                 Ok(inode)
@@ -155,21 +188,21 @@ impl Export {
         answer(done, || MKDIR3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
-    pub(crate) fn symlink(&self, mut args: Arguments<'_>, caller: Caller) -> Reply {
+    pub(crate) fn symlink(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             let entry = args.entry()?;
             handle = entry.dir;
             let (_, target) = (args.attributes()?, args.opaque()?);
-            self.made(&entry, |dir| {
-                let create = caller.creates(None, 0o777);
+            self.made(caller, &entry, |dir| {
+                let create = self.new_file(caller, dir, &SetAttr::default(), LINK_MODE)?;
                 Ok(self.volume.symlink(dir, entry.name, target, &create)?)
             })
         })();
         answer(done, || SYMLINK3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
-    pub(crate) fn mknod(&self, mut args: Arguments<'_>, caller: Caller) -> Reply {
+    pub(crate) fn mknod(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
             let entry = args.entry()?;
@@ -184,8 +217,11 @@ impl Export {
             };
             let set = args.attributes()?;
             let rdev = if is_device { makedev(args.u32()?, args.u32()?) } else { 0 };
-            self.made(&entry, |dir| {
-                let mut create = caller.creates(set.mode, FILE_MODE);
+            self.made(caller, &entry, |dir| {
+                if is_device && self.permissions && caller.uid != 0 {
+                    return Err(nfsstat3::NFS3ERR_PERM.into());
+                }
+                let mut create = self.new_file(caller, dir, &set, FILE_MODE)?;
                 create.mode |= kind;
                 let inode = self.volume.mknod(dir, entry.name, &create, rdev)?;
                 self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
@@ -195,18 +231,19 @@ impl Export {
         answer(done, || MKNOD3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
-    pub(crate) fn remove(&self, args: Arguments<'_>) -> Reply {
-        self.removed(args, |dir, name| self.volume.unlink(dir, name))
+    pub(crate) fn remove(&self, args: Arguments<'_>, caller: &Caller) -> Reply {
+        self.removed(args, caller, |dir, name| self.volume.unlink(dir, name))
     }
 
-    pub(crate) fn rmdir(&self, args: Arguments<'_>) -> Reply {
-        self.removed(args, |dir, name| self.volume.rmdir(dir, name))
+    pub(crate) fn rmdir(&self, args: Arguments<'_>, caller: &Caller) -> Reply {
+        self.removed(args, caller, |dir, name| self.volume.rmdir(dir, name))
     }
 
     /// Takes a name away with `remove`. REMOVE and RMDIR have one form of result.
     fn removed(
         &self,
         mut args: Arguments<'_>,
+        caller: &Caller,
         remove: impl FnOnce(&InodeRef, &[u8]) -> syncline_fs::Result<()>,
     ) -> Reply {
         let mut handle: &[u8] = &[];
@@ -214,27 +251,37 @@ impl Export {
             let entry = args.entry()?;
             handle = entry.dir;
             plain(&entry)?;
-            let dir = self.watch(handle)?;
-            remove(&dir.inode, entry.name)?;
-            self.stable(&dir.inode)?;
-            Ok(REMOVE3resok { dir_wcc: self.wcc(&dir) })
+            let watched = self.watch(handle)?;
+            let dir = watched.inode.clone();
+            self.check_removal(caller, &dir, entry.name)?;
+            remove(&dir, entry.name)?;
+            let dir_wcc = self.wcc(watched);
+            self.stable(&dir)?;
+            Ok(REMOVE3resok { dir_wcc })
         })();
         answer(done, || REMOVE3resfail { dir_wcc: self.wcc_of(handle) })
     }
 
-    pub(crate) fn rename(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn rename(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handles: (&[u8], &[u8]) = (&[], &[]);
         let done = (|| {
             let (old, new) = (args.entry()?, args.entry()?);
             handles = (old.dir, new.dir);
             plain(&old)?;
             plain(&new)?;
-            let (from, to) = (self.watch(old.dir)?, self.watch(new.dir)?);
-            let flags = RenameFlags::NONE;
-            self.volume.rename(&from.inode, old.name, &to.inode, new.name, flags)?;
-            self.stable(&to.inode)?;
-            self.stable(&from.inode)?;
-            Ok(RENAME3resok { fromdir_wcc: self.wcc(&from), todir_wcc: self.wcc(&to) })
+            let (from, to) = self.watch_both(old.dir, new.dir)?;
+            let (old_dir, new_dir) = (from.inode.clone(), to.inode.clone());
+            self.check_removal(caller, &old_dir, old.name)?;
+            self.check_removal(caller, &new_dir, new.name)?;
+            if old_dir.ino != new_dir.ino {
+                self.check_move(caller, &old_dir, old.name)?;
+            }
+            self.volume.rename(&old_dir, old.name, &new_dir, new.name, RenameFlags::NONE)?;
+            let (fromdir_wcc, todir_wcc) = (self.change_of(&from), self.change_of(&to));
+            drop((from, to));
+            self.stable(&new_dir)?;
+            self.stable(&old_dir)?;
+            Ok(RENAME3resok { fromdir_wcc, todir_wcc })
         })();
         answer(done, || RENAME3resfail {
             fromdir_wcc: self.wcc_of(handles.0),
@@ -242,18 +289,20 @@ impl Export {
         })
     }
 
-    pub(crate) fn link(&self, mut args: Arguments<'_>) -> Reply {
+    pub(crate) fn link(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handles: (&[u8], &[u8]) = (&[], &[]);
         let done = (|| {
             let (file, entry) = (args.opaque()?, args.entry()?);
             handles = (file, entry.dir);
             plain(&entry)?;
-            let (inode, dir) = (self.find(file)?, self.watch(entry.dir)?);
-            self.volume.link(&inode, &dir.inode, entry.name)?;
-            self.stable(&dir.inode)?;
+            let (inode, watched) = (self.find(file)?, self.watch(entry.dir)?);
+            let dir = watched.inode.clone();
+            self.check_names(caller, &dir)?;
+            self.volume.link(&inode, &dir, entry.name)?;
+            let linkdir_wcc = self.wcc(watched);
+            self.stable(&dir)?;
             self.stable(&inode)?;
-            let file_attributes = self.attributes(&inode);
-            Ok(LINK3resok { file_attributes, linkdir_wcc: self.wcc(&dir) })
+            Ok(LINK3resok { file_attributes: self.attributes(&inode), linkdir_wcc })
         })();
         answer(done, || LINK3resfail {
             file_attributes: self.attributes_of(handles.0),

@@ -1,6 +1,6 @@
 //! Remote procedure calls (RFC 5531) over TCP: records, calls, replies.
 
-use std::io::{self, Read};
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use nfs3_types::nfs3::Nfs3Result;
@@ -13,14 +13,9 @@ use nfs3_types::{mount, nfs3};
 
 use crate::arguments::{Arguments, Decoded, Garbage};
 use crate::duplicates::{self, Duplicates};
-use crate::export::{Caller, Export, Failed};
-use crate::files::TRANSFER_BYTES_MAX;
+use crate::export::{Caller, Export, Failed, GROUPS_MAX};
+use crate::record::{LAST_FRAGMENT, Room};
 
-/// Most bytes of a record: a WRITE of the largest size, with room for its header.
-pub const RECORD_BYTES_MAX: usize = TRANSFER_BYTES_MAX as usize + 4096;
-
-/// Mark of the last fragment of a record.
-const LAST_FRAGMENT: u32 = 1 << 31;
 /// Version of the protocol.
 const RPC_VERSION: u32 = 2;
 /// Most bytes of a credential.
@@ -28,11 +23,15 @@ const CREDENTIAL_BYTES_MAX: usize = 400;
 /// Flavors of credentials.
 const AUTH_NONE: u32 = 0;
 const AUTH_SYS: u32 = 1;
+/// Bytes of a reply before its result.
+const HEADER_BYTES: usize = 28;
 
 /// Outcome of a call.
 pub(crate) enum Reply {
     /// The packed result.
     Result(Vec<u8>),
+    /// The packed result up to its contents, and how many bytes of these are in the room.
+    Contents(Vec<u8>, usize),
     /// Arguments without meaning.
     Garbage,
     /// No such procedure.
@@ -56,7 +55,8 @@ pub(crate) fn answer<T: Pack, E: Pack>(done: Result<T, Failed>, fail: impl FnOnc
 }
 
 /// A call as it stands in a record.
-struct Call<'a> {
+pub(crate) struct Call<'a> {
+    record: &'a [u8],
     xid: u32,
     version: u32,
     program: u32,
@@ -70,10 +70,55 @@ struct Call<'a> {
 fn credential(bytes: &[u8]) -> Decoded<Caller> {
     let mut args = Arguments(bytes);
     let (_stamp, _machine) = (args.u32()?, args.opaque()?);
-    Ok(Caller { uid: args.u32()?, gid: args.u32()? })
+    let (uid, gid, count) = (args.u32()?, args.u32()?, args.u32()? as usize);
+    let mut groups = [gid; GROUPS_MAX];
+    for group in groups.get_mut(..count).ok_or(Garbage)? {
+        *group = args.u32()?;
+    }
+    Ok(Caller { uid, gid, groups })
 }
 
-fn parse(record: &[u8]) -> Decoded<Call<'_>> {
+impl Call<'_> {
+    /// The reply to a call that is not served.
+    fn refused(&self) -> Option<Vec<u8>> {
+        let xid = self.xid;
+        let denied = |reply| Some(message(xid, reply_body::MSG_DENIED(reply), &[], 0));
+        if self.version != RPC_VERSION {
+            return denied(rejected_reply::rpc_mismatch(RPC_VERSION, RPC_VERSION));
+        }
+        if !matches!(self.flavor, AUTH_NONE | AUTH_SYS) {
+            return denied(rejected_reply::auth_error(auth_stat::AUTH_REJECTEDCRED));
+        }
+        let version = match self.program {
+            nfs3::PROGRAM => nfs3::VERSION,
+            mount::PROGRAM => mount::VERSION,
+            _ => return Some(accepted(xid, accept_stat_data::PROG_UNAVAIL, &[], 0)),
+        };
+        let mismatch = accept_stat_data::PROG_MISMATCH { low: version, high: version };
+        (self.program_version != version).then(|| accepted(xid, mismatch, &[], 0))
+    }
+
+    /// SETATTR, CREATE to LINK: sent again, they would answer something else.
+    fn runs_once(&self) -> bool {
+        matches!(self.procedure, 2 | 8..=15)
+    }
+
+    /// True of calls that wait for the device: those above, stable writes, COMMIT.
+    pub(crate) fn may_wait(&self) -> bool {
+        let stable = || matches!(stability(self.arguments), Ok(how) if how != 0);
+        self.program == nfs3::PROGRAM
+            && (self.runs_once() || self.procedure == 7 && stable() || self.procedure == 21)
+    }
+}
+
+/// `stable_how` of a WRITE.
+fn stability(mut args: Arguments<'_>) -> Decoded<u32> {
+    let (_handle, _offset, _count) = (args.opaque()?, args.u64()?, args.u32()?);
+    args.u32()
+}
+
+/// The call in a record. An error: the peer does not speak RPC.
+pub(crate) fn parse(record: &[u8]) -> Decoded<Call<'_>> {
     let mut args = Arguments(record);
     let (xid, kind, version) = (args.u32()?, args.u32()?, args.u32()?);
     if kind != 0 {
@@ -87,130 +132,99 @@ fn parse(record: &[u8]) -> Decoded<Call<'_>> {
     let caller = if flavor == AUTH_SYS { credential(body)? } else { Caller::default() };
     let (_verifier_flavor, _verifier) = (args.u32()?, args.opaque()?);
     let arguments = args;
-    Ok(Call { xid, version, program, program_version, procedure, flavor, caller, arguments })
+    Ok(Call {
+        record,
+        xid,
+        version,
+        program,
+        program_version,
+        procedure,
+        flavor,
+        caller,
+        arguments,
+    })
 }
 
-fn message(xid: u32, body: reply_body<'_>, result: &[u8]) -> Vec<u8> {
+/// A reply: mark, header, and the result up to its last `more` bytes.
+fn message(xid: u32, body: reply_body<'_>, result: &[u8], more: usize) -> Vec<u8> {
     let message = rpc_msg { xid, body: msg_body::REPLY(body) };
-    let mut bytes = vec![0; 4];
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + result.len());
+    bytes.extend([0; 4]);
     // Memory takes every byte.
     let _ = message.pack(&mut bytes);
     bytes.extend_from_slice(result);
-    let mark = LAST_FRAGMENT | (bytes.len() - 4) as u32;
+    let mark = LAST_FRAGMENT | (bytes.len() - 4 + more.next_multiple_of(4)) as u32;
     bytes[..4].copy_from_slice(&mark.to_be_bytes());
     bytes
 }
 
-fn accepted(xid: u32, reply_data: accept_stat_data, result: &[u8]) -> Vec<u8> {
+fn accepted(xid: u32, reply_data: accept_stat_data, result: &[u8], more: usize) -> Vec<u8> {
     let reply = accepted_reply { verf: opaque_auth::default(), reply_data };
-    message(xid, reply_body::MSG_ACCEPTED(reply), result)
+    message(xid, reply_body::MSG_ACCEPTED(reply), result, more)
 }
 
-/// The record that answers a record, with its mark. An error: the peer does not speak RPC.
-pub(crate) fn reply_to(
+/// The record that answers this call, with its mark.
+pub(crate) fn reply_to<'a>(
     export: &Export,
     duplicates: &Duplicates,
     peer: IpAddr,
-    record: &[u8],
-) -> Decoded<Vec<u8>> {
-    let call = parse(record)?;
+    call: &Call<'_>,
+    room: &'a mut Room,
+) -> Cow<'a, [u8]> {
     let xid = call.xid;
-    if call.version != RPC_VERSION {
-        let reply = rejected_reply::rpc_mismatch(RPC_VERSION, RPC_VERSION);
-        return Ok(message(xid, reply_body::MSG_DENIED(reply), &[]));
-    }
-    if !matches!(call.flavor, AUTH_NONE | AUTH_SYS) {
-        let reply = rejected_reply::auth_error(auth_stat::AUTH_REJECTEDCRED);
-        return Ok(message(xid, reply_body::MSG_DENIED(reply), &[]));
-    }
-    let version = match call.program {
-        nfs3::PROGRAM => nfs3::VERSION,
-        mount::PROGRAM => mount::VERSION,
-        _ => return Ok(accepted(xid, accept_stat_data::PROG_UNAVAIL, &[])),
-    };
-    if call.program_version != version {
-        let mismatch = accept_stat_data::PROG_MISMATCH { low: version, high: version };
-        return Ok(accepted(xid, mismatch, &[]));
+    if let Some(refused) = call.refused() {
+        return refused.into();
     }
     if call.program == mount::PROGRAM {
-        return Ok(finished(xid, export.mount_call(call.procedure, call.arguments)));
+        return finished(xid, export.mount_call(call.procedure, call.arguments), room);
     }
-    // SETATTR, CREATE to LINK.
-    let once = matches!(call.procedure, 2 | 8..=15);
-    let key = duplicates::key(peer, xid, record);
-    if once && let Some(reply) = duplicates.find(&key) {
-        return Ok(reply.to_vec());
+    if !call.runs_once() {
+        return finished(xid, nfs_call(export, call, room), room);
     }
-    let reply = finished(xid, nfs_call(export, &call));
-    if once {
-        duplicates.keep(key, &reply);
-    }
-    Ok(reply)
+    let reply = duplicates.once(duplicates::key(peer, xid, call.record), || {
+        finished(xid, nfs_call(export, call, room), room).into()
+    });
+    reply.to_vec().into()
 }
 
-fn finished(xid: u32, reply: Reply) -> Vec<u8> {
+fn finished(xid: u32, reply: Reply, room: &mut Room) -> Cow<'_, [u8]> {
     match reply {
-        Reply::Result(bytes) => accepted(xid, accept_stat_data::SUCCESS, &bytes),
-        Reply::Garbage => accepted(xid, accept_stat_data::GARBAGE_ARGS, &[]),
-        Reply::NoProcedure => accepted(xid, accept_stat_data::PROC_UNAVAIL, &[]),
+        Reply::Result(bytes) => accepted(xid, accept_stat_data::SUCCESS, &bytes, 0).into(),
+        Reply::Contents(result, len) => {
+            let head = accepted(xid, accept_stat_data::SUCCESS, &result, len);
+            room.behind(&head, len).into()
+        }
+        Reply::Garbage => accepted(xid, accept_stat_data::GARBAGE_ARGS, &[], 0).into(),
+        Reply::NoProcedure => accepted(xid, accept_stat_data::PROC_UNAVAIL, &[], 0).into(),
     }
 }
 
 /// A call of the NFS program: RFC 1813, section 3.3.
-fn nfs_call(export: &Export, call: &Call<'_>) -> Reply {
-    let (args, caller) = (call.arguments, call.caller);
+fn nfs_call(export: &Export, call: &Call<'_>, room: &mut Room) -> Reply {
+    let (args, caller) = (call.arguments, &call.caller);
     match call.procedure {
         0 => packed(&Void),
         1 => export.getattr(args),
-        2 => export.setattr(args),
-        3 => export.lookup(args),
-        4 => export.access(args),
+        2 => export.setattr(args, caller),
+        3 => export.lookup(args, caller),
+        4 => export.access(args, caller),
         5 => export.readlink(args),
-        6 => export.read(args),
+        6 => export.read(args, caller, room),
         7 => export.write(args, caller),
         8 => export.create(args, caller),
         9 => export.mkdir(args, caller),
         10 => export.symlink(args, caller),
         11 => export.mknod(args, caller),
-        12 => export.remove(args),
-        13 => export.rmdir(args),
-        14 => export.rename(args),
-        15 => export.link(args),
-        16 => export.readdir(args),
-        17 => export.readdirplus(args),
+        12 => export.remove(args, caller),
+        13 => export.rmdir(args, caller),
+        14 => export.rename(args, caller),
+        15 => export.link(args, caller),
+        16 => export.readdir(args, caller),
+        17 => export.readdirplus(args, caller),
         18 => export.fsstat(args),
         19 => export.fsinfo(args),
         20 => export.pathconf(args),
         21 => export.commit(args),
         _ => Reply::NoProcedure,
-    }
-}
-
-/// Reads the next record into `record`. False: the peer has closed the connection.
-pub(crate) fn read_record(from: &mut impl Read, record: &mut Vec<u8>) -> io::Result<bool> {
-    record.clear();
-    loop {
-        let mut mark = [0; 4];
-        match from.read_exact(&mut mark) {
-            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof && record.is_empty() => {
-                return Ok(false);
-            }
-            read => read?,
-        }
-        let mark = u32::from_be_bytes(mark);
-        let (last, len) = (mark & LAST_FRAGMENT != 0, (mark & !LAST_FRAGMENT) as usize);
-        if len > RECORD_BYTES_MAX - record.len() {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
-        let start = record.len();
-        record.resize(start + len, 0);
-        from.read_exact(&mut record[start..])?;
-        if last {
-            return Ok(true);
-        }
-        if len == 0 {
-            // Fragments without bytes would keep a thread busy for nothing.
-            return Err(io::ErrorKind::InvalidData.into());
-        }
     }
 }

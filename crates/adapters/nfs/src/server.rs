@@ -1,24 +1,27 @@
 //! Connections and background work.
 
-use std::io::{self, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use syncline_device::Clock;
 use syncline_fs::Volume;
 
 use crate::allowed::Allowed;
+use crate::connection::{Connection, Shared};
 use crate::duplicates::Duplicates;
 use crate::export::Export;
-use crate::rpc::{read_record, reply_to};
 
-/// Connections at a time; more are closed at once.
+/// Connections at a time. One more ends an idle one, of a peer that never sent a call if there is
+/// one.
 pub const CONNECTIONS_MAX: usize = 64;
+
+/// [`Rules::patience`] by default.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest wait for a connection, in nanoseconds: what gets dirty meanwhile waits so much longer
 /// for its write-back at most, and the server for the order to stop.
@@ -27,23 +30,34 @@ const REST_NS_MAX: u64 = 100_000_000;
 /// Rest after a connection that could not be accepted.
 const ACCEPT_REST: Duration = Duration::from_millis(10);
 
-struct Shared {
-    export: Export,
-    duplicates: Duplicates,
+/// Rules for clients: who may connect, and what a server grants them.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Peers beside those of the loopback interface.
+    pub allowed: Vec<Allowed>,
+    /// Checks permissions for the user that a call names. Otherwise every user may do everything.
+    pub permissions: bool,
+    /// Longest silence of a peer within a record, and while it does not take a reply.
+    pub patience: Duration,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { allowed: Vec::new(), permissions: true, patience: PATIENCE }
+    }
 }
 
 /// A volume on a TCP port.
 pub struct Server {
     listener: TcpListener,
-    allowed: Vec<Allowed>,
+    rules: Rules,
     shared: Arc<Shared>,
-    connections: Vec<(TcpStream, JoinHandle<()>)>,
+    connections: Vec<Arc<Connection>>,
 }
 
 impl Server {
     /// Serves the volume on `listener` once [`Server::run`] is called. `fsid` tells volumes apart
     /// and is part of every file handle: the same number for the same volume, as half of its UUID.
-    /// Peers other than loopback must be in `allowed`.
     ///
     /// # Errors
     /// The listener cannot be made non-blocking, or with `sync=periodic` the volume cannot be
@@ -52,18 +66,22 @@ impl Server {
         listener: TcpListener,
         volume: Volume,
         fsid: u64,
-        allowed: Vec<Allowed>,
+        rules: Rules,
     ) -> io::Result<Server> {
         listener.set_nonblocking(true)?;
-        let started = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let verifier = started.map_or(0, |since| since.as_nanos() as u64).to_be_bytes();
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let verifier = since.map_or(0, |since| since.as_nanos() as u64).to_be_bytes();
         if volume.moments().is_some() {
             // A reply says that it is durable, so every sync takes a moment.
             volume.set_relaxes(false).map_err(io::Error::other)?;
         }
-        let export = Export { volume, fsid, verifier };
-        let shared = Arc::new(Shared { export, duplicates: Duplicates::default() });
-        Ok(Server { listener, allowed, shared, connections: Vec::new() })
+        let shared = Arc::new(Shared {
+            export: Export::new(volume, fsid, verifier, rules.permissions),
+            duplicates: Duplicates::default(),
+            helpers: AtomicUsize::new(0),
+            started: Instant::now(),
+        });
+        Ok(Server { listener, rules, shared, connections: Vec::new() })
     }
 
     /// The address that it listens on.
@@ -83,19 +101,18 @@ impl Server {
     pub fn run(&mut self, clock: &dyn Clock, stop: &AtomicBool) -> io::Result<()> {
         let mut result = Ok(());
         while result.is_ok() && !stop.load(Ordering::Relaxed) {
-            result = self.wait(self.tick(clock)).and_then(|ready| match ready {
-                true => self.accept(),
-                false => Ok(()),
+            result = self.wait(self.tick(clock)).map(|ready| {
+                if ready {
+                    self.accept();
+                }
             });
-            self.connections.retain(|(_, thread)| !thread.is_finished());
+            self.connections.retain(|connection| !connection.is_finished());
         }
-        for (stream, _) in &self.connections {
-            // One that the peer has closed is not connected any more.
-            let _ = stream.shutdown(Shutdown::Both);
+        for connection in &self.connections {
+            connection.close();
         }
-        for (_, thread) in self.connections.drain(..) {
-            // A thread that panicked has ended as well.
-            let _ = thread.join();
+        for connection in self.connections.drain(..) {
+            connection.join();
         }
         result
     }
@@ -125,37 +142,37 @@ impl Server {
         }
     }
 
-    fn accept(&mut self) -> io::Result<()> {
+    /// Begins with the next connection, or closes it: what is wrong with one ends no other.
+    fn accept(&mut self) {
         let Ok((stream, peer)) = self.listener.accept() else {
             // The peer went away again, or there are no descriptors: then it stays to be accepted.
-            std::thread::sleep(ACCEPT_REST);
-            return Ok(());
+            return std::thread::sleep(ACCEPT_REST);
         };
         let peer = peer.ip().to_canonical();
-        let welcome = peer.is_loopback() || self.allowed.iter().any(|net| net.holds(peer));
-        if !welcome || self.connections.len() >= CONNECTIONS_MAX {
-            return Ok(());
+        let welcome = peer.is_loopback() || self.rules.allowed.iter().any(|net| net.holds(peer));
+        if welcome && self.set_up(&stream).is_ok() && self.make_room() {
+            // Without a thread the connection is closed.
+            self.connections.extend(Connection::start(stream, peer, Arc::clone(&self.shared)));
         }
+    }
+
+    fn set_up(&self, stream: &TcpStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
-        let (ours, shared) = (stream.try_clone()?, Arc::clone(&self.shared));
-        let thread = std::thread::Builder::new().name("nfs".into());
-        // Without a thread the connection is closed.
-        if let Ok(thread) = thread.spawn(move || serve(&shared, stream, peer)) {
-            self.connections.push((ours, thread));
-        }
-        Ok(())
+        stream.set_read_timeout(Some(self.rules.patience))?;
+        stream.set_write_timeout(Some(self.rules.patience))
     }
-}
 
-/// Answers the calls of a connection until its end.
-fn serve(shared: &Shared, mut stream: TcpStream, peer: IpAddr) {
-    let mut record = Vec::new();
-    while let Ok(true) = read_record(&mut stream, &mut record) {
-        let Ok(reply) = reply_to(&shared.export, &shared.duplicates, peer, &record) else { break };
-        if stream.write_all(&reply).is_err() {
-            break;
+    /// Closes a connection that is idle if there are too many; a client that needs it connects
+    /// again. False: all are busy.
+    fn make_room(&self) -> bool {
+        let open = self.connections.iter().filter(|connection| !connection.is_closing());
+        if open.clone().count() < CONNECTIONS_MAX {
+            return true;
         }
+        let idle = open.filter_map(|connection| Some((connection.idleness()?, connection)));
+        let longest = idle.min_by_key(|(idleness, _)| *idleness);
+        let ends_soon = self.connections.len() < 2 * CONNECTIONS_MAX;
+        longest.filter(|_| ends_soon).map(|(_, connection)| connection.close()).is_some()
     }
-    let _ = stream.shutdown(Shutdown::Both);
 }

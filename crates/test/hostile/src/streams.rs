@@ -9,7 +9,7 @@ use std::time::Duration;
 use syncline_device::{MemoryDevice, VirtualClock};
 use syncline_export::{Listen, NbdServed, NbdServer};
 use syncline_fs::{MountOptions, Volume};
-use syncline_nfs::Server;
+use syncline_nfs::{Rules, Server};
 use syncline_testkit::{ImageSpec, mkfs};
 
 /// Longest wait for a server to answer or to hang up.
@@ -72,7 +72,8 @@ pub(crate) fn feed_nfs(bytes: &[u8]) {
         let volume = Volume::mount(Arc::new(device), clock.clone(), options);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let volume = volume.expect("a stock image");
-        let mut server = Server::new(listener, volume, 7, Vec::new()).expect("a listener");
+        let rules = Rules { permissions: false, ..Rules::default() };
+        let mut server = Server::new(listener, volume, 7, rules).expect("a listener");
         let address = server.address().expect("it listens");
         std::thread::spawn(move || server.run(&*clock, &AtomicBool::new(false)));
         address

@@ -116,8 +116,9 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
 ///
 /// For macOS, containers without /dev/fuse and virtual machines: their own NFS clients mount it,
 /// and libnfs reads and writes it. Prints the mount command. Ctrl-C or SIGTERM unmounts the image.
-/// A file that a client has synced, and every change of names, is there after a power cut. Whoever
-/// may connect may change every file, whatever its permissions: other machines have to be allowed.
+/// A file that a client has synced, and every change of names, is there after a power cut.
+/// Permissions are those of the user that a client names. Whoever may connect may name any user, so
+/// other machines have to be allowed.
 #[derive(Debug, Args)]
 pub struct Serve {
     /// Address and port to listen on, for MOUNT and NFS; port 0 takes a free one.
@@ -126,6 +127,9 @@ pub struct Serve {
     /// Other machines that may connect; may be repeated.
     #[arg(long, value_name = "ADDRESS[/BITS]")]
     pub allow: Vec<String>,
+    /// Every user may read and change every file, whatever its permissions are.
+    #[arg(long)]
+    pub no_permissions: bool,
     /// Options of the volume, as for `mount`: ro, sync=ordered, log=packed.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,

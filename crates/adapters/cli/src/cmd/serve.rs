@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use syncline_device::{Clock, WallClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_image::partition::part_of;
-use syncline_nfs::{Allowed, Server};
+use syncline_nfs::{Allowed, Rules, Server};
 
 use crate::args::Serve;
 use crate::error::{Failure, Result};
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
     if !address.ip().is_loopback() && args.allow.is_empty() {
         return Err(Failure::Usage(format!(
             "{address} is open to other machines; say with --allow ADDRESS/BITS which of them may \
-             read and change every file, or serve on 127.0.0.1"
+             name any user and so change every file, or serve on 127.0.0.1"
         )));
     }
     let allowed = args.allow.iter().map(|text| text.parse::<Allowed>().map_err(Failure::Usage));
@@ -36,8 +37,9 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
     })?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let (volume, fsid) = open(args, &clock)?;
-    let server = Server::new(listener, volume.clone(), fsid, allowed).map_err(failed);
-    let served = server.and_then(|server| serve(args, server, &*clock));
+    let rules = Rules { allowed, permissions: !args.no_permissions, ..Rules::default() };
+    let server = Server::new(listener, volume.clone(), fsid, rules).map_err(failed);
+    let served = server.and_then(|server| serve(args, server, &volume, &*clock));
     let unmounted = volume.unmount();
     served?;
     Ok(unmounted?)
@@ -72,8 +74,9 @@ fn failed(err: std::io::Error) -> Failure {
     Failure::Failed(format!("NFS: {err}; serve again"))
 }
 
-fn serve(args: &Serve, mut server: Server, clock: &dyn Clock) -> Result<()> {
-    say(&args.image, server.address().map_err(failed)?)?;
+fn serve(args: &Serve, mut server: Server, volume: &Volume, clock: &dyn Clock) -> Result<()> {
+    let hint = write_hint(volume, args)?;
+    say(&args.image, server.address().map_err(failed)?, &hint)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
         let serving = threads.spawn(|| server.run(clock, &stop));
@@ -85,14 +88,29 @@ fn serve(args: &Serve, mut server: Server, clock: &dyn Clock) -> Result<()> {
     })
 }
 
+/// A line for a user who, as a client, could make nothing in the root directory, as in an image
+/// that mke2fs made with its defaults: its root belongs to user 0.
+fn write_hint(volume: &Volume, args: &Serve) -> Result<String> {
+    let (root, own) = (volume.getattr(&volume.root()?), geteuid());
+    let may = own.is_root() || root.uid == own.as_raw() || root.mode & 0o002 != 0;
+    if may || args.no_permissions || volume.is_read_only() {
+        return Ok(String::new());
+    }
+    Ok(format!(
+        "the root directory belongs to user {}: to write to it as another user, serve with \
+         --no-permissions\n",
+        root.uid
+    ))
+}
+
 /// Prints where clients find it.
-fn say(image: &Path, address: SocketAddr) -> Result<()> {
+fn say(image: &Path, address: SocketAddr, hint: &str) -> Result<()> {
     let (ip, port) = (address.ip(), address.port());
     let host = if address.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
     let mut out = Out::new();
     out.text(format!(
         "{image}: NFS on {address} until Ctrl-C\n\
-         mount -t nfs -o vers=3,proto=tcp,nolock,port={port},mountport={port} {host}:/ DIR\n",
+         mount -t nfs -o vers=3,proto=tcp,nolock,port={port},mountport={port} {host}:/ DIR\n{hint}",
         image = image.display()
     ))?;
     out.flush()

@@ -1,8 +1,12 @@
 //! `syncline serve --nfs` with the programs of libnfs.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::support::{at, binary, done, file, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require, skip};
@@ -123,4 +127,63 @@ fn what_cannot_be_served_is_said() {
     let text = file(dir.path(), "text", "no image");
     refused(3, &["serve", "--nfs", "127.0.0.1:0", text.to_str().unwrap()]);
     done(&["ls", &at(image.path(), "/")]);
+}
+
+/// Bytes of memory that a process has used at most.
+fn peak_bytes(child: &Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn connections_that_stall_cost_bounded_memory_and_the_end_is_clean() {
+    if !require("connections_that_stall_cost_bounded_memory", &[Need::E2fsck]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::default());
+    let serving = Serving::start(image.path(), &[]);
+    let before = peak_bytes(&serving.child);
+    let half = vec![0; 512 << 10];
+    let stalled: Vec<TcpStream> = (0..1000)
+        .map(|_| {
+            let mut stream = TcpStream::connect(format!("127.0.0.1:{}", serving.port)).unwrap();
+            // A record of a megabyte is announced. The server may close the connection meanwhile.
+            let _ = stream.write_all(&0x8010_0000u32.to_be_bytes());
+            let _ = stream.write_all(&half);
+            stream
+        })
+        .collect();
+    let grown = peak_bytes(&serving.child) - before;
+    assert!(grown < 160 << 20, "{} MiB", grown >> 20);
+    let began = Instant::now();
+    assert_eq!(serving.end(rustix::process::Signal::TERM), "");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    drop(stalled);
+    e2fsck_clean(image.path()).unwrap();
+}
+
+#[test]
+fn permissions_are_checked_unless_they_are_switched_off() {
+    let name = "permissions_are_checked_unless_they_are_switched_off";
+    if !ready(name) || !require(name, &[Need::Root]) {
+        return;
+    }
+    let image = mkfs(&ImageSpec::default());
+    let dir = scratch();
+    let local = file(dir.path(), "local", "contents");
+    let copies = |serving: &Serving, to: &str| {
+        let mut command = Command::new("nfs-cp");
+        command.arg(&local).arg(serving.url(to)).uid(1000).gid(1000);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
+    };
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let serving = Serving::start(image.path(), &[]);
+    assert!(!copies(&serving, "refused"), "the root directory belongs to root");
+    serving.end(rustix::process::Signal::TERM);
+    let serving = Serving::start(image.path(), &["--no-permissions"]);
+    assert!(copies(&serving, "copied"));
+    serving.end(rustix::process::Signal::TERM);
+    assert_eq!(run(&["cat", &at(image.path(), "/copied")]).out, b"contents");
+    refused(1, &["cat", &at(image.path(), "/refused")]);
 }

@@ -4,7 +4,9 @@
 
 mod crash;
 mod hostile;
+mod stalls;
 mod support;
+mod users;
 
 use nfs3_types::nfs3::{
     ACCESS3args, CREATE3args, FSSTAT3args, GETATTR3args, LINK3args, LOOKUP3args, MKDIR3args,

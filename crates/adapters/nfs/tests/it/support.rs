@@ -16,7 +16,7 @@ use nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_types::xdr_codec::Opaque;
 use syncline_device::{BlockDevice, Clock, MemoryDevice, WallClock};
 use syncline_fs::{MountOptions, Volume};
-use syncline_nfs::Server;
+use syncline_nfs::{Rules, Server};
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
 
 const MIB: u64 = 1 << 20;
@@ -54,15 +54,24 @@ impl Served {
         Served::on(Arc::clone(dev) as _, options)
     }
 
+    /// Without permissions: the root directory of the image belongs to root.
     pub fn on(dev: Arc<dyn BlockDevice>, options: &str) -> Served {
+        Served::with(dev, options, Rules { permissions: false, ..Rules::default() })
+    }
+
+    pub fn with(dev: Arc<dyn BlockDevice>, options: &str, rules: Rules) -> Served {
         let (volume, clock) = volume(dev, options);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let mut server = Server::new(listener, volume.clone(), 7, Vec::new()).unwrap();
+        let mut server = Server::new(listener, volume.clone(), 7, rules).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let thread = std::thread::spawn(move || server.run(&*clock, &asked).unwrap());
         Served { port, stop, thread, volume }
+    }
+
+    pub fn volume(&self) -> &Volume {
+        &self.volume
     }
 
     /// Stops and unmounts.
@@ -98,13 +107,26 @@ impl Client {
     }
 
     pub fn try_connect(port: u16, path: &str) -> Result<Client, String> {
+        Client::of(port, path, &auth_unix { uid: 1000, gid: 100, ..auth_unix::default() })
+    }
+
+    /// A client that names this user.
+    pub fn of(port: u16, path: &str, user: &auth_unix) -> Result<Client, String> {
+        Client::with(port, path, opaque_auth::auth_unix(user))
+    }
+
+    /// A client that names no user.
+    pub fn anonymous(port: u16) -> Result<Client, String> {
+        Client::with(port, "/", opaque_auth::default())
+    }
+
+    fn with(port: u16, path: &str, credential: opaque_auth<'static>) -> Result<Client, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let user = auth_unix { uid: 1000, gid: 100, ..auth_unix::default() };
         let builder = Nfs3ConnectionBuilder::new(TokioConnector, "127.0.0.1", path)
             .connect_from_privileged_port(false)
             .mount_port(port)
             .nfs3_port(port)
-            .credential(opaque_auth::auth_unix(&user));
+            .credential(credential);
         let connection = runtime.block_on(builder.mount()).map_err(|err| err.to_string())?;
         Ok(Client { runtime, connection })
     }
