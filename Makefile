@@ -47,7 +47,7 @@
 #              options: --guest has all of them in qemu guests, in virtual time, "--only xfs --quick"
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
 #              CUTS power cuts under ext4 of each (default 10); one table
-# make guest-nfs  `serve --nfs` with the NFS client of that kernel: SQLite, syncs, kills of the server (CUTS)
+# make guest-nfs  `serve --nfs` with the NFS client of that kernel: SQLite, syncs, the conformance suite, kills of the server (CUTS)
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
 # make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC;
 #              the extension of SQLite beside the Rust VFS
@@ -313,7 +313,7 @@ guest: cargo
 	@python3 scripts/guest_blocks.py target/release/syncline --cuts $(CUTS) $(GUEST) --json target/guest.json
 
 guest-nfs: cargo
-	@cargo build --quiet --release -p syncline-cli
+	@cargo build --quiet --release -p syncline-cli -p syncline-posix
 	@python3 scripts/guest_nfs.py target/release/syncline --kills $(CUTS)
 
 guest-peers: cargo

@@ -8,16 +8,18 @@
 
         sqlite    two programs at once insert into one database, DELETE and WAL; integrity_check, no row missing
         sync      dd with O_SYNC, fsync of a file and fsync of a directory succeed
+        conform   syncline-posix conform, as root: every answer is ext4's but for DIFFERENCES, and each of these is there
         kills     N times: a program appends and syncs while the server is killed with SIGKILL. Every line that was synced is in the image;
                   the server starts again, the program goes on, and no line is missing or twice
 
-Prints one line for each; fails if one does.
+Prints one line for each; fails if one does. syncline-posix is looked for beside SYNCLINE.
 """
 import argparse
 import base64
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -34,7 +36,7 @@ MODULES = ["virtio_pci", "virtio_net", "nfsv3"]
 # What qemu's user network calls this machine's loopback interface.
 HOST = "10.0.2.2"
 LINES = 400
-PARTS = ["sqlite", "sync", "kills"]
+PARTS = ["sqlite", "sync", "conform", "kills"]
 SERVE_SECONDS = 20
 WRITER = f"""
 n=0
@@ -47,6 +49,40 @@ done
 INSERT = """
 n=0; while [ $n -lt 40 ]; do n=$((n + 1)); echo ".timeout 60000"; echo "INSERT INTO t(who, n) VALUES('%s', $n);"; done | sqlite3 /mnt/%s.db
 """
+
+
+# Answers that are not those of a local ext4: why, then the beginning of the assertion (file of cases, case, step) and how many there are.
+DIFFERENCES = [
+    ("NFSv3 has no extended attributes", {"data.txt user attributes": 16, "data.txt who may set attributes": 3}),
+    ("NFSv3 has no flags of renameat2", {"rename.txt renameat2 with": 21}),
+    ("NFSv3 has no fallocate", {"data.txt fallocate": 10, "data.txt ranges taken out and put in": 6}),
+    ("times of NFSv3 end in 1970 and 2106", {"utimensat.txt the range of the format": 6}),
+    ("Linux's client cuts the nanoseconds of 1970-01-01 00:00:00", {"utimensat.txt times of a": 7}),
+    ("Linux's client renames an open file that is removed", {
+        "chmod.txt fchmod of an open and of a removed file: @stat h mode,nlink -> 4711,0": 1,
+        "chown.txt fchown of an open and of a removed file": 1,
+        "ftruncate.txt a removed file": 1,
+        "link.txt a removed file cannot be linked again": 1,
+        "open.txt a removed file lives as long as it is open": 1,
+        "unlink.txt an open file without a name": 3,
+    }),
+    ("a removed directory has no file handle", {
+        "chmod.txt fchmod of an open and of a removed file": 2,
+        "rmdir.txt a removed directory that is still open": 2,
+        "rmdir.txt nothing is made in a removed working directory": 2,
+    }),
+    ("Linux's client sends no change to what a file has already", {
+        "chown.txt chown clears set-id bits of programs": 4,
+        "truncate.txt times": 1,
+    }),
+    ("the server sees no open files, so only the owner of a closed one goes on writing", {
+        "ftruncate.txt an open file stays writable whatever its mode becomes": 2,
+    }),
+    ("Linux's client reads from its cache, which moves no access time", {
+        "data.txt writes and times": 1,
+        "data.txt access times by relatime": 1,
+    }),
+]
 
 
 class Failed(Exception):
@@ -88,6 +124,7 @@ class Server:
 class Tests:
     def __init__(self, inside, server, args):
         self.inside, self.server, self.args = inside, server, args
+        self.differences = []
 
     def sh(self, command):
         code, said = self.inside.run(command)
@@ -99,7 +136,7 @@ class Tests:
         port = self.server.port
         self.sh("ifconfig lo 127.0.0.1 up; ifconfig eth0 10.0.2.15 netmask 255.255.255.0 up; mkdir -p /mnt")
         options = f"vers=3,proto=tcp,mountproto=tcp,nolock,port={port},mountport={port},addr={HOST},mountaddr={HOST}"
-        self.sh(f"/bin/mount -i -t nfs -o {options},timeo=20 {HOST}:/ /mnt")
+        self.sh(f"/bin/mount -i -t nfs -o nodev,{options},timeo=20 {HOST}:/ /mnt")
 
     def sqlite(self):
         rows = {}
@@ -117,6 +154,12 @@ class Tests:
     def sync(self):
         self.sh("dd if=/dev/zero of=/mnt/synced bs=64k count=16 oflag=sync 2>/dev/null; fsync /mnt/synced /mnt; sync")
         return "O_SYNC writes, fsync of a file and of a directory"
+
+    def conform(self):
+        said = self.sh("mkdir /mnt/conform; syncline-posix conform /mnt/conform --other /dev/shm || true").splitlines()
+        count, self.differences = sorted_out(said)
+        expected = sum(row["assertions"] for row in self.differences[1:])
+        return f"{count} assertions, {count - expected} as on ext4, {expected} that NFSv3 or its client answers otherwise"
 
     def kills(self):
         draw = random.Random(self.args.seed)
@@ -142,6 +185,27 @@ class Tests:
             if lines != [f"{n:08}" for n in range(1, LINES + 1)]:
                 raise Failed(f"after the restart the file has {len(lines)} lines of {LINES}")
         return f"{self.args.kills} kills: all {acknowledged} synced lines kept, the client went on each time"
+
+
+def sorted_out(lines):
+    """The number of assertions, and rows for --json: how many agree, how many differ for each reason. Fails if one more or less does."""
+    summary = re.fullmatch(r"(\d+) assertions, (\d+) disagree", lines[-1] if lines else "")
+    if summary is None:
+        raise Failed(f"conform: {' '.join(lines)[-800:]}")
+    names = [re.sub(r"^(\S+):\d+ ", r"\1 ", line) for line in lines[:-1]]
+    rows, wrong = [], []
+    for why, wanted in DIFFERENCES:
+        for start, count in wanted.items():
+            found = [name for name in names if name.startswith(start)]
+            names = [name for name in names if not name.startswith(start)]
+            if len(found) != count:
+                wrong.append(f"{start}: {len(found)} differ, expected {count}: {found}")
+        rows.append({"why": why, "assertions": sum(wanted.values())})
+    wrong += [f"not expected: {name}" for name in names]
+    if wrong:
+        raise Failed("conform: " + "\n".join(wrong))
+    asserted = int(summary.group(1))
+    return asserted, [{"why": "", "assertions": asserted - int(summary.group(2))}, *rows]
 
 
 def judged(server):
@@ -173,11 +237,13 @@ def main():
     cache = os.path.join(os.path.dirname(here), "target", "guest")
     with tempfile.TemporaryDirectory() as scratch:
         image = os.path.join(scratch, "card.img")
-        subprocess.run([args.syncline, "mkfs", "--size", "256M", image], check=True)
+        subprocess.run([args.syncline, "mkfs", "--size", "256M", image, "--", "-b", "4096"], check=True)
         server = Server(args.syncline, image)
         server.start()
         try:
-            programs = [shutil.which("sqlite3") or "/usr/bin/sqlite3", "/usr/bin/mount"]
+            # Beside them, the suite runs copies of sleep.
+            posix = os.path.join(os.path.dirname(os.path.abspath(args.syncline)), "syncline-posix")
+            programs = [shutil.which("sqlite3") or "/usr/bin/sqlite3", "/usr/bin/mount", "/usr/bin/sleep", posix]
             with guest.Guest(cache, programs, MODULES, network=True) as inside:
                 tests = Tests(inside, server, args)
                 tests.mount()
@@ -192,7 +258,7 @@ def main():
                 server.kill()
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+            json.dump({"schema": "syncline.guest-nfs/1", "parts": results, "conform": tests.differences}, file, indent=1)
 
 
 if __name__ == "__main__":
