@@ -51,7 +51,7 @@ n=0; while [ $n -lt 40 ]; do n=$((n + 1)); echo ".timeout 60000"; echo "INSERT I
 """
 
 
-# Answers that are not those of a local ext4: why, then the beginning of the assertion (file of cases, case, step) and how many there are.
+# Answers that are not those of a local ext4: why, then the beginning of the assertion (file of cases, case, step) and how many differ.
 DIFFERENCES = [
     ("NFSv3 has no extended attributes", {"data.txt user attributes": 16, "data.txt who may set attributes": 3}),
     ("NFSv3 has no flags of renameat2", {"rename.txt renameat2 with": 21}),
@@ -80,7 +80,8 @@ DIFFERENCES = [
     }),
     ("Linux's client reads from its cache, which moves no access time", {
         "data.txt writes and times": 1,
-        "data.txt access times by relatime": 1,
+        # The contents of a file may have left its cache.
+        "data.txt access times by relatime": (1, 2),
     }),
 ]
 
@@ -195,12 +196,14 @@ def sorted_out(lines):
     names = [re.sub(r"^(\S+):\d+ ", r"\1 ", line) for line in lines[:-1]]
     rows, wrong = [], []
     for why, wanted in DIFFERENCES:
-        for start, count in wanted.items():
+        differ = 0
+        for start, counts in wanted.items():
             found = [name for name in names if name.startswith(start)]
             names = [name for name in names if not name.startswith(start)]
-            if len(found) != count:
-                wrong.append(f"{start}: {len(found)} differ, expected {count}: {found}")
-        rows.append({"reason": why, "assertions": sum(wanted.values())})
+            differ += len(found)
+            if len(found) not in (counts if isinstance(counts, tuple) else [counts]):
+                wrong.append(f"{start}: {len(found)} differ, expected {counts}: {found}")
+        rows.append({"reason": why, "assertions": differ})
     wrong += [f"not expected: {name}" for name in names]
     if wrong:
         raise Failed("conform: " + "\n".join(wrong))

@@ -28,8 +28,10 @@ use summary::Summary;
 /// The steps in their order.
 pub const STEP_NAMES: [&str; 8] =
     ["fmt", "tidy", "deny", "clippy", "portable", "test", "figures", "python"];
-/// Systems for which the volume and everything below it has to compile.
-const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
+/// Systems, and the crate that has to compile there with everything below it: the volume, and on a
+/// Unix the files of an image by path.
+const PORTABLE: [(&str, &str); 2] =
+    [("x86_64-pc-windows-gnu", "syncline-fs"), ("x86_64-apple-darwin", "syncline-image")];
 /// Exit code of a script that cannot run on this machine.
 const SKIPPED: i32 = 77;
 /// Limit of a step, and of the tests' build.
@@ -209,16 +211,16 @@ fn deny(ci: &mut Ci) {
     ci.check("deny", cargo(ci.root).args(arguments));
 }
 
-/// The volume and the crates below it for other systems, where their standard library is installed.
+/// The crates for other systems, where their standard library is installed.
 fn portable(ci: &mut Ci) {
-    for target in PORTABLE {
+    for (target, package) in PORTABLE {
         let mut rustc = Command::new("rustc");
         let told = rustc.args(["--print", "target-libdir", "--target", target]).output();
         let directory = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let name = format!("portable {target}");
         if directory.is_ok_and(|path| Path::new(path.trim()).is_dir()) {
             let mut check = cargo(ci.root);
-            check.args(["check", "--locked", "-p", "syncline-fs", "--target", target]);
+            check.args(["check", "--locked", "-p", package, "--target", target]);
             ci.check(&name, check.args(["--target-dir", "target/portable"]));
         } else {
             ci.skip(&name, &format!("no standard library; rustup target add {target}"));

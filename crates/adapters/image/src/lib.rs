@@ -26,6 +26,7 @@ mod image;
 pub mod mkfs;
 pub mod names;
 pub mod partition;
+mod platform;
 pub mod qcow2;
 pub mod resize;
 

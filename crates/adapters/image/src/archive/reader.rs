@@ -305,7 +305,8 @@ fn device(header: &Header, kind: u8) -> u64 {
     let number = |field: std::io::Result<Option<u32>>| field.ok().flatten().unwrap_or(0);
     match kind {
         b'3' | b'4' => {
-            rustix::fs::makedev(number(header.device_major()), number(header.device_minor()))
+            let (major, minor) = (header.device_major(), header.device_minor());
+            crate::platform::makedev(number(major), number(minor))
         }
         _ => 0,
     }

@@ -8,11 +8,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{self as sys, AtFlags, CWD, Mode, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
-use crate::{ImageError, Result, plain};
+use crate::{ImageError, Result, plain, platform};
 
 /// The host.
 pub(crate) struct Host {
@@ -22,10 +22,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new() -> Host {
-        // There is no call that only reads it.
-        let umask = rustix::process::umask(Mode::empty());
-        rustix::process::umask(umask);
-        Host { umask: umask.as_raw_mode() }
+        Host { umask: platform::umask() }
     }
 }
 
@@ -131,7 +128,7 @@ impl Side for Host {
             size: meta.size(),
             nlink: meta.nlink(),
             id: (meta.dev(), meta.ino()),
-            rdev: if device { meta.rdev() } else { 0 },
+            rdev: if device { platform::device_of(meta.rdev()) } else { 0 },
             atime: (meta.atime(), nanos(meta.atime_nsec())),
             mtime: (meta.mtime(), nanos(meta.mtime_nsec())),
         }))
@@ -206,9 +203,7 @@ impl Side for Host {
     }
 
     fn mknod(&self, path: &[u8], meta: &Meta) -> Result<()> {
-        let kind = FileType::from_raw_mode(meta.mode);
-        sys::mknodat(CWD, path_of(path), kind, Mode::RUSR | Mode::WUSR, meta.rdev)
-            .map_err(sys_failed(path))
+        platform::mknod(path_of(path), meta.mode, meta.rdev).map_err(failed(path))
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
@@ -243,7 +238,7 @@ impl Side for Host {
             }
         }
         if meta.kind() != Kind::Symlink {
-            let permissions = Mode::from_raw_mode(bits);
+            let permissions = platform::permissions(bits);
             sys::chmodat(CWD, host, permissions, AtFlags::empty()).map_err(sys_failed(path))?;
         }
         if preserve.is_some() {

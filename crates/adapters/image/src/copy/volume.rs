@@ -22,9 +22,7 @@ pub(crate) struct VolumeSide {
 
 impl VolumeSide {
     pub(crate) fn new(vol: Volume, clock: Arc<dyn Clock>, id: u64, name: String) -> VolumeSide {
-        let umask = rustix::process::umask(rustix::fs::Mode::empty());
-        rustix::process::umask(umask);
-        VolumeSide { vol, clock, id, name, umask: umask.as_raw_mode() }
+        VolumeSide { vol, clock, id, name, umask: crate::platform::umask() }
     }
 
     fn failed(&self, path: &[u8]) -> impl Fn(FsError) -> ImageError {

@@ -114,7 +114,9 @@ impl Qcow2Device {
                         `qemu-img amend -f qcow2 -o compat=1.1` makes it version 3";
             return Err(ImageError::Unsupported(text.to_owned()));
         }
-        lock::take(&file, writable).map_err(|_| in_use())?;
+        if !lock::take(&file, writable) {
+            return Err(in_use());
+        }
         let failed = |err: io::Error| {
             let why = crate::plain(&err);
             ImageError::Corrupt(format!("the qcow2 cannot be read: {why}; take another copy of it"))
