@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{at, binary, done, file, refused, run, scratch};
+use crate::support::{at, binary, copy_program, done, file, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require, skip};
 
 struct Serving {
@@ -186,4 +186,36 @@ fn permissions_are_checked_unless_they_are_switched_off() {
     serving.end(rustix::process::Signal::TERM);
     assert_eq!(run(&["cat", &at(image.path(), "/copied")]).out, b"contents");
     refused(1, &["cat", &at(image.path(), "/refused")]);
+}
+
+#[test]
+fn a_user_who_could_not_write_is_told_when_serving() {
+    let name = "a_user_who_could_not_write_is_told_when_serving";
+    if !require(name, &[Need::E2fsck, Need::Root]) {
+        return;
+    }
+    let dir = scratch();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let (program, image) = (dir.path().join("syncline"), dir.path().join("card.img"));
+    copy_program(&program);
+    std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
+    std::os::unix::fs::chown(&image, Some(1000), Some(1000)).unwrap();
+    let said = |options: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(["serve", "--nfs", "127.0.0.1:0"]).args(options).arg(&image);
+        let mut child = command.uid(1000).gid(1000).stdout(Stdio::piped()).spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = String::new();
+        out.read_line(&mut lines).unwrap();
+        out.read_line(&mut lines).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        out.read_to_string(&mut lines).unwrap();
+        assert!(child.wait().unwrap().success(), "{lines}");
+        lines
+    };
+    let plain = said(&[]);
+    assert!(plain.contains("belongs to user 0") && plain.contains("--no-permissions"), "{plain}");
+    assert_eq!(said(&["--no-permissions"]).lines().count(), 2);
+    assert_eq!(said(&["-o", "ro"]).lines().count(), 2);
 }
