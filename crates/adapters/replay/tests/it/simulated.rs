@@ -56,6 +56,13 @@ fn a_small_trace_is_replayed_exactly_and_twice_alike() {
         let device = metrics.device.as_ref().unwrap();
         assert!(device.flushes >= 20, "{device:?}");
     }
+    // A sync in ordered mode: the page of its file in place, the rest in the journal; of the other
+    // file no block is allocated yet. In eager mode the page is in the journal, too.
+    let [ordered_split, eager_split] = runs.each_ref().map(|replayed| replayed.split);
+    assert_eq!(ordered_split.synced_file_bytes, 20 * 4096, "{ordered_split:?}");
+    assert_eq!((ordered_split.other_files_bytes, eager_split.synced_file_bytes), (0, 0));
+    assert!(eager_split.journal_bytes < ordered_split.journal_bytes + 20 * 4096);
+    assert!(ordered_split.sync_ratio() > 0.5 && eager_split.sync_writes >= 20);
     let requests = runs.each_ref().map(|r| r.run.metrics.device.as_ref().unwrap().write_requests);
     assert!(requests[1] < requests[0], "eager writes in fewer requests: {requests:?}");
     let table = replay_table(&runs);

@@ -93,6 +93,20 @@ fn syncs_have_the_counts_that_are_held() {
 }
 
 #[test]
+fn most_block_writes_of_programs_that_sync_are_waited_for() {
+    if !require("most_block_writes_of_programs_that_sync_are_waited_for", &[Need::E2fsck]) {
+        return;
+    }
+    let row = reproduce(&mut Session::new(false, false, None), "eager-sync/figure-3.2");
+    for (name, expected) in
+        [("mail client", 99.3), ("browser, again", 85.0), ("film in parts", 26.7)]
+    {
+        let value = ours(&row, name);
+        assert!(near(value, expected), "{name}: {value}, held at {expected}");
+    }
+}
+
+#[test]
 fn spatialclock_is_the_fastest_of_the_paper_s_policies() {
     let mut session = Session::new(false, false, None);
     let row = reproduce(&mut session, "informed-storage/table-5");
