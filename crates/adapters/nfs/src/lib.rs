@@ -41,7 +41,6 @@
 
 #![forbid(unsafe_code)]
 
-mod acl;
 mod allowed;
 mod arguments;
 mod connection;

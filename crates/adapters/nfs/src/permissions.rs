@@ -6,9 +6,8 @@
 //! (`setattr_prepare`), fs/nfsd/vfs.c.
 
 use nfs3_types::nfs3::{ftype3, nfsstat3};
-use syncline_fs::{Attr, FsError, InodeRef, SetAttr, SetTime, XattrFlags};
+use syncline_fs::{Attr, FsError, InodeRef, SetAttr, SetTime, XattrFlags, acl};
 
-use crate::acl;
 use crate::convert::{self, Status, status};
 use crate::export::{Caller, Export};
 
@@ -74,7 +73,8 @@ impl Export {
         if attr.mode & 0o070 != 0
             && let Ok(acl) = self.volume.getxattr(inode, acl::ACCESS)
         {
-            return acl::grants(&acl, caller, attr.gid, want).unwrap_or_else(|| class(0));
+            return acl::grants(&acl, caller.uid, |gid| caller.is_in(gid), attr.gid, want)
+                .unwrap_or_else(|| class(0));
         }
         if caller.is_in(attr.gid) { class(3) } else { class(0) }
     }
@@ -149,7 +149,7 @@ impl Export {
         self.volume.setattr(inode, &set).map_err(|err| status(&err))?;
         match (set.mode, self.volume.getxattr(inode, acl::ACCESS)) {
             (Some(mode), Ok(mut value)) => {
-                acl::chmod(&mut value, mode);
+                acl::chmod(&mut value, u32::from(mode));
                 let set = self.volume.setxattr(inode, acl::ACCESS, &value, XattrFlags::Any);
                 set.map_err(|err| status(&err))
             }

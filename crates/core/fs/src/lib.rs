@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod acl;
 mod check;
 mod data;
 mod error;

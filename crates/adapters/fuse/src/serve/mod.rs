@@ -15,7 +15,6 @@
 //!
 //! Tested in `tests/it`, beside the kernel's ext4 in `tests/it/posix.rs`.
 
-mod acl;
 pub(crate) mod atomic;
 pub(crate) mod attributes;
 pub(crate) mod data;

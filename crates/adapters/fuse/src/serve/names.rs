@@ -1,10 +1,13 @@
 //! Names: looked up, made, removed, renamed, listed.
 //!
-//! A new file gets the default ACL of its directory, or else the umask (`acl.rs`).
+//! A new file gets the default ACL of its directory, or else the umask
+//! (`crates/core/fs/src/acl.rs`).
 
-use syncline_fs::{Attr, Create, FileKind, FsError, InodeRef, RenameFlags, Result, XattrFlags};
+use syncline_fs::{
+    Attr, Create, FileKind, FsError, InodeRef, RenameFlags, Result, XattrFlags, acl,
+};
 
-use super::{Serve, acl};
+use super::Serve;
 use crate::caller::Caller;
 use crate::convert::kind_of_mode;
 use crate::handle::{Handle, Way};
