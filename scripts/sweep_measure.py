@@ -77,62 +77,68 @@ def dask_workers(client, cluster):
 
 
 def ray_workers():
-    """Processes of Ray's workers below this one."""
+    """Processes of Ray's workers below this one, without the agents, whose end is that of the node."""
     import psutil
 
     found = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::"):
+            title = "".join(process.cmdline()[:1]).strip()
+            if title.startswith("ray::") and not title.endswith("Agent"):
                 found.append(process.pid)
     return found
 
 
+def killed_sweep(plan, kind, every_s):
+    """One sweep of a plan with a kill every so many seconds."""
+    with tempfile.TemporaryDirectory(prefix="sweep") as output, executor(kind, 2) as (pool, processes):
+        over, killed = threading.Event(), []
+
+        def kill():
+            while not over.wait(every_s):
+                for _ in range(1000):
+                    running = processes()
+                    if running:
+                        break
+                    time.sleep(0.002)
+                if not running:
+                    continue
+                victim = random.Random(len(killed)).choice(running)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(victim, signal.SIGKILL)
+                    killed.append(victim)
+
+        killer, began = threading.Thread(target=kill), time.monotonic()
+        killer.start()
+        try:
+            table = sweeps.sweep(plan, executor=pool, output=output)
+        finally:
+            over.set()
+            killer.join()
+        seconds = time.monotonic() - began
+        stored = [row["key"] for row in sweeps.results._part_rows(output)]
+    wanted = {task.key for task in plan.tasks()}
+    there = collections.Counter(stored)
+    return {
+        "executor": kind,
+        "rows": len(wanted),
+        "every_s": every_s,
+        "kills": len(killed),
+        "seconds": seconds,
+        "lost": len(wanted - set(there)) + len(wanted) - table.num_rows,
+        "doubled": len(stored) - len(there),
+        "failed": table.num_rows - table.column("error").null_count,
+    }
+
+
 def kills(args):
-    """A sweep with kills; counts what is lost and what is there twice."""
-    sizes = [f"{pages}p" for pages in range(16, 16 + args.rows // 2)]
-    plan = Plan(traces=[TRACE], policies=["lru", "clock"], sizes=sizes)
+    """Sweeps with kills; counts what is lost and what is there twice."""
+    plan = Plan(what="bench", workloads=["sqlite/insert"], devices=["nexus7-emmc"], seeds=list(range(args.rows)),
+                options=["operations=200"])
     records = []
     for kind in args.executors.split(","):
-        with tempfile.TemporaryDirectory(prefix="sweep") as output, executor(kind, 2) as (pool, processes):
-            over, killed = threading.Event(), []
-
-            def kill():
-                while not over.wait(args.every):
-                    for _ in range(1000):
-                        running = processes()
-                        if running:
-                            break
-                        time.sleep(0.002)
-                    if not running:
-                        continue
-                    victim = random.Random(len(killed)).choice(running)
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(victim, signal.SIGKILL)
-                        killed.append(victim)
-
-            killer, began = threading.Thread(target=kill), time.monotonic()
-            killer.start()
-            try:
-                table = sweeps.sweep(plan, executor=pool, output=output)
-            finally:
-                over.set()
-                killer.join()
-            seconds = time.monotonic() - began
-            stored = [row["key"] for row in sweeps.results._part_rows(output)]
-            wanted = {task.key for task in plan.tasks()}
-            there = collections.Counter(stored)
-            records.append({
-                "executor": kind,
-                "rows": len(wanted),
-                "every_s": args.every,
-                "kills": len(killed),
-                "seconds": seconds,
-                "lost": len(wanted - set(there)) + len(wanted) - table.num_rows,
-                "doubled": len(stored) - len(there),
-                "failed": table.num_rows - table.column("error").null_count,
-            })
-            print(records[-1])
+        records.append(killed_sweep(plan, kind, args.every))
+        print(records[-1], flush=True)
     return records
 
 
@@ -149,6 +155,16 @@ def standing_in(syncline, place, seconds):
         file.write(f'#!/bin/sh\n[ "$1" = --version ] && {{ echo "{version}"; exit; }}\nsleep {seconds}\nexec cat "{answer}"\n')
     os.chmod(path, 0o755)
     return path
+
+
+def operations_of_a_second(syncline):
+    """How many operations of the benchmark take a second of processor time here."""
+    tried = 10_000
+    words = [syncline, "bench", "sqlite/insert", "--device", "nexus7-emmc", "--sync", "eager", "--operations", str(tried), "--json", "-"]
+    before = os.times()
+    subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+    after = os.times()
+    return int(tried / (after.children_user + after.children_system - before.children_user - before.children_system))
 
 
 def timed(plan, kind, workers):
@@ -172,7 +188,7 @@ def cost(args):
         tasks = Plan(traces=[TRACE], policies=["lru"], sizes=[f"{64 + n}p" for n in range(args.tasks)])
         empty = Plan(traces=[TRACE], policies=["lru"], sizes=[f"{64 + n}p" for n in range(EMPTY_TASKS)])
         work = Plan(what="bench", workloads=["sqlite/insert"], devices=["nexus7-emmc"],
-                    seeds=list(range(1, args.tasks + 1)), options=[f"operations={args.operations}"])
+                    seeds=list(range(1, args.tasks + 1)), options=[f"operations={operations_of_a_second(args.syncline)}"])
         for kind in args.executors.split(","):
             found = collections.defaultdict(list)
 
@@ -212,7 +228,6 @@ def main():
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--every", type=float, default=20.0)
     parser.add_argument("--tasks", type=int, default=20)
-    parser.add_argument("--operations", type=int, default=4000)
     parser.add_argument("--idle", action="store_true", help="leave out the tasks that work, on a machine that is busy")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--executors", default="local,dask")

@@ -1,6 +1,7 @@
 """Where tasks run: anything with `submit(function, *arguments)` that returns a future with `add_done_callback`.
 
-`concurrent.futures`, `mpi4py.futures`, Parsl and a `dask.distributed.Client` fit as they are; Ray gets a small adapter.
+`concurrent.futures`, `mpi4py.futures`, Parsl and a `dask.distributed.Client` fit as they are; Ray gets a small adapter. One that has
+`count` and `name` is asked for its workers when no row comes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import pickle
+import socket
+import urllib.parse
+import uuid
 
 from . import engine
 from .errors import SweepError
 
 #: How long a scheduler may take to answer, seconds.
 CONNECT_S = 10
+#: Port of Ray's client server where an address has none.
+RAY_CLIENT_PORT = 10001
 
 
 class LocalProcesses:
@@ -32,6 +39,30 @@ class LocalProcesses:
         self._pool.shutdown(wait=True)
 
 
+class _Call:
+    """A call that takes place where it is unpickled.
+
+    A worker that cannot import it then answers with an error. As the task itself it is unpickled before the task, and Dask's worker ends.
+    """
+
+    def __init__(self, function, arguments):
+        self._call = function, arguments
+
+    def __reduce__(self):
+        return self._call
+
+
+def _unpickled(data: bytes):
+    """For Ray, which takes no built-in function."""
+    import pickle
+
+    return pickle.loads(data)
+
+
+# By value: the worker may have no such module.
+_unpickled.__module__ = "__main__"
+
+
 class RayExecutor:
     """Tasks of Ray, as futures."""
 
@@ -39,20 +70,25 @@ class RayExecutor:
         import ray
 
         self._ray = ray
+        self.name = f"Ray at {address or 'this machine'}"
         self._ours = not ray.is_initialized()
         if self._ours:
+            if address:
+                _knock(address)
             try:
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
             except Exception as error:
-                raise SweepError(f"Ray at {address or 'this machine'}: {error}; look at `ray status`") from None
-        self.workers = int(ray.cluster_resources().get("CPU", 1))
-        self._remote = {}
+                raise SweepError(f"{self.name}: {error}; look at `ray status`") from None
+        self.workers = max(1, self.count())
+        self._remote = ray.remote(num_cpus=1, max_retries=3)(_unpickled)
+
+    def count(self) -> int:
+        """Processors of the nodes that are there."""
+        return int(self._ray.cluster_resources().get("CPU", 0))
 
     def submit(self, function, *arguments):
         """Runs a call as a task that takes one processor."""
-        if function not in self._remote:
-            self._remote[function] = self._ray.remote(num_cpus=1, max_retries=3)(function)
-        return self._remote[function].remote(*arguments).future()
+        return self._remote.remote(pickle.dumps(_Call(function, arguments))).future()
 
     def close(self):
         """Leaves the cluster, if this joined it."""
@@ -65,15 +101,20 @@ class DaskExecutor:
 
     def __init__(self, client, ours: bool = False):
         self._client, self._ours = client, ours
-        threads = client.nthreads()
-        self.workers = max(1, sum(threads.values()))
+        self.name = f"Dask at {client.scheduler.address}"
+        self.workers = max(1, self.count())
+
+    def count(self) -> int:
+        """Threads of the workers that are there."""
+        return sum(self._client.nthreads().values())
 
     def submit(self, function, *arguments):
         """Runs a call on one thread of a worker; the future is done when its result is here.
 
         A Dask future is finished before that: `result` would wait for a worker that was lost in between, and the driver with it.
         """
-        future = self._client.submit(function, *arguments, pure=False)
+        call = pickle.dumps(_Call(function, arguments))
+        future = self._client.submit(pickle.loads, call, key=f"syncline-{uuid.uuid4().hex}")
         return asyncio.run_coroutine_threadsafe(self._gathered(future), self._client.loop.asyncio_loop)
 
     async def _gathered(self, future):
@@ -97,6 +138,15 @@ class Other:
         """Does nothing."""
 
 
+def _knock(address: str):
+    """Connects to the port of `ray://HOST:PORT` once, since Ray's client tries for half a minute and does not say why."""
+    place = urllib.parse.urlsplit(address)
+    try:
+        socket.create_connection((place.hostname or "", place.port or RAY_CLIENT_PORT), CONNECT_S).close()
+    except (OSError, ValueError) as error:
+        raise SweepError(f"{address}: no Ray cluster answers ({error}); look at its address") from None
+
+
 def dask_at(address: str) -> DaskExecutor:
     """Connects to a Dask scheduler, or says that there is none."""
     try:
@@ -107,6 +157,8 @@ def dask_at(address: str) -> DaskExecutor:
         return DaskExecutor(Client(address, timeout=CONNECT_S), ours=True)
     except (OSError, TimeoutError) as error:
         raise SweepError(f"{address}: no Dask scheduler answers ({error}); look at its address") from None
+    except (TypeError, ValueError) as error:  # No port, an unknown protocol, TLS without keys.
+        raise SweepError(f"{address}: {error}; give tcp://HOST:PORT, or a Client of Dask") from None
 
 
 @contextlib.contextmanager
