@@ -172,7 +172,7 @@ def test_rows_of_a_killed_driver_are_kept(tmp_path, expected):
 
 def test_killed_workers_lose_and_double_no_row(tmp_path):
     """A kill every ten rows. `SWEEP_ROWS` and `SWEEP_KILL_S` make it long: 10,000 rows, a kill every 20 s."""
-    rows, every_s = int(os.environ.get("SWEEP_ROWS", "40")), float(os.environ.get("SWEEP_KILL_S", "0"))
+    rows, every_s = int(os.environ.get("SWEEP_ROWS", "200")), float(os.environ.get("SWEEP_KILL_S", "0"))
     many = plan(traces=[RLBENCH], policies=["lru"], sizes=[f"{pages}p" for pages in range(16, 16 + rows)])
     killed, done, over = [], [], threading.Event()
 
