@@ -1,6 +1,7 @@
 """Sweeps: the command line's documents on each executor, kills, resumption, and what is refused."""
 
 import concurrent.futures
+import contextlib
 import json
 import multiprocessing
 import os
@@ -182,9 +183,10 @@ def test_killed_workers_lose_and_double_no_row(tmp_path):
             due = time.monotonic() - last >= every_s if every_s else len(done) >= 10 * len(killed)
             running = engine.children() if due else []
             if running:
-                os.kill(random.Random(len(killed)).choice(running), signal.SIGKILL)
-                killed.append(running)
-                last = time.monotonic()
+                with contextlib.suppress(ProcessLookupError):  # It has ended since.
+                    os.kill(random.Random(len(killed)).choice(running), signal.SIGKILL)
+                    killed.append(running)
+                    last = time.monotonic()
 
     class Counting(executors.LocalProcesses):
         def __init__(self):
