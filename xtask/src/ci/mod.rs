@@ -28,10 +28,8 @@ use summary::Summary;
 /// The steps in their order.
 pub const STEP_NAMES: [&str; 8] =
     ["fmt", "tidy", "deny", "clippy", "portable", "test", "figures", "python"];
-/// Systems, and the crate that has to compile there with everything below it: the volume, and on a
-/// Unix the files of an image by path.
-const PORTABLE: [(&str, &str); 2] =
-    [("x86_64-pc-windows-gnu", "syncline-fs"), ("x86_64-apple-darwin", "syncline-image")];
+/// Systems on which files of an image by path have to compile, with the volume and all below it.
+const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
 /// Exit code of a script that cannot run on this machine.
 const SKIPPED: i32 = 77;
 /// Limit of a step, and of the tests' build.
@@ -213,14 +211,14 @@ fn deny(ci: &mut Ci) {
 
 /// The crates for other systems, where their standard library is installed.
 fn portable(ci: &mut Ci) {
-    for (target, package) in PORTABLE {
+    for target in PORTABLE {
         let mut rustc = Command::new("rustc");
         let told = rustc.args(["--print", "target-libdir", "--target", target]).output();
         let directory = told.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
         let name = format!("portable {target}");
         if directory.is_ok_and(|path| Path::new(path.trim()).is_dir()) {
             let mut check = cargo(ci.root);
-            check.args(["check", "--locked", "-p", package, "--target", target]);
+            check.args(["check", "--locked", "-p", "syncline-image", "--target", target]);
             ci.check(&name, check.args(["--target-dir", "target/portable"]));
         } else {
             ci.skip(&name, &format!("no standard library; rustup target add {target}"));

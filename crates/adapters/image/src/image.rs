@@ -3,8 +3,7 @@
 //! Reading never writes to the image. An image whose journal has to be replayed is mounted on an
 //! overlay: the replay, and the end of orphans, happen in memory.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +16,7 @@ use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::copy::volume::VolumeSide;
 use crate::partition::{Part, listed, part_of, partitions};
+use crate::platform::{bytes_of, path_of};
 use crate::qcow2::{self, Qcow2Device};
 use crate::{ImageError, Result, Watch};
 
@@ -33,10 +33,12 @@ impl Place {
     /// Splits `IMAGE:/path`. `None` without `:/`. Of several the first wins that leaves the name of
     /// something that exists, so that images may have colons in their paths.
     pub fn split(argument: &OsStr) -> Option<Place> {
-        let bytes = argument.as_bytes();
+        let bytes = bytes_of(argument);
         let mut first = None;
-        for at in (1..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")) {
-            let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
+        // `C:/` names a drive of Windows.
+        let shortest = if cfg!(windows) { 2 } else { 1 };
+        for at in (shortest..bytes.len()).filter(|at| bytes[*at..].starts_with(b":/")) {
+            let image = path_of(&bytes[..at]);
             let exists = std::fs::metadata(&image).is_ok_and(|meta| !meta.is_dir());
             let place = Place { image, path: bytes[at + 1..].to_vec() };
             if exists {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use syncline_fs::{Create, FsError, InodeRef, RenameFlags, Volume};
 
-use crate::{ImageError, Result, Watch};
+use crate::{ImageError, Result, Watch, platform};
 
 /// Owner and group of the caller, for new files.
 pub fn owned(mode: u16) -> Create {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    Create { mode, uid: uid.as_raw(), gid: gid.as_raw() }
+    let (uid, gid) = platform::user();
+    Create { mode, uid, gid }
 }
 
 /// `dir/name`.

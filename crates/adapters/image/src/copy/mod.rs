@@ -11,12 +11,11 @@ pub(crate) mod volume;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::archive::Estimate;
 use crate::names::join;
+use crate::platform::{bytes_of, identity};
 use crate::{Image, ImageError, Opening, Place, Result, Watch};
 use host::Host;
 use pinned::Pinned;
@@ -59,7 +58,7 @@ impl End {
         match Place::split(argument) {
             Some(place) => End::Image(place),
             None if argument == STANDARD => End::Host(STANDARD_INPUT.to_vec()),
-            None => End::Host(argument.as_bytes().to_vec()),
+            None => End::Host(bytes_of(argument).into_owned()),
         }
     }
 
@@ -145,8 +144,7 @@ fn measure(sources: &[(&dyn Side, &[u8])], options: &Options, watch: &dyn Watch)
 
 /// Device and inode of the images, which no copy may read as files.
 fn identities(images: &BTreeMap<PathBuf, Image>) -> Vec<(u64, u64)> {
-    let found = images.keys().filter_map(|path| std::fs::metadata(path).ok());
-    found.map(|meta| (meta.dev(), meta.ino())).collect()
+    images.keys().filter_map(|path| identity(path)).collect()
 }
 
 fn copy_all(
@@ -231,7 +229,7 @@ pub struct Pins {
 /// [`ImageError::Stopped`].
 pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
     let (host, mut found) = (Host::new(), Estimate::default());
-    tree::each(&host, dir.as_os_str().as_bytes(), true, watch, &mut |meta| {
+    tree::each(&host, &bytes_of(dir.as_os_str()), true, watch, &mut |meta| {
         found.add(if meta.kind() == Kind::File { meta.size } else { 0 });
     });
     watch.check()?;
@@ -247,7 +245,7 @@ pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<
     let host = Pinned { host: Host::new(), pins };
     let to = image.side(u64::MAX, "image");
     let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
-    copy.run(dir.as_os_str().as_bytes(), b"/")?;
+    copy.run(&bytes_of(dir.as_os_str()), b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }
 

@@ -73,6 +73,11 @@ pub(crate) trait Side {
     fn streams(&self) -> bool {
         false
     }
+    /// Returns whether a file can have this name, which may come from an image.
+    fn takes(&self, name: &[u8]) -> bool {
+        let _ = name;
+        true
+    }
     /// Names in a directory, sorted, without `.` and `..`.
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>>;
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;

@@ -185,6 +185,10 @@ impl Copy<'_> {
             );
             return Err(ImageError::Corrupt(text));
         }
+        if !self.to.takes(name) {
+            let text = format!("{}: no file of this system has such a name", source.escape_ascii());
+            return Err(ImageError::Failed(text));
+        }
         let meta = self.from.stat(source, false)?.ok_or_else(|| {
             let shown = String::from_utf8_lossy(source);
             ImageError::Failed(format!("{shown}: is gone; copy it again"))
@@ -356,7 +360,7 @@ impl Copy<'_> {
 fn temporary(target: &[u8], serial: u64) -> Vec<u8> {
     let slash = target.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let mut path = target.get(..slash).unwrap_or(&[]).to_vec();
-    let process = rustix::process::getpid();
+    let process = std::process::id();
     path.extend_from_slice(format!(".syncline-{process}-{serial}.tmp").as_bytes());
     path
 }

@@ -11,8 +11,8 @@
 //! supported is refused by name. Tested in `tests/it/qcow2.rs`, with files of qemu-img.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
+use crate::platform::{read_exact_at, write_all_at};
 use crate::{ImageError, Result};
 
 /// First bytes of a qcow2 file.
@@ -80,7 +80,7 @@ impl Header {
         if file_bytes < HEADER_BYTES as u64 {
             return Err(corrupt("ends within its header"));
         }
-        file.read_exact_at(&mut bytes, 0).map_err(|err| corrupt(&crate::plain(&err)))?;
+        read_exact_at(file, &mut bytes, 0).map_err(|err| corrupt(&crate::plain(&err)))?;
         let version = u32_at(&bytes, 4);
         if !(2..=3).contains(&version) {
             return Err(unsupported(&format!("version {version}")));
@@ -128,7 +128,7 @@ impl Header {
         let table = |at: u64, len: u64| {
             let end = at.checked_add(len).filter(|end| *end <= file_bytes).ok_or_else(cut)?;
             let mut bytes = vec![0; (end - at) as usize];
-            file.read_exact_at(&mut bytes, at).map_err(|err| corrupt(&crate::plain(&err)))?;
+            read_exact_at(file, &mut bytes, at).map_err(|err| corrupt(&crate::plain(&err)))?;
             Ok::<_, ImageError>(bytes)
         };
         let entries = |bytes: Vec<u8>| {
@@ -177,8 +177,9 @@ fn refuse_features(features: u64) -> Result<()> {
 /// As of pwrite(2) and fdatasync(2).
 pub(super) fn mark_dirty(file: &File, dirty: bool) -> std::io::Result<()> {
     let mut byte = [0];
-    file.read_exact_at(&mut byte, FEATURES_AT)?;
+    read_exact_at(file, &mut byte, FEATURES_AT)?;
     let [now] = byte;
-    file.write_all_at(&[if dirty { now | DIRTY } else { now & !DIRTY }], FEATURES_AT)?;
+    let marked = if dirty { now | DIRTY } else { now & !DIRTY };
+    write_all_at(file, &[marked], FEATURES_AT)?;
     file.sync_data()
 }

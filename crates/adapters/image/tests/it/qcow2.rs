@@ -25,12 +25,20 @@ fn has_qemu(test: &str) -> bool {
     there && require(test, &[Need::E2fsck])
 }
 
-/// Runs qemu-img and expects success.
+/// Runs qemu-img and expects success. A file that was closed stays locked for a moment: a process
+/// that another test starts has its descriptors until its program begins.
 fn qemu(arguments: &[&str]) -> String {
-    let ran = Command::new("qemu-img").args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "qemu-img {arguments:?}: {said}");
-    String::from_utf8_lossy(&ran.stdout).into_owned()
+    let begin = std::time::Instant::now();
+    loop {
+        let ran = Command::new("qemu-img").args(arguments).output().unwrap();
+        if ran.status.success() {
+            return String::from_utf8_lossy(&ran.stdout).into_owned();
+        }
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let locked = said.contains("Failed to get") && begin.elapsed().as_secs() < 10;
+        assert!(locked, "qemu-img {arguments:?}: {said}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
 }
 
 struct Scratch(PathBuf);

@@ -1,17 +1,16 @@
-//! The host's files as a side of a copy. No call follows a symbolic link in the last component,
-//! except `stat` when asked.
+//! Linux and macOS.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{self as sys, AtFlags, CWD, Mode, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
+use super::{HostFile, Stream, failed};
+use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::{ImageError, Result, plain, platform};
 
 /// The host.
@@ -30,83 +29,24 @@ fn path_of(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }
 
-fn failed(path: &[u8]) -> impl Fn(std::io::Error) -> ImageError + '_ {
-    move |err| ImageError::host(path_of(path), &err)
-}
-
 fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> ImageError + '_ {
     move |err| ImageError::host(path_of(path), &err.into())
 }
 
-struct HostFile {
-    file: File,
-    path: Vec<u8>,
-    size: u64,
-}
-
-impl Reader for HostFile {
-    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
-        let start = match sys::seek(&self.file, SeekFrom::Data(from)) {
-            Ok(start) => start,
-            Err(Errno::NXIO) => return Ok(None),
-            // A file system that does not know holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) if from < self.size => {
-                return Ok(Some((from, self.size)));
-            }
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
-            Err(err) => return Err(sys_failed(&self.path)(err)),
-        };
-        let end = sys::seek(&self.file, SeekFrom::Hole(start)).map_err(sys_failed(&self.path))?;
-        Ok(Some((start, end)))
-    }
-
-    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.file.read_at(rest, at + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(failed(&self.path)(err)),
-            }
+/// The next range with data from there on: start and end; none behind the last.
+pub(super) fn data(file: &HostFile, from: u64) -> Result<Option<(u64, u64)>> {
+    let start = match sys::seek(&file.file, SeekFrom::Data(from)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        // A file system that does not know holes.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) if from < file.size => {
+            return Ok(Some((from, file.size)));
         }
-        Ok(done)
-    }
-}
-
-/// A pipe or device: it is read in turn, and has no known end.
-struct Stream {
-    file: File,
-    path: Vec<u8>,
-}
-
-impl Reader for Stream {
-    fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>> {
-        Ok(Some((from, u64::MAX)))
-    }
-
-    fn read(&mut self, _: u64, into: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.file.read(rest) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(failed(&self.path)(err)),
-            }
-        }
-        Ok(done)
-    }
-}
-
-impl Writer for HostFile {
-    fn write(&mut self, at: u64, from: &[u8]) -> Result<()> {
-        self.file.write_all_at(from, at).map_err(failed(&self.path))
-    }
-
-    fn set_len(&mut self, len: u64) -> Result<()> {
-        self.file.set_len(len).map_err(failed(&self.path))
-    }
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
+        Err(err) => return Err(sys_failed(&file.path)(err)),
+    };
+    let end = sys::seek(&file.file, SeekFrom::Hole(start)).map_err(sys_failed(&file.path))?;
+    Ok(Some((start, end)))
 }
 
 impl Side for Host {

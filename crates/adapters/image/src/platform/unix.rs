@@ -1,8 +1,51 @@
-//! System calls that differ between Linux and macOS.
+//! Linux and macOS.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::Mode;
+
+/// The bytes of a name or path.
+pub(crate) fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
+    Cow::Borrowed(name.as_bytes())
+}
+
+/// A name or path of these bytes.
+pub(crate) fn os_string(bytes: Vec<u8>) -> OsString {
+    OsString::from_vec(bytes)
+}
+
+/// Reads from a place in a file: bytes read, 0 at the end.
+///
+/// # Errors
+/// As of pread(2).
+pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    file.read_at(into, at)
+}
+
+/// Writes all to a place in a file.
+///
+/// # Errors
+/// As of pwrite(2).
+pub(crate) fn write_all_at(file: &File, from: &[u8], at: u64) -> io::Result<()> {
+    file.write_all_at(from, at)
+}
+
+/// Device and inode of a file; none if it is not there.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
+/// User and group of this process.
+pub(crate) fn user() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
 
 /// Permissions that new files of this process do not get.
 #[allow(clippy::useless_conversion, reason = "macOS has 16 bits")]
@@ -19,20 +62,7 @@ pub(crate) fn permissions(bits: u32) -> Mode {
     Mode::from_raw_mode((bits & 0o7777) as rustix::fs::RawMode)
 }
 
-/// Device number as ext4 and Linux encode it, on any system.
-pub(crate) fn makedev(major: u32, minor: u32) -> u64 {
-    let (major, minor) = (u64::from(major), u64::from(minor));
-    (major & !0xfff) << 32 | (major & 0xfff) << 8 | (minor & !0xff) << 12 | minor & 0xff
-}
-
-/// Major and minor number of [`makedev`].
-pub(crate) fn device_numbers(rdev: u64) -> (u32, u32) {
-    let major = rdev >> 32 & !0xfff | rdev >> 8 & 0xfff;
-    let minor = rdev >> 12 & !0xff | rdev & 0xff;
-    (major as u32, minor as u32)
-}
-
-/// Device number of a file of this system, as [`makedev`] has it.
+/// Device number of a file of this system, as Linux encodes it.
 #[cfg(target_os = "linux")]
 pub(crate) fn device_of(rdev: u64) -> u64 {
     rdev
@@ -40,7 +70,7 @@ pub(crate) fn device_of(rdev: u64) -> u64 {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn device_of(rdev: u64) -> u64 {
-    makedev((rdev >> 24 & 0xff) as u32, (rdev & 0xff_ffff) as u32)
+    super::makedev((rdev >> 24 & 0xff) as u32, (rdev & 0xff_ffff) as u32)
 }
 
 /// Makes a fifo, device or socket that its owner may read and write.
@@ -48,15 +78,15 @@ pub(crate) fn device_of(rdev: u64) -> u64 {
 /// # Errors
 /// As of mknod(2); on macOS, whose device numbers are others, always.
 #[cfg(target_os = "linux")]
-pub(crate) fn mknod(path: &Path, mode: u32, rdev: u64) -> std::io::Result<()> {
+pub(crate) fn mknod(path: &Path, mode: u32, rdev: u64) -> io::Result<()> {
     use rustix::fs::{CWD, FileType, mknodat};
     let kind = FileType::from_raw_mode(mode);
     Ok(mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, rdev)?)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn mknod(_: &Path, _: u32, _: u64) -> std::io::Result<()> {
-    Err(std::io::ErrorKind::Unsupported.into())
+pub(crate) fn mknod(_: &Path, _: u32, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Locks of QEMU, through descriptors: Linux only.
@@ -103,19 +133,5 @@ pub(crate) mod locks {
 
     pub(crate) fn is_free(_: &File, _: i64) -> bool {
         true
-    }
-}
-
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_numbers_are_linuxes() {
-        for (major, minor) in [(0, 0), (8, 1), (0xfff, 0xff), (0x1234_5678, 0x9abc_def0)] {
-            let rdev = makedev(major, minor);
-            assert_eq!(rdev, rustix::fs::makedev(major, minor));
-            assert_eq!(device_numbers(rdev), (major, minor));
-        }
     }
 }

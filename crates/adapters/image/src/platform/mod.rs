@@ -1,0 +1,114 @@
+//! System calls, and what paths and file names are made of, that differ between Linux, macOS and
+//! Windows.
+
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(unix)]
+pub(crate) use unix::*;
+#[cfg(windows)]
+pub(crate) use windows::*;
+
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+/// Device number as ext4 and Linux encode it, on any system.
+pub(crate) fn makedev(major: u32, minor: u32) -> u64 {
+    let (major, minor) = (u64::from(major), u64::from(minor));
+    (major & !0xfff) << 32 | (major & 0xfff) << 8 | (minor & !0xff) << 12 | minor & 0xff
+}
+
+/// Major and minor number of [`makedev`].
+pub(crate) fn device_numbers(rdev: u64) -> (u32, u32) {
+    let major = rdev >> 32 & !0xfff | rdev >> 8 & 0xfff;
+    let minor = rdev >> 12 & !0xff | rdev & 0xff;
+    (major as u32, minor as u32)
+}
+
+/// A path of this system.
+pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(os_string(bytes.to_vec()))
+}
+
+/// Fills a buffer from a place in a file.
+///
+/// # Errors
+/// As of pread(2); the file ends before.
+pub(crate) fn read_exact_at(file: &File, mut into: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !into.is_empty() {
+        match read_at(file, into, at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                into = into.get_mut(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(())
+}
+
+/// Reports whether a name of an image is one of Windows, and names a file in its own directory: no
+/// `\` or `:` leads elsewhere, and it is not a device.
+#[cfg(any(windows, test))]
+pub(crate) fn is_windows_name(name: &[u8]) -> bool {
+    const DEVICES: [&str; 6] = ["CON", "PRN", "AUX", "NUL", "COM", "LPT"];
+    let Ok(name) = std::str::from_utf8(name) else { return false };
+    let stem = name.split('.').next().unwrap_or(name).trim_end().to_ascii_uppercase();
+    let device = DEVICES.iter().any(|device| match stem.strip_prefix(device) {
+        Some(rest) if matches!(*device, "COM" | "LPT") => rest.chars().count() == 1,
+        Some(rest) => rest.is_empty(),
+        None => false,
+    });
+    let wrong = |c: char| c < ' ' || r#"\/:*?"<>|"#.contains(c);
+    !device && !name.is_empty() && !name.contains(wrong) && !name.ends_with(['.', ' '])
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_lead_elsewhere_on_windows_are_none() {
+        for good in ["a", "note.txt", ".profile", "console", "com10", "lpt", "ä b"] {
+            assert!(is_windows_name(good.as_bytes()), "{good}");
+        }
+        let bad = [
+            "", "..", r"..\x", r"a\b", "C:x", "a:stream", "nul", "NUL.txt", "com1", "a ", "a.",
+            "a?",
+        ];
+        for bad in bad {
+            assert!(!is_windows_name(bad.as_bytes()), "{bad}");
+        }
+        assert!(!is_windows_name(b"\xff") && !is_windows_name(b"a\n"));
+    }
+
+    #[test]
+    fn device_numbers_are_linuxes() {
+        for (major, minor) in [(0, 0), (8, 1), (0xfff, 0xff), (0x1234_5678, 0x9abc_def0)] {
+            let rdev = makedev(major, minor);
+            assert_eq!(rdev, rustix::fs::makedev(major, minor));
+            assert_eq!(device_numbers(rdev), (major, minor));
+        }
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_an_error() {
+        let mut file = tempfile();
+        io::Write::write_all(&mut file, b"abcdef").unwrap();
+        let mut four = [0; 4];
+        read_exact_at(&file, &mut four, 2).unwrap();
+        assert_eq!(&four, b"cdef");
+        let early = read_exact_at(&file, &mut four, 3).unwrap_err();
+        assert_eq!(early.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    fn tempfile() -> File {
+        use rustix::fs::{MemfdFlags, memfd_create};
+        memfd_create("read_exact_at", MemfdFlags::CLOEXEC).unwrap().into()
+    }
+}

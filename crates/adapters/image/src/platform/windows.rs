@@ -1,0 +1,80 @@
+//! Windows. Names are UTF-8 in an image; what has no such form is replaced by the mark for it.
+
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::windows::fs::FileExt;
+use std::path::Path;
+
+/// The bytes of a name or path.
+pub(crate) fn bytes_of(name: &OsStr) -> Cow<'_, [u8]> {
+    match name.to_string_lossy() {
+        Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+        Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+    }
+}
+
+/// A name or path of these bytes.
+pub(crate) fn os_string(bytes: Vec<u8>) -> OsString {
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}
+
+/// Reads from a place in a file: bytes read, 0 at the end.
+///
+/// # Errors
+/// As of `ReadFile`.
+pub(crate) fn read_at(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    file.seek_read(into, at)
+}
+
+/// Writes all to a place in a file.
+///
+/// # Errors
+/// As of `WriteFile`.
+pub(crate) fn write_all_at(file: &File, mut from: &[u8], mut at: u64) -> io::Result<()> {
+    while !from.is_empty() {
+        match file.seek_write(from, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                from = from.get(n..).unwrap_or_default();
+                at += n as u64;
+            }
+            Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(())
+}
+
+/// Something that is equal for one file, in place of device and inode; none if it is not there.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
+    let whole = std::fs::canonicalize(path).ok()?;
+    let mut hasher = DefaultHasher::new();
+    whole.hash(&mut hasher);
+    Some((0, hasher.finish()))
+}
+
+/// User and group of what is made: there are no such numbers here.
+pub(crate) fn user() -> (u32, u32) {
+    (0, 0)
+}
+
+/// Permissions that new files in an image do not get, as umask(2) mostly is.
+pub(crate) fn umask() -> u32 {
+    0o022
+}
+
+/// Locks of QEMU, through descriptors: Linux only.
+pub(crate) mod locks {
+    use std::fs::File;
+
+    pub(crate) fn take(_: &File, _: i64) -> bool {
+        true
+    }
+
+    pub(crate) fn is_free(_: &File, _: i64) -> bool {
+        true
+    }
+}
