@@ -8,6 +8,8 @@
 //! fs/posix_acl.c (`posix_acl_permission`, `posix_acl_create_masq`, `__posix_acl_chmod_masq`).
 //! Tested here.
 
+use crate::inode::xattr::acl::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
+
 /// The attribute with the ACL that permissions are checked against.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute of a directory with the ACL of what is made in it.
@@ -15,13 +17,6 @@ pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const HEADER_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 8;
-
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
 
 fn tag(entry: &[u8; ENTRY_BYTES]) -> u16 {
     u16::from_le_bytes([entry[0], entry[1]])

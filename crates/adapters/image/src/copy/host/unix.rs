@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{self as sys, AtFlags, CWD, Mode, SeekFrom, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use super::{HostFile, Stream, failed};
+use super::{HostFile, failed, list, open};
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::{ImageError, Result, plain, platform};
 
@@ -79,22 +79,11 @@ impl Side for Host {
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let entries = std::fs::read_dir(path_of(path)).map_err(failed(path))?;
-        let names: std::io::Result<Vec<Vec<u8>>> =
-            entries.map(|entry| Ok(entry?.file_name().into_vec())).collect();
-        let mut names = names.map_err(failed(path))?;
-        names.sort();
-        Ok(names)
+        list(path)
     }
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
-        let file = File::open(path_of(path)).map_err(failed(path))?;
-        let meta = file.metadata().map_err(failed(path))?;
-        if !meta.is_file() {
-            return Ok(Box::new(Stream { file, path: path.to_vec() }));
-        }
-        let size = meta.len();
-        Ok(Box::new(HostFile { file, path: path.to_vec(), size }))
+        open(path)
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {

@@ -4,7 +4,7 @@
 use std::fs::{File, FileTimes, Metadata};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{HostFile, Stream, failed};
+use super::{HostFile, failed, list, open};
 use crate::Result;
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::platform::{self, is_windows_name, path_of};
@@ -91,24 +91,11 @@ impl Side for Host {
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        let entries = std::fs::read_dir(path_of(path)).map_err(failed(path))?;
-        let name = |entry: std::io::Result<std::fs::DirEntry>| {
-            Ok(platform::bytes_of(&entry?.file_name()).into_owned())
-        };
-        let names: std::io::Result<Vec<Vec<u8>>> = entries.map(name).collect();
-        let mut names = names.map_err(failed(path))?;
-        names.sort();
-        Ok(names)
+        list(path)
     }
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
-        let file = File::open(path_of(path)).map_err(failed(path))?;
-        let meta = file.metadata().map_err(failed(path))?;
-        if !meta.is_file() {
-            return Ok(Box::new(Stream { file, path: path.to_vec() }));
-        }
-        let size = meta.len();
-        Ok(Box::new(HostFile { file, path: path.to_vec(), size }))
+        open(path)
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {

@@ -19,12 +19,12 @@ const HEADER_BYTES: usize = 4;
 const LONG_BYTES: usize = 8;
 const SHORT_BYTES: usize = 4;
 
-const USER_OBJ: u16 = 0x01;
-const USER: u16 = 0x02;
-const GROUP_OBJ: u16 = 0x04;
-const GROUP: u16 = 0x08;
-const MASK: u16 = 0x10;
-const OTHER: u16 = 0x20;
+pub(crate) const USER_OBJ: u16 = 0x01;
+pub(crate) const USER: u16 = 0x02;
+pub(crate) const GROUP_OBJ: u16 = 0x04;
+pub(crate) const GROUP: u16 = 0x08;
+pub(crate) const MASK: u16 = 0x10;
+pub(crate) const OTHER: u16 = 0x20;
 
 /// The id of entries that have none.
 const UNDEFINED_ID: u32 = u32::MAX;
