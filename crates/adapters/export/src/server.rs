@@ -3,8 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use syncline_device::BlockDevice;
 
 use crate::Control;
@@ -12,6 +15,10 @@ use crate::filesystem::Files;
 
 /// Threads that serve requests: as many commands as reach the device at once.
 const THREADS: usize = 4;
+/// Seconds in which [`Served::unmount`] tries a busy directory again.
+const BUSY_S_MAX: u64 = 2;
+/// Time between two tries.
+const BUSY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Device and files to serve.
 pub struct Export {
@@ -44,6 +51,7 @@ pub enum ExportError {
 
 /// A directory that is being served, until it is dropped or unmounted.
 pub struct Served {
+    dir: PathBuf,
     session: BackgroundSession,
 }
 
@@ -66,7 +74,7 @@ impl Export {
         let session = Session::new(Files::new(self), dir, &config)
             .and_then(Session::spawn)
             .map_err(|source| ExportError::Mount { dir: dir.to_owned(), source })?;
-        Ok(Served { session })
+        Ok(Served { dir: dir.to_owned(), session })
     }
 }
 
@@ -85,11 +93,21 @@ impl Served {
         Ok(self.session.join()?)
     }
 
-    /// Unmounts and waits for the requests under way.
+    /// Unmounts and waits for the requests under way. A directory that is busy is tried again for
+    /// two seconds: a program that was just started has the files of its parent until it execs.
     ///
     /// # Errors
     /// [`ExportError::Session`].
     pub fn unmount(self) -> Result<(), ExportError> {
-        Ok(self.session.umount_and_join()?)
+        // Fuser's own call gives up the session when it fails.
+        let until = Instant::now() + Duration::from_secs(BUSY_S_MAX);
+        loop {
+            match unmount(&self.dir, UnmountFlags::empty()) {
+                Ok(()) => return self.wait(),
+                Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(BUSY_INTERVAL),
+                // Without root it calls fusermount3.
+                Err(_) => return Ok(self.session.umount_and_join()?),
+            }
+        }
     }
 }

@@ -32,15 +32,18 @@
 
   function option(rate) {
     const soft = style('--soft');
-    const axis = { axisLabel: { color: soft, hideOverlap: true }, axisLine: { lineStyle: { color: soft } } };
+    const axis = { axisLine: { lineStyle: { color: soft } } };
+    // The margin keeps the first label of the time below that of zero.
+    const label = { color: soft, hideOverlap: true };
     const grid = { splitLine: { lineStyle: { color: style('--line') } } };
     return {
       animation: false,
       color: [rate.colour],
-      grid: { left: 64, right: 16, top: 8, bottom: 26 },
+      grid: { left: 64, right: 16, top: 8, bottom: 30 },
       tooltip: { trigger: 'axis', confine: true, valueFormatter: (v) => (v === null ? '-' : v.toFixed(1)) },
-      xAxis: { type: 'time', ...axis, splitNumber: 4 },
-      yAxis: { type: 'value', min: 0, splitNumber: 3, ...axis, ...grid },
+      // Whole seconds: labels of equal and small width, however short the time that is shown.
+      xAxis: { type: 'time', ...axis, axisLabel: { ...label, margin: 12, formatter: '{HH}:{mm}:{ss}' }, splitNumber: 4, minInterval: 1000 },
+      yAxis: { type: 'value', min: 0, splitNumber: 3, ...axis, axisLabel: label, ...grid },
       series: [{ type: 'line', name: rate.name, showSymbol: false, data: rate.samples, areaStyle: { opacity: 0.15 } }],
     };
   }

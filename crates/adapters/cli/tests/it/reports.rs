@@ -116,15 +116,19 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
     drop(web);
     assert_eq!(run(&["umount", &mnt]).code, 0);
     if require(&format!("{test}: drawn"), &[Need::Chromium]) {
-        // The browser sees a file, so the figures come from a stub.
-        let stub = format!("<script>window.fetch=async()=>new Response({:?});", live.to_string());
-        let marked = "<script>const INTERVAL_MS";
+        // The browser sees a file, so the figures come from a stub, and the time between them too:
+        // several samples are shown before the page is looked at.
+        let marked = "<script>const INTERVAL_MS = 100;";
         assert!(page.contains(marked));
-        let page = page.replacen(marked, &format!("{stub}</script>{marked}"), 1);
-        let page = file(dir.path(), "live.html", &page);
-        for (width, dark) in [(1000, false), (420, true)] {
+        for (width, dark, step_ms) in [(1000, false, 10), (420, true, 99), (420, false, 61_700)] {
+            let stub = format!(
+                "<script>window.fetch=async()=>new Response({:?});let now=1.7e12;\
+                 Date.now=()=>now+={step_ms};const INTERVAL_MS = 60;",
+                live.to_string()
+            );
+            let page = file(dir.path(), "live.html", &page.replacen(marked, &stub, 1));
             let seen: Value = serde_json::from_str(&look(&page, width, dark)).unwrap();
-            assert_eq!((&seen["errors"], &seen["overlaps"]), (&json!([]), &json!([])));
+            assert_eq!((&seen["errors"], &seen["overlaps"]), (&json!([]), &json!([])), "{step_ms}");
             let rates = live["rates"].as_array().unwrap().len();
             assert_eq!((&seen["live"], &seen["wide"]), (&json!(rates), &json!(false)));
         }

@@ -72,6 +72,21 @@ fn requests_reach_the_device_as_they_are() {
 }
 
 #[test]
+fn a_directory_that_is_busy_for_a_moment_is_unmounted() {
+    if !require("a_directory_that_is_busy_for_a_moment_is_unmounted", &[Need::Fuse]) {
+        return;
+    }
+    let (dir, served, file) = serve(Arc::new(MemoryDevice::new(MIB)), Vec::new());
+    let closed = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(file);
+    });
+    served.unmount().unwrap();
+    closed.join().unwrap();
+    assert!(!dir.path().join("flash").exists());
+}
+
+#[test]
 fn controls_are_read_and_written_as_texts() {
     if !require("controls_are_read_and_written_as_texts", &[Need::Fuse]) {
         return;
