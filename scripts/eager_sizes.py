@@ -3,7 +3,9 @@
 
 Synced data of 16 KiB to 1 MiB, new blocks, overwritten ones in a row and overwritten pages here and there, once all to the
 log and once all in place, on simulated devices in virtual time. A figure is the time of the log over that in place; above 1
-in place is faster. `whole` has the write-back and the unmount, `foreground` ends with the last sync.
+in place is faster. `whole` has the write-back and the unmount, `foreground` ends with the last sync. `measured` is the time of
+the default, where the mount measures the costs of its device, over the shorter of the two; `fixed` that of sizes for every
+device.
 """
 import argparse
 import json
@@ -19,6 +21,7 @@ DEVICES = ["nexus7-emmc", "generic-emmc", "sd-2012", "galaxy-s6-ufs", "ssd-850pr
 SIZES_KIB = [16, 32, 64, 128, 256, 512, 1024]
 LOG = "eager_threshold=100000,eager_stream=64M,eager_run=64M"
 PLACE = "eager_threshold=0"
+FIXED = "eager_threshold=100,eager_stream=128K,eager_run=256K"
 
 
 def iolog(path, writes):
@@ -59,7 +62,7 @@ def main():
         def seconds(device, options, writes):
             iolog(trace, writes)
             command = [args.syncline, "bench", "replay", "--trace", trace, "--sync", "eager", "--device", device,
-                       "--size", "512", "-o", options, "--json", "-"]
+                       "--size", "512", "--json", "-"] + (["-o", options] if options else [])
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             run = json.loads(done.stdout)["runs"][0]
             return run["metrics"]["duration_s"], run["foreground"]["duration_s"]
@@ -74,9 +77,13 @@ def main():
                     log, place = (seconds(device, options, writes) for options in (LOG, PLACE))
                     for part, name in enumerate(("whole", "foreground")):
                         row[f"{name}_{kib}k"] = (log[part] - base[part]) / (place[part] - base[part])
+                    best = min(log[0], place[0]) - base[0]
+                    for name, options in (("measured", ""), ("fixed", FIXED)):
+                        row[f"{name}_{kib}k"] = (seconds(device, options, writes)[0] - base[0]) / best
                 found.append(row)
-                words = [f"{row[f'whole_{kib}k']:6.2f}" for kib in SIZES_KIB]
-                print(f"{device:14} {data:10} {' '.join(words)}", flush=True)
+                for name in ("whole", "measured", "fixed"):
+                    words = [f"{row[f'{name}_{kib}k']:6.2f}" for kib in SIZES_KIB]
+                    print(f"{device:14} {data:10} {name:10} {' '.join(words)}", flush=True)
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"schema": "syncline.eager-sizes/1", "rows": found}, file, indent=1)

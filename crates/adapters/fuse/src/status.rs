@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{JournalStats, LogFormat, MomentStats, Volume};
+use syncline_fs::{EagerCosts, JournalStats, LogFormat, MomentStats, Volume};
 use syncline_lockrank::Mutex;
 
 use crate::capture::Tap;
@@ -141,6 +141,17 @@ impl Status {
         })
     }
 
+    /// The part of `sync=eager`.
+    fn costs(costs: &EagerCosts) -> serde_json::Value {
+        json!({
+            "flush_us": (costs.device.flush_ns / 1e3) as u64,
+            "run_us": (costs.device.run_ns / 1e3) as u64,
+            "mib_ms": costs.device.byte_ns * 1.048_576,
+            "run_in_place_bytes": costs.run_bytes,
+            "scattered_in_place_bytes": costs.scattered_bytes,
+        })
+    }
+
     /// The document.
     pub(crate) fn document(&self, vol: &Volume, open_files: u64) -> String {
         let block_size = u64::from(vol.statfs().block_size);
@@ -166,6 +177,7 @@ impl Status {
             "open_files": open_files,
             "journal": journal,
             "moments": vol.moments().map(|moments| self.moments(&moments)),
+            "costs": vol.eager_costs().as_ref().map(Status::costs),
             "dirty_bytes": cache.dirty_pages as u64 * block_size,
             "cache": {
                 "bytes": cache.pages as u64 * block_size,

@@ -29,6 +29,7 @@
 #![deny(unsafe_code)]
 
 mod clock;
+mod costs;
 mod counts;
 mod failing;
 mod file;
@@ -44,6 +45,7 @@ mod request;
 mod tap;
 
 pub use clock::{Clock, VirtualClock, WallClock};
+pub use costs::{CostDevice, Costs};
 pub use counts::{BURST_SECTORS, Counts, KindCounts};
 pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
 pub use file::{FileDevice, FileOptions};

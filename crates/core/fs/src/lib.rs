@@ -30,6 +30,7 @@ mod volume;
 
 pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use data::atomic::AtomicWrite;
+pub use data::engine::eager::EagerCosts;
 pub use data::fallocate::FallocateMode;
 pub use data::schedule::state::MomentStats;
 pub use data::seek::FileExtent;

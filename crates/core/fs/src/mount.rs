@@ -15,7 +15,7 @@ pub(crate) mod in_memory;
 
 use std::sync::{Arc, Weak};
 
-use syncline_device::{BlockDevice, Clock, DeviceError, Kind, Origin};
+use syncline_device::{BlockDevice, Clock, CostDevice, DeviceError, Kind, Origin};
 use syncline_jbd2::{Checksums, Journal, JournalOptions, LogMap};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::extent::Node;
@@ -84,6 +84,9 @@ pub(crate) fn mount(
 ) -> Result<(Arc<Names>, MountReport)> {
     check_together(&options)?;
     let mut report = MountReport::default();
+    let measured = (options.sync == SyncMode::Eager && !options.read_only)
+        .then(|| Arc::new(CostDevice::new(Arc::clone(&dev), Arc::clone(&clock))));
+    let dev = measured.clone().map_or(dev, |measured| measured as Arc<dyn BlockDevice>);
     let (mut store, check) = open_store(&dev, &clock, &options)?;
     let read_only = options.read_only || dev.geometry().read_only;
     if let (FeatureCheck::ReadOnly(names), false) = (&check, read_only) {
@@ -120,6 +123,9 @@ pub(crate) fn mount(
         report.blocks_replayed = recovery.blocks_replayed;
         // Superblock and every block that was read may have changed.
         store = open_store(&dev, &clock, &options)?.0;
+    }
+    if let Some(measured) = measured {
+        let _ = store.costs.set(measured);
     }
     let names = build(store, chosen)?;
     open_for_writing(&names)?;

@@ -31,6 +31,7 @@ use syncline_device::{BlockDevice, Clock};
 
 use crate::check::{CheckProgress, CheckReport};
 use crate::data::atomic::AtomicWrite;
+use crate::data::engine::eager::EagerCosts;
 use crate::data::fallocate::FallocateMode;
 use crate::data::schedule::state::MomentStats;
 use crate::data::seek::FileExtent;
@@ -566,6 +567,11 @@ impl Volume {
     /// Moments of a volume with `sync=periodic`; `None` for others.
     pub fn moments(&self) -> Option<MomentStats> {
         crate::data::moment::moment_stats(&self.0)
+    }
+
+    /// Measured costs of the device of a volume with `sync=eager`; `None` for others.
+    pub fn eager_costs(&self) -> Option<EagerCosts> {
+        crate::data::engine::eager::eager_costs(&self.0)
     }
 
     /// Makes everything on the volume durable; with `sync=periodic` nothing, as fsync of a file

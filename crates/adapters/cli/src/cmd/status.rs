@@ -72,6 +72,43 @@ fn log(document: &Value) -> String {
     )
 }
 
+/// The moments of `sync=periodic`.
+fn moments(document: &Value) -> String {
+    let at = |path: &str| number(document, path);
+    if !document.pointer("/moments").is_some_and(Value::is_object) {
+        return String::new();
+    }
+    let changed = document.pointer("/moments/changed_since") == Some(&Value::Bool(true));
+    format!(
+        "moments   {}, the last {:.1} s ago{}; one takes {} ms at most, holds writers {} us\n",
+        at("/moments/taken"),
+        at("/moments/age_ms") as f64 / 1000.0,
+        if changed { "" } else { ", nothing changed since" },
+        at("/moments/commit_ms_max"),
+        at("/moments/hold_us_max"),
+    )
+}
+
+/// Costs of the device, and the sizes from which on an eager fsync writes in place.
+fn costs(document: &Value) -> String {
+    let Some(costs) = document.pointer("/costs").filter(|costs| costs.is_object()) else {
+        return String::new();
+    };
+    let from = |path: &str| match costs.pointer(path).and_then(Value::as_u64) {
+        Some(bytes) => format!("from {} KiB on", bytes / 1024),
+        None => "never".to_owned(),
+    };
+    format!(
+        "costs     flush {} us, address {} us, MiB {:.1} ms; fsync writes in place: a run {}, \
+         scattered pages {}\n",
+        number(costs, "/flush_us"),
+        number(costs, "/run_us"),
+        costs.pointer("/mib_ms").and_then(Value::as_f64).unwrap_or(0.0),
+        from("/run_in_place_bytes"),
+        from("/scattered_in_place_bytes"),
+    )
+}
+
 fn table(document: &Value) -> String {
     let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or("");
     let at = |path: &str| number(document, path);
@@ -92,17 +129,8 @@ fn table(document: &Value) -> String {
         at("/journal/commits"),
     );
     out += &log(document);
-    if document.pointer("/moments").is_some_and(Value::is_object) {
-        let changed = document.pointer("/moments/changed_since") == Some(&Value::Bool(true));
-        out += &format!(
-            "moments   {}, the last {:.1} s ago{}; one takes {} ms at most, holds writers {} us\n",
-            at("/moments/taken"),
-            at("/moments/age_ms") as f64 / 1000.0,
-            if changed { "" } else { ", nothing changed since" },
-            at("/moments/commit_ms_max"),
-            at("/moments/hold_us_max"),
-        );
-    }
+    out += &moments(document);
+    out += &costs(document);
     out += &format!(
         "cache     {} of {}, {} dirty, hit ratio {hit:.2}\n",
         mib(at("/cache/bytes")),

@@ -247,3 +247,53 @@ fn policies_are_compared_on_an_aged_volume() {
     let err = refused(2, &["bench", "create", "--alloc=linux"]);
     assert!(err.contains("default, hot_zones, lifetime"), "{err}");
 }
+
+/// Seconds of synced data, whole runs on a simulated device: all of it to the log, all in place,
+/// and as the mount measures.
+fn synced_s(device: &str, trace: &std::path::Path) -> [f64; 3] {
+    let log = "eager_threshold=100000,eager_stream=64M,eager_run=64M";
+    [log, "eager_threshold=0", "noatime"].map(|options| {
+        let trace = format!("--trace={}", trace.display());
+        let (device, options) = (format!("--device={device}"), format!("-o{options}"));
+        let fixed = ["bench", "replay", "--sync=eager", "--size=256", "--json=-"];
+        let text = done(&[&fixed[..], &[&trace, &device, &options]].concat());
+        document(&text)["runs"][0]["metrics"]["duration_s"].as_f64().unwrap()
+    })
+}
+
+#[test]
+fn syncs_go_where_the_measured_costs_of_the_device_say() {
+    if !require("syncs_go_where_the_measured_costs_of_the_device_say", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let trace = |name: &str, writes: &dyn Fn(u64) -> Vec<(u64, u64)>, syncs: u64| {
+        let mut text = "fio version 2 iolog\n/f add\n/f open\n".to_owned();
+        for n in 0..syncs {
+            for (at, bytes) in writes(n) {
+                text += &format!("/f write {at} {bytes}\n");
+            }
+            text += "/f sync 0 0\n";
+        }
+        let path = dir.path().join(name);
+        std::fs::write(&path, text + "/f close\n").unwrap();
+        path
+    };
+    // 128 pages of every fourth block, another quarter with each sync.
+    let scattered = |n| (0..128).map(|page| ((page * 4 + n % 4) * 4096, 4096)).collect();
+    let scattered = trace("scattered", &scattered, 32);
+    let new = trace("new", &|n| vec![(n << 17, 1 << 17)], 64);
+    let run = trace("run", &|n| vec![((n % 8) << 18, 1 << 18)], 64);
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.05;
+    // An eMMC: an address costs more than a copy of its page; runs of 128 KiB and more go in place.
+    let [log, place, measured] = synced_s("nexus7-emmc", &scattered);
+    assert!(log < 0.8 * place && near(measured, log), "{log} {place} {measured}");
+    let [log, place, measured] = synced_s("nexus7-emmc", &run);
+    assert!(place < 0.9 * log && near(measured, place), "{log} {place} {measured}");
+    // A card that merges 4 MiB for each address out of order. The first syncs pay for the learning.
+    let [log, place, measured] = synced_s("sd-2012", &new);
+    assert!(log < 0.5 * place && measured < 1.3 * log, "{log} {place} {measured}");
+    // UFS: addresses cost nothing.
+    let [log, place, measured] = synced_s("galaxy-s6-ufs", &run);
+    assert!(place < 0.9 * log && near(measured, place), "{log} {place} {measured}");
+}

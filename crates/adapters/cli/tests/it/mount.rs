@@ -51,6 +51,10 @@ fn status_top_and_info_name_the_format_of_the_log() {
         );
         let number = |name: &str| journal[name].as_u64().unwrap();
         assert!(number("written_bytes") >= 20 * unit_bytes, "{journal}");
+        // A real device takes time.
+        let costs = &status["costs"];
+        assert!(costs["mib_ms"].as_f64() > Some(0.0), "{costs}");
+        assert!(done(&["status".as_ref(), dir]).contains("\ncosts     flush "));
         // Descriptor and commit block are saved at least.
         let least = if format == "packed" { 20 * 2 * 4096 } else { 0 };
         assert!(number("saved_bytes") >= least, "{journal}");

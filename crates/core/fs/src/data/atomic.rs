@@ -291,7 +291,7 @@ pub(crate) fn commit(files: &Files, mut atomic: AtomicWrite) -> Result<()> {
 
 /// Earlier changes of the file are durable, so that the commit holds nothing else.
 fn settle(files: &Files, inode: &InodeRef) -> Result<()> {
-    let (pages, _, _) = inode.pages.lock().sync_dirty_in(0, u64::MAX);
+    let pages = inode.pages.lock().sync_dirty_in(0, u64::MAX).pages;
     if pages > 0 || first_unreached_block(files, inode) != u64::MAX {
         files.engine.stage(files, inode)?;
     }

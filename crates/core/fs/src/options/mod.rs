@@ -132,13 +132,14 @@ pub struct MountOptions {
     pub log: LogFormat,
     /// Bytes to a multiple of which packed records are padded (`log_unit=`).
     pub log_unit_bytes: u32,
-    /// Pages of changed data above which an eager fsync writes them in place instead
-    /// (`eager_threshold=`).
-    pub eager_threshold: u32,
+    /// Pages of changed data above which an eager fsync writes them in place instead of to the log
+    /// (`eager_threshold=`). What is `None` of this and the next two is decided by the costs that
+    /// the mount measures of its device.
+    pub eager_threshold: Option<u32>,
     /// Bytes of new blocks from which on it does so (`eager_stream=`).
-    pub eager_stream_bytes: u64,
+    pub eager_stream_bytes: Option<u64>,
     /// Bytes of consecutive overwritten blocks from which on it does so (`eager_run=`).
-    pub eager_run_bytes: u64,
+    pub eager_run_bytes: Option<u64>,
     /// Access time policy.
     pub atime: Atime,
     /// Reading a directory never moves its access time (`nodiratime`).
@@ -202,9 +203,9 @@ impl Default for MountOptions {
             sync: SyncMode::Eager,
             log: LogFormat::Jbd2,
             log_unit_bytes: 4096,
-            eager_threshold: 100,
-            eager_stream_bytes: 128 << 10,
-            eager_run_bytes: 256 << 10,
+            eager_threshold: None,
+            eager_stream_bytes: None,
+            eager_run_bytes: None,
             atime: Atime::Relatime,
             nodiratime: false,
             lazytime: false,

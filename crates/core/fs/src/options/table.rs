@@ -130,25 +130,27 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     value(
         "eager_threshold",
         number(0, 100_000, "PAGES"),
-        "Changed pages above which an eager fsync writes them in place. It rules scattered \
-         overwrites; of new blocks and of consecutive ones less goes to the log, see \
-         `eager_stream` and `eager_run`.",
-        set!(|o, given| o.eager_threshold = given.number()),
-        |o| Some(o.eager_threshold.to_string()),
+        "Changed pages above which an eager fsync writes them in place. Without it the mount \
+         measures what the device takes for a flush, a byte and a run of addresses, and scattered \
+         pages go in place where their copy in the log takes longer than a second flush and the \
+         runs. `syncline status` shows the costs.",
+        set!(|o, given| o.eager_threshold = Some(given.number())),
+        |o| o.eager_threshold.map(|pages| pages.to_string()),
     ),
     value(
         "eager_stream",
         Kind::Size { low: 4 << 10, high: 64 << 20 },
-        "New blocks of this size or more an eager fsync writes in place.",
-        set!(|o, given| o.eager_stream_bytes = given.size()),
-        |o| Some(size_text(o.eager_stream_bytes)),
+        "New blocks of this size or more an eager fsync writes in place; measured without it.",
+        set!(|o, given| o.eager_stream_bytes = Some(given.size())),
+        |o| o.eager_stream_bytes.map(size_text),
     ),
     value(
         "eager_run",
         Kind::Size { low: 4 << 10, high: 64 << 20 },
-        "Consecutive overwritten blocks of this size or more an eager fsync writes in place.",
-        set!(|o, given| o.eager_run_bytes = given.size()),
-        |o| Some(size_text(o.eager_run_bytes)),
+        "Consecutive overwritten blocks of this size or more an eager fsync writes in place; \
+         measured without it.",
+        set!(|o, given| o.eager_run_bytes = Some(given.size())),
+        |o| o.eager_run_bytes.map(size_text),
     ),
     value(
         "commit",

@@ -37,7 +37,7 @@ use crate::options::{LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writebac
 use crate::ranks;
 
 pub(crate) use changes::Changes;
-pub(crate) use tree::{Outgoing, PageTree, Pick, UNLOGGED};
+pub(crate) use tree::{Outgoing, PageTree, Pick, SyncDirty, UNLOGGED};
 
 /// Pages of one group.
 pub(crate) const GROUP_PAGES: usize = 256;

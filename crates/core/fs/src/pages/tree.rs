@@ -91,6 +91,17 @@ pub(crate) struct Outgoing {
     pub fill: bool,
 }
 
+/// Pages that an eager sync has to make durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SyncDirty {
+    /// All of them.
+    pub pages: usize,
+    /// Those without a block on disk yet.
+    pub fresh: usize,
+    /// Runs of consecutive ones.
+    pub runs: usize,
+}
+
 /// Selection of pages for write-back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pick {
@@ -616,24 +627,22 @@ impl PageTree {
         self.chunks.values().any(|chunk| chunk.dirty & !chunk.sync_dirty != 0)
     }
 
-    /// Pages of `from..to` that an eager sync has to log, how many of them have no block on disk
-    /// yet, and whether they are consecutive.
-    pub fn sync_dirty_in(&self, from: u64, to: u64) -> (usize, usize, bool) {
-        let (mut pages, mut fresh) = (0, 0);
-        let (mut first, mut last) = (None, 0);
+    /// Pages of `from..to` that an eager sync has to make durable.
+    pub fn sync_dirty_in(&self, from: u64, to: u64) -> SyncDirty {
+        let (mut found, mut end) = (SyncDirty::default(), None);
         for (&number, chunk) in self.chunks.range(from / CHUNK..) {
             if number * CHUNK >= to {
                 break;
             }
             let due = chunk.sync_dirty & chunk.dirty & mask(number, from, to);
-            pages += due.count_ones() as usize;
-            fresh += (due & chunk.delalloc).count_ones() as usize;
-            if due != 0 {
-                first = first.or(Some(number * CHUNK + u64::from(due.trailing_zeros())));
-                last = number * CHUNK + u64::from(CHUNK as u32 - 1 - due.leading_zeros());
-            }
+            found.pages += due.count_ones() as usize;
+            found.fresh += (due & chunk.delalloc).count_ones() as usize;
+            // A run begins where the page before is not due.
+            let follows = end == Some(number * CHUNK);
+            found.runs += (due & !(due << 1 | u64::from(follows))).count_ones() as usize;
+            end = (due >> (CHUNK - 1) != 0).then_some((number + 1) * CHUNK);
         }
-        (pages, fresh, first.is_some_and(|first| last - first + 1 == pages as u64))
+        found
     }
 
     /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with

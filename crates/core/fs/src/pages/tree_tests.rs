@@ -25,6 +25,21 @@ fn masks_cover_exactly_the_range() {
 }
 
 #[test]
+fn what_a_sync_finds_is_counted_by_pages_and_runs() {
+    let (cache, mut tree) = (cache(), PageTree::new(12));
+    // 1; 62 to 65 over the end of a chunk; 127; 192, whose chunk has a gap of one chunk before it.
+    for lblk in [1, 62, 63, 64, 65, 127, 192] {
+        tree.insert_dirty(&cache, lblk, page(1), lblk < 64);
+    }
+    let all = SyncDirty { pages: 7, fresh: 3, runs: 4 };
+    assert_eq!(tree.sync_dirty_in(0, u64::MAX), all);
+    let cut = SyncDirty { pages: 3, fresh: 1, runs: 2 };
+    assert_eq!(tree.sync_dirty_in(63, 65), SyncDirty { pages: 2, fresh: 1, runs: 1 });
+    assert_eq!(tree.sync_dirty_in(63, 127), SyncDirty { runs: 1, ..cut });
+    assert_eq!(tree.sync_dirty_in(128, 192), SyncDirty::default());
+}
+
+#[test]
 fn a_reader_keeps_what_it_saw() {
     let (cache, mut tree) = (cache(), PageTree::new(12));
     tree.insert_clean(&cache, 70, page(1));

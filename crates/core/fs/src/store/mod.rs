@@ -28,7 +28,7 @@ pub(crate) mod zone;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use syncline_device::{BlockDevice, Clock};
+use syncline_device::{BlockDevice, Clock, CostDevice};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
@@ -59,6 +59,8 @@ pub(crate) struct Store {
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
+    /// The same device, where its costs are measured.
+    pub(crate) costs: OnceLock<Arc<CostDevice<Arc<dyn BlockDevice>>>>,
     pub(crate) latch: Latch,
     /// Nothing is read for programs any more either: as after a crash.
     shut_down: AtomicBool,
@@ -97,6 +99,7 @@ impl Store {
             dir_format: DirConstants::new(&sb),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
+            costs: OnceLock::new(),
             latch: Latch::default(),
             shut_down: AtomicBool::new(false),
             committer: OnceLock::new(),

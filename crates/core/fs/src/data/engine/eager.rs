@@ -3,7 +3,7 @@
 //! ```text
 //!   fsync  io locked -> pages changed since the last sync (snapshots; they stay dirty)
 //!          few:   one handle: blocks installed, i_disksize, data given to the journal
-//!          many (more than eager_threshold, or a stream of new ones):
+//!          many (a copy costs more than a second flush and the addresses, `goes_in_place`):
 //!                 write_back: data in place, installed after it (the commit flushes first)
 //!          -> Journal::sync(data blocks, inode slot): one write, one flush
 //!
@@ -27,7 +27,7 @@
 
 use std::ops::Range;
 
-use syncline_device::Kind;
+use syncline_device::{Costs, Kind};
 use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction};
 
 use crate::data::Files;
@@ -45,7 +45,8 @@ use crate::inode::Inodes;
 use crate::inode::lazytime::write_lazy_times_of;
 use crate::inode::table::{inode_place, write_inode};
 use crate::map::extents::volume::map_credits;
-use crate::options::LogFormat;
+use crate::options::{LogFormat, MountOptions};
+use crate::pages::SyncDirty;
 use crate::store::Store;
 
 /// Pages that one handle gives to the journal during write-back.
@@ -177,18 +178,77 @@ fn log_pages(
     seeds: &mut Vec<Member>,
 ) -> Result<bool> {
     let from = range.start.min(first_unreached_block(inodes, inode));
-    let (count, fresh, consecutive) = inode.pages.lock().sync_dirty_in(from, range.end);
-    let options = &inodes.options;
-    let bytes = |blocks: usize| (blocks * inodes.block_size()) as u64;
-    // New blocks have no older content on disk, lie in one piece and are seldom written again; a
-    // device takes a run in one piece. Both cost more as a copy in the log than as a second flush.
-    if count > options.eager_threshold as usize
-        || bytes(fresh) >= options.eager_stream_bytes
-        || consecutive && bytes(count) >= options.eager_run_bytes
-    {
+    let dirty = inode.pages.lock().sync_dirty_in(from, range.end);
+    let costs = inodes.costs.get().map_or(Costs::ASSUMED, |device| device.costs());
+    if goes_in_place(dirty, inodes.block_size() as u64, &inodes.options, costs) {
         return Ok(false);
     }
     log_all_pages(inodes, inode, from..range.end, seeds)
+}
+
+/// Flushes that a caller waits longer for than for the copy of data in the log, where all other
+/// time is equal. In place takes one more; the copy takes its bytes, and the data is written to its
+/// place later all the same. With three the time of all requests is half as long again in the log
+/// as in place, the price of one wait less:
+///
+/// ```text
+///   log   = copy + (copy + runs)      the second part later
+///   place = copy + runs + flush
+///   log >= 1.5 * place   <=>   copy >= runs + 3 * flush
+/// ```
+const FLUSHES: f64 = 3.0;
+
+/// Costs of the device of a mount with `sync=eager`, and what follows where no option rules it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EagerCosts {
+    /// Costs of the last requests.
+    pub device: Costs,
+    /// Size from which on a sync of consecutive blocks writes them in place, in bytes; never
+    /// without.
+    pub run_bytes: Option<u64>,
+    /// As that of blocks of which no two are consecutive.
+    pub scattered_bytes: Option<u64>,
+}
+
+impl EagerCosts {
+    fn new(device: Costs, block_bytes: u64) -> EagerCosts {
+        let from = |fixed_ns: f64, byte_ns: f64| {
+            (byte_ns > 0.0).then(|| (fixed_ns / byte_ns) as u64 / block_bytes * block_bytes)
+        };
+        let flushes_ns = FLUSHES * device.flush_ns;
+        EagerCosts {
+            device,
+            run_bytes: from(flushes_ns + device.run_ns, device.byte_ns).map(|b| b + block_bytes),
+            scattered_bytes: from(flushes_ns, device.byte_ns - device.run_ns / block_bytes as f64)
+                .map(|b| b + block_bytes),
+        }
+    }
+}
+
+/// Measured costs of a volume with `sync=eager` that can be written to.
+pub(crate) fn eager_costs(store: &Store) -> Option<EagerCosts> {
+    let device = store.costs.get()?.costs();
+    Some(EagerCosts::new(device, store.block_size() as u64))
+}
+
+/// True if a sync writes these pages in place. An option rules its kind of data: new blocks, runs
+/// of overwritten ones, scattered ones. What no option rules the costs decide.
+fn goes_in_place(dirty: SyncDirty, block_bytes: u64, options: &MountOptions, costs: Costs) -> bool {
+    let bytes = |pages: usize| pages as u64 * block_bytes;
+    let above = options.eager_threshold.map(|most| dirty.pages > most as usize);
+    let stream = options.eager_stream_bytes.map(|from| bytes(dirty.fresh) >= from);
+    let run = options.eager_run_bytes.map(|from| dirty.runs == 1 && bytes(dirty.pages) >= from);
+    if [above, stream, run].contains(&Some(true)) {
+        return true;
+    }
+    let kind = match dirty {
+        SyncDirty { fresh: 1.., .. } => stream,
+        SyncDirty { runs: 1, .. } => run,
+        _ => above,
+    };
+    let runs_ns = dirty.runs as f64 * costs.run_ns;
+    let copy_ns = bytes(dirty.pages) as f64 * costs.byte_ns;
+    kind.is_none() && copy_ns > runs_ns + FLUSHES * costs.flush_ns
 }
 
 /// As [`log_pages`], however many they are: false if one handle cannot have them.
@@ -291,4 +351,48 @@ pub(crate) fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EMMC: Costs = Costs { flush_ns: 1e6, byte_ns: 50.0, run_ns: 3e6 };
+    const UFS: Costs = Costs { flush_ns: 2e5, byte_ns: 20.0, run_ns: 0.0 };
+
+    #[test]
+    fn costs_decide_where_no_option_does() {
+        let dirty = |pages, fresh, runs| SyncDirty { pages, fresh, runs };
+        let place = |dirty, options: &str, costs| {
+            goes_in_place(dirty, 4096, &MountOptions::parse(options).unwrap(), costs)
+        };
+        // 6 ms are 120,000 bytes: 29.3 pages of one run.
+        assert!(!place(dirty(29, 0, 1), "", EMMC) && place(dirty(30, 0, 1), "", EMMC));
+        assert!(place(dirty(30, 30, 1), "", EMMC));
+        // An address costs more than a copy of its page: never.
+        assert!(!place(dirty(10_000, 0, 10_000), "", EMMC));
+        // Where it costs nothing the flushes alone count: 0.6 ms are 30,000 bytes.
+        assert!(!place(dirty(7, 0, 7), "", UFS) && place(dirty(8, 0, 8), "", UFS));
+        // An option rules its own kind of data, in both directions.
+        assert!(place(dirty(4, 0, 4), "eager_threshold=3", EMMC));
+        assert!(!place(dirty(3, 0, 3), "eager_threshold=3", UFS));
+        assert!(!place(dirty(100, 0, 100), "eager_threshold=100", UFS));
+        assert!(place(dirty(100, 0, 1), "eager_threshold=100", UFS));
+        assert!(place(dirty(2, 2, 1), "eager_stream=8K", EMMC));
+        assert!(!place(dirty(1000, 1000, 1), "eager_stream=8M", EMMC));
+        assert!(place(dirty(2, 0, 1), "eager_run=8K", EMMC));
+        assert!(!place(dirty(2, 0, 2), "eager_run=8K", EMMC));
+        assert!(!place(dirty(1000, 0, 1), "eager_run=8M", EMMC));
+        // The sizes that are shown are those that decide.
+        let sizes = |costs| {
+            let found = EagerCosts::new(costs, 4096);
+            (found.run_bytes, found.scattered_bytes)
+        };
+        assert_eq!(sizes(EMMC), (Some(30 * 4096), None));
+        assert_eq!(sizes(UFS), (Some(8 * 4096), Some(8 * 4096)));
+        // No time passes: to the log, as long as it takes them.
+        let nothing = Costs { flush_ns: 0.0, byte_ns: 0.0, run_ns: 0.0 };
+        assert!(!place(dirty(1000, 0, 1), "", nothing));
+        assert_eq!(sizes(nothing), (None, None));
+    }
 }
