@@ -32,7 +32,7 @@
 //!
 //! Assumptions: permissions are checked for the user that a call names (AUTH_SYS), whom anybody
 //! who may connect can invent; so peers other than loopback have to be allowed ([`Rules`]).
-//! ACLs are obeyed; new files do not inherit them, and clients do not see them. Locks (NLM) are not
+//! ACLs are obeyed and inherited; clients do not see them. Locks (NLM) are not
 //! served: mount with `nolock`.
 //!
 //! Encoding of results is the crate `nfs3_types`; arguments are decoded here, since its decoder

@@ -6,7 +6,7 @@ use nfs3_types::nfs3::{
     SYMLINK3resfail, ftype3, nfsstat3,
 };
 use rustix::fs::makedev;
-use syncline_fs::{Create, FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp};
+use syncline_fs::{Create, FsError, InodeRef, RenameFlags, SetAttr, SetTime, Timestamp, acl};
 
 use crate::arguments::{Arguments, Entry};
 use crate::convert::{self, Status, status};
@@ -105,6 +105,24 @@ impl Export {
         Ok(Create { mode, uid, gid })
     }
 
+    /// Makes `name` in `dir` with its default ACL. The client has applied its user's umask.
+    fn make(
+        &self,
+        (dir, name): (&InodeRef, &[u8]),
+        create: Create,
+        make: impl FnOnce(&Create) -> syncline_fs::Result<InodeRef>,
+    ) -> syncline_fs::Result<InodeRef> {
+        let mode = u32::from(create.mode);
+        let inode = acl::make(&self.volume, (dir, name), (mode, 0), |mode| {
+            make(&Create { mode: mode as u16, ..create })
+        })?;
+        if self.volume.getxattr(dir, acl::DEFAULT).is_ok() {
+            // Not left to the sync of the directory: the mode alone may grant more than the ACL.
+            self.volume.fsync(&inode, false)?;
+        }
+        Ok(inode)
+    }
+
     pub(crate) fn create(&self, mut args: Arguments<'_>, caller: &Caller) -> Reply {
         let mut handle: &[u8] = &[];
         let done = (|| {
@@ -128,7 +146,7 @@ impl Export {
             How::Exclusive(verifier) => times_of(*verifier),
         };
         let create = self.new_file(caller, dir, &set, FILE_MODE)?;
-        match self.volume.create(dir, name, &create) {
+        match self.make((dir, name), create, |create| self.volume.create(dir, name, create)) {
             Ok(inode) => {
                 self.apply(&inode, &rest_of(set))?;
                 Ok(inode)
@@ -180,7 +198,9 @@ impl Export {
             let set = args.attributes()?;
             self.made(caller, &entry, |dir| {
                 let create = self.new_file(caller, dir, &set, DIRECTORY_MODE)?;
-                let inode = self.volume.mkdir(dir, entry.name, &create)?;
+                let inode = self.make((dir, entry.name), create, |create| {
+                    self.volume.mkdir(dir, entry.name, create)
+                })?;
                 self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
                 Ok(inode)
             })
@@ -223,7 +243,9 @@ impl Export {
                 }
                 let mut create = self.new_file(caller, dir, &set, FILE_MODE)?;
                 create.mode |= kind;
-                let inode = self.volume.mknod(dir, entry.name, &create, rdev)?;
+                let inode = self.make((dir, entry.name), create, |create| {
+                    self.volume.mknod(dir, entry.name, create, rdev)
+                })?;
                 self.apply(&inode, &SetAttr { size: None, ..rest_of(set) })?;
                 Ok(inode)
             })

@@ -8,7 +8,11 @@
 //! fs/posix_acl.c (`posix_acl_permission`, `posix_acl_create_masq`, `__posix_acl_chmod_masq`).
 //! Tested here.
 
+use crate::error::{FsError, Result};
+use crate::inode::reference::InodeRef;
+use crate::inode::xattr::XattrFlags;
 use crate::inode::xattr::acl::{GROUP, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ};
+use crate::volume::Volume;
 
 /// The attribute with the ACL that permissions are checked against.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -62,6 +66,37 @@ pub fn narrow(value: &mut [u8], mode: u32) -> (u32, bool) {
     let plain =
         entries(value).iter().all(|entry| matches!(tag(entry), USER_OBJ | GROUP_OBJ | OTHER));
     (left, plain)
+}
+
+/// Makes `name` in `dir` by `make`, which is given the permissions to make it with: those of `mode`
+/// that the default ACL of `dir` grants, or where it has none those that `umask` leaves. The new
+/// inode gets the ACL; if it cannot, nothing is made.
+///
+/// # Errors
+/// Those of `make`, and of storing an ACL.
+pub fn make(
+    volume: &Volume,
+    (dir, name): (&InodeRef, &[u8]),
+    (mode, umask): (u32, u32),
+    make: impl FnOnce(u32) -> Result<InodeRef>,
+) -> Result<InodeRef> {
+    let mut access = match volume.getxattr(dir, DEFAULT) {
+        Ok(default) => default,
+        Err(FsError::NoData) => return make(mode & !umask),
+        Err(err) => return Err(err),
+    };
+    let default = access.clone();
+    let (mode, plain) = narrow(&mut access, mode);
+    let inode = make(mode)?;
+    let set = |name, value: &[u8]| volume.setxattr(&inode, name, value, XattrFlags::Any);
+    let directory = inode.is_dir();
+    let access = if plain { Ok(()) } else { set(ACCESS, &access) };
+    let both = access.and_then(|()| if directory { set(DEFAULT, &default) } else { Ok(()) });
+    if let Err(err) = both {
+        let undone = if directory { volume.rmdir(dir, name) } else { volume.unlink(dir, name) };
+        return Err(undone.err().unwrap_or(err));
+    }
+    Ok(inode)
 }
 
 /// Changes an access ACL as chmod to `mode` does.

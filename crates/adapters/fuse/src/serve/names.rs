@@ -3,9 +3,7 @@
 //! A new file gets the default ACL of its directory, or else the umask
 //! (`crates/core/fs/src/acl.rs`).
 
-use syncline_fs::{
-    Attr, Create, FileKind, FsError, InodeRef, RenameFlags, Result, XattrFlags, acl,
-};
+use syncline_fs::{Attr, Create, FileKind, FsError, InodeRef, RenameFlags, Result, acl};
 
 use super::Serve;
 use crate::caller::Caller;
@@ -239,26 +237,9 @@ fn make(
     (mode, umask): (u32, u32),
     make: impl FnOnce(&Create) -> Result<InodeRef>,
 ) -> Result<InodeRef> {
-    let mut access = match serve.vol.getxattr(dir, acl::DEFAULT) {
-        Ok(default) => default,
-        Err(FsError::NoData) => {
-            return make(&owner_and_mode(serve, caller, dir, mode & !umask));
-        }
-        Err(err) => return Err(err),
-    };
-    let default = access.clone();
-    let (mode, plain) = acl::narrow(&mut access, mode);
-    let inode = make(&owner_and_mode(serve, caller, dir, mode))?;
-    let set = |name, value: &[u8]| serve.vol.setxattr(&inode, name, value, XattrFlags::Any);
-    let directory = inode.is_dir();
-    let access = if plain { Ok(()) } else { set(acl::ACCESS, &access) };
-    let both = access.and_then(|()| if directory { set(acl::DEFAULT, &default) } else { Ok(()) });
-    if let Err(err) = both {
-        let undone =
-            if directory { serve.vol.rmdir(dir, name) } else { serve.vol.unlink(dir, name) };
-        return Err(undone.err().unwrap_or(err));
-    }
-    Ok(inode)
+    acl::make(&serve.vol, (dir, name), (mode, umask), |mode| {
+        make(&owner_and_mode(serve, caller, dir, mode))
+    })
 }
 
 /// Keeps what lost its last name for as long as the kernel knows it.

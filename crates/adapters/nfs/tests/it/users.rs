@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use nfs3_types::nfs3::{
-    ACCESS3args, CREATE3args, LOOKUP3args, MKNOD3args, Nfs3Option, Nfs3Result, READ3args,
-    READDIR3args, READDIRPLUS3args, REMOVE3args, RENAME3args, SETATTR3args, WRITE3args,
+    ACCESS3args, CREATE3args, LOOKUP3args, MKDIR3args, MKNOD3args, Nfs3Option, Nfs3Result,
+    READ3args, READDIR3args, READDIRPLUS3args, REMOVE3args, RENAME3args, SETATTR3args, WRITE3args,
     cookieverf3, createhow3, devicedata3, mknoddata3, nfs_fh3, nfsstat3, nfstime3, sattr3,
     set_atime, set_mtime, specdata3, stable_how,
 };
@@ -235,6 +235,46 @@ fn an_acl_decides_and_a_new_mode_moves_its_mask() {
     assert_eq!(root.set(&file, mode(0o640)), DONE);
     assert_eq!(volume.getxattr(&inode, ACL).unwrap(), acl(6, 4, 4));
     assert_eq!((named.reads(&file), named.writes(&file)), (DONE, DENIED));
+    served.end();
+}
+
+#[test]
+fn what_is_made_has_the_default_acl_of_its_directory() {
+    const ACCESS: &[u8] = b"system.posix_acl_access";
+    const DEFAULT: &[u8] = b"system.posix_acl_default";
+    let Some(served) = checking("nfs default acl") else { return };
+    let mut root = user(&served, 0, 0, &[]);
+    let above = root.mkdir(&root.root(), "d");
+    assert_eq!(root.set(&above, mode(0o777)), DONE);
+    let volume: &Volume = served.volume();
+    let xattr = |path: &str, name| volume.getxattr(&volume.resolve(path).unwrap(), name);
+    let bits = |path: &str| volume.getattr(&volume.resolve(path).unwrap()).mode & 0o777;
+    volume
+        .setxattr(&volume.resolve("/d").unwrap(), DEFAULT, &acl(6, 4, 6), XattrFlags::Any)
+        .unwrap();
+    let (mut owner, mut named) = (user(&served, 8, 80, &[]), user(&served, 7, 70, &[]));
+    // No more than the client asks for: its mask is the group's part of the mode.
+    let how = createhow3::GUARDED(mode(0o640));
+    let args = CREATE3args { where_: entry(&above, "narrow"), how };
+    let file = owner.call(async |nfs| nfs.create(&args).await).unwrap().obj.unwrap();
+    assert_eq!((xattr("/d/narrow", ACCESS).unwrap(), bits("/d/narrow")), (acl(6, 4, 4), 0o640));
+    assert_eq!((named.reads(&file), named.writes(&file)), (DONE, DENIED));
+    let wide = MKDIR3args { where_: entry(&above, "sub"), attributes: mode(0o777) };
+    let sub = owner.call(async |nfs| nfs.mkdir(&wide).await).unwrap().obj.unwrap();
+    assert_eq!(xattr("/d/sub", DEFAULT).unwrap(), acl(6, 4, 6), "and hands it on");
+    assert_eq!((xattr("/d/sub", ACCESS).unwrap(), bits("/d/sub")), (acl(6, 4, 6), 0o660));
+    // What is there is opened, not made.
+    assert_eq!(root.make(&above, "narrow"), DONE);
+    assert_eq!(bits("/d/narrow"), 0o640);
+    // A plain default ACL is a mode.
+    let plain =
+        [&[2, 0, 0, 0][..], &acl(6, 4, 6)[4..12], &acl(6, 4, 6)[20..28], &acl(6, 4, 6)[36..44]];
+    volume
+        .setxattr(&volume.resolve("/d/sub").unwrap(), DEFAULT, &plain.concat(), XattrFlags::Any)
+        .unwrap();
+    assert_eq!(root.make(&sub, "plain"), DONE);
+    assert!(xattr("/d/sub/plain", ACCESS).is_err());
+    assert_eq!(bits("/d/sub/plain"), 0o640);
     served.end();
 }
 
