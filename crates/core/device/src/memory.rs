@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Promises
-//! - Bytes never written, and discarded whole chunks, cost no memory and read as zeroes.
+//! - Bytes never written, zeroes written there, and discarded whole chunks, cost no memory and read
+//!   as zeroes.
 //! - [`MemoryDevice::snapshot`] costs one reference per MiB; both sides copy a chunk when they
 //!   first write to it. It is a picture of one instant only while nobody writes.
 //! - Threads work in parallel, except writers within the same MiB.
@@ -270,6 +271,7 @@ fn copy_to_segment(segment: &mut Segment, mut at: usize, mut from: &[u8]) {
                 Some(own) => own.copy_from_slice(head),
                 None => *chunk = Arc::from(head),
             },
+            None if head == &ZERO_CHUNK[..len] => {}
             None if len == CHUNK_BYTES => *slot = Some(Arc::from(head)),
             Some(chunk) => Arc::make_mut(chunk)[within..within + len].copy_from_slice(head),
             None => {

@@ -42,7 +42,7 @@ use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::names::Names;
 use crate::names::dcache::Dcache;
-use crate::options::{INODE_SHARE, LogFormat, MountOptions, NAME_SHARE, SyncMode};
+use crate::options::{Alloc, INODE_SHARE, LogFormat, MountOptions, NAME_SHARE, SyncMode};
 use crate::pages::PageCache;
 use crate::ranks;
 use crate::space::Space;
@@ -68,7 +68,9 @@ pub struct MountReport {
     pub blocks_replayed: u32,
     /// Orphans deleted or truncated.
     pub orphans: u32,
-    /// Bytes in hot zones; less than was asked for on a volume that is too small for them.
+    /// Hot zones, and bytes in all of them; less than was asked for on a volume that is too small.
+    pub hot_zones: u32,
+    /// See above.
     pub hot_zone_bytes: u64,
 }
 
@@ -130,7 +132,7 @@ pub(crate) fn mount(
     let names = build(store, chosen)?;
     open_for_writing(&names)?;
     report.orphans += process_orphans(&names)?;
-    report.hot_zone_bytes = names.balloc.zone_bytes();
+    (report.hot_zones, report.hot_zone_bytes) = names.balloc.zones();
     Ok((names, report))
 }
 
@@ -222,7 +224,7 @@ fn open_space(store: Arc<Store>, hot: HotFiles) -> Result<Space> {
         dirs += u64::from(desc.bg_used_dirs_count);
     }
     let (balloc, seed) = {
-        let wants_zones = store.options.hot_zones > 0;
+        let wants_zones = store.options.alloc != Alloc::Default;
         let zone = if wants_zones { Some(system_zone(&store)?) } else { None };
         let log = if wants_zones { log_runs(&store) } else { Vec::new() };
         let sb = store.sb.lock();

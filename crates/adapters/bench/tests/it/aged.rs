@@ -98,3 +98,24 @@ fn policies_differ_in_what_the_device_collects_and_repeat_exactly() {
     let table = allocation_table(&runs);
     assert_eq!(table.lines().filter(|line| line.starts_with("android-day")).count(), 3, "{table}");
 }
+
+#[test]
+fn zones_that_suit_the_volume_gain_alike_at_two_sizes_in_both_modes() {
+    let test = "zones_that_suit_the_volume_gain_alike_at_two_sizes_in_both_modes";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    for size_mib in [512, 2048] {
+        let image = image(size_mib);
+        for sync in ["ordered", "eager"] {
+            let [without, with] = ["default", "hot_zones"].map(|alloc| {
+                let run = measured(&image, "mixed", &format!("sync={sync},alloc={alloc}"), 300);
+                run.metrics.duration_s
+            });
+            let gain = without / with;
+            println!("{size_mib} MiB, {sync}: {without:.2} s, {with:.2} s with zones, {gain:.2}");
+            // 14 to 28 % in the hot-zones paper, figure 3.
+            assert!(gain >= 1.14, "{size_mib} MiB, {sync}: {gain}");
+        }
+    }
+}

@@ -20,7 +20,7 @@ use syncline_buffer::{BufferOptions, LogArea};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock,
 };
-use syncline_fs::{Buffered, FsError, MountOptions, MountReport, Volume};
+use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image, write_hint};
 
 use super::mount_control::Live;
@@ -97,16 +97,17 @@ fn in_background(args: &args::Mount, image: &Path, dir: &Path) -> Result<()> {
     Err(Failure::Said(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// Returns a message if the volume has no room for all the hot zones that were asked for.
+/// Returns a message if the volume has no room for the hot zones that were asked for.
 fn small_zones(asked: &MountOptions, report: &MountReport) -> Option<String> {
-    let asked_bytes = u64::from(asked.hot_zones).saturating_mul(asked.hot_zone_size_bytes);
-    let given_bytes = report.hot_zone_bytes;
-    (given_bytes < asked_bytes && !asked.read_only).then(|| {
+    let (zones, bytes) = (report.hot_zones, report.hot_zone_bytes);
+    // By lifetime there is one region with the bytes of all.
+    let fewer = asked.alloc == Alloc::HotZones && zones < asked.hot_zones;
+    let wanted = u64::from(asked.hot_zones.max(zones)).saturating_mul(asked.hot_zone_size_bytes);
+    (!asked.read_only && (fewer || bytes < wanted)).then(|| {
         format!(
-            "hot zones hold {} MiB of the {} MiB asked for: one a flex group, together an eighth \
-             of the volume; nothing needs to be done",
-            given_bytes >> 20,
-            asked_bytes >> 20
+            "hot zones: {zones}, together {} MiB, less than asked for: one a flex group, together \
+             an eighth of the volume; nothing needs to be done",
+            bytes >> 20
         )
     })
 }

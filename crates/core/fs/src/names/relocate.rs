@@ -6,11 +6,12 @@ use crate::error::{FsError, Result};
 use crate::inode::iget::iget;
 use crate::inode::reference::InodeRef;
 use crate::names::namei::readdir;
+use crate::options::Alloc;
 
 /// [`crate::Volume::relocate`].
 pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
     files.before_change()?;
-    if files.options.hot_zones == 0 {
+    if files.options.alloc == Alloc::Default {
         let text = "the mount keeps no blocks for hot files; mount with -o alloc=hot_zones";
         return Err(FsError::invalid(text));
     }

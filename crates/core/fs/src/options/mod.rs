@@ -116,10 +116,6 @@ impl Alloc {
     }
 }
 
-/// Zones where a policy wants some and `hot_zones=` does not say how many (hot-zones paper, section
-/// 2: four hold the databases of each of ten phones).
-const HOT_ZONES: u32 = 4;
-
 /// Options of one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -179,9 +175,10 @@ pub struct MountOptions {
     /// Allocation policy (`alloc=`).
     pub alloc: Alloc,
     /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`), 0
-    /// with [`Alloc::Default`] (hot-zones paper, section 2). [`Alloc::Lifetime`] joins them to one.
+    /// for as many as suit the volume (hot-zones paper, section 2). [`Alloc::Lifetime`] joins them
+    /// to one.
     pub hot_zones: u32,
-    /// Size of each in bytes (`hot_zone_size=`).
+    /// Size of each in bytes (`hot_zone_size=`), 0 for the size that suits the volume.
     pub hot_zone_size_bytes: u64,
     /// File names that are hot beside those that are known (`hot=GLOB`, repeatable).
     pub hot: Vec<String>,
@@ -225,7 +222,7 @@ impl Default for MountOptions {
             writeback: Writeback::File,
             alloc: Alloc::Default,
             hot_zones: 0,
-            hot_zone_size_bytes: 64 << 20,
+            hot_zone_size_bytes: 0,
             hot: Vec::new(),
             auto_da_alloc: true,
             relaxed: Vec::new(),
@@ -270,11 +267,9 @@ impl MountOptions {
     fn set_alloc(&mut self, name: &str) {
         let found = Alloc::ALL.into_iter().find(|alloc| alloc.name() == name);
         self.alloc = found.unwrap_or(Alloc::Default);
-        self.hot_zones = match self.alloc {
-            Alloc::Default => 0,
-            _ if self.hot_zones == 0 => HOT_ZONES,
-            _ => self.hot_zones,
-        };
+        if self.alloc == Alloc::Default {
+            self.hot_zones = 0;
+        }
     }
 
     fn set_hot_zones(&mut self, zones: u32) {
@@ -374,8 +369,8 @@ mod tests {
         let parse = |list: &str| MountOptions::parse(list).map(|o| (o.alloc, o.hot_zones));
         assert_eq!(parse(""), Ok((Alloc::Default, 0)));
         assert_eq!(parse("hot_zones=2"), Ok((Alloc::HotZones, 2)));
-        assert_eq!(parse("alloc=hot_zones"), Ok((Alloc::HotZones, 4)));
-        assert_eq!(parse("alloc=lifetime"), Ok((Alloc::Lifetime, 4)));
+        assert_eq!(parse("alloc=hot_zones"), Ok((Alloc::HotZones, 0)));
+        assert_eq!(parse("alloc=lifetime"), Ok((Alloc::Lifetime, 0)));
         assert_eq!(parse("alloc=lifetime,hot_zones=1"), Ok((Alloc::Lifetime, 1)));
         assert_eq!(parse("hot_zones=1,alloc=lifetime"), Ok((Alloc::Lifetime, 1)));
         assert_eq!(parse("hot_zones=1,alloc=default"), Ok((Alloc::Default, 0)));

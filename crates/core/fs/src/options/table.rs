@@ -336,16 +336,19 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     value(
         "hot_zones",
         number(0, 4096, "N"),
-        "Number of zones, 4 where `alloc=` wants some; alone it means `alloc=hot_zones`.",
+        "Number of zones, at most one a flex group; alone it means `alloc=hot_zones`, and 0 \
+         `alloc=default`. Where `alloc=` wants zones and nothing else is said: four, more where \
+         each would take over half of its flex group.",
         set!(|o, given| o.set_hot_zones(given.number())),
-        |o| Some(o.hot_zones.to_string()),
+        |o| (o.hot_zones > 0).then(|| o.hot_zones.to_string()),
     ),
     value(
         "hot_zone_size",
         Kind::Size { low: 1 << 20, high: u64::MAX },
-        "Size of each zone; together at most an eighth of the volume.",
+        "Size of each zone; together at most an eighth of the volume, which is what they take \
+         where nothing is said, a zone no more than half of its flex group.",
         set!(|o, given| o.hot_zone_size_bytes = given.size()),
-        |o| Some(size_text(o.hot_zone_size_bytes)),
+        |o| (o.hot_zone_size_bytes > 0).then(|| size_text(o.hot_zone_size_bytes)),
     ),
     value(
         "hot",

@@ -22,7 +22,7 @@ use syncline_lockrank::Mutex;
 
 use crate::error::Result;
 use crate::incore::{Inode, Lifetime};
-use crate::options::{MountOptions, check_glob};
+use crate::options::{Alloc, MountOptions, check_glob};
 use crate::ranks;
 
 /// Names of databases: SQLite, LevelDB and RocksDB, InnoDB (whose logs are written in a circle).
@@ -83,7 +83,7 @@ impl HotFiles {
     /// [`crate::FsError::Invalid`] for a rule that is no glob.
     pub(crate) fn new(options: &MountOptions) -> Result<HotFiles> {
         let endings = Mutex::new(ranks::ENDINGS, BTreeMap::new());
-        if options.hot_zones == 0 {
+        if options.alloc == Alloc::Default {
             return Ok(HotFiles { rules: Vec::new(), endings });
         }
         let given = options.hot.iter().map(|rule| (rule.as_str(), Lifetime::Updated));

@@ -124,7 +124,16 @@ pub(crate) fn group_order(
     } else {
         parent_group - parent_group % flex
     };
-    Ok((0..count).map(move |step| (start + step) % count))
+    let inner = flex.min(count);
+    Ok((0..count).map(move |step| {
+        let group = (start + step) % count;
+        if !hot {
+            return group;
+        }
+        // Hot files from the last group of a flex group on, apart from others.
+        let first = group - group % inner;
+        first + (first + inner).min(count) - 1 - group
+    }))
 }
 
 /// For a top-level directory: the flexible group with above-average free inodes and blocks and

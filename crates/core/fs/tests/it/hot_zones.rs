@@ -192,8 +192,66 @@ fn a_small_volume_gets_small_zones_and_says_so() {
     let (clock, options) = (bed.clock.clone(), bed.parsed(""));
     let dev: Arc<dyn syncline_device::BlockDevice> = bed.dev.clone();
     let (vol, report) = Volume::mount_report(dev, clock, options).unwrap();
-    assert_eq!(report.hot_zone_bytes, 8 * MIB, "an eighth");
+    assert_eq!((report.hot_zones, report.hot_zone_bytes), (1, 8 * MIB), "an eighth");
     vol.unmount().unwrap();
+}
+
+#[test]
+fn zones_grow_with_the_volume_unless_their_size_is_given() {
+    let test = "zones_grow_with_the_volume_unless_their_size_is_given";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    // Flex groups of 128 MiB.
+    let with = |size_mib: u64, list: &str| {
+        let spec = ImageSpec {
+            block_size_bytes: 1024,
+            blocks_per_group: Some(8192),
+            ..ImageSpec::with_size(size_mib * MIB)
+        };
+        let bed = bed(&spec, list);
+        let dev: Arc<dyn BlockDevice> = bed.dev.clone();
+        let mounted = Volume::mount_report(dev, bed.clock.clone(), bed.parsed("")).unwrap();
+        mounted.0.unmount().unwrap();
+        (mounted.1.hot_zones, mounted.1.hot_zone_bytes / MIB)
+    };
+    assert_eq!(with(512, "alloc=hot_zones"), (4, 64));
+    assert_eq!(with(2048, "alloc=hot_zones"), (4, 256));
+    assert_eq!(with(3072, "alloc=hot_zones"), (6, 384), "half of a flex group each");
+    assert_eq!(with(2048, "hot_zones=2"), (2, 128));
+    assert_eq!(with(2048, "alloc=hot_zones,hot_zone_size=8M"), (4, 32));
+    assert_eq!(
+        with(2048, "hot_zones=2,hot_zone_size=1G"),
+        (2, 256),
+        "an eighth, of what was asked"
+    );
+    assert_eq!(with(2048, "alloc=lifetime"), (1, 64), "one region");
+    assert_eq!(with(2048, ""), (0, 0));
+}
+
+#[test]
+fn a_journal_that_is_made_again_keeps_its_blocks_beside_other_new_files() {
+    let test = "a_journal_that_is_made_again_keeps_its_blocks_beside_other_new_files";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let bed = bed(&ImageSpec::with_size(200 * MIB), "sync=eager,alloc=hot_zones");
+    let vol = bed.mount("");
+    let root = vol.root().unwrap();
+    let mut places = Vec::new();
+    for index in 0..20 {
+        let (journal, at) = file(&vol, "app.db-journal", b"", 12288);
+        places.push((journal.ino, at));
+        drop(journal);
+        vol.unlink(&root, b"app.db-journal").unwrap();
+        let note = format!("note{index}");
+        vol.create(&root, note.as_bytes(), &Create::default()).unwrap();
+    }
+    places.dedup();
+    assert_eq!(places.len(), 1, "{places:?}");
+    drop(root);
+    vol.unmount().unwrap();
+    bed.judge("a journal made again");
 }
 
 const POLICIES: [&str; 2] = ["alloc=hot_zones,hot_zone_size=8M", "alloc=lifetime"];

@@ -86,9 +86,14 @@ pub(crate) trait AllocPolicy: Send + Sync {
         None
     }
 
-    /// True if any group has such blocks.
+    /// Number of zones that such blocks lie in.
+    fn zone_count(&self) -> u32 {
+        0
+    }
+
+    /// True if there is one.
     fn has_zones(&self) -> bool {
-        false
+        self.zone_count() > 0
     }
 
     /// True if inodes of all files and directories are kept together, as those of hot files are,

@@ -8,13 +8,24 @@
 //! ```
 //!
 //! Invalid pages then gather in few ranges of a flash device that keeps its map and blocks by
-//! address range. A zone is a rule of this allocator alone. The same options give the same zones at
-//! every mount, nothing on disk marks them, and files that other programs put there stay. All zones
-//! together are at most an eighth of the volume; a smaller volume gets smaller zones. New hot
-//! files, blocks and inodes, go to one zone until it is full, then to the next, so that current
+//! address range. A zone is a rule of this allocator alone. The same options give the same zones
+//! at every mount, nothing on disk marks them, and files that other programs put there stay. New
+//! hot files, blocks and inodes, go to one zone until it is full, then to the next, so that current
 //! work lies in few ranges. On a nearly full volume other files borrow from the ends of the zones
 //! rather than be torn into small pieces (`space/balloc/core.rs`). If the log lies at the front of
 //! a flex group, the zone is behind it.
+//!
+//! The share of the volume that the zones have decides. A device without discard counts every
+//! address that was ever written as valid, and collects cheaply as far as it has spare area; the
+//! zones, of which hot files write a small part again and again, add their share to it. So all
+//! zones together are an eighth of the volume whatever its size: four (the paper's number) of
+//! 64 MiB (its size) on 2 GiB. A zone is at most half of its flex group, so that files whose inodes
+//! lie there find room beside them; a volume with more room has more zones. An eighth is also more
+//! than the 90 MB of databases that the paper found on each of ten phones, from 1 GiB on.
+//!
+//! Inodes of hot files are taken from the last group of the flex group on, those of others from the
+//! first: a rollback journal that is made again finds the number that it had, and with it its
+//! blocks (`held.rs`), whatever other files are made in between.
 //!
 //! Does not help where the device maps pages of all addresses into one open block: there, what was
 //! written together lies together. Tested here and in `tests/it/hot_zones.rs`.
@@ -24,6 +35,44 @@ use crate::store::zone::Zone;
 
 /// All zones together are at most this part of the volume.
 const SHARE: u64 = 8;
+/// A zone whose size nobody asked for is at most this part of a flex group.
+const FLEX_SHARE: u64 = 2;
+/// Zones where that is enough of them (hot-zones paper, section 2: four hold the databases of each
+/// of ten phones).
+const ZONES: u32 = 4;
+
+/// Zones of the mount options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    /// Number of zones, 0 for as many as suit the volume.
+    pub count: u32,
+    /// Blocks of each, 0 for as many as suit the volume.
+    pub blocks: u64,
+}
+
+impl Asked {
+    /// One zone with the blocks of all.
+    pub(super) fn joined(self) -> Asked {
+        let count = if self.count == 0 { ZONES } else { self.count };
+        Asked { count: 1, blocks: self.blocks.saturating_mul(count.into()) }
+    }
+
+    /// Number and blocks of each on this volume.
+    fn on(self, shape: &Shape) -> (u32, u64) {
+        let flex = 1_u64.checked_shl(shape.flex_log).unwrap_or(1).max(1);
+        let flexes = u64::from(shape.groups).div_ceil(flex).max(1);
+        let all = shape.blocks_count / SHARE;
+        let most = (flex * u64::from(shape.blocks_per_group) / FLEX_SHARE).max(1);
+        let count = match self {
+            Asked { count: 0, blocks: 0 } => all.div_ceil(most).max(ZONES.into()),
+            Asked { count: 0, .. } => ZONES.into(),
+            Asked { count, .. } => count.into(),
+        };
+        let count = count.min(flexes);
+        let blocks = if self.blocks == 0 { most } else { self.blocks };
+        (count as u32, blocks.min(all / count))
+    }
+}
 
 /// ext4's places for everything but hot files.
 #[derive(Clone, Debug)]
@@ -35,12 +84,11 @@ pub(super) struct HotZones {
 }
 
 impl HotZones {
-    /// Up to `count` zones of `blocks` blocks, behind what is `taken` for good at the front of the
-    /// first flex groups: metadata, and the log where it lies there.
-    pub(super) fn plan(shape: &Shape, taken: &Zone, count: u32, blocks: u64) -> HotZones {
+    /// Zones behind what is `taken` for good at the front of the first flex groups: metadata, and
+    /// the log where it lies there.
+    pub(super) fn plan(shape: &Shape, taken: &Zone, asked: Asked) -> HotZones {
         let flex = 1_u32.checked_shl(shape.flex_log).unwrap_or(1).max(1);
-        let count = count.min(shape.groups.div_ceil(flex)).max(1);
-        let blocks = blocks.min(shape.blocks_count / SHARE / u64::from(count));
+        let (count, blocks) = asked.on(shape);
         let mut plan = HotZones { zones: Vec::new(), blocks: 0 };
         for index in 0..count {
             let from = taken.end_at(shape.group_start(index * flex));
@@ -100,8 +148,8 @@ impl AllocPolicy for HotZones {
         (from < until).then(|| ((from - start) as u32, (until - start) as u32))
     }
 
-    fn has_zones(&self) -> bool {
-        !self.zones.is_empty()
+    fn zone_count(&self) -> u32 {
+        self.zones.len() as u32
     }
 
     fn kept_blocks(&self) -> u64 {
@@ -120,7 +168,8 @@ mod tests {
     #[test]
     fn zones_lie_behind_the_metadata_of_the_first_flex_groups() {
         let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 32700), (32 * 32768, 900)]);
-        let zones = HotZones::plan(&SHAPE, &metadata, 2, 16384);
+        let asked = Asked { count: 2, blocks: 16384 };
+        let zones = HotZones::plan(&SHAPE, &metadata, asked);
         assert_eq!(zones.zones, [(8300, 24684), (16 * 32768 + 32700, 17 * 32768 + 16316)]);
         assert_eq!(zones.kept_for_hot(&SHAPE, 0, ALL), Some((8300, 24684)));
         assert_eq!(zones.kept_for_hot(&SHAPE, 1, ALL), None);
@@ -128,22 +177,63 @@ mod tests {
         assert_eq!(zones.kept_for_hot(&SHAPE, 17, ALL), Some((0, 16316)));
         assert_eq!(zones.kept_for_hot(&SHAPE, 18, ALL), None);
         let log = metadata.with(&[(8300, 16384), (16 * 32768 + 32700 + 100, 500)]);
-        let behind = HotZones::plan(&SHAPE, &log, 2, 16384);
+        let behind = HotZones::plan(&SHAPE, &log, asked);
         assert_eq!(behind.zones, [(24684, 41068), (16 * 32768 + 32700, 17 * 32768 + 16816)]);
         assert_eq!(behind.kept_blocks(), 2 * 16384, "the log is not counted");
         let half = zones.kept_blocks() / 2;
         assert_eq!(zones.kept_for_hot(&SHAPE, 0, half), Some((8300, 16492)), "the front");
         assert_eq!(zones.kept_for_hot(&SHAPE, 17, half), Some((0, 8124)));
         assert_eq!(zones.kept_for_hot(&SHAPE, 0, 0), None);
-        let all = HotZones::plan(&SHAPE, &metadata, 9, ALL);
+        let all = HotZones::plan(&SHAPE, &metadata, Asked { count: 9, blocks: ALL });
         assert_eq!(all.zones.len(), 3, "one a flex group");
         assert!(all.kept_blocks() <= SHAPE.blocks_count / 8);
     }
 
     #[test]
+    fn zones_are_an_eighth_of_any_volume_and_at_most_half_of_a_flex_group() {
+        // Size of the volume in GiB, groups in a flex group: zones, MiB of each.
+        for (gib, flex_log, count, mib) in [
+            (2, 2, 4, 64),
+            (2, 4, 1, 256),
+            (8, 2, 4, 256),
+            (8, 4, 4, 256),
+            (32, 2, 16, 256),
+            (32, 4, 4, 1024),
+            (64, 2, 32, 256),
+            (64, 4, 8, 1024),
+            (64, 0, 128, 64),
+        ] {
+            let shape =
+                Shape { blocks_count: gib << 18, groups: gib as u32 * 8, flex_log, ..SHAPE };
+            let found = Asked::default().on(&shape);
+            assert_eq!(found, (count, mib << 8), "{gib} GiB, flex groups of 2^{flex_log}");
+            assert_eq!(u64::from(found.0) * found.1, shape.blocks_count / 8);
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_is_kept_as_far_as_there_is_room() {
+        let shape = Shape { blocks_count: 8 << 18, groups: 64, flex_log: 2, ..SHAPE };
+        let on = |count, mib: u64| {
+            let (count, blocks) = Asked { count, blocks: mib << 8 }.on(&shape);
+            (count, blocks >> 8)
+        };
+        assert_eq!(on(0, 64), (4, 64));
+        assert_eq!(on(0, 512), (4, 256), "an eighth");
+        assert_eq!(on(2, 0), (2, 256), "half of a flex group");
+        assert_eq!(on(2, 512), (2, 512));
+        assert_eq!(on(8, 0), (8, 128));
+        assert_eq!(on(99, 64), (16, 64), "one a flex group");
+        let joined = Asked { count: 0, blocks: 64 << 8 }.joined();
+        assert_eq!(joined, Asked { count: 1, blocks: 256 << 8 });
+        let tiny = Shape { blocks_count: 7, groups: 1, ..SHAPE };
+        assert_eq!(Asked::default().on(&tiny), (1, 0));
+    }
+
+    #[test]
     fn hot_files_go_to_the_zone_of_their_flex_group() {
         let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 900)]);
-        let zones = HotZones::plan(&SHAPE, &metadata, 2, 16384);
+        let zones = HotZones::plan(&SHAPE, &metadata, Asked { count: 2, blocks: 16384 });
         let life = Lifetime::Updated;
         let mut wish = Wish { inode_group: 17, regular: true, life, lblk: 3, near: None };
         assert_eq!(zones.goal(&SHAPE, &wish), 16 * 32768 + 900);

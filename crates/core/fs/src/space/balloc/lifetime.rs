@@ -22,7 +22,7 @@
 //! Tested here, in `space/balloc/tests.rs` and in `tests/it/hot_zones.rs`.
 
 use super::goal::{AllocPolicy, LinuxPolicy, Shape, Wish};
-use super::hot::HotZones;
+use super::hot::{Asked, HotZones};
 use crate::incore::Lifetime;
 use crate::store::zone::Zone;
 
@@ -44,9 +44,10 @@ pub(super) struct ByLifetime {
 }
 
 impl ByLifetime {
-    /// A region of up to `blocks` blocks behind what is `taken` of the first flex group.
-    pub(super) fn plan(shape: &Shape, taken: &Zone, blocks: u64) -> ByLifetime {
-        let region = HotZones::plan(shape, taken, 1, blocks);
+    /// A region of as many blocks as the zones `asked` for have, behind what is `taken` of the
+    /// first flex group.
+    pub(super) fn plan(shape: &Shape, taken: &Zone, asked: Asked) -> ByLifetime {
+        let region = HotZones::plan(shape, taken, asked.joined());
         let (short, end) = region.zone_for(shape, 0).unwrap_or_default();
         let updated = short + ((end - short) / SHORT_SHARE).min(SHORT_BLOCKS_MAX);
         ByLifetime { region, short, updated, end }
@@ -79,8 +80,8 @@ impl AllocPolicy for ByLifetime {
         self.region.kept_for_hot(shape, group, most)
     }
 
-    fn has_zones(&self) -> bool {
-        self.region.has_zones()
+    fn zone_count(&self) -> u32 {
+        self.region.zone_count()
     }
 
     fn gathers_inodes(&self) -> bool {
@@ -100,7 +101,7 @@ mod tests {
     #[test]
     fn places_go_by_lifetime_and_not_by_the_inode() {
         let metadata = Zone::new(vec![(0, 8300), (16 * 32768, 900)]);
-        let policy = ByLifetime::plan(&SHAPE, &metadata, 65536);
+        let policy = ByLifetime::plan(&SHAPE, &metadata, Asked { count: 4, blocks: 16384 });
         assert_eq!(policy.kept_blocks(), 65536);
         assert_eq!(policy.kept_for_hot(&SHAPE, 0, u64::MAX), Some((8300, 32768)));
         assert_eq!(policy.kept_for_hot(&SHAPE, 16, u64::MAX), None, "one region");
@@ -116,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_file_goes_on_where_it_is_and_moves_in_when_it_changes() {
-        let policy = ByLifetime::plan(&SHAPE, &Zone::new(vec![(0, 100)]), 8192);
+        let taken = Zone::new(vec![(0, 100)]);
+        let policy = ByLifetime::plan(&SHAPE, &taken, Asked { count: 1, blocks: 8192 });
         let at = |life, block| {
             let near = Some((2, block));
             policy.goal(&SHAPE, &Wish { inode_group: 0, regular: true, life, lblk: 3, near })
@@ -131,9 +133,10 @@ mod tests {
     #[test]
     fn a_tiny_volume_has_a_tiny_region() {
         let shape = Shape { blocks_count: 300, groups: 1, ..SHAPE };
-        let policy = ByLifetime::plan(&shape, &Zone::new(vec![(0, 290)]), 65536);
+        let asked = Asked { count: 1, blocks: 65536 };
+        let policy = ByLifetime::plan(&shape, &Zone::new(vec![(0, 290)]), asked);
         assert_eq!(policy.kept_blocks(), 10, "the rest of the group");
-        let nothing = ByLifetime::plan(&shape, &Zone::new(vec![(0, 300)]), 65536);
+        let nothing = ByLifetime::plan(&shape, &Zone::new(vec![(0, 300)]), asked);
         assert_eq!((nothing.kept_blocks(), nothing.has_zones()), (0, false));
         let wish =
             Wish { inode_group: 0, regular: true, life: Lifetime::Long, lblk: 0, near: None };

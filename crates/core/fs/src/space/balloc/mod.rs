@@ -40,7 +40,7 @@ use syncline_ondisk::{Geometry, Superblock};
 use self::core::{Core, GroupSource};
 use self::goal::{AllocPolicy, LinuxPolicy, Shape};
 use self::held::Held;
-use self::hot::HotZones;
+use self::hot::{Asked, HotZones};
 use self::lifetime::ByLifetime;
 use crate::error::Result;
 use crate::incore::Lifetime;
@@ -84,16 +84,14 @@ impl Balloc {
             flex_log: geo.groups_per_flex.max(1).ilog2(),
             block_bits: geo.block_bits,
         };
-        let blocks = options.hot_zone_size_bytes >> geo.block_bits;
+        let asked = Asked {
+            count: options.hot_zones,
+            blocks: options.hot_zone_size_bytes >> geo.block_bits,
+        };
         let taken = zone.map(|zone| zone.with(log));
         let policy: Box<dyn AllocPolicy> = match (&taken, options.alloc) {
-            (Some(taken), Alloc::HotZones) => {
-                Box::new(HotZones::plan(&shape, taken, options.hot_zones, blocks))
-            }
-            (Some(taken), Alloc::Lifetime) => {
-                let blocks = blocks.saturating_mul(options.hot_zones.into());
-                Box::new(ByLifetime::plan(&shape, taken, blocks))
-            }
+            (Some(taken), Alloc::HotZones) => Box::new(HotZones::plan(&shape, taken, asked)),
+            (Some(taken), Alloc::Lifetime) => Box::new(ByLifetime::plan(&shape, taken, asked)),
             _ => Box::new(LinuxPolicy),
         };
         Balloc {
@@ -173,7 +171,7 @@ impl Balloc {
         if kept { Lifetime::Updated } else { Lifetime::Long }
     }
 
-    /// The flex group for the inodes of new hot files: that of the zone which is being filled.
+    /// The first group of the flex group for new hot files: that of the zone which is being filled.
     pub(crate) fn hot_flex_start(&self) -> u32 {
         let (shape, group) = (&self.core.shape, self.core.hot_group());
         let life = Lifetime::Updated;
@@ -183,9 +181,10 @@ impl Balloc {
         at >> shape.flex_log << shape.flex_log
     }
 
-    /// Bytes kept for hot files.
-    pub(crate) fn zone_bytes(&self) -> u64 {
-        self.core.policy().kept_blocks() << self.core.shape.block_bits
+    /// Zones for hot files, and bytes in them.
+    pub(crate) fn zones(&self) -> (u32, u64) {
+        let policy = self.core.policy();
+        (policy.zone_count(), policy.kept_blocks() << self.core.shape.block_bits)
     }
 
     /// True if inodes of all files belong to the zone's flex group.

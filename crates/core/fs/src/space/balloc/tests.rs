@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::bitmap::RunMap;
 use super::core::{Core, GroupSource, RANGE_BLOCKS_MAX, Range, Request};
 use super::goal::{AllocPolicy, LinuxPolicy, Shape};
-use super::hot::HotZones;
+use super::hot::{Asked, HotZones};
 use super::lifetime::ByLifetime;
 use super::reserve::Source;
 use crate::error::{FsError, Result};
@@ -50,8 +50,14 @@ fn volume_with(groups: u32, per_group: u32, metadata: u32, zones: u32) -> (Disk,
     let runs = (0..groups).map(|g| (shape.group_start(g), metadata.into())).collect();
     let policy: Box<dyn AllocPolicy> = match zones {
         0 => Box::new(LinuxPolicy),
-        3 => Box::new(ByLifetime::plan(&shape, &Zone::new(runs), 300)),
-        zones => Box::new(HotZones::plan(&shape, &Zone::new(runs), zones, 300)),
+        3 => {
+            let asked = Asked { count: 1, blocks: 300 };
+            Box::new(ByLifetime::plan(&shape, &Zone::new(runs), asked))
+        }
+        count => {
+            let asked = Asked { count, blocks: 300 };
+            Box::new(HotZones::plan(&shape, &Zone::new(runs), asked))
+        }
     };
     (Disk { bitmaps, shape }, Core::new(shape, &free, 0, policy))
 }
