@@ -75,7 +75,6 @@ def main():
     rows = [row for row in itertools.product(VOLUMES_GIB, MAPS, FILLS_PERCENT, SYNCS)
             if any(only <= {str(part) for part in row} for only in wanted)
             and (row[1] == "page" or row[0] <= GIB_MAX_OF_ALL)
-            and row[0] * row[2] < 64 * 90
             and (row[3] == "ordered" or row[0] <= GIB_MAX_OF_EAGER)]
     found = []
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
