@@ -1,273 +1,42 @@
-//! The control socket of a process that serves a directory.
-//!
-//! ```text
-//!   syncline ctl DIR ... --> abstract socket named after DIR --> thread --> handler(line)
-//!             <-- "ok\n" and text, or "error SENTENCE\n"
-//! ```
-//!
-//! One line, one answer, one connection after the other. The name is in the kernel only, so nothing
-//! stays behind a process that is killed, and DIR may be covered by a mount or dead. Who asks has
-//! to be the user who serves, or root, and anybody else is refused before a byte is read; who is
-//! allowed has [`PATIENCE`] for the whole line. Who answers has to be the user who asks, root, or
-//! the owner of DIR (`SO_PEERCRED`), because anybody may take a name.
+//! The control socket of a directory, with errors in sentences.
 
-use std::io::{Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Uid, geteuid};
+use syncline_control::socket::{self, AskError};
+pub(crate) use syncline_control::socket::{ControlSocket, Handler};
 
 use crate::error::{Failure, Result, plain};
 
-/// Longest request, in bytes.
-const REQUEST_BYTES_MAX: usize = 8192;
-/// Longest answer, in bytes.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
-/// Time limit for a line of the other side.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Time limit for an answer. It is long since draining writes the whole log.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(600);
-
-/// Answers a line with a text, or with a sentence that says why not.
-pub(crate) type Handler = Box<dyn Fn(&str) -> std::result::Result<String, String> + Send>;
-
-/// A socket that answers until it is dropped.
-pub(crate) struct ControlSocket {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// The name for a directory: a hash, since names are short (FNV-1a, 64 bits, twice).
-fn address(dir: &Path) -> std::io::Result<SocketAddr> {
-    use std::os::unix::ffi::OsStrExt;
-    let hash = |seed: u64| {
-        dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        })
-    };
-    let name = format!("syncline/control/{:016x}{:016x}", hash(0), hash(0x5bd1_e995));
-    SocketAddr::from_abstract_name(name.as_bytes())
-}
-
-impl ControlSocket {
-    /// Answers for `dir`, an absolute path without links.
-    ///
-    /// # Errors
-    /// Somebody answers for it already, or no thread can be made.
-    pub(crate) fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
-        let failed = |err: std::io::Error| {
-            Failure::Failed(format!(
-                "{}: no control socket: {}; end the process that serves this directory",
-                dir.display(),
-                plain(&err)
-            ))
-        };
-        let address = address(dir).map_err(failed)?;
-        let listener = UnixListener::bind_addr(&address).map_err(failed)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let serve = move || {
-            while let Ok((stream, _)) = listener.accept() {
-                if seen.load(Ordering::Acquire) {
-                    break;
-                }
-                // A client that goes away early gets no answer.
-                let _ = answer(&stream, &handler);
-            }
-        };
-        let thread = std::thread::Builder::new().name("control".into()).spawn(serve);
-        let thread = Some(thread.map_err(failed)?);
-        Ok(ControlSocket { address, stop, thread })
-    }
-}
-
-impl Drop for ControlSocket {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // Wakes the thread.
-        drop(UnixStream::connect_addr(&self.address));
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn answer(mut stream: &UnixStream, handler: &Handler) -> std::io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let peer = socket_peercred(stream)?.uid;
-    let answer = if peer != geteuid() && !peer.is_root() {
-        let owner = geteuid().as_raw();
-        Err(format!("user {} may not control it; ask as user {owner} or root", peer.as_raw()))
-    } else {
-        match request(stream)? {
-            None => Err("the request is no line; use `syncline ctl`".to_owned()),
-            Some(line) => handler(&line),
-        }
-    };
-    let text = match answer {
-        Ok(text) => format!("ok\n{text}"),
-        Err(why) => format!("error {}\n", why.replace('\n', " ")),
-    };
-    stream.write_all(text.as_bytes())
-}
-
-/// The line that the other side sends, without its end. `None`: it is none, or too long.
-fn request(mut stream: &UnixStream) -> std::io::Result<Option<String>> {
-    let began = Instant::now();
-    let mut bytes = Vec::new();
-    let mut piece = [0; 1024];
-    while bytes.len() < REQUEST_BYTES_MAX && !bytes.ends_with(b"\n") {
-        let left = PATIENCE.saturating_sub(began.elapsed());
-        if left.is_zero() {
-            return Err(std::io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut piece)? {
-            0 => break,
-            n => bytes.extend_from_slice(&piece[..n]),
-        }
-    }
-    let line = bytes.strip_suffix(b"\n").filter(|line| !line.contains(&b'\n'));
-    Ok(line.and_then(|line| String::from_utf8(line.to_vec()).ok()))
-}
-
-/// True if the server runs as our user, as root or as the owner of `dir`.
-fn trusted(server: Uid, dir: &Path) -> bool {
-    let owner = std::fs::metadata(dir).map(|meta| meta.uid());
-    server == geteuid() || server.is_root() || owner.is_ok_and(|uid| uid == server.as_raw())
+/// Answers for `dir`, an absolute path without links.
+///
+/// # Errors
+/// Somebody answers for it already, or no thread can be made.
+pub(crate) fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
+    ControlSocket::answer(dir, handler).map_err(|err| {
+        Failure::Failed(format!(
+            "{}: no control socket: {}; end the process that serves this directory",
+            dir.display(),
+            plain(&err)
+        ))
+    })
 }
 
 /// Asks the process that serves `dir`. `None`: nobody does.
 ///
-/// # Errors The error that it answered, or the lack of an answer.
+/// # Errors
+/// The error that it answered, or the lack of an answer.
 pub(crate) fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
-    let dir: PathBuf = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
-    let broken = |err: std::io::Error| {
-        Failure::Failed(format!(
-            "{}: the process that serves it does not answer: {}; try again",
-            dir.display(),
-            plain(&err)
-        ))
-    };
-    let address = address(&dir).map_err(broken)?;
-    let Ok(mut stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
-    let server = socket_peercred(&stream).map_err(|err| broken(err.into()))?.uid;
-    if !trusted(server, &dir) {
-        return Err(Failure::Failed(format!(
-            "{}: user {} answers for it, who does not own it; end that process",
-            dir.display(),
-            server.as_raw()
-        )));
-    }
-    stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
-    stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(broken)?;
-    // Who is refused is not listened to: the answer can be there although the request never went.
-    let sent = stream.write_all(format!("{line}\n").as_bytes());
-    let mut text = Vec::new();
-    let read = (&stream).take(ANSWER_BYTES_MAX).read_to_end(&mut text);
-    let text = String::from_utf8_lossy(&text);
-    match text.split_once('\n') {
-        Some((first, _)) if first.starts_with("error ") => {
-            Err(Failure::Failed(format!("{}: {}", dir.display(), &first[6..])))
-        }
-        Some(("ok", text)) => sent.and(read).map(|_| Some(text.to_owned())).map_err(broken),
-        _ => Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A name for a socket of this test.
-    fn nowhere(test: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("no such directory of {test}, {}", std::process::id()))
-    }
-
-    fn connected(dir: &Path) -> UnixStream {
-        UnixStream::connect_addr(&address(dir).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn hostile_clients_get_a_sentence_or_nothing_and_others_are_served() {
-        let dir = nowhere("hostile clients");
-        let handler: Handler = Box::new(|line| Ok(line.len().to_string()));
-        let _socket = ControlSocket::answer(&dir, handler).unwrap();
-        let alive = || assert_eq!(ask(&dir, "12345").unwrap().as_deref(), Some("5"));
-        let said = |bytes: &[u8]| {
-            let mut stream = connected(&dir);
-            let _ = stream.write_all(bytes);
-            let _ = stream.shutdown(std::net::Shutdown::Write);
-            let mut text = Vec::new();
-            let _ = stream.read_to_end(&mut text);
-            String::from_utf8_lossy(&text).into_owned()
+    let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    socket::ask(&dir, line).map_err(|err| {
+        let why = match err {
+            AskError::Refused(why) => why,
+            AskError::Stranger(user) => {
+                format!("user {user} answers for it, who does not own it; end that process")
+            }
+            AskError::Broken(err) => {
+                format!("the process that serves it does not answer: {}; try again", plain(&err))
+            }
         };
-        let refused = "error the request is no line; use `syncline ctl`\n";
-        for bad in [&b""[..], b"no end", b"two\nlines\n", b"\xff\xfe\n", &[b'x'; 100_000]] {
-            assert_eq!(said(bad), refused, "{} bytes", bad.len());
-            alive();
-        }
-        // Random bytes are a request, or none; nothing else.
-        let mut seed = 1u64;
-        for round in 0..500 {
-            let bytes = std::iter::repeat_with(|| {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                (seed >> 56) as u8
-            });
-            let bytes: Vec<u8> = bytes.take(round % 90).chain([b'\n']).collect();
-            let text = said(&bytes);
-            assert!(text == refused || text.starts_with("ok\n"), "{bytes:?}: {text}");
-        }
-        // A thousand that go away at once, and a hundred that are there and say nothing yet.
-        for _ in 0..1000 {
-            drop(connected(&dir));
-        }
-        alive();
-        let silent: Vec<_> = (0..100).map(|_| connected(&dir)).collect();
-        drop(silent);
-        alive();
-    }
-
-    #[test]
-    fn a_slow_client_is_given_up_after_the_patience_for_a_line() {
-        let dir = nowhere("a slow client");
-        let _socket = ControlSocket::answer(&dir, Box::new(|_| Ok(String::new()))).unwrap();
-        let mut slow = connected(&dir);
-        let began = Instant::now();
-        let mut sent = 0;
-        // A byte now and then, which would keep a limit on each read from ever being reached.
-        while slow.write_all(b"x").is_ok() {
-            sent += 1;
-            std::thread::sleep(Duration::from_millis(300));
-            assert!(began.elapsed() < PATIENCE * 3, "still listened to after {sent} bytes");
-        }
-        assert!(sent > 5, "given up at once");
-        assert_eq!(ask(&dir, "x").unwrap().as_deref(), Some(""));
-    }
-
-    #[test]
-    fn lines_and_answers() {
-        let dir = nowhere("lines and answers");
-        assert_eq!(ask(&dir, "x").unwrap(), None);
-        let handler: Handler = Box::new(|line| match line {
-            "good" => Ok("a\nb".to_owned()),
-            _ => Err(format!("`{line}` is not good; say good")),
-        });
-        let socket = ControlSocket::answer(&dir, handler).unwrap();
-        assert_eq!(ask(&dir, "good").unwrap().as_deref(), Some("a\nb"));
-        let said = ask(&dir, "bad").unwrap_err();
-        assert!(said.message().is_some_and(|text| text.ends_with("`bad` is not good; say good")));
-        let second = ControlSocket::answer(&dir, Box::new(|_| Ok(String::new())));
-        assert!(second.err().is_some_and(|err| err.message().is_some()));
-        drop(socket);
-        assert_eq!(ask(&dir, "good").unwrap(), None);
-    }
+        Failure::Failed(format!("{}: {why}", dir.display()))
+    })
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! [`Governor`] is what a server keeps of them: the settings of `syncline ctl set` by name, the
-//! policies that are on, and the thread that asks the services.
+//! policies that are on, and the thread that asks the services; [`socket`] is how `ctl` reaches it.
 //!
 //! A policy is one file in `policy` and one line in [`POLICIES`]. It keeps what it has to remember
 //! and reads no clock; who observes decides how often. Tested in each file, second by second.
@@ -18,6 +18,7 @@ pub mod dbus;
 mod desktop;
 mod governor;
 mod policy;
+pub mod socket;
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use syncline_ondisk::write_log::write_log_of;
 
 use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
-use crate::control::{self, ControlSocket};
+use crate::control;
 use crate::error::{Failure, Result};
 use crate::format::Out;
 use crate::{complain, daemon, interrupt, served};
@@ -101,7 +101,7 @@ fn serve(
         None => {
             // `detach` has looked for mounts of the loop device, which is over the file.
             let free = Box::new(|| None);
-            let _control = ControlSocket::answer(dir, handler(server, free))?;
+            let _control = control::answer(dir, handler(server, free))?;
             over_fuse(args, server)?;
             server.buffer.drain().map_err(Failure::from)
         }
@@ -228,7 +228,7 @@ fn over_ublk(dir: &Path, server: &Arc<Server>) -> Result<()> {
         let node = seen.node().display();
         seen.in_use().then(|| format!("{node} is in use; unmount it with `umount {node}`"))
     });
-    let control = ControlSocket::answer(dir, handler(server, busy))?;
+    let control = control::answer(dir, handler(server, busy))?;
     server.ready(&served.node().display().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !served.finished() && !interrupt::asked() {
@@ -249,7 +249,7 @@ fn over_nbd(dir: &Path, listen: &Listen, server: &Arc<Server>) -> Result<()> {
         0 => None,
         clients => Some(format!("{clients} clients are connected; end them, nbd-client -d")),
     });
-    let control = ControlSocket::answer(dir, handler(server, busy))?;
+    let control = control::answer(dir, handler(server, busy))?;
     server.ready(&served.listen().to_string())?;
     let (clock, mut said) = (WallClock::new(), false);
     while server.visit(&clock, &mut said) && !interrupt::asked() {

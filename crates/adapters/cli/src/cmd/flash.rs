@@ -92,7 +92,7 @@ fn answer(
         "" => Ok(String::new()),
         other => Err(format!("`{other}` is no request; use `syncline flash detach`")),
     });
-    ControlSocket::answer(&dir, handler)
+    control::answer(&dir, handler)
 }
 
 fn said(failure: &Failure) -> String {

@@ -10,7 +10,7 @@ use syncline_device::{Clock, WallClock};
 use syncline_fs::Volume;
 
 use super::mount::Log;
-use crate::control::ControlSocket;
+use crate::control::{self, ControlSocket};
 
 /// A mount that can be changed.
 pub(super) struct Live {
@@ -55,7 +55,7 @@ impl Live {
                 None => Err(format!("`{other}` is no request; use set, sync, clean or shutdown")),
             },
         };
-        let socket = ControlSocket::answer(dir, Box::new(handler));
+        let socket = control::answer(dir, Box::new(handler));
         socket.inspect_err(|err| log(err.message().unwrap_or_default())).ok()
     }
 
