@@ -33,7 +33,7 @@ mod ublk;
 
 pub use nbd::{Listen, NbdError, NbdServed, NbdServer};
 pub use server::{Export, ExportError, Served};
-pub use ublk::{UblkError, UblkServed, UblkServer};
+pub use ublk::{UblkError, UblkRequests, UblkServed, UblkServer};
 
 /// A text file beside the device.
 pub struct Control {

@@ -28,12 +28,15 @@
 //!   device that is made here.
 //! - Bounded: 32 requests, 4 of them at the device, 1 MiB of memory each.
 //!
-//! Tested in `ublk/abi.rs` (bytes) and, as a whole, in a guest (`make guest`).
+//! Tested in `ublk/abi.rs` (bytes), in `fuzz` (descriptors) and, as a whole, in a guest (`make
+//! guest`).
 
 mod abi;
 mod control;
 mod queue;
+mod requests;
 mod server;
 mod sys;
 
+pub use requests::UblkRequests;
 pub use server::{UblkError, UblkServed, UblkServer};

@@ -11,7 +11,7 @@ use syncline_device::BlockDevice;
 
 use super::control::{self, Control};
 use super::queue;
-use crate::bytes::Bytes;
+use super::requests::UblkRequests;
 
 /// Why there is no device.
 #[derive(Debug, thiserror::Error)]
@@ -75,10 +75,10 @@ impl UblkServer {
     /// All of [`UblkError`].
     pub fn serve(self) -> Result<UblkServed, UblkError> {
         let mut control = Control::add(&self.device.geometry())?;
-        let bytes = Bytes::new(self.device);
         let (send, ready) = channel();
         let began = control.open().and_then(|file| {
-            let run = move || queue::serve(&bytes, &file, send);
+            let requests = UblkRequests::new(self.device, file);
+            let run = move || queue::serve(&requests, send);
             Ok(thread::Builder::new().name("ublk".into()).spawn(run)?)
         });
         let thread = match began {
