@@ -20,7 +20,8 @@
 //!   latches, that is said once.
 //!
 //! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
-//! Tested in `tests/it`, through the kernel; crashes and programs in `crates/adapters/cli/tests`.
+//! Tested in `tests/it`, through the kernel; crashes and programs in `crates/adapters/cli/tests`;
+//! requests of any value in `crates/test/hostile`.
 
 #![deny(unsafe_code)]
 
@@ -30,6 +31,7 @@ mod answer;
 mod caller;
 mod capture;
 mod convert;
+mod descriptor;
 mod error;
 mod fstab;
 mod handle;
@@ -49,6 +51,7 @@ mod traffic;
 mod wakeup;
 
 pub use capture::{Capture, CaptureCounts};
+pub use descriptor::serve_descriptor;
 pub use error::{FuseError, Result};
 pub use hint::write_hint;
 pub use mounts::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};

@@ -29,7 +29,7 @@ use thread_priority::{
 
 use crate::adapter::Adapter;
 use crate::affinity::CpuAffinity;
-use crate::capture::Capture;
+use crate::capture::{Capture, Tap};
 use crate::error::{FuseError, Result};
 use crate::mounts::mount_of;
 use crate::options::{Affinity, FuseOptions};
@@ -134,13 +134,9 @@ impl Mount {
     /// [`FuseError::Mount`] if the kernel or fusermount3 refuses. The volume was not unmounted
     /// then: a clone of it can be.
     pub fn start(setup: Setup<'_>, dir: &Path) -> Result<Mount> {
-        let Setup { volume, clock, options, image, counts, buffer, settings, capture, log } = setup;
+        let (serve, tap) = serving(&setup);
+        let Setup { volume, clock, options, image, log, .. } = setup;
         let image = image.to_string_lossy().into_owned();
-        let tap = capture.map(Capture::tap);
-        let sources = Sources { counts, buffer, settings, capture: tap.clone() };
-        let status = Status::new(image.clone(), &options, Arc::clone(&clock), sources);
-        let status = Arc::new(status);
-        let serve = Arc::new(Serve::new(volume.clone(), Arc::clone(&clock), &options, status));
         let workers = workers(&options);
         let binds = options.affinity == Affinity::Caller && workers > 1;
         let affinity = if binds { CpuAffinity::new() } else { CpuAffinity::default() };
@@ -208,6 +204,22 @@ impl Mount {
         }
         Ended { volume, was_busy }
     }
+}
+
+/// What answers requests, and its capture.
+pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
+    let tap = setup.capture.map(Capture::tap);
+    let sources = Sources {
+        counts: Arc::clone(&setup.counts),
+        buffer: setup.buffer.clone(),
+        settings: Arc::clone(&setup.settings),
+        capture: tap.clone(),
+    };
+    let (image, clock) = (setup.image.to_string_lossy().into_owned(), &setup.clock);
+    let status = Status::new(image, &setup.options, Arc::clone(clock), sources);
+    let volume = setup.volume.clone();
+    let serve = Serve::new(volume, Arc::clone(clock), &setup.options, Arc::new(status));
+    (Arc::new(serve), tap)
 }
 
 fn spawn(

@@ -93,7 +93,7 @@ pub(crate) fn start(serve: &Serve, ino: u32, handle: Handle) -> Result<()> {
     if serve.atomics.with(handle, |_| ()).is_some() {
         return Ok(());
     }
-    let atomic = serve.vol.begin_atomic(&serve.vol.iget(ino)?)?;
+    let atomic = serve.vol.begin_atomic(&serve.inode(ino)?)?;
     serve.atomics.by_handle.lock().insert(handle, atomic);
     serve.atomics.count.fetch_add(1, Ordering::AcqRel);
     Ok(())

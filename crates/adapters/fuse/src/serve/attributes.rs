@@ -18,12 +18,12 @@ const XATTR_CREATE_REPLACE: i32 = 3;
 const SLACK_BYTES: usize = 4096;
 
 pub(crate) fn getattr(serve: &Serve, ino: u32) -> Result<Attr> {
-    Ok(serve.show(serve.vol.getattr(&serve.vol.iget(ino)?)))
+    Ok(serve.show(serve.vol.getattr(&serve.inode(ino)?)))
 }
 
 /// Changes attributes, the size among them.
 pub(crate) fn setattr(serve: &Serve, caller: Caller, ino: u32, mut set: SetAttr) -> Result<Attr> {
-    let inode = serve.vol.iget(ino)?;
+    let inode = serve.inode(ino)?;
     let asked_mode = set.mode.is_some();
     if serve.owner.is_some_and(|own| set.uid.is_some_and(|uid| uid != own))
         || serve.group.is_some_and(|own| set.gid.is_some_and(|gid| gid != own))
@@ -101,7 +101,7 @@ pub(crate) fn setxattr(
     if is_status(ino, name) {
         return Err(FsError::Perm);
     }
-    let inode = serve.vol.iget(ino)?;
+    let inode = serve.inode(ino)?;
     serve.vol.setxattr(&inode, name, value, flags)?;
     let now = serve.vol.getattr(&inode);
     // `posix_acl_update_mode`
@@ -116,7 +116,7 @@ pub(crate) fn getxattr(serve: &Serve, ino: u32, name: &[u8]) -> Result<Vec<u8>> 
     if is_status(ino, name) {
         return Ok(serve.status.document(&serve.vol, serve.nodes.open_count()).into_bytes());
     }
-    serve.vol.getxattr(&serve.vol.iget(ino)?, name)
+    serve.vol.getxattr(&serve.inode(ino)?, name)
 }
 
 /// Bytes that are added to the size of an attribute for a program that asks for the size first.
@@ -127,7 +127,7 @@ pub(crate) fn xattr_slack_bytes(name: &[u8]) -> usize {
 /// Lists the names of extended attributes, each with a NUL behind it.
 pub(crate) fn listxattr(serve: &Serve, caller: Caller, ino: u32) -> Result<Vec<u8>> {
     let mut all = Vec::new();
-    for name in serve.vol.listxattr(&serve.vol.iget(ino)?)? {
+    for name in serve.vol.listxattr(&serve.inode(ino)?)? {
         if name.starts_with(b"trusted.") && !caller.is_administrator() {
             continue;
         }
@@ -141,12 +141,12 @@ pub(crate) fn removexattr(serve: &Serve, ino: u32, name: &[u8]) -> Result<()> {
     if is_status(ino, name) {
         return Err(FsError::Perm);
     }
-    serve.vol.removexattr(&serve.vol.iget(ino)?, name)
+    serve.vol.removexattr(&serve.inode(ino)?, name)
 }
 
 /// Sets the flags of chattr; gives nothing back.
 pub(crate) fn set_flags(serve: &Serve, ino: u32, flags: u32) -> Result<Vec<u8>> {
-    let inode = serve.vol.iget(ino)?;
+    let inode = serve.inode(ino)?;
     let now = serve.vol.getattr(&inode);
     // chattr hands back what it does not change. As with ext4, no success for what is not done.
     let of_directories = if now.mode & S_IFMT == S_IFDIR { 0 } else { FS_DIRSYNC_FL };

@@ -133,7 +133,7 @@ impl Drop for ReadBytes {
 /// Opens a file or directory.
 pub(crate) fn open(serve: &Serve, ino: u32, how: OpenHow) -> Result<Handle> {
     serve.vol.check_running()?;
-    let inode = serve.vol.iget(ino)?;
+    let inode = serve.inode(ino)?;
     let flags = serve.vol.getattr(&inode).flags;
     let append_only = flags & FS_APPEND_FL != 0;
     if how.write && (flags & FS_IMMUTABLE_FL != 0 || append_only && !how.append) {
@@ -153,7 +153,7 @@ pub(crate) fn release(
     if atomic::abort(serve, handle) {
         contents_changed();
     }
-    if let Ok(inode) = serve.vol.iget(ino) {
+    if let Ok(inode) = serve.inode(ino) {
         // Nobody waits for the answer of a close; a failed write has latched the volume.
         let _ = serve.vol.close(&inode);
     }
@@ -175,7 +175,7 @@ pub(crate) fn read(
     let staged = serve.atomics.with(handle, |own| serve.vol.read_atomic(own, offset, &mut *into));
     bytes.len = match staged {
         Some(read) => read?,
-        None => serve.vol.read_once(&serve.vol.iget(ino)?, offset, into)?,
+        None => serve.vol.read_once(&serve.inode(ino)?, offset, into)?,
     };
     Ok(bytes)
 }
@@ -198,7 +198,7 @@ pub(crate) fn write(
             return written;
         }
     }
-    let inode = serve.vol.iget(ino)?;
+    let inode = serve.inode(ino)?;
     if how.drop_set_id {
         drop_privileges(serve, caller, &inode)?;
     }
@@ -223,7 +223,7 @@ pub(crate) fn write(
 /// Makes a file or directory durable.
 pub(crate) fn fsync(serve: &Serve, ino: u32, datasync: bool) -> Result<()> {
     let from = serve.clock.now_ns();
-    serve.vol.fsync(&serve.vol.iget(ino)?, datasync)?;
+    serve.vol.fsync(&serve.inode(ino)?, datasync)?;
     serve.status.traffic.synced(ino);
     serve.status.synced(serve.clock.now_ns().saturating_sub(from));
     Ok(())
@@ -239,13 +239,13 @@ pub(crate) fn fallocate(serve: &Serve, ino: u32, mode: i32, offset: u64, len: u6
         0x11 => FallocateMode::ZeroRangeKeepSize,
         _ => return Err(FsError::NotSupported("a mode of fallocate".to_owned())),
     };
-    serve.vol.fallocate(&serve.vol.iget(ino)?, mode, offset, len)
+    serve.vol.fallocate(&serve.inode(ino)?, mode, offset, len)
 }
 
 /// Finds data or a hole from `offset` on.
 pub(crate) fn seek(serve: &Serve, ino: u32, offset: i64, whence: i32) -> Result<u64> {
     let offset = u64::try_from(offset).map_err(|_| FsError::NoSuchOffset)?;
-    let inode = serve.vol.iget(ino)?;
+    let inode = serve.inode(ino)?;
     match whence {
         SEEK_DATA => serve.vol.seek_data(&inode, offset),
         SEEK_HOLE => serve.vol.seek_hole(&inode, offset),
@@ -255,7 +255,7 @@ pub(crate) fn seek(serve: &Serve, ino: u32, offset: i64, whence: i32) -> Result<
 
 /// Copies a range; returns the bytes copied, at most [`COPY_BYTES_MAX`].
 pub(crate) fn copy(serve: &Serve, from: Place, to: Place, len: u64) -> Result<u64> {
-    let (source, target) = (serve.vol.iget(from.0)?, serve.vol.iget(to.0)?);
+    let (source, target) = (serve.inode(from.0)?, serve.inode(to.0)?);
     let len = len.min(COPY_BYTES_MAX);
     let mut buffer = vec![0; COPY_BYTES.min(len as usize)];
     let mut done = 0;

@@ -29,7 +29,7 @@ pub(crate) use names::Entry;
 use std::sync::Arc;
 
 use syncline_device::Clock;
-use syncline_fs::{Attr, InodeRef, SyncMode, Volume};
+use syncline_fs::{Attr, InodeRef, Result, SyncMode, Volume};
 
 use crate::handle::Handles;
 use crate::options::FuseOptions;
@@ -97,6 +97,11 @@ impl Serve {
     /// Takes back `lookups` of an inode.
     pub(crate) fn forget(&self, ino: u32, lookups: u64) {
         self.nodes.forget(ino, lookups);
+    }
+
+    /// The inode that a request names: any number, from a kernel that may be wrong.
+    fn inode(&self, ino: u32) -> Result<InodeRef> {
+        self.vol.iget_handle(ino)
     }
 
     /// Attributes with the owner of `uid=` and `gid=`.

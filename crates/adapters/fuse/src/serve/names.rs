@@ -37,8 +37,8 @@ pub(crate) struct Entry<'a> {
 /// Looks up a name; `.` is an inode of a file handle.
 pub(crate) fn lookup(serve: &Serve, dir: u32, name: &[u8]) -> Result<Option<Attr>> {
     let found = match name {
-        b"." => serve.vol.iget_handle(dir),
-        name => serve.vol.lookup(&serve.vol.iget(dir)?, name),
+        b"." => serve.inode(dir),
+        name => serve.vol.lookup(&serve.inode(dir)?, name),
     };
     match found {
         Ok(inode) => {
@@ -52,13 +52,13 @@ pub(crate) fn lookup(serve: &Serve, dir: u32, name: &[u8]) -> Result<Option<Attr
 
 /// Attributes of a name, without the kernel learning it.
 pub(crate) fn peek(serve: &Serve, (dir, name): Name<'_>) -> Option<Attr> {
-    let inode = serve.vol.iget(dir).and_then(|dir| serve.vol.lookup(&dir, name)).ok()?;
+    let inode = serve.inode(dir).and_then(|dir| serve.vol.lookup(&dir, name)).ok()?;
     Some(serve.vol.getattr(&inode))
 }
 
 /// Reads the text of a symbolic link.
 pub(crate) fn readlink(serve: &Serve, ino: u32) -> Result<Vec<u8>> {
-    serve.vol.readlink(&serve.vol.iget(ino)?)
+    serve.vol.readlink(&serve.inode(ino)?)
 }
 
 /// Makes a file of any type but a directory or a link, with (mode, umask).
@@ -69,7 +69,7 @@ pub(crate) fn mknod(
     modes: (u32, u32),
     rdev: u32,
 ) -> Result<Attr> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     // The kernel's encoding of a device in 32 bits is Linux's of 64 bits below that.
     let inode = make(serve, caller, (&dir, name), modes, |create| {
         serve.vol.mknod(&dir, name, create, u64::from(rdev))
@@ -84,7 +84,7 @@ pub(crate) fn mkdir(
     (dir, name): Name<'_>,
     (mode, umask): (u32, u32),
 ) -> Result<Attr> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     let modes = (mode & PERMISSIONS, umask);
     let inode =
         make(serve, caller, (&dir, name), modes, |create| serve.vol.mkdir(&dir, name, create))?;
@@ -98,7 +98,7 @@ pub(crate) fn symlink(
     (dir, name): Name<'_>,
     target: &[u8],
 ) -> Result<Attr> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     let create = owner_and_mode(serve, caller, &dir, 0o777);
     let inode = serve.vol.symlink(&dir, name, target, &create)?;
     Ok(serve.learned(&inode))
@@ -112,7 +112,7 @@ pub(crate) fn create(
     (mode, umask): (u32, u32),
     how: OpenHow,
 ) -> Result<(Attr, Handle)> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     let modes = (mode & PERMISSIONS, umask);
     let inode =
         make(serve, caller, (&dir, name), modes, |create| serve.vol.create(&dir, name, create))?;
@@ -126,14 +126,14 @@ pub(crate) fn create(
 
 /// Makes another name of a file.
 pub(crate) fn link(serve: &Serve, ino: u32, (dir, name): Name<'_>) -> Result<Attr> {
-    let inode = serve.vol.iget(ino)?;
-    serve.vol.link(&inode, &serve.vol.iget(dir)?, name)?;
+    let inode = serve.inode(ino)?;
+    serve.vol.link(&inode, &serve.inode(dir)?, name)?;
     Ok(serve.learned(&inode))
 }
 
 /// Removes a name of a file.
 pub(crate) fn unlink(serve: &Serve, dir: u32, name: &[u8]) -> Result<()> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     let target = serve.vol.lookup(&dir, name)?;
     serve.vol.unlink(&dir, name)?;
     keep_if_nameless(serve, target);
@@ -142,7 +142,7 @@ pub(crate) fn unlink(serve: &Serve, dir: u32, name: &[u8]) -> Result<()> {
 
 /// Removes an empty directory.
 pub(crate) fn rmdir(serve: &Serve, dir: u32, name: &[u8]) -> Result<()> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     let target = serve.vol.lookup(&dir, name)?;
     serve.vol.rmdir(&dir, name)?;
     keep_if_nameless(serve, target);
@@ -159,7 +159,7 @@ pub(crate) fn rename(
 ) -> Result<()> {
     let whiteout = flags & RENAME_WHITEOUT != 0;
     let flags = RenameFlags::from_bits(flags & !RENAME_WHITEOUT)?;
-    let (old, new) = (serve.vol.iget(from.0)?, serve.vol.iget(to.0)?);
+    let (old, new) = (serve.inode(from.0)?, serve.inode(to.0)?);
     let replaced = match serve.vol.lookup(&new, to.1) {
         Ok(inode) => Some(inode),
         Err(FsError::NotFound) => None,
@@ -185,7 +185,7 @@ pub(crate) fn readdir(
     plus: bool,
     sink: &mut dyn FnMut(&Entry<'_>) -> bool,
 ) -> Result<()> {
-    let dir = serve.vol.iget(dir)?;
+    let dir = serve.inode(dir)?;
     let mut failed = None;
     let mut any = false;
     serve.vol.readdir(&dir, cookie, &mut |found| {

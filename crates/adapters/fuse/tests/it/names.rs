@@ -89,6 +89,24 @@ fn large_directories_are_read_once_and_removed() {
 }
 
 #[test]
+fn the_earliest_and_the_latest_time_are_those_of_ext4() {
+    let test = "the_earliest_and_the_latest_time_are_those_of_ext4";
+    if !require(test, &[Need::Fuse, Need::E2fsck]) {
+        return;
+    }
+    let mut m = Mounted::new(image(), "");
+    let path = m.at("f");
+    fs::write(&path, "x").unwrap();
+    for (asked, stored) in [(i64::MIN, -0x8000_0000), (i64::MAX, 0x3_7fff_ffff)] {
+        let at = Timespec { tv_sec: asked, tv_nsec: 1 };
+        let times = Timestamps { last_access: at, last_modification: at };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mtime(), stored, "{asked}");
+    }
+    m.unmount_clean();
+}
+
+#[test]
 fn attributes() {
     if !require("attributes", &[Need::Fuse, Need::E2fsck, Need::Root]) {
         return;
