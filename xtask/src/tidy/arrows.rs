@@ -100,6 +100,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "flashlite",
             "trace",
             "recorder",
+            "fuse",
             "export",
             "image",
             "nfs",

@@ -12,7 +12,9 @@
 
 mod buffer;
 mod bytes;
+mod control;
 mod flashlite;
+mod fuse;
 mod image;
 mod journal;
 mod operations;
@@ -20,6 +22,7 @@ mod recorder;
 mod streams;
 mod tables;
 mod trace;
+mod ublk;
 
 /// Something that is fed with bytes.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +39,10 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "archive", needs_image: false, feed: tables::feed_archive },
     Target { name: "buffer", needs_image: false, feed: buffer::feed },
+    Target { name: "control", needs_image: true, feed: control::feed },
     Target { name: "dbus", needs_image: false, feed: tables::feed_dbus },
     Target { name: "flashlite", needs_image: false, feed: flashlite::feed },
+    Target { name: "fuse", needs_image: true, feed: fuse::feed },
     Target { name: "image", needs_image: true, feed: image::feed },
     Target { name: "journal", needs_image: true, feed: journal::feed },
     Target { name: "nbd", needs_image: false, feed: streams::feed_nbd },
@@ -46,6 +51,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "partitions", needs_image: false, feed: tables::feed_partitions },
     Target { name: "recorder", needs_image: false, feed: recorder::feed },
     Target { name: "trace", needs_image: false, feed: trace::feed },
+    Target { name: "ublk", needs_image: false, feed: ublk::feed },
 ];
 
 /// Feeds the target of this name.

@@ -26,7 +26,7 @@ const NAMES: [&[u8]; 7] = [b"a", b"b", b"a longer name than others", b"d", b"e",
 /// Longest write, in bytes.
 const WRITE_BYTES_MAX: u64 = 300_000;
 
-fn base() -> MemoryDevice {
+pub(crate) fn base() -> MemoryDevice {
     static BASE: OnceLock<MemoryDevice> = OnceLock::new();
     let made = BASE.get_or_init(|| {
         let spec = ImageSpec { journal_size_mib: Some(4), ..ImageSpec::with_size(24 << 20) };
@@ -67,13 +67,17 @@ pub(crate) fn feed(bytes: &[u8]) {
     check(volume, options);
 }
 
-fn mount(device: &Arc<MemoryDevice>, clock: &Arc<VirtualClock>, options: &str) -> Volume {
+pub(crate) fn mount(
+    device: &Arc<MemoryDevice>,
+    clock: &Arc<VirtualClock>,
+    options: &str,
+) -> Volume {
     let options = MountOptions::parse(options).expect("options of the table");
     let options = MountOptions { cache_bytes: 4 << 20, ..options };
     Volume::mount(device.clone(), clock.clone(), options).expect("an image of ours")
 }
 
-fn check(volume: Volume, options: &str) {
+pub(crate) fn check(volume: Volume, options: &str) {
     let report = volume.check(&mut |_| true).expect("readable");
     assert!(report.is_clean(), "{options}: {:?}", report.findings);
     volume.unmount().expect("a device that never fails");
