@@ -40,6 +40,7 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/adapters/nfs/", "adapter"),
     ("crates/adapters/study/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
+    ("crates/adapters/control/src/socket.rs", "answers programs, with deadlines"),
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),
     ("crates/libs/syncline-py/", "adapter"),

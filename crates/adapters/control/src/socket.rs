@@ -39,7 +39,7 @@ pub type Handler = Box<dyn Fn(&str) -> Result<String, String> + Send>;
 /// Why a question has no answer.
 #[derive(Debug)]
 pub enum AskError {
-    /// What the other side says, in a sentence.
+    /// The sentence of the other side.
     Refused(String),
     /// A user answers who does not own the directory.
     Stranger(u32),

@@ -16,8 +16,8 @@ use crate::session::{Setup, serving};
 /// Every file is closed then. The volume is not unmounted: a clone of it can be.
 ///
 /// # Errors
-/// What ended it, if not the kernel's own end: [`io::ErrorKind::InvalidData`] for no request at
-/// all, the end of a socket among them, which is read as one of no bytes.
+/// Any end but the kernel's own: [`io::ErrorKind::InvalidData`] for bytes that are no request, the
+/// end of a socket among them, which is read as none.
 pub fn serve_descriptor(setup: &Setup<'_>, from: OwnedFd) -> io::Result<()> {
     let (serve, tap) = serving(setup);
     let parking = Parking::new(1, CpuAffinity::default());

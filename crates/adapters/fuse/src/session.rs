@@ -206,7 +206,7 @@ impl Mount {
     }
 }
 
-/// What answers requests, and its capture.
+/// The part that answers requests, and its capture.
 pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
     let tap = setup.capture.map(Capture::tap);
     let sources = Sources {

@@ -11,7 +11,7 @@ use syncline_device::BlockDevice;
 use super::abi::{self, Command, DESCRIPTOR_BYTES, IO_BYTES_MAX, Job};
 use crate::bytes::{ByteError, Bytes};
 
-/// What becomes of the requests of one device.
+/// Answers to the requests of one device.
 pub struct UblkRequests {
     bytes: Bytes,
     file: File,
