@@ -221,8 +221,8 @@ fn zones_grow_with_the_volume_unless_their_size_is_given() {
     assert_eq!(with(2048, "hot_zones=2"), (2, 128));
     assert_eq!(with(2048, "alloc=hot_zones,hot_zone_size=8M"), (4, 32));
     assert_eq!(
-        with(2048, "hot_zones=2,hot_zone_size=1G"),
-        (2, 256),
+        with(2048, "hot_zones=4,hot_zone_size=1G"),
+        (4, 256),
         "an eighth, of what was asked"
     );
     assert_eq!(with(2048, "alloc=lifetime"), (1, 64), "one region");
