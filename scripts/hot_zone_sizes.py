@@ -15,7 +15,7 @@ import subprocess
 
 OPERATIONS = 2000
 VOLUMES_GIB = [2, 8, 32, 64]
-FILLS_PERCENT = [80, 90]
+FILLS_PERCENT = [70, 80, 90]
 MAPS = {
     "page": "mapping=page",
     "zone": "mapping=zone,map_segment_kib=16384,map_cache_segments=4",
