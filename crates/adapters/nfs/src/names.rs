@@ -113,10 +113,10 @@ impl Export {
         make: impl FnOnce(&Create) -> syncline_fs::Result<InodeRef>,
     ) -> syncline_fs::Result<InodeRef> {
         let mode = u32::from(create.mode);
-        let inode = acl::make(&self.volume, (dir, name), (mode, 0), |mode| {
+        let (inode, inherits) = acl::make(&self.volume, (dir, name), (mode, 0), |mode| {
             make(&Create { mode: mode as u16, ..create })
         })?;
-        if self.volume.getxattr(dir, acl::DEFAULT).is_ok() {
+        if inherits {
             // Not left to the sync of the directory: the mode alone may grant more than the ACL.
             self.volume.fsync(&inode, false)?;
         }

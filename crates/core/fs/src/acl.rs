@@ -70,7 +70,7 @@ pub fn narrow(value: &mut [u8], mode: u32) -> (u32, bool) {
 
 /// Makes `name` in `dir` by `make`, which is given the permissions to make it with: those of `mode`
 /// that the default ACL of `dir` grants, or where it has none those that `umask` leaves. The new
-/// inode gets the ACL; if it cannot, nothing is made.
+/// inode gets the ACL; if it cannot, nothing is made. Also returns true if `dir` has one.
 ///
 /// # Errors
 /// Those of `make`, and of storing an ACL.
@@ -79,10 +79,10 @@ pub fn make(
     (dir, name): (&InodeRef, &[u8]),
     (mode, umask): (u32, u32),
     make: impl FnOnce(u32) -> Result<InodeRef>,
-) -> Result<InodeRef> {
+) -> Result<(InodeRef, bool)> {
     let mut access = match volume.getxattr(dir, DEFAULT) {
         Ok(default) => default,
-        Err(FsError::NoData) => return make(mode & !umask),
+        Err(FsError::NoData) => return Ok((make(mode & !umask)?, false)),
         Err(err) => return Err(err),
     };
     let default = access.clone();
@@ -96,7 +96,7 @@ pub fn make(
         let undone = if directory { volume.rmdir(dir, name) } else { volume.unlink(dir, name) };
         return Err(undone.err().unwrap_or(err));
     }
-    Ok(inode)
+    Ok((inode, true))
 }
 
 /// Changes an access ACL as chmod to `mode` does.

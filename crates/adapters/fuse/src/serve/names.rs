@@ -237,9 +237,10 @@ fn make(
     (mode, umask): (u32, u32),
     make: impl FnOnce(&Create) -> Result<InodeRef>,
 ) -> Result<InodeRef> {
-    acl::make(&serve.vol, (dir, name), (mode, umask), |mode| {
+    let (inode, _) = acl::make(&serve.vol, (dir, name), (mode, umask), |mode| {
         make(&owner_and_mode(serve, caller, dir, mode))
-    })
+    })?;
+    Ok(inode)
 }
 
 /// Keeps what lost its last name for as long as the kernel knows it.
