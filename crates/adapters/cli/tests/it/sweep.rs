@@ -26,6 +26,7 @@ fn sweep(plan: &Path, out: &Path, more: &[&str]) -> Command {
 
 fn rows(out: &Path) -> Vec<Value> {
     let text = fs::read_to_string(out.join("rows.jsonl")).unwrap();
+    assert!(text.is_empty() || text.ends_with('\n'), "the last row is cut short");
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -45,10 +46,16 @@ fn signal(process: u32, name: &str) {
     assert!(Command::new("kill").args([name, &process.to_string()]).status().unwrap().success());
 }
 
+/// Counts the whole rows while more are being written.
+fn rows_so_far(out: &Path) -> usize {
+    let text = fs::read(out.join("rows.jsonl")).unwrap_or_default();
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
 /// Waits for so many rows.
 fn wait_for(out: &Path, least: usize) {
     let until = Instant::now() + Duration::from_secs(60);
-    while fs::read_to_string(out.join("rows.jsonl")).unwrap_or_default().lines().count() < least {
+    while rows_so_far(out) < least {
         assert!(Instant::now() < until, "no rows");
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -157,7 +164,7 @@ fn killed_tasks_run_again() {
     let mut kills = 0;
     while child.try_wait().unwrap().is_none() {
         let running = fs::read_to_string(&children).unwrap_or_default();
-        let due = kills < 8 && out.join("rows.jsonl").exists() && rows(&out).len() > 30 * kills;
+        let due = kills < 8 && rows_so_far(&out) > 30 * kills;
         match running.split_whitespace().next().filter(|_| due) {
             // One that has ended since is no kill.
             Some(process) => {

@@ -96,7 +96,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         };
         threads.retain(|thread| !thread.is_finished());
         if !stream.may_connect()
-            || threads.len() >= CONNECTIONS_MAX
+            || shared.connections.lock().len() >= CONNECTIONS_MAX
             || shared.stop.load(Ordering::Acquire)
         {
             continue;
@@ -108,6 +108,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         let spawned = thread::Builder::new().name("nbd-connection".into()).spawn(move || {
             // A connection that breaks is its client's to report.
             let _ = connection(&stream, &seen);
+            // The place is free before the socket closes: who saw the end may connect again.
             seen.connections.lock().retain(|other| !Arc::ptr_eq(other, &stream));
         });
         match spawned {
