@@ -195,7 +195,7 @@ fn mutated_metadata_neither_panics_nor_hangs() {
         let one = Instant::now();
         exercise(&vol, *ino);
         let _ = vol.unmount();
-        assert!(one.elapsed().as_secs() < 5, "seed {seed}, image {images} took too long");
+        assert!(one.elapsed().as_secs() < 60, "seed {seed}, image {images} hangs");
     }
     println!("seed {seed}: {images} images");
 }

@@ -69,14 +69,34 @@ fn we_write(image: &TempImage, ops: &[TreeOp]) {
     written.assert_same(&kernel, compare, "as we wrote it and as the kernel reads it");
 }
 
+/// Both images are worked on at the same time: each step waits for the loop device or for e2fsck.
+fn both<L: Send, R: Send>(
+    left: impl FnOnce() -> L + Send,
+    right: impl FnOnce() -> R + Send,
+) -> (L, R) {
+    std::thread::scope(|scope| {
+        let left = scope.spawn(left);
+        let right = right();
+        (left.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), right)
+    })
+}
+
 fn back_and_forth(seed: u64, spec: &ImageSpec, names: usize) {
     println!("seed {seed}, {names} names, {} B blocks", spec.block_size_bytes);
     let ops = gen_tree(seed, options(names));
     let (ours, theirs) = (mkfs(spec), mkfs(spec));
-    we_write(&ours, &ops);
-    with_kernel(&theirs, |tree| apply(&ops, tree).unwrap());
-    let (mut ours_now, mut theirs_now) =
-        (same_for_both(&ours, "written by us"), same_for_both(&theirs, "written by the kernel"));
+    let we = |image: &TempImage, ops: &[TreeOp], what: &str| {
+        we_write(image, ops);
+        same_for_both(image, what)
+    };
+    let kernel = |image: &TempImage, ops: &[TreeOp], what: &str| {
+        with_kernel(image, |tree| apply(ops, tree).unwrap());
+        same_for_both(image, what)
+    };
+    let (mut ours_now, mut theirs_now) = both(
+        || we(&ours, &ops, "written by us"),
+        || kernel(&theirs, &ops, "written by the kernel"),
+    );
     assert!(ours_now.entries.len() >= names);
     let compare = Compare { mtimes: false, ..Compare::SAME_TREE };
     theirs_now.assert_same(&ours_now, compare, "the same tree by two writers");
@@ -84,15 +104,13 @@ fn back_and_forth(seed: u64, spec: &ImageSpec, names: usize) {
         let change = |seed, tree: &TreeManifest| gen_changes(seed, tree, names / 10, options(0));
         let ours_ops = change(seed + 100 + round, &ours_now);
         let theirs_ops = change(seed + 200 + round, &theirs_now);
-        if round % 2 == 0 {
-            with_kernel(&ours, |tree| apply(&ours_ops, tree).unwrap());
-            we_write(&theirs, &theirs_ops);
+        let (in_ours, in_theirs) =
+            (format!("ours, round {round}"), format!("theirs, round {round}"));
+        (ours_now, theirs_now) = if round % 2 == 0 {
+            both(|| kernel(&ours, &ours_ops, &in_ours), || we(&theirs, &theirs_ops, &in_theirs))
         } else {
-            we_write(&ours, &ours_ops);
-            with_kernel(&theirs, |tree| apply(&theirs_ops, tree).unwrap());
-        }
-        ours_now = same_for_both(&ours, &format!("ours, round {round}"));
-        theirs_now = same_for_both(&theirs, &format!("theirs, round {round}"));
+            both(|| we(&ours, &ours_ops, &in_ours), || kernel(&theirs, &theirs_ops, &in_theirs))
+        };
     }
 }
 
