@@ -38,10 +38,6 @@ pub(crate) struct Adapter {
     pub(crate) all_reads: bool,
     /// The kernel's cache stays right beside writes that go past it.
     pub(crate) may_bypass: bool,
-    /// Nothing changes here, so the kernel may keep what it listed.
-    pub(crate) keeps_listings: bool,
-    /// The kernel needs no answer to opendir.
-    pub(crate) opens_dirs_itself: bool,
     /// Set when the mount is there.
     notifier: Arc<OnceLock<Notifier>>,
 }
@@ -53,7 +49,7 @@ impl Adapter {
         parking: Arc<Parking>,
         options: &FuseOptions,
     ) -> Adapter {
-        let (may_bypass, opens_dirs_itself) = (false, false);
+        let may_bypass = false;
         Adapter {
             serve,
             tap,
@@ -61,8 +57,6 @@ impl Adapter {
             writeback_cache: options.writeback_cache,
             all_reads: options.trace_reads,
             may_bypass,
-            keeps_listings: options.volume.read_only,
-            opens_dirs_itself,
             notifier: Arc::default(),
         }
     }
@@ -139,8 +133,6 @@ impl Adapter {
             | InitFlags::FUSE_POSIX_ACL
             | InitFlags::FUSE_DONT_MASK
             | InitFlags::FUSE_EXPORT_SUPPORT;
-        self.opens_dirs_itself = self.keeps_listings
-            && config.capabilities().contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         if self.writeback_cache {
             wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
         }

@@ -124,9 +124,9 @@ operations! {
     // Directories.
 
     opendir(_node: INodeNo, _flags: OpenFlags) -> ReplyOpen {
-        // The kernel then caches what it reads as if the answer had allowed it.
-        refuse: fuse.opens_dirs_itself => Errno::ENOSYS,
-        at_once: answer::opened_dir(reply, fuse.keeps_listings),
+        // Nothing changes in a volume that is read-only. Not ENOSYS, after which the kernel would
+        // keep what it lists of one that was made writable, too.
+        at_once: answer::opened_dir(reply, fuse.serve.is_read_only()),
     }
 
     readdir(node: INodeNo, _fh: FileHandle, offset: u64) -> ReplyDirectory {

@@ -42,6 +42,7 @@ mod overlay;
 mod plug;
 mod recording;
 mod request;
+mod swap;
 mod tap;
 
 pub use clock::{Clock, VirtualClock, WallClock};
@@ -58,6 +59,7 @@ pub use overlay::OverlayDevice;
 pub use plug::Plug;
 pub use recording::{RecordingDevice, TraceEvent, TraceOp};
 pub use request::{Durability, Kind, Op, Origin, Request};
+pub use swap::SwapDevice;
 pub use tap::{Observer, TapDevice};
 
 use std::sync::Arc;

@@ -86,26 +86,21 @@ pub(crate) fn mount(
 ) -> Result<(Arc<Names>, MountReport)> {
     check_together(&options)?;
     let mut report = MountReport::default();
-    let measured = (options.sync == SyncMode::Eager && !options.read_only)
+    let measured = (options.sync == SyncMode::Eager)
         .then(|| Arc::new(CostDevice::new(Arc::clone(&dev), Arc::clone(&clock))));
     let dev = measured.clone().map_or(dev, |measured| measured as Arc<dyn BlockDevice>);
     let (mut store, check) = open_store(&dev, &clock, &options)?;
     let read_only = options.read_only || dev.geometry().read_only;
-    if let (FeatureCheck::ReadOnly(names), false) = (&check, read_only) {
-        return Err(FsError::Unsupported(format!(
-            "feature {} can only be read; mount with `ro`",
-            names.join(", ")
-        )));
+    if !read_only {
+        check_can_be_written(&store.sb.lock(), &check)?;
     }
     let chosen = Chosen::new(&options, store.geo.block_size)?;
     if read_only {
-        refuse_unclean_read_only(&store)?;
+        refuse_unclean_read_only(&store.sb.lock())?;
+        if let Some(measured) = measured {
+            let _ = store.costs.set(measured);
+        }
         return Ok((build(store, chosen)?, report));
-    }
-    if !store.sb.lock().has_journal() {
-        return Err(FsError::Unsupported(
-            "an ext4 without a journal; add one with `tune2fs -j` or mount with `ro`".into(),
-        ));
     }
     let recovery = Journal::recover(&*dev, &log_map(&store)?, Default::default())?;
     let mut replayed = recovery.transactions > 0;
@@ -134,6 +129,39 @@ pub(crate) fn mount(
     report.orphans += process_orphans(&names)?;
     (report.hot_zones, report.hot_zone_bytes) = names.balloc.zones();
     Ok((names, report))
+}
+
+/// Makes a volume writable that was mounted read-only; its device can be written to by now. See
+/// [`crate::Volume::make_writable`].
+pub(crate) fn make_writable(names: &Arc<Names>) -> Result<()> {
+    if names.journal.get().is_some() {
+        return Ok(());
+    }
+    let (sb, check) = read_superblock(&*names.dev)?;
+    check_can_be_written(&sb, &check)?;
+    refuse_unclean_read_only(&sb)?;
+    if sb != *names.sb.lock() {
+        let what = "another program has changed the image; unmount it, and mount it again";
+        return Err(FsError::invalid(what));
+    }
+    open_for_writing(names)?;
+    process_orphans(names)?;
+    Ok(())
+}
+
+/// Refuses features that can only be read, and a volume without a journal.
+fn check_can_be_written(sb: &Superblock, check: &FeatureCheck) -> Result<()> {
+    if let FeatureCheck::ReadOnly(names) = check {
+        let names = names.join(", ");
+        let text = format!("feature {names} can only be read; mount with `ro`");
+        return Err(FsError::Unsupported(text));
+    }
+    if !sb.has_journal() {
+        return Err(FsError::Unsupported(
+            "an ext4 without a journal; add one with `tune2fs -j` or mount with `ro`".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses options that mean nothing beside each other.
@@ -300,8 +328,8 @@ fn each_run(
     Ok(())
 }
 
-fn refuse_unclean_read_only(store: &Store) -> Result<()> {
-    if store.sb.lock().needs_recovery() {
+fn refuse_unclean_read_only(sb: &Superblock) -> Result<()> {
+    if sb.needs_recovery() {
         return Err(FsError::Unsupported(
             "needs_recovery on a read-only mount; run `syncline recover` on the image first".into(),
         ));

@@ -101,7 +101,19 @@ impl Volume {
         crate::mount::unmount(&self.0)
     }
 
-    /// True if the volume was mounted read-only.
+    /// Makes a volume that was mounted read-only writable, as a remount of ext4 does. Its device
+    /// has to take writes by now. Nobody else calls it at the same time.
+    ///
+    /// # Errors
+    /// [`FsError::Unsupported`] for features that can only be read, a volume without a journal and
+    /// one whose log has to be replayed; [`FsError::Invalid`] if the superblock is not the one that
+    /// was mounted. The volume is read-only as before then. After an I/O error it is to be
+    /// unmounted.
+    pub fn make_writable(&self) -> Result<()> {
+        crate::mount::make_writable(&self.0)
+    }
+
+    /// True if the volume was mounted read-only and was not made writable.
     pub fn is_read_only(&self) -> bool {
         self.0.journal.get().is_none()
     }

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use syncline_buffer::{BufferOptions, LogArea};
 use syncline_device::{
-    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, WallClock,
+    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, SwapDevice,
+    WallClock,
 };
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image, write_hint};
@@ -122,13 +123,16 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     // The kernel says when a writer has not the right to keep them.
     options.volume.set_id_by_caller = true;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-    let device = opened(&options, image, &clock)?;
+    let (device, place) = opened(&options, image, &clock)?;
     let at = |failure: Failure| failure.at(image.display());
     let counted = Arc::clone(&device);
     let traced = start_capture(&options, &clock, &device)?;
     let buffered = buffered(&options, &device)?;
     let top = top(buffered.as_ref(), device);
-    let top = readable(tapped(traced.as_ref(), top), &options, image, &clock)?;
+    let top = tapped(traced.as_ref(), top);
+    let in_memory = readable(&top, &options, image, &clock)?;
+    let place = place.filter(|_| in_memory.is_none() && !options.noload);
+    let top = in_memory.unwrap_or(top);
     let mounted = Volume::mount_report(top, Arc::clone(&clock), options.volume.clone());
     let (volume, report) = match mounted {
         Ok(mounted) => mounted,
@@ -146,7 +150,8 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         // The caller's standard error, also of a mount that goes to the background.
         crate::complain(&format!("{}: {hint}", image.display()));
     }
-    let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer)));
+    let writable = place.map(|place| (place, image.to_owned()));
+    let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer), writable));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
         counts: Arc::new(move || counted.counts()),
@@ -201,12 +206,20 @@ fn end(
     unmounted.and(written)
 }
 
-/// The image, which has an ext4.
-fn opened(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<Arc<Device>> {
+/// The image, which has an ext4, and with `ro` the place in which it can be opened again to write.
+fn opened(
+    options: &FuseOptions,
+    image: &Path,
+    clock: &Arc<dyn Clock>,
+) -> Result<(Arc<Device>, Option<Arc<SwapDevice>>)> {
     recover(options, image, clock)?;
     let device = open(image, options.volume.read_only)?;
     crate::image::superblock(&*device, image)?;
-    Ok(device)
+    if !options.volume.read_only {
+        return Ok((Arc::new(RecordingDevice::new(device)), None));
+    }
+    let place = Arc::new(SwapDevice::new(device));
+    Ok((Arc::new(RecordingDevice::new(place.clone())), Some(place)))
 }
 
 /// Replays the log of an image for a mount with `ro`, as ext4 does: on the image, if that can be
@@ -220,7 +233,7 @@ fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
         return Ok(());
     }
     drop(device);
-    let device: Arc<dyn BlockDevice> = match open(image, false) {
+    let device = match open(image, false) {
         Ok(device) if device.geometry().read_only => return Ok(()),
         Ok(device) => device,
         // Who may not write has it in memory; what else is wrong is wrong for a reader, too.
@@ -231,26 +244,23 @@ fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
     recovered.map_err(|err| Failure::from(err).at(image.display()))
 }
 
-/// The device as a mount can use it: with `ro` a log that still has to be replayed is replayed in
-/// memory.
+/// The device in memory in which a log is replayed that is still to be replayed for `ro`.
 fn readable(
-    device: Arc<dyn BlockDevice>,
+    device: &Arc<dyn BlockDevice>,
     options: &FuseOptions,
     image: &Path,
     clock: &Arc<dyn Clock>,
-) -> Result<Arc<dyn BlockDevice>> {
+) -> Result<Option<Arc<dyn BlockDevice>>> {
     if !options.volume.read_only {
-        return Ok(device);
+        return Ok(None);
     }
-    let recovered = Volume::recovered_in_memory(&device, clock, options.volume.cache_bytes);
-    match recovered.map_err(|err| Failure::from(err).at(image.display()))? {
-        None => Ok(device),
-        Some((memory, _)) => {
-            let said = "the journal was replayed in memory only; `syncline recover` writes it";
-            crate::complain(&format!("{}: {said}", image.display()));
-            Ok(memory)
-        }
+    let recovered = Volume::recovered_in_memory(device, clock, options.volume.cache_bytes);
+    let recovered = recovered.map_err(|err| Failure::from(err).at(image.display()))?;
+    if recovered.is_some() {
+        let said = "the journal was replayed in memory only; `syncline recover` writes it";
+        crate::complain(&format!("{}: {said}", image.display()));
     }
+    Ok(recovered.map(|(memory, _)| memory))
 }
 
 /// Until somebody unmounts it or asks us to end.
@@ -358,7 +368,7 @@ fn shown(
 
 /// Opens the image, refusing what somebody else has mounted. A process that is just ending its
 /// mount of the image is waited for.
-fn open(image: &Path, read_only: bool) -> Result<Arc<Device>> {
+fn open(image: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
     let options = FileOptions { read_only, ..FileOptions::default() };
     let began = Instant::now();
     loop {
@@ -371,10 +381,7 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<Device>> {
             )));
         }
         match FileDevice::open(image, options) {
-            Ok(file) => {
-                let device = syncline_image::formatted(file, image)?;
-                return Ok(Arc::new(RecordingDevice::new(device)));
-            }
+            Ok(file) => return Ok(syncline_image::formatted(file, image)?),
             Err(DeviceError::Open { errno, .. })
                 if IN_USE.contains(&errno) && began.elapsed() < FINISH_WAIT && ending(image) =>
             {
@@ -384,6 +391,24 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<Device>> {
             Err(err) => return Err(err.into()),
         }
     }
+}
+
+/// Opens the image of this mount in the place of what it was opened as.
+///
+/// # Errors
+/// It may not be written, somebody else reads it, or another file has its path by now.
+pub(super) fn reopen(image: &Path, place: &SwapDevice) -> Result<()> {
+    let size_bytes = place.geometry().size_bytes;
+    let open = |read_only| {
+        let options = FileOptions { read_only, ..FileOptions::default() };
+        let device = syncline_image::formatted(FileDevice::open(image, options)?, image)?;
+        if device.geometry().size_bytes != size_bytes {
+            let text = format!("{}: it is not the file that was mounted", image.display());
+            return Err(Failure::Failed(text));
+        }
+        Ok(device)
+    };
+    place.replace(|| open(false), || open(true))
 }
 
 /// True if a process still serves the image after its unmount.

@@ -1,15 +1,15 @@
 //! Changes of a mount while it is served: by `ctl`, and by policies.
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use syncline_buffer::Buffer;
 use syncline_control::{Governed, Governor};
-use syncline_device::{Clock, WallClock};
+use syncline_device::{Clock, SwapDevice, WallClock};
 use syncline_fs::Volume;
 
-use super::mount::Log;
+use super::mount::{Log, reopen};
 use crate::control::{self, ControlSocket};
 
 /// A mount that can be changed.
@@ -17,12 +17,18 @@ pub(super) struct Live {
     volume: Volume,
     buffer: Option<Arc<Buffer>>,
     governor: Governor,
+    /// What a mount with `ro` can open again to write. One change at a time.
+    writable: Mutex<Option<(Arc<SwapDevice>, PathBuf)>>,
 }
 
 impl Live {
-    pub(super) fn new(volume: &Volume, buffer: Option<&Arc<Buffer>>) -> Live {
+    pub(super) fn new(
+        volume: &Volume,
+        buffer: Option<&Arc<Buffer>>,
+        writable: Option<(Arc<SwapDevice>, PathBuf)>,
+    ) -> Live {
         let (volume, buffer) = (volume.clone(), buffer.cloned());
-        Live { volume, buffer, governor: Governor::default() }
+        Live { volume, buffer, governor: Governor::default(), writable: Mutex::new(writable) }
     }
 
     fn governed(&self) -> Governed<'_> {
@@ -35,14 +41,15 @@ impl Live {
         Arc::new(move || live.governor.document(live.governed()))
     }
 
-    /// Answers `ctl` until it is dropped. Without a socket the mount is served all the same, and a
-    /// read-only one has nothing to change.
+    /// Answers `ctl` and remounts until it is dropped. Without a socket the mount is served all the
+    /// same.
     pub(super) fn answer(self: &Arc<Self>, dir: &Path, log: &Log) -> Option<ControlSocket> {
-        if self.volume.is_read_only() {
-            return None;
-        }
         let live = Arc::clone(self);
         let handler = move |line: &str| match line {
+            "writable" => live.make_writable().map(|()| String::new()),
+            _ if live.volume.is_read_only() => {
+                Err("the mount is read-only: nothing can be changed".to_owned())
+            }
             "clean" => live.clean().map(|()| String::new()),
             "shutdown" => live.shutdown(true),
             "shutdown now" => live.shutdown(false),
@@ -57,6 +64,22 @@ impl Live {
         };
         let socket = control::answer(dir, Box::new(handler));
         socket.inspect_err(|err| log(err.message().unwrap_or_default())).ok()
+    }
+
+    /// Makes a mount with `ro` writable, for a remount.
+    fn make_writable(&self) -> Result<(), String> {
+        let writable = self.writable.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.volume.is_read_only() {
+            return Ok(());
+        }
+        let Some((place, image)) = &*writable else {
+            return Err("mounted with `noload`, or its log was replayed in memory only; unmount \
+                        it, and mount it again"
+                .to_owned());
+        };
+        let reopened = reopen(image, place);
+        reopened.map_err(|failure| failure.message().unwrap_or_default().to_owned())?;
+        self.volume.make_writable().map_err(|err| err.to_string())
     }
 
     fn shutdown(&self, flush: bool) -> Result<String, String> {

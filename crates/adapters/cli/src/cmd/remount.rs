@@ -52,40 +52,42 @@ fn changed<'a>(now: MountFlags, words: impl Iterator<Item = &'a str>) -> MountFl
     })
 }
 
-/// Changes the flags; what was written before a change to `ro` is on the image when it returns.
+/// Changes the flags; what was written before a change to `ro` is on the image when it returns. A
+/// mount with `ro` opens its image again before a change to `rw`.
 ///
 /// # Errors
-/// `rw` of a volume that is mounted read-only; files that are open for writing; no root.
+/// `rw` of an image that cannot be written; files that are open for writing; no root.
 pub(super) fn run(args: &Mount, dir: &Path) -> Result<()> {
-    let entry = super::umount::find(dir)?;
+    super::umount::find(dir)?;
     let at = |err: Errno| Failure::host(dir, &err.into());
     let now = statvfs(dir).map_err(at)?.f_flag;
     let kept = FLAGS.iter().filter(|(seen, _)| now.contains(*seen));
     let kept = kept.fold(MountFlags::empty(), |flags, (_, flag)| flags | *flag);
     let flags = changed(kept, words(args));
-    if !flags.contains(MountFlags::RDONLY) && served_read_only(dir)? {
-        return Err(Failure::Failed(format!(
-            "{}: the image was opened for reading only; unmount it, and mount {} again",
-            dir.display(),
-            entry.source.display()
-        )));
-    }
-    mount_remount(dir, flags, "").map_err(|err| {
+    let failed = |err: Errno| {
         let next = match err {
             Errno::BUSY => "close the files that are open for writing (fuser -vm shows them)",
             _ => "only root may change a mount",
         };
         Failure::Failed(format!("{}: {}; {next}", dir.display(), plain(&err.into())))
-    })?;
-    if flags.contains(MountFlags::RDONLY) {
-        // A volume that is read-only itself has nothing to write, and answers nothing.
+    };
+    let read_only = flags.contains(MountFlags::RDONLY);
+    let served_read_only = served_read_only(dir)?;
+    if !read_only && served_read_only {
+        // It may not be had after all, and the image would have been changed for nothing.
+        if !rustix::process::geteuid().is_root() {
+            return Err(failed(Errno::PERM));
+        }
+        control::ask(dir, "writable")?;
+    }
+    mount_remount(dir, flags, "").map_err(failed)?;
+    if read_only && !served_read_only {
         control::ask(dir, "clean")?;
     }
     Ok(())
 }
 
-/// Returns true if the serving process mounted the image read-only, so that no remount can make it
-/// writable.
+/// Returns true if the serving process can only read the image as it is open now.
 fn served_read_only(dir: &Path) -> Result<bool> {
     let text = super::status::read(dir)?;
     let status: serde_json::Value = serde_json::from_str(&text)

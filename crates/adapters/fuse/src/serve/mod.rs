@@ -63,6 +63,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// True as long as nothing can change.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.vol.is_read_only()
+    }
+
     pub(crate) fn new(
         vol: Volume,
         clock: Arc<dyn Clock>,
