@@ -123,16 +123,8 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     // The kernel says when a writer has not the right to keep them.
     options.volume.set_id_by_caller = true;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-    let (device, place) = opened(&options, image, &clock)?;
     let at = |failure: Failure| failure.at(image.display());
-    let counted = Arc::clone(&device);
-    let traced = start_capture(&options, &clock, &device)?;
-    let buffered = buffered(&options, &device)?;
-    let top = top(buffered.as_ref(), device);
-    let top = tapped(traced.as_ref(), top);
-    let in_memory = readable(&top, &options, image, &clock)?;
-    let place = place.filter(|_| in_memory.is_none() && !options.noload);
-    let top = in_memory.unwrap_or(top);
+    let Stack { counted, traced, buffered, top, writable } = stacked(&options, image, &clock)?;
     let mounted = Volume::mount_report(top, Arc::clone(&clock), options.volume.clone());
     let (volume, report) = match mounted {
         Ok(mounted) => mounted,
@@ -150,7 +142,6 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         // The caller's standard error, also of a mount that goes to the background.
         crate::complain(&format!("{}: {hint}", image.display()));
     }
-    let writable = place.map(|place| (place, image.to_owned()));
     let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer), writable));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
@@ -204,6 +195,29 @@ fn end(
     let unmounted = unmounted.map_err(|failure| failure.at(image.display()));
     let written = traced.map_or(Ok(()), |traced| end_capture(traced, log));
     unmounted.and(written)
+}
+
+/// Devices of a mount.
+struct Stack {
+    /// The image.
+    counted: Arc<Device>,
+    traced: Option<Traced>,
+    buffered: Option<Buffered>,
+    /// The device of the volume.
+    top: Arc<dyn BlockDevice>,
+    /// The place in which a mount with `ro` can open its image again to write.
+    writable: Option<(Arc<SwapDevice>, PathBuf)>,
+}
+
+fn stacked(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<Stack> {
+    let (counted, place) = opened(options, image, clock)?;
+    let traced = start_capture(options, clock, &counted)?;
+    let buffered = buffered(options, &counted)?;
+    let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
+    let in_memory = readable(&top, options, image, clock)?;
+    let place = place.filter(|_| in_memory.is_none() && !options.noload);
+    let writable = place.map(|place| (place, image.to_owned()));
+    Ok(Stack { counted, traced, buffered, top: in_memory.unwrap_or(top), writable })
 }
 
 /// The image, which has an ext4, and with `ro` the place in which it can be opened again to write.

@@ -17,7 +17,7 @@ pub(super) struct Live {
     volume: Volume,
     buffer: Option<Arc<Buffer>>,
     governor: Governor,
-    /// What a mount with `ro` can open again to write. One change at a time.
+    /// Image of a mount with `ro`, which can be opened again to write. One change at a time.
     writable: Mutex<Option<(Arc<SwapDevice>, PathBuf)>>,
 }
 

@@ -164,7 +164,7 @@ fn full_and_group_commits_take_turns() {
     /// Whoever starves ends here.
     const FLUSHES_MAX: u64 = 2000;
     /// Four on an idle machine. With four busy processes beside it on two processors up to eleven:
-    /// a call whose thread gets no processor between two of its requests sees flushes of the others.
+    /// a thread that gets no processor between two of its requests sees flushes of the others.
     const TURNS_MAX: f64 = 30.0;
     let _machine = machine();
     let bed = Bed::without_fua(&ImageSpec { size_bytes: 64 << 20, ..spec(4096) }, 4);
