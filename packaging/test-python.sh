@@ -20,7 +20,8 @@ if ! cmp -s packaging/requirements-test.txt "$tools/requirements.txt"; then
     cp packaging/requirements-test.txt "$tools/requirements.txt"
 fi
 rm -rf "$venv" "$wheels"
-"$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m crates/libs/syncline-py/Cargo.toml
+# Not optimised: its crates have other features than those of the tests' build, so all are compiled for this alone.
+CARGO_PROFILE_DEV_OPT_LEVEL=0 "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m crates/libs/syncline-py/Cargo.toml
 python3 -m venv "$venv"
 "$venv/bin/pip" install -q --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
 # Sweeps run this program; `make test` has built it already.
