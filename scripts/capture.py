@@ -28,6 +28,8 @@ import threading
 import time
 import zipfile
 
+import downloads
+
 IMAGE = "1G"
 PAGES = 24
 ROOT = os.geteuid() == 0
@@ -389,6 +391,19 @@ def git(mnt, work, scale):
     run(["git", "-C", clone, "gc", "-q"], env=env)
 
 
+def download(name):
+    """The program that downloads a file with one of the clients."""
+
+    def program(mnt, work, scale):
+        try:
+            downloads.fetch(name, mnt, work, downloads.content(int((128 << 20) * scale)), 16 << 20)
+        except downloads.Missing as err:
+            raise Missing(str(err)) from err
+
+    program.__doc__ = f"A file that is downloaded by {downloads.CLIENTS[name][2].__doc__}"
+    return program
+
+
 # name, what it does, a capture whose volume it goes on with
 PROGRAMS = [
     ("chromium-cold", browse, None),
@@ -400,6 +415,7 @@ PROGRAMS = [
     ("rlbench", rlbench, None),
     ("video", video, None),
     ("git", git, None),
+    *((f"download-{name}", download(name), None) for name in downloads.CLIENTS),
 ]
 
 
@@ -429,6 +445,10 @@ def capture(syncline, name, program, image, out, sync, scale):
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip())
     calls, blocks = (stat(syncline, f"{trace}.{kind}.trace") for kind in ("calls", "blocks"))
+    if name.startswith("download-"):
+        # Only the calls are looked at.
+        for kind in ("pages", "blocks"):
+            os.remove(f"{trace}.{kind}.trace")
     return (f"{name}: {calls['records']} calls, {calls['files']} files, {calls['write']['bytes'] / 1e6:.1f} MB written, "
             f"{calls['sync_calls']} syncs in {calls['duration_s']:.0f} s; {blocks['write']['calls']} block writes of "
             f"{blocks['write']['bytes'] / 1e6:.1f} MB, {dict(blocks['calls']).get('flush', 0)} flushes")

@@ -40,7 +40,10 @@ const BELOW: &[(&str, &[&str])] = &[
     ("latency", &["report"]),
     ("probe", &["device", "nand", "latency", "report"]),
     ("bench", &["device", "nand", "buffer", "fs", "sqlite-vfs", "latency", "report"]),
-    ("replay", &["device", "nand", "fs", "trace", "sqlite-vfs", "latency", "report", "bench"]),
+    (
+        "replay",
+        &["device", "nand", "fs", "flashlite", "trace", "sqlite-vfs", "latency", "report", "bench"],
+    ),
     (
         "reproduce",
         &[

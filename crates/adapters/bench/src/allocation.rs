@@ -85,6 +85,7 @@ mod tests {
             alloc: alloc.map(str::to_owned),
             fill_percent: Some(80),
             policy: Some("clock".into()),
+            flashlite: false,
             seed: 1,
         };
         let device = DeviceMetrics { nand_gc_runs: 17, ..DeviceMetrics::default() };

@@ -84,6 +84,9 @@ pub struct Config {
     /// Replacement policy of the page cache; absent on a mounted directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+    /// True if a file is kept as a FlashLite log.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub flashlite: bool,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -115,6 +118,7 @@ impl Config {
             mtime.as_deref(),
             self.alloc.as_deref(),
             fill.as_deref(),
+            self.flashlite.then_some("flashlite"),
         ];
         let words: Vec<_> = words.into_iter().flatten().collect();
         if words.is_empty() { "-".to_owned() } else { words.join(" ") }

@@ -228,6 +228,7 @@ mod tests {
             alloc: None,
             fill_percent: None,
             policy: Some("clock".into()),
+            flashlite: false,
             seed: 1,
         };
         Run {

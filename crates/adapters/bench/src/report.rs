@@ -106,6 +106,7 @@ mod tests {
             alloc: None,
             fill_percent: None,
             policy: None,
+            flashlite: false,
             seed: 1,
         };
         let device = DeviceMetrics { written_bytes: 8192, flushes: 4, ..Default::default() };

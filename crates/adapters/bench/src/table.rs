@@ -64,6 +64,7 @@ mod tests {
             fill_percent: None,
             sqlite_fsync: false,
             policy: Some("clock".into()),
+            flashlite: false,
             seed: 1,
         };
         let device =

@@ -195,6 +195,13 @@ pub struct Bench {
     /// With the workload replay: longest gap between two calls, milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_max: u64,
+    /// With the workload replay: keep files as FlashLite logs, and make plain files of them at the
+    /// end. A glob of names, or of paths if it has a slash.
+    #[arg(long, value_name = "GLOB")]
+    pub flashlite: Option<String>,
+    /// With the workload replay: the device was filled in order once before.
+    #[arg(long)]
+    pub used: bool,
     /// With applications: the network, wifi or usb; a list runs each.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "wifi")]
     pub network: Vec<String>,

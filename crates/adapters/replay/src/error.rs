@@ -16,6 +16,9 @@ pub enum ReplayError {
     /// A trace could not be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
+    /// A log on the volume refused or failed.
+    #[error(transparent)]
+    FlashLite(#[from] syncline_flashlite::Error),
 }
 
 impl From<FsError> for ReplayError {

@@ -13,6 +13,7 @@
 //! counted, not guessed. Figures are those of every other run: foreground to the last call, whole
 //! with the final unmount.
 //!
+//! `logged` keeps files of a trace as FlashLite logs, as if the program used the library.
 //! `directory` plays them in a directory of the host, with threads and in real time.
 //!
 //! Tested in `tests/it`.
@@ -22,6 +23,7 @@
 mod contents;
 mod directory;
 mod error;
+mod logged;
 mod plan;
 mod play;
 mod samples;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use glob::Pattern;
 use rustc_hash::FxHashMap;
 use syncline_bench::{Target, VolumeTarget};
 use syncline_fs::{Create, FallocateMode, FsError, InodeRef, RenameFlags};
@@ -11,6 +12,7 @@ use syncline_trace::{Flags, NameId, Names, Op, Record};
 
 use crate::contents::{Contents, Maker, PIECE_BYTES_MAX};
 use crate::error::Result;
+use crate::logged::Logged;
 use crate::plan::inside;
 
 /// Open files that are kept; a phone's log has no close.
@@ -51,6 +53,7 @@ pub(crate) struct Player<'a> {
     /// End of the last call in the time of the trace.
     last_ns: Option<u64>,
     contents: Maker,
+    logged: Logged<'a>,
     buffer: Vec<u8>,
     played: u64,
     skipped: u64,
@@ -62,8 +65,10 @@ impl<'a> Player<'a> {
         names: &'a Names,
         gap_max_ns: u64,
         (contents, seed): (Contents, u64),
+        flashlite: Option<&'a Pattern>,
     ) -> Player<'a> {
         Player {
+            logged: Logged::new(Arc::clone(&fs), names, flashlite),
             fs,
             names,
             gap_max_ns,
@@ -97,22 +102,27 @@ impl<'a> Player<'a> {
         let gap_ns = self.last_ns.map_or(0, |last| record.time_ns.saturating_sub(last));
         self.last_ns = Some(record.time_ns.saturating_add(record.latency_ns.unwrap_or(0)));
         self.idle(gap_ns.min(self.gap_max_ns));
+        let start_ns = target.now_ns();
         let done = match record.op {
-            op if op.is_sync() => {
-                let start_ns = target.now_ns();
-                let done = self.sync(record);
-                timer.add_ns(target.now_ns().saturating_sub(start_ns));
-                done
-            }
+            _ if self.logged.play(record, &mut self.contents)? => Ok(()),
+            op if op.is_sync() => self.sync(record),
             Op::Read | Op::Write => self.transfer(record),
             _ => self.name(record),
         };
+        if record.op.is_sync() {
+            timer.add_ns(target.now_ns().saturating_sub(start_ns));
+        }
         match done {
             Ok(()) => self.played += 1,
             Err(err) if of_the_trace(&err) => self.skipped += 1,
             Err(err) => return Err(err.into()),
         }
         Ok(())
+    }
+
+    /// Makes plain files of those that were logs.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.logged.finish()
     }
 
     /// The inode of a file that is open.

@@ -27,22 +27,40 @@ const SAMPLES: [(&str, &[u8]); 9] = samples![
     "git",
 ];
 
+/// Downloads of one file of 64 MiB by real clients; system calls alone.
+const DOWNLOADS: [(&str, &[u8]); 5] = samples![
+    "download-curl",
+    "download-aria2",
+    "download-aria2-torrent",
+    "download-transmission",
+    "download-qbittorrent",
+];
+
+fn read(samples: &[(&str, &'static [u8])]) -> Result<Vec<ReplayTrace>> {
+    let read = |(name, bytes): &(&str, &'static [u8])| {
+        let mut records = Vec::new();
+        let mut reader = TraceReader::open(Bytes::from_static(bytes))?;
+        reader.read_all(&mut records)?;
+        let names = reader.into_names();
+        Ok::<_, TraceError>(ReplayTrace { name: (*name).to_owned(), records, names })
+    };
+    Ok(samples.iter().map(read).collect::<syncline_trace::Result<_>>()?)
+}
+
 impl ReplayTrace {
     /// The traces that ship.
     ///
     /// # Errors
     /// A damaged build only.
     pub fn shipped() -> Result<Vec<ReplayTrace>> {
-        let read = |(name, bytes): &(&str, &'static [u8])| {
-            let mut records = Vec::new();
-            let mut reader = TraceReader::open(Bytes::from_static(bytes))?;
-            reader.read_all(&mut records)?;
-            Ok::<_, TraceError>(ReplayTrace {
-                name: (*name).to_owned(),
-                records,
-                names: reader.into_names(),
-            })
-        };
-        Ok(SAMPLES.iter().map(read).collect::<syncline_trace::Result<_>>()?)
+        read(&SAMPLES)
+    }
+
+    /// Downloads that ship: one file by several clients.
+    ///
+    /// # Errors
+    /// A damaged build only.
+    pub fn downloads() -> Result<Vec<ReplayTrace>> {
+        read(&DOWNLOADS)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use syncline_bench::{Config, Image, Metrics, Parameters, Run, Stack};
+use glob::Pattern;
+use syncline_bench::{BenchError, Config, Image, Metrics, Parameters, Run, Stack};
 use syncline_fs::MountOptions;
 use syncline_latency::{Timer, Watch};
 use syncline_nand::Profile;
@@ -32,6 +33,11 @@ pub struct Replay<'a> {
     pub contents: Contents,
     /// Share of the blocks filled before the run, as in [`Parameters`].
     pub fill_percent: Option<u32>,
+    /// Files that are kept as FlashLite logs and rearranged at the end: a glob of their names, or
+    /// of their paths if it has a slash.
+    pub flashlite: Option<&'a str>,
+    /// True if the device was filled in order once before.
+    pub used: bool,
 }
 
 /// A run, and how much of the trace it is.
@@ -51,7 +57,14 @@ impl Replay<'_> {
     /// # Errors
     /// Whatever the volume reports: no space, if the trace needs a larger volume.
     pub fn run(&self, trace: &ReplayTrace, watch: &mut dyn Watch) -> Result<Replayed> {
+        let flashlite = self.flashlite.map(Pattern::new).transpose();
+        let flashlite = flashlite.map_err(|err| {
+            BenchError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
+        })?;
         let stack = Stack::new(self.profile, self.image.snapshot(), EVENTS_MAX)?;
+        if self.used {
+            stack.nand.fill();
+        }
         let plan = Plan::of(&trace.records, &trace.names);
         let Replay { fill_percent, seed, .. } = *self;
         let parameters = Parameters { fill_percent, seed, ..Parameters::default() };
@@ -64,7 +77,9 @@ impl Replay<'_> {
         let (mark, app) = (stack.mark(), target.fs().app_bytes());
         let contents = (self.contents, self.seed);
         let fs = Arc::clone(target.fs());
-        let mut player = Player::new(fs, &trace.names, self.gap_max_ns, contents);
+        let gap_max_ns = self.gap_max_ns;
+        let logs = flashlite.as_ref();
+        let mut player = Player::new(fs, &trace.names, gap_max_ns, contents, logs);
         let mut timer = Timer::default();
         let total = trace.records.len() as u64;
         let (mut done, mut split) = (0, Split::default());
@@ -82,16 +97,20 @@ impl Replay<'_> {
             }
         }
         let (operations, skipped) = (player.played(), player.skipped());
-        drop(player);
         let moved = Some(target.fs().app_bytes() - app);
         let (device, duration_ns) = stack.since(&mark);
         let foreground = Metrics::new(operations, duration_ns, &timer, moved, Some(device));
+        player.finish()?;
+        drop(player);
         target.unmount()?;
         split.take(&stack.recording.take_events(), None);
         let (device, duration_ns) = stack.since(&mark);
         let metrics = Metrics::new(operations, duration_ns, &timer, moved, Some(device));
-        let config =
-            Config { fill_percent: self.fill_percent, ..Config::of_mount(self.mount, self.seed) };
+        let config = Config {
+            fill_percent: self.fill_percent,
+            flashlite: self.flashlite.is_some(),
+            ..Config::of_mount(self.mount, self.seed)
+        };
         let run = Run {
             workload: format!("replay/{}", trace.name),
             device: self.profile.name.clone(),

@@ -171,6 +171,14 @@ pub struct Replay {
     pub device: String,
     /// Mount options.
     pub options: String,
+    /// Files that are kept as FlashLite logs; none of them otherwise.
+    pub flashlite: Option<String>,
+    /// True if the device was filled once before.
+    #[serde(default)]
+    pub used: bool,
+    /// Size of the volume, MiB.
+    #[serde(default = "two_gib")]
+    pub size_mib: u64,
 }
 
 /// A published figure of a device, measured on its profile.

@@ -209,14 +209,15 @@ impl Session {
     }
 
     fn replay(&mut self, run: &planned::Replay, watch: &mut dyn Watch) -> Result<Measured> {
-        let shipped = ReplayTrace::shipped()?;
+        let mut shipped = ReplayTrace::shipped()?;
+        shipped.extend(ReplayTrace::downloads()?);
         let trace = shipped.iter().find(|trace| trace.name == run.trace);
         let trace = trace.ok_or_else(|| {
             ReproduceError::Usage(format!("no captured program `{}` ships", run.trace))
         })?;
         let profile = Profile::parse_built_in(&run.device)?;
         let mount = MountOptions::parse(&run.options)?;
-        let image = self.image(2048, false)?;
+        let image = self.image(run.size_mib, false)?;
         let (profile, mount) = (&profile, &mount);
         let contents = Contents::default();
         let replay = Replay {
@@ -227,6 +228,8 @@ impl Session {
             seed: SEED,
             fill_percent: None,
             contents,
+            flashlite: run.flashlite.as_deref(),
+            used: run.used,
         };
         let done = replay.run(trace, watch)?;
         not_stopped(watch)?;

@@ -65,6 +65,10 @@ pub struct Bench {
     pub contents: String,
     /// With the workload replay: longest gap between two calls, milliseconds.
     pub gap_max: u64,
+    /// With the workload replay: files that are kept as FlashLite logs.
+    pub flashlite: Option<String>,
+    /// With the workload replay: the device was filled once before.
+    pub used: bool,
     /// With fjord: length of the applications, percent.
     pub scale: u64,
 }
@@ -92,6 +96,8 @@ impl Default for Bench {
             trace: Vec::new(),
             contents: "noise".to_owned(),
             gap_max: 0,
+            flashlite: None,
+            used: false,
             scale: 100,
         }
     }
@@ -346,6 +352,8 @@ impl Bench {
                         seed,
                         contents,
                         fill_percent,
+                        flashlite: self.flashlite.as_deref(),
+                        used: self.used,
                     };
                     observer.begin(&trace.name, trace.records.len() as u64);
                     let replayed = replay.run(&trace, &mut Watched(observer));

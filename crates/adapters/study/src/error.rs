@@ -116,6 +116,7 @@ impl From<ReplayError> for StudyError {
         match err {
             ReplayError::Bench(err) => err.into(),
             ReplayError::Trace(err) => err.into(),
+            ReplayError::FlashLite(err) => StudyError::Failed(err.to_string()),
         }
     }
 }

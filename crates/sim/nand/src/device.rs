@@ -120,6 +120,12 @@ impl NandDevice {
         self.state.lock().simulator.precondition(fill_percent, seed);
     }
 
+    /// Fills the mapping as [`Simulator::fill`] does; contents and clock stay. For a device that
+    /// was not used yet.
+    pub fn fill(&self) {
+        self.state.lock().simulator.fill();
+    }
+
     /// True if the power is on.
     pub fn has_power(&self) -> bool {
         self.state.lock().power

@@ -156,16 +156,30 @@ impl Simulator {
         let fill_bytes = self.size_bytes / 100 * u64::from(fill_percent.min(100));
         let unit_bytes = self.flash.layout.unit_bytes;
         let units = fill_bytes / unit_bytes;
-        let mut offset = 0;
-        while offset < units * unit_bytes {
-            let len = FILL_BYTES.min(units * unit_bytes - offset);
-            self.write(0, offset, len, false);
-            offset += len;
-        }
+        self.write_in_order(units * unit_bytes);
         let mut rng = SplitMix64::new(seed);
         for _ in 0..units {
             self.write(0, rng.below(units) * unit_bytes, unit_bytes, false);
         }
+        self.end_of_aging();
+    }
+
+    /// Fills the device in order, once. Wear stays; open streams, time and counters do not.
+    pub fn fill(&mut self) {
+        self.write_in_order(self.size_bytes);
+        self.end_of_aging();
+    }
+
+    fn write_in_order(&mut self, until: u64) {
+        let mut offset = 0;
+        while offset < until {
+            let len = FILL_BYTES.min(until - offset);
+            self.write(0, offset, len, false);
+            offset += len;
+        }
+    }
+
+    fn end_of_aging(&mut self) {
         self.flush(0);
         self.ftl.settle(&mut self.flash);
         self.power_cycle();

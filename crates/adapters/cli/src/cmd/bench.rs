@@ -73,6 +73,8 @@ fn request(args: &Bench) -> Request {
         trace: args.trace.clone(),
         contents: args.contents.clone(),
         gap_max: args.gap_max,
+        flashlite: args.flashlite.clone(),
+        used: args.used,
         scale: args.scale,
     }
 }

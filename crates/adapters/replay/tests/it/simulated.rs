@@ -18,6 +18,8 @@ fn replay(mount: &MountOptions, image: &Image, trace: &ReplayTrace) -> Replayed 
         seed: 1,
         contents: Contents::Noise,
         fill_percent: None,
+        flashlite: None,
+        used: false,
     };
     replay.run(trace, &mut Unwatched).unwrap()
 }
