@@ -25,7 +25,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("cache", &[]),
     ("jbd2", &["device", "ondisk", "lockrank"]),
     ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
-    ("preload", &[]),
+    ("preload", &["flashlite"]),
     ("flashlite", &["checksum"]),
     ("flashlite-c", &["flashlite"]),
     ("trace", &[]),

@@ -1,5 +1,7 @@
 //! The functions that programs call in place of libc's. Each asks `library` and passes on.
 //!
+//! This file is long because libc has many such functions; each is short.
+//!
 //! `open` and its kin take a variable number of arguments in C. They are defined here with the
 //! largest number: on Linux's ABIs (x86-64, AArch64) those that were not passed are registers with
 //! some other value, which is passed on and which nobody looks at without `O_CREAT`.
@@ -9,7 +11,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use libc::{iovec, mode_t, off64_t, size_t, ssize_t};
 
 use crate::library::{self, Call};
-use crate::naming;
+use crate::{log_hooks, logs, naming};
 
 /// libc's own.
 pub(crate) mod real {
@@ -94,7 +96,13 @@ macro_rules! syncs_fd {
             /// See its manual page. Takes any number: a wrong one is libc's to refuse.
             #[unsafe(no_mangle)]
             pub extern "C" fn $name(fd: c_int) -> c_int {
-                if library::skips(fd, Call::$call) { 0 } else { pass_on!($real, fd) }
+                if library::skips(fd, Call::$call) {
+                    return 0;
+                }
+                match log_hooks::syncs(fd) {
+                    Some(done) => done,
+                    None => pass_on!($real, fd),
+                }
             }
         )*
     };
@@ -133,6 +141,9 @@ pub extern "C" fn sync_file_range(
     if library::skips(fd, Call::SyncFileRange) {
         return 0;
     }
+    if let Some(done) = log_hooks::syncs(fd) {
+        return done;
+    }
     pass_on!(SYNC_FILE_RANGE, fd, offset, length, flags)
 }
 
@@ -150,11 +161,25 @@ pub unsafe extern "C" fn msync(address: *mut c_void, length: size_t, flags: c_in
     pass_on!(MSYNC, address, length, flags)
 }
 
-/// Opens without the synchronous flags what is relaxed.
+/// Opens without the synchronous flags what is relaxed, and as a log what is to be one.
 ///
 /// # Safety
 /// `path` is a C string or null.
 unsafe fn opens(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    real: impl Fn(c_int) -> c_int,
+) -> c_int {
+    // SAFETY: by the caller's promise.
+    logs::opened(unsafe { opens_file(dirfd, path, flags, real) }, flags)
+}
+
+/// Opens without the synchronous flags what is relaxed.
+///
+/// # Safety
+/// `path` is a C string or null.
+unsafe fn opens_file(
     dirfd: c_int,
     path: *const c_char,
     flags: c_int,
@@ -279,6 +304,11 @@ macro_rules! write_hooks {
                 let sync = libc::RWF_SYNC | libc::RWF_DSYNC;
                 let skipped = flags & sync != 0 && library::skips(fd, Call::WriteSync);
                 let flags = if skipped { flags & !sync } else { flags };
+                // SAFETY: the parts are the caller's.
+                if let Some(done) = unsafe { log_hooks::writes(fd, parts, count, offset) } {
+                    let synced = flags & sync == 0 || log_hooks::syncs(fd).is_none_or(|n| n == 0);
+                    return if synced { done } else { -1 };
+                }
                 match real::$real.get() {
                     // SAFETY: the arguments are the caller's, but for flags that are taken away.
                     Some(function) => unsafe { function(fd, parts, count, offset, flags) },
@@ -303,6 +333,10 @@ unsafe fn text<'a>(path: *const c_char) -> &'a CStr {
     if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
 }
 
+/// Reasons why a log ends.
+const RENAMED: &str = "it is renamed";
+const LINKED: &str = "it gets another name (link)";
+
 /// A rename, with what has to happen before and after.
 ///
 /// # Safety
@@ -316,10 +350,12 @@ unsafe fn renames(
     // SAFETY: by the caller's promise.
     let (from, to) = unsafe { ((old.0, text(old.1)), (new.0, text(new.1))) };
     let change = naming::naming(from, to, exchange);
+    logs::settle_path(from.0, from.1, RENAMED);
     if exchange {
         naming::naming(to, from, true);
+        logs::settle_path(to.0, to.1, RENAMED);
     }
-    let done = real();
+    let done = if exchange { real() } else { logs::removing(to.0, to.1, real) };
     if done == 0 {
         naming::named(change, exchange);
     }
@@ -380,6 +416,8 @@ pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
     let here = libc::AT_FDCWD;
     // SAFETY: the paths are the caller's.
     naming::naming((here, unsafe { text(old) }), (here, unsafe { text(new) }), false);
+    // SAFETY: as above.
+    logs::settle_path(here, unsafe { text(old) }, LINKED);
     pass_on!(LINK, old, new)
 }
 
@@ -397,6 +435,8 @@ pub unsafe extern "C" fn linkat(
 ) -> c_int {
     // SAFETY: the paths are the caller's.
     naming::naming((olddir, unsafe { text(old) }), (newdir, unsafe { text(new) }), false);
+    // SAFETY: as above.
+    logs::settle_path(olddir, unsafe { text(old) }, LINKED);
     pass_on!(LINKAT, olddir, old, newdir, new, flags)
 }
 

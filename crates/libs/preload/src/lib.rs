@@ -15,6 +15,9 @@
 //! | `library` | the state of the process, decisions, the end |
 //! | `naming` | renames and links |
 //! | `hooks` | the functions that programs call in place of libc's |
+//! | `logs` | files kept as FlashLite logs: which, and their descriptors |
+//! | `kept` | one of them |
+//! | `log_hooks` | the functions that are called on those |
 //!
 //! Promises
 //! - Strict unless the last rule that matches says relaxed; strict too if there is any doubt: no
@@ -23,6 +26,10 @@
 //! - Errors of the descriptor (`EBADF`, `EINVAL`) are what they are without the library.
 //! - Never blocks: no lock is waited for longer than a few yields, so that children between fork
 //!   and exec are safe.
+//!
+//! - With `log GLOB` a file that is filled in any order is a FlashLite log until it is renamed,
+//!   linked, mapped, opened as a stream, or the program ends: then it is a plain file. After a kill
+//!   the log is beside the file, and the same program goes on with it.
 //!
 //! Not covered: system calls without libc (Go, static programs, io_uring, which the report counts),
 //! a program's end by a signal, `execl` and its kin, set-id programs (the loader refuses). `fcntl`
@@ -39,7 +46,13 @@ mod files;
 #[cfg(not(test))]
 mod hooks;
 #[cfg(not(test))]
+mod kept;
+#[cfg(not(test))]
 mod library;
+#[cfg(not(test))]
+mod log_hooks;
+#[cfg(not(test))]
+mod logs;
 #[cfg(not(test))]
 mod naming;
 #[cfg_attr(test, allow(dead_code))]

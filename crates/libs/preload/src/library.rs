@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::files::{Device, FileId, Files};
 use crate::hooks::real;
+use crate::logs;
 use crate::rules::Rules;
 use crate::system::{self, Spin, complain};
 
@@ -73,8 +74,10 @@ pub(crate) extern "C" fn begin() {
     // Loaded once; a second call changes nothing.
     let (nothing, everything) = (rules.nothing(), rules.everything());
     let _ = LIBRARY.set(Library { rules, nothing, everything, report });
-    // SAFETY: the handler is a function without arguments that lives as long as the process.
-    unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    // SAFETY: the handlers are functions without arguments that live as long as the process.
+    unsafe {
+        libc::pthread_atfork(Some(logs::before_fork), Some(logs::after_fork), Some(forked));
+    }
 }
 
 fn read_rules() -> Result<Rules, String> {
@@ -91,6 +94,7 @@ fn read_rules() -> Result<Rules, String> {
 }
 
 extern "C" fn forked() {
+    logs::in_child();
     OWNER.store(std::process::id(), Ordering::Relaxed);
     OWED.store(false, Ordering::Relaxed);
     for counter in SKIPPED.iter().chain(&KEPT).chain([&RINGS]) {
@@ -103,6 +107,11 @@ extern "C" fn forked() {
 /// A ring of io_uring was made, whose submissions nobody sees here.
 pub(crate) fn ring_made() {
     RINGS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// False in a child that shares the memory of its parent (vfork).
+pub(crate) fn is_owner() -> bool {
+    OWNER.load(Ordering::Relaxed) == std::process::id()
 }
 
 fn count(call: Call, skipped: bool) -> bool {
@@ -363,10 +372,11 @@ fn sync_owed() -> Synced {
 
 /// The end of the program, or of what it was before exec: syncs what is owed, and reports.
 pub(crate) extern "C" fn finish() {
-    if OWNER.load(Ordering::Relaxed) != std::process::id() {
+    if !is_owner() {
         return;
     }
     system::keeping_errno(|| {
+        logs::finish();
         let synced = sync_owed();
         OWED.store(false, Ordering::Relaxed);
         if let Some(path) = synced.failed.first() {
@@ -402,7 +412,8 @@ fn report(synced: &Synced) {
     let Some(place) = LIBRARY.get().and_then(|library| library.report.as_ref()) else { return };
     let ((relaxed, some), (strict, more)) = (counts(&SKIPPED), counts(&KEPT));
     let rings = RINGS.swap(0, Ordering::Relaxed).max(open_rings());
-    if some + more + rings == 0 {
+    let (logs, ended_early) = logs::counts();
+    if some + more + rings + logs == 0 {
         return;
     }
     let program = std::fs::read_link("/proc/self/exe").unwrap_or_default();
@@ -418,6 +429,8 @@ fn report(synced: &Synced) {
         "failed_at_end": synced.failed.len(),
         "too_many_files": FILES.with(|files| files.is_full()),
         "io_uring_not_covered": rings,
+        "logs": logs,
+        "logs_ended_early": ended_early,
     });
     let written = if place.as_os_str() == "-" {
         writeln!(std::io::stderr(), "{line}")

@@ -5,8 +5,9 @@
 //!   relaxed *-journal               a glob without a slash: the name of a file in any directory
 //!   relaxed /home/*/.cache/**       with one: its whole path; * stops at a slash, ** does not
 //!   strict  *.db
+//!   log *.iso                       while it is written the file is a FlashLite log
 //! ```
-//! The last rule that matches decides; without one a file is strict.
+//! The last rule of `relaxed` and `strict` that matches decides; without one a file is strict.
 
 use std::path::Path;
 
@@ -17,6 +18,8 @@ const PATH: MatchOptions = MatchOptions {
     require_literal_separator: true,
     require_literal_leading_dot: false,
 };
+
+const FORMS: &str = "is not `relaxed GLOB`, `strict GLOB` or `log GLOB`";
 
 struct Rule {
     relaxed: bool,
@@ -39,48 +42,63 @@ impl Rule {
 
 /// All rules, in their order.
 #[derive(Default)]
-pub(crate) struct Rules(Vec<Rule>);
+pub(crate) struct Rules {
+    durability: Vec<Rule>,
+    /// Of files that are logs.
+    logs: Vec<Rule>,
+}
 
 impl Rules {
     /// # Errors
     /// A sentence that names the line.
     pub(crate) fn parse(text: &str) -> Result<Rules, String> {
-        let mut rules = Vec::new();
+        let mut rules = Rules::default();
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
             let bad = |why: &str| format!("rule {}: `{line}` {why}", number + 1);
-            let (word, glob) = line
-                .split_once(char::is_whitespace)
-                .ok_or_else(|| bad("is not `relaxed GLOB` or `strict GLOB`"))?;
-            let relaxed = match word {
-                "relaxed" => true,
-                "strict" => false,
-                _ => return Err(bad("is not `relaxed GLOB` or `strict GLOB`")),
+            let (word, glob) = line.split_once(char::is_whitespace).ok_or_else(|| bad(FORMS))?;
+            let (relaxed, list) = match word {
+                "relaxed" => (true, &mut rules.durability),
+                "strict" => (false, &mut rules.durability),
+                "log" => (false, &mut rules.logs),
+                _ => return Err(bad(FORMS)),
             };
             let pattern = Pattern::new(glob.trim())
                 .map_err(|err| bad(&format!("is no glob: {}", err.msg)))?;
-            rules.push(Rule { relaxed, pattern });
+            list.push(Rule { relaxed, pattern });
         }
-        Ok(Rules(rules))
+        Ok(rules)
     }
 
     /// True if no file is relaxed.
     pub(crate) fn nothing(&self) -> bool {
-        self.0.iter().all(|rule| !rule.relaxed)
+        self.durability.iter().all(|rule| !rule.relaxed)
     }
 
     /// True if every file is relaxed; calls without a file are relaxed then, too.
     pub(crate) fn everything(&self) -> bool {
-        let last = self.0.iter().rposition(|rule| rule.pattern.as_str() == "*");
-        last.is_some_and(|at| self.0[at..].iter().all(|rule| rule.relaxed))
+        let rules = &self.durability;
+        let last = rules.iter().rposition(|rule| rule.pattern.as_str() == "*");
+        last.is_some_and(|at| rules[at..].iter().all(|rule| rule.relaxed))
     }
 
     /// True if a file with this absolute path is relaxed.
     pub(crate) fn is_relaxed(&self, path: &Path) -> bool {
-        self.0.iter().rev().find(|rule| rule.matches(path)).is_some_and(|rule| rule.relaxed)
+        let decides = self.durability.iter().rev().find(|rule| rule.matches(path));
+        decides.is_some_and(|rule| rule.relaxed)
+    }
+
+    /// True if any file can be a log.
+    pub(crate) fn logs(&self) -> bool {
+        !self.logs.is_empty()
+    }
+
+    /// True if a file with this absolute path is a log.
+    pub(crate) fn is_log(&self, path: &Path) -> bool {
+        self.logs.iter().any(|rule| rule.matches(path))
     }
 }
 
@@ -113,6 +131,16 @@ mod tests {
         assert!(all("relaxed *") && all("strict a\nrelaxed *\nrelaxed b"));
         assert!(!all("relaxed *\nstrict a") && !all("relaxed a") && !all("strict *") && !all(""));
         assert!(none("") && none("strict *") && !none("relaxed a"));
+    }
+
+    #[test]
+    fn logs_are_a_rule_of_their_own() {
+        let rules = Rules::parse("relaxed *\nlog *.iso\nlog /d/**\nstrict a.iso").unwrap();
+        let path = |text| Path::new(text);
+        assert!(rules.logs() && rules.is_log(path("/x/a.iso")) && rules.is_log(path("/d/e/f")));
+        assert!(!rules.is_log(path("/x/a.img")) && !rules.is_relaxed(path("/x/a.iso")));
+        assert!(!rules.nothing() && !Rules::parse("relaxed *").unwrap().logs());
+        assert!(Rules::parse("log *").unwrap().nothing());
     }
 
     #[test]

@@ -5,14 +5,17 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Run a program whose syncs of chosen files wait until it ends, on any file system.
+/// Run a program whose syncs of chosen files wait until it ends, or whose downloads are logs.
 ///
 /// Every file is strict unless a rule names it. A GLOB without a slash is the name of a file, with
 /// one its whole path. A relaxed file is not synced when the program asks but when the program
 /// ends, or before the file gets a strict name: a power cut in between may lose or tear it.
-/// Programs that do not use the C library (Go, static ones) and io_uring are not covered.
+/// A file of --log has holes for bytes until then; they are in NAME.flashlite beside it, also after
+/// a kill, and the same command goes on with them. Programs that do not use the C library (Go,
+/// static ones) and io_uring are not covered.
 ///
-/// Examples: `syncline preload --relaxed '*' -- apt-get install PACKAGE`;
+/// Examples: `syncline preload --relaxed '*' -- apt-get install PACKAGE`; `syncline preload --log
+/// '*.iso' -- aria2c -x16 URL`;
 /// `syncline preload --relaxed '/home/*/.cache/**' --report - -- firefox`.
 #[derive(Debug, Args)]
 pub struct Preload {
@@ -22,8 +25,12 @@ pub struct Preload {
     /// Files that are strict all the same.
     #[arg(long, value_name = "GLOB")]
     pub strict: Vec<String>,
-    /// More rules, before these: lines of `relaxed GLOB` and `strict GLOB`; the last one that
-    /// matches decides.
+    /// Files that are filled in any order, as by downloads in parts: each is a FlashLite log until
+    /// the program ends, then a plain file.
+    #[arg(long, value_name = "GLOB")]
+    pub log: Vec<String>,
+    /// More rules, before these: lines of `relaxed GLOB` and `strict GLOB`, of which the last one
+    /// that matches decides, and of `log GLOB`.
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
     /// File to which each process appends a line of JSON about the syncs it skipped; `-` is

@@ -51,7 +51,8 @@ pub(crate) fn run(args: &Preload) -> Result<()> {
 /// The globs as rules, strict ones last.
 fn rules(args: &Preload) -> Result<String> {
     let mut text = String::new();
-    for (word, globs) in [("relaxed", &args.relaxed), ("strict", &args.strict)] {
+    for (word, globs) in [("relaxed", &args.relaxed), ("strict", &args.strict), ("log", &args.log)]
+    {
         for glob in globs {
             if glob.trim().is_empty() || glob.contains('\n') {
                 return Err(Failure::Usage(format!("--{word}: an empty glob; give a name")));
@@ -65,7 +66,8 @@ fn rules(args: &Preload) -> Result<String> {
         }
     }
     if text.is_empty() && args.rules.is_none() {
-        let text = "no rules, so nothing would change; give --relaxed GLOB or --rules FILE";
+        let text =
+            "no rules, so nothing would change; give --relaxed GLOB, --log GLOB or --rules FILE";
         return Err(Failure::Usage(text.to_owned()));
     }
     Ok(text)

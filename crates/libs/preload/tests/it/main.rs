@@ -1,6 +1,8 @@
 //! The library below programs: a C program that does as it is told, and a real sqlite3. A second
 //! library, preloaded behind ours, logs what would reach the kernel.
 
+mod logs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
