@@ -9,12 +9,22 @@ use syncline_testkit::{Need, require};
 use syncline_trace::{Names, Op, Record};
 
 fn replay(mount: &MountOptions, image: &Image, trace: &ReplayTrace) -> Replayed {
-    let profile = Profile::by_name("nexus7-emmc").unwrap();
+    replay_on("nexus7-emmc", 10_000_000, mount, image, trace)
+}
+
+fn replay_on(
+    device: &str,
+    gap_max_ns: u64,
+    mount: &MountOptions,
+    image: &Image,
+    trace: &ReplayTrace,
+) -> Replayed {
+    let profile = Profile::by_name(device).unwrap();
     let replay = Replay {
         profile: &profile,
         image,
         mount,
-        gap_max_ns: 10_000_000,
+        gap_max_ns,
         seed: 1,
         contents: Contents::Noise,
         fill_percent: None,
@@ -70,4 +80,29 @@ fn a_small_trace_is_replayed_exactly_and_twice_alike() {
     let table = replay_table(&runs);
     assert!(table.contains("small") && table.contains("ratio"), "{table}");
     assert_eq!(replay_table(&runs[..1]), "", "one mode alone has nothing to compare with");
+}
+
+/// A card that merges 4 MiB for each address that does not follow, and a cache of 4 MiB. Virtual
+/// time of whole runs: along the files never more than in the order of LRU, and less than half of
+/// that file by file.
+#[test]
+fn along_the_files_programs_take_less_than_half_on_a_card() {
+    if !require("along_the_files_programs_take_less_than_half_on_a_card", &[Need::E2fsck]) {
+        return;
+    }
+    let image = &Image::load(&ImageSource::default()).unwrap();
+    let shipped = ReplayTrace::shipped().unwrap();
+    let (mut all_file_s, mut all_space_s) = (0.0, 0.0);
+    for trace in shipped.iter().filter(|t| ["dpkg", "git", "video"].contains(&t.name.as_str())) {
+        let seconds = |order: &str| {
+            let mount = MountOptions::parse(&format!("cache=4M{order}")).unwrap();
+            replay_on("sd-2012", 0, &mount, image, trace).run.metrics.duration_s
+        };
+        let file_s = seconds(",writeback=file");
+        let lru_s = seconds(",writeback=policy,policy=lru");
+        let space_s = seconds(",writeback=space");
+        assert!(space_s <= lru_s, "{}: {space_s} s, LRU {lru_s} s", trace.name);
+        (all_file_s, all_space_s) = (all_file_s + file_s, all_space_s + space_s);
+    }
+    assert!(all_space_s * 2.0 < all_file_s, "{all_space_s} s, by file {all_file_s} s");
 }

@@ -46,6 +46,8 @@ pub struct Fab {
     free: Vec<u32>,
     /// Remaining pages of the victim block, the next one last.
     leaving: Vec<u32>,
+    /// Full blocks that were named since the last change.
+    named: Vec<u32>,
 }
 
 fn block_key(key: PageKey) -> PageKey {
@@ -89,6 +91,25 @@ impl Fab {
         pages
     }
 
+    /// The next page of a full block, the one that was completed first before the others, in
+    /// ascending order.
+    pub(crate) fn pick_full(&mut self, frames: &Frames, accept: Accept) -> Option<FrameId> {
+        loop {
+            while let Some(slot) = self.leaving.pop() {
+                if frames.evictable(FrameId(slot), accept) {
+                    return Some(FrameId(slot));
+                }
+            }
+            let mut block = self.lists.oldest(LISTS - 1);
+            while block.is_some_and(|block| self.named.contains(&block)) {
+                block = block.and_then(|block| self.lists.newer(block));
+            }
+            let block = block?;
+            self.named.push(block);
+            self.leaving = self.pages_of(block, frames, accept);
+        }
+    }
+
     /// Chooses the next block with a page that may go.
     fn choose(&mut self, frames: &Frames, accept: Accept) {
         let mut looked_at = 0;
@@ -117,11 +138,13 @@ impl Order for Fab {
             blocks: HashTable::new(),
             free: Vec::new(),
             leaving: Vec::new(),
+            named: Vec::new(),
         }
     }
 
     fn insert(&mut self, frames: &Frames, frame: FrameId, _access: Access) {
         let slot = frame.0;
+        self.named.clear();
         if slot as usize >= self.pages.len() {
             self.pages.resize(slot as usize + 1, Link { next: 0, previous: 0 });
         }
@@ -147,6 +170,7 @@ impl Order for Fab {
 
     fn remove(&mut self, frames: &Frames, frame: FrameId) {
         let slot = frame.0;
+        self.named.clear();
         self.leaving.retain(|leaving| *leaving != slot);
         let Some(block) = self.block(frames, frame) else { return };
         let Link { next, previous } = self.pages[slot as usize];

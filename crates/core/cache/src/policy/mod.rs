@@ -12,6 +12,7 @@
 //! | `fab` | flash paper | blocks of 64 pages | no |
 //! | `spatialclock` | paper 004, section 5.3 | yes | no |
 //! | `spatial_protected` | our own | yes | no |
+//! | `spatial_blocks` | our own; order of write-back only | yes | no |
 //! | `twoq`, `sieve` | VLDB 1994, NSDI 2024 | no | no |
 //! | `min` | Belady 1966, the bound; simulation only | no | no |
 
@@ -24,6 +25,7 @@ pub mod lru_wsr;
 pub mod min;
 pub mod operation_aware;
 pub mod sieve;
+pub mod spatial_blocks;
 pub mod spatial_protected;
 pub mod spatialclock;
 pub mod twoq;
@@ -204,6 +206,12 @@ pub const POLICIES: &[Entry] = &[
 fn known(wanted: impl Fn(&Entry) -> bool) -> String {
     let names = POLICIES.iter().filter(|entry| wanted(entry)).map(|entry| entry.name);
     names.collect::<Vec<_>>().join(", ")
+}
+
+/// Order in which a cache of about `capacity_frames` frames writes its dirty pages back, for any
+/// thread: full blocks first, then along the addresses. It has the dirty frames only.
+pub fn write_back_order(capacity_frames: usize) -> Box<dyn Policy> {
+    Box::new(Locked(Mutex::new(spatial_blocks::SpatialBlocks::new(capacity_frames))))
 }
 
 /// The line of [`POLICIES`] called `name`.

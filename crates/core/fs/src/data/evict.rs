@@ -54,8 +54,8 @@ fn evict_frame(inodes: &Inodes, frame: FrameId) {
     }
 }
 
-/// Writes back the file of the policy's dirty victim, with `writeback=policy` the pages that
-/// it gives up first. False: there is none or it failed.
+/// Writes back the file of the policy's dirty victim, in an order of pages those that are next in
+/// it. False: there is none or it failed.
 fn write_back_a_victim(files: &Files) -> bool {
     if write_victims(files, GROUP_PAGES).is_ok_and(|cleaned| cleaned > 0) {
         return true;

@@ -87,6 +87,21 @@ pub enum Writeback {
     /// Page by page, in the order in which the policy of the page cache would give up a cache of
     /// dirty pages.
     Policy,
+    /// Page by page along the files, each from its first block on, as a hand of the policy
+    /// `spatialclock` over the dirty pages meets them, whatever the policy of the page cache is
+    /// (informed-storage paper, section 5.3).
+    Space,
+}
+
+impl Writeback {
+    /// Its name in the mount option.
+    pub fn name(self) -> &'static str {
+        match self {
+            Writeback::File => "file",
+            Writeback::Policy => "policy",
+            Writeback::Space => "space",
+        }
+    }
 }
 
 /// Allocation policy for blocks of files (`alloc=`).
@@ -150,10 +165,11 @@ pub struct MountOptions {
     pub dirty_expire_centisecs: u32,
     /// Interval of the periodic write-back (`dirty_writeback_centisecs`).
     pub dirty_writeback_centisecs: u32,
-    /// Share of the cache, in per cent, above which write-back starts in the background.
-    pub dirty_background_ratio: u32,
+    /// Share of the cache, in per cent, above which write-back starts in the background. `None`:
+    /// Linux's, or that of [`Writeback::Space`]; so with the next.
+    pub dirty_background_ratio: Option<u32>,
     /// Share of the cache, in per cent, above which a writer writes back itself.
-    pub dirty_ratio: u32,
+    pub dirty_ratio: Option<u32>,
     /// Granularity of timestamps in milliseconds: the kernel's tick (4 at HZ=250).
     pub timer_tick_ms: u32,
     /// Interval in milliseconds, 1 to 1000, at whose multiples a write moves mtime and ctime
@@ -210,8 +226,8 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             dirty_expire_centisecs: 3000,
             dirty_writeback_centisecs: 500,
-            dirty_background_ratio: 10,
-            dirty_ratio: 20,
+            dirty_background_ratio: None,
+            dirty_ratio: None,
             timer_tick_ms: 4,
             mtime_update_ms: None,
             errors: OnError::RemountRo,
@@ -281,7 +297,7 @@ impl MountOptions {
         };
     }
 
-    fn set_writeback(&mut self, expire_centisecs: u32, background_ratio: u32) {
+    fn set_writeback(&mut self, expire_centisecs: u32, background_ratio: Option<u32>) {
         self.dirty_expire_centisecs = expire_centisecs;
         self.dirty_background_ratio = background_ratio;
     }
@@ -311,12 +327,33 @@ pub struct LiveLimits {
     pub dirty_ratio: u32,
 }
 
+/// Linux's shares of the cache that may be dirty, in per cent: in the background, at most.
+const DIRTY_RATIOS: (u32, u32) = (10, 20);
+/// The most of a small cache.
+const DIRTY_RATIOS_MAX: (u32, u32) = (50, 75);
+
 impl LiveLimits {
+    /// Limits of a mount: what is given, else Linux's shares. With [`Writeback::Space`] they are
+    /// shares of the usual cache where `cache=` is smaller, up to half and three quarters of it:
+    /// the more pages wait, the more of them are neighbours.
     pub(crate) fn of(options: &MountOptions) -> LiveLimits {
+        let usual_bytes = MountOptions::default().cache_bytes;
+        let share = |given: Option<u32>, ratio: u32, most: u32| {
+            let bytes = match options.writeback {
+                Writeback::File | Writeback::Policy => usual_bytes,
+                Writeback::Space => options.cache_bytes.clamp(1, usual_bytes),
+            };
+            let scaled = u64::from(ratio) * usual_bytes / bytes;
+            given.unwrap_or(scaled.min(u64::from(most)) as u32)
+        };
         LiveLimits {
             dirty_expire_centisecs: options.dirty_expire_centisecs,
-            dirty_background_ratio: options.dirty_background_ratio,
-            dirty_ratio: options.dirty_ratio,
+            dirty_background_ratio: share(
+                options.dirty_background_ratio,
+                DIRTY_RATIOS.0,
+                DIRTY_RATIOS_MAX.0,
+            ),
+            dirty_ratio: share(options.dirty_ratio, DIRTY_RATIOS.1, DIRTY_RATIOS_MAX.1),
         }
     }
 
@@ -334,12 +371,31 @@ impl LiveLimits {
 mod tests {
     use super::*;
 
+    /// Shares of the usual cache for a small one along the files; Linux's in the other orders.
+    #[test]
+    fn a_small_cache_may_be_dirty_to_half() {
+        let limits = |list: &str| {
+            let limits = LiveLimits::of(&MountOptions::parse(list).unwrap());
+            (limits.dirty_background_ratio, limits.dirty_ratio)
+        };
+        assert_eq!(limits("cache=4M"), (10, 20));
+        assert_eq!(limits("cache=4M,writeback=policy"), (10, 20));
+        let space = |list: &str| limits(&format!("writeback=space,{list}"));
+        assert_eq!(space("cache=1G"), (10, 20));
+        assert_eq!(space("cache=128M"), (20, 40));
+        assert_eq!(space("cache=64M"), (40, 75));
+        assert_eq!(space("cache=4M"), (50, 75));
+        assert_eq!(space("cache=4M,sync=ordered"), (50, 75));
+        assert_eq!(space("cache=4M,dirty_background_ratio=10"), (10, 75));
+        assert_eq!(space("cache=4M,dirty_ratio=20"), (50, 20));
+    }
+
     #[test]
     fn parses_linux_names() {
         let o = MountOptions::parse("ro,noatime,commit=30,cache=64M,dirty_ratio=40").unwrap();
         assert!(o.read_only);
         assert_eq!((o.atime, o.commit_s, o.cache_bytes), (Atime::Noatime, 30, 64 << 20));
-        assert_eq!(o.dirty_ratio, 40);
+        assert_eq!(o.dirty_ratio, Some(40));
         assert!(o.auto_da_alloc && !MountOptions::parse("noauto_da_alloc").unwrap().auto_da_alloc);
         assert_eq!(MountOptions::parse("").unwrap(), MountOptions::default());
     }
@@ -382,6 +438,6 @@ mod tests {
     #[test]
     fn presets_set_both_values() {
         let o = MountOptions::parse("writeback_preset=android").unwrap();
-        assert_eq!((o.dirty_expire_centisecs, o.dirty_background_ratio), (200, 5));
+        assert_eq!((o.dirty_expire_centisecs, o.dirty_background_ratio), (200, Some(5)));
     }
 }

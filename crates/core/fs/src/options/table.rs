@@ -212,19 +212,16 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     ),
     value(
         "writeback",
-        Kind::Choice(&["file", "policy"]),
+        Kind::Choice(&["file", "policy", "space"]),
         "Dirty pages that go first when they are too many. file: whole files, the oldest \
-         first. policy: the pages that `policy=` would give up first.",
+         first. policy: the pages that `policy=` would give up first. space: full blocks, then \
+         pages that a hand meets on its way along the files.",
         set!(|o, given| o.writeback = match given.text() {
             "policy" => Writeback::Policy,
+            "space" => Writeback::Space,
             _ => Writeback::File,
         }),
-        |o| {
-            Some(match o.writeback {
-                Writeback::File => "file".to_owned(),
-                Writeback::Policy => "policy".to_owned(),
-            })
-        },
+        |o| Some(o.writeback.name().to_owned()),
     ),
     live(
         "dirty_expire_centisecs",
@@ -243,16 +240,18 @@ pub const VOLUME_OPTIONS: &[Row] = &[
     live(
         "dirty_background_ratio",
         percent(0),
-        "Share of `cache=` above which write-back starts in the background.",
-        set!(|o, given| o.dirty_background_ratio = given.number()),
-        |o| Some(o.dirty_background_ratio.to_string()),
+        "Share of `cache=` above which write-back starts in the background. Without it 10; with \
+         `writeback=space` 10 of 256 MiB where the cache is smaller, up to 50.",
+        set!(|o, given| o.dirty_background_ratio = Some(given.number())),
+        |o| o.dirty_background_ratio.map(|ratio| ratio.to_string()),
     ),
     live(
         "dirty_ratio",
         percent(1),
-        "Share of `cache=` above which a writer writes back itself.",
-        set!(|o, given| o.dirty_ratio = given.number()),
-        |o| Some(o.dirty_ratio.to_string()),
+        "Share of `cache=` above which a writer writes back itself. Without it 20; with \
+         `writeback=space` 20 of 256 MiB where the cache is smaller, up to 75.",
+        set!(|o, given| o.dirty_ratio = Some(given.number())),
+        |o| o.dirty_ratio.map(|ratio| ratio.to_string()),
     ),
     value(
         "writeback_preset",
@@ -260,8 +259,8 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "android: dirty_expire_centisecs=200 and dirty_background_ratio=5. linux: the \
          defaults.",
         set!(|o, given| match given.text() {
-            "android" => o.set_writeback(200, 5),
-            _ => o.set_writeback(3000, 10),
+            "android" => o.set_writeback(200, Some(5)),
+            _ => o.set_writeback(3000, None),
         }),
         |_| None,
     ),

@@ -7,7 +7,7 @@
 //!   PageCache: Frames + Policy   which clean page goes       evict.rs
 //!              dirty count       who must write back         ../throttle.rs
 //!              dirty files       by (dirtied, inode)         ../sync.rs
-//!              cleaner           in the order of the policy  victims.rs
+//!              cleaner           in an order of pages        victims.rs
 //! ```
 //!
 //! Promises
@@ -33,7 +33,7 @@ use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
-use crate::options::{LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
+use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
 use crate::ranks;
 
 pub(crate) use changes::Changes;
@@ -103,8 +103,8 @@ impl Limits {
 pub(crate) struct PageCache {
     pub(crate) frames: Frames,
     pub(crate) policy: Box<dyn Policy>,
-    /// `writeback=policy`: the same policy over the dirty pages alone. Who is given up there is
-    /// written back next.
+    /// A policy over the dirty pages alone: with `writeback=policy` the same one, with
+    /// `writeback=space` full blocks and SpatialClock. Who is given up there is written back next.
     pub(crate) cleaner: Option<Box<dyn Policy>>,
     pages_max: usize,
     limits: Limits,
@@ -140,18 +140,19 @@ impl PageCache {
         let pages = bytes / (block_size.max(512) as u64);
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
         let limits = Limits::default();
-        limits.set(pages_max, options.dirty_background_ratio, options.dirty_ratio);
-        let new = || {
-            syncline_cache::policy(&options.policy, pages_max)
-                .map_err(|err| FsError::invalid(err.to_string()))
+        let live = LiveLimits::of(options);
+        limits.set(pages_max, live.dirty_background_ratio, live.dirty_ratio);
+        let new = |name: &str| {
+            syncline_cache::policy(name, pages_max).map_err(|err| FsError::invalid(err.to_string()))
         };
         let cleaner = match options.writeback {
             Writeback::File => None,
-            Writeback::Policy => Some(new()?),
+            Writeback::Policy => Some(new(&options.policy)?),
+            Writeback::Space => Some(syncline_cache::write_back_order(pages_max)),
         };
         Ok(PageCache {
             frames: Frames::new(pages_max + FRAMES_SLACK),
-            policy: new()?,
+            policy: new(&options.policy)?,
             cleaner,
             pages_max,
             limits,
@@ -215,7 +216,7 @@ impl PageCache {
         self.dirty_pages() * 2 > load(background_pages) + load(throttle_pages)
     }
 
-    /// Dirty pages beyond half of the background limit: what write-back in the order of the policy
+    /// Dirty pages beyond half of the background limit: what write-back in an order of pages
     /// goes down to, so that it sends several pages at a time.
     pub(crate) fn excess(&self) -> usize {
         let background = self.limits.background_pages.load(Ordering::Relaxed);
@@ -419,8 +420,8 @@ mod tests {
         MountOptions {
             cache_bytes: 4_000 << 10,
             policy: policy.into(),
-            dirty_background_ratio: background,
-            dirty_ratio: ratio,
+            dirty_background_ratio: Some(background),
+            dirty_ratio: Some(ratio),
             ..MountOptions::default()
         }
     }

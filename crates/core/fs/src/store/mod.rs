@@ -28,7 +28,7 @@ pub(crate) mod zone;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use syncline_device::{BlockDevice, Clock, CostDevice};
+use syncline_device::{BlockDevice, Clock, CostDevice, Costs};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
@@ -227,6 +227,11 @@ impl Store {
     /// First byte of a block on the device.
     pub(crate) fn block_offset(&self, block: u64) -> u64 {
         block << self.geo.block_bits
+    }
+
+    /// Costs of the device as they were measured, or are assumed where they are not.
+    pub(crate) fn device_costs(&self) -> Costs {
+        self.costs.get().map_or(Costs::ASSUMED, |device| device.costs())
     }
 
     pub(crate) fn block_size(&self) -> usize {

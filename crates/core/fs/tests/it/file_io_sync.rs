@@ -394,8 +394,8 @@ fn in_the_order_of_a_spatial_policy_fewer_scattered_pages_are_written() {
     let file = scattered("clock", "file");
     assert_eq!(scattered("spatialclock", "file"), file, "the policy has no say");
     let clock = scattered("clock", "policy");
-    for policy in ["spatialclock", "fab"] {
-        let spatial = scattered(policy, "policy");
+    for (policy, order) in [("spatialclock", "policy"), ("fab", "policy"), ("lru", "space")] {
+        let spatial = scattered(policy, order);
         println!("file {file:?}, clock {clock:?}, {policy} {spatial:?}");
         assert!(spatial.0 < clock.0 && spatial.0 < file.0, "{policy}: requests");
         assert!(spatial.1 < file.1, "{policy}: pages");

@@ -179,7 +179,7 @@ fn log_pages(
 ) -> Result<bool> {
     let from = range.start.min(first_unreached_block(inodes, inode));
     let dirty = inode.pages.lock().sync_dirty_in(from, range.end);
-    let costs = inodes.costs.get().map_or(Costs::ASSUMED, |device| device.costs());
+    let costs = inodes.device_costs();
     if goes_in_place(dirty, inodes.block_size() as u64, &inodes.options, costs) {
         return Ok(false);
     }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   starts   data or metadata has expired, too much is dirty, or the log is 7/8 full
+//!   down     while too much is dirty, in an order of pages (`victims`): `run_step_pages` a step
 //!   pages    file by file, block by block: at most STEP_PAGES changed pages a step, or one request
 //!            of consecutive ones; small files together (`flush/files`)
 //!   journal  what is left of the transactions that were there at the start, a step at a time; not
@@ -33,10 +34,14 @@ use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::Inodes;
 use crate::inode::iget::cached_inode;
-use crate::pages::Pick;
+use crate::options::Writeback;
+use crate::pages::{GROUP_PAGES, Pick};
 
 /// Changed pages of one step; also blocks of one step of the journal.
 pub(crate) const STEP_PAGES: usize = 64;
+
+/// Times that the pages of a step in an order of pages take at least what going to them takes.
+const RUN_FACTOR: f64 = 4.0;
 
 /// True if [`incremental_tick`] has work to do at once.
 pub(crate) fn incremental_is_due(files: &Files) -> bool {
@@ -92,7 +97,7 @@ fn begin_incremental(files: &Files, now_ns: u64) -> Result<Option<Incremental>> 
 
 /// One step. False: the pass is over.
 fn incremental_step(files: &Files, pass: &mut Incremental) -> Result<bool> {
-    if pass.down && files.pages.excess() > 0 && write_victims(files, STEP_PAGES)? > 0 {
+    if pass.down && files.pages.excess() > 0 && write_victims(files, run_step_pages(files))? > 0 {
         return Ok(true);
     }
     pass.down = false;
@@ -126,6 +131,18 @@ fn incremental_step(files: &Files, pass: &mut Incremental) -> Result<bool> {
         return Ok(true);
     }
     Ok(pass.journal && files.journal()?.checkpoint_step(pass.upto, pass.for_space)?)
+}
+
+/// Pages of a step in an order of pages. Along the files (`writeback=space`) it depends on the
+/// device: between two steps a sync may write to the log, and the device has to go to another
+/// address twice. Where that costs much a step is longer, up to what goes together anywhere.
+fn run_step_pages(files: &Files) -> usize {
+    if files.options.writeback != Writeback::Space {
+        return STEP_PAGES;
+    }
+    let costs = files.device_costs();
+    let page_ns = costs.byte_ns * files.block_size() as f64;
+    ((RUN_FACTOR * costs.run_ns / page_ns) as usize).clamp(STEP_PAGES, GROUP_PAGES)
 }
 
 /// The file after the last one that is due once `sent` pages are clean.

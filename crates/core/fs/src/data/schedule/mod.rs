@@ -5,7 +5,7 @@
 //!   limits       dirty limits that change while mounted
 //!   throttle     writers that dirty too much write back themselves
 //!   incremental  incremental write-back of eager mode, in steps of bounded length
-//!   victims      order of the replacement policy (`writeback=policy`)
+//!   victims      orders of pages (`writeback=policy` and `space`)
 //!   state        what all of them remember
 //! ```
 

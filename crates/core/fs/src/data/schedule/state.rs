@@ -77,6 +77,6 @@ pub(crate) struct Incremental {
     pub(crate) next: u64,
     pub(crate) after: Option<(u64, u32)>,
     pub(crate) pages_done: bool,
-    /// `writeback=policy`: pages that the policy names go first, until few are dirty.
+    /// Pages go first that are next in an order of pages, until few are dirty.
     pub(crate) down: bool,
 }

@@ -3,7 +3,7 @@
 //! Names and meaning are Linux's `vm.dirty_ratio`, as a share of `cache=`. Above
 //! `dirty_background_ratio` [`crate::Volume::tick`] writes at once, whatever the age of the pages
 //! (`sync.rs`), so that a writer which is not faster than the device does not come here. One that
-//! is writes itself, its own file first (with `writeback=policy` the pages that the policy names):
+//! is writes itself, its own file first (in an order of pages those that are next):
 //! more than it has dirtied since, so that the dirty pages get fewer, but no more than
 //! [`SHARE_PAGES`], so that no call waits for the whole backlog.
 //!

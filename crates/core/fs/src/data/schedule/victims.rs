@@ -1,7 +1,8 @@
-//! Write-back in the order of the replacement policy (`writeback=policy`).
+//! Write-back in an order of pages, not of files (`writeback=policy` and `space`).
 //!
 //! ```text
-//!   page becomes dirty --> cleaner: the same policy, over the dirty pages alone
+//!   page becomes dirty --> cleaner: a policy over the dirty pages alone; policy: the same one,
+//!                                   space: SpatialClock
 //!   too many are dirty --> it gives up pages, a group at a time --> one plug, sorted
 //! ```
 //!
@@ -32,8 +33,8 @@ use crate::inode::Inodes;
 use crate::inode::iget::cached_inode;
 use crate::pages::GROUP_PAGES;
 
-/// With `writeback=policy`: writes pages in its order until they are half of what the
-/// background limit allows.
+/// Writes pages in their order, if there is one, until they are half of what the background limit
+/// allows.
 ///
 /// # Errors
 /// As [`crate::data::flush::file::write_back`].
@@ -50,8 +51,8 @@ pub(crate) fn write_victims_down(files: &Files) -> Result<()> {
     }
 }
 
-/// With `writeback=policy`: writes back the next `most` pages in its order, as one plug.
-/// Returns how many are clean now.
+/// Writes back the next `most` pages in their order, if there is one, as one plug. Returns how many
+/// are clean now.
 ///
 /// # Errors
 /// As [`crate::data::flush::file::write_back`].

@@ -258,11 +258,11 @@ fn in_the_order_of_a_policy() {
     if !require(name, &NEEDS) {
         return;
     }
-    let policies = ["spatialclock", "clock", "fab"];
-    for (policy, seed) in policies.iter().zip([23, 5, 71]) {
+    let orders = [("policy", "spatialclock"), ("policy", "fab"), ("space", "clock")];
+    for ((writeback, policy), seed) in orders.iter().zip([23, 71, 5]) {
         for sync in ["ordered", "eager"] {
             let mount = format!(
-                "sync={sync},cache=1M,policy={policy},writeback=policy,dirty_ratio=3,\
+                "sync={sync},cache=1M,policy={policy},writeback={writeback},dirty_ratio=3,\
                  dirty_background_ratio=1"
             );
             let ground = Ground::new(&small(4096), mount.leak());
