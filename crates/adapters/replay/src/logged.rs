@@ -136,6 +136,9 @@ impl<'a> Logged<'a> {
 
     /// Makes plain files of all logs.
     pub(crate) fn finish(&mut self) -> Result<()> {
+        if self.logs.is_empty() {
+            return Ok(());
+        }
         let mut logs: Vec<(NameId, Log)> = self.logs.drain().collect();
         logs.sort_by_key(|(name, _)| *name);
         for (name, log) in logs {
