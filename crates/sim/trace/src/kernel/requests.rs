@@ -168,6 +168,8 @@ impl Events {
         // A task may write to a device itself while it writes pages of a file on another one.
         let window = self.tasks.get(&event.pid).copied();
         let inode = window.filter(|(inode, device)| match device {
+            // A record has no such number.
+            _ if i64::try_from(*inode).is_err() => false,
             // The kernel's write-back names the disk; the inode of a disk itself is its number.
             0 => ![u64::from(disk), u64::from(event.device)].contains(inode),
             device => *device == event.device,

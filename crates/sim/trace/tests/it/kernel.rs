@@ -226,6 +226,23 @@ fn formats_that_lack_a_field_are_refused() {
     assert!(refused(EventKind::End, "").contains("no `ID`"));
 }
 
+#[test]
+fn an_inode_number_that_no_record_has_is_not_known() {
+    for (number, known) in [(12, 12), (1 << 63, 0), (u64::MAX, 0)] {
+        let mut events = events();
+        let list = [
+            (0, inode(5, 7, PART, number)),
+            (1, request(3, 7, PART, 64, 8, "W")),
+            (1, request(1, 7, DISK, 64, 8, "W")),
+            (1, request(2, 0, DISK, 64, 8, "W")),
+        ];
+        events.page(&page(1000, &list, None));
+        let found = taken(&mut events, 2000);
+        assert_eq!((found.len(), found[0].record.inode), (1, known), "{number}");
+        found[0].record.check().unwrap();
+    }
+}
+
 proptest! {
     /// Whatever a page says, it makes requests or nothing.
     #[test]
