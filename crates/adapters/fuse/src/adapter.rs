@@ -49,14 +49,13 @@ impl Adapter {
         parking: Arc<Parking>,
         options: &FuseOptions,
     ) -> Adapter {
-        let may_bypass = false;
         Adapter {
             serve,
             tap,
             parking,
             writeback_cache: options.writeback_cache,
             all_reads: options.trace_reads,
-            may_bypass,
+            may_bypass: false,
             notifier: Arc::default(),
         }
     }

@@ -10,6 +10,7 @@
 //! the caller's. From then on what goes wrong is said in the system log.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -205,8 +206,46 @@ struct Stack {
     buffered: Option<Buffered>,
     /// The device of the volume.
     top: Arc<dyn BlockDevice>,
-    /// The place in which a mount with `ro` can open its image again to write.
-    writable: Option<(Arc<SwapDevice>, PathBuf)>,
+    writable: Option<Reopened>,
+}
+
+/// Image of a mount with `ro`, which can be opened again to write.
+pub(super) struct Reopened {
+    place: Arc<SwapDevice>,
+    image: PathBuf,
+    file: FileId,
+}
+
+/// Device and inode number.
+type FileId = (u64, u64);
+
+fn file_id(path: &Path) -> Result<FileId> {
+    let found = std::fs::metadata(path).map_err(|err| Failure::host(path, &err))?;
+    Ok((found.dev(), found.ino()))
+}
+
+impl Reopened {
+    /// Opens the image to write, in the place of what it was opened as.
+    ///
+    /// # Errors
+    /// It may not be written, somebody else reads it, or another file has its path by now: then
+    /// it is as it was.
+    pub(super) fn open_to_write(&self) -> Result<()> {
+        let (image, size_bytes) = (&self.image, self.place.geometry().size_bytes);
+        let another = || {
+            let text = format!("{}: it is not the file that was mounted", image.display());
+            Failure::Failed(text)
+        };
+        if file_id(image)? != self.file {
+            return Err(another());
+        }
+        let open = |read_only| {
+            let options = FileOptions { read_only, ..FileOptions::default() };
+            let device = syncline_image::formatted(FileDevice::open(image, options)?, image)?;
+            if device.geometry().size_bytes == size_bytes { Ok(device) } else { Err(another()) }
+        };
+        self.place.replace(|| open(false), || open(true))
+    }
 }
 
 fn stacked(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<Stack> {
@@ -216,7 +255,10 @@ fn stacked(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
     let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
     let in_memory = readable(&top, options, image, clock)?;
     let place = place.filter(|_| in_memory.is_none() && !options.noload);
-    let writable = place.map(|place| (place, image.to_owned()));
+    let reopened = |place| -> Result<Reopened> {
+        Ok(Reopened { place, image: image.to_owned(), file: file_id(image)? })
+    };
+    let writable = place.map(reopened).transpose()?;
     Ok(Stack { counted, traced, buffered, top: in_memory.unwrap_or(top), writable })
 }
 
@@ -405,24 +447,6 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
             Err(err) => return Err(err.into()),
         }
     }
-}
-
-/// Opens the image of this mount in the place of what it was opened as.
-///
-/// # Errors
-/// It may not be written, somebody else reads it, or another file has its path by now.
-pub(super) fn reopen(image: &Path, place: &SwapDevice) -> Result<()> {
-    let size_bytes = place.geometry().size_bytes;
-    let open = |read_only| {
-        let options = FileOptions { read_only, ..FileOptions::default() };
-        let device = syncline_image::formatted(FileDevice::open(image, options)?, image)?;
-        if device.geometry().size_bytes != size_bytes {
-            let text = format!("{}: it is not the file that was mounted", image.display());
-            return Err(Failure::Failed(text));
-        }
-        Ok(device)
-    };
-    place.replace(|| open(false), || open(true))
 }
 
 /// True if a process still serves the image after its unmount.

@@ -1,15 +1,15 @@
 //! Changes of a mount while it is served: by `ctl`, and by policies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use syncline_buffer::Buffer;
 use syncline_control::{Governed, Governor};
-use syncline_device::{Clock, SwapDevice, WallClock};
+use syncline_device::{Clock, WallClock};
 use syncline_fs::Volume;
 
-use super::mount::{Log, reopen};
+use super::mount::{Log, Reopened};
 use crate::control::{self, ControlSocket};
 
 /// A mount that can be changed.
@@ -18,14 +18,14 @@ pub(super) struct Live {
     buffer: Option<Arc<Buffer>>,
     governor: Governor,
     /// Image of a mount with `ro`, which can be opened again to write. One change at a time.
-    writable: Mutex<Option<(Arc<SwapDevice>, PathBuf)>>,
+    writable: Mutex<Option<Reopened>>,
 }
 
 impl Live {
     pub(super) fn new(
         volume: &Volume,
         buffer: Option<&Arc<Buffer>>,
-        writable: Option<(Arc<SwapDevice>, PathBuf)>,
+        writable: Option<Reopened>,
     ) -> Live {
         let (volume, buffer) = (volume.clone(), buffer.cloned());
         Live { volume, buffer, governor: Governor::default(), writable: Mutex::new(writable) }
@@ -72,12 +72,12 @@ impl Live {
         if !self.volume.is_read_only() {
             return Ok(());
         }
-        let Some((place, image)) = &*writable else {
+        let Some(image) = &*writable else {
             return Err("mounted with `noload`, or its log was replayed in memory only; unmount \
                         it, and mount it again"
                 .to_owned());
         };
-        let reopened = reopen(image, place);
+        let reopened = image.open_to_write();
         reopened.map_err(|failure| failure.message().unwrap_or_default().to_owned())?;
         self.volume.make_writable().map_err(|err| err.to_string())
     }

@@ -225,6 +225,15 @@ fn a_mount_with_ro_becomes_writable_and_is_one_of_two_that_read() {
         assert_eq!(errno(fs::write(m.at("f"), "")), 30);
         assert!(std::fs::read(m.image.path()).unwrap() == before, "{sync}: ro changed the image");
 
+        // Another file with its path is not taken for it.
+        let aside = m.image.path().with_extension("aside");
+        fs::rename(m.image.path(), &aside).unwrap();
+        fs::write(m.image.path(), vec![0; before.len()]).unwrap();
+        let refused = remount(&m, "remount,rw");
+        assert!(refused.err.contains("not the file that was mounted"), "{}", refused.err);
+        assert_eq!(fs::read_dir(m.at("lost+found")).unwrap().count(), 0);
+        fs::rename(&aside, m.image.path()).unwrap();
+
         let open = fs::File::open(&m.dir).unwrap();
         assert_eq!(remount(&m, "remount,rw").code, 0);
         assert_eq!(shown(&m).split(',').next(), Some("rw"));
