@@ -29,6 +29,7 @@ import time
 import zipfile
 
 import downloads
+import loopback
 
 IMAGE = "1G"
 PAGES = 24
@@ -89,20 +90,9 @@ def served(answer):
         def log_message(self, *_):
             pass
 
-    class Server(http.server.ThreadingHTTPServer):
-        def handle_error(self, request, client_address):
-            # A browser that ends leaves connections.
-            if not isinstance(sys.exc_info()[1], ConnectionError):
-                super().handle_error(request, client_address)
+    with loopback.served(Handler) as address:
+        yield address
 
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 PAGE = """<!doctype html><meta charset=utf-8><title>{title}</title><link rel=stylesheet href=/style{style}.css>

@@ -31,6 +31,8 @@ import threading
 import time
 import urllib.request
 
+import loopback
+
 NAME = "film.iso"
 PIECE = 256 << 10
 PEERS = 8
@@ -117,18 +119,9 @@ def web(body, bytes_s, gate):
         def log_message(self, *_):
             pass
 
-    class Server(http.server.ThreadingHTTPServer):
-        def handle_error(self, request, client_address):
-            if not isinstance(sys.exc_info()[1], ConnectionError):
-                super().handle_error(request, client_address)
+    with loopback.served(Handler) as address:
+        yield f"{address}/{NAME}"
 
-    server = Server(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/{NAME}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def bencode(value):
