@@ -419,6 +419,9 @@ def main():
     parser.add_argument("--kill", action="store_true", help="kill each program half way, once")
     parser.add_argument("--dir", help="where to download to")
     args = parser.parse_args()
+    if args.library and not os.path.exists(args.library):
+        # The loader would go on without it.
+        parser.error(f"{args.library} is not there; cargo build --release -p syncline-preload")
     if unknown := set(args.names) - set(CLIENTS):
         print(f"downloads.py: no client {', '.join(sorted(unknown))}; see --help", file=sys.stderr)
         return 2
