@@ -1,6 +1,7 @@
 """Sweeps that cannot go on, or not all of them: one clear error each, and the rows before it stay."""
 
 import concurrent.futures
+import gc
 import json
 import os
 import pathlib
@@ -133,6 +134,12 @@ def test_workers_that_come_late_end_the_wait_and_no_task_has_failed(short, monke
     assert capsys.readouterr().err == "syncline: the cluster has no worker, waiting 300 s\n"
 
 
+def clients():
+    """The Dask clients that there are."""
+    distributed = sys.modules.get("distributed")
+    return [found for found in gc.get_objects() if distributed and type(found) is distributed.Client]
+
+
 @pytest.mark.parametrize(
     "address, said",
     [
@@ -148,9 +155,13 @@ def test_workers_that_come_late_end_the_wait_and_no_task_has_failed(short, monke
 def test_a_scheduler_that_cannot_be_reached_is_one_error(tmp_path, monkeypatch, address, said):
     pytest.importorskip(*(("ray", None, NO_RAY) if address.startswith("ray") else ("distributed",)))
     monkeypatch.setattr(executors, "CONNECT_S", 1)
+    gc.collect()
+    before = clients()
     with pytest.raises(SweepError, match=said) as raised:
         sweeps.sweep(plan(), executor=address.format(port=closed_port()), output=tmp_path)
     assert "\n" not in str(raised.value)
+    # None is left that a later collection would close while another one starts.
+    assert len(clients()) <= len(before)
     # The directory is good for the sweep with the right address.
     assert sweeps.sweep(plan(), output=tmp_path, resume=True).num_rows == 2
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import os
 import pickle
 import socket
@@ -156,9 +157,13 @@ def dask_at(address: str) -> DaskExecutor:
     try:
         return DaskExecutor(Client(address, timeout=CONNECT_S), ours=True)
     except (OSError, TimeoutError) as error:
-        raise SweepError(f"{address}: no Dask scheduler answers ({error}); look at its address") from None
+        said = f"no Dask scheduler answers ({error}); look at its address"
     except (TypeError, ValueError) as error:  # No port, an unknown protocol, TLS without keys.
-        raise SweepError(f"{address}: {error}; give tcp://HOST:PORT, or a Client of Dask") from None
+        said = f"{error}; give tcp://HOST:PORT, or a Client of Dask"
+    # The client that did not connect is a cycle. Collected while another one starts its loop, it would wait for the lock that the
+    # start holds, and the start for its thread: ten seconds, then an AssertionError.
+    gc.collect()
+    raise SweepError(f"{address}: {said}")
 
 
 @contextlib.contextmanager
