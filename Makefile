@@ -5,7 +5,8 @@
 # make fuzz    every fuzz test, SECONDS each at least (default 60)
 # make fuzz-guided  the targets of fuzz/, which is a workspace of its own, with inputs that coverage guides: GUIDED_SECONDS each
 #              (default 600); what they keep is in target/fuzz
-# make model-long  random operations against the reference model, OPS of them (default 200,000)
+# make model-long  random operations against the reference model, OPS of them (default 200,000); a tree of NAMES (default 20,000)
+#              goes back and forth between a volume and the kernel
 # make crash-long  power cuts over all workloads: STATES of sync=ordered (default 32,000) and
 #              EAGER_STATES of sync=eager (default 100,000); BUFFER_STATES of the write buffer (default 120,000),
 #              RELAXED_STATES of a volume on it with strict and relaxed files, of each mode (default 50,000), ATOMIC_STATES of
@@ -81,6 +82,7 @@ DEMO_MODES ?= delete,atomic
 DEVICE ?= nexus7-emmc
 SECONDS ?= 60
 OPS ?= 200000
+NAMES ?= 20000
 STATES ?= 32000
 EAGER_STATES ?= 100000
 BUFFER_STATES ?= 120000
@@ -150,6 +152,7 @@ soak: cargo
 model-long: cargo
 	SYNCLINE_MODEL_OPS=$(OPS) cargo test -p syncline-model --test it model:: -- \
 		--ignored long_run --nocapture
+	SYNCLINE_INTEROP_NAMES=$(NAMES) cargo test -p syncline-model --test it interop::
 
 crash-long: cargo
 	SYNCLINE_CRASH_STATES=$(STATES) cargo test -p syncline-model --test it crash:: -- \

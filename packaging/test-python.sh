@@ -1,9 +1,12 @@
 #!/bin/sh
-# Builds the wheel, installs it into a fresh virtual environment and runs its suite there. Exits with 77, and the
-# reason as the last line of standard error, where the tools cannot be had.
+# Installs the Python package into a fresh virtual environment and runs its suite there. With a program and an extension
+# module that `make test` has built, in SYNCLINE and SYNCLINE_NATIVE, the package is laid out as its wheel lays it out;
+# without them both are built, and the wheel is. Exits with 77, and the reason as the last line of standard error, where
+# the tools cannot be had.
 set -eu
 cd "$(dirname "$0")/.."
 tools=target/python-tools venv=target/python-test wheels=target/python-wheels
+package=crates/libs/syncline-py
 skip() {
     echo "$*" >&2
     exit 77
@@ -20,15 +23,21 @@ if ! cmp -s packaging/requirements-test.txt "$tools/requirements.txt"; then
     cp packaging/requirements-test.txt "$tools/requirements.txt"
 fi
 rm -rf "$venv" "$wheels"
-# Not optimised: its crates have other features than those of the tests' build, so all are compiled for this alone.
-CARGO_PROFILE_DEV_OPT_LEVEL=0 "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m crates/libs/syncline-py/Cargo.toml
 python3 -m venv "$venv"
-"$venv/bin/pip" install -q --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
-# Sweeps run this program; `make test` has built it already.
-if [ -z "${SYNCLINE:-}" ]; then
+if [ -n "${SYNCLINE_NATIVE:-}" ] && [ -n "${SYNCLINE:-}" ]; then
+    "$venv/bin/pip" install -q --no-compile --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt
+    site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    cp -r "$package/python/syncline" "$site/"
+    cp "$SYNCLINE_NATIVE" "$site/syncline/_native.abi3.so"
+    tools_full=$(pwd)/$tools
+    (cd "$package" && "$tools_full/bin/maturin" pep517 write-dist-info --metadata-directory "$site" \
+        --interpreter python3 >/dev/null 2>&1)
+else
+    "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m "$package/Cargo.toml"
+    "$venv/bin/pip" install -q --no-compile --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
     cargo build -q -p syncline-cli
     SYNCLINE="$(pwd)/target/debug/syncline"
 fi
 export SYNCLINE
-cd crates/libs/syncline-py
+cd "$package"
 "../../../$venv/bin/python" -X dev -m pytest -q -p no:cacheprovider tests

@@ -43,11 +43,10 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
         eprintln!("ci: no step {unknown}; there are: {}", STEP_NAMES.join(", "));
         return ExitCode::from(2);
     }
+    let wanted = |name: &&str| filter.is_empty() || filter.contains(name);
     let mut ci = Ci::new(root);
-    for name in STEP_NAMES {
-        if !filter.is_empty() && !filter.contains(&name) {
-            continue;
-        }
+    ci.wants_python = wanted(&"python");
+    for name in STEP_NAMES.into_iter().filter(wanted) {
         println!("\n=== {name}");
         let start = Instant::now();
         match name {
@@ -74,6 +73,19 @@ struct Ci<'a> {
     summary: Summary,
     /// Time of each step, and of each test program under its step.
     times: Vec<(String, Duration)>,
+    /// The suite of the Python package runs beside the tests, which wait for it.
+    wants_python: bool,
+    /// The run that has ended.
+    python: Option<Python>,
+}
+
+/// A run of the Python package's suite.
+struct Python {
+    said: String,
+    /// The last line of standard error: the reason of a skip.
+    reason: String,
+    ended: Result<ExitStatus, String>,
+    time: Duration,
 }
 
 impl<'a> Ci<'a> {
@@ -87,7 +99,8 @@ impl<'a> Ci<'a> {
                 println!("signal {signal} cannot be handled: {error}");
             }
         }
-        Self { root, end, interrupted, summary: Summary::default(), times: Vec::new() }
+        let (summary, times) = Default::default();
+        Self { root, end, interrupted, summary, times, wants_python: false, python: None }
     }
 
     /// Runs the command within `limit` and what is left of [`TOTAL`].
@@ -186,7 +199,7 @@ fn own(ci: &mut Ci, name: &str, arguments: &[&str]) {
 
 /// The program, if the step of the tests has built it in this run.
 fn built_by_tests(ci: &Ci) -> Option<PathBuf> {
-    let tested = ci.times.iter().any(|(name, _)| name == "test");
+    let tested = ci.times.iter().any(|(name, _)| name.trim() == "build");
     tested.then(|| crate::figures::built_by_tests(ci.root))
 }
 
@@ -226,24 +239,34 @@ fn portable(ci: &mut Ci) {
     }
 }
 
-/// The wheel in a fresh virtual environment, with its own suite. The reason of a skip is the last
-/// line that the script says.
-fn python(ci: &mut Ci) {
+/// The Python package in a fresh virtual environment, with its own suite. Without what the step of
+/// the tests has built, its wheel is built.
+fn run_python(ci: &Ci) -> Python {
+    let start = Instant::now();
     let mut command = Command::new("sh");
     command.arg("packaging/test-python.sh").current_dir(ci.root);
     if let Some(built) = built_by_tests(ci) {
+        command.env("SYNCLINE_NATIVE", built.with_file_name("libsyncline_native.so"));
         command.env("SYNCLINE", built);
     }
-    let mut reason = "no reason given".to_owned();
+    let (mut said, mut reason) = (String::new(), "no reason given".to_owned());
     let mut each = |line: &Line| {
-        pass_on(line);
+        said += &line.text;
         if line.error && !line.text.trim().is_empty() {
             line.text.trim().clone_into(&mut reason);
         }
     };
     let ended = ci.run("python", &mut command, STEP, &mut each);
-    if ended.as_ref().is_ok_and(|status| status.code() == Some(SKIPPED)) {
-        return ci.skip("python", &reason);
+    Python { said, reason, ended, time: start.elapsed() }
+}
+
+/// Counts the suite of the Python package, which has run beside the tests if there were any.
+fn python(ci: &mut Ci) {
+    let ran = ci.python.take().unwrap_or_else(|| run_python(ci));
+    print!("{}", ran.said);
+    ci.times.push(("  the suite".to_owned(), ran.time));
+    if ran.ended.as_ref().is_ok_and(|status| status.code() == Some(SKIPPED)) {
+        return ci.skip("python", &ran.reason);
     }
-    ci.ended("python", ended.map(|status| status.success()));
+    ci.ended("python", ran.ended.map(|status| status.success()));
 }

@@ -1,11 +1,13 @@
 //! The test programs: one build makes and lists them, each is then run as cargo would run it.
 //!
-//! Two programs run at a time. A target that measures real time or mounts is named in its manifest,
-//! with the reason beside it, and has the machine to itself:
+//! Two programs run at a time. A target that measures real time or mounts is named in its manifest
+//! and has the machine to itself. One whose tests wait more than they compute runs more of them at
+//! once:
 //!
 //! ```toml
 //! [package.metadata.ci]
 //! alone = ["it"]
+//! waits = ["it"]
 //! ```
 
 use std::path::PathBuf;
@@ -26,7 +28,12 @@ pub struct Program {
     pub dir: PathBuf,
     /// No other program runs beside it.
     pub is_alone: bool,
+    /// Its tests wait more than they compute.
+    pub waits: bool,
 }
+
+/// Tests at once, for each processor, of a program whose tests wait.
+const WAITING: usize = 2;
 
 impl Program {
     /// Its name in reports.
@@ -39,6 +46,10 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.dir).env("CARGO", cargo.get_program());
         command.env("CARGO_MANIFEST_DIR", &self.dir).env("CARGO_PKG_NAME", &self.package);
+        if self.waits {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env("RUST_TEST_THREADS", (WAITING * processors).to_string());
+        }
         command
     }
 }
@@ -53,24 +64,26 @@ pub fn of_message(line: &str) -> Option<Program> {
     }
     let manifest = PathBuf::from(text("/manifest_path")?);
     let target = text("/target/name")?;
+    let says = std::fs::read_to_string(&manifest).unwrap_or_default();
     Some(Program {
         package: package(&text("/package_id")?).to_owned(),
-        is_alone: is_alone(&std::fs::read_to_string(&manifest).unwrap_or_default(), &target),
+        is_alone: names(&says, "alone", &target),
+        waits: names(&says, "waits", &target),
         target,
         path: text("/executable")?.into(),
         dir: manifest.parent()?.to_owned(),
     })
 }
 
-/// True if the manifest names the target as one that runs alone.
-fn is_alone(manifest: &str, target: &str) -> bool {
+/// True if the manifest's list `key` names the target.
+fn names(manifest: &str, key: &str, target: &str) -> bool {
     let Ok(manifest) = manifest.parse::<toml::Table>() else { return false };
     let mut found = manifest.get("package");
-    for key in ["metadata", "ci", "alone"] {
+    for key in ["metadata", "ci", key] {
         found = found.and_then(|table| table.get(key));
     }
-    let names = found.and_then(toml::Value::as_array);
-    names.is_some_and(|names| names.iter().any(|name| name.as_str() == Some(target)))
+    let targets = found.and_then(toml::Value::as_array);
+    targets.is_some_and(|targets| targets.iter().any(|name| name.as_str() == Some(target)))
 }
 
 /// The name in `path+file:///DIR/NAME#VERSION` or `path+file:///DIR#NAME@VERSION`.
@@ -89,11 +102,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_names_the_targets_that_run_alone() {
+    fn a_manifest_names_the_targets_that_run_alone_or_wait() {
         let manifest = "[package]\nname = \"a\"\n[package.metadata.ci]\nalone = [\"it\"]\n";
-        assert!(is_alone(manifest, "it"));
-        assert!(!is_alone(manifest, "a"));
-        assert!(!is_alone("[package]\nname = \"a\"\n", "it"));
+        assert!(names(manifest, "alone", "it") && !names(manifest, "waits", "it"));
+        assert!(!names(manifest, "alone", "a"));
+        assert!(!names("[package]\nname = \"a\"\n", "alone", "it"));
     }
 
     fn message(test: bool, id: &str) -> String {

@@ -59,7 +59,8 @@ pub fn run(ci: &mut Ci) {
     }
 }
 
-/// Runs the commands, [`AT_ONCE`] at a time, and prints the output of each when it has ended.
+/// Runs the commands, [`AT_ONCE`] at a time, and prints the output of each when it has ended. The
+/// suite of the Python package, which waits most of its time, runs beside them.
 fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
     let (jobs, ended) = (Mutex::new(jobs.into_iter()), Mutex::new(Vec::new()));
     let running = &*ci;
@@ -74,11 +75,13 @@ fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
             ended.push(ran);
         }
     };
-    std::thread::scope(|scope| {
+    let python = std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(work);
         }
+        running.wants_python.then(|| super::run_python(running))
     });
+    ci.python = python;
     for ran in ended.into_inner().unwrap_or_else(PoisonError::into_inner) {
         ran.add_to(ci);
     }
@@ -88,8 +91,8 @@ fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
 fn build(ci: &mut Ci) -> Option<Vec<Program>> {
     let start = Instant::now();
     let mut command = cargo(ci.root);
-    // Without the examples, which clippy has compiled.
-    command.args(["test", "--workspace", "--tests", "--no-run"]);
+    // The libraries too, for what loads them. Without the examples, which clippy has compiled.
+    command.args(["build", "--workspace", "--lib", "--bins", "--tests"]);
     command.arg("--message-format=json-render-diagnostics");
     let mut found = Vec::new();
     let mut each = |line: &Line| match line.error {
