@@ -83,8 +83,8 @@ fn a_small_trace_is_replayed_exactly_and_twice_alike() {
 }
 
 /// A card that merges 4 MiB for each address that does not follow, and a cache of 4 MiB. Virtual
-/// time of whole runs: along the files never more than in the order of LRU, and less than half of
-/// that file by file.
+/// time of whole runs: along the files, the default, never more than in the order of LRU, and less
+/// than half of that file by file.
 #[test]
 fn along_the_files_programs_take_less_than_half_on_a_card() {
     if !require("along_the_files_programs_take_less_than_half_on_a_card", &[Need::E2fsck]) {
@@ -100,7 +100,7 @@ fn along_the_files_programs_take_less_than_half_on_a_card() {
         };
         let file_s = seconds(",writeback=file");
         let lru_s = seconds(",writeback=policy,policy=lru");
-        let space_s = seconds(",writeback=space");
+        let space_s = seconds("");
         assert!(space_s <= lru_s, "{}: {space_s} s, LRU {lru_s} s", trace.name);
         (all_file_s, all_space_s) = (all_file_s + file_s, all_space_s + space_s);
     }

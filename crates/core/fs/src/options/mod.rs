@@ -14,6 +14,9 @@ pub use self::table::VOLUME_OPTIONS;
 
 use crate::error::{FsError, Result};
 
+/// `cache=` where it is not given.
+const USUAL_CACHE_BYTES: u64 = 256 << 20;
+
 /// One part in this many of `cache=` is for everything that is not a file page: the three below.
 pub(crate) const METADATA_SHARE: u64 = 4;
 /// One part in this many is for metadata blocks.
@@ -186,8 +189,8 @@ pub struct MountOptions {
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
     pub policy: String,
-    /// Order of write-back (`writeback=`).
-    pub writeback: Writeback,
+    /// Order of write-back (`writeback=`). `None`: [`MountOptions::writeback_order`] decides.
+    pub writeback: Option<Writeback>,
     /// Allocation policy (`alloc=`).
     pub alloc: Alloc,
     /// Regions kept for files that are updated often, at most one a flex group (`hot_zones=`), 0
@@ -223,7 +226,7 @@ impl Default for MountOptions {
             nodiratime: false,
             lazytime: false,
             commit_s: 5,
-            cache_bytes: 256 << 20,
+            cache_bytes: USUAL_CACHE_BYTES,
             dirty_expire_centisecs: 3000,
             dirty_writeback_centisecs: 500,
             dirty_background_ratio: None,
@@ -235,7 +238,7 @@ impl Default for MountOptions {
             set_id_by_caller: false,
             discard: false,
             policy: "clock".into(),
-            writeback: Writeback::File,
+            writeback: None,
             alloc: Alloc::Default,
             hot_zones: 0,
             hot_zone_size_bytes: 0,
@@ -278,6 +281,16 @@ impl MountOptions {
     /// As [`MountOptions::parse`].
     pub fn apply(&mut self, item: &str) -> Result<()> {
         self.apply_or(item, &[])
+    }
+
+    /// Order of write-back: the given one, else along the files if the cache is smaller than usual.
+    /// Ordered mode writes file by file, as Linux does.
+    pub fn writeback_order(&self) -> Writeback {
+        let is_small = self.cache_bytes < USUAL_CACHE_BYTES;
+        self.writeback.unwrap_or(match self.sync {
+            SyncMode::Eager | SyncMode::Periodic if is_small => Writeback::Space,
+            _ => Writeback::File,
+        })
     }
 
     fn set_alloc(&mut self, name: &str) {
@@ -337,13 +350,12 @@ impl LiveLimits {
     /// shares of the usual cache where `cache=` is smaller, up to half and three quarters of it:
     /// the more pages wait, the more of them are neighbours.
     pub(crate) fn of(options: &MountOptions) -> LiveLimits {
-        let usual_bytes = MountOptions::default().cache_bytes;
         let share = |given: Option<u32>, ratio: u32, most: u32| {
-            let bytes = match options.writeback {
-                Writeback::File | Writeback::Policy => usual_bytes,
-                Writeback::Space => options.cache_bytes.clamp(1, usual_bytes),
+            let bytes = match options.writeback_order() {
+                Writeback::File | Writeback::Policy => USUAL_CACHE_BYTES,
+                Writeback::Space => options.cache_bytes.clamp(1, USUAL_CACHE_BYTES),
             };
-            let scaled = u64::from(ratio) * usual_bytes / bytes;
+            let scaled = u64::from(ratio) * USUAL_CACHE_BYTES / bytes;
             given.unwrap_or(scaled.min(u64::from(most)) as u32)
         };
         LiveLimits {
@@ -378,8 +390,9 @@ mod tests {
             let limits = LiveLimits::of(&MountOptions::parse(list).unwrap());
             (limits.dirty_background_ratio, limits.dirty_ratio)
         };
-        assert_eq!(limits("cache=4M"), (10, 20));
+        assert_eq!(limits("cache=4M,writeback=file"), (10, 20));
         assert_eq!(limits("cache=4M,writeback=policy"), (10, 20));
+        assert_eq!(limits("cache=4M"), (50, 75));
         let space = |list: &str| limits(&format!("writeback=space,{list}"));
         assert_eq!(space("cache=1G"), (10, 20));
         assert_eq!(space("cache=128M"), (20, 40));
@@ -388,6 +401,17 @@ mod tests {
         assert_eq!(space("cache=4M,sync=ordered"), (50, 75));
         assert_eq!(space("cache=4M,dirty_background_ratio=10"), (10, 75));
         assert_eq!(space("cache=4M,dirty_ratio=20"), (50, 20));
+    }
+
+    #[test]
+    fn write_back_of_a_small_cache_is_along_the_files() {
+        let order = |list: &str| MountOptions::parse(list).unwrap().writeback_order();
+        for list in ["cache=255M", "cache=4M,sync=periodic", "cache=1G,writeback=space"] {
+            assert_eq!(order(list), Writeback::Space, "{list}");
+        }
+        for list in ["", "cache=256M", "cache=4M,sync=ordered", "cache=4M,writeback=file"] {
+            assert_eq!(order(list), Writeback::File, "{list}");
+        }
     }
 
     #[test]

@@ -215,13 +215,14 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         Kind::Choice(&["file", "policy", "space"]),
         "Dirty pages that go first when they are too many. file: whole files, the oldest \
          first. policy: the pages that `policy=` would give up first. space: full blocks, then \
-         pages that a hand meets on its way along the files.",
-        set!(|o, given| o.writeback = match given.text() {
+         pages that a hand meets on its way along the files. Without it space where `cache=` is \
+         below 256M, else file; with `sync=ordered` file always, as in Linux.",
+        set!(|o, given| o.writeback = Some(match given.text() {
             "policy" => Writeback::Policy,
             "space" => Writeback::Space,
             _ => Writeback::File,
-        }),
-        |o| Some(o.writeback.name().to_owned()),
+        })),
+        |o| o.writeback.map(|order| order.name().to_owned()),
     ),
     live(
         "dirty_expire_centisecs",

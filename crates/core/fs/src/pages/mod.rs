@@ -145,7 +145,7 @@ impl PageCache {
         let new = |name: &str| {
             syncline_cache::policy(name, pages_max).map_err(|err| FsError::invalid(err.to_string()))
         };
-        let cleaner = match options.writeback {
+        let cleaner = match options.writeback_order() {
             Writeback::File => None,
             Writeback::Policy => Some(new(&options.policy)?),
             Writeback::Space => Some(syncline_cache::write_back_order(pages_max)),

@@ -251,7 +251,8 @@ fn above_the_background_ratio_the_tick_writes_young_data_at_once() {
 #[test]
 fn half_way_to_the_dirty_ratio_a_hurry_ends_the_pause() {
     for sync in ["ordered", "eager"] {
-        let counted = Counted::new(1, &format!("cache=8M,commit=900,sync={sync}"));
+        let options = format!("cache=8M,commit=900,writeback=file,sync={sync}");
+        let counted = Counted::new(1, &options);
         let file = counted.bed.file(&counted.volume, 0);
         // A tenth in the background, a fifth at most.
         let pages_max = counted.volume.cache_stats().pages_max as u64;

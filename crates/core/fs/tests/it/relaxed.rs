@@ -137,8 +137,9 @@ fn relaxed_files_and_limits_change_while_mounted() {
     for mode in ["ordered", "eager"] {
         let device = Arc::new(RecordingDevice::new(image()));
         let clock = Arc::new(VirtualClock::default());
-        let options = MountOptions::parse(&format!("sync={mode},relaxed=*.cache,cache=8M"));
-        let vol = Volume::mount(device.clone(), clock.clone(), options.unwrap()).unwrap();
+        let list = format!("sync={mode},relaxed=*.cache,cache=8M,writeback=file");
+        let options = MountOptions::parse(&list).unwrap();
+        let vol = Volume::mount(device.clone(), clock.clone(), options).unwrap();
         let file = create(&vol, "a.cache");
         vol.write(&file, 0, &[1; 8192]).unwrap();
         let flushes = device.counts().flushes();

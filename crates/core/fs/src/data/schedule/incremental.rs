@@ -137,7 +137,7 @@ fn incremental_step(files: &Files, pass: &mut Incremental) -> Result<bool> {
 /// device: between two steps a sync may write to the log, and the device has to go to another
 /// address twice. Where that costs much a step is longer, up to what goes together anywhere.
 fn run_step_pages(files: &Files) -> usize {
-    if files.options.writeback != Writeback::Space {
+    if files.options.writeback_order() != Writeback::Space {
         return STEP_PAGES;
     }
     let costs = files.device_costs();

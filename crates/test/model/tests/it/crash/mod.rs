@@ -260,7 +260,7 @@ fn in_the_order_of_a_policy() {
     }
     let orders = [("policy", "spatialclock"), ("policy", "fab"), ("space", "clock")];
     for ((writeback, policy), seed) in orders.iter().zip([23, 71, 5]) {
-        for sync in ["ordered", "eager"] {
+        for sync in ["ordered", "eager", "periodic"] {
             let mount = format!(
                 "sync={sync},cache=1M,policy={policy},writeback={writeback},dirty_ratio=3,\
                  dirty_background_ratio=1"
