@@ -57,6 +57,7 @@
 # make test-arm  the program and the tests of the core for ARM, 64-bit and 32-bit, under qemu's user emulation; TARGETS, CRATES,
 #              STATES and what it needs: docs/INSTALL.md
 # make bench-preload  programs whose syncs wait, beside libeatmydata (package libeatmydata1) and beside none
+# make relaxed-blocks  (root) SQLite on a kernel's ext4 over the write buffer, with and without `buffer relax` and `preload`, in real time
 # make fjord-mounted  (root) the configurations of `bench fjord` in real time: a browser, a mail client and SQLite on mounts over
 #              emulated flash; FJORD has options, as "--rounds 1 --only browsing"
 # make corrupt-relaxed  a real browser's profile and a cache in SQLite with parts of their files lost: whether they recover
@@ -323,9 +324,13 @@ guest-peers: cargo
 	@cargo build --quiet --release -p syncline-cli
 	@python3 scripts/guest_peers.py target/release/syncline --json target/guest-peers.json
 
-.PHONY: fjord-mounted corrupt-relaxed
+.PHONY: fjord-mounted corrupt-relaxed relaxed-blocks
 corrupt-relaxed:
 	@python3 scripts/corrupt_relaxed.py $(CORRUPT)
+
+relaxed-blocks: cargo
+	@cargo build --quiet --release -p syncline-cli -p syncline-preload
+	@python3 scripts/relaxed_blocks.py target/release/syncline --json target/relaxed-blocks.json $(RELAXED)
 
 fjord-mounted: cargo
 	@cargo build --quiet --release -p syncline-cli

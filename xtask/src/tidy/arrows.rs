@@ -5,7 +5,7 @@
 //!   cli, syncline-py -> study -> replay, evaluate, probe, image
 //!   replay -> bench -> sqlite-vfs; bench, probe -> latency -> report -> trace
 //!   recorder  flashlite  evaluate -> trace
-//!   fs -> jbd2 -> cache, ondisk; fs -> buffer
+//!   fs -> jbd2 -> cache, ondisk; fs -> buffer; hints -> buffer, ondisk
 //!   buffer  nand  crash -> device
 //!   ondisk  buffer  recorder  flashlite -> checksum
 //! ```
@@ -22,6 +22,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("crash", &["device"]),
     ("nand", &["device"]),
     ("buffer", &["checksum", "device"]),
+    ("hints", &["device", "ondisk", "buffer"]),
     ("cache", &[]),
     ("jbd2", &["device", "ondisk", "lockrank"]),
     ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
@@ -71,6 +72,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "ondisk",
             "nand",
             "buffer",
+            "hints",
             "fs",
             "flashlite",
             "trace",

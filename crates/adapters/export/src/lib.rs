@@ -27,10 +27,12 @@
 
 mod bytes;
 mod filesystem;
+mod journal;
 mod nbd;
 mod server;
 mod ublk;
 
+pub use journal::empty_journal;
 pub use nbd::{Listen, NbdError, NbdServed, NbdServer};
 pub use server::{Export, ExportError, Served};
 pub use ublk::{UblkError, UblkRequests, UblkServed, UblkServer};

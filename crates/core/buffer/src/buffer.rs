@@ -194,6 +194,11 @@ impl Buffer {
         state.latch(result)
     }
 
+    /// Relaxed data that waits in these bytes is strict from now on: the next flush covers it.
+    pub fn harden(&self, bytes: std::ops::Range<u64>) {
+        self.state.lock().ram.harden(bytes.start / PAGE..bytes.end.div_ceil(PAGE));
+    }
+
     /// Writes everything to its place, durably: afterwards the device below is plain data and the
     /// log is empty.
     ///

@@ -69,6 +69,14 @@ impl Ram {
         }
     }
 
+    /// Makes relaxed pages in this range strict.
+    pub(crate) fn harden(&mut self, pages: std::ops::Range<u64>) {
+        for (_, page) in self.pages.range_mut(pages).filter(|(_, page)| page.relaxed()) {
+            page.origin.durability = Durability::Strict;
+            self.relaxed -= 1;
+        }
+    }
+
     pub(crate) fn remove(&mut self, logical: u64) {
         if self.pages.remove(&logical).is_some_and(|page| page.relaxed()) {
             self.relaxed -= 1;
@@ -167,8 +175,11 @@ mod tests {
         put(&mut ram, 3, RELAXED);
         assert_eq!(ram.relaxed_pages(), 1);
         assert_eq!(ram.victims(9, true), [2]);
+        put(&mut ram, 4, RELAXED);
+        ram.harden(3..5);
+        assert_eq!(ram.relaxed_pages(), 1);
         ram.remove_range(0..3);
-        assert_eq!((ram.relaxed_pages(), ram.pages.len()), (0, 1));
+        assert_eq!((ram.relaxed_pages(), ram.pages.len()), (0, 2));
     }
 
     #[test]

@@ -10,8 +10,8 @@ use super::size_bytes;
 ///
 /// Small writes that are flushed go to LOG in one sequential write and reach their places later,
 /// sorted; large ones go there at once. What was flushed survives power cuts: attach again after
-/// one, before anything else uses DEVICE. Durability is that of the whole device; files are not
-/// known here.
+/// one, before anything else uses DEVICE. Durability is that of the whole device; on ext4, `relax`
+/// takes single files out.
 ///
 /// Example: `syncline buffer attach card.img DIR --log card.log --create --attach`, then
 /// `mount /dev/loop0 /mnt`, later `umount /mnt` and `syncline buffer detach DIR`.
@@ -27,7 +27,30 @@ pub enum BufferCommand {
     /// Write everything to its place and end: DEVICE is plain data then, and LOG empty.
     Detach(BufferDir),
     Status(BufferStatus),
+    Relax(BufferFiles),
+    /// Make files strict again; what waits of them is durable then.
+    Strict(BufferFiles),
     Zeros(BufferZeros),
+}
+
+/// Relax files of a mounted ext4 over the buffer: what is written over their data may wait in
+/// memory across syncs.
+///
+/// The buffer follows the files in the journal, also when they grow, until they are deleted or the
+/// file system is unmounted or frozen. A power cut leaves each of their sectors old or new; their
+/// sizes, and all other files, stay as strict as they are. New data is strict the first time. For
+/// syncs that do not wait add `syncline preload --relaxed`. Needs root, Linux 5.15, and a journal
+/// without fast_commit and journal_async_commit.
+///
+/// Example: `syncline buffer relax DIR /mnt/cache.db /mnt/cache.db-wal`.
+#[derive(Debug, Args)]
+pub struct BufferFiles {
+    /// The directory that is served.
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Files, or directories for all files that are in them now.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// Count the pages of files that can describe themselves in a log.

@@ -14,10 +14,12 @@ use syncline_device::{
     WallClock,
 };
 use syncline_export::{Control, Export, Listen, NbdServer};
+use syncline_hints::Hinted;
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use syncline_ondisk::write_log::write_log_of;
 
+use super::hints::{self, RELAX, STRICT};
 use crate::args::{BufferAttach, BufferCommand, BufferDir, BufferStatus};
 use crate::control;
 use crate::error::{Failure, Result};
@@ -44,6 +46,8 @@ pub(crate) fn run(command: &BufferCommand) -> Result<()> {
         BufferCommand::Attach(args) => attach(args),
         BufferCommand::Detach(args) => detach(args),
         BufferCommand::Status(args) => status(args),
+        BufferCommand::Relax(args) => super::hints::relax(args),
+        BufferCommand::Strict(args) => super::hints::strict(args),
         BufferCommand::Zeros(args) => super::zeros::run(args),
     }
 }
@@ -69,7 +73,7 @@ fn attach(args: &BufferAttach) -> Result<()> {
     }
     let made = args.create && !args.log.exists();
     let server = Arc::new(Server {
-        buffer: open(args)?,
+        hinted: Hinted::new(open(args)?),
         names: [args.device.display().to_string(), args.log.display().to_string()],
         leave: AtomicBool::new(false),
         ready: AtomicBool::new(false),
@@ -91,9 +95,7 @@ fn serve(
 ) -> Result<()> {
     if !args.policy.is_empty() {
         let words: Vec<String> = args.policy.iter().map(|name| format!("{name}=on")).collect();
-        let set =
-            server.governor.set(Governed::buffer(&server.buffer), words.iter().map(String::as_str));
-        set.map_err(Failure::Failed)?;
+        server.set(words.iter().map(String::as_str)).map_err(Failure::Failed)?;
     }
     // Answers until everything is at its place: who asked for that waits for this.
     match listen {
@@ -103,7 +105,7 @@ fn serve(
             let free = Box::new(|| None);
             let _control = control::answer(dir, handler(server, free))?;
             over_fuse(args, server)?;
-            server.buffer.drain().map_err(Failure::from)
+            server.buffer().drain().map_err(Failure::from)
         }
         Some(listen) => over_nbd(dir, &listen, server),
     }
@@ -139,7 +141,7 @@ fn listen(args: &BufferAttach, dir: &Path) -> Result<Option<Listen>> {
 
 /// State shared by all ways of serving.
 struct Server {
-    buffer: Buffer,
+    hinted: Hinted,
     /// Device and log.
     names: [String; 2],
     leave: AtomicBool,
@@ -149,14 +151,24 @@ struct Server {
 }
 
 impl Server {
+    fn buffer(&self) -> &Buffer {
+        self.hinted.buffer()
+    }
+
+    /// Changes settings and policies, as `ctl set` does.
+    fn set<'a>(&self, words: impl Iterator<Item = &'a str>) -> std::result::Result<(), String> {
+        self.governor.set(Governed::buffer(self.buffer()), words)
+    }
+
     fn document(&self) -> String {
-        let mut document = document(&self.buffer, &self.names);
-        document["settings"] = self.governor.document(Governed::buffer(&self.buffer));
+        let mut document = document(self.buffer(), &self.names);
+        document["settings"] = self.governor.document(Governed::buffer(self.buffer()));
+        hints::describe(&self.hinted, &mut document);
         format!("{document:#}\n")
     }
 
     fn detach(&self) -> std::result::Result<(), String> {
-        self.buffer.drain().map_err(|err| {
+        self.buffer().drain().map_err(|err| {
             format!(
                 "the log was not drained ({err}); correct the device, end the server and attach \
                  again"
@@ -175,11 +187,11 @@ impl Server {
 
     /// Does the periodic work; returns false if the server is to end.
     fn visit(&self, clock: &WallClock, said: &mut bool) -> bool {
-        keep(&self.buffer, clock, said, &|text| complain(text));
+        keep(self.buffer(), clock, said, &|text| complain(text));
         // A failure has latched the buffer: the next visit says it.
         let _ = self
             .governor
-            .visit(Governed::buffer(&self.buffer), Duration::from_nanos(clock.now_ns()));
+            .visit(Governed::buffer(self.buffer()), Duration::from_nanos(clock.now_ns()));
         !self.leave.load(Ordering::Relaxed)
     }
 }
@@ -197,15 +209,16 @@ fn handler(server: &Arc<Server>, busy: Busy) -> control::Handler {
             None => server.detach().map(|()| String::new()),
         },
         "clean" => {
-            let drained = server.buffer.drain().map(|()| String::new());
+            let drained = server.buffer().drain().map(|()| String::new());
             drained.map_err(|err| format!("the log was not drained ({err}); correct the device"))
         }
-        other => match other.strip_prefix("set ") {
-            Some(words) => {
-                let words = words.split_whitespace();
-                server.governor.set(Governed::buffer(&server.buffer), words).map(|()| String::new())
-            }
-            None => Err(format!("`{other}` is no request; use status, set, clean or detach")),
+        other => match other.split_once(' ') {
+            Some(("set", words)) => server.set(words.split_whitespace()).map(|()| String::new()),
+            Some((RELAX, files)) => hints::answer(&server.hinted, files, Hinted::relax),
+            Some((STRICT, files)) => hints::answer(&server.hinted, files, hints::harden),
+            _ => Err(format!(
+                "`{other}` is no request; use status, set, relax, strict, clean or detach"
+            )),
         },
     })
 }
@@ -235,7 +248,7 @@ fn over_ublk(dir: &Path, server: &Arc<Server>) -> Result<()> {
         std::thread::sleep(POLL_INTERVAL);
     }
     let removed = served::remove(&served);
-    let drained = server.buffer.drain().map_err(Failure::from);
+    let drained = server.buffer().drain().map_err(Failure::from);
     drop(control);
     removed.and(drained)
 }
@@ -256,7 +269,7 @@ fn over_nbd(dir: &Path, listen: &Listen, server: &Arc<Server>) -> Result<()> {
         std::thread::sleep(POLL_INTERVAL);
     }
     served.stop();
-    let drained = server.buffer.drain().map_err(Failure::from);
+    let drained = server.buffer().drain().map_err(Failure::from);
     drop(control);
     drained
 }
@@ -266,11 +279,11 @@ struct SharedBuffer(Arc<Server>);
 
 impl BlockDevice for SharedBuffer {
     fn geometry(&self) -> Geometry {
-        self.0.buffer.geometry()
+        self.0.hinted.geometry()
     }
 
     fn submit(&self, batch: &mut [Request<'_>]) -> std::result::Result<(), DeviceError> {
-        self.0.buffer.submit(batch)
+        self.0.hinted.submit(batch)
     }
 }
 
@@ -406,7 +419,7 @@ pub(super) fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
 }
 
 /// Asks the server of a directory.
-fn ask(dir: &Path, request: &str) -> Result<String> {
+pub(super) fn ask(dir: &Path, request: &str) -> Result<String> {
     control::ask(dir, request)?.ok_or_else(|| {
         Failure::Failed(format!(
             "{}: nobody serves it; start it with `syncline buffer attach DEVICE {0} --log LOG`",
@@ -450,6 +463,7 @@ fn status(args: &BufferStatus) -> Result<()> {
         number("flushes"),
         number("flushes_saved")
     ))?;
+    out.text(hints::line(&document))?;
     out.flush()
 }
 

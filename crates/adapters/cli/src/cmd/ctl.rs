@@ -79,7 +79,9 @@ fn mark(args: &CtlPaths, how: &str) -> Result<()> {
             _ => Failure::host(path, &err.into()),
         })
     };
-    each(args, "`syncline preload` relaxes files elsewhere", &set)
+    let elsewhere = "`syncline preload` relaxes files elsewhere, `syncline buffer relax` those of \
+                     ext4 over a write buffer";
+    each(args, elsewhere, &set)
 }
 
 /// Moves files into the zones, one after the other; what a full zone does not take stays.

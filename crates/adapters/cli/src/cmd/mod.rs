@@ -14,6 +14,7 @@ pub(crate) mod fjord;
 pub(crate) mod flash;
 pub(crate) mod flashlite;
 pub(crate) mod generated;
+mod hints;
 pub(crate) mod info;
 pub(crate) mod latency;
 pub(crate) mod lifetime;

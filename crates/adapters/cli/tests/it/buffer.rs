@@ -135,6 +135,66 @@ fn a_kernel_file_system_keeps_what_was_synced_when_the_buffer_is_killed() {
 }
 
 #[test]
+fn files_of_a_kernel_file_system_are_relaxed_and_strict_again() {
+    let test = "files_of_a_kernel_file_system_are_relaxed_and_strict_again";
+    if !require(test, &[Need::Root, Need::Fuse, Need::Loop, Need::E2fsck]) {
+        return;
+    }
+    let mut files = Files::new(64 << 20);
+    let node = files.serve(&["--create", "--log-size", "4M"]);
+    files.mount(&node);
+    let (served, mnt) = (files.text("served"), files.text("mnt"));
+    done(&["ctl", "set", &served, "idle_after=1000", "relaxed_expire=1000"]);
+    let status = |name: &str| {
+        let text = done(&["buffer", "status", "--json", &served]);
+        serde_json::from_str::<serde_json::Value>(&text).unwrap()[name].clone()
+    };
+    let write = |name: &str, more: &str| {
+        let to = format!("of={mnt}/{name} bs=32K count=4 conv=notrunc,fsync {more}");
+        assert!(shell(&format!("dd if=/dev/urandom {to} oflag=direct status=none")), "{to}");
+    };
+    assert!(shell(&format!("mkdir {mnt}/cache")));
+    for name in ["cache/a", "cache/b", "c"] {
+        write(name, "");
+    }
+    let dir = format!("{mnt}/cache");
+    let said = refused(1, &["ctl", "relax", &dir]);
+    assert!(said.contains("`syncline buffer relax`"), "{said}");
+    let said = refused(1, &["buffer", "relax", &served, &files.text("image")]);
+    assert!(said.contains("not on the device that is served here"), "{said}");
+    done(&["buffer", "relax", &served, &dir]);
+    assert_eq!(status("relaxed_files"), 2);
+    for name in ["cache/a", "cache/b", "c"] {
+        write(name, "");
+    }
+    assert_eq!(status("relaxed_pages"), 64, "two files of 128 KiB wait");
+    let shown = done(&["buffer", "status", &served]);
+    assert!(shown.contains("relaxed  2 files, 256 KiB"), "{shown}");
+    done(&["buffer", "strict", &served, &format!("{dir}/a")]);
+    assert_eq!((status("relaxed_files"), status("relaxed_pages")), (1.into(), 32.into()));
+    // It grows, and is followed.
+    write("cache/b", "seek=4");
+    write("cache/b", "seek=4");
+    assert_eq!(status("relaxed_file_bytes"), 256 << 10);
+    assert_eq!(status("relaxed_pages"), 64);
+    done(&["buffer", "relax", &served, &format!("{mnt}/c")]);
+    assert_eq!(status("relaxed_files"), 2, "the log was emptied for it");
+    assert!(shell(&format!("rm {dir}/b && sync")));
+    assert_eq!(
+        (status("relaxed_files"), status("relaxed_file_bytes")),
+        (1.into(), (128 << 10).into())
+    );
+    assert!(shell(&format!("umount {mnt}")));
+    assert_eq!(status("relaxed_files"), 0);
+    let shown = done(&["buffer", "status", &served]);
+    assert!(shown.contains("strict   since the file system was unmounted"), "{shown}");
+    done(&["buffer", "detach", &served]);
+    assert!(files.server.take().unwrap().wait().unwrap().success());
+    files.node = None;
+    e2fsck_clean(&files.path("image")).unwrap();
+}
+
+#[test]
 fn attached_in_the_background_it_is_a_file() {
     let test = "attached_in_the_background_it_is_a_file";
     if !require(test, &[Need::Root, Need::Fuse, Need::E2fsck]) {
