@@ -41,8 +41,6 @@ pub enum BufferCommand {
 /// sizes, and all other files, stay as strict as they are. New data is strict the first time. For
 /// syncs that do not wait add `syncline preload --relaxed`. Needs root, Linux 5.15, and a journal
 /// without fast_commit and journal_async_commit.
-///
-/// Example: `syncline buffer relax DIR /mnt/cache.db /mnt/cache.db-wal`.
 #[derive(Debug, Args)]
 pub struct BufferFiles {
     /// The directory that is served.

@@ -182,6 +182,8 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
     ),
     ("buffer detach", &[["syncline buffer detach DIR", "everything to its place"]]),
     ("buffer status", &[["syncline buffer status DIR", "what is buffered"]]),
+    ("buffer relax", &[["syncline buffer relax DIR /mnt/cache.db", "its overwrites may wait"]]),
+    ("buffer strict", &[["syncline buffer strict DIR /mnt/cache.db", "they no longer do"]]),
     ("buffer zeros", &[["syncline buffer zeros app.db", "pages that describe themselves"]]),
     ("flashlite info", &[["syncline flashlite info film.log", "what is in a log"]]),
     (
