@@ -29,9 +29,11 @@ if [ -n "${SYNCLINE_NATIVE:-}" ] && [ -n "${SYNCLINE:-}" ]; then
     site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     cp -r "$package/python/syncline" "$site/"
     cp "$SYNCLINE_NATIVE" "$site/syncline/_native.abi3.so"
-    tools_full=$(pwd)/$tools
-    (cd "$package" && "$tools_full/bin/maturin" pep517 write-dist-info --metadata-directory "$site" \
-        --interpreter python3 >/dev/null 2>&1)
+    maturin=$(pwd)/$tools/bin/maturin
+    said=$(cd "$package" && "$maturin" pep517 write-dist-info --metadata-directory "$site" --interpreter python3 2>&1) || {
+        echo "$said" >&2
+        exit 1
+    }
 else
     "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m "$package/Cargo.toml"
     "$venv/bin/pip" install -q --no-compile --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
