@@ -62,7 +62,12 @@ pub(crate) struct Loaded {
 
 /// Fails unless the inode is a regular file.
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
-    match inode.state.read().raw.i_mode & disk::S_IFMT {
+    check_regular_mode(inode.state.read().raw.i_mode)
+}
+
+/// As [`check_regular`], of an inode with this mode.
+pub(crate) fn check_regular_mode(mode: u16) -> Result<()> {
+    match mode & disk::S_IFMT {
         disk::S_IFREG => Ok(()),
         disk::S_IFDIR => Err(FsError::IsDir),
         _ => Err(FsError::invalid("not a regular file")),

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
-use crate::data::blocks::{Loaded, Run, check_regular, load_blocks, map_range, zero_partial};
+use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_range, zero_partial};
 use crate::data::evict::make_room;
 use crate::data::schedule::throttle::balance_dirty;
 use crate::data::sync::fsync_file;
@@ -72,7 +72,6 @@ type NewPage = (u64, Arc<[u8]>, bool);
 
 fn before_write(files: &Files, inode: &Inode) -> Result<()> {
     files.before_change()?;
-    check_regular(inode)?;
     if files.pages.above_throttle() {
         balance_dirty(files, inode);
     }
@@ -83,6 +82,7 @@ fn before_write(files: &Files, inode: &Inode) -> Result<()> {
 fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
     let (size, limit) = {
         let st = inode.state.read();
+        check_regular_mode(st.raw.i_mode)?;
         if st.raw.i_flags & flags::IMMUTABLE != 0
             || (st.raw.i_flags & flags::APPEND != 0 && offset < st.size)
         {
@@ -131,18 +131,32 @@ pub(crate) fn size_limit(store: &Store, extents: bool) -> u64 {
 
 /// Sets mtime and ctime if the coarse clock moved, and takes set-id bits away from files that
 /// an unprivileged caller writes to (`file_modified`).
+#[inline]
 pub(crate) fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
     let (strip, mtime, ctime) = {
         let st = inode.state.read();
         let keep = inodes.options.privileged || inodes.options.set_id_by_caller;
         let strip = if keep { 0 } else { set_id_bits(st.raw.i_mode) };
-        let (mtime, ctime) =
-            (update_time(inodes, st.raw.i_mtime), update_time(inodes, st.raw.i_ctime));
+        let now = inodes.now();
+        let (mtime, ctime) = (
+            update_time_at(inodes, st.raw.i_mtime, now),
+            update_time_at(inodes, st.raw.i_ctime, now),
+        );
         if strip == 0 && mtime == st.raw.i_mtime && ctime == st.raw.i_ctime {
             return Ok(());
         }
         (strip, mtime, ctime)
     };
+    set_mtime(inodes, inode, strip, (mtime, ctime))
+}
+
+/// Sets mtime and ctime, and takes the bits `strip` away from the mode.
+fn set_mtime(
+    inodes: &Inodes,
+    inode: &Inode,
+    strip: u16,
+    (mtime, ctime): (Timestamp, Timestamp),
+) -> Result<()> {
     if inodes.options.lazytime && strip == 0 {
         let mut st = inode.state.write();
         (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
@@ -159,12 +173,17 @@ pub(crate) fn touch_mtime(inodes: &Inodes, inode: &Inode) -> Result<()> {
 /// Returns the timestamp for a write, or for a change of a directory's names: the clock, or with
 /// `mtime_update` the last multiple of its interval.
 pub(crate) fn update_time(store: &Store, held: Timestamp) -> Timestamp {
+    update_time_at(store, held, store.now())
+}
+
+#[inline]
+fn update_time_at(store: &Store, held: Timestamp, now: Timestamp) -> Timestamp {
     match store.options.mtime_update_ms {
         Some(interval_ms) => {
             let interval_ms = interval_ms.max(store.options.timer_tick_ms);
-            time::coarse_update(held, store.now(), interval_ms)
+            time::coarse_update(held, now, interval_ms)
         }
-        None => store.now(),
+        None => now,
     }
 }
 

@@ -37,7 +37,7 @@ use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, SyncMo
 use crate::ranks;
 
 pub(crate) use changes::Changes;
-pub(crate) use tree::{Outgoing, PageTree, Pick, SyncDirty, UNLOGGED};
+pub(crate) use tree::{Outgoing, PageTree, Pick, SyncDirty, UNLOGGED, WriteEnd};
 
 /// Pages of one group.
 pub(crate) const GROUP_PAGES: usize = 256;

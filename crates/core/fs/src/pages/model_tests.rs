@@ -10,7 +10,8 @@ use shuttle::sync::Mutex;
 use shuttle::thread;
 
 use super::PageCache;
-use super::tree::{PageTree, Pick};
+use super::changes::Changes;
+use super::tree::{PageTree, Pick, WriteEnd};
 
 const SCHEDULES: usize = 1500;
 const BLOCK: u64 = 5;
@@ -88,7 +89,9 @@ impl File {
                 device.1 -= 1;
             }
             let written = !fails || self.loses_failures;
-            self.pages.lock().unwrap().end_writeback(&self.cache, page.lblk, written);
+            let end = if written { WriteEnd::Written } else { WriteEnd::Failed };
+            let mut tree = self.pages.lock().unwrap();
+            tree.end_writeback(&self.cache, page.lblk, end, Changes::UNKNOWN);
         }
     }
 

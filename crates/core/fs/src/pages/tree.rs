@@ -61,10 +61,10 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Pages that the log does not have as they are: all, and those with a block on disk.
-    fn unlogged(&self) -> (usize, usize) {
-        let overwritten = self.sync_dirty & !self.delalloc;
-        (self.sync_dirty.count_ones() as usize, overwritten.count_ones() as usize)
+    /// True if the log does not have the page as it is, and if it has a block on disk then.
+    fn unlogged(&self, bit: u64) -> (bool, bool) {
+        let unlogged = self.sync_dirty & bit != 0;
+        (unlogged, unlogged && self.delalloc & bit == 0)
     }
 }
 
@@ -100,6 +100,18 @@ pub(crate) struct SyncDirty {
     pub fresh: usize,
     /// Runs of consecutive ones.
     pub runs: usize,
+}
+
+/// End of the write-back of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteEnd {
+    /// It is on the device and its block is installed, so a reservation is used up.
+    Written,
+    /// The journal takes care of it: it stays dirty until it is in its place, but an eager sync
+    /// need not log it again. A reservation is used up.
+    Logged,
+    /// It is dirty again, with its reservation.
+    Failed,
 }
 
 /// Selection of pages for write-back.
@@ -147,6 +159,14 @@ pub(crate) struct PageTree {
     dirtied_ns: Option<u64>,
     /// Readahead state of the sequential reader.
     pub readahead: Readahead,
+}
+
+/// Counts anew whether the log has a page; `before` and `now` are from [`Chunk::unlogged`].
+fn recount(pages: &mut usize, cache: &PageCache, before: (bool, bool), now: (bool, bool)) {
+    if now != before {
+        *pages = *pages + usize::from(now.0) - usize::from(before.0);
+        cache.count_overwritten(usize::from(before.1), usize::from(now.1));
+    }
 }
 
 /// The slots of `chunk` that lie in `from..to`.
@@ -206,19 +226,6 @@ impl PageTree {
     /// True if a page is on its way to the device.
     pub fn in_writeback(&self) -> bool {
         self.writeback > 0
-    }
-
-    /// Counts anew what a chunk has that is not logged; `before` is from [`Chunk::unlogged`].
-    fn recount(&mut self, cache: &PageCache, number: u64, before: (usize, usize)) {
-        let now = self.chunks.get(&number).map_or((0, 0), |chunk| chunk.unlogged());
-        if now != before {
-            self.unlogged = self.unlogged + now.0 - before.0;
-            cache.count_overwritten(before.1, now.1);
-        }
-    }
-
-    fn unlogged_of(&self, number: u64) -> (usize, usize) {
-        self.chunks.get(&number).map_or((0, 0), |chunk| chunk.unlogged())
     }
 
     /// Files the inode under the present time in the list of dirty files, unless it is there
@@ -286,13 +293,19 @@ impl PageTree {
         let Some(frame) = cache.frames.insert(key, false) else { return };
         cache.policy.on_insert(&cache.frames, frame, Access::Read);
         let changes = Changes::since_flush(cache.flush_needed());
-        self.place(lblk, Page { data, frame, changes });
+        let chunk = self.chunks.entry(lblk / CHUNK).or_default();
+        let at = (lblk % CHUNK) as usize;
+        chunk.slots[at] = Some(Page { data, frame, changes });
+        chunk.present |= 1 << at;
+        self.pages += 1;
     }
 
     /// Adds a modified page in place of whatever is there. `delalloc`: it comes with a reserved
     /// block (the caller found no page there).
     pub fn insert_dirty(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>, delalloc: bool) {
-        if self.contains(lblk) {
+        let chunk = self.chunks.entry(lblk / CHUNK).or_default();
+        let at = (lblk % CHUNK) as usize;
+        if chunk.slots[at].is_some() {
             self.modify(cache, lblk, |page, changes| {
                 cache.note_changes(changes, page, 0, &data);
                 *page = data;
@@ -305,17 +318,19 @@ impl PageTree {
             cache.policy.on_insert(&cache.frames, frame, Access::Write);
             cache.waits(frame);
         }
-        let before = self.unlogged_of(lblk / CHUNK);
-        let chunk = self.place(lblk, Page { data, frame, changes: Changes::UNKNOWN });
-        let bit = 1u64 << (lblk % CHUNK);
+        let bit = 1u64 << at;
+        chunk.slots[at] = Some(Page { data, frame, changes: Changes::UNKNOWN });
+        chunk.present |= bit;
         chunk.dirty |= bit;
         chunk.sync_dirty |= bit;
         if delalloc {
             chunk.delalloc |= bit;
             self.delalloc += 1;
         }
+        self.pages += 1;
         self.dirty += 1;
-        self.recount(cache, lblk / CHUNK, before);
+        self.unlogged += 1;
+        cache.count_overwritten(0, usize::from(!delalloc));
         cache.dirtied(1);
     }
 
@@ -323,13 +338,14 @@ impl PageTree {
     /// until it is in its place, but no eager sync logs it again.
     pub fn insert_logged(&mut self, cache: &PageCache, lblk: u64, data: Arc<[u8]>) {
         self.insert_dirty(cache, lblk, data, false);
-        let before = self.unlogged_of(lblk / CHUNK);
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
-        chunk.sync_dirty &= !(1 << (lblk % CHUNK));
+        let bit = 1u64 << (lblk % CHUNK);
+        let before = chunk.unlogged(bit);
+        chunk.sync_dirty &= !bit;
         if let Some(page) = &mut chunk.slots[(lblk % CHUNK) as usize] {
             page.changes = Changes::NONE;
         }
-        self.recount(cache, lblk / CHUNK, before);
+        recount(&mut self.unlogged, cache, before, chunk.unlogged(bit));
     }
 
     /// Changes of a block since its base if its page became `data`.
@@ -338,16 +354,6 @@ impl PageTree {
         let mut changes = page.changes;
         cache.note_changes(&mut changes, &page.data, 0, data);
         changes
-    }
-
-    fn place(&mut self, lblk: u64, page: Page) -> &mut Chunk {
-        let chunk = self.chunks.entry(lblk / CHUNK).or_default();
-        let at = (lblk % CHUNK) as usize;
-        if chunk.slots[at].replace(page).is_none() {
-            self.pages += 1;
-        }
-        chunk.present |= 1 << at;
-        chunk
     }
 
     /// Copies `bytes` over a cached page from byte `at` on and marks it dirty. False: not cached.
@@ -532,19 +538,41 @@ impl PageTree {
         out
     }
 
-    /// Ends the write-back of `lblk`. `written`: it is on the device and its block is installed, so
-    /// a reservation is used up; otherwise the page is dirty again, with its reservation.
-    pub fn end_writeback(&mut self, cache: &PageCache, lblk: u64, written: bool) {
-        self.finish(cache, lblk, written);
-    }
-
-    /// The base of a page: an image of it that recovery gives, since its snapshot was taken. A page
-    /// without one is logged whole.
-    pub fn set_base(&mut self, lblk: u64, base: Changes) {
-        let slot = self.chunks.get_mut(&(lblk / CHUNK));
-        let page = slot.and_then(|chunk| chunk.slots[(lblk % CHUNK) as usize].as_mut());
-        if let Some(page) = page {
-            page.changes.rebase(base);
+    /// Ends the write-back of `lblk`. `base`: an image of the page that recovery gives, since its
+    /// snapshot was taken; a page without one is logged whole.
+    pub fn end_writeback(&mut self, cache: &PageCache, lblk: u64, end: WriteEnd, base: Changes) {
+        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
+        let at = (lblk % CHUNK) as usize;
+        let Some(page) = chunk.slots[at].as_mut() else { return };
+        page.changes.rebase(base);
+        let (frame, bit) = (page.frame, 1u64 << at);
+        if chunk.writeback & bit == 0 {
+            return;
+        }
+        let before = chunk.unlogged(bit);
+        chunk.writeback &= !bit;
+        self.writeback -= 1;
+        cache.frames.set_pinned(frame, false);
+        if end != WriteEnd::Failed && chunk.delalloc & bit != 0 {
+            chunk.delalloc &= !bit;
+            self.delalloc -= 1;
+        }
+        let waits = chunk.dirty & bit == 0;
+        if waits && end == WriteEnd::Written {
+            chunk.sync_dirty &= !bit;
+            cache.cleaned(1);
+            cache.policy.on_dirty(&cache.frames, frame);
+        } else if waits {
+            chunk.dirty |= bit;
+            if end == WriteEnd::Failed {
+                chunk.sync_dirty |= bit;
+            }
+            self.dirty += 1;
+            cache.set_dirty(frame, true);
+        }
+        recount(&mut self.unlogged, cache, before, chunk.unlogged(bit));
+        if waits && end == WriteEnd::Written && frame == UNTRACKED {
+            self.take(cache, lblk);
         }
     }
 
@@ -554,71 +582,6 @@ impl PageTree {
             for page in chunk.slots.iter_mut().flatten() {
                 page.changes = Changes::UNKNOWN;
             }
-        }
-    }
-
-    fn finish(&mut self, cache: &PageCache, lblk: u64, written: bool) {
-        let before = self.unlogged_of(lblk / CHUNK);
-        self.finish_page(cache, lblk, written);
-        self.recount(cache, lblk / CHUNK, before);
-    }
-
-    fn finish_page(&mut self, cache: &PageCache, lblk: u64, written: bool) {
-        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
-        let at = (lblk % CHUNK) as usize;
-        let bit = 1u64 << at;
-        if chunk.writeback & bit == 0 {
-            return;
-        }
-        chunk.writeback &= !bit;
-        self.writeback -= 1;
-        let Some(page) = chunk.slots[at].as_ref() else { return };
-        let frame = page.frame;
-        cache.frames.set_pinned(frame, false);
-        if written && chunk.delalloc & bit != 0 {
-            chunk.delalloc &= !bit;
-            self.delalloc -= 1;
-        }
-        if chunk.dirty & bit != 0 {
-            return;
-        }
-        if written {
-            chunk.sync_dirty &= !bit;
-            cache.cleaned(1);
-            cache.policy.on_dirty(&cache.frames, frame);
-            if frame == UNTRACKED {
-                self.take_page(cache, lblk);
-            }
-        } else {
-            chunk.dirty |= bit;
-            chunk.sync_dirty |= bit;
-            self.dirty += 1;
-            cache.set_dirty(frame, true);
-        }
-    }
-
-    /// Ends the write-back of a page that the journal takes care of: it stays dirty until it is in
-    /// its place, but an eager sync need not log it again. A reservation is used up.
-    pub fn keep_dirty(&mut self, cache: &PageCache, lblk: u64) {
-        let before = self.unlogged_of(lblk / CHUNK);
-        self.keep_page_dirty(cache, lblk);
-        self.recount(cache, lblk / CHUNK, before);
-    }
-
-    fn keep_page_dirty(&mut self, cache: &PageCache, lblk: u64) {
-        let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
-        let bit = 1u64 << (lblk % CHUNK);
-        if chunk.writeback & bit == 0 {
-            return;
-        }
-        let sync_dirty = chunk.sync_dirty & bit;
-        if chunk.delalloc & bit != 0 {
-            chunk.delalloc &= !bit;
-            self.delalloc -= 1;
-        }
-        self.finish_page(cache, lblk, false);
-        if let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) {
-            chunk.sync_dirty = chunk.sync_dirty & !bit | sync_dirty;
         }
     }
 
@@ -676,17 +639,20 @@ impl PageTree {
     /// Ends [`PageTree::collect_sync`] of one page. `logged`: a transaction has it, with its block;
     /// otherwise it has to be logged again.
     pub fn end_log(&mut self, cache: &PageCache, lblk: u64, logged: bool, changes: Changes) {
-        self.set_base(lblk, if logged { Changes::NONE } else { changes });
-        let before = self.unlogged_of(lblk / CHUNK);
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
-        let bit = 1u64 << (lblk % CHUNK);
+        let at = (lblk % CHUNK) as usize;
+        if let Some(page) = chunk.slots[at].as_mut() {
+            page.changes.rebase(if logged { Changes::NONE } else { changes });
+        }
+        let bit = 1u64 << at;
+        let before = chunk.unlogged(bit);
         if !logged {
             chunk.sync_dirty |= bit & chunk.dirty;
         } else if chunk.delalloc & bit != 0 {
             chunk.delalloc &= !bit;
             self.delalloc -= 1;
         }
-        self.recount(cache, lblk / CHUNK, before);
+        recount(&mut self.unlogged, cache, before, chunk.unlogged(bit));
     }
 
     /// Gives up a clean page. False: `frame` is not this page's, or it is dirty or on its way.
@@ -726,15 +692,10 @@ impl PageTree {
 
     /// Removes one page with everything that is counted about it.
     fn take(&mut self, cache: &PageCache, lblk: u64) {
-        let before = self.unlogged_of(lblk / CHUNK);
-        self.take_page(cache, lblk);
-        self.recount(cache, lblk / CHUNK, before);
-    }
-
-    fn take_page(&mut self, cache: &PageCache, lblk: u64) {
         let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) else { return };
         let at = (lblk % CHUNK) as usize;
         let bit = 1u64 << at;
+        let before = chunk.unlogged(bit);
         let Some(page) = chunk.slots[at].take() else { return };
         if (chunk.dirty | chunk.writeback) & bit != 0 {
             cache.cleaned(1);
@@ -748,6 +709,7 @@ impl PageTree {
         chunk.writeback &= !bit;
         chunk.delalloc &= !bit;
         chunk.sync_dirty &= !bit;
+        recount(&mut self.unlogged, cache, before, chunk.unlogged(bit));
         if chunk.present == 0 {
             self.chunks.remove(&(lblk / CHUNK));
         }

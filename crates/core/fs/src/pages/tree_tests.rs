@@ -66,8 +66,8 @@ fn a_page_written_during_write_back_is_dirty_again() {
     tree.overwrite(&cache, 5, 0, &[7]);
     assert_eq!(out[0].data[0], 1, "stable while it is sent");
     assert!(tree.collect(&cache, &pick(0, u64::MAX, 100)).is_empty(), "one version at a time");
-    tree.end_writeback(&cache, 5, true);
-    tree.end_writeback(&cache, 200, true);
+    tree.end_writeback(&cache, 5, WriteEnd::Written, Changes::UNKNOWN);
+    tree.end_writeback(&cache, 200, WriteEnd::Written, Changes::UNKNOWN);
     assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 0, 1));
     assert_eq!(tree.next_dirty(0), Some(5));
     assert_eq!(tree.next_dirty(6), None);
@@ -78,7 +78,7 @@ fn a_failed_write_back_leaves_pages_dirty_and_reserved() {
     let (cache, mut tree) = (cache(), PageTree::new(12));
     tree.insert_dirty(&cache, 5, page(1), true);
     let out = tree.collect(&cache, &pick(0, u64::MAX, 100));
-    tree.end_writeback(&cache, out[0].lblk, false);
+    tree.end_writeback(&cache, out[0].lblk, WriteEnd::Failed, Changes::UNKNOWN);
     assert_eq!((tree.dirty(), tree.delalloc(), cache.dirty_pages()), (1, 1, 1));
     assert_eq!(tree.collect(&cache, &pick(0, u64::MAX, 100)).len(), 1);
 }
@@ -104,7 +104,7 @@ fn only_clean_idle_pages_are_evicted() {
     assert!(!tree.evict(&cache, 1, frame));
     tree.collect(&cache, &pick(0, 9, 9));
     assert!(!tree.evict(&cache, 1, frame));
-    tree.end_writeback(&cache, 1, true);
+    tree.end_writeback(&cache, 1, WriteEnd::Written, Changes::UNKNOWN);
     assert!(tree.evict(&cache, 1, frame));
     assert_eq!((tree.len(), cache.frames.len()), (0, 0));
 }

@@ -11,7 +11,7 @@ use crate::inode::table::write_inode;
 use crate::map::extents::volume::{
     convert_extent, install_extent, map_credits, replace_credits, replace_extent,
 };
-use crate::pages::Changes;
+use crate::pages::{Changes, WriteEnd};
 use crate::space::Space;
 use crate::space::balloc::core::Range;
 
@@ -115,13 +115,12 @@ pub(crate) fn end_job(inodes: &Inodes, job: &Job<'_>) {
     for out in job.pages.iter().filter(|out| !out.page.fill) {
         let lblk = out.page.lblk;
         let placed = lblk < job.placed_end;
-        tree.set_base(lblk, base_of(inodes, out, placed));
-        match out.action {
-            WriteAction::Retry | WriteAction::Journal if placed => {
-                tree.keep_dirty(&inodes.pages, lblk);
-            }
-            _ => tree.end_writeback(&inodes.pages, lblk, placed),
-        }
+        let end = match out.action {
+            _ if !placed => WriteEnd::Failed,
+            WriteAction::Retry | WriteAction::Journal => WriteEnd::Logged,
+            WriteAction::Write | WriteAction::Skip => WriteEnd::Written,
+        };
+        tree.end_writeback(&inodes.pages, lblk, end, base_of(inodes, out, placed));
     }
 }
 
