@@ -186,6 +186,12 @@ impl Frames {
         }
     }
 
+    /// True if the reference bit is set.
+    #[inline]
+    pub fn is_referenced(&self, id: FrameId) -> bool {
+        self.has(id, REFERENCED)
+    }
+
     /// Clears the reference bit and returns what it was.
     #[inline]
     pub fn take_reference(&self, id: FrameId) -> bool {

@@ -510,6 +510,7 @@ impl<O: Order> Run for Engine<O> {
 
     fn drain(&mut self) {
         let before = self.counts.write_backs;
+        self.order.empty(&self.frames);
         while let Some(frame) = self.order.pick(&self.frames, Accept::Any) {
             self.take_out(frame);
             self.frames.release(frame);

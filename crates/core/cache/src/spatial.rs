@@ -117,6 +117,11 @@ impl Spatial {
         self.links[slot as usize].next
     }
 
+    /// The slot before a member; the last one before the first.
+    fn previous(&self, slot: u32) -> u32 {
+        self.links[slot as usize].previous
+    }
+
     /// Memory of leaves and nodes, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let nodes: usize = self.nodes.iter().map(FxHashMap::capacity).sum();
@@ -264,6 +269,12 @@ fn leaf_hash(leaf: &Leaf, frames: &Frames) -> u64 {
     frames.key(FrameId(leaf.first)).map_or(0, |key| key_hash(leaf_key(key)))
 }
 
+/// The number of a page's block, of `pages` pages, as an index.
+fn block_of(frames: &Frames, slot: u32, pages: u64) -> Option<PageKey> {
+    let key = frames.key(FrameId(slot))?;
+    Some(PageKey { file: key.file, index: key.index / pages })
+}
+
 /// A clock hand over the pages in the order of their addresses.
 pub(crate) struct Sweep {
     order: Spatial,
@@ -316,6 +327,41 @@ impl Sweep {
             }
         }
         None
+    }
+
+    /// Moves the hand over the block at which it is, of `pages` pages, and adds those that are
+    /// there to `block` in ascending order. Returns the block's number as an index, `None` if
+    /// there is no page.
+    pub fn take_block(
+        &mut self,
+        frames: &Frames,
+        pages: u64,
+        block: &mut Vec<u32>,
+    ) -> Option<PageKey> {
+        if self.hand == NONE {
+            self.hand = self.order.first()?;
+        }
+        let number = block_of(frames, self.hand, pages)?;
+        // Pages may have come in before the one at which the hand is.
+        self.step_back(frames, pages, number);
+        while self.hand != NONE && block_of(frames, self.hand, pages) == Some(number) {
+            block.push(self.hand);
+            self.advance(self.hand);
+        }
+        Some(number)
+    }
+
+    /// Moves the hand back over pages of this block.
+    pub fn step_back(&mut self, frames: &Frames, pages: u64, number: PageKey) {
+        let Some(first) = self.order.first() else { return };
+        while self.hand != first {
+            let at = if self.hand == NONE { first } else { self.hand };
+            let before = self.order.previous(at);
+            if block_of(frames, before, pages) != Some(number) {
+                return;
+            }
+            self.hand = before;
+        }
     }
 
     /// Past the last page the next turn starts at the lowest, whatever that is by then.

@@ -184,7 +184,7 @@ fn no_policy_scatters_the_writes_of_a_volume_with_a_small_cache() {
         };
         let clock = run("clock");
         assert!(clock.write_requests > 120, "{clock:?}");
-        for policy in ["spatialclock", "spatial-protected", "fab"] {
+        for policy in ["spatialclock", "spatial-protected", "blockclock", "fab"] {
             assert_eq!(run(policy), clock, "{policy} on {device}");
         }
     }

@@ -12,10 +12,12 @@
 //! | `fab` | flash paper | blocks of 64 pages | no |
 //! | `spatialclock` | paper 004, section 5.3 | yes | no |
 //! | `spatial_protected` | our own | yes | no |
+//! | `block_clock` | our own | yes, blocks of 64 pages | yes |
 //! | `spatial_blocks` | our own; order of write-back only | yes | no |
 //! | `twoq`, `sieve` | VLDB 1994, NSDI 2024 | no | no |
 //! | `min` | Belady 1966, the bound; simulation only | no | no |
 
+pub mod block_clock;
 pub mod cflru;
 pub mod clock;
 pub mod fab;
@@ -115,6 +117,12 @@ pub trait Order: Send + 'static {
     /// See [`Policy::pick_victim`].
     fn pick(&mut self, frames: &Frames, accept: Accept) -> Option<FrameId>;
 
+    /// Every page is going to leave: none is used again. An owner that does not know need not say
+    /// it; the next insert ends it.
+    fn empty(&mut self, frames: &Frames) {
+        let _ = frames;
+    }
+
     /// `key` was asked for and is not cached; room is made for it next. An owner that does not know
     /// need not say it: a policy that remembers pages that left then looks when they are inserted.
     fn miss(&mut self, key: PageKey) {
@@ -198,6 +206,7 @@ pub const POLICIES: &[Entry] = &[
     of::<fab::Fab>("the block with the most cached pages goes whole"),
     of::<spatialclock::SpatialClock>("clock in the order of addresses"),
     of::<spatial_protected::SpatialProtected>("the same, new and frequent pages protected"),
+    of::<block_clock::BlockClock>("clock in the order of addresses, by blocks of 64 pages"),
     of::<twoq::TwoQ>("2Q: LRU for pages that came twice"),
     of::<sieve::Sieve>("first in first out, used pages stay in place"),
     of::<min::Min>("Belady's bound: the farthest next use goes"),
@@ -305,6 +314,7 @@ pub(crate) mod testing {
 
         /// Gives up everything, in order.
         pub fn drain(&mut self) -> Vec<u64> {
+            self.order.empty(&self.frames);
             std::iter::from_fn(|| self.evict()).collect()
         }
     }

@@ -217,9 +217,10 @@ fn what_keeps_the_spatial_order_writes_in_longer_runs() {
     };
     let mut hits = [0, 0];
     for pages in [64, 128, 256, 512, 1024, 2048] {
-        let [lru, clock, spatial, protected] =
-            ["lru", "clock", "spatialclock", "spatial-protected"].map(|name| run(name, pages));
-        for ours in [spatial, protected] {
+        let [lru, clock, spatial, protected, blocks] =
+            ["lru", "clock", "spatialclock", "spatial-protected", "blockclock"]
+                .map(|name| run(name, pages));
+        for ours in [spatial, protected, blocks] {
             assert!(ours.write_runs * 10 < lru.write_runs.min(clock.write_runs) * 7, "{pages}");
         }
         hits[0] += spatial.hits;

@@ -99,6 +99,62 @@ fn spatialclock_model(capacity: usize, trace: &Trace) -> Figures {
     figures(counts)
 }
 
+/// A page of [`blockclock_model`].
+struct Page {
+    dirty: bool,
+    used: bool,
+    arrival: u64,
+}
+
+/// BlockClock on a sorted map: the page the hand points at, and what is leaving of one block.
+fn blockclock_model(capacity: usize, trace: &Trace) -> Figures {
+    let (mut pages, mut counts) = (BTreeMap::<u64, Page>::new(), Counts::default());
+    let (mut hand, mut leaving, mut arrived) = (0, VecDeque::<u64>::new(), 0);
+    let tick = (capacity / 64).max(1) as u64;
+    for &(page, write) in trace {
+        if let Some(entry) = pages.get_mut(&page) {
+            counts.hits += 1;
+            (entry.dirty, entry.used) = (entry.dirty | write, true);
+            continue;
+        }
+        counts.misses += 1;
+        if pages.len() == capacity {
+            let (size, mut looked_at) = (pages.len(), 0);
+            while leaving.is_empty() {
+                let at = *pages.range(hand..).next().or(pages.iter().next()).expect("it is full").0;
+                let block = at / 64 * 64..at / 64 * 64 + 64;
+                hand = pages.range(block.end..).next().map_or(0, |(next, _)| *next);
+                let members = || pages.range(block.clone()).map(|(_, page)| page);
+                looked_at += members().count();
+                let protects = looked_at <= size * 3;
+                let young = |page: &Page| protects && arrived / tick - page.arrival / tick < 4;
+                let dirty = || members().filter(|page| page.dirty);
+                let used = dirty().filter(|page| page.used).count();
+                let in_use = used > 0 && used * 2 >= dirty().count();
+                let new = dirty().any(young);
+                for (at, page) in pages.range_mut(block) {
+                    let stays = match page.dirty {
+                        true => new || in_use,
+                        false => page.used || young(page),
+                    };
+                    if !stays {
+                        leaving.push_back(*at);
+                    } else if !page.dirty || !new {
+                        page.used = false;
+                    }
+                }
+            }
+            let gone = leaving.pop_front().and_then(|at| pages.remove(&at)).expect("it is cached");
+            counts.evictions += 1;
+            counts.write_backs += u64::from(gone.dirty);
+        }
+        arrived += 1;
+        pages.insert(page, Page { dirty: write, used: false, arrival: arrived });
+    }
+    counts.write_backs += pages.values().filter(|page| page.dirty).count() as u64;
+    figures(counts)
+}
+
 /// The misses of MIN, each victim searched in the rest of the trace.
 fn min_misses(capacity: usize, trace: &[(u64, bool)]) -> u64 {
     let (mut cached, mut misses) = (Vec::<u64>::new(), 0);
@@ -138,6 +194,8 @@ fn policies_agree_with_their_models_at_every_size() {
             assert_eq!(of("clock"), clock_model(capacity, &trace), "clock {capacity}");
             let spatial = spatialclock_model(capacity, &trace);
             assert_eq!(of("spatialclock"), spatial, "spatialclock {capacity}");
+            let blocks = blockclock_model(capacity, &trace);
+            assert_eq!(of("blockclock"), blocks, "blockclock {capacity}");
         }
         let head: Trace = trace[..3_000].to_vec();
         for capacity in [1, 7, 60] {

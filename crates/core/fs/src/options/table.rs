@@ -206,7 +206,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "policy",
         Kind::Text("NAME"),
         "Page replacement: clock, lru, 2q, sieve, linux2q, cflru, lru-wsr, for, fab, \
-         spatialclock, spatial-protected.",
+         spatialclock, spatial-protected, blockclock.",
         set!(|o, given| given.text().clone_into(&mut o.policy)),
         |o| Some(o.policy.clone()),
     ),

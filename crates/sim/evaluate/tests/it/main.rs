@@ -4,5 +4,6 @@ mod golden;
 mod os;
 mod pages;
 mod player;
+mod policies;
 mod run;
 mod support;
