@@ -97,13 +97,16 @@ pub struct Entry {
     pub operations: u64,
     /// True if it runs SQLite, so that the journal mode matters.
     pub sqlite: bool,
+    /// True if [`Parameters::scale_percent`] shortens it by its number of operations.
+    scales: bool,
     make: fn(&Parameters, u64) -> Box<dyn Workload>,
 }
 
 impl Entry {
     /// Operations of a run with these parameters.
     pub fn operations(&self, parameters: &Parameters) -> u64 {
-        parameters.operations.unwrap_or(self.operations)
+        let percent = if self.scales { parameters.scale_percent } else { 100 };
+        parameters.operations.unwrap_or(scaled(self.operations, percent))
     }
 
     /// A fresh workload.
@@ -119,7 +122,12 @@ const fn entry(
     make: fn(&Parameters, u64) -> Box<dyn Workload>,
     summary: &'static str,
 ) -> Entry {
-    Entry { name, summary, operations, sqlite, make }
+    Entry { name, summary, operations, sqlite, scales: false, make }
+}
+
+/// `count` at a scale, at least one.
+fn scaled(count: u64, scale_percent: u64) -> u64 {
+    (count * scale_percent / 100).max(1)
 }
 
 /// Every workload, in the order of reports.

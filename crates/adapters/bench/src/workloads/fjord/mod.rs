@@ -11,11 +11,12 @@ mod rlbench;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::{Entry, below, entry};
+use super::{Entry, below, entry, scaled};
 use crate::error::{BenchError, Result};
 
-/// The applications, in the paper's order. `--operations` sets messages and sites; the phases of
-/// the benchmark are always thirteen, `scale_percent` shortens them.
+/// The applications, in the paper's order. `--operations` sets messages and sites, and
+/// `scale_percent` their number without it; the phases of the benchmark are always thirteen,
+/// `scale_percent` shortens them.
 pub const APPLICATIONS: &[Entry] = &[
     entry(
         "fjord/rlbench",
@@ -24,8 +25,26 @@ pub const APPLICATIONS: &[Entry] = &[
         rlbench::rlbench,
         "thirteen phases: 1,000 inserts, 25,000 in a transaction, ... as the public benchmark",
     ),
-    entry("fjord/email", 100, true, email::email, "a message: header, body, flags, attachment"),
-    entry("fjord/browsing", 20, true, browsing::browsing, "a site: cache files and their index"),
+    Entry {
+        scales: true,
+        ..entry(
+            "fjord/email",
+            100,
+            true,
+            email::email,
+            "a message: header, body, flags, attachment",
+        )
+    },
+    Entry {
+        scales: true,
+        ..entry(
+            "fjord/browsing",
+            20,
+            true,
+            browsing::browsing,
+            "a site: cache files and their index",
+        )
+    },
 ];
 
 /// The applications that `name` means: one, or all for `fjord`.
@@ -42,11 +61,6 @@ pub fn applications(name: &str) -> Result<Vec<&'static Entry>> {
         )));
     }
     Ok(found)
-}
-
-/// `count` at a scale, at least one.
-fn scaled(count: u64, scale_percent: u64) -> u64 {
-    (count * scale_percent / 100).max(1)
 }
 
 /// A length in bytes whose logarithm is even between those of `low` and `high`.
@@ -78,6 +92,7 @@ fn save(target: &dyn crate::target::Target, path: &str, bytes: &[u8]) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workloads::Parameters;
 
     #[test]
     fn applications_are_found_and_others_refused() {
@@ -85,6 +100,18 @@ mod tests {
         assert_eq!(applications("fjord/email").unwrap()[0].name, "fjord/email");
         let err = applications("fjord/mail").err().expect("refused").to_string();
         assert!(err.contains("choose of fjord/rlbench"), "{err}");
+    }
+
+    #[test]
+    fn a_scale_sets_messages_and_sites_but_not_the_number_of_phases() {
+        let operations = |scale_percent, operations| {
+            let parameters = Parameters { scale_percent, operations, ..Parameters::default() };
+            APPLICATIONS.iter().map(|entry| entry.operations(&parameters)).collect::<Vec<_>>()
+        };
+        assert_eq!(operations(100, None), [13, 100, 20]);
+        assert_eq!(operations(4, None), [13, 4, 1]);
+        assert_eq!(operations(300, None), [13, 300, 60]);
+        assert_eq!(operations(4, Some(6)), [6, 6, 6]);
     }
 
     #[test]
