@@ -235,7 +235,7 @@ impl Phone<'_> {
         let storage = Arc::new(Storage::new(&profiles, layout, contents, clock.clone())?);
         let recording = Arc::new(RecordingDevice::new(storage.clone()));
         let buffer = match solution {
-            Solution::LogAndRam => Some(buffer(recording.clone(), home_bytes)?),
+            Solution::LogAndRam => Some(buffer(recording.clone(), home_bytes, clock.clone())?),
             _ => None,
         };
         let mut mount = self.mount.clone();
@@ -350,12 +350,17 @@ impl Stack {
     }
 }
 
-fn buffer(device: Arc<dyn BlockDevice>, home_bytes: u64) -> Result<Arc<Buffer>> {
+fn buffer(
+    device: Arc<dyn BlockDevice>,
+    home_bytes: u64,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<Buffer>> {
     let home = Arc::new(OffsetDevice::new(device.clone(), 0, home_bytes)?);
     let area = OffsetDevice::new(device, home_bytes, LOG_BYTES)?;
     let log = LogArea { device: Arc::new(area), same_medium: true };
     Buffer::create_log(&log, home_bytes, LOG_ID, false)?;
-    Ok(Arc::new(Buffer::open(home, Some(log), BufferOptions::default())?))
+    let options = BufferOptions::default();
+    Ok(Arc::new(Buffer::open_measured(home, Some(log), options, Some(clock))?))
 }
 
 /// A copy of `image` with zeros behind it.

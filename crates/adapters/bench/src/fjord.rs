@@ -22,7 +22,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
 use syncline_device::{
-    BlockDevice, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op, Request,
+    BlockDevice, Clock, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op,
+    Request,
 };
 use syncline_fs::{MountOptions, Volume};
 use syncline_latency::{Timer, Watch};
@@ -309,7 +310,9 @@ impl<'a> Fjord<'a> {
         let defaults = BufferOptions::default();
         let ram_bytes = if config.ram { defaults.ram_bytes } else { 0 };
         let options = BufferOptions { ram_bytes, ..defaults };
-        Ok(Some(Arc::new(Buffer::open(self.home(stack)?, area, options)?)))
+        let clock: Arc<dyn Clock> = stack.clock.clone();
+        let buffer = Buffer::open_measured(self.home(stack)?, area, options, Some(clock))?;
+        Ok(Some(Arc::new(buffer)))
     }
 
     fn mount(

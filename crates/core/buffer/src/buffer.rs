@@ -6,7 +6,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use syncline_device::{
-    BlockDevice, DeviceError, Durability, Geometry, Kind, Op, Origin, Request, SECTOR_BYTES,
+    BlockDevice, Clock, CostDevice, Costs, DeviceError, Durability, Geometry, Kind, Op, Origin,
+    Request, SECTOR_BYTES,
 };
 
 use crate::format::{LogId, PAGE_BYTES};
@@ -68,6 +69,8 @@ pub struct Status {
 
 pub(crate) struct State {
     pub(crate) home: Arc<dyn BlockDevice>,
+    /// Measures home, and the log on the same medium.
+    measured: Option<Arc<CostDevice<Arc<dyn BlockDevice>>>>,
     pub(crate) same_medium: bool,
     pub(crate) options: BufferOptions,
     pub(crate) ram: Ram,
@@ -119,7 +122,8 @@ impl Buffer {
         recover::log_id(&*area.device)
     }
 
-    /// Buffers `home`; with a log, what that holds is recovered first.
+    /// Buffers `home`; with a log, what that holds is recovered first. The log is cleaned as on a
+    /// device with the costs [`Costs::ASSUMED`].
     ///
     /// # Errors
     /// Every class of [`BufferError`] but `InUse`.
@@ -128,6 +132,27 @@ impl Buffer {
         log: Option<LogArea>,
         options: BufferOptions,
     ) -> Result<Buffer, BufferError> {
+        Self::open_measured(home, log, options, None)
+    }
+
+    /// As [`Buffer::open`]; the log is cleaned as the costs of the device want it, measured by
+    /// `clock`.
+    ///
+    /// # Errors
+    /// As [`Buffer::open`].
+    pub fn open_measured(
+        mut home: Arc<dyn BlockDevice>,
+        mut log: Option<LogArea>,
+        options: BufferOptions,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Result<Buffer, BufferError> {
+        let measured = clock.map(|clock| Arc::new(CostDevice::new(Arc::clone(&home), clock)));
+        if let Some(measured) = &measured {
+            home = measured.clone();
+            if let Some(area) = log.as_mut().filter(|area| area.same_medium) {
+                area.device = Arc::new(measured.beside(Arc::clone(&area.device)));
+            }
+        }
         let below = home.geometry();
         if below.read_only {
             return Err(BufferError::ReadOnly);
@@ -144,6 +169,7 @@ impl Buffer {
         let recovered_pages = log.as_ref().map_or(0, |log| log.map.len() as u64);
         let state = State {
             home,
+            measured,
             same_medium,
             options,
             ram: Ram::default(),
@@ -263,6 +289,11 @@ impl BlockDevice for Buffer {
 }
 
 impl State {
+    /// Costs of the device, or those assumed.
+    pub(crate) fn costs(&self) -> Costs {
+        self.measured.as_ref().map_or(Costs::ASSUMED, |measured| measured.costs())
+    }
+
     /// The error that stopped the buffer, with what it means now.
     fn latched(&self) -> Result<(), DeviceError> {
         match &self.failed {

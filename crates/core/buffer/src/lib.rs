@@ -22,11 +22,11 @@
 //!   flushed once is never older than that flush.
 //! - After a failed write or flush below, every later write and flush fails ("latched"); reads go
 //!   on.
-//! - A write waits for at most one cleaning step for every 16 pages that it logs. A step cleans 16
-//!   pages and completes their run, 128 pages in all.
+//! - A write waits for at most one cleaning step for as many pages as a step cleans: 8 to 64 by the
+//!   costs of the device, and the run at their end, 128 pages in all.
 //! - [`Buffer::configure`] changes all of that while requests run: sizes, and each part on and off.
-//! - Deterministic: no clock, no thread. [`Buffer::tick`] passes the time in; the owner of the
-//!   device calls it.
+//! - Deterministic: no thread, and no clock but that of the owner, for the costs of the device.
+//!   [`Buffer::tick`] passes the time in; the owner of the device calls it.
 //!
 //! Assumes: 512-byte sectors are atomic, flushes below are true, nobody else writes home or log.
 //! Tested in `tests/it`: model, crash states, failing I/O, fuzzed logs, exact counts.

@@ -17,6 +17,17 @@ pub(crate) struct Sweep {
     pub(crate) wrapped: bool,
     /// Pages to clean, at most.
     pub(crate) remaining: u64,
+    /// Size of its steps.
+    pub(crate) step: Step,
+}
+
+/// Limits of a cleaning step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// Pages to clean.
+    pub(crate) pages: usize,
+    /// Most pages between two of them that are written again, so that both are one request.
+    pub(crate) gap_pages: u64,
 }
 
 pub(crate) struct Log {

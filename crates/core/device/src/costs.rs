@@ -157,13 +157,19 @@ impl Sums {
 pub struct CostDevice<D> {
     inner: D,
     clock: Arc<dyn Clock>,
-    sums: Mutex<Sums>,
+    sums: Arc<Mutex<Sums>>,
 }
 
 impl<D: BlockDevice> CostDevice<D> {
     /// Measures requests to `inner` by `clock`.
     pub fn new(inner: D, clock: Arc<dyn Clock>) -> CostDevice<D> {
-        CostDevice { inner, clock, sums: Mutex::new(Sums::new()) }
+        CostDevice { inner, clock, sums: Arc::new(Mutex::new(Sums::new())) }
+    }
+
+    /// Measures requests to `inner`, another part of the same device, together with those of this
+    /// one.
+    pub fn beside<E: BlockDevice>(&self, inner: E) -> CostDevice<E> {
+        CostDevice { inner, clock: Arc::clone(&self.clock), sums: Arc::clone(&self.sums) }
     }
 
     /// Costs of the last requests.

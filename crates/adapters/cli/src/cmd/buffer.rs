@@ -367,7 +367,8 @@ fn open_log(args: &BufferAttach, home: Arc<dyn BlockDevice>) -> Result<Buffer> {
         relaxed_bytes_max: defaults.relaxed_bytes_max.min(args.ram),
         ..defaults
     };
-    Buffer::open(home, Some(area), options).map_err(|err| failure(args, err))
+    let clock = Arc::new(WallClock::new());
+    Buffer::open_measured(home, Some(area), options, Some(clock)).map_err(|err| failure(args, err))
 }
 
 /// With the options that are the next step.

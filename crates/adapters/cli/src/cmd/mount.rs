@@ -386,7 +386,8 @@ fn buffered(options: &FuseOptions, image: &Arc<Device>) -> Result<Option<Buffere
         let relaxed_bytes_max = defaults.relaxed_bytes_max.min(ram_bytes);
         let sizes = BufferOptions { ram_bytes, relaxed_bytes_max, ..defaults };
         let id = super::buffer::new_id()?;
-        Buffered::attach(image.clone(), area, id, sizes).map_err(|err| match err {
+        let clock = Arc::new(WallClock::new());
+        Buffered::attach(image.clone(), area, id, sizes, Some(clock)).map_err(|err| match err {
             // It says what to do.
             FsError::Invalid(text) => Failure::Failed(text),
             other => other.into(),

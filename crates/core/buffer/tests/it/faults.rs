@@ -160,3 +160,29 @@ fn a_log_on_another_device_is_flushed_as_well() {
     let buffer = Buffer::open(home, Some(area), options).unwrap();
     assert_eq!(buffer.status().recovered_pages, 2);
 }
+
+/// Pages between two that are cleaned are written with them. One that cannot be read is not.
+#[test]
+fn a_gap_that_cannot_be_read_stays() {
+    for fails in [false, true] {
+        let home = Arc::new(FailingDevice::new(MemoryDevice::new(HOME)));
+        let area = LogArea { device: Arc::new(MemoryDevice::new(100 * 4096)), same_medium: false };
+        Buffer::create_log(&area, HOME, [1; 16], false).unwrap();
+        let buffer = Buffer::open(home.clone(), Some(area), CONFIGS[2].options()).unwrap();
+        for page in [10, 12] {
+            let bytes: Vec<u8> = (page * 8..page * 8 + 8).flat_map(|at| content(at, 1)).collect();
+            buffer.write(page * 4096, &bytes, STRICT).unwrap();
+        }
+        buffer.flush(STRICT).unwrap();
+        let before = home.counts();
+        if fails {
+            home.arm(FaultPlan::once(OpClass::Read, 1));
+        }
+        buffer.drain().unwrap();
+        let after = home.counts();
+        assert_eq!(after.writes - before.writes, if fails { 2 } else { 1 });
+        let found = versions(&*home, SECTORS).unwrap();
+        let written = |page: u64| page == 10 || page == 12;
+        assert!((0..SECTORS).all(|at| found[at as usize] == u64::from(written(at / 8))));
+    }
+}

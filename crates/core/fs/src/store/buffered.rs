@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
-use syncline_device::{BlockDevice, DeviceError, Geometry, Kind, Op, Origin, Request};
+use syncline_device::{BlockDevice, Clock, DeviceError, Geometry, Kind, Op, Origin, Request};
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use syncline_ondisk::write_log::{set_write_log, write_log_of};
 
@@ -41,7 +41,8 @@ pub struct Buffered {
 
 impl Buffered {
     /// Puts a buffer with the log in `log` over `image`. An area without a log gets one, with
-    /// `new_id`, which must be random; its first 8 KiB have to be zero.
+    /// `new_id`, which must be random; its first 8 KiB have to be zero. `clock` measures what the
+    /// device takes, for [`Buffer::open_measured`].
     ///
     /// # Errors
     /// [`FsError::Invalid`] if log and image do not belong together, and what opening a log
@@ -51,6 +52,7 @@ impl Buffered {
         log: LogArea,
         new_id: LogId,
         options: BufferOptions,
+        clock: Option<Arc<dyn Clock>>,
     ) -> Result<Buffered> {
         let mark = write_log_of(&read_raw(&*image)?);
         let id = match (Buffer::log_id(&log), mark) {
@@ -76,7 +78,7 @@ impl Buffered {
             (Err(err), _) => return Err(refused(err)),
         };
         let marked = Arc::new(Marked { image: Arc::clone(&image), id });
-        let buffer = Buffer::open(marked, Some(log), options).map_err(refused)?;
+        let buffer = Buffer::open_measured(marked, Some(log), options, clock).map_err(refused)?;
         let recovered = buffer.status().recovered_pages > 0;
         if mark.is_none() {
             if recovered {

@@ -205,7 +205,7 @@ fn options() -> BufferOptions {
 }
 
 fn buffered(device: &Arc<dyn BlockDevice>) -> Buffered {
-    Buffered::attach(home(device), area(device), [7; 16], options()).unwrap()
+    Buffered::attach(home(device), area(device), [7; 16], options(), None).unwrap()
 }
 
 /// An image with room for a log behind it.
@@ -468,7 +468,7 @@ impl Recovered {
 
     fn judge(&mut self, image: &MemoryDevice, synced: &Synced) -> Result<(), String> {
         let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
-        let attached = Buffered::attach(home(&device), area(&device), [8; 16], options());
+        let attached = Buffered::attach(home(&device), area(&device), [8; 16], options(), None);
         attached.and_then(Buffered::detach).map_err(|e| e.to_string())?;
         let seen = self.see(&device)?;
         let file = |(&file, synced): (&u64, &Vec<u64>)| {
@@ -597,7 +597,7 @@ fn an_image_and_its_log_belong_together() {
     let device: Arc<dyn BlockDevice> = whole.clone();
     let before = whole.snapshot();
     let attach = |device: &Arc<dyn BlockDevice>, log: &Arc<dyn BlockDevice>| {
-        Buffered::attach(home(device), area(log), [9; 16], options())
+        Buffered::attach(home(device), area(log), [9; 16], options(), None)
     };
     let says = |result: Result<Buffered, FsError>, text: &str| {
         let err = result.err().expect("refused").to_string();
@@ -628,7 +628,7 @@ fn an_image_and_its_log_belong_together() {
     says(attach(&device, &other), "there is none in this area");
     says(attach(&other, &device), "the log holds data of an image that was left mounted");
     let third: Arc<dyn BlockDevice> = Arc::new(before.snapshot());
-    drop(Buffered::attach(home(&third), area(&third), [1; 16], options()).unwrap());
+    drop(Buffered::attach(home(&third), area(&third), [1; 16], options(), None).unwrap());
     says(attach(&device, &third), "in another log");
 
     // With its own log everything is there; afterwards it is a plain ext4.
