@@ -45,6 +45,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
     }
     let wanted = |name: &&str| filter.is_empty() || filter.contains(name);
     let mut ci = Ci::new(root);
+    ci.wants_clippy = wanted(&"clippy");
     ci.wants_python = wanted(&"python");
     for name in STEP_NAMES.into_iter().filter(wanted) {
         println!("\n=== {name}");
@@ -53,6 +54,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "fmt" => ci.check(name, cargo(root).args(["fmt", "--all", "--check"])),
             "tidy" => own(&mut ci, name, &["tidy"]),
             "deny" => deny(&mut ci),
+            "clippy" if wanted(&"test") => println!("by the build of the tests"),
             "clippy" => ci.check(name, clippy(&mut cargo(root))),
             "portable" => portable(&mut ci),
             "python" => python(&mut ci),
@@ -73,6 +75,8 @@ struct Ci<'a> {
     summary: Summary,
     /// Time of each step, and of each test program under its step.
     times: Vec<(String, Duration)>,
+    /// The build of the tests is that of clippy, too: one pass over each crate for both.
+    wants_clippy: bool,
     /// The suite of the Python package runs beside the tests, which wait for it.
     wants_python: bool,
     /// The run that has ended.
@@ -100,7 +104,8 @@ impl<'a> Ci<'a> {
             }
         }
         let (summary, times) = Default::default();
-        Self { root, end, interrupted, summary, times, wants_python: false, python: None }
+        let (wants_clippy, wants_python) = (false, false);
+        Self { root, end, interrupted, summary, times, wants_clippy, wants_python, python: None }
     }
 
     /// Runs the command within `limit` and what is left of [`TOTAL`].
@@ -183,10 +188,19 @@ fn cargo(root: &Path) -> Command {
     command
 }
 
-/// With the profile of the tests, so that build scripts (SQLite) run once for both.
 fn clippy(cargo: &mut Command) -> &mut Command {
     cargo.args(["clippy", "--workspace", "--all-targets", "--profile", "test", "--keep-going"]);
     cargo.args(["--", "-D", "warnings"])
+}
+
+/// As [`cargo`], with clippy as the compiler of the workspace's crates: what `cargo clippy` does,
+/// but with code, and without a pass of its own over every dependency.
+fn linting_cargo(root: &Path) -> Command {
+    let mut command = cargo(root);
+    command.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+    let separator = "__CLIPPY_HACKERY__";
+    command.env("CLIPPY_ARGS", format!("-D{separator}warnings{separator}"));
+    command
 }
 
 /// Runs another task of this program, with a time limit as everything else.

@@ -37,7 +37,7 @@ pub fn run(ci: &mut Ci) {
     let mut sync = sync_returns(ci, "the build");
     let (alone, sharing): (Vec<_>, Vec<_>) = programs.into_iter().partition(|p| p.is_alone);
     // The longest first, so that it is not the last.
-    let mut examples = cargo(ci.root);
+    let mut examples = build_cargo(ci);
     examples.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
     let mut jobs = vec![("examples in documentation".to_owned(), examples)];
     jobs.extend(sharing.iter().map(|program| (program.name(), program.command(&cargo(ci.root)))));
@@ -87,14 +87,19 @@ fn share(ci: &mut Ci, jobs: Vec<(String, Command)>, logs: &Path) {
     }
 }
 
+/// The cargo that builds: clippy's if that is wanted.
+fn build_cargo(ci: &Ci) -> Command {
+    if ci.wants_clippy { super::linting_cargo(ci.root) } else { cargo(ci.root) }
+}
+
 /// The test programs, if all of them can be built.
 fn build(ci: &mut Ci) -> Option<Vec<Program>> {
     let start = Instant::now();
-    let mut command = cargo(ci.root);
-    // The libraries too, for what loads them. Without the examples, which clippy has compiled, and
-    // without programs that no test runs: this one would be replaced while it runs.
-    command.args(["build", "--workspace", "--lib", "--tests"]);
-    command.arg("--message-format=json-render-diagnostics");
+    let mut command = build_cargo(ci);
+    // The libraries too, for what loads them, and all else that clippy sees. Without programs that
+    // no test runs, whose code is in their tests: this one would be replaced while it runs.
+    command.args(["build", "--workspace", "--lib", "--tests", "--examples", "--benches"]);
+    command.args(["--keep-going", "--message-format=json-render-diagnostics"]);
     let mut found = Vec::new();
     let mut each = |line: &Line| match line.error {
         true => pass_on(line),
@@ -104,11 +109,13 @@ fn build(ci: &mut Ci) -> Option<Vec<Program>> {
     ci.times.push(("  build".to_owned(), start.elapsed()));
     match built {
         Ok(status) if status.success() => {
+            ci.summary.passed += u64::from(ci.wants_clippy);
             found.sort_by_key(Program::name);
             Some(found)
         }
         Ok(_) => {
-            ci.summary.failed.push("test: did not compile".to_owned());
+            let what = if ci.wants_clippy { "clippy or test" } else { "test" };
+            ci.summary.failed.push(format!("{what}: did not compile"));
             None
         }
         Err(reason) => {
