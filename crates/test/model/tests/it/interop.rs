@@ -1,7 +1,7 @@
 //! A large tree goes back and forth between us and the running kernel: what one writes the other
 //! reads back identically, changes, and gives back, twice around; e2fsck finds nothing in between.
 //!
-//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 6,000; `make model-long` has 20,000.
+//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 3,000; `make model-long` has 20,000.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const NEEDS: [Need; 3] = [Need::E2fsck, Need::Root, Need::Loop];
 
 fn names() -> usize {
     let text = std::env::var("SYNCLINE_INTEROP_NAMES").unwrap_or_default();
-    text.trim().parse().unwrap_or(6_000)
+    text.trim().parse().unwrap_or(3_000)
 }
 
 fn options(names: usize) -> TreeOptions {

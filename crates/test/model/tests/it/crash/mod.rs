@@ -1,6 +1,6 @@
-//! Power cuts in the middle of workloads. Every state that a cut may leave is recovered by e2fsck,
-//! by us, and some of them by a kernel; all three give the same tree, which is a legal outcome
-//! (`history`), and e2fsck finds nothing to correct.
+//! Power cuts in the middle of workloads. Every state that a cut may leave is recovered by us, a
+//! third of them (all, in a long run) by e2fsck, and some by a kernel; all three give the same
+//! tree, which is a legal outcome (`history`), and e2fsck finds nothing to correct.
 //!
 //! Here are the tests of `sync=ordered`; those of `sync=eager` are in `eager`.
 //!
@@ -33,6 +33,10 @@ use crate::crash::recorder::Recorder;
 /// States per workload in a plain test run, and how many workloads share the long run.
 const STATES: u64 = 300;
 const WORKLOADS: u64 = 15;
+/// In a plain run one of so many states is shown to stock tools, whose processes take most of the
+/// time, and one of so many of these to a kernel. In a long run all are, and one of 20.
+const STOCK_EVERY: u64 = 3;
+const KERNEL_EVERY: u64 = 7;
 const NEEDS: [Need; 1] = [Need::E2fsck];
 const ORDERED: &str = "sync=ordered";
 
@@ -42,6 +46,15 @@ fn long_run() -> Option<u64> {
 
 fn states() -> u64 {
     long_run().map_or(STATES, |all| all.div_ceil(WORKLOADS))
+}
+
+/// True for the long run, and for one state again.
+fn is_long() -> bool {
+    long_run().is_some() || only().is_some()
+}
+
+fn stock_every() -> u64 {
+    if is_long() { 1 } else { STOCK_EVERY }
 }
 
 /// A long run draws more random states per cut.
@@ -88,13 +101,14 @@ struct Ground {
 
 impl Ground {
     fn new(spec: &ImageSpec, mount: &'static str) -> Ground {
-        Ground { base: image(spec), mount, kernel_every: 20, stock_every: 1 }
+        let kernel_every = if is_long() { 20 } else { STOCK_EVERY * KERNEL_EVERY };
+        Ground { base: image(spec), mount, kernel_every, stock_every: stock_every() }
     }
 
     /// With a log so short that it wraps.
     fn short(spec: &ImageSpec, mount: &'static str) -> Ground {
         let base = eager::short_ring(spec, 480);
-        Ground { base, mount, kernel_every: u64::MAX, stock_every: 1 }
+        Ground { base, mount, kernel_every: u64::MAX, stock_every: stock_every() }
     }
 
     /// Records a workload.
