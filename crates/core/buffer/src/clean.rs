@@ -139,8 +139,8 @@ impl State {
         left.min(PAGE) as usize
     }
 
-    /// Contents of these pages in the log, and of those that are not there in their place. If one of
-    /// these cannot be read, all of them are left out: gaps stay then.
+    /// Contents of these pages in the log, and of those that are not there in their place. If one
+    /// of these cannot be read, all of them are left out: gaps stay then.
     fn newest(&self, pages: &mut Vec<(u64, Option<Mapped>)>) -> Result<Vec<u8>, DeviceError> {
         let mut bytes = vec![0; pages.len() * PAGE_BYTES];
         let mut plug = Plug::new();
