@@ -59,7 +59,9 @@ pub fn of_message(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     let text = |pointer: &str| Some(message.pointer(pointer)?.as_str()?.to_owned());
     let test = message.pointer("/profile/test")?.as_bool()?;
-    if !test || text("/reason")? != "compiler-artifact" {
+    // A bench is built to be linted.
+    let bench = message.pointer("/target/kind/0")?.as_str()? == "bench";
+    if !test || bench || text("/reason")? != "compiler-artifact" {
         return None;
     }
     let manifest = PathBuf::from(text("/manifest_path")?);
@@ -110,10 +112,14 @@ mod tests {
     }
 
     fn message(test: bool, id: &str) -> String {
+        message_of("test", test, id)
+    }
+
+    fn message_of(kind: &str, test: bool, id: &str) -> String {
         format!(
             r#"{{"reason":"compiler-artifact","package_id":"{id}",
             "manifest_path":"/w/fs/Cargo.toml",
-            "target":{{"name":"it"}},"profile":{{"test":{test}}},
+            "target":{{"name":"it","kind":["{kind}"]}},"profile":{{"test":{test}}},
             "executable":"/t/it-1"}}"#
         )
     }
@@ -127,6 +133,7 @@ mod tests {
         let short = message(true, "path+file:///w/xtask#0.1.0");
         assert_eq!(of_message(&short).unwrap().package, "xtask");
         assert_eq!(of_message(&message(false, id)), None);
+        assert_eq!(of_message(&message_of("bench", true, id)), None);
         assert_eq!(of_message(r#"{"reason":"build-finished","success":true}"#), None);
         assert_eq!(of_message("running 3 tests"), None);
     }

@@ -19,6 +19,14 @@ fn kept(language: &str) -> PathBuf {
     dir
 }
 
+/// A package manager. Without an answer from its registry it tries again for a quarter of an hour;
+/// here it has 90 seconds.
+fn manager(name: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", "90", name]);
+    command
+}
+
 /// Runs a package manager if what it makes is not there; says whether it is then.
 fn had(test: &str, made: &Path, manager: &mut Command) -> bool {
     let done = made.exists() || manager.output().is_ok_and(|ran| ran.status.success());
@@ -41,11 +49,15 @@ fn example(language: &str, command: &mut Command, dir: &Path) {
 #[test]
 fn node_writes_an_image() {
     const NAME: &str = "node_writes_an_image";
-    if !there(NAME, "node") || !there(NAME, "npm") || !require(NAME, &[Need::E2fsck]) {
+    if !there(NAME, "node")
+        || !there(NAME, "npm")
+        || !there(NAME, "timeout")
+        || !require(NAME, &[Need::E2fsck])
+    {
         return;
     }
     let packages = kept("node");
-    let mut npm = Command::new("npm");
+    let mut npm = manager("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"]);
     npm.arg(&packages).arg(KOFFI);
     if !had(NAME, &packages.join("node_modules/koffi/package.json"), &mut npm) {
@@ -89,11 +101,15 @@ fn go_writes_an_image() {
 #[test]
 fn java_writes_an_image() {
     const NAME: &str = "java_writes_an_image";
-    if !there(NAME, "java") || !there(NAME, "mvn") || !require(NAME, &[Need::E2fsck]) {
+    if !there(NAME, "java")
+        || !there(NAME, "mvn")
+        || !there(NAME, "timeout")
+        || !require(NAME, &[Need::E2fsck])
+    {
         return;
     }
     let packages = kept("java");
-    let mut maven = Command::new("mvn");
+    let mut maven = manager("mvn");
     maven.args(["-q", "-B", "dependency:copy"]).arg(format!("-Dartifact={JNA}"));
     maven.arg(format!("-DoutputDirectory={}", packages.display())).arg("-Dmdep.stripVersion=true");
     let jar = packages.join("jna.jar");
