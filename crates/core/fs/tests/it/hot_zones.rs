@@ -204,30 +204,32 @@ fn zones_grow_with_the_volume_unless_their_size_is_given() {
         return;
     }
     // Flex groups of 128 MiB.
-    let with = |size_mib: u64, list: &str| {
+    let [small, middle, large] = [512, 2048, 3072].map(|size_mib| {
         let spec = ImageSpec {
             block_size_bytes: 1024,
             blocks_per_group: Some(8192),
             ..ImageSpec::with_size(size_mib * MIB)
         };
-        let bed = bed(&spec, list);
-        let dev: Arc<dyn BlockDevice> = bed.dev.clone();
-        let mounted = Volume::mount_report(dev, bed.clock.clone(), bed.parsed("")).unwrap();
+        Bed::new(&spec, 0).with("cache=4M")
+    });
+    let with = |bed: &Bed, list: &str| {
+        let dev: Arc<dyn BlockDevice> = Arc::new(bed.dev.snapshot());
+        let mounted = Volume::mount_report(dev, bed.clock.clone(), bed.parsed(list)).unwrap();
         mounted.0.unmount().unwrap();
         (mounted.1.hot_zones, mounted.1.hot_zone_bytes / MIB)
     };
-    assert_eq!(with(512, "alloc=hot_zones"), (4, 64));
-    assert_eq!(with(2048, "alloc=hot_zones"), (4, 256));
-    assert_eq!(with(3072, "alloc=hot_zones"), (6, 384), "half of a flex group each");
-    assert_eq!(with(2048, "hot_zones=2"), (2, 128));
-    assert_eq!(with(2048, "alloc=hot_zones,hot_zone_size=8M"), (4, 32));
+    assert_eq!(with(&small, "alloc=hot_zones"), (4, 64));
+    assert_eq!(with(&middle, "alloc=hot_zones"), (4, 256));
+    assert_eq!(with(&large, "alloc=hot_zones"), (6, 384), "half of a flex group each");
+    assert_eq!(with(&middle, "hot_zones=2"), (2, 128));
+    assert_eq!(with(&middle, "alloc=hot_zones,hot_zone_size=8M"), (4, 32));
     assert_eq!(
-        with(2048, "hot_zones=4,hot_zone_size=1G"),
+        with(&middle, "hot_zones=4,hot_zone_size=1G"),
         (4, 256),
         "an eighth, of what was asked"
     );
-    assert_eq!(with(2048, "alloc=lifetime"), (1, 64), "one region");
-    assert_eq!(with(2048, ""), (0, 0));
+    assert_eq!(with(&middle, "alloc=lifetime"), (1, 64), "one region");
+    assert_eq!(with(&middle, ""), (0, 0));
 }
 
 #[test]
