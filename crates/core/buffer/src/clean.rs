@@ -60,11 +60,11 @@ impl Step {
 impl State {
     /// Makes sure that `pages` can be appended, and pays for them.
     pub(crate) fn make_room(&mut self, pages: u64) -> Result<(), DeviceError> {
-        let costs = self.costs();
-        let Some(log) = &mut self.log else { return Ok(()) };
-        if log.sweep.is_none() && log.ring.used() + pages > log.ring.pages() / 2 {
-            begin(log, costs);
+        let is_half_full = |log: &Log| log.ring.used() + pages > log.ring.pages() / 2;
+        if self.log.as_ref().is_some_and(|log| log.sweep.is_none() && is_half_full(log)) {
+            self.begin();
         }
+        let Some(log) = &mut self.log else { return Ok(()) };
         if let Some(sweep) = log.sweep {
             // The largest batch stays free, so that the end of the sweep is never waited for.
             let free = log.ring.free().saturating_sub(log.ring.batch_pages() + 1).max(1);
@@ -84,13 +84,12 @@ impl State {
 
     /// A step for idle time; true if there is more.
     pub(crate) fn clean_when_idle(&mut self) -> Result<bool, DeviceError> {
-        let costs = self.costs();
-        let Some(log) = &mut self.log else { return Ok(false) };
+        let Some(log) = &self.log else { return Ok(false) };
         if log.sweep.is_none() {
             if log.ring.used() == 0 {
                 return Ok(false);
             }
-            begin(log, costs);
+            self.begin();
         }
         self.clean_step()?;
         Ok(self.log.as_ref().is_some_and(|log| log.ring.used() > 0))
@@ -100,6 +99,15 @@ impl State {
     pub(crate) fn clean_all(&mut self) -> Result<(), DeviceError> {
         while self.clean_when_idle()? {}
         Ok(())
+    }
+
+    /// Begins a sweep, with steps as the device wants them now.
+    fn begin(&mut self) {
+        let step = Step::of(self.costs());
+        let Some(log) = &mut self.log else { return };
+        let remaining = log.map.values().filter(|mapped| !mapped.clean).count() as u64;
+        let (boundary, start) = (log.ring.head, log.hand);
+        log.sweep = Some(Sweep { boundary, start, wrapped: false, remaining, step });
     }
 
     /// Writes the next pages of the sweep to their place, or ends it.
@@ -179,12 +187,6 @@ impl State {
         self.status.sweeps += 1;
         Ok(())
     }
-}
-
-fn begin(log: &mut Log, costs: Costs) {
-    let remaining = log.map.values().filter(|mapped| !mapped.clean).count() as u64;
-    let (boundary, start) = (log.ring.head, log.hand);
-    log.sweep = Some(Sweep { boundary, start, wrapped: false, remaining, step: Step::of(costs) });
 }
 
 /// The next pages of the sweep in logical order, none at its end, with what the log has of them.
