@@ -22,6 +22,8 @@ use crate::format::Out;
 use crate::place::InProcess;
 use crate::{complain, interrupt};
 
+/// Options of the volume of `--image`: no write waits for memory.
+const MOUNT: &str = "sync=eager,noatime,lazytime,cache=64M,cache_reserve=64M";
 /// Bytes that direct I/O is aligned to.
 const DIRECT_BYTES: u32 = 4096;
 /// Priority of the generator; the writer's is lower.
@@ -63,7 +65,7 @@ pub(crate) fn run(args: &Record) -> Result<()> {
     };
     let device = crate::image::device(image, false)?;
     crate::image::superblock(&*device, image)?;
-    let options = MountOptions::parse("sync=eager,noatime,lazytime")?;
+    let options = MountOptions::parse(MOUNT)?;
     let volume = InProcess::mount(device, Arc::new(WallClock::new()), options)?;
     let strategy = Arc::new(VolumeStrategy::new(volume, config.recorder, config.file_bytes_max()));
     let done = record(args, &config, Arc::clone(&strategy) as Arc<dyn Strategy>, &clock, &fault);

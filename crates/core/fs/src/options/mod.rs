@@ -164,6 +164,8 @@ pub struct MountOptions {
     pub commit_s: u32,
     /// Page cache limit in bytes (`cache=`), metadata included.
     pub cache_bytes: u64,
+    /// Bytes of it that are taken from the system at mount for pages of files (`cache_reserve=`).
+    pub cache_reserve_bytes: u64,
     /// Age in hundredths of a second after which dirty data is written (`dirty_expire_centisecs`).
     pub dirty_expire_centisecs: u32,
     /// Interval of the periodic write-back (`dirty_writeback_centisecs`).
@@ -227,6 +229,7 @@ impl Default for MountOptions {
             lazytime: false,
             commit_s: 5,
             cache_bytes: USUAL_CACHE_BYTES,
+            cache_reserve_bytes: 0,
             dirty_expire_centisecs: 3000,
             dirty_writeback_centisecs: 500,
             dirty_background_ratio: None,

@@ -203,6 +203,14 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         |o| Some(size_text(o.cache_bytes)),
     ),
     value(
+        "cache_reserve",
+        Kind::Size { low: 4 << 10, high: u64::MAX },
+        "Memory for cached pages of files that is taken at mount, of `cache=`: until it is used up \
+         no write waits for the system to give memory. For periodic recorders.",
+        set!(|o, given| o.cache_reserve_bytes = given.size()),
+        |o| (o.cache_reserve_bytes > 0).then(|| size_text(o.cache_reserve_bytes)),
+    ),
+    value(
         "policy",
         Kind::Text("NAME"),
         "Page replacement: clock, lru, 2q, sieve, linux2q, cflru, lru-wsr, for, fab, \

@@ -150,6 +150,10 @@ impl PageCache {
             Writeback::Policy => Some(new(&options.policy)?),
             Writeback::Space => Some(syncline_cache::write_back_order(pages_max)),
         };
+        let reserve = options.cache_reserve_bytes / block_size.max(512) as u64;
+        let reserve = usize::try_from(reserve).unwrap_or(usize::MAX).min(pages_max);
+        // Writing the zeros makes the system give each page now and not at its first use.
+        let spare = (0..reserve).map(|_| std::iter::repeat_n(0, block_size).collect()).collect();
         Ok(PageCache {
             frames: Frames::new(pages_max + FRAMES_SLACK),
             policy: new(&options.policy)?,
@@ -158,7 +162,7 @@ impl PageCache {
             limits,
             dirty: AtomicUsize::new(0),
             files: Mutex::new(ranks::DIRTY_FILES, BTreeSet::new()),
-            spare: Mutex::new(ranks::SPARE_PAGES, Vec::new()),
+            spare: Mutex::new(ranks::SPARE_PAGES, spare),
             block_size,
             tracks_changes: options.log == LogFormat::Packed,
             flush_needed: AtomicU64::new(0),
@@ -450,6 +454,21 @@ mod tests {
             cache.recycle(vec![0; 1024].into());
         }
         assert_eq!(cache.spare.lock().len(), cache.pages_max);
+    }
+
+    #[test]
+    fn reserved_pages_are_there_before_the_first_use_and_within_the_limit() {
+        let reserve = |kib: u64| {
+            let options = MountOptions { cache_reserve_bytes: kib << 10, ..options("lru", 10, 20) };
+            PageCache::new(&options, 1024).expect("lru is known")
+        };
+        let cache = reserve(100);
+        let reserved: Vec<_> = cache.spare.lock().iter().map(|page| page.as_ptr()).collect();
+        assert_eq!(reserved.len(), 100);
+        let pages: Vec<_> = (0..100).map(|_| cache.page(&[1; 1024])).collect();
+        assert!(pages.iter().all(|page| reserved.contains(&page.as_ptr())));
+        assert!(!reserved.contains(&cache.page(&[1; 1024]).as_ptr()), "none is given twice");
+        assert_eq!(reserve(1 << 20).spare.lock().len(), cache.pages_max);
     }
 
     #[test]
