@@ -39,7 +39,8 @@ stty -F /dev/ttyS1 raw -echo
 exec </dev/ttyS1 >/dev/ttyS1 2>&1
 echo ready
 # Without "command" an error of the shell's own, as a redirection that fails, would end it.
-while read -r line; do
+# Not "read": busybox's forgets what it has of a line when a process ends meanwhile, and this one inherits all that others leave.
+while line=$(head -n 1) && [ -n "$line" ]; do
     command eval "$line"
     echo "ended $?"
 done
