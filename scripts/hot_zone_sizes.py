@@ -4,7 +4,7 @@
 The workload `mixed` on aged volumes of the tablet's eMMC, in virtual time, with three maps of the device and both sync
 modes. A figure is the time without zones over that with them. `default` are the zones that suit the volume; other sizes
 and numbers are tried on 2 GiB with the page map and sync=ordered, as far as they fit into an eighth of the volume. Zone
-map and DFTL are measured on 2 GiB, sync=eager up to 8 GiB. `--only` takes a part of the rows, as
+map and DFTL are measured up to 8 GiB, sync=eager up to 32 GiB. `--only` takes a part of the rows, as
 `--only 2,page,80,ordered`; `--jobs` runs some at a time.
 """
 import argparse
@@ -22,8 +22,9 @@ MAPS = {
     "dftl": "mapping=dftl",
 }
 SYNCS = ["ordered", "eager"]
-GIB_MAX_OF_ALL = 2
-GIB_MAX_OF_EAGER = 8
+GIB_MAX_OF_ZONES = 2
+GIB_MAX_OF_MAPS = 8
+GIB_MAX_OF_EAGER = 32
 SIZES_MIB = [16, 64, 256]
 COUNTS = [1, 4, 16]
 
@@ -31,7 +32,7 @@ COUNTS = [1, 4, 16]
 def zones_of(volume_gib, mapping, sync):
     """Names and options of what is tried beside no zones."""
     found = {"default": "alloc=hot_zones"}
-    if (mapping, sync) == ("page", "ordered") and volume_gib <= GIB_MAX_OF_ALL:
+    if (mapping, sync) == ("page", "ordered") and volume_gib <= GIB_MAX_OF_ZONES:
         for count, size in itertools.product(COUNTS, SIZES_MIB):
             if count * size <= volume_gib * 128:
                 found[f"{count}x{size}"] = f"alloc=hot_zones,hot_zones={count},hot_zone_size={size}M"
@@ -74,7 +75,7 @@ def main():
     wanted = [set(only.split(",")) for only in args.only] or [set()]
     rows = [row for row in itertools.product(VOLUMES_GIB, MAPS, FILLS_PERCENT, SYNCS)
             if any(only <= {str(part) for part in row} for only in wanted)
-            and (row[1] == "page" or row[0] <= GIB_MAX_OF_ALL)
+            and (row[1] == "page" or row[0] <= GIB_MAX_OF_MAPS)
             and (row[3] == "ordered" or row[0] <= GIB_MAX_OF_EAGER)]
     found = []
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:

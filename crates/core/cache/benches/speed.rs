@@ -53,7 +53,7 @@ fn main() {
     let pages = cache_mib << 8;
     let trace = trace(accesses, pages as u64);
     let next = next_uses(&trace);
-    println!("{:<18} {:>12} {:>9} {:>14}", "policy", "accesses/s", "hit %", "bytes/page");
+    println!("{:<18} {:>13} {:>11} {:>10}", "policy", "million_per_s", "hit_percent", "page_bytes");
     for entry in POLICIES.iter().filter(|entry| only.as_deref().is_none_or(|o| o == entry.name)) {
         let (mut best_s, mut hit, mut bytes) = (f64::MAX, 0.0, 0.0);
         for _ in 0..rounds {
@@ -65,6 +65,6 @@ fn main() {
             bytes = simulator.memory_bytes() as f64 / simulator.pages() as f64;
         }
         let rate = trace.len() as f64 / best_s;
-        println!("{:<18} {rate:>12.0} {:>9.2} {bytes:>14.1}", entry.name, hit * 100.0);
+        println!("{:<18} {:>13.2} {:>11.2} {bytes:>10.1}", entry.name, rate / 1e6, hit * 100.0);
     }
 }
