@@ -31,6 +31,8 @@ from bench_mounted import MKE2FS, VIRTUAL_MODULES, mounted  # noqa: E402
 SIZE = "2G"
 OPTIONS = "noatime,lazytime"
 RESERVE = "cache=64M,cache_reserve=64M"
+# Places in process, with their options. What a reserve spares is measured in virtual time.
+IN_PROCESS = {"in process": RESERVE, "in process, no reserve": "cache=64M"}
 # Below the priority of the thread that writes, above everything that is not real-time.
 PRIORITY = "chrt --fifo 40 "
 SYSTEMS = [
@@ -50,14 +52,14 @@ def measure(command):
     return json.loads(done.stdout) if done.returncode == 0 else {"why": f"exit code {done.returncode}"}
 
 
-def in_guest(syncline, profile, system, options):
-    """As `measure`, in a guest of its own: on a mount of `system`, or in process if that is None."""
+def in_guest(syncline, profile, options, system=None, volume=None):
+    """As `measure`, in a guest of its own: on a mount of `system`, or in process with the options `volume`."""
     tools = [shutil.which(tool) for tool in ("mke2fs", "chrt")]
     if None in tools:
         return {"why": "mke2fs or chrt is not installed"}
     cache = os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
     names = {"mnt": "/mnt", "flash": "/flash/flash", "syncline": "/bin/" + os.path.basename(syncline)}
-    commands = [f"{names['syncline']} latency --in-process {profile} -o {RESERVE} {options}"]
+    commands = [f"{names['syncline']} latency --in-process {profile} -o {volume} {options}"]
     if system:
         serve = f"mkdir /flash && {names['syncline']} flash serve {profile} --size {SIZE} /flash --attach=ublk > /tmp/node"
         # A shell of busybox prefers its own mke2fs to one on the path.
@@ -149,7 +151,7 @@ def main():
     parser.add_argument("--quick", action="store_true", help="a minute for each place")
     parser.add_argument("--guest", action="store_true", help="all in guests of Debian's kernel, in virtual time")
     parser.add_argument("--operations", type=int, help="calls of each case")
-    parser.add_argument("--place", action="append", choices=[name for name, *_ in SYSTEMS] + ["in process"],
+    parser.add_argument("--place", action="append", choices=[name for name, *_ in SYSTEMS] + list(IN_PROCESS),
                         help="only this one; may be given several times")
     parser.add_argument("--json", help="all documents, by place")
     arguments = parser.parse_args()
@@ -160,21 +162,23 @@ def main():
         if arguments.place and system[0] not in arguments.place:
             continue
         if arguments.guest:
-            documents[system[0]] = in_guest(arguments.syncline, arguments.profile, system, " ".join(extra))
+            documents[system[0]] = in_guest(arguments.syncline, arguments.profile, " ".join(extra), system=system)
         else:
             with mounted(arguments.syncline, arguments.profile, system, SIZE) as (names, why):
                 command = [arguments.syncline, "latency", names["mnt"]] + extra
                 documents[system[0]] = {"why": why} if why else measure(command)
         table(system[0], documents[system[0]])
-    if not arguments.place or "in process" in arguments.place:
+    for place, options in IN_PROCESS.items():
+        if place not in (arguments.place or IN_PROCESS) or (options != RESERVE and not arguments.guest):
+            continue
         if arguments.guest:
-            documents["in process"] = in_guest(arguments.syncline, arguments.profile, None, " ".join(extra))
+            documents[place] = in_guest(arguments.syncline, arguments.profile, " ".join(extra), volume=options)
         else:
-            command = [arguments.syncline, "latency", "--in-process", arguments.profile, "-o", RESERVE] + extra
-            documents["in process"] = measure(command)
-        table("in process", documents["in process"])
+            command = [arguments.syncline, "latency", "--in-process", arguments.profile, "-o", options] + extra
+            documents[place] = measure(command)
+        table(place, documents[place])
     print()
-    # The kernel is the comparison: what it does not hold is no fault of ours.
+    # The kernel and the lack of a reserve are comparisons: what they do not hold is no fault of ours.
     missed = {name: judge(name, document) for name, document in documents.items()}
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
