@@ -47,7 +47,7 @@
 # make bench-mounted  (root) kernel ext4, xfs, btrfs, f2fs, fuse2fs and Syncline mounts on the same emulated flash, real time; MOUNTED has
 #              options: --guest has all of them in qemu guests, in virtual time, "--only xfs --quick"
 # make guest   the write buffer through ublk, nbd-client and a loop device in a qemu guest of Debian's 6.12 kernel: limits, commands,
-#              CUTS power cuts under ext4 of each (default 10); one table
+#              CUTS power cuts under ext4 of each (default 10), as many with relaxed files; one table
 # make guest-nfs  `serve --nfs` with the NFS client of that kernel: SQLite, syncs, the conformance suite, kills of the server (CUTS)
 # make guest-peers  dm-writecache, bcache and the write buffer before the same emulated flash in that guest, virtual time
 # make bench-libraries  (FUSE) the C library and the Python package beside Rust: streams in memory, fsyncs on the emulated eMMC;

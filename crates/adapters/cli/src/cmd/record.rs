@@ -22,7 +22,7 @@ use crate::format::Out;
 use crate::place::InProcess;
 use crate::{complain, interrupt};
 
-/// Options of the volume of `--image`: no write waits for memory.
+/// Options of the volume of `--image`: no page of a write waits for memory.
 const MOUNT: &str = "sync=eager,noatime,lazytime,cache=64M,cache_reserve=64M";
 /// Bytes that direct I/O is aligned to.
 const DIRECT_BYTES: u32 = 4096;

@@ -206,7 +206,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "cache_reserve",
         Kind::Size { low: 4 << 10, high: u64::MAX },
         "Memory for cached pages of files that is taken at mount, of `cache=`: until it is used up \
-         no write waits for the system to give memory. For periodic recorders.",
+         no page of a write waits for the system to give memory. For periodic recorders.",
         set!(|o, given| o.cache_reserve_bytes = given.size()),
         |o| (o.cache_reserve_bytes > 0).then(|| size_text(o.cache_reserve_bytes)),
     ),
