@@ -31,12 +31,12 @@ use crate::adapter::Adapter;
 use crate::affinity::CpuAffinity;
 use crate::capture::{Capture, Tap};
 use crate::error::{FuseError, Result};
-use crate::mounts::mount_of;
 use crate::options::{Affinity, FuseOptions};
 use crate::parking::Parking;
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
 use crate::wakeup::Need;
+use syncline_device::mount_of;
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;

@@ -79,7 +79,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
     flag("noexec", "Programs cannot be run.", set!(|o, _| o.noexec = true)),
     flag(
         "writeback_cache",
-        "The kernel keeps written data until fsync, or as long as it likes.",
+        "The kernel keeps written data until fsync, or as long as it likes, also past a rename \
+         over another file.",
         set!(|o, _| o.writeback_cache = true),
     ),
     row(

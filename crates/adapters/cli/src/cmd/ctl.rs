@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
-use syncline_fuse::mount_of;
+use syncline_device::mount_of;
 
 use crate::args::{CtlCommand, CtlPaths};
 use crate::control;

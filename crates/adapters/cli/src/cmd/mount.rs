@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use syncline_buffer::{BufferOptions, LogArea};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, SwapDevice,
-    WallClock,
+    WallClock, kernel_use, mounted_image,
 };
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
-use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image, write_hint};
+use syncline_fuse::{Capture, FuseOptions, Mount, Setup, write_hint};
 
 use super::mount_control::Live;
 use crate::args;
@@ -418,13 +418,12 @@ fn shown(
     image: &Path,
     log: &Path,
 ) -> Arc<dyn Fn() -> serde_json::Value + Send + Sync> {
-    let buffer = buffered.buffer().clone();
-    let names = [image.display().to_string(), log.display().to_string()];
+    let (buffer, names) =
+        (buffered.buffer().clone(), [image, log].map(|p| p.display().to_string()));
     Arc::new(move || super::buffer::document(&buffer, &names))
 }
 
-/// Opens the image, refusing what somebody else has mounted. A process that is just ending its
-/// mount of the image is waited for.
+/// Opens the image, unless it is mounted. Waits for a process that is ending its mount of it.
 fn open(image: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
     let options = FileOptions { read_only, ..FileOptions::default() };
     let began = Instant::now();
@@ -453,13 +452,14 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
 /// True if a process still serves the image after its unmount.
 fn ending(image: &Path) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    processes.flatten().any(|process| {
+    let is_ending = |process: std::fs::DirEntry| {
         let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let own = process.file_name().to_str() == Some(&std::process::id().to_string());
         let is = |word: &str| words.contains(&word.as_bytes());
         !own && is("mount") && image.to_str().is_some_and(is)
-    })
+    };
+    kernel_use(image).is_none() && processes.flatten().any(is_ending)
 }
 
 /// Tells the parent, and lets go of its terminal.

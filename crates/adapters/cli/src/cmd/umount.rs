@@ -20,7 +20,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
-use syncline_fuse::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
+use syncline_device::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
 
 use crate::args::Umount;
 use crate::error::{Failure, Result, plain};

@@ -11,6 +11,7 @@ mod failures;
 mod flash;
 mod flashlite;
 mod generated;
+mod in_use;
 mod install;
 mod lifetime;
 mod mount;

@@ -360,7 +360,7 @@ fn a_failing_device_gives_errors_and_can_be_unmounted() {
         std::thread::sleep(Duration::from_millis(20));
     };
     assert!(said.contains("`syncline recover`"), "{said}");
-    assert!(syncline_fuse::mount_of(dir.path()).is_none(), "it is unmounted all the same");
+    assert!(syncline_device::mount_of(dir.path()).is_none(), "it is unmounted all the same");
 }
 
 struct Detach<'a>(&'a std::path::Path);

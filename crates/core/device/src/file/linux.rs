@@ -17,6 +17,7 @@ use crate::{BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, 
 /// Requests in flight at once through the ring.
 const RING_ENTRIES: usize = 32;
 
+const EBUSY: i32 = 16;
 const EROFS: i32 = 30;
 
 /// EPERM, EACCES, EROFS: what opening for writing gives where only reading is allowed.
@@ -54,6 +55,16 @@ impl FileDevice {
         if !block_device && !metadata.is_file() {
             let next = "give an image file or a block device";
             return Err(failed(io::Error::from_raw_os_error(22), next));
+        }
+        if options.lock
+            && !options.read_only
+            && let Some(used) = super::mounts::kernel_use(path)
+        {
+            return Err(DeviceError::Open {
+                path: path.display().to_string(),
+                reason: used,
+                errno: EBUSY,
+            });
         }
         let exclusive = if block_device && options.lock { OFlags::EXCL } else { OFlags::empty() };
         let buffered = open_with(path, options, exclusive).map_err(|e| {

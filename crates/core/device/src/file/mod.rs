@@ -2,8 +2,9 @@
 //!
 //! Promises
 //! - Opened for writing it takes an exclusive `flock`, read-only a shared one; a block device is
-//!   opened with `O_EXCL`, so one that the kernel has mounted is refused. [`FileOptions::lock`]
-//!   turns both off.
+//!   opened with `O_EXCL`. What the kernel has mounted is refused for writing: devices, and files
+//!   through loop devices, in any mount namespace (`mounts.rs`). [`FileOptions::lock`] turns all of
+//!   this off.
 //! - `O_DIRECT` where the file takes it (tried at open with a 512 B, then a 4096 B read); requests
 //!   or buffers that are not aligned enough go through aligned bounce buffers or the page cache.
 //! - A batch goes through io_uring where the kernel allows it. Whatever the ring does not finish in
@@ -27,6 +28,8 @@
 mod aligned;
 #[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod mounts;
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
 #[cfg(target_os = "linux")]
@@ -43,6 +46,10 @@ use std::path::Path;
 use crate::{DeviceError, Request};
 #[cfg(target_os = "linux")]
 pub use linux::FileDevice;
+#[cfg(target_os = "linux")]
+pub use mounts::{
+    MountEntry, kernel_use, mount_of, mounted_image, mounts_beside, superblock_lives,
+};
 #[cfg(not(target_os = "linux"))]
 pub use portable::FileDevice;
 

@@ -1,4 +1,4 @@
-//! The three block device ioctls that rustix has no safe wrapper for.
+//! The block device ioctls that rustix has no safe wrapper for.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -12,6 +12,17 @@ const BLKGETSIZE64: Opcode = opcode::read::<usize>(0x12, 114);
 const BLKROGET: Opcode = opcode::none(0x12, 94);
 /// `BLKDISCARD`, `linux/fs.h`: `_IO(0x12, 119)`, takes a pointer to offset and length.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
+/// `LOOP_GET_STATUS64`, `linux/loop.h`: stores a `struct loop_info64`.
+const LOOP_GET_STATUS64: Opcode = 0x4C05;
+
+/// Device and inode number of the file under a loop device.
+pub(super) fn loop_file(device: &File) -> io::Result<(u64, u64)> {
+    // SAFETY: LOOP_GET_STATUS64 stores the 232 bytes of a loop_info64 through its argument, which
+    // is what this getter provides; any bits are valid integers.
+    let info = unsafe { ioctl(device, Getter::<LOOP_GET_STATUS64, [u64; 29]>::new())? };
+    // `lo_device` and `lo_inode` are the first two fields.
+    Ok((info[0], info[1]))
+}
 
 /// Size of a block device in bytes.
 pub(super) fn block_device_size(file: &File) -> io::Result<u64> {

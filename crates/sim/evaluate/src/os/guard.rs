@@ -1,9 +1,8 @@
 //! Guard against overwriting a mounted device, or one that carries something, by mistake.
 //!
 //! A device is told by the marks that file systems, partition tables and volume managers leave at
-//! fixed places ([`MARKS`]); that it is in use by O_EXCL, which the kernel refuses for a device
-//! that is mounted, also in part, or belongs to another one; an image file by the loop devices that
-//! stand on it. Tested through `syncline replay`.
+//! fixed places ([`MARKS`]); that it is in use, by [`FileDevice::open`]. Tested through `syncline
+//! replay`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -55,17 +54,6 @@ fn carries(path: &Path) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-/// The loop device that stands on a file.
-fn loop_device(path: &Path) -> Option<String> {
-    let path = std::fs::canonicalize(path).ok()?;
-    let entries = std::fs::read_dir("/sys/block").ok()?;
-    entries.flatten().find_map(|entry| {
-        let backing = std::fs::read_to_string(entry.path().join("loop/backing_file")).ok()?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        (Path::new(backing.trim_end()) == path).then_some(name)
-    })
-}
-
 fn host(path: &Path, err: &std::io::Error) -> EvaluateError {
     EvaluateError::Refused(format!("{}: {err}; check the path and its permissions", path.display()))
 }
@@ -93,13 +81,9 @@ pub fn open(path: &Path, writes: bool, overwrite: bool, yes: bool) -> Result<Fil
         let text = format!("{shown} carries {what}; if it may be lost, add --yes");
         return Err(EvaluateError::Refused(text));
     }
-    if let Some(device) = loop_device(path) {
-        let text = format!("{shown} is in use by /dev/{device}; detach that first, or add --yes");
-        return Err(EvaluateError::Refused(text));
-    }
     match FileDevice::open(path, options) {
-        Err(DeviceError::Open { errno, .. }) if [BUSY, LOCKED].contains(&errno) => {
-            let text = format!("{shown} is mounted or in use; unmount it, or add --yes");
+        Err(DeviceError::Open { errno, reason, .. }) if [BUSY, LOCKED].contains(&errno) => {
+            let text = format!("{shown} is mounted or in use: {reason}; or add --yes");
             Err(EvaluateError::Refused(text))
         }
         opened => Ok(opened?),

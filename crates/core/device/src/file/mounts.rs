@@ -1,4 +1,9 @@
-//! The mount table, and the present mount of an image.
+//! The mount table, the present mount of an image, and what else of the kernel uses a file.
+//!
+//! Promises: an image that the kernel has mounted is found by device and inode, under any of its
+//! names: on a block device, through a loop device or a partition of one, also where another mount
+//! namespace has the mount. Assumes that sysfs is mounted; without it, and for what only root may
+//! ask of a loop device, the mount table alone tells. Tested in `tests.rs`, on loop devices.
 //!
 //! ```text
 //!   36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
@@ -7,7 +12,8 @@
 //! Source: proc(5), /proc/pid/mountinfo. Spaces and backslashes are octal escapes.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::fs::{File, Metadata};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -21,7 +27,7 @@ pub struct MountEntry {
     /// Source: a device, or the name that the FUSE program gives.
     pub source: PathBuf,
     /// Major and minor number of the file system.
-    pub(crate) device: (u32, u32),
+    pub device: (u32, u32),
 }
 
 fn unescape(field: &[u8]) -> PathBuf {
@@ -90,24 +96,67 @@ pub fn mounted_image(image: &Path) -> Option<MountEntry> {
     let path = std::fs::canonicalize(image).ok()?;
     let meta = std::fs::metadata(&path).ok()?;
     let numbers = |dev| (rustix::fs::major(dev), rustix::fs::minor(dev));
-    let block = meta.file_type().is_block_device().then(|| numbers(meta.rdev()));
-    let same = |entry: &MountEntry| {
-        entry.source == path
-            || block.is_some_and(|device| device == entry.device)
-            || entry.source.as_os_str().as_bytes().starts_with(b"/dev/loop")
-                && backing_file(entry.device).is_some_and(|file| is_file(&file, &meta))
-    };
+    let mut devices = Vec::new();
+    if meta.file_type().is_block_device() {
+        devices.push(numbers(meta.rdev()));
+    } else if let Some(name) = loop_over(&meta) {
+        devices = devices_of(&name);
+    }
+    let same = |entry: &MountEntry| entry.source == path || devices.contains(&entry.device);
     table().into_iter().find(same)
 }
 
-fn backing_file((major, minor): (u32, u32)) -> Option<PathBuf> {
-    let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
-    let text = std::fs::read(path).ok()?;
-    let name = text.strip_suffix(b"\n").unwrap_or(&text);
-    Some(PathBuf::from(OsString::from_vec(name.to_vec())))
+/// Why an image must not be written to: the kernel has it mounted, or a loop device is over it,
+/// through which it may be mounted elsewhere. Mounts of this project are left out: they hold a lock
+/// on their image.
+pub fn kernel_use(path: &Path) -> Option<String> {
+    if let Some(entry) = mounted_image(path).filter(|entry| entry.kind != OWN_KIND) {
+        let (dir, kind) = (entry.dir.display(), entry.kind);
+        return Some(format!("already mounted on {dir} ({kind}); unmount that first"));
+    }
+    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let name = loop_over(&meta)?;
+    Some(format!(
+        "the loop device /dev/{name} is over it and may be mounted in another mount namespace; \
+         unmount it and detach it with `losetup -d /dev/{name}`"
+    ))
 }
 
-fn is_file(path: &Path, meta: &std::fs::Metadata) -> bool {
+/// Type of this project's mounts in the mount table.
+const OWN_KIND: &str = "fuse.syncline";
+
+/// The loop device over a file.
+fn loop_over(meta: &Metadata) -> Option<String> {
+    let entries = std::fs::read_dir("/sys/block").ok()?;
+    entries.flatten().find_map(|entry| {
+        let name = entry.file_name().into_string().ok().filter(|name| name.starts_with("loop"))?;
+        let text = std::fs::read(entry.path().join("loop/backing_file")).ok()?;
+        let file = OsString::from_vec(text.strip_suffix(b"\n").unwrap_or(&text).to_vec());
+        // The name is of another mount namespace, or the file has lost it: the device knows.
+        let is_over = is_file(Path::new(&file), meta) || {
+            let device = File::open(Path::new("/dev").join(&name));
+            device.is_ok_and(|device| {
+                super::sys::loop_file(&device).is_ok_and(|id| id == (meta.dev(), meta.ino()))
+            })
+        };
+        is_over.then_some(name)
+    })
+}
+
+/// Numbers of a block device and its partitions.
+fn devices_of(name: &str) -> Vec<(u32, u32)> {
+    let dir = Path::new("/sys/block").join(name);
+    let parts = std::fs::read_dir(&dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let parts = parts.filter(|path| path.join("partition").exists());
+    let numbers = |dir: PathBuf| {
+        let text = std::fs::read_to_string(dir.join("dev")).ok()?;
+        let (major, minor) = text.trim().split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    std::iter::once(dir.clone()).chain(parts).filter_map(numbers).collect()
+}
+
+fn is_file(path: &Path, meta: &Metadata) -> bool {
     std::fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (meta.dev(), meta.ino()))
 }
 
