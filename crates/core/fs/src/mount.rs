@@ -1,7 +1,8 @@
 //! Mount, recover, unmount.
 //!
 //! ```text
-//!  mount    sb checked ─ log replayed ─ RECOVER set, flush ─ journal opened ─ orphans finished
+//!  mount    sb checked ─ log replayed (emptied if RECOVER is not set) ─ RECOVER set, flush
+//!           ─ journal opened ─ orphans finished
 //!  unmount  data, times ─ commit ─ checkpoint, flush ─ s_start = 0, flush ─ RECOVER cleared, flush
 //! ```
 //!
@@ -16,7 +17,7 @@ pub(crate) mod in_memory;
 use std::sync::{Arc, Weak};
 
 use syncline_device::{BlockDevice, Clock, CostDevice, DeviceError, Kind, Origin};
-use syncline_jbd2::{Checksums, Journal, JournalOptions, LogMap};
+use syncline_jbd2::{Checksums, Journal, JournalOptions, LogMap, Recovery};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::extent::Node;
 use syncline_ondisk::superblock::{
@@ -102,7 +103,13 @@ pub(crate) fn mount(
         }
         return Ok((build(store, chosen)?, report));
     }
-    let recovery = Journal::recover(&*dev, &log_map(&store)?, Default::default())?;
+    let recovery = if store.sb.lock().needs_recovery() {
+        Journal::recover(&*dev, &log_map(&store)?, Default::default())?
+    } else {
+        // As in Linux, and as readers see the volume.
+        Journal::discard(&*dev, &log_map(&store)?)?;
+        Recovery::default()
+    };
     let mut replayed = recovery.transactions > 0;
     if recovery.fast_commits > 0 {
         // Through the log as it is now: the superblock may have changed.
@@ -356,11 +363,16 @@ fn open_for_writing(files: &Files) -> Result<()> {
     }
     put_superblock(inodes)?;
     let kernels = if inodes.geo.metadata_csum { Checksums::V3 } else { Checksums::None };
+    let (is_64bit, keeps_fast_commit_area) = {
+        let sb = inodes.sb.lock();
+        (sb.is_64bit(), sb.s_feature_compat.contains(CompatFeatures::FAST_COMMIT))
+    };
     let options = JournalOptions {
-        is_64bit: inodes.sb.lock().is_64bit(),
+        is_64bit,
         commit_interval_ns: u64::from(inodes.options.commit_s) * crate::time::NS_PER_S,
         dirty_expire_ns: u64::from(inodes.options.dirty_expire_centisecs) * 10_000_000,
         log_unit_bytes: inodes.options.log_unit_bytes,
+        keeps_fast_commit_area,
         ..files.engine.journal_options(inodes.options.log, kernels)
     };
     let host = Arc::new(JournalHost(Arc::downgrade(&inodes.store)));

@@ -180,30 +180,40 @@ impl Journal {
             if !state.ring.is_started() {
                 return Ok(());
             }
-            // Takes the turn, so that the log stays empty until the superblock says so.
-            let tid = state.committed_tid;
-            state.turns.take(tid).flush_started = true;
-            let next_sequence = state.ring.next_sequence();
-            let result = MutexGuard::unlocked(&mut state, || {
-                self.mark_empty(next_sequence).map_err(|error| self.latch(error))
-            });
-            let mut free = Vec::new();
-            if result.is_ok() {
-                state.ring.clear();
-                free = state.deferred.release_all();
-            }
-            turns::give_up(&mut self.at_turn(&mut state));
-            drop(state);
-            free.into_iter().for_each(|run| run());
-            return result;
+            return self.empty_log(&mut state);
         }
     }
 
-    fn mark_empty(&self, next_sequence: u32) -> Result<(), JournalError> {
+    /// Marks the log empty, durably: no obligation is left and nobody has the turn. Takes it, so
+    /// that the log stays empty until the superblock says so.
+    pub(crate) fn empty_log(&self, state: &mut MutexGuard<'_, State>) -> Result<(), JournalError> {
+        let tid = state.committed_tid;
+        state.turns.take(tid).flush_started = true;
+        let next_sequence = state.ring.next_sequence();
+        let result = MutexGuard::unlocked(state, || self.mark_empty(next_sequence));
+        turns::give_up(&mut self.at_turn(state));
+        result
+    }
+
+    /// Marks the log empty, durably. No obligation is left. The caller has the turn; its
+    /// transaction, if it has a number, is `next_sequence`.
+    pub(crate) fn mark_empty(&self, next_sequence: u32) -> Result<(), JournalError> {
+        self.try_mark_empty(next_sequence).map_err(|error| self.latch(error))
+    }
+
+    fn try_mark_empty(&self, next_sequence: u32) -> Result<(), JournalError> {
         let mut superblock = self.superblock.lock();
         self.flush()?;
         superblock.set_start(next_sequence, 0);
-        self.write_superblock(&mut superblock)
+        self.write_superblock(&mut superblock)?;
+        // Before the superblock is given up: whoever moves the tail next finds none.
+        let free = {
+            let mut state = self.state.lock();
+            state.ring.restart(next_sequence);
+            state.deferred.release_before(next_sequence)
+        };
+        free.into_iter().for_each(|run| run());
+        Ok(())
     }
 
     /// [`Journal::flush_all`], and no handle starts any more. Open handles must have ended.

@@ -132,6 +132,7 @@ impl Journal {
         let mut frozen = state.running.take().map(|r| r.transaction.freeze()).unwrap_or_default();
         self.note_frozen(state, &mut frozen);
         self.signals.unlocked.notify_all();
+        self.signals.room.notify_all();
         MutexGuard::unlocked(state, sealed);
         let written = state.check().and_then(|()| self.write_if_any(state, &frozen));
         let flushed = frozen.has_record();

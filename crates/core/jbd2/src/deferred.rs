@@ -42,9 +42,4 @@ impl DeferredFree {
         self.waiting = held;
         free.into_iter().map(|(_, run)| run).collect()
     }
-
-    /// The log is empty: everything may be given away.
-    pub(crate) fn release_all(&mut self) -> Vec<Callback> {
-        std::mem::take(&mut self.waiting).into_iter().map(|(_, run)| run).collect()
-    }
 }

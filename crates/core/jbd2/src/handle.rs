@@ -22,6 +22,8 @@ pub struct Handle {
     pub(crate) credits: u32,
     /// Members and changes of the operation; eager mode only.
     pub(crate) op: Option<Iset>,
+    /// True once a block was changed.
+    pub(crate) changed: bool,
 }
 
 impl Handle {
@@ -126,6 +128,7 @@ impl Handle {
     /// # Errors
     /// None today; the signature leaves room for a full transaction.
     pub fn forget(&mut self, block: u64) -> Result<(), JournalError> {
+        self.changed = true;
         // A live copy cannot appear while this handle is open: only a commit of this transaction
         // could make one.
         let live = self.journal.is_live(block);
@@ -197,8 +200,8 @@ impl Handle {
         }
     }
 
-    /// The operation takes a name away: it is not durable without the renames and links that came
-    /// before it, which may have moved what is still needed.
+    /// The operation takes a name away, or makes a symbolic link: it is not durable without the
+    /// renames and links that came before it, which may have moved what is needed.
     pub fn follow_names(&mut self) {
         if let Some(op) = &mut self.op {
             op.follows_names = true;
@@ -217,7 +220,13 @@ impl Handle {
         (self.op.is_some() && !joined).then_some(newest)
     }
 
+    /// True if anything was changed through this handle: it will commit, whatever fails next.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+
     fn touch(&mut self, block: u64) {
+        self.changed = true;
         if let Some(op) = &mut self.op {
             op.mixed |= self.transaction.is_shared(block);
             op.members.insert(Member::Block(block));
@@ -335,6 +344,7 @@ impl Handle {
     }
 
     fn note_mixed(&mut self, mixed: bool) {
+        self.changed = true;
         if let Some(op) = &mut self.op {
             op.mixed |= mixed;
         }
@@ -402,6 +412,7 @@ impl Handle {
             return Err(JournalError::Usage("journaled data needs eager mode"));
         };
         self.transaction.join_data(block, image, kind, changed)?;
+        self.changed = true;
         op.members.insert(Member::Block(block));
         Ok(())
     }

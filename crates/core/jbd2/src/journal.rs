@@ -7,7 +7,7 @@
 //!  (one)      modify, forget       (one, images only)    newest image a block             tail
 //!  moves on
 //!
-//!  log ring     s_first ... tail |== live transactions ==| head ... free ... s_maxlen
+//!  log ring     s_first ... tail |== live transactions ==| head ... free ... s_maxlen  (ring.rs)
 //! ```
 //!
 //! Locks and their order are in `ranks.rs`; debug builds check the order. The state is locked for
@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use syncline_device::{BlockDevice, Clock, DeviceError};
 use syncline_lockrank::{Mutex, MutexGuard};
 
@@ -73,9 +73,12 @@ pub struct JournalOptions {
     /// Most blocks written in place in one step, which bounds how long a step takes.
     pub checkpoint_step_blocks: usize,
     /// The owner decides when the running transaction commits ([`Journal::commit_sealed`]): neither
-    /// age nor size does. A transaction may then fill nearly half of the log; whoever asks for more
-    /// gets [`JournalError::TooLarge`], so the owner looks at [`Journal::running_blocks`] in time.
+    /// age nor size does. Operations then reserve their blocks first ([`Journal::reserve`]), within
+    /// half of the log; the other half is for handles that cannot wait for the owner's commit.
     pub owner_commits: bool,
+    /// The file system has the feature `fast_commit`: Linux will take the last blocks of the log
+    /// for fast commits, and must not find transactions there.
+    pub keeps_fast_commit_area: bool,
 }
 
 impl Default for JournalOptions {
@@ -89,6 +92,7 @@ impl Default for JournalOptions {
             dirty_expire_ns: 30_000_000_000,
             checkpoint_step_blocks: 512,
             owner_commits: false,
+            keeps_fast_commit_area: false,
         }
     }
 }
@@ -139,8 +143,6 @@ pub struct Journal {
     /// [`JournalOptions::dirty_expire_ns`], which may change while the journal is open.
     pub(crate) dirty_expire_ns: AtomicU64,
     pub(crate) limits: Limits,
-    /// The owner is about to commit: see [`Journal::set_sealing`].
-    pub(crate) sealing: AtomicBool,
     /// Set if packed records are written.
     pub(crate) packed: Option<PackedLog>,
     pub(crate) superblock: Mutex<LogSuperblock>,
@@ -197,7 +199,6 @@ impl Journal {
             dirty_expire_ns: AtomicU64::new(options.dirty_expire_ns),
             options,
             limits,
-            sealing: AtomicBool::new(false),
             packed,
             superblock: Mutex::new(ranks::SUPERBLOCK, superblock),
             state: Mutex::new(ranks::STATE, state),
@@ -237,11 +238,14 @@ impl Journal {
     }
 
     /// Joins the running transaction with room for `credits` blocks. Waits while that transaction
-    /// is being frozen; commits it when it is full; makes log space when there is too little, in
-    /// steps of [`JournalOptions::checkpoint_step_blocks`].
+    /// is being frozen; commits it when it is full, or with [`JournalOptions::owner_commits`] waits
+    /// for the end of other handles; makes log space when there is too little, in steps of
+    /// [`JournalOptions::checkpoint_step_blocks`].
     ///
     /// # Errors
-    /// `TooLarge` above [`Journal::max_credits`], `Aborted`, or the I/O error that aborted it.
+    /// `TooLarge` above [`Journal::max_credits`], and with [`JournalOptions::owner_commits`] where
+    /// the blocks of the transaction leave too little of the log; `Aborted`, or the I/O error that
+    /// aborted it.
     pub fn start(self: &Arc<Self>, credits: u32) -> Result<Handle, JournalError> {
         if credits > self.limits.soft {
             return Err(JournalError::TooLarge { credits, limit: self.limits.soft });
@@ -255,10 +259,11 @@ impl Journal {
             }
             let running = self.running(&mut state);
             let total = running.blocks().saturating_add(credits);
-            let most = self.running_blocks_max();
+            let most = self.handle_blocks_max();
             if total > most && total > credits {
                 if self.options.owner_commits {
-                    return Err(JournalError::TooLarge { credits: total, limit: most });
+                    self.await_handles(&mut state, credits)?;
+                    continue;
                 }
                 let tid = running.transaction.tid;
                 MutexGuard::unlocked(&mut state, || self.commit_full(tid))?;
@@ -276,7 +281,8 @@ impl Journal {
             running.reserved = running.reserved.saturating_add(credits);
             let transaction = Arc::clone(&running.transaction);
             let op = self.is_eager().then(Iset::default);
-            return Ok(Handle { journal: Arc::clone(self), transaction, credits, op });
+            let journal = Arc::clone(self);
+            return Ok(Handle { journal, transaction, credits, op, changed: false });
         }
     }
 
@@ -327,6 +333,9 @@ impl Journal {
             if running.open_handles == 0 && running.locked {
                 self.signals.handles_ended.notify_all();
             }
+            if self.options.owner_commits {
+                self.signals.room.notify_all();
+            }
         }
     }
 
@@ -347,22 +356,6 @@ impl Journal {
     /// Blocks of the running transaction, those that its open handles may still add included.
     pub fn running_blocks(&self) -> u32 {
         self.state.lock().running.as_ref().map_or(0, Running::blocks)
-    }
-
-    /// Most blocks that the running transaction may have: `log / 4`, as jbd2, or with
-    /// [`JournalOptions::owner_commits`] so many that it and the one being written both fit.
-    pub fn running_blocks_max(&self) -> u32 {
-        match self.options.owner_commits {
-            false => self.limits.soft,
-            true if self.sealing.load(Ordering::Relaxed) => self.limits.hard,
-            true => self.limits.hard / 2,
-        }
-    }
-
-    /// With [`JournalOptions::owner_commits`]: no other transaction is being written, and the
-    /// running one is about to be committed. It may have nearly all of the log until `on` is false.
-    pub fn set_sealing(&self, on: bool) {
-        self.sealing.store(on, Ordering::Relaxed);
     }
 
     /// Age at which the running transaction is due to commit, in nanoseconds of the clock; `None`
@@ -435,10 +428,12 @@ impl Journal {
         self.state.lock().ring.live_in(first, end).map(|(block, _)| block).collect()
     }
 
-    /// Latches the journal: no start and no commit succeeds any more, nothing is written in place.
-    /// `s_errno` of the journal superblock notes it, but for [`JournalError::ShutDown`].
+    /// Latches the journal: no start and no commit succeeds any more, nothing is written.
+    ///
+    /// Unlike jbd2 this leaves `s_errno` of the journal superblock alone. The log recovers all that
+    /// was acknowledged; with an errno there Linux takes the whole file system for damaged, and
+    /// drops the list of orphans, after which only a full e2fsck helps.
     pub fn abort(&self, cause: JournalError) {
-        let is_error = !matches!(cause, JournalError::ShutDown);
         let mut state = self.state.lock();
         if state.latch.aborted.is_some() {
             return;
@@ -452,10 +447,6 @@ impl Journal {
         state.latch.aborted = Some(error.clone());
         self.signals.wake_all();
         drop(state);
-        if is_error {
-            // Best effort: the device may be gone. Not durable by itself, and need not be.
-            let _ = self.superblock.lock().note_error(&*self.dev, &self.log);
-        }
         let host = self.host.lock().clone();
         if let Some(host) = host {
             host.aborted(&error);

@@ -16,8 +16,6 @@ use crate::packed::{LOG_UNIT_BYTES, PackedLog};
 use crate::ring::Span;
 use crate::{JournalError, LogMap};
 
-/// `s_errno` after an abort: -EIO, as the kernel stores it.
-const ERRNO_IO: i32 = -5;
 /// Smaller rings cannot hold four transactions of a few blocks.
 const RING_BLOCKS_MIN: u32 = 64;
 
@@ -125,9 +123,9 @@ impl LogSuperblock {
     }
 
     /// Sets the features of new transactions as the kernel would; the log is empty, so nothing
-    /// depends on the old ones. Reaches the device with the first commit. A fast commit area
-    /// becomes part of the ring: kernel and e2fsck disagree about where a log with such an area
-    /// wraps.
+    /// depends on the old ones. Reaches the device with the first commit. The feature of fast
+    /// commits goes, since kernel and e2fsck disagree about where a log with such an area wraps;
+    /// with [`JournalOptions::keeps_fast_commit_area`] the log stays in front of it.
     /// Packed records get an epoch of their own, which no earlier use of the log had: `now_ns` and
     /// the next sequence, which never goes back.
     pub(crate) fn prepare(
@@ -167,7 +165,15 @@ impl LogSuperblock {
         }
         self.layout = Layout::new(&self.fields).map_err(|error| at_log_block(0, error))?;
         self.end = self.fields.s_maxlen;
-        let ring = Span { first: self.first(), end: self.end };
+        let mut ring = Span { first: self.first(), end: self.end, is_linear: false };
+        if options.keeps_fast_commit_area {
+            let mut kernels = self.fields.clone();
+            kernels.s_feature_incompat.insert(JournalIncompat::FAST_COMMIT);
+            // Where the area leaves too little of the log Linux refuses it, and with it the mount.
+            if let Ok(end) = kernels.log_end() {
+                (ring.end, ring.is_linear) = (end, true);
+            }
+        }
         let blocks = ring.len();
         Ok(Limits {
             ring,
@@ -238,15 +244,5 @@ impl LogSuperblock {
     ) -> Result<(), JournalError> {
         let offset = log.offset(0)?;
         Ok(dev.write(offset, self.encoded()?, LOG)?)
-    }
-
-    /// Notes that the journal was aborted.
-    pub(crate) fn note_error(
-        &mut self,
-        dev: &dyn BlockDevice,
-        log: &LogMap,
-    ) -> Result<(), JournalError> {
-        self.fields.s_errno = ERRNO_IO;
-        self.write(dev, log)
     }
 }

@@ -7,6 +7,12 @@
 //!                           ^ where the tail may move: flush, superblock, then the space is free
 //! ```
 //!
+//! On a file system with `fast_commit` the log does not wrap: Linux takes the last blocks for fast
+//! commits as soon as it mounts, and recovery, which knows `s_maxlen` only, wraps behind them.
+//! The ring ends before that area, and where a transaction does not fit any more the log is emptied
+//! and starts anew in front ([`Ring::restart`]). Otherwise Linux 6.18 goes on behind the newest
+//! transaction, inside its own area, and runs off the log.
+//!
 //! Blocks are counted as used until the superblock with the new tail is durable: a recovery that
 //! starts at the old tail must still find them. Nothing here does I/O or locks. Tested below, in
 //! `tests/it/transactions.rs` and in `tests/it/crash.rs`.
@@ -17,11 +23,14 @@ use crate::tid_gt;
 use crate::turns::Committing;
 use crate::zeroed::ZeroedBlocks;
 
-/// First log block of the ring (`s_first`) and one past its last (`s_maxlen`).
+/// First log block of the ring (`s_first`) and one past its last (`s_maxlen`, or the first of the
+/// area for fast commits).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
     pub(crate) first: u32,
     pub(crate) end: u32,
+    /// A log that does not wrap.
+    pub(crate) is_linear: bool,
 }
 
 impl Span {
@@ -107,7 +116,17 @@ impl Ring {
 
     /// Blocks that can be taken now. One always stays free.
     pub(crate) fn free(&self) -> u32 {
-        self.span.len().saturating_sub(self.used).saturating_sub(1)
+        let free = match self.span.is_linear {
+            true if self.started => self.span.end.saturating_sub(self.head),
+            true => self.span.len(),
+            false => self.span.len().saturating_sub(self.used),
+        };
+        free.saturating_sub(1)
+    }
+
+    /// True if no more than an empty log, which starts anew in front, has room.
+    pub(crate) fn needs_restart(&self) -> bool {
+        self.span.is_linear && self.started
     }
 
     /// Gives the next sequence to a transaction with copies of `blocks`, which are live from now
@@ -123,6 +142,9 @@ impl Ring {
 
     /// Takes `len` blocks at the head, which are free. Returns the first.
     pub(crate) fn take(&mut self, len: u32) -> u32 {
+        if self.span.is_linear && !self.started {
+            self.head = self.span.first;
+        }
         let first_block = self.head;
         self.head = self.span.advance(first_block, len);
         self.used = self.used.saturating_add(len);
@@ -217,10 +239,11 @@ impl Ring {
         }
     }
 
-    /// The superblock says durably that the log is empty.
-    pub(crate) fn clear(&mut self) {
+    /// The superblock says durably that the log is empty, and that `sequence` comes next, which may
+    /// have been given to a transaction already.
+    pub(crate) fn restart(&mut self, sequence: u32) {
         self.transactions.clear();
-        self.live.clear();
+        self.live.retain(|_, newest| *newest == sequence);
         self.used = 0;
         self.started = false;
     }
@@ -231,7 +254,8 @@ mod tests {
     use super::*;
 
     fn ring() -> Ring {
-        let mut ring = Ring::new(Span { first: 1, end: 11 }, u32::MAX);
+        let span = Span { first: 1, end: 11, is_linear: false };
+        let mut ring = Ring::new(span, u32::MAX);
         ring.set_started();
         ring
     }
@@ -280,7 +304,26 @@ mod tests {
         let first_block = ring.take(2);
         ring.push(Place { sequence, first_block, len: 2 }, Vec::new(), &[7]);
         assert_eq!(ring.live(7), None);
-        ring.clear();
+        ring.restart(ring.next_sequence());
         assert!(ring.is_empty() && !ring.is_started() && ring.free() == 9);
+    }
+
+    #[test]
+    fn a_log_that_does_not_wrap_has_the_blocks_behind_its_head_until_it_is_empty() {
+        let mut ring = Ring::new(Span { first: 1, end: 11, is_linear: true }, 5);
+        assert_eq!((ring.free(), ring.needs_restart()), (9, false));
+        let first = log(&mut ring, &[7]);
+        ring.set_started();
+        let second = log(&mut ring, &[8, 9]);
+        for (block, sequence) in [(7, first), (8, second), (9, second)] {
+            ring.settle(block, sequence);
+        }
+        let tail = ring.reclaimable(None).unwrap();
+        ring.pop_before(tail.sequence);
+        assert_eq!((tail.block, ring.free(), ring.needs_restart()), (8, 2, true));
+        // Its own number, from before the restart.
+        let third = ring.number([8].into_iter());
+        ring.restart(third);
+        assert_eq!((ring.free(), ring.take(4), ring.live(8), ring.live(9)), (9, 1, Some(7), None));
     }
 }

@@ -43,6 +43,9 @@ impl Journal {
         short: u32,
         is_committer: bool,
     ) -> Result<(), JournalError> {
+        if state.ring.needs_restart() {
+            return self.restart_log(state, is_committer);
+        }
         let freed = self.reclaimable(state).map_or(0, |t| t.freed);
         let nothing_pending = state.write_back.pending.is_empty();
         if freed >= short || freed > 0 && nothing_pending {
@@ -58,6 +61,25 @@ impl Journal {
             return Ok(());
         }
         Err(JournalError::TooLarge { credits: short, limit: self.limits.soft })
+    }
+
+    /// One bounded piece of work towards an empty log, for one that does not wrap.
+    fn restart_log(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        is_committer: bool,
+    ) -> Result<(), JournalError> {
+        if !state.write_back.pending.is_empty() {
+            return self.checkpoint_oldest(state, self.limits.ring.len());
+        }
+        if !is_committer && state.turns.committing().is_some() {
+            self.signals.turn.wait(state);
+            return Ok(());
+        }
+        match state.committing_sequence().filter(|_| is_committer) {
+            Some(sequence) => MutexGuard::unlocked(state, || self.mark_empty(sequence)),
+            None => self.empty_log(state),
+        }
     }
 
     /// Frees log space until a running transaction of `blocks` blocks fits, in bounded steps.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   State ─┬─ running     the transaction that handles join
+//!          ├─ promised    blocks that operations reserved before they began  reserve.rs
 //!          ├─ turns       who may commit next                          turns.rs
 //!          ├─ requests    what callers of sync asked for               group_commit.rs
 //!          ├─ ring        the log: head, tail, free space, live copies ring.rs
@@ -62,6 +63,8 @@ impl Latch {
 /// Everything under the state lock.
 pub(crate) struct State {
     pub(crate) running: Option<Running>,
+    /// Blocks of the running transaction, or of the next ones, that are reserved.
+    pub(crate) promised: u32,
     pub(crate) turns: Turns,
     pub(crate) requests: Requests,
     pub(crate) ring: Ring,
@@ -80,6 +83,7 @@ impl State {
     pub(crate) fn new(span: Span, sequence: u32) -> State {
         State {
             running: None,
+            promised: 0,
             turns: Turns::default(),
             requests: Requests::default(),
             ring: Ring::new(span, sequence),
@@ -175,6 +179,9 @@ pub(crate) struct Signals {
     pub(crate) unlocked: Condvar,
     /// The last handle of a transaction that is being frozen ended: the committer.
     pub(crate) handles_ended: Condvar,
+    /// A handle or a reservation ended: those who wait for room in the running transaction, with
+    /// [`crate::JournalOptions::owner_commits`].
+    pub(crate) room: Condvar,
     /// Somebody took a turn, gave it back, or stands back: committers and callers of sync.
     pub(crate) turn: Condvar,
     /// A step of in-place writes ended: the next step, and those who write or free its blocks.
@@ -184,7 +191,8 @@ pub(crate) struct Signals {
 impl Signals {
     /// The journal latched or closed: everybody looks again.
     pub(crate) fn wake_all(&self) {
-        for signal in [&self.unlocked, &self.handles_ended, &self.turn, &self.step_ended] {
+        let Signals { unlocked, handles_ended, room, turn, step_ended } = self;
+        for signal in [unlocked, handles_ended, room, turn, step_ended] {
             signal.notify_all();
         }
     }

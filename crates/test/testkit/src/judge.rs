@@ -61,10 +61,6 @@ const ORPHAN_FILE: [&str; 4] = [
     "CLEARED.",
 ];
 
-/// After an abort of the journal: the error is noted in its superblock, so e2fsck checks everything
-/// and does not trust the list of orphans; it finds them by itself. Also for a kernel's image.
-const ABORTED: [&str; 2] = ["contains a file system with errors, check forced.", "Deleted inode"];
-
 /// `-p` must end with 0, or with 1 after having said nothing else than `accepted`; `-fn` with 0.
 fn preen(path: &Path, accepted: &[&str]) -> Result<(), String> {
     let output = e2fsck(path, "-p");
@@ -101,16 +97,6 @@ fn preen(path: &Path, accepted: &[&str]) -> Result<(), String> {
 /// If e2fsck cannot be run.
 pub fn e2fsck_preen(path: &Path) -> Result<(), String> {
     preen(path, &ORPHAN_FILE)
-}
-
-/// As [`e2fsck_preen`] for an image whose journal was aborted, which notes an error.
-///
-/// # Errors The output of e2fsck.
-///
-/// # Panics
-/// If e2fsck cannot be run.
-pub fn e2fsck_preen_aborted(path: &Path) -> Result<(), String> {
-    preen(path, &ABORTED)
 }
 
 #[cfg(test)]

@@ -282,6 +282,7 @@ pub(crate) fn commit(files: &Files, mut atomic: AtomicWrite) -> Result<()> {
     make_room(files, atomic.staged.len());
     let pages = images(files, &inode, &atomic.staged, size)?;
     let end = size.max(atomic.end);
+    let _room = files.reserve_room(u32::try_from(atomic.credits).unwrap_or(u32::MAX))?;
     commit_pages(files, &inode, exclusive, pages, end, &mut atomic.reserved)?;
     if files.engine.is_periodic() && files.relaxed.is_strict(&inode) {
         return take_moment(files);

@@ -26,7 +26,7 @@ use crate::data::write::size_limit;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
-use crate::inode::blocks::{drop_pages, free_range};
+use crate::inode::blocks::{FREE_ROOM, drop_pages, free_range};
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::map::extents::Mapping;
@@ -102,6 +102,7 @@ pub(crate) fn fallocate(
             if grow {
                 prepare_extension(files, inode, size)?;
             }
+            let _room = files.reserve_room(1)?;
             change_size(files, inode, grow.then_some(end))
         }
         FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
@@ -144,7 +145,7 @@ fn change_size(inodes: &Inodes, inode: &Inode, size: Option<u64>) -> Result<()> 
     if let Some(size) = size {
         return set_larger_size(inodes, inode, size);
     }
-    let mut h = inodes.start(1)?;
+    let mut h = inodes.start_under_io(1)?;
     finish_change(inodes, &mut h, inode)
 }
 
@@ -234,6 +235,7 @@ fn zero_edges(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 }
 
 fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
+    let _room = inodes.reserve_room(FREE_ROOM)?;
     // The pages and the blocks under them go together.
     let (_change, _io) = inodes.pages.change_with(&inode.io);
     zero_edges(inodes, inode, span)?;
@@ -252,6 +254,7 @@ fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 /// Zeroes a range that has its blocks, and makes the file as long as `size`: one change, so that no
 /// moment has half of it.
 fn zero_range(inodes: &Inodes, inode: &Inode, span: &Span, size: Option<u64>) -> Result<()> {
+    let _room = inodes.reserve_room(FREE_ROOM)?;
     let (_change, _io) = inodes.pages.change_with(&inode.io);
     zero_edges(inodes, inode, span)?;
     let (from, to) = span.whole;
@@ -279,7 +282,7 @@ fn unwrite(inodes: &Inodes, inode: &Inode, from: u32, to: u32) -> Result<()> {
                 }
             }
         };
-        let mut h = inodes.start(credits)?;
+        let mut h = inodes.start_under_io(credits)?;
         let mut st = inode.state.write();
         st.unwrote_tid = h.tid();
         let next = convert_extent(inodes, &mut h, inode, &mut st, (at, to), true);

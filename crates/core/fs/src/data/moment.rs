@@ -51,6 +51,8 @@ const AHEAD_BYTES: usize = 128 * 1024;
 const AHEAD_ROUNDS: usize = 3;
 /// Attempts to find no file on its way to the device, before writes stand still until one is there.
 const HOLD_TRIES: usize = 64;
+/// Attempts to give to the running transaction what it had no room for.
+const STAGE_ATTEMPTS: usize = 4;
 
 /// Makes everything that returned before this call durable, as of one moment.
 ///
@@ -65,12 +67,23 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
         return files.latch.check();
     }
     let began_ns = files.clock.now_ns();
-    stage_ahead(files)?;
-    for tries in 0..=HOLD_TRIES {
-        match hold_and_commit(files, tries == HOLD_TRIES)? {
-            Outcome::Taken => break,
+    let (mut few, mut tries, mut attempts) = (ahead_pages(files), 0, 0);
+    stage_ahead(files, few)?;
+    loop {
+        match hold_and_commit(files, few, tries == HOLD_TRIES) {
+            Ok(Outcome::Taken) => break,
             // Nobody stands still while a request to the device ends.
-            Outcome::Busy(inode) => drop(inode.io.lock()),
+            Ok(Outcome::Busy(inode)) => {
+                drop(inode.io.lock());
+                tries += 1;
+            }
+            Err(err) if attempts == STAGE_ATTEMPTS => return Err(err),
+            // The log, or the volume, had no room for what many writers had changed: less is left.
+            Err(_) => {
+                files.latch.check()?;
+                (few, attempts) = (0, attempts + 1);
+                stage_ahead(files, few)?;
+            }
         }
     }
     let took_ns = files.clock.now_ns().saturating_sub(began_ns);
@@ -87,8 +100,9 @@ enum Outcome {
     Busy(Arc<Inode>),
 }
 
-/// Takes the moment, unless a file is busy and `wait` is false.
-fn hold_and_commit(files: &Files, wait: bool) -> Result<Outcome> {
+/// Takes the moment, unless a file is busy and `wait` is false. Up to `few` changed pages go to the
+/// log, new ones too.
+fn hold_and_commit(files: &Files, few: usize, wait: bool) -> Result<Outcome> {
     let began_ns = files.clock.now_ns();
     let hold = files.pages.hold_changes();
     let changed = changed_files(files);
@@ -103,12 +117,10 @@ fn hold_and_commit(files: &Files, wait: bool) -> Result<Outcome> {
     let number = files.schedule.moments_held.fetch_add(1, Ordering::AcqRel) + 1;
     let at_ns = files.clock.now_ns();
     let journal = files.journal()?;
-    journal.set_sealing(true);
-    let few = unlogged_pages(&changed) <= ahead_pages(files);
+    let log_new = unlogged_pages(&changed) <= few;
     let mut jobs = Vec::new();
-    let staged = changed.iter().try_for_each(|inode| stage_held(files, inode, few, &mut jobs));
+    let staged = changed.iter().try_for_each(|inode| stage_held(files, inode, log_new, &mut jobs));
     if let Err(err) = staged {
-        journal.set_sealing(false);
         drop(hold);
         // What is part of the running transaction by now has to have its data.
         send_held(files, &mut jobs);
@@ -118,13 +130,11 @@ fn hold_and_commit(files: &Files, wait: bool) -> Result<Outcome> {
     files.pages.forget_unlogged_since();
     let mut held_ns = 0;
     let written = journal.commit_sealed(|| {
-        journal.set_sealing(false);
         held_ns = files.clock.now_ns().saturating_sub(began_ns);
         drop(hold);
         send_held(files, &mut jobs);
         drop(io);
     });
-    journal.set_sealing(false);
     // Nothing is left of these but after an error.
     send_held(files, &mut jobs);
     let written = written?;
@@ -194,11 +204,12 @@ fn ahead_pages(files: &Files) -> usize {
     AHEAD_BYTES / files.block_size()
 }
 
-/// Does what needs no standstill: most of the work, while others go on writing.
-fn stage_ahead(files: &Files) -> Result<()> {
+/// Does what needs no standstill: most of the work, while others go on writing, until no more than
+/// `few` changed pages are left.
+fn stage_ahead(files: &Files, few: usize) -> Result<()> {
     for _ in 0..AHEAD_ROUNDS {
         let changed = changed_files(files);
-        if unlogged_pages(&changed) <= ahead_pages(files) {
+        if unlogged_pages(&changed) <= few {
             break;
         }
         let mut rest = &changed[..];
@@ -247,21 +258,13 @@ fn unlogged_pages(changed: &[Arc<Inode>]) -> usize {
 
 /// Files with pages that no transaction has, or that are on their way to the device; ascending.
 fn changed_files(files: &Files) -> Vec<Arc<Inode>> {
-    let (mut changed, mut after) = (Vec::new(), None);
-    while let Some(file) = files.pages.next_dirty_file(after) {
-        after = Some(file);
-        let Some(inode) = cached_inode(files, file.1) else { continue };
-        let is_changed = {
+    let cached = files.pages.dirty_files().into_iter().filter_map(|ino| cached_inode(files, ino));
+    cached
+        .filter(|inode| {
             let tree = inode.pages.lock();
             tree.unlogged() > 0 || tree.in_writeback()
-        };
-        if is_changed {
-            changed.push(inode);
-        }
-    }
-    changed.sort_unstable_by_key(|inode| inode.ino);
-    changed.dedup_by_key(|inode| inode.ino);
-    changed
+        })
+        .collect()
 }
 
 /// When the next moment is due, in nanoseconds of the clock; `None` while nothing was changed.

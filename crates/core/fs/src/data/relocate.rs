@@ -26,6 +26,7 @@ use crate::data::flush::file::write_back;
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, Lifetime};
 use crate::inode::Inodes;
+use crate::inode::blocks::FREE_ROOM;
 use crate::inode::table::write_inode;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
@@ -67,6 +68,7 @@ pub(crate) fn relocate_file(files: &Files, inode: &Inode) -> Result<u64> {
     let end = size.div_ceil(files.block_size() as u64).min(u32::MAX.into()) as u32;
     let (mut at, mut moved, mut goal) = (0, 0, None);
     while at < end {
+        let _room = files.reserve_room(FREE_ROOM)?;
         let _io = inode.io.lock();
         match relocate_piece(files, inode, (at, (end - at).min(PIECE_BLOCKS)), goal)? {
             Piece::Moved(range) => {
@@ -112,7 +114,7 @@ fn relocate_piece(
     let copied = if unwritten { Ok(()) } else { copy_blocks(inodes, inode, at, (old, range)) };
     let started = copied.and_then(|()| {
         let st = inode.state.read();
-        inodes.start(1 + 2 * unmap_credits(inodes, &st) + map_credits(inodes, &st))
+        inodes.start_under_io(1 + 2 * unmap_credits(inodes, &st) + map_credits(inodes, &st))
     });
     let mut h = match started {
         Ok(h) => h,

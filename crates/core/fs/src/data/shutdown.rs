@@ -7,7 +7,7 @@
 //!
 //! Promises: afterwards reads of contents, changes and syncs fail with EIO, and the device gets
 //! nothing but what was under way. The image is what a crash leaves; the next mount recovers it.
-//! `s_errno` of the log stays: a shutdown is no error. Tested in `tests/it/shutdown.rs`.
+//! Tested in `tests/it/shutdown.rs`.
 
 use crate::data::Files;
 use crate::data::sync::sync_all;

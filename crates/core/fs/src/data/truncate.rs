@@ -27,7 +27,7 @@ use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
 use crate::inode::attr::{Attr, SetAttr, getattr, setattr_locked};
-use crate::inode::blocks::{drop_pages, first_block_behind, free_range};
+use crate::inode::blocks::{FREE_ROOM, drop_pages, first_block_behind, free_range};
 use crate::inode::orphan::{orphan_add, orphan_del};
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
@@ -57,6 +57,7 @@ pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()>
         return shrink_file(files, inode, size);
     }
     prepare_extension(files, inode, old)?;
+    let _room = files.reserve_room(1)?;
     set_larger_size(files, inode, size)
 }
 
@@ -85,9 +86,9 @@ pub(crate) fn prepare_extension(files: &Files, inode: &Inode, old: u64) -> Resul
     Ok(())
 }
 
-/// Sets a larger size, after [`prepare_extension`].
+/// Sets a larger size, after [`prepare_extension`]. The caller has room for one block.
 pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
-    let mut h = inodes.start(1)?;
+    let mut h = inodes.start_under_io(1)?;
     h.require_flush();
     let mut st = inode.state.write();
     (st.size, st.raw.i_size) = (size, size);
@@ -97,12 +98,13 @@ pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Resu
 
 /// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
 fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
+    let _room = inodes.reserve_room(FREE_ROOM)?;
     let (change, _io) = inodes.pages.change_with(&inode.io);
     clear_tail(inodes, inode, size)?;
     let first = first_block_behind(inodes, size);
     inodes.balloc.drop_window(inode.ino);
     {
-        let mut h = inodes.start(ORPHAN_CREDITS)?;
+        let mut h = inodes.start_under_io(ORPHAN_CREDITS)?;
         let mut st = inode.state.write();
         (st.size, st.raw.i_size) = (size, size);
         st.write_at_close |= size == 0 && inodes.options.auto_da_alloc;
@@ -117,7 +119,7 @@ fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     // From here on recovery finishes it.
     drop(change);
     free_range(inodes, inode, first, u32::MAX)?;
-    let mut h = inodes.start(ORPHAN_CREDITS)?;
+    let mut h = inodes.start_under_io(ORPHAN_CREDITS)?;
     let mut st = inode.state.write();
     if st.raw.i_links_count > 0 {
         orphan_del(inodes, &mut h, inode, &mut st)?;

@@ -8,6 +8,10 @@
 //!   i_size moves in the same step as the pages: write-back never sees one without the other
 //! ```
 //!
+//! With `sync=periodic` up to [`CHANGE_BYTES`] of a write are one change, so that no sync point
+//! lies within: blocks for the holes, room in the running transaction and room in the cache are
+//! taken before, since none of them can be waited for meanwhile.
+//!
 //! The inode on disk changes here only if the coarse clock moved since the last change (mtime and
 //! ctime) or set-id bits go: then one handle with one inode table block, as `file_update_time` does
 //! it. Size and blocks follow at write-back.
@@ -33,6 +37,10 @@ use crate::time::{self, Timestamp};
 
 /// Blocks that one step takes.
 const CHUNK_BLOCKS: u64 = 64;
+
+/// Bytes of a write that no sync point tears, where the log is large enough: as many as Linux gives
+/// a FUSE mount at once.
+const CHANGE_BYTES: u64 = 1 << 20;
 
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
@@ -110,7 +118,7 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
         }
         match files
             .relieve_log()
-            .and_then(|()| write_step(files, inode, offset + done as u64, &data[done..]))
+            .and_then(|()| write_some(files, inode, offset + done as u64, &data[done..]))
         {
             Ok(n) => done += n,
             Err(_) if done > 0 => break,
@@ -197,21 +205,86 @@ pub(crate) fn clear_tail(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()
     zero_partial(inodes, inode, size, inodes.block_size() as u64 - used)
 }
 
-/// One step of a write: what is cached, or else one run of blocks that are not.
-fn write_step(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
-    match write_cached(files, inode, offset, data) {
-        0 => write_absent(files, inode, offset, data),
+/// Writes a part of `data`: one step, or with `sync=periodic` as much as is one change. Returns the
+/// bytes written.
+fn write_some(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+    if !files.engine.is_periodic() {
+        return write_step(files, inode, offset, data, None);
+    }
+    let block_size = files.block_size() as u64;
+    // A quarter of what the running transaction may have, so that it is there soon.
+    let blocks = u64::from(files.journal()?.running_blocks_max() / 4).max(1);
+    let end = offset.saturating_add(CHANGE_BYTES.min(blocks * block_size));
+    let whole = (end - end % block_size).max(offset - offset % block_size + block_size) - offset;
+    let data = &data[..data.len().min(usize::try_from(whole).unwrap_or(usize::MAX))];
+    let (first, to) = (offset / block_size, (offset + data.len() as u64).div_ceil(block_size));
+    let _room = files.reserve_room(u32::try_from(to - first).unwrap_or(u32::MAX))?;
+    let absent = absent_blocks(inode, first, to);
+    make_room(files, absent.len());
+    let mut reserved = reserve_absent(files, inode, &absent)?;
+    let change = files.pages.change();
+    let mut done = 0;
+    let result = loop {
+        if done == data.len() {
+            break Ok(());
+        }
+        match write_step(files, inode, offset + done as u64, &data[done..], Some(&mut reserved)) {
+            Ok(n) => done += n,
+            Err(err) => break Err(err),
+        }
+    };
+    drop(change);
+    files.balloc.release(reserved);
+    result.or_else(|err| if done > 0 { Ok(()) } else { Err(err) }).map(|()| done)
+}
+
+/// The blocks of `from..to` that are not cached.
+fn absent_blocks(inode: &Inode, from: u64, to: u64) -> Vec<u64> {
+    let tree = inode.pages.lock();
+    (from..to).filter(|lblk| !tree.contains(*lblk)).collect()
+}
+
+/// Reserves a block for each of the blocks that is a hole. Returns how many: none if there are not
+/// enough, and the write goes as far as the space does.
+fn reserve_absent(files: &Files, inode: &Inode, absent: &[u64]) -> Result<u64> {
+    let mut runs = Vec::new();
+    for part in absent.chunk_by(|a, b| a + 1 == *b) {
+        runs.extend(map_range(files, inode, part[0], part[part.len() - 1] + 1)?);
+    }
+    match reserve_holes(files, &runs, true) {
+        Err(FsError::NoSpace) => Ok(0),
+        other => other,
+    }
+}
+
+/// One step of a write: what is cached, or else one run of blocks that are not. `reserved`: the
+/// step is a part of a change, for which so many blocks were reserved.
+fn write_step(
+    files: &Files,
+    inode: &Inode,
+    offset: u64,
+    data: &[u8],
+    reserved: Option<&mut u64>,
+) -> Result<usize> {
+    match write_cached(files, inode, offset, data, reserved.is_some()) {
+        0 => write_absent(files, inode, offset, data, reserved),
         done => Ok(done),
     }
 }
 
 /// Copies over the leading blocks that are cached. Returns the bytes taken, maybe none.
-fn write_cached(inodes: &Inodes, inode: &Inode, offset: u64, data: &[u8]) -> usize {
+fn write_cached(
+    inodes: &Inodes,
+    inode: &Inode,
+    offset: u64,
+    data: &[u8],
+    in_change: bool,
+) -> usize {
     let block_size = inodes.block_size();
     let data = &data[..data.len().min(CHUNK_BLOCKS as usize * block_size)];
     let end = offset + data.len() as u64;
     let grows = end > inode.state.read().size;
-    let _change = inodes.pages.change();
+    let _change = if in_change { None } else { inodes.pages.change() };
     let mut st = grows.then(|| inode.state.write());
     let mut tree = inode.pages.lock();
     let mut done = 0;
@@ -232,7 +305,14 @@ fn write_cached(inodes: &Inodes, inode: &Inode, offset: u64, data: &[u8]) -> usi
 }
 
 /// Takes one run of blocks that are not cached (the first one is not).
-fn write_absent(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
+fn write_absent(
+    files: &Files,
+    inode: &Inode,
+    offset: u64,
+    data: &[u8],
+    from: Option<&mut u64>,
+) -> Result<usize> {
+    let in_change = from.is_some();
     let block_size = files.block_size() as u64;
     let first = offset / block_size;
     let last = (offset + data.len() as u64 - 1) / block_size;
@@ -242,17 +322,22 @@ fn write_absent(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Resul
         to = (first + 1..to).find(|lblk| tree.contains(*lblk)).unwrap_or(to);
     }
     let mut runs = map_range(files, inode, first, to)?;
-    let reserved = match reserve_holes(files, &runs) {
-        Err(FsError::NoSpace) if to > first + 1 => {
-            // As far as the space goes: block by block from here on.
-            runs = map_range(files, inode, first, first + 1)?;
-            to = first + 1;
-            reserve_holes(files, &runs)?
-        }
-        other => other?,
+    let reserved = match take_reserved(&runs, from) {
+        Some(reserved) => reserved,
+        None => match reserve_holes(files, &runs, !in_change) {
+            Err(FsError::NoSpace) if to > first + 1 => {
+                // As far as the space goes: block by block from here on.
+                runs = map_range(files, inode, first, first + 1)?;
+                to = first + 1;
+                reserve_holes(files, &runs, !in_change)?
+            }
+            other => other?,
+        },
     };
     let data = &data[..data.len().min((to * block_size - offset) as usize)];
-    make_room(files, (to - first) as usize);
+    if !in_change {
+        make_room(files, (to - first) as usize);
+    }
     let pages = match build_pages(files, inode, &runs, offset, data) {
         Ok(pages) => pages,
         Err(err) => {
@@ -260,7 +345,7 @@ fn write_absent(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Resul
             return Err(err);
         }
     };
-    let _change = files.pages.change();
+    let _change = if in_change { None } else { files.pages.change() };
     let mut st = inode.state.write();
     let mut tree = inode.pages.lock();
     for (lblk, page, delalloc) in pages {
@@ -272,15 +357,26 @@ fn write_absent(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Resul
     Ok(data.len())
 }
 
-/// Reserves a block for each hole block. If there is none, waits once for the transaction that
-/// frees some (`ext4_should_retry_alloc`).
-fn reserve_holes(space: &Space, runs: &[Run]) -> Result<u64> {
-    let holes = runs.iter().filter(|run| run.is_hole()).map(|run| run.len).sum();
+fn hole_blocks(runs: &[Run]) -> u64 {
+    runs.iter().filter(|run| run.is_hole()).map(|run| run.len).sum()
+}
+
+/// Takes what the holes need `from` blocks that were reserved before, if these are enough.
+fn take_reserved(runs: &[Run], from: Option<&mut u64>) -> Option<u64> {
+    let (from, holes) = (from?, hole_blocks(runs));
+    *from = from.checked_sub(holes)?;
+    Some(holes)
+}
+
+/// Reserves a block for each hole block. If there is none, and `may_wait`, waits once for the
+/// transaction that frees some (`ext4_should_retry_alloc`).
+fn reserve_holes(space: &Space, runs: &[Run], may_wait: bool) -> Result<u64> {
+    let holes = hole_blocks(runs);
     if holes == 0 {
         return Ok(0);
     }
     match space.balloc.reserve(holes) {
-        Err(FsError::NoSpace) if wait_for_freed_blocks(space)? => {
+        Err(FsError::NoSpace) if may_wait && wait_for_freed_blocks(space)? => {
             space.balloc.reserve(holes)?;
         }
         other => other?,

@@ -15,6 +15,11 @@ use crate::store::Store;
 /// Credits of a handle that unmaps, if one extent does not need more.
 const UNMAP_CREDITS: u32 = 96;
 
+/// Room in the running transaction of an operation that frees blocks under `io`: one such handle,
+/// and the handles around it. Further ones change the same bitmaps and descriptors, or others of
+/// which a volume has few for the size of its log.
+pub(crate) const FREE_ROOM: u32 = UNMAP_CREDITS + 16;
+
 /// Unmaps and frees the blocks `from..to`, in as many handles as it takes. The caller holds
 /// `io` and has dropped the pages.
 ///
@@ -31,7 +36,7 @@ pub(crate) fn free_range(inodes: &Inodes, inode: &Inode, from: u32, to: u32) -> 
             }
             UNMAP_CREDITS.max(unmap_credits(inodes, &st))
         };
-        let mut h = inodes.start(credits)?;
+        let mut h = inodes.start_under_io(credits)?;
         let mut st = inode.state.write();
         let left = unmap_blocks(inodes, &mut h, inode, &mut st, (from, to), credits);
         write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)?;

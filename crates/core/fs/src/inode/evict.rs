@@ -12,7 +12,7 @@ use syncline_ondisk::inode::S_IFDIR;
 use crate::error::Result;
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
-use crate::inode::blocks::{forget_pages, free_all_blocks, free_blocks_beyond};
+use crate::inode::blocks::{FREE_ROOM, forget_pages, free_all_blocks, free_blocks_beyond};
 use crate::inode::orphan::orphan_del;
 use crate::inode::table::write_inode;
 use crate::inode::xattr::place::release_xattrs;
@@ -36,10 +36,11 @@ fn evict_unlinked(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
 }
 
 fn try_evict(inodes: &Arc<Inodes>, inode: &Arc<Inode>) -> Result<()> {
+    let _room = inodes.reserve_room(FREE_ROOM)?;
     let _io = inode.io.lock();
     free_all_blocks(inodes, inode)?;
     forget_pages(inodes, inode);
-    let mut h = inodes.start(EVICT_CREDITS)?;
+    let mut h = inodes.start_under_io(EVICT_CREDITS)?;
     let mut st = inode.state.write();
     release_xattrs(inodes, &mut h, inode, &mut st)?;
     orphan_del(inodes, &mut h, inode, &mut st)?;
@@ -52,9 +53,10 @@ fn try_evict(inodes: &Arc<Inodes>, inode: &Arc<Inode>) -> Result<()> {
 /// Finishes a truncation that a crash interrupted.
 pub(crate) fn truncate_orphan(inodes: &Arc<Inodes>, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let _rwsem = inode.rwsem.write();
+    let _room = inodes.reserve_room(FREE_ROOM)?;
     let _io = inode.io.lock();
     free_blocks_beyond(inodes, inode, size)?;
-    let mut h = inodes.start(EVICT_CREDITS)?;
+    let mut h = inodes.start_under_io(EVICT_CREDITS)?;
     let mut st = inode.state.write();
     orphan_del(inodes, &mut h, inode, &mut st)?;
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)

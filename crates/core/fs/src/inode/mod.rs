@@ -29,6 +29,7 @@ pub(crate) mod xattr;
 
 use std::ops::Deref;
 
+use syncline_jbd2::{Handle, Reservation};
 use syncline_lockrank::Mutex;
 
 use crate::error::Result;
@@ -36,6 +37,8 @@ use crate::inode::icache::Icache;
 use crate::inode::orphans::Orphans;
 use crate::pages::PageCache;
 use crate::space::Space;
+#[cfg(doc)]
+use crate::store::Store;
 
 pub(crate) struct Inodes {
     pub(crate) space: Space,
@@ -73,6 +76,39 @@ impl Inodes {
             self.commit(self.journal()?.newest_tid())?;
         }
         Ok(())
+    }
+
+    /// Starts a journal handle for at most `credits` metadata blocks. The caller holds neither
+    /// `io`, changes, nor a handle or a reservation.
+    ///
+    /// # Errors
+    /// As [`Store::start_under_io`] and [`Inodes::reserve_room`].
+    pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
+        let _room = self.reserve_room(credits)?;
+        self.start_under_io(credits)
+    }
+
+    /// With `sync=periodic`: keeps `blocks` of the running transaction for what the caller is about
+    /// to do, and commits everything where they are not there. The caller holds neither `io`,
+    /// changes, nor a handle or a reservation.
+    ///
+    /// # Errors
+    /// As write-back and commit.
+    #[inline]
+    pub(crate) fn reserve_room(&self, blocks: u32) -> Result<Option<Reservation>> {
+        if self.committer.get().is_some() { self.await_room(blocks).map(Some) } else { Ok(None) }
+    }
+
+    fn await_room(&self, blocks: u32) -> Result<Reservation> {
+        self.latch.check()?;
+        let journal = self.journal()?;
+        let owed = || u32::try_from(self.pages.overwritten()).unwrap_or(u32::MAX);
+        loop {
+            if let Some(room) = journal.reserve(blocks, owed)? {
+                return Ok(room);
+            }
+            self.commit(journal.newest_tid())?;
+        }
     }
 
     /// With `sync=periodic`: true if the blocks that wait for the next moment fill more than

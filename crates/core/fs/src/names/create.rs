@@ -161,10 +161,15 @@ fn make_once(
     names.dcache.forget(dir.ino, name);
     let (inode, done) = {
         let mut h = names.start(INSERT_CREDITS + NEW_INODE_CREDITS + ORPHAN_CREDITS)?;
+        if kind == S_IFLNK {
+            // It may name what a rename has put there.
+            h.follow_names();
+        }
         let inode = new_inode(names, &mut h, dir, &new)?;
         let mut done = fill_and_name(names, &mut h, (dir, name, place), &inode, fill);
         if let Err(err) = &done {
             let undone = give_up_inode(names, &mut h, &inode);
+            let undone = names.all_or_nothing(&h, undone, "a new file was not taken back");
             done = Err(undone.err().unwrap_or_else(|| err.clone()));
         }
         (inode, done)

@@ -57,7 +57,8 @@ fn link_once(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Re
     if added.is_err() {
         let mut st = inode.state.write();
         st.raw.i_links_count -= 1;
-        write_inode(names, &mut h, inode, &mut st, Dirty::Times)?;
+        let undone = write_inode(names, &mut h, inode, &mut st, Dirty::Times);
+        names.all_or_nothing(&h, undone, "a link was not taken back")?;
     } else {
         names.dcache.put(dir.ino, name, Known::Inode(inode.ino));
     }

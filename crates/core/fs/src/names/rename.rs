@@ -48,6 +48,9 @@ use crate::space::retry::retry_when_full;
 /// is replaced; an exchange changes less.
 const RENAME_CREDITS: u32 = INSERT_CREDITS + REMOVE_CREDITS + ORPHAN_CREDITS + 5;
 
+/// Cause of a latched volume.
+const HALF_WAY: &str = "a rename failed half way";
+
 /// Treatment of an existing target by [`crate::Volume::rename`]; bits as of Linux's renameat2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags(u32);
@@ -257,13 +260,16 @@ fn rename_locked(
     h.keep_order();
     if let (Some(target), Probe::Found(new), true) = (&parties.target, &parties.new, exchange) {
         let (from, to) = ((from, &parties.old, source), (to, new, target));
-        return exchange_entries(files, &mut h, from, to, across);
+        let done = exchange_entries(files, &mut h, from, to, across);
+        return files.all_or_nothing(&h, done, HALF_WAY);
     }
     let Some(owner) = how.whiteout else {
-        return replace_entry(files, &mut h, from, to, (parties, across, None));
+        let done = replace_entry(files, &mut h, from, to, (parties, across, None));
+        return files.all_or_nothing(&h, done, HALF_WAY);
     };
     whiteout = new_whiteout(files, &mut h, from.dir, owner)?;
     let done = replace_entry(files, &mut h, from, to, (parties, across, Some(&whiteout)));
+    let done = files.all_or_nothing(&h, done, HALF_WAY);
     done.map_err(|err| give_up_inode(files, &mut h, &whiteout).err().unwrap_or(err))
 }
 

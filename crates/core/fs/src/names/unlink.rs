@@ -35,8 +35,9 @@ pub(crate) fn unlink(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
         names.dcache.forget(dir.ino, name);
         let mut h = names.start(REMOVE_CREDITS + ORPHAN_CREDITS + 1)?;
         h.follow_names();
-        remove_name(names, &mut h, dir, &mut dir.state.write(), &found)?;
-        drop_link(names, &mut h, &victim)?;
+        let done = remove_name(names, &mut h, dir, &mut dir.state.write(), &found);
+        let done = done.and_then(|()| drop_link(names, &mut h, &victim));
+        names.all_or_nothing(&h, done, "an unlink failed half way")?;
         names.dcache.put(dir.ino, name, Known::Absent);
         names.hot.note_removed(&victim, name, names.now().seconds);
         victim
@@ -80,12 +81,14 @@ fn rmdir_locked(inodes: &Inodes, dir: &InodeRef, found: &Found, victim: &InodeRe
     let _victim_rwsem = victim.rwsem.write();
     check_empty(inodes, victim)?;
     let mut h = inodes.start(REMOVE_CREDITS + ORPHAN_CREDITS + 1)?;
-    {
+    h.follow_names();
+    let done = {
         let mut st = dir.state.write();
         namei::dec_links_of_dir(&mut st);
-        remove_name(inodes, &mut h, dir, &mut st, found)?;
-    }
-    drop_dir(inodes, &mut h, victim)
+        remove_name(inodes, &mut h, dir, &mut st, found)
+    };
+    let done = done.and_then(|()| drop_dir(inodes, &mut h, victim));
+    inodes.all_or_nothing(&h, done, "an rmdir failed half way")
 }
 
 /// Fails unless the directory, whose `rwsem` is held, has no entries but the dots.

@@ -19,6 +19,7 @@
 //! does I/O. Tested in `tree.rs` and `tests/it/file_io.rs`.
 
 mod changes;
+mod limits;
 #[cfg(test)]
 mod model_tests;
 mod tree;
@@ -27,6 +28,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use limits::Limits;
 use syncline_cache::{Access, FrameId, Frames, Policy};
 use syncline_device::Clock;
 use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
@@ -66,37 +68,6 @@ pub struct CacheStats {
     pub pages_written: u64,
     /// Pages given up for others so far.
     pub pages_evicted: u64,
-}
-
-/// Limits of dirty data, in pages.
-#[derive(Default)]
-struct Limits {
-    background_pages: AtomicUsize,
-    throttle_pages: AtomicUsize,
-}
-
-impl Limits {
-    /// Per cent of the pages that may be cached.
-    fn set(&self, pages_max: usize, background_ratio: u32, ratio: u32) {
-        let share = |ratio: u32| {
-            let ratio = ratio.min(100) as usize;
-            pages_max / 100 * ratio + pages_max % 100 * ratio / 100
-        };
-        // As `domain_dirty_limits`: the background limit is below the other one.
-        let throttle_pages = share(ratio).max(1);
-        let background_pages = match share(background_ratio) {
-            pages if pages >= throttle_pages => throttle_pages / 2,
-            pages => pages,
-        };
-        self.throttle_pages.store(throttle_pages, Ordering::Relaxed);
-        self.background_pages.store(background_pages, Ordering::Relaxed);
-    }
-
-    #[cfg(test)]
-    fn get(&self) -> (usize, usize) {
-        let load = |pages: &AtomicUsize| pages.load(Ordering::Relaxed);
-        (load(&self.background_pages), load(&self.throttle_pages))
-    }
 }
 
 /// Accounting and replacement of all cached file pages of one volume.
@@ -383,12 +354,20 @@ impl PageCache {
         }
     }
 
-    fn list(&self, since_ns: u64, ino: u32) {
-        self.files.lock().insert((since_ns, ino));
+    /// Moves a file in the list of dirty files, in one step: a walk over the list meets it.
+    fn relist(&self, ino: u32, before_ns: Option<u64>, since_ns: Option<u64>) {
+        let mut files = self.files.lock();
+        if let Some(before_ns) = before_ns {
+            files.remove(&(before_ns, ino));
+        }
+        if let Some(since_ns) = since_ns {
+            files.insert((since_ns, ino));
+        }
     }
 
-    fn unlist(&self, since_ns: u64, ino: u32) {
-        self.files.lock().remove(&(since_ns, ino));
+    /// Numbers of the dirty files: all of them, unlike a walk by [`PageCache::next_dirty_file`].
+    pub(crate) fn dirty_files(&self) -> BTreeSet<u32> {
+        self.files.lock().iter().map(|(_, ino)| *ino).collect()
     }
 
     /// The file that has been dirty longest, after `after` in the order of (dirtied, inode).
@@ -477,15 +456,44 @@ mod tests {
         assert!(matches!(error, FsError::Invalid(ref text) if text.contains("clock")), "{error}");
     }
 
+    /// A file whose write-back ends while it is dirty is moved, and met wherever it is.
+    #[test]
+    fn a_file_that_stays_dirty_is_in_every_list_of_dirty_files() {
+        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let clock = syncline_device::VirtualClock::default();
+                let mut tree = PageTree::new(7);
+                tree.insert_dirty(&cache, 0, vec![0; 4096].into(), false);
+                tree.note_dirty(&cache, &clock);
+                for round in 0.. {
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    clock.sleep_until(round);
+                    tree.settle(&cache, &clock);
+                }
+            });
+            while cache.dirty_files().is_empty() {
+                std::thread::yield_now();
+            }
+            let missed = (0..200_000).find(|_| !cache.dirty_files().contains(&7));
+            done.store(true, Ordering::Release);
+            assert_eq!(missed, None);
+        });
+    }
+
     #[test]
     fn dirty_files_come_by_age_then_number() {
         let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
         for (since, ino) in [(20, 3), (10, 9), (10, 2)] {
-            cache.list(since, ino);
+            cache.relist(ino, None, Some(since));
         }
         assert_eq!(cache.next_dirty_file(None), Some((10, 2)));
         assert_eq!(cache.next_dirty_file(Some((10, 2))), Some((10, 9)));
-        cache.unlist(10, 9);
+        assert_eq!(cache.dirty_files(), [2, 3, 9].into());
+        cache.relist(9, Some(10), None);
         assert_eq!(cache.next_dirty_file(Some((10, 2))), Some((20, 3)));
         assert_eq!(cache.next_dirty_file(Some((20, 3))), None);
     }

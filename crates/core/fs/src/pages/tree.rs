@@ -233,9 +233,7 @@ impl PageTree {
     #[inline]
     pub fn note_dirty(&mut self, cache: &PageCache, clock: &dyn Clock) {
         if self.dirtied_ns.is_none() && self.has_dirty() {
-            let now_ns = clock.now_ns();
-            self.dirtied_ns = Some(now_ns);
-            cache.list(now_ns, self.ino);
+            self.relist(cache, Some(clock.now_ns()));
         }
         if self.unlogged > 0 {
             cache.note_unlogged_since(clock);
@@ -245,13 +243,14 @@ impl PageTree {
     /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written
     /// to meanwhile counts as dirty from now on (`redirty_tail`).
     pub fn settle(&mut self, cache: &PageCache, clock: &dyn Clock) {
-        self.unlist(cache);
+        self.relist(cache, self.has_dirty().then(|| clock.now_ns()));
         self.note_dirty(cache, clock);
     }
 
-    fn unlist(&mut self, cache: &PageCache) {
-        if let Some(since) = self.dirtied_ns.take() {
-            cache.unlist(since, self.ino);
+    fn relist(&mut self, cache: &PageCache, since_ns: Option<u64>) {
+        let before_ns = std::mem::replace(&mut self.dirtied_ns, since_ns);
+        if before_ns != since_ns {
+            cache.relist(self.ino, before_ns, since_ns);
         }
     }
 
@@ -685,7 +684,7 @@ impl PageTree {
             self.take(cache, lblk);
         }
         if !self.has_dirty() {
-            self.unlist(cache);
+            self.relist(cache, None);
         }
         before - self.delalloc
     }

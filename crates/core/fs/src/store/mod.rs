@@ -113,11 +113,13 @@ impl Store {
         })
     }
 
-    /// Starts a journal handle for at most `credits` metadata blocks.
+    /// Starts a journal handle for at most `credits` metadata blocks without room reserved for it:
+    /// for callers that hold `io`, changes or a reservation, and so cannot wait for a commit of
+    /// everything. All others use [`crate::inode::Inodes::start`].
     ///
     /// # Errors
     /// [`FsError::ReadOnly`], [`FsError::Latched`], or what the journal says.
-    pub(crate) fn start(&self, credits: u32) -> Result<Handle> {
+    pub(crate) fn start_under_io(&self, credits: u32) -> Result<Handle> {
         self.latch.check()?;
         let journal = self.journal.get().ok_or(FsError::ReadOnly)?;
         Ok(journal.start(credits)?)
@@ -198,6 +200,20 @@ impl Store {
             journal.abort(JournalError::Usage(what));
         }
         err
+    }
+
+    /// Ends an operation on several blocks that is not taken back where it fails: after a failed
+    /// read, or corruption, behind its first change, as [`Store::give_up`].
+    pub(crate) fn all_or_nothing<T>(
+        &self,
+        h: &Handle,
+        done: Result<T>,
+        what: &'static str,
+    ) -> Result<T> {
+        done.map_err(|err| match err {
+            FsError::Io(_) | FsError::Corrupt { .. } if h.has_changed() => self.give_up(err, what),
+            err => err,
+        })
     }
 
     /// Nothing is written any more, nor read for programs, although nothing failed.

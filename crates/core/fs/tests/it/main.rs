@@ -3,12 +3,14 @@
 mod atomic;
 mod bed;
 mod check;
+mod crowd;
 mod eager;
 mod fast_commit;
 mod file_io;
 mod file_io_faults;
 mod file_io_sync;
 mod gates;
+mod geometry;
 mod hot_zones;
 mod memory;
 mod moments;

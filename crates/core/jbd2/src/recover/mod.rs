@@ -150,6 +150,32 @@ impl Journal {
     }
 }
 
+impl Journal {
+    /// Empties a log that the file system does not declare to be needed (`needs_recovery`), without
+    /// replaying it: it may be older than what is in place. As `jbd2_journal_wipe`; none of its
+    /// sequences is used again.
+    ///
+    /// # Errors
+    /// `Corrupt` and `Unsupported` for the journal superblock, before anything was written; `Io`.
+    pub fn discard(dev: &dyn BlockDevice, log: &LogMap) -> Result<(), JournalError> {
+        let mut superblock = LogSuperblock::read(dev, log)?;
+        if superblock.start() == 0 && !superblock.is_packed() {
+            return Ok(());
+        }
+        let mut reader = LogReader::new(dev, log, &superblock);
+        // One sequence a log block at most, where what it holds cannot be told.
+        let beyond = superblock.sequence().wrapping_add(reader.ring());
+        let last = if superblock.start() == 0 || superblock.is_packed() {
+            beyond
+        } else {
+            scan::scan(&mut reader, &superblock).map_or(beyond, |scan| scan.end)
+        };
+        superblock.unpack();
+        superblock.drop_fast_commits();
+        finish(dev, log, &mut superblock, last.wrapping_add(1))
+    }
+}
+
 /// Makes the replayed blocks durable, then marks the log as empty.
 fn finish(
     dev: &dyn BlockDevice,

@@ -7,6 +7,7 @@ mod fuzz;
 mod interop;
 mod packed;
 mod recovery;
+mod reservations;
 mod schedules;
 mod transactions;
 

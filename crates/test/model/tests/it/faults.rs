@@ -14,8 +14,8 @@ use syncline_fs::{
     XattrFlags,
 };
 use syncline_model::{
-    ImageSpec, Need, TempImage, TreeSource, VolumeTree, e2fsck_clean, e2fsck_preen_aborted, fill,
-    mkfs, require,
+    ImageSpec, KernelMount, Need, TempImage, TreeSource, VolumeTree, e2fsck_clean, e2fsck_preen,
+    fill, mkfs, require,
 };
 
 const NEEDS: [Need; 1] = [Need::E2fsck];
@@ -31,6 +31,8 @@ struct Outcome {
     errors: Vec<FsError>,
     /// A sync that reported success after a write or flush had failed.
     lied: bool,
+    /// Files without a name, open until the end.
+    orphans: Vec<InodeRef>,
 }
 
 struct Work<'a> {
@@ -87,7 +89,20 @@ impl Work<'_> {
         self.note(result);
     }
 
+    /// A file that loses its last name and stays open: an orphan on the device.
+    fn orphan(&mut self, name: &'static str) {
+        let Some(file) = self.create(name) else { return };
+        self.write(name, &file, 0, 30_000, 9);
+        self.fsync(name, &file);
+        let removed = self.volume.root().and_then(|d| self.volume.unlink(&d, name.as_bytes()));
+        self.out.durable.remove(name);
+        self.note(removed);
+        self.out.orphans.push(file);
+    }
+
     fn steps(&mut self, clock: &VirtualClock) {
+        self.orphan("gone");
+        self.orphan("gone, too");
         let a = self.create("a");
         if let Some(a) = &a {
             self.write("a", a, 0, 40_000, 1);
@@ -161,12 +176,24 @@ fn workload(
     (out, device.counts().of(class) - before.of(class), device.hits())
 }
 
-fn check(image: &MemoryDevice, mirror: &mut FileMirror, out: &Outcome) -> Result<(), String> {
+fn check(
+    image: &MemoryDevice,
+    mirror: &mut FileMirror,
+    out: &Outcome,
+    kernel: bool,
+) -> Result<(), String> {
     if out.lied {
         return Err("a sync succeeded after a failed write".to_owned());
     }
+    if kernel {
+        mirror.restore(image).map_err(|e| e.to_string())?;
+        let mount = KernelMount::new(mirror.path(), "")?;
+        std::fs::write(mount.path().join("kernel"), [1; 5000]).map_err(|e| e.to_string())?;
+        mount.unmount()?;
+        e2fsck_clean(mirror.path()).map_err(|e| format!("after the kernel: {e}"))?;
+    }
     mirror.restore(image).map_err(|e| e.to_string())?;
-    e2fsck_preen_aborted(mirror.path())?;
+    e2fsck_preen(mirror.path())?;
     let recovered = MemoryDevice::load(mirror.path()).map_err(|e| e.to_string())?;
     for (device, whose) in [(recovered, "e2fsck"), (image.snapshot(), "our recovery")] {
         let clock = Arc::new(VirtualClock::default());
@@ -207,6 +234,7 @@ fn every_k_of(sync: SyncMode, class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
     let file = TempImage::zeroed(0);
     let mut mirror = FileMirror::create(file.path(), &base).unwrap();
     let (mut failed, mut seen) = (Vec::new(), 0);
+    let kernel = require("kernel mounts after faults", &[Need::Root, Need::Loop]);
     for k in 1..=count {
         let image = Arc::new(base.snapshot());
         let (out, _, hits) = workload(&image, sync, Some(plan(k)));
@@ -214,7 +242,8 @@ fn every_k_of(sync: SyncMode, class: OpClass, plan: impl Fn(u64) -> FaultPlan) {
             failed.push(format!("k = {k}: nobody was told"));
         }
         seen += hits.min(1);
-        if let Err(error) = check(&image, &mut mirror, &out) {
+        let kernel = kernel && k % 7 == 1;
+        if let Err(error) = check(&image, &mut mirror, &out, kernel) {
             let errors: Vec<String> = out.errors.iter().take(3).map(|e| e.to_string()).collect();
             failed.push(format!("k = {k}: {error}; errors {errors:?}"));
         }

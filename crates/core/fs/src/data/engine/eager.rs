@@ -301,7 +301,7 @@ fn log_segments(
     if credits > inodes.journal()?.max_credits() as usize / 2 {
         return Ok(false);
     }
-    let mut h = inodes.start(credits as u32)?;
+    let mut h = inodes.start_under_io(credits as u32)?;
     let mut st = inode.state.write();
     let size_before = st.raw.i_size;
     let kind = Kind::Data { inode: u64::from(inode.ino) };
@@ -342,7 +342,7 @@ pub(crate) fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -
     let chosen: Vec<&OutPage> = chosen.collect();
     let kind = Kind::Data { inode: u64::from(inode.ino) };
     for pages in chosen.chunks(PAGES_PER_HANDLE) {
-        let mut h = inodes.start(1 + pages.len() as u32)?;
+        let mut h = inodes.start_under_io(1 + pages.len() as u32)?;
         let mut st = inode.state.write();
         for out in pages {
             let changed = known_changes(inodes, out);

@@ -39,7 +39,7 @@ fn install_segments(
             *installed += group.len();
             continue;
         }
-        let mut h = inodes.start(1 + group.iter().map(one).sum::<u32>())?;
+        let mut h = inodes.start_under_io(1 + group.iter().map(one).sum::<u32>())?;
         h.require_flush();
         let mut st = inode.state.write();
         let mut result = Ok(());

@@ -15,7 +15,8 @@
 //!   Any set is legal that has, with an operation, all those it depends on. In other words: of
 //!   each inode's operations a prefix, and each operation is in it for all of its inodes or none.
 //!   Renames and links depend on all earlier renames and links as well, since programs publish by
-//!   them without syncing directories; so does the removal of a name, whose file may have moved.
+//!   them without syncing directories; so do the removal of a name, whose file may have moved, and
+//!   a new symbolic link, which may name what has moved.
 //! - What was acknowledged is there. An acknowledgement names one operation; those it depends on
 //!   follow from the rule.
 //!
@@ -102,20 +103,20 @@ pub struct Outcomes<'a> {
     dirs: BTreeSet<u32>,
     /// Operations that give a name to what had one: renames and links.
     moves: Vec<usize>,
-    /// Operations that take a name away and do nothing else.
-    removals: Vec<usize>,
+    /// Operations that take a name away and do nothing else, or make a symbolic link.
+    followers: Vec<usize>,
 }
 
 impl<'a> Outcomes<'a> {
     pub fn new(history: &'a [Names], order: Order) -> Self {
         let mut of: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        let (mut moves, mut removals) = (Vec::new(), Vec::new());
+        let (mut moves, mut followers) = (Vec::new(), Vec::new());
         for (at, pair) in history.windows(2).enumerate() {
             let new = || pair[1].iter().filter(|(path, name)| pair[0].get(*path) != Some(name));
             if new().any(|(_, name)| pair[0].values().any(|old| old.ino == name.ino)) {
                 moves.push(at + 1);
-            } else if new().next().is_none() && pair[0].len() > pair[1].len() {
-                removals.push(at + 1);
+            } else if new().all(|(_, name)| !name.target.is_empty()) {
+                followers.push(at + 1);
             }
             for ino in touched(&pair[0], &pair[1]) {
                 of.entry(ino).or_default().push(at + 1);
@@ -124,7 +125,7 @@ impl<'a> Outcomes<'a> {
         let all = history.iter().flat_map(|names| names.values());
         let mut dirs: BTreeSet<u32> = all.filter(|n| n.is_dir).map(|n| n.ino).collect();
         dirs.insert(ROOT);
-        Outcomes { history, order, of, dirs, moves, removals }
+        Outcomes { history, order, of, dirs, moves, followers }
     }
 
     /// Calls `each` with the names of every legal outcome whose tree is this one, until one is
@@ -221,7 +222,7 @@ impl<'a> Outcomes<'a> {
             taken.iter().flat_map(|(dir, len)| &self.ops_of(*dir)[..*len]).copied().collect();
         let gone = |op: &&usize| !there.contains(*op);
         let first_lost = self.moves.iter().find(gone).copied().unwrap_or(usize::MAX);
-        if self.moves.iter().chain(&self.removals).any(|op| *op > first_lost && there.contains(op))
+        if self.moves.iter().chain(&self.followers).any(|op| *op > first_lost && there.contains(op))
         {
             return false;
         }

@@ -119,6 +119,18 @@ pub fn renames(r: &mut Recorder) {
     r.rename("e/empty", "d/full", false);
     r.fsync_dir("d");
     r.rmdir("d/full");
+    for dir in ["x", "y", "y/z"] {
+        r.mkdir(dir);
+    }
+    r.create("x/new");
+    r.syncfs();
+    // In a directory that has nothing to do with it.
+    r.rename("x/new", "x/current", false);
+    r.rmdir("y/z");
+    r.fsync_dir("y");
+    r.rename("x/current", "x/old", false);
+    r.symlink("y/pointer", "../x/old");
+    r.fsync_dir("y");
     r.pass(6000);
 }
 
