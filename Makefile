@@ -162,6 +162,7 @@ crash-long: cargo
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(PERIODIC_STATES) cargo test -p syncline-model --test it -- \
 		--nocapture crash::periodic:: crash::ace::
+	SYNCLINE_CRASH_STATES=$(PERIODIC_STATES) cargo test -p syncline-fs --test it crowd_crash:: -- --nocapture
 	SYNCLINE_CRASH_STATES=$(BUFFER_STATES) cargo test -p syncline-buffer --test it crash:: -- \
 		--nocapture
 	SYNCLINE_CRASH_STATES=$(RELAXED_STATES) cargo test -p syncline-fs --test it relaxed::strict_and_relaxed -- \

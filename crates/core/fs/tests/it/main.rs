@@ -4,6 +4,7 @@ mod atomic;
 mod bed;
 mod check;
 mod crowd;
+mod crowd_crash;
 mod eager;
 mod fast_commit;
 mod file_io;
