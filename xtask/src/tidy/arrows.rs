@@ -52,7 +52,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "replay",
         ],
     ),
-    ("control", &["buffer", "fs"]),
+    ("control", &["buffer", "device", "fs"]),
     ("fuse", &["device", "lockrank", "fs", "trace"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),

@@ -14,7 +14,8 @@ use crate::error::{Failure, Result, plain};
 pub(crate) fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
     ControlSocket::answer(dir, handler).map_err(|err| {
         Failure::Failed(format!(
-            "{}: no control socket: {}; end the process that serves this directory",
+            "{}: no control socket, so `ctl` and remount do not reach it: {}; end the process that \
+             serves this directory",
             dir.display(),
             plain(&err)
         ))
@@ -30,8 +31,11 @@ pub(crate) fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
     socket::ask(&dir, line).map_err(|err| {
         let why = match err {
             AskError::Refused(why) => why,
+            AskError::Denied(user) => {
+                format!("user {user} serves it; ask as that user or root")
+            }
             AskError::Stranger(user) => {
-                format!("user {user} answers for it, who does not own it; end that process")
+                format!("user {user} answers for it, who does not serve it; end that process")
             }
             AskError::Broken(err) => {
                 format!("the process that serves it does not answer: {}; try again", plain(&err))

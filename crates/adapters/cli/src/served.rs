@@ -16,9 +16,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polls for the removal of a loop device: 2 minutes in all.
 const RELEASE_POLLS: u32 = 2400;
 
+fn losetup() -> Result<Command> {
+    let found = syncline_device::find_program("losetup", &[]).map(Command::new);
+    found.ok_or_else(|| Failure::Failed("losetup is not there; install the package mount".into()))
+}
+
 /// Attaches a loop device without a cache of its own.
 pub(crate) fn attach(file: &Path) -> Result<String> {
-    let done = Command::new("losetup")
+    let done = losetup()?
         .args(["--find", "--show", "--direct-io=on"])
         .arg(file)
         .output()
@@ -36,8 +41,8 @@ pub(crate) fn attach(file: &Path) -> Result<String> {
 /// The kernel lets go of the file when the last opener of the loop device does, which may be a
 /// program that only looks at new devices; until then the directory cannot be unmounted.
 fn detach(node: &str) -> bool {
-    let asked = Command::new("losetup").args(["-d", node]).status();
-    if !asked.is_ok_and(|status| status.success()) {
+    let asked = losetup().map(|mut losetup| losetup.args(["-d", node]).status());
+    if !asked.is_ok_and(|status| status.is_ok_and(|status| status.success())) {
         return false;
     }
     let name = node.rsplit('/').next().unwrap_or(node);
@@ -52,7 +57,7 @@ fn detach(node: &str) -> bool {
 
 /// Returns the mount point of a loop device over `file`, or of `node`, if there is one.
 pub(crate) fn mounted(file: &Path, node: Option<&str>) -> Result<Option<String>> {
-    let listed = Command::new("losetup")
+    let listed = losetup()?
         .args(["--noheadings", "--output", "NAME", "--associated"])
         .arg(file)
         .output()

@@ -1,28 +1,30 @@
 //! The socket by which a process that serves a directory is asked and changed.
 //!
 //! ```text
-//!   syncline ctl DIR ... --> abstract socket named after DIR --> thread --> handler(line)
+//!   syncline ctl DIR ... --> control-HASH in a runtime directory --> thread --> handler(line)
 //!             <-- "ok\n" and text, or "error SENTENCE\n"
 //! ```
 //!
-//! One line, one answer, one connection after the other. The name is in the kernel only, so nothing
-//! stays behind a process that is killed, and DIR may be covered by a mount or dead. Who asks has
-//! to be the user who serves, or root, and anybody else is refused before a byte is read; who is
-//! allowed has [`PATIENCE`] for the whole line. Who answers has to be the user who asks, root, or
-//! the owner of DIR (`SO_PEERCRED`), because anybody may take a name.
+//! One line, one answer, one connection after the other. The socket lies in the runtime directory
+//! of the user who serves ([`runtime_dir`]), named after DIR, so that nobody else can take its
+//! name; DIR itself may be covered by a mount or dead. What a killed process leaves there is taken
+//! over. Who asks has to be the user who serves, or root, and anybody else is refused before a byte
+//! is read; who is allowed has [`PATIENCE`] for the whole line. Who is asked: the user to whom the
+//! kernel gave the mount, the caller, and root ([`servers`]), as the directory and `SO_PEERCRED`
+//! say.
 
 use std::io::{Read, Write};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Uid, geteuid};
+use rustix::process::geteuid;
+use syncline_device::{mount_of, runtime_dir};
 
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 8192;
@@ -41,7 +43,9 @@ pub type Handler = Box<dyn Fn(&str) -> Result<String, String> + Send>;
 pub enum AskError {
     /// The sentence of the other side.
     Refused(String),
-    /// A user answers who does not own the directory.
+    /// This user serves it, whom the caller may not ask.
+    Denied(u32),
+    /// A user answers in whose name another one's socket lies.
     Stranger(u32),
     /// The connection failed, or ended without an answer.
     Broken(std::io::Error),
@@ -49,25 +53,46 @@ pub enum AskError {
 
 /// A socket that answers until it is dropped.
 pub struct ControlSocket {
-    address: SocketAddr,
+    path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The name for a directory, an absolute path without links: a hash, since names are short
-/// (FNV-1a, 64 bits, twice).
+/// The socket by which the calling user answers for `dir`, an absolute path without links.
 ///
 /// # Errors
-/// None that is known: the name is short enough.
-pub fn address(dir: &Path) -> std::io::Result<SocketAddr> {
+/// The user has no runtime directory, or somebody else has it.
+pub fn address(dir: &Path) -> std::io::Result<PathBuf> {
+    Ok(runtime_dir(geteuid().as_raw())?.join(name(dir)))
+}
+
+/// The name for a directory: a hash, since names are short (FNV-1a, 64 bits, twice).
+fn name(dir: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let hash = |seed: u64| {
         dir.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325 ^ seed, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         })
     };
-    let name = format!("syncline/control/{:016x}{:016x}", hash(0), hash(0x5bd1_e995));
-    SocketAddr::from_abstract_name(name.as_bytes())
+    format!("control-{:016x}{:016x}", hash(0), hash(0x5bd1_e995))
+}
+
+/// Binds the socket, also where a process that was killed has left one.
+fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    use std::io::ErrorKind;
+    let listener = match UnixListener::bind(path) {
+        Err(err) if err.kind() == ErrorKind::AddrInUse => match UnixStream::connect(path) {
+            Err(dead) if dead.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path)?;
+                UnixListener::bind(path)
+            }
+            _ => Err(err),
+        },
+        bound => bound,
+    }?;
+    // Others are refused by name, where they may enter the directory at all.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
+    Ok(listener)
 }
 
 impl ControlSocket {
@@ -76,8 +101,8 @@ impl ControlSocket {
     /// # Errors
     /// Somebody answers for it already, or no thread can be made.
     pub fn answer(dir: &Path, handler: Handler) -> std::io::Result<ControlSocket> {
-        let address = address(dir)?;
-        let listener = UnixListener::bind_addr(&address)?;
+        let path = address(dir)?;
+        let listener = bind(&path)?;
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         let serve = move || {
@@ -90,7 +115,7 @@ impl ControlSocket {
             }
         };
         let thread = std::thread::Builder::new().name("control".into()).spawn(serve);
-        Ok(ControlSocket { address, stop, thread: Some(thread?) })
+        Ok(ControlSocket { path, stop, thread: Some(thread?) })
     }
 }
 
@@ -98,7 +123,8 @@ impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         // Wakes the thread.
-        drop(UnixStream::connect_addr(&self.address));
+        drop(UnixStream::connect(&self.path));
+        let _ = std::fs::remove_file(&self.path);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -144,10 +170,44 @@ fn request(mut stream: &UnixStream) -> std::io::Result<Option<String>> {
     Ok(line.and_then(|line| String::from_utf8(line.to_vec()).ok()))
 }
 
-/// True if the server runs as our user, as root or as the owner of `dir`.
-fn trusted(server: Uid, dir: &Path) -> bool {
-    let owner = std::fs::metadata(dir).map(|meta| meta.uid());
-    server == geteuid() || server.is_root() || owner.is_ok_and(|uid| uid == server.as_raw())
+/// Users who may serve `dir`: who mounted it, as the kernel says, the caller, and root. For root
+/// also the owner of a directory on which nothing is mounted, unless a FUSE program says who owns
+/// it.
+fn servers(dir: &Path) -> Vec<u32> {
+    let own = geteuid();
+    let mount = mount_of(dir);
+    let mut users: Vec<u32> = mount.iter().filter_map(|entry| entry.user).collect();
+    users.extend([own.as_raw(), 0]);
+    let is_fuse = rustix::fs::statfs(dir).is_ok_and(|fs| fs.f_type == FUSE_SUPER_MAGIC);
+    if own.is_root() && mount.is_none() && !is_fuse {
+        users.extend(std::fs::metadata(dir).map(|meta| meta.uid()));
+    }
+    users
+}
+
+/// `f_type` of a FUSE file system, `linux/magic.h`.
+const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
+
+/// Connects to whoever serves `dir`. `None`: nobody does.
+fn connect(dir: &Path) -> Result<Option<UnixStream>, AskError> {
+    use std::io::ErrorKind;
+    let mut denied = None;
+    for user in servers(dir) {
+        let Ok(runtime) = runtime_dir(user) else { continue };
+        let stream = match UnixStream::connect(runtime.join(name(dir))) {
+            Ok(stream) => stream,
+            Err(err) => {
+                denied = (err.kind() == ErrorKind::PermissionDenied).then_some(user).or(denied);
+                continue;
+            }
+        };
+        let peer = socket_peercred(&stream).map_err(|err| AskError::Broken(err.into()))?.uid;
+        if peer.as_raw() != user && !peer.is_root() {
+            return Err(AskError::Stranger(peer.as_raw()));
+        }
+        return Ok(Some(stream));
+    }
+    denied.map_or(Ok(None), |user| Err(AskError::Denied(user)))
 }
 
 /// Asks the process that serves `dir`, an absolute path without links. `None`: nobody does.
@@ -156,12 +216,7 @@ fn trusted(server: Uid, dir: &Path) -> bool {
 /// All of [`AskError`].
 pub fn ask(dir: &Path, line: &str) -> Result<Option<String>, AskError> {
     let broken = AskError::Broken;
-    let address = address(dir).map_err(broken)?;
-    let Ok(mut stream) = UnixStream::connect_addr(&address) else { return Ok(None) };
-    let server = socket_peercred(&stream).map_err(|err| broken(err.into()))?.uid;
-    if !trusted(server, dir) {
-        return Err(AskError::Stranger(server.as_raw()));
-    }
+    let Some(mut stream) = connect(dir)? else { return Ok(None) };
     stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
     stream.set_read_timeout(Some(ANSWER_PATIENCE)).map_err(broken)?;
     // Who is refused is not listened to: the answer can be there although the request never went.
@@ -190,7 +245,7 @@ mod tests {
     }
 
     fn connected(dir: &Path) -> UnixStream {
-        UnixStream::connect_addr(&address(dir).unwrap()).unwrap()
+        UnixStream::connect(address(dir).unwrap()).unwrap()
     }
 
     #[test]
@@ -266,5 +321,12 @@ mod tests {
         assert!(second.is_err());
         drop(socket);
         assert_eq!(ask(&dir, "good").unwrap(), None);
+        // What a killed process leaves is nobody, and is taken over.
+        drop(UnixListener::bind(address(&dir).unwrap()).unwrap());
+        assert_eq!(ask(&dir, "good").unwrap(), None);
+        let again = ControlSocket::answer(&dir, Box::new(|_| Ok(String::new()))).unwrap();
+        assert_eq!(ask(&dir, "good").unwrap().as_deref(), Some(""));
+        drop(again);
+        assert!(!address(&dir).unwrap().exists(), "nothing stays behind");
     }
 }

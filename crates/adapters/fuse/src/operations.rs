@@ -199,7 +199,7 @@ operations! {
     getxattr(node: INodeNo, name: &OsStr, size: u32) -> ReplyXattr {
         class: Class::Attributes,
         trace: None,
-        serve: attributes::getxattr(serve, node, name),
+        serve: attributes::getxattr(serve, caller, node, name),
         answer: sized(size, attributes::xattr_slack_bytes(name)),
     }
 

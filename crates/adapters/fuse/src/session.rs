@@ -36,7 +36,7 @@ use crate::parking::Parking;
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
 use crate::wakeup::Need;
-use syncline_device::mount_of;
+use syncline_device::{find_program, mount_of};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
@@ -305,8 +305,9 @@ fn detach(dir: &Path, writeback_cache: bool) -> bool {
     if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).is_ok() {
         return true;
     }
+    let Some(program) = find_program("fusermount3", &[]) else { return false };
     let fusermount = |flags: &[&str]| {
-        let mut command = std::process::Command::new("fusermount3");
+        let mut command = std::process::Command::new(&program);
         let done = command.arg("-q").args(flags).arg("--").arg(dir).output();
         done.is_ok_and(|output| output.status.success())
     };

@@ -152,8 +152,8 @@ impl Status {
         })
     }
 
-    /// The document.
-    pub(crate) fn document(&self, vol: &Volume, open_files: u64) -> String {
+    /// The document; with `names` also the files with the most traffic.
+    pub(crate) fn document(&self, vol: &Volume, open_files: u64, names: bool) -> String {
         let block_size = u64::from(vol.statfs().block_size);
         let cache = vol.cache_stats();
         let journal = vol.journal_stats().map(|stats| self.journal(&stats, block_size));
@@ -193,7 +193,7 @@ impl Status {
                 "latency_us_p99": sync.value_at_quantile(0.99),
                 "latency_us_max": sync.max(),
             },
-            "files": self.traffic.document(),
+            "files": if names { self.traffic.document() } else { json!([]) },
             "trace": capture,
             "requests": {
                 "reads": load(&self.reads.requests),

@@ -162,9 +162,13 @@ fn identifier(time_s: u64, size_bytes: u64, label: Option<&str>) -> String {
 
 /// A system program, which may be outside of a plain user's path.
 pub fn find(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/sbin"].map(PathBuf::from);
-    std::env::split_paths(&path).chain(more).map(|dir| dir.join(name)).find(|file| file.is_file())
+    #[cfg(target_os = "linux")]
+    return syncline_device::find_program(name, &syncline_device::SBIN);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+    }
 }
 
 #[cfg(test)]

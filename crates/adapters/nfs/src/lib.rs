@@ -50,6 +50,7 @@ mod export;
 mod files;
 mod info;
 mod listing;
+mod local;
 mod mount;
 mod names;
 mod permissions;

@@ -15,6 +15,7 @@ use crate::allowed::Allowed;
 use crate::connection::{Connection, Shared};
 use crate::duplicates::Duplicates;
 use crate::export::Export;
+use crate::local;
 
 /// Connections at a time. One more ends an idle one, of a peer that never sent a call if there is
 /// one.
@@ -35,6 +36,9 @@ const ACCEPT_REST: Duration = Duration::from_millis(10);
 pub struct Rules {
     /// Peers beside those of the loopback interface.
     pub allowed: Vec<Allowed>,
+    /// Other users of this machine may connect, too. Otherwise a connection from this machine has
+    /// to be of the user who serves, or of root: a call may name any user.
+    pub local_users: bool,
     /// Checks permissions for the user that a call names. Otherwise every user may do everything.
     pub permissions: bool,
     /// Longest silence of a peer within a record, and while it does not take a reply.
@@ -43,7 +47,7 @@ pub struct Rules {
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { allowed: Vec::new(), permissions: true, patience: PATIENCE }
+        Rules { allowed: Vec::new(), local_users: false, permissions: true, patience: PATIENCE }
     }
 }
 
@@ -148,9 +152,10 @@ impl Server {
             // The peer went away again, or there are no descriptors: then it stays to be accepted.
             return std::thread::sleep(ACCEPT_REST);
         };
+        let is_local_user = self.rules.local_users || local::may_connect(&stream, peer);
         let peer = peer.ip().to_canonical();
         let welcome = peer.is_loopback() || self.rules.allowed.iter().any(|net| net.holds(peer));
-        if welcome && self.set_up(&stream).is_ok() && self.make_room() {
+        if welcome && is_local_user && self.set_up(&stream).is_ok() && self.make_room() {
             // Without a thread the connection is closed.
             self.connections.extend(Connection::start(stream, peer, Arc::clone(&self.shared)));
         }

@@ -51,7 +51,10 @@ pub use counts::{BURST_SECTORS, Counts, KindCounts};
 pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
 pub use file::{FileDevice, FileOptions};
 #[cfg(target_os = "linux")]
-pub use file::{MountEntry, kernel_use, mount_of, mounted_image, mounts_beside, superblock_lives};
+pub use file::{
+    MountEntry, SBIN, find_program, is_open, kernel_use, mount_of, mounted_image, mounts_beside,
+    runtime_dir, superblock_lives,
+};
 pub use latency::{Latencies, LatencyDevice};
 pub use memory::MemoryDevice;
 #[cfg(unix)]

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-use syncline_device::{FileDevice, FileOptions};
+use syncline_device::{FileDevice, FileOptions, SBIN, find_program};
 use syncline_fs::{CheckProgress, CheckReport, MountReport};
 use syncline_ondisk::{CompatFeatures, RoCompatFeatures};
 
@@ -76,10 +76,9 @@ fn check_free(path: &Path, force: bool) -> Result<()> {
 }
 
 fn mke2fs(path: &Path, how: &Make) -> Result<()> {
-    // mke2fs may be in a directory that is not on the path of a user without privileges.
-    let programs = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let mut command = Command::new("mke2fs");
-    command.args(["-q", "-F", "-t", "ext4"]).env("PATH", programs);
+    let program = find_program("mke2fs", &SBIN);
+    let mut command = Command::new(program.unwrap_or_else(|| "mke2fs".into()));
+    command.args(["-q", "-F", "-t", "ext4"]);
     if let Some(label) = &how.label {
         command.args(["-L", label]);
     }

@@ -127,7 +127,7 @@ pub(crate) fn feed(bytes: &[u8]) {
 
 fn client(served: &Served, bytes: &mut Bytes<'_>) {
     let address = address(&served.dir).expect("a name");
-    let mut stream = UnixStream::connect_addr(&address).expect("it listens");
+    let mut stream = UnixStream::connect(&address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
     stream.set_write_timeout(Some(PATIENCE)).expect("a socket");
     let mut answerable = true;

@@ -127,6 +127,10 @@ pub struct Serve {
     /// Other machines that may connect; may be repeated.
     #[arg(long, value_name = "ADDRESS[/BITS]")]
     pub allow: Vec<String>,
+    /// Other users of this machine may connect too, and name any user; without it the user who
+    /// serves and root may.
+    #[arg(long)]
+    pub allow_local_users: bool,
     /// Every user may read and change every file, whatever its permissions are.
     #[arg(long)]
     pub no_permissions: bool,

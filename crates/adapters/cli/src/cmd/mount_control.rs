@@ -63,7 +63,12 @@ impl Live {
             },
         };
         let socket = control::answer(dir, Box::new(handler));
-        socket.inspect_err(|err| log(err.message().unwrap_or_default())).ok()
+        let said = |err: &crate::error::Failure| {
+            let text = err.message().unwrap_or_default();
+            crate::complain(text);
+            log(text);
+        };
+        socket.inspect_err(said).ok()
     }
 
     /// Makes a mount with `ro` writable, for a remount.

@@ -37,7 +37,12 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
     })?;
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let (volume, fsid) = open(args, &clock)?;
-    let rules = Rules { allowed, permissions: !args.no_permissions, ..Rules::default() };
+    let rules = Rules {
+        allowed,
+        local_users: args.allow_local_users,
+        permissions: !args.no_permissions,
+        ..Rules::default()
+    };
     let server = Server::new(listener, volume.clone(), fsid, rules).map_err(failed);
     let served = server.and_then(|server| serve(args, server, &volume, &*clock));
     let unmounted = volume.unmount();
@@ -75,7 +80,10 @@ fn failed(err: std::io::Error) -> Failure {
 }
 
 fn serve(args: &Serve, mut server: Server, volume: &Volume, clock: &dyn Clock) -> Result<()> {
-    let hint = write_hint(volume, args)?;
+    let mut hint = write_hint(volume, args)?;
+    if args.allow_local_users {
+        hint += "every user of this machine may connect and name any user\n";
+    }
     say(&args.image, server.address().map_err(failed)?, &hint)?;
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {

@@ -12,15 +12,18 @@
 //! shutdown (`EXT4_IOC_SHUTDOWN`, `ctl shutdown`) it is not, because somebody wanted that.
 
 use std::fs::File;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
-use syncline_device::{MountEntry, mount_of, mounted_image, mounts_beside, superblock_lives};
+use syncline_device::{
+    MountEntry, find_program, is_open, mount_of, mounted_image, mounts_beside, superblock_lives,
+};
 
 use crate::args::Umount;
 use crate::error::{Failure, Result, plain};
@@ -63,10 +66,10 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let dir = absolute(&args.dir);
     let entry = find(&dir)?;
     // Opened before the unmount: afterwards the path may mean something else.
-    let image = File::open(&entry.source);
+    let image = image_of(&entry);
     let nothing_written = left_as_it_is(&dir);
     unmount(&dir, args.lazy)?;
-    let (Ok(image), false) = (image, args.lazy) else { return Ok(()) };
+    let (Some(image), false) = (image, args.lazy) else { return Ok(()) };
     match wait(&image, &entry, &dir)? {
         Left::Image => {
             drop(image);
@@ -85,6 +88,16 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     }
 }
 
+/// The image of a mount. `None`: there is none to wait for, or the name is a stranger's word, who
+/// may have put a pipe or a link there.
+fn image_of(entry: &MountEntry) -> Option<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let trusted = Some(&entry.source).filter(|_| entry.is_trusted());
+    let image = File::from(rustix::fs::open(trusted?, flags, Mode::empty()).ok()?);
+    let kind = image.metadata().ok()?.file_type();
+    (kind.is_file() || kind.is_block_device()).then_some(image)
+}
+
 /// Waits for the process that serves it, if the unmount was the last.
 fn wait(image: &File, entry: &MountEntry, dir: &Path) -> Result<Left> {
     let began = Instant::now();
@@ -93,10 +106,8 @@ fn wait(image: &File, entry: &MountEntry, dir: &Path) -> Result<Left> {
         if !mounts_beside(entry).is_empty() {
             return Ok(Left::MountedHere);
         }
-        match rustix::fs::flock(image, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-            // Without locks the image is looked at as it is.
-            _ => return Ok(Left::Image),
+        if !is_open(image) {
+            return Ok(Left::Image);
         }
         if began.elapsed() > MOMENT && superblock_lives(entry) {
             return Ok(Left::Elsewhere);
@@ -161,7 +172,8 @@ fn unmount_once(dir: &Path, lazy: bool) -> std::result::Result<(), (String, bool
         Err(Errno::PERM) => {}
         Err(err) => return Err((plain(&err.into()), err == Errno::BUSY)),
     }
-    let mut command = Command::new("fusermount3");
+    let mut command =
+        Command::new(find_program("fusermount3", &[]).unwrap_or("fusermount3".into()));
     command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(dir);
     match command.output() {
         Ok(output) if output.status.success() => Ok(()),

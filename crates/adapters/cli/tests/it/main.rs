@@ -23,6 +23,7 @@ mod recovery;
 mod reports;
 mod schemas;
 mod serve;
+mod strangers;
 mod support;
 mod sweep;
 mod trace;

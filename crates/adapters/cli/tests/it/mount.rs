@@ -12,6 +12,7 @@ use crate::support::mounted::Mounted;
 use crate::support::{done, refused, run};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use syncline_device::{FileDevice, FileOptions};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
@@ -216,8 +217,8 @@ fn a_mount_with_ro_becomes_writable_and_is_one_of_two_that_read() {
         let set = run(&[OsStr::new("ctl"), OsStr::new("sync"), m.dir.as_os_str()]);
         assert!(set.err.contains("the mount is read-only"), "{}", set.err);
         // Somebody else reads the image.
-        let file = fs::File::open(m.image.path()).unwrap();
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockShared).unwrap();
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
+        let file = FileDevice::open(m.image.path(), options).unwrap();
         let refused = remount(&m, "remount,rw");
         assert_eq!(refused.code, 1);
         assert!(refused.err.contains("another program has it open"), "{}", refused.err);

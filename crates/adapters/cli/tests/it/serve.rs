@@ -178,10 +178,10 @@ fn permissions_are_checked_unless_they_are_switched_off() {
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap().success()
     };
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let serving = Serving::start(image.path(), &[]);
+    let serving = Serving::start(image.path(), &["--allow-local-users"]);
     assert!(!copies(&serving, "refused"), "the root directory belongs to root");
     serving.end(rustix::process::Signal::TERM);
-    let serving = Serving::start(image.path(), &["--no-permissions"]);
+    let serving = Serving::start(image.path(), &["--no-permissions", "--allow-local-users"]);
     assert!(copies(&serving, "copied"));
     serving.end(rustix::process::Signal::TERM);
     assert_eq!(run(&["cat", &at(image.path(), "/copied")]).out, b"contents");

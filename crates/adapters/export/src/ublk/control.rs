@@ -2,7 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use syncline_device::Geometry;
@@ -12,6 +13,8 @@ use super::server::UblkError;
 use super::sys::ControlRing;
 
 const CONTROL: &str = "/dev/ublk-control";
+/// Inode of the first PID namespace (`PROC_PID_INIT_INO`, `include/linux/proc_ns.h`).
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 /// Devices that are looked at for those of killed processes.
 const IDS: u32 = 64;
 /// Time limit for udev to name the character device.
@@ -32,6 +35,12 @@ pub(super) fn open() -> Result<File, UblkError> {
 pub(super) struct Control {
     ring: ControlRing,
     id: u32,
+}
+
+/// True if the kernel knows no such process; /proc may hide one.
+fn is_gone(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH))
 }
 
 impl Control {
@@ -72,15 +81,20 @@ impl Control {
         done.map_err(|source| UblkError::Command { what, source })
     }
 
-    /// Deletes the devices of our processes that are no more.
+    /// Deletes the devices of our processes that are no more. Their numbers are those of the first
+    /// PID namespace; in another one a live process can have none.
     fn bury(&mut self) {
+        let namespace = std::fs::metadata("/proc/self/ns/pid").map(|of| of.ino());
+        if !namespace.is_ok_and(|inode| inode == FIRST_PID_NAMESPACE) {
+            return;
+        }
         for id in 0..IDS {
             let mut bytes = [0; INFO_BYTES];
             if self.ring.command(abi::GET_DEV_INFO, id, &mut bytes, 0).is_err() {
                 continue;
             }
             let maker = abi::info(&bytes).maker;
-            if maker.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            if maker.is_some_and(is_gone) {
                 // Somebody else may have been faster.
                 let _ = self.ring.command(abi::DEL_DEV_ASYNC, id, &mut [], 0);
             }

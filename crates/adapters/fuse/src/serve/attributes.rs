@@ -112,9 +112,14 @@ pub(crate) fn setxattr(
     Ok(())
 }
 
-pub(crate) fn getxattr(serve: &Serve, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
+/// Reads an extended attribute. The names of files in the status document are for who serves, and
+/// for administrators: they may lie in directories that others may not enter.
+pub(crate) fn getxattr(serve: &Serve, caller: Caller, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
     if is_status(ino, name) {
-        return Ok(serve.status.document(&serve.vol, serve.nodes.open_count()).into_bytes());
+        let own = rustix::process::geteuid().as_raw();
+        let names = caller.uid == own || caller.is_administrator();
+        let document = serve.status.document(&serve.vol, serve.nodes.open_count(), names);
+        return Ok(document.into_bytes());
     }
     serve.vol.getxattr(&serve.inode(ino)?, name)
 }

@@ -6,9 +6,10 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::OFlags;
 
 use super::aligned::{AlignedBuffer, Pool};
+use super::lock::{self, WriterFile};
 use super::ring::Ring;
 use super::transfer::Transfer;
 use super::{FileOptions, io_error, make_file, open_error, sys};
@@ -40,6 +41,8 @@ pub struct FileDevice {
     pool: Pool,
     geometry: Geometry,
     block_device: bool,
+    /// Held as long as the device is open.
+    _lock: Option<WriterFile>,
 }
 
 impl FileDevice {
@@ -77,15 +80,10 @@ impl FileDevice {
         {
             return Err(failed(io::Error::from_raw_os_error(EROFS), NOT_WRITABLE));
         }
+        let mut held = None;
         if options.lock {
-            let shared = options.read_only;
-            let kind = if shared {
-                FlockOperation::NonBlockingLockShared
-            } else {
-                FlockOperation::NonBlockingLockExclusive
-            };
             let next = "another program has it open; close that first";
-            flock(&buffered, kind).map_err(|e| failed(e.into(), next))?;
+            held = lock::take(&buffered, options.read_only).map_err(|e| failed(e, next))?;
         }
         let size =
             if block_device { sys::block_device_size(&buffered) } else { Ok(metadata.len()) };
@@ -102,7 +100,7 @@ impl FileDevice {
             read_only: options.read_only,
         };
         let (ring, pool) = (ring.map(Mutex::new), Pool::new(RING_ENTRIES));
-        Ok(FileDevice { buffered, direct, ring, pool, geometry, block_device })
+        Ok(FileDevice { buffered, direct, ring, pool, geometry, block_device, _lock: held })
     }
 
     /// Makes a new, sparse image file of zeroes and opens it.

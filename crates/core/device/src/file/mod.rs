@@ -1,10 +1,10 @@
 //! A regular file or a block device as a device.
 //!
 //! Promises
-//! - Opened for writing it takes an exclusive `flock`, read-only a shared one; a block device is
-//!   opened with `O_EXCL`. What the kernel has mounted is refused for writing: devices, and files
-//!   through loop devices, in any mount namespace (`mounts.rs`). [`FileOptions::lock`] turns all of
-//!   this off.
+//! - A file that is open for writing is locked against others, one for reading against writers, in
+//!   a way that strangers cannot abuse (`lock.rs`); a block device is opened with `O_EXCL`.
+//! - What the kernel has mounted is refused for writing: devices, and files through loop devices, in
+//!   any mount namespace (`mounts.rs`). [`FileOptions::lock`] turns all of this off.
 //! - `O_DIRECT` where the file takes it (tried at open with a 512 B, then a 4096 B read); requests
 //!   or buffers that are not aligned enough go through aligned bounce buffers or the page cache.
 //! - A batch goes through io_uring where the kernel allows it. Whatever the ring does not finish in
@@ -29,11 +29,17 @@ mod aligned;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
+mod lock;
+#[cfg(target_os = "linux")]
 mod mounts;
 #[cfg(any(test, not(target_os = "linux")))]
 mod portable;
 #[cfg(target_os = "linux")]
+mod program;
+#[cfg(target_os = "linux")]
 mod ring;
+#[cfg(target_os = "linux")]
+mod runtime;
 #[cfg(target_os = "linux")]
 mod sys;
 #[cfg(target_os = "linux")]
@@ -47,11 +53,17 @@ use crate::{DeviceError, Request};
 #[cfg(target_os = "linux")]
 pub use linux::FileDevice;
 #[cfg(target_os = "linux")]
+pub use lock::is_open;
+#[cfg(target_os = "linux")]
 pub use mounts::{
     MountEntry, kernel_use, mount_of, mounted_image, mounts_beside, superblock_lives,
 };
 #[cfg(not(target_os = "linux"))]
 pub use portable::FileDevice;
+#[cfg(target_os = "linux")]
+pub use program::{SBIN, find_program};
+#[cfg(target_os = "linux")]
+pub use runtime::runtime_dir;
 
 /// Options for opening a file. The default is safe and fast: writable, locked, `O_DIRECT` and
 /// io_uring where available.

@@ -28,6 +28,17 @@ pub struct MountEntry {
     pub source: PathBuf,
     /// Major and minor number of the file system.
     pub device: (u32, u32),
+    /// User who mounted it, of a FUSE file system (`user_id=`).
+    pub user: Option<u32>,
+}
+
+impl MountEntry {
+    /// True if what the entry says of its source can be believed: a FUSE program tells the kernel
+    /// any name. Root's and the caller's own do.
+    pub fn is_trusted(&self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        self.user.is_none_or(|user| user == 0 || user == own)
+    }
 }
 
 fn unescape(field: &[u8]) -> PathBuf {
@@ -57,7 +68,11 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let dir = unescape(fields.nth(1)?);
     let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
     let kind = String::from_utf8_lossy(behind.next()?).into_owned();
-    Some(MountEntry { dir, kind, source: unescape(behind.next()?), device })
+    let source = unescape(behind.next()?);
+    let words = behind.next().unwrap_or_default().split(|byte| *byte == b',');
+    let mut ids = words.filter_map(|word| word.strip_prefix(b"user_id="));
+    let user = ids.next().and_then(|id| std::str::from_utf8(id).ok()?.parse().ok());
+    Some(MountEntry { dir, kind, source, device, user })
 }
 
 fn table() -> Vec<MountEntry> {
@@ -91,7 +106,8 @@ pub fn superblock_lives(entry: &MountEntry) -> bool {
 }
 
 /// The mount of an image: by the kernel, directly or through a loop device, or by a FUSE program
-/// that names it as its source. `None` also where the mount table cannot be read.
+/// of root or the caller that names it as its source. `None` also where the mount table cannot be
+/// read.
 pub fn mounted_image(image: &Path) -> Option<MountEntry> {
     let path = std::fs::canonicalize(image).ok()?;
     let meta = std::fs::metadata(&path).ok()?;
@@ -102,7 +118,9 @@ pub fn mounted_image(image: &Path) -> Option<MountEntry> {
     } else if let Some(name) = loop_over(&meta) {
         devices = devices_of(&name);
     }
-    let same = |entry: &MountEntry| entry.source == path || devices.contains(&entry.device);
+    let same = |entry: &MountEntry| {
+        entry.source == path && entry.is_trusted() || devices.contains(&entry.device)
+    };
     table().into_iter().find(same)
 }
 
@@ -179,6 +197,13 @@ mod tests {
         assert_eq!(entry.dir, Path::new("/mnt/a b"));
         assert_eq!((entry.kind.as_str(), entry.device), ("ext4", (7, 3)));
         assert_eq!(entry.source, Path::new("/dev/loop3"));
+        assert_eq!((entry.user, entry.is_trusted()), (None, true));
+        let fuse = |user: u32| {
+            let line = format!("36 35 0:51 / /mnt rw - fuse.x /a.img rw,user_id={user},group_id=1");
+            parse(line.as_bytes()).unwrap()
+        };
+        let own = rustix::process::geteuid().as_raw();
+        assert!(fuse(0).is_trusted() && fuse(own).is_trusted() && !fuse(own + 1).is_trusted());
         assert_eq!(parse(b""), None);
         assert_eq!(parse(b"36 35 7:3 / /mnt rw"), None);
         assert_eq!(unescape(b"a\\134\\0"), Path::new("a\\\\0"));

@@ -1,0 +1,201 @@
+//! Locks of an open image, which somebody who may only read it cannot hold against a writer.
+//!
+//! ```text
+//!   byte   WRITER   write lock of the writer: the kernel gives it to descriptors that may write
+//!          READER   read lock of each reader
+//!   file   lock-DEV-INO in the user's runtime directory, where a stranger's read lock of WRITER
+//!          keeps a writer from its write lock
+//! ```
+//!
+//! Promises
+//! - One writer at a time, of those who run as root, as the owner of the image or as one user; no
+//!   reader opens what somebody writes.
+//! - A writer is refused while root, the owner or its own user reads the image. Locks of anybody
+//!   else hold up nobody, since they need no more than permission to read; such a reader may see a
+//!   state that never was.
+//! - Locks end with the process. Works on descriptors (`F_OFD_SETLK`), so that two of one process
+//!   exclude each other; QEMU's bytes are others. Where the file system has no such locks `flock`
+//!   stands in.
+//!
+//! Tested in `tests.rs`; against other users in `crates/adapters/cli/tests/it/strangers.rs`.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::process::geteuid;
+
+use super::runtime::runtime_dir;
+
+/// Bytes of the locks, behind any image.
+const WRITER: i64 = 0x7379_6e63_6c69_0000;
+const READER: i64 = WRITER + 1;
+
+/// Time that readers have to finish before a writer looks who they are.
+const READERS_FINISH: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The lock file of a writer; gone when it is dropped.
+#[derive(Debug)]
+pub(super) struct WriterFile {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Drop for WriterFile {
+    fn drop(&mut self) {
+        // While it is locked: who waits for it sees that it is gone.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Takes the locks of a reader or writer of an open image, until it is closed.
+///
+/// # Errors
+/// EAGAIN if somebody has it open whose locks count.
+pub(super) fn take(file: &File, read_only: bool) -> io::Result<Option<WriterFile>> {
+    let meta = file.metadata()?;
+    if read_only {
+        match set(file, libc::F_RDLCK, READER) {
+            Err(err) if is_without_locks(err) => return by_flock(file, true),
+            _ => {}
+        }
+        return if is_written(file) { Err(in_use()) } else { Ok(None) };
+    }
+    let own = match set(file, libc::F_WRLCK, WRITER) {
+        Ok(()) => None,
+        Err(err) if is_without_locks(err) => return by_flock(file, false),
+        Err(_) if found(file, libc::F_RDLCK, WRITER) => return Err(in_use()),
+        // Read locks alone are in the way.
+        Err(_) => Some(writer_file(&meta)?),
+    };
+    if own.is_none() && has_writer_file(&meta) {
+        return Err(in_use());
+    }
+    let began = Instant::now();
+    while found(file, libc::F_WRLCK, READER) {
+        if began.elapsed() > READERS_FINISH {
+            return if is_read_by_friends(&meta) { Err(in_use()) } else { Ok(own) };
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(own)
+}
+
+/// True while somebody whose locks count has the image open, as far as this user can tell.
+pub fn is_open(file: &File) -> bool {
+    is_written(file)
+        || found(file, libc::F_WRLCK, READER)
+            && file.metadata().is_ok_and(|meta| is_read_by_friends(&meta))
+}
+
+fn is_written(file: &File) -> bool {
+    found(file, libc::F_RDLCK, WRITER) || file.metadata().is_ok_and(|meta| has_writer_file(&meta))
+}
+
+fn in_use() -> io::Error {
+    Errno::EAGAIN.into()
+}
+
+fn is_without_locks(err: Errno) -> bool {
+    matches!(err, Errno::EINVAL | Errno::ENOSYS | Errno::ENOLCK | Errno::EOPNOTSUPP)
+}
+
+fn by_flock(file: &File, shared: bool) -> io::Result<Option<WriterFile>> {
+    let exclusive = FlockOperation::NonBlockingLockExclusive;
+    let kind = if shared { FlockOperation::NonBlockingLockShared } else { exclusive };
+    flock(file, kind)?;
+    Ok(None)
+}
+
+fn range(kind: libc::c_int, at: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: at,
+        l_len: 1,
+        l_pid: 0,
+    }
+}
+
+fn set(file: &File, kind: libc::c_int, at: i64) -> Result<(), Errno> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&range(kind, at))).map(drop)
+}
+
+/// True if somebody else has a lock that keeps this kind of lock from the byte.
+fn found(file: &File, kind: libc::c_int, at: i64) -> bool {
+    let mut asked = range(kind, at);
+    let done = fcntl(file, FcntlArg::F_OFD_GETLK(&mut asked));
+    done.is_ok() && libc::c_int::from(asked.l_type) != libc::F_UNLCK
+}
+
+fn writer_file_in(dir: &Path, meta: &Metadata) -> PathBuf {
+    dir.join(format!("lock-{:x}-{:x}", meta.dev(), meta.ino()))
+}
+
+/// Users whose locks count: root, the owner of the image, and the caller.
+fn friends(meta: &Metadata) -> [u32; 3] {
+    [0, meta.uid(), geteuid().as_raw()]
+}
+
+/// Makes and locks the lock file of the caller.
+fn writer_file(meta: &Metadata) -> io::Result<WriterFile> {
+    if has_writer_file(meta) {
+        return Err(in_use());
+    }
+    let path = writer_file_in(&runtime_dir(geteuid().as_raw())?, meta);
+    loop {
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
+        let held = options.open(&path)?;
+        flock(&held, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
+        let now = std::fs::symlink_metadata(&path);
+        if now.is_ok_and(|now| held.metadata().is_ok_and(|held| held.ino() == now.ino())) {
+            return Ok(WriterFile { path, _held: held });
+        }
+        // Its last owner has removed it meanwhile.
+    }
+}
+
+/// True if a friend holds its lock file for the image.
+fn has_writer_file(meta: &Metadata) -> bool {
+    friends(meta).into_iter().any(|uid| {
+        let Ok(dir) = runtime_dir(uid) else { return false };
+        match File::open(writer_file_in(&dir, meta)) {
+            Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+            // Another user's, who removes it in the end.
+            Err(err) => err.kind() == io::ErrorKind::PermissionDenied,
+        }
+    })
+}
+
+/// True if a process of a friend has the lock of a reader, as far as procfs shows: proc(5),
+/// /proc/pid/fdinfo names the locks of a descriptor.
+fn is_read_by_friends(meta: &Metadata) -> bool {
+    let friends = friends(meta);
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        let is_friend = process.metadata().is_ok_and(|dir| friends.contains(&dir.uid()));
+        let Ok(open) = std::fs::read_dir(process.path().join("fd")) else { return false };
+        is_friend
+            && open.flatten().any(|fd| {
+                std::fs::metadata(fd.path())
+                    .is_ok_and(|file| (file.dev(), file.ino()) == (meta.dev(), meta.ino()))
+                    && has_reader_lock(&process.path().join("fdinfo").join(fd.file_name()))
+            })
+    })
+}
+
+fn has_reader_lock(fdinfo: &Path) -> bool {
+    let text = std::fs::read_to_string(fdinfo).unwrap_or_default();
+    let byte = READER.to_string();
+    let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
+    locks.any(|line| line.contains(" READ ") && line.split_whitespace().any(|word| word == byte))
+}
