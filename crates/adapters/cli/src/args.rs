@@ -443,7 +443,7 @@ pub struct Devices {
     /// Figures, sources and what was fitted, too.
     #[arg(short, long, conflicts_with_all = ["name", "check", "json"])]
     pub long: bool,
-    /// Compare published figures with the model's; with NAME of that device only.
+    /// Compare published figures with the model's; with NAME (or ./FILE.toml) of that device only.
     #[arg(long)]
     pub check: bool,
     /// As one JSON document.

@@ -9,8 +9,9 @@
 //!
 //! Cache simulators want pages: a request becomes an access for each of its 4096-byte pages. The
 //! id of a page is its number on the device; of a file, the number of the file times 2^32 plus the
-//! page in the file; of a second device likewise, in the order of first access. Everything streams
-//! but `oracle-general`, which has to know the future: it keeps 24 bytes an access. Tested in
+//! page in the file; of a second device likewise, in the order of first access. In a trace of block
+//! requests the device counts, whatever the file; in other traces a file is a device of its own
+//! where requests are wanted. Everything streams but `oracle-general`, which has to know the future: it keeps 24 bytes an access. Tested in
 //! `tests/it/stat.rs`.
 
 use std::io::Write;
@@ -18,7 +19,7 @@ use std::io::Write;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::{Result, TraceError};
-use crate::model::{Flags, Names, Op, Record, Sink};
+use crate::model::{Flags, Names, Op, Record, Sink, TraceKind};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -61,6 +62,7 @@ impl ExportFormat {
 pub struct Exporter<W: Write> {
     out: W,
     format: ExportFormat,
+    kind: TraceKind,
     /// fio: files that were named.
     added: FxHashSet<String>,
     begun: bool,
@@ -83,11 +85,12 @@ fn failed(err: std::io::Error) -> TraceError {
 }
 
 impl<W: Write> Exporter<W> {
-    /// Writes to `out`.
-    pub fn new(out: W, format: ExportFormat) -> Exporter<W> {
+    /// Writes records of a trace of `kind` to `out`.
+    pub fn new(out: W, format: ExportFormat, kind: TraceKind) -> Exporter<W> {
         Exporter {
             out,
             format,
+            kind,
             added: FxHashSet::default(),
             begun: false,
             accesses: Vec::new(),
@@ -158,6 +161,12 @@ impl<W: Write> Exporter<W> {
         self.out.write_all(text.as_bytes()).map_err(failed)
     }
 
+    /// Number of the record's file, if that is what its addresses are in.
+    fn file(&self, record: &Record) -> Option<u64> {
+        let file = record.file.index().filter(|_| self.kind != TraceKind::Block);
+        file.map(|index| index as u64 + 1)
+    }
+
     fn line(&mut self, names: &Names, record: &Record) -> Result<()> {
         let op = match record.op {
             Op::Read => 'R',
@@ -182,7 +191,7 @@ impl<W: Write> Exporter<W> {
             "{}.{:09},{},{},{name},{op},{rwbs},{},{},{}\n",
             record.time_ns / 1_000_000_000,
             record.time_ns % 1_000_000_000,
-            record.device,
+            self.file(record).unwrap_or(record.device.into()),
             record.process,
             record.offset_bytes / 512,
             record.len_bytes.div_ceil(512),
@@ -197,7 +206,7 @@ impl<W: Write> Exporter<W> {
         }
         let next = self.devices.len() as u64;
         let device = *self.devices.entry(record.device).or_insert(next);
-        let file = record.file.index().map_or(device, |index| index as u64 + 1) << 32;
+        let file = self.file(record).unwrap_or(device) << 32;
         let first = record.offset_bytes / PAGE_BYTES;
         let last = (record.offset_bytes + (record.len_bytes - 1)) / PAGE_BYTES;
         for page in first..=last {

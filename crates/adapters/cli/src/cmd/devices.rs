@@ -14,8 +14,8 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
         return check(args.name.as_deref(), &mut out);
     }
     if let Some(name) = &args.name {
-        let profile = Profile::by_name(name)?;
-        let found = profiles().find(|(known, _)| *known == profile.name);
+        Profile::by_name(name)?;
+        let found = profiles().find(|(known, _)| known == name);
         out.text(found.map_or("", |(_, text)| text))?;
         return out.flush();
     }
@@ -53,17 +53,21 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
 
 /// Published figures beside those of the model.
 fn check(name: Option<&str>, out: &mut Out) -> Result<()> {
-    name.map(Profile::by_name).transpose()?;
+    let checked: Vec<Profile> = match name {
+        Some(name) => vec![syncline_study::profile(name)?],
+        None => profiles()
+            .map(|(known, _)| Profile::by_name(known))
+            .collect::<std::result::Result<_, _>>()?,
+    };
     let header = ["device", "figure", "published", "model", "off", "source"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let mut far = 0;
-    for (known, _) in profiles().filter(|(known, _)| name.is_none_or(|name| name == *known)) {
-        let profile = Profile::by_name(known)?;
+    for profile in &checked {
         for check in &profile.checks {
-            let model = check.figure.measure(&profile)?;
+            let model = check.figure.measure(profile)?;
             let off = (model / check.published - 1.0) * 100.0;
             far += u32::from(check.excluded.is_none() && off.abs() > WITHIN_PERCENT);
-            rows.push(compared(known, check, model, off));
+            rows.push(compared(&profile.name, check, model, off));
         }
     }
     out.text(format::table(&rows, &[false, false, true, true, true]))?;

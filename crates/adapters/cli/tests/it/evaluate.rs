@@ -345,3 +345,18 @@ fn noisy(dir: &Path) -> OsString {
     }
     file(dir, "noisy.csv", &text).into()
 }
+
+#[test]
+fn a_profile_in_a_file_is_checked_like_a_built_in_one() {
+    let dir = scratch();
+    let path = dir.path().join("card.toml");
+    std::fs::write(&path, done(&["devices", "nexus7-emmc"])).unwrap();
+    let figures = |name: &str| {
+        let text = done(&["devices", "--check", name]);
+        let rows = text.lines().map(|row| row.split_whitespace().skip(1).collect::<Vec<_>>());
+        rows.map(|row| row.join(" ")).collect::<Vec<_>>()
+    };
+    let built_in = figures("nexus7-emmc");
+    assert!(built_in.len() > 2, "{built_in:?}");
+    assert_eq!(figures(path.to_str().unwrap()), built_in);
+}

@@ -17,6 +17,8 @@ pub(super) enum Column {
     FileTime,
     Op,
     Offset(u64),
+    /// The number of a page, as cache simulators have it: [`page_of_object`].
+    Object,
     Len(u64),
     Latency(u64),
     Device,
@@ -99,6 +101,10 @@ impl Layout {
                 }
                 Column::Op => record.op = (self.op)(cell).ok_or_else(bad)?,
                 Column::Offset(unit) => record.offset_bytes = scaled(*unit)?,
+                Column::Object => {
+                    let object = number(cell).ok_or_else(bad)?;
+                    (record.device, record.offset_bytes) = page_of_object(object);
+                }
                 Column::Len(unit) => record.len_bytes = scaled(*unit)?,
                 Column::Latency(unit) => record.latency_ns = Some(scaled(*unit)?),
                 Column::Device => record.device = narrow(cell).ok_or_else(bad)?,
@@ -124,6 +130,13 @@ impl Layout {
         }
         Ok(Some(record))
     }
+}
+
+/// Device and offset in bytes of an object of a cache simulator. Its lower half is the number of a
+/// page of 4096 bytes, and the upper half, of a hash or of a file that `trace export` numbered, tells
+/// address spaces apart.
+pub(super) fn page_of_object(object: u64) -> (u32, u64) {
+    ((object >> 32) as u32, (object & u64::from(u32::MAX)) * 4096)
 }
 
 fn narrow(cell: &str) -> Option<u32> {

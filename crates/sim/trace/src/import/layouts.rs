@@ -71,9 +71,8 @@ pub(super) fn cloudphysics() -> Layout {
 }
 
 pub(super) fn libcachesim_csv() -> Layout {
-    use Column::{Len, Offset, Op, Time};
-    // The number of an object is that of its page.
-    let columns = vec![Time(S), Offset(4096), Len(1), Op];
+    use Column::{Len, Object, Op, Time};
+    let columns = vec![Time(S), Object, Len(1), Op];
     let header = Some("time,obj_id,obj_size");
     Layout { header, optional: 1, ..Layout::new(Some(','), columns) }
 }

@@ -171,7 +171,9 @@ impl<'r> Import<'r> {
 
     /// Reads everything.
     ///
-    /// # Errors The error of the input or the sink; with `strict`, the first bad line.
+    /// # Errors
+    /// The error of the input or the sink; [`TraceError::Corrupt`] where more is unreadable than
+    /// read, and with `strict` for the first bad line.
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<(Report, Names)> {
         let mut out = Out::new(sink, self.options.drop_repeats);
         out.report.format = self.format.name;
@@ -190,8 +192,26 @@ impl<'r> Import<'r> {
         if let Some(why) = self.input.damage() {
             out.report.cut_short = Some(why);
         }
-        out.finish()
+        let (report, names) = out.finish()?;
+        refuse_unreadable(&report)?;
+        Ok((report, names))
     }
+}
+
+/// Fails where more could not be read than could: that is another format, or a damaged file.
+fn refuse_unreadable(report: &Report) -> Result<()> {
+    let read = report.records + report.passed_over + report.repeats;
+    if report.bad_lines <= read {
+        return Ok(());
+    }
+    let (bad, format) = (report.bad_lines, report.format);
+    let first = report
+        .first_bad
+        .first()
+        .map_or(String::new(), |(number, line, why)| format!("; line {number}, `{line}`: {why}"));
+    Err(TraceError::Corrupt(format!(
+        "{bad} lines cannot be read as {format} and {read} can{first}; name the format with --format"
+    )))
 }
 
 /// The formats by name, for messages.
@@ -212,6 +232,10 @@ fn detect(sample: &Sample<'_>) -> Result<&'static Format> {
     if sample.bytes.get(257..262) == Some(b"ustar") {
         let text = "this is a tar archive; unpack it and import the files in it".to_owned();
         return Err(TraceError::Unsupported(text));
+    }
+    if strace::has_times_of_day(sample) {
+        let text = "this is strace with times of day, as -t and -tt write them; record with -ttt";
+        return Err(TraceError::Unsupported(text.to_owned()));
     }
     let fits = |format: &&Format| match &format.reader {
         Reader::Columns(layout) => layout().fits(sample),

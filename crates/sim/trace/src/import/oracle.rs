@@ -4,20 +4,19 @@
 //!   0 time, seconds, 4     4 object, 8     12 size, bytes, 4     16 next access, 8     24
 //! ```
 //!
-//! The number of an object is taken as that of a page of 4096 bytes; where the next access is, an
-//! evaluation finds out itself. The format has no operation: everything is a read.
+//! The number of an object is taken as that of a page ([`page_of_object`]); where the next access
+//! is, an evaluation finds out itself. The format has no operation: everything is a read.
 
 use std::io::Read;
 
 use super::blktrace::fill;
+use super::columns::page_of_object;
 use super::{Bad, Out};
 use crate::error::Result;
 use crate::model::{Op, Record};
 
 const ACCESS_BYTES: usize = 24;
 const PAGE_BYTES: u64 = 4096;
-/// Objects beyond it (hashes) have no place in an address space of bytes: they are folded into it.
-const PAGES: u64 = 1 << 50;
 
 /// Reads accesses to the end; tells what was cut short.
 pub(super) fn read(input: &mut dyn Read, out: &mut Out<'_>) -> Result<Option<String>> {
@@ -31,9 +30,9 @@ pub(super) fn read(input: &mut dyn Read, out: &mut Out<'_>) -> Result<Option<Str
         }
         let [t0, t1, t2, t3, object @ .., _, _, _, _, _, _, _, _, _, _, _, _] = bytes;
         let time_s = u64::from(u32::from_le_bytes([t0, t1, t2, t3]));
-        let page = u64::from_le_bytes(object) % PAGES;
-        let record = Record::new(time_s * 1_000_000_000, Op::Read);
-        match out.push(record.range(page * PAGE_BYTES, PAGE_BYTES)) {
+        let (device, offset) = page_of_object(u64::from_le_bytes(object));
+        let record = Record { device, ..Record::new(time_s * 1_000_000_000, Op::Read) };
+        match out.push(record.range(offset, PAGE_BYTES)) {
             Err(Bad::Fatal(err)) => return Err(err),
             Err(Bad::Line(why)) => out.bad(count, "", why),
             Ok(()) => {}

@@ -4,7 +4,8 @@ use std::io::{BufReader, Read, Write};
 
 use syncline_testkit::{FuzzRounds, Random};
 use syncline_trace::{
-    FORMATS, Flags, Import, ImportOptions, Names, Op, Record, Report, TraceError, TraceKind,
+    ExportFormat, Exporter, FORMATS, Flags, Import, ImportOptions, Names, Op, Record, Report, Sink,
+    TraceError, TraceKind,
 };
 
 use crate::samples::{TEXTS, blktrace};
@@ -369,4 +370,85 @@ fn fuzz_of_every_importer() {
         }
     }
     assert!(good > 50, "{good} inputs were imported: the mutations are too wild");
+}
+
+/// Lines of strace for one write each, with these stamps.
+fn strace(stamps: &[&str]) -> String {
+    let line = |(n, stamp): (usize, &&str)| {
+        format!("7 {stamp} pwrite64(3</d/a>, \"x\"..., 4096, {}) = 4096 <0.000001>\n", n * 4096)
+    };
+    stamps.iter().enumerate().map(line).collect()
+}
+
+fn times_ms(text: &str) -> Vec<u64> {
+    import(text.as_bytes()).0.iter().map(|record| record.time_ns / 1_000_000).collect()
+}
+
+#[test]
+fn times_since_the_line_before_are_added_up() {
+    let absolute = strace(&["1700000000.1", "1700000001.1", "1700000001.2", "1700000004.0"]);
+    assert_eq!(times_ms(&absolute), [0, 1000, 1100, 3900]);
+    assert_eq!(times_ms(&strace(&["0.000000", "1.000", "0.100000", "2.8"])), [0, 1000, 1100, 3900]);
+    let both = ["1700000000.1 (+     0.0)", "1700000001.1 (+     1.0)"];
+    assert_eq!(times_ms(&strace(&both)), [0, 1000]);
+    // The line on which a call goes on counts, and the call begins where it began.
+    let resumed = "7 0.5 fsync(3</d/a> <unfinished ...>\n8 1.0 close(9) = 0\n\
+                   7 0.5 <... fsync resumed>) = 0 <1.5>\n8 1.0 fsync(4</d/b>) = 0\n";
+    assert_eq!(times_ms(resumed), [0, 2500]);
+}
+
+#[test]
+fn what_is_mostly_unreadable_is_refused_with_the_first_reason() {
+    let day = strace(&["12:34:56.123456", "12:34:57.000000", "12:34:57", "23:59:59.1"]);
+    let err = import_with(day.as_bytes(), &ImportOptions::default()).unwrap_err();
+    assert!(matches!(&err, TraceError::Unsupported(text) if text.contains("-ttt")), "{err}");
+    let named = |text: &str, format: &str| {
+        let options = ImportOptions { format: Some(format.to_owned()), ..Default::default() };
+        import_with(text.as_bytes(), &options).unwrap_err()
+    };
+    let err = named(&day, "strace");
+    assert!(matches!(&err, TraceError::Corrupt(text) if text.contains("-ttt")), "{err}");
+    for (text, format) in [
+        ("0, 4096, 512\n1, 8192, 512\n", "fio"),
+        ("time,obj_id,obj_size,op\n0,x,4096,read\n0,y,4096,read\n", "libcachesim-csv"),
+        ("fio version 2 iolog\n/d write a b\n/d write c d\n/d read 0 512\n", "fio"),
+    ] {
+        let err = named(text, format);
+        assert!(matches!(&err, TraceError::Corrupt(text) if text.contains("line ")), "{err}");
+    }
+    // As many as are read: a header, a comment.
+    let (records, report, _) = import(b"fio version 2 iolog\n/d write a b\n/d read 0 512\n");
+    assert_eq!((records.len(), report.bad_lines), (1, 1));
+}
+
+/// Files are told apart after a trace went out and came in again.
+#[test]
+fn exported_files_stay_apart() {
+    let mut names = Names::default();
+    let records: Vec<Record> = (0..600u64)
+        .map(|n| {
+            let file = names.intern(&format!("/f{n}"));
+            Record { file, ..Record::new(n * 1_000_000_000, Op::Write).range(n % 7 * 4096, 4096) }
+        })
+        .collect();
+    let export = |format, kind| {
+        let mut exporter = Exporter::new(Vec::new(), format, kind);
+        records.iter().for_each(|record| exporter.record(&names, record).unwrap());
+        exporter.finish().unwrap()
+    };
+    for format in [ExportFormat::LibcachesimCsv, ExportFormat::BlkparseCsv] {
+        let (back, report, _) = import(&export(format, TraceKind::Page));
+        assert_eq!((back.len(), report.bad_lines), (600, 0), "{format:?}");
+        for (n, (record, before)) in (0u32..).zip(back.iter().zip(&records)) {
+            assert_eq!((record.device, record.offset_bytes), (n + 1, before.offset_bytes));
+        }
+        // In a trace of requests a name is a remark: addresses are the device's.
+        let (back, ..) = import(&export(format, TraceKind::Block));
+        assert!(back.iter().all(|record| record.device == 0), "{format:?}");
+    }
+    let options =
+        ImportOptions { format: Some("oracle-general".to_owned()), ..ImportOptions::default() };
+    let binary = export(ExportFormat::OracleGeneral, TraceKind::Page);
+    let (back, ..) = import_with(&binary, &options).unwrap();
+    assert!(back.iter().zip(1..).all(|(record, n)| record.device == n));
 }

@@ -14,7 +14,7 @@ fn gather(names: &Names, records: &[Record]) -> Statistics {
 }
 
 fn export(format: ExportFormat, names: &Names, records: &[Record]) -> Vec<u8> {
-    let mut exporter = Exporter::new(Vec::new(), format);
+    let mut exporter = Exporter::new(Vec::new(), format, TraceKind::Page);
     for record in records {
         exporter.record(names, record).unwrap();
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use syncline_testkit::skip;
 use syncline_trace::{
-    ExportFormat, Exporter, Import, ImportOptions, Names, Op, Record, Report, Sink,
+    ExportFormat, Exporter, Import, ImportOptions, Names, Op, Record, Report, Sink, TraceKind,
 };
 
 use crate::samples::blktrace_spread;
@@ -71,7 +71,7 @@ fn fio_writes_what_is_imported_and_replays_what_is_exported() {
     let mut names = Names::default();
     let file = names.intern("g");
     std::fs::write(dir.path().join("g"), vec![0; 64 << 10]).unwrap();
-    let mut exporter = Exporter::new(Vec::new(), ExportFormat::Fio);
+    let mut exporter = Exporter::new(Vec::new(), ExportFormat::Fio, TraceKind::Syscall);
     for n in 0..5u64 {
         let write = Record::new(n * 250_000_000, Op::Write).range(n * 4096, 4096);
         exporter.record(&names, &Record { file, ..write }).unwrap();
@@ -184,7 +184,7 @@ fn libcachesim_exports_are_imported_again() {
         })
         .collect();
     let export = |format| {
-        let mut exporter = Exporter::new(Vec::new(), format);
+        let mut exporter = Exporter::new(Vec::new(), format, TraceKind::Page);
         records.iter().for_each(|record| exporter.record(&names, record).unwrap());
         exporter.finish().unwrap()
     };
@@ -198,10 +198,11 @@ fn libcachesim_exports_are_imported_again() {
     for (n, (csv, binary)) in csv.iter().zip(&binary).enumerate() {
         let source = &records[n / 2];
         let page = source.offset_bytes / 4096 + n as u64 % 2;
-        // A file's pages have its number in front.
-        let expected = ((1 << 32 | page) * 4096, 4096, source.time_ns / 1_000_000_000);
+        // A file is a device of its own.
+        let expected = (1, page * 4096, 4096, source.time_ns / 1_000_000_000);
         for (got, op) in [(csv, source.op), (binary, Op::Read)] {
-            let found = (got.offset_bytes, got.len_bytes, got.time_ns / 1_000_000_000);
+            let time_s = got.time_ns / 1_000_000_000;
+            let found = (got.device, got.offset_bytes, got.len_bytes, time_s);
             if found != expected || got.op != op {
                 writeln!(said, "{n}: {got:?}, {expected:?}").unwrap();
             }

@@ -15,8 +15,9 @@ pub(crate) fn run(args: &TraceExport) -> Result<()> {
     let failed = |err| Failure::from(err).at(args.output.display());
     let format = ExportFormat::by_name(&args.to)?;
     let source = Source::open(&super::file(&args.input))?;
+    let kind = source.header().kind;
     let staged = Staged::new(&args.output)?;
-    let mut exporter = Exporter::new(BufWriter::new(staged.file(&args.output)?), format);
+    let mut exporter = Exporter::new(BufWriter::new(staged.file(&args.output)?), format, kind);
     source.read(&mut exporter, &Terminal::default())?;
     drop(exporter.finish().map_err(failed)?);
     Ok(staged.commit(&args.output)?)

@@ -31,23 +31,42 @@ use state::State;
 /// Calls that wait for their second half.
 const UNFINISHED_MAX: usize = 1 << 16;
 
+/// True for the output of `strace -t` and `-tt`, whose times of day do not tell the day.
+pub(super) fn has_times_of_day(sample: &Sample<'_>) -> bool {
+    sample.most(parse::has_time_of_day)
+}
+
 pub(super) fn detect(sample: &Sample<'_>) -> bool {
     sample.most(|line| parse::head(line).is_some_and(|head| parse::looks_like_call(head.text)))
 }
 
 pub(super) fn parser(_: &ImportOptions) -> Result<Box<dyn Parser>> {
-    Ok(Box::new(Strace { state: State::default(), unfinished: FxHashMap::default() }))
+    Ok(Box::new(Strace {
+        state: State::default(),
+        unfinished: FxHashMap::default(),
+        elapsed_ns: 0,
+    }))
 }
+
+/// Times below this, 1973, are none of a clock: `strace -r` writes the time since the line before.
+const RELATIVE_NS_MAX: u64 = 100_000_000 * 1_000_000_000;
 
 struct Strace {
     state: State,
     /// By thread: start and first half of its call.
     unfinished: FxHashMap<u32, (u64, String)>,
+    /// Sum of the times so far, where they are relative.
+    elapsed_ns: u64,
 }
 
 impl Parser for Strace {
     fn line(&mut self, line: &str, out: &mut Out<'_>) -> Line {
-        let head = parse::head(line).ok_or("no time; record with strace -f -ttt -y")?;
+        let mut head =
+            parse::head(line).ok_or("no time in seconds; record with strace -f -ttt -y")?;
+        if head.time_ns < RELATIVE_NS_MAX {
+            self.elapsed_ns = self.elapsed_ns.saturating_add(head.time_ns);
+            head.time_ns = self.elapsed_ns;
+        }
         if head.text.starts_with("+++") || head.text.starts_with("---") {
             if head.text.starts_with("+++") {
                 self.state.exit(head.thread);

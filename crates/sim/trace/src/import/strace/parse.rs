@@ -27,7 +27,23 @@ pub(super) fn head(line: &str) -> Option<Head<'_>> {
         return None;
     }
     let time_ns = scaled(stamp, 1_000_000_000)?;
+    let text = text.trim_start();
+    // With -r and -ttt both, the time since the line before follows.
+    let text =
+        text.strip_prefix("(+").and_then(|rest| rest.split_once(')')).map_or(text, |of| of.1);
     Some(Head { thread, time_ns, text: text.trim() })
+}
+
+/// `697 12:34:56.123456 call(`: what -t and -tt write.
+pub(super) fn has_time_of_day(line: &str) -> bool {
+    let is_digits = |word: &str| word.len() == 2 && word.bytes().all(|b| b.is_ascii_digit());
+    let mut words = line.split_whitespace().skip_while(|word| !word.contains(':')).take(2);
+    let time = words.next().and_then(|word| {
+        let mut parts = word.split(['.', ':']);
+        Some((parts.next()?, parts.next()?, parts.next()?))
+    });
+    let call = words.next().is_some_and(|word| looks_like_call(word) || word == "<...");
+    call && time.is_some_and(|(h, m, s)| is_digits(h) && is_digits(m) && is_digits(s))
 }
 
 pub(super) fn looks_like_call(text: &str) -> bool {
