@@ -279,12 +279,11 @@ pub struct Cp {
     /// -r and -p.
     #[arg(short, long)]
     pub archive: bool,
-    /// Files or directories to copy: paths of this system or IMAGE:/path.
-    #[arg(required = true, value_name = "SOURCE")]
-    pub sources: Vec<OsString>,
-    /// A directory, or the new name.
-    #[arg(value_name = "TARGET")]
-    pub target: OsString,
+    /// Files or directories to copy (paths of this system or IMAGE:/path), then a directory or the
+    /// new name.
+    // One list: clap ends two lists where an option is between them.
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "TARGET"])]
+    pub paths: Vec<OsString>,
 }
 
 /// Make directories in an image.

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod archive_stream;
 mod args;
 mod cmd;
 mod control;

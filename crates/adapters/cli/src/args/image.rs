@@ -66,8 +66,9 @@ pub struct Resize {
 /// mke2fs, as large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give
 /// equal bytes: no time is later than that.
 ///
-/// Archives may be compressed by gzip or zstd; `-` is standard input, which needs an image that is
-/// there or --size. Names with `..` are refused, absolute ones lose their slash.
+/// Archives may be compressed by gzip or zstd, and are verified to their end; `-` is standard
+/// input, which needs an image that is there or --size. Names with `..` are refused, absolute ones
+/// lose their slash. ACLs that name users without numbers take those of this system.
 #[derive(Debug, Args)]
 pub struct Import {
     /// Size of a new image: bytes, or with K, M, G [default: what the tree needs].
@@ -90,8 +91,8 @@ pub struct Import {
 
 /// Write a directory of an image as a tar archive.
 ///
-/// Owners, permissions, times, extended attributes, hard links, devices and holes are kept (PAX, as
-/// GNU tar and bsdtar read them with --xattrs). Equal trees give equal bytes.
+/// Owners, permissions, times, extended attributes, ACLs, hard links, devices and holes are kept
+/// (PAX, as GNU tar and bsdtar read them with --xattrs and --acls). Equal trees give equal bytes.
 #[derive(Debug, Args)]
 pub struct Export {
     /// File to write; `-` is standard output.

@@ -2,6 +2,7 @@
 //!
 //! Programs that work on mounts while these are killed are in `tests/mounted`.
 
+mod archives;
 mod bench;
 mod buffer;
 mod copies;

@@ -177,6 +177,11 @@ fn copy_all(
         let text = format!("{shown} is no directory; several files can only go into one");
         return Err(ImageError::Usage(text));
     }
+    // A link to a directory that was named is followed here, once; later ones are not.
+    let target_dir = match into && to.stat(target.path(), false)?.is_none_or(not_a_dir) {
+        true => join(target.path(), b"."),
+        false => target.path().to_vec(),
+    };
     let sides: Vec<(&dyn Side, &[u8])> = sources.iter().map(|s| (side(s), s.path())).collect();
     measure(&sides, options, watch);
     let mut outcome = Outcome::default();
@@ -194,10 +199,12 @@ fn copy_all(
             return Err(ImageError::Usage(text.into()));
         }
         let place = match (into, last_name(path)) {
-            (true, Some(name)) => join(target.path(), name),
-            _ => trimmed(target.path()).to_vec(),
+            (true, Some(name)) => join(&target_dir, name),
+            (true, None) => target_dir.clone(),
+            (false, _) => trimmed(target.path()).to_vec(),
         };
-        let done = copy.run(path, &place);
+        let done = check_slashes(side(source), source.path(), target.path(), into);
+        let done = done.and_then(|()| copy.run(path, &place));
         outcome.failures += copy.failures;
         outcome.first = outcome.first.or(copy.first);
         match done {
@@ -212,6 +219,25 @@ fn copy_all(
         }
     }
     Ok(outcome)
+}
+
+fn not_a_dir(meta: side::Meta) -> bool {
+    meta.kind() != Kind::Dir
+}
+
+/// A slash at the end means a directory, on either side.
+fn check_slashes(from: &dyn Side, source: &[u8], target: &[u8], into: bool) -> Result<()> {
+    let is_dir = |path| -> Result<bool> { Ok(!from.stat(path, true)?.is_none_or(not_a_dir)) };
+    let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    if !into && target.ends_with(b"/") && !(source != STANDARD_INPUT && is_dir(source)?) {
+        let text = "is no directory; make it first or leave out the slash";
+        return Err(ImageError::Failed(text.into()).at(shown(target)));
+    }
+    if source.ends_with(b"/") && from.stat(trimmed(source), true)?.is_some_and(not_a_dir) {
+        let text = "is no directory; leave out the slash";
+        return Err(ImageError::Failed(text.into()).at(shown(source)));
+    }
+    Ok(())
 }
 
 /// Changes that [`fill`] makes to the attributes it copies.

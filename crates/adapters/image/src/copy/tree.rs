@@ -157,7 +157,7 @@ impl Copy<'_> {
 
     /// A directory with what is below it. Without recursion: depth is the source's choice.
     fn tree(&mut self, source: &[u8], target: &[u8], meta: Meta) -> Result<()> {
-        let mut levels = vec![self.enter(source, target, meta, true)?];
+        let mut levels = vec![self.enter(source, target, meta)?];
         while let Some(top) = levels.last_mut() {
             let Some(name) = top.names.pop() else {
                 let Some(done) = levels.pop() else { break };
@@ -194,7 +194,7 @@ impl Copy<'_> {
             ImageError::Failed(format!("{shown}: is gone; copy it again"))
         })?;
         if meta.kind() == Kind::Dir {
-            return self.enter(source, target, meta, false).map(Some);
+            return self.enter(source, target, meta).map(Some);
         }
         self.leaf(source, target, &meta).map(|()| None)
     }
@@ -208,7 +208,7 @@ impl Copy<'_> {
         }
         if let Some(made) = self.links.get(&meta.id) {
             let made = made.clone();
-            return self.replace(target, |to, temporary| to.link(&made, temporary));
+            return self.replace(target, |to, temporary| to.link(&made, temporary).map(|()| None));
         }
         match meta.kind() {
             Kind::File => self.file(source, target, meta)?,
@@ -230,7 +230,7 @@ impl Copy<'_> {
     }
 
     /// Makes a directory and lists what goes into it.
-    fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta, named: bool) -> Result<Level> {
+    fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta) -> Result<Level> {
         self.watch.check()?;
         let shown = String::from_utf8_lossy(source);
         if self.targets.contains(&meta.id) {
@@ -242,8 +242,8 @@ impl Copy<'_> {
                 format!("{shown}: a directory with two names; run `syncline check` on the image");
             return Err(ImageError::Corrupt(text));
         }
-        // Only the directory that the user named may be reached through a symbolic link.
-        match self.to.stat(target, named)? {
+        // A link to a directory is not followed, as by cp(1): it may lead anywhere.
+        match self.to.stat(target, false)? {
             Some(there) if there.kind() == Kind::Dir => {}
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
@@ -252,7 +252,7 @@ impl Copy<'_> {
             }
             None => self.to.mkdir(target)?,
         }
-        if let Some(there) = self.to.stat(target, named)? {
+        if let Some(there) = self.to.stat(target, false)? {
             self.targets.insert(there.id);
         }
         let mut names = self.from.list(source)?;
@@ -310,20 +310,18 @@ impl Copy<'_> {
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
-        let mut remark = None;
         self.replace(target, |to, temporary| {
             make(to, temporary)?;
-            remark = to.set_meta(temporary, meta, xattrs.as_deref())?;
-            Ok(())
-        })?;
-        self.remark(remark);
-        Ok(())
+            to.set_meta(temporary, meta, xattrs.as_deref())
+        })
     }
 
+    /// Puts what `make` makes under a temporary name in the place of `target`. `make` returns a
+    /// remark, which is given when that is done.
     fn replace(
         &mut self,
         target: &[u8],
-        make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
+        make: impl FnOnce(&dyn Side, &[u8]) -> Result<Option<String>>,
     ) -> Result<()> {
         if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
             let shown = String::from_utf8_lossy(target);
@@ -331,10 +329,14 @@ impl Copy<'_> {
         }
         self.serial += 1;
         let temporary = temporary(target, self.serial);
-        let done = make(self.to, &temporary).and_then(|()| self.to.rename(&temporary, target));
-        let done = done.map_err(|err| {
-            err.naming(&String::from_utf8_lossy(&temporary), &String::from_utf8_lossy(target))
+        let (hidden, shown) =
+            (String::from_utf8_lossy(&temporary), String::from_utf8_lossy(target));
+        let done = make(self.to, &temporary).and_then(|remark| {
+            self.to.rename(&temporary, target)?;
+            self.remark(remark.map(|text| text.replace(&*hidden, &shown)));
+            Ok(())
         });
+        let done = done.map_err(|err| err.naming(&hidden, &shown));
         if done.is_err() && matches!(self.to.stat(&temporary, false), Ok(Some(_))) {
             // The first failure counts, not that of tidying up.
             let _ = self.to.unlink(&temporary);

@@ -36,6 +36,20 @@ pub(crate) fn write_all_at(file: &File, from: &[u8], at: u64) -> io::Result<()> 
     file.write_all_at(from, at)
 }
 
+/// Makes a file anew, or empties it. A new one has these permissions, or is for its owner only.
+///
+/// # Errors
+/// As of open(2).
+pub(crate) fn create_private(path: &Path, mode: Option<u32>) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    if let Some(mode) = mode {
+        // What was asked for counts, not what the umask leaves of it.
+        rustix::fs::fchmod(&file, permissions(mode))?;
+    }
+    Ok(file)
+}
+
 /// Device and inode of a file; none if it is not there.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let meta = std::fs::metadata(path).ok()?;
@@ -45,6 +59,18 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 /// User and group of this process.
 pub(crate) fn user() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// The number of a user of this system.
+pub(crate) fn user_of(name: &[u8]) -> Option<u32> {
+    let user = nix::unistd::User::from_name(std::str::from_utf8(name).ok()?);
+    user.ok().flatten().map(|user| user.uid.as_raw())
+}
+
+/// The number of a group of this system.
+pub(crate) fn group_of(name: &[u8]) -> Option<u32> {
+    let group = nix::unistd::Group::from_name(std::str::from_utf8(name).ok()?);
+    group.ok().flatten().map(|group| group.gid.as_raw())
 }
 
 /// Permissions that new files of this process do not get.

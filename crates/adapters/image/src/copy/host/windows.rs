@@ -137,6 +137,10 @@ impl Side for Host {
         std::fs::remove_file(path_of(path)).map_err(failed(path))
     }
 
+    fn rmdir(&self, path: &[u8]) -> Result<()> {
+        std::fs::remove_dir(path_of(path)).map_err(failed(path))
+    }
+
     fn set_meta(
         &self,
         path: &[u8],
