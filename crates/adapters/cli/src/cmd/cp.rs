@@ -21,6 +21,8 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
     let options = Options {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
+        devices: args.devices || args.archive,
+        special_bits: args.archive,
         opening: image::opening(&args.part),
     };
     let shown = Shown(progress::bytes());

@@ -34,6 +34,10 @@ pub struct Options {
     pub recursive: bool,
     /// Mode, owner, times and extended attributes, too.
     pub preserve: bool,
+    /// Device files of an image become device files of this system.
+    pub devices: bool,
+    /// Set-user-ID and set-group-ID bits of an image are kept on this system, with `preserve`.
+    pub special_bits: bool,
     /// Options for opening images.
     pub opening: Opening,
 }
@@ -154,7 +158,6 @@ fn copy_all(
     images: &BTreeMap<PathBuf, Image>,
     watch: &dyn Watch,
 ) -> Result<Outcome> {
-    let host = Host::new();
     // Numbers of devices on the host are small; these are not.
     let volumes: BTreeMap<&PathBuf, VolumeSide> = (0..)
         .zip(images)
@@ -163,14 +166,27 @@ fn copy_all(
             (path, image.side(u64::MAX - nr, &name))
         })
         .collect();
-    let side = |end: &End| -> &dyn Side {
-        match end.image().and_then(|path| volumes.iter().find(|(p, _)| p.as_path() == path)) {
-            Some((_, volume)) => volume,
-            None => &host,
-        }
+    let volume = |end: &End| -> Option<&VolumeSide> {
+        let path = end.image()?;
+        volumes.iter().find(|(known, _)| known.as_path() == path).map(|(_, volume)| volume)
     };
+    // What was named is opened here, once.
+    let hosts: Vec<Host> =
+        sources.iter().map(|source| Host::source(source.path(), !options.recursive)).collect();
+    let target_host = Host::target(target.path());
+    let to: &dyn Side = match volume(target) {
+        Some(volume) => volume,
+        None => &target_host,
+    };
+    let sides: Vec<&dyn Side> = sources
+        .iter()
+        .zip(&hosts)
+        .map(|(source, host)| match volume(source) {
+            Some(volume) => volume as &dyn Side,
+            None => host,
+        })
+        .collect();
     let skip = identities(images);
-    let to = side(target);
     let into = to.stat(target.path(), true)?.is_some_and(|meta| meta.kind() == Kind::Dir);
     if !into && sources.len() > 1 {
         let shown = String::from_utf8_lossy(target.path());
@@ -182,16 +198,20 @@ fn copy_all(
         true => join(target.path(), b"."),
         false => target.path().to_vec(),
     };
-    let sides: Vec<(&dyn Side, &[u8])> = sources.iter().map(|s| (side(s), s.path())).collect();
-    measure(&sides, options, watch);
+    let paths = sources.iter().map(End::path);
+    measure(&sides.iter().copied().zip(paths).collect::<Vec<_>>(), options, watch);
     let mut outcome = Outcome::default();
-    for source in sources {
+    for (source, from) in sources.iter().zip(sides) {
+        let from_image = source.image().is_some();
         let mut copy = Copy {
             recursive: options.recursive,
             preserve: options.preserve,
             skip: &skip,
-            from_image: source.image().is_some(),
-            ..Copy::new(side(source), to, watch)
+            from_image,
+            // An image is trusted with what it names in itself.
+            devices: options.devices || !from_image || target.image().is_some(),
+            special_bits: options.special_bits || !from_image || target.image().is_some(),
+            ..Copy::new(from, to, watch)
         };
         let path = trimmed(source.path());
         if source.path() == STANDARD_INPUT && into {
@@ -203,7 +223,7 @@ fn copy_all(
             (true, None) => target_dir.clone(),
             (false, _) => trimmed(target.path()).to_vec(),
         };
-        let done = check_slashes(side(source), source.path(), target.path(), into);
+        let done = check_slashes(from, source.path(), target.path(), into);
         let done = done.and_then(|()| copy.run(path, &place));
         outcome.failures += copy.failures;
         outcome.first = outcome.first.or(copy.first);
@@ -254,8 +274,9 @@ pub struct Pins {
 /// # Errors
 /// [`ImageError::Stopped`].
 pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
-    let (host, mut found) = (Host::new(), Estimate::default());
-    tree::each(&host, &bytes_of(dir.as_os_str()), true, watch, &mut |meta| {
+    let dir = bytes_of(dir.as_os_str());
+    let (host, mut found) = (Host::inside(&dir), Estimate::default());
+    tree::each(&host, &dir, true, watch, &mut |meta| {
         found.add(if meta.kind() == Kind::File { meta.size } else { 0 });
     });
     watch.check()?;
@@ -268,22 +289,23 @@ pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
 /// # Errors
 /// No such directory, a full or failed image.
 pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
-    let host = Pinned { host: Host::new(), pins };
+    let dir = bytes_of(dir.as_os_str());
+    let host = Pinned { host: Host::inside(&dir), pins };
     let to = image.side(u64::MAX, "image");
     let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
-    copy.run(&bytes_of(dir.as_os_str()), b"/")?;
+    copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }
 
 /// Without slashes at the end, except where that is all there is.
-fn trimmed(path: &[u8]) -> &[u8] {
+pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
     path.get(..end).unwrap_or(path)
 }
 
 /// The name that a copy gets in a directory. `None` for `/`, `.` and `..`: what is in there is
 /// copied.
-fn last_name(path: &[u8]) -> Option<&[u8]> {
+pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     (!name.is_empty() && name != b"." && name != b"..").then_some(name)
 }

@@ -41,6 +41,10 @@ pub(crate) struct Copy<'a> {
     pub(crate) links: BTreeMap<(u64, u64), Vec<u8>>,
     /// True if the source is an image: its directories may have several names, or go round.
     pub(crate) from_image: bool,
+    /// Device files are made as such.
+    pub(crate) devices: bool,
+    /// Set-user-ID and set-group-ID bits are kept.
+    pub(crate) special_bits: bool,
     /// Directories of the source that were entered.
     pub(crate) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
@@ -131,6 +135,8 @@ impl<'a> Copy<'a> {
             watch,
             links: BTreeMap::new(),
             from_image: false,
+            devices: true,
+            special_bits: true,
             entered: BTreeSet::new(),
             targets: BTreeSet::new(),
             serial: 0,
@@ -221,6 +227,10 @@ impl Copy<'_> {
                 let link = self.from.read_link(source)?;
                 self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
             }
+            _ if !self.devices && matches!(meta.mode & 0o170_000, 0o020_000 | 0o060_000) => {
+                let text = "a device file, left out; give -a or --devices to make it";
+                return Err(ImageError::Failed(text.into()).at(source.escape_ascii()));
+            }
             _ => self.made(source, target, meta, |to, temporary| to.mknod(temporary, meta))?,
         }
         if meta.nlink > 1 && self.recursive {
@@ -310,10 +320,17 @@ impl Copy<'_> {
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
+        let meta = self.allowed(meta);
         self.replace(target, |to, temporary| {
             make(to, temporary)?;
-            to.set_meta(temporary, meta, xattrs.as_deref())
+            to.set_meta(temporary, &meta, xattrs.as_deref())
         })
+    }
+
+    /// The attributes that the target may get.
+    fn allowed(&self, meta: &Meta) -> Meta {
+        let bits = if self.special_bits { 0 } else { 0o6000 };
+        Meta { mode: meta.mode & !bits, ..*meta }
     }
 
     /// Puts what `make` makes under a temporary name in the place of `target`. `make` returns a
@@ -346,7 +363,7 @@ impl Copy<'_> {
 
     fn set_meta(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
         let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
-        let remark = self.to.set_meta(target, meta, xattrs.as_deref())?;
+        let remark = self.to.set_meta(target, &self.allowed(meta), xattrs.as_deref())?;
         self.remark(remark);
         Ok(())
     }

@@ -99,20 +99,24 @@ pub(crate) fn device_of(rdev: u64) -> u64 {
     super::makedev((rdev >> 24 & 0xff) as u32, (rdev & 0xff_ffff) as u32)
 }
 
-/// Makes a fifo, device or socket that its owner may read and write.
+/// Makes a fifo, device or socket in a directory, which its owner may read and write.
 ///
 /// # Errors
-/// As of mknod(2); on macOS, whose device numbers are others, always.
+/// As of mknodat(2); on macOS, whose device numbers are others, always.
 #[cfg(target_os = "linux")]
-pub(crate) fn mknod(path: &Path, mode: u32, rdev: u64) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, mknodat};
-    let kind = FileType::from_raw_mode(mode);
-    Ok(mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, rdev)?)
+pub(crate) fn mknod(
+    dir: &std::os::fd::OwnedFd,
+    name: &Path,
+    mode: u32,
+    rdev: u64,
+) -> rustix::io::Result<()> {
+    use rustix::fs::{FileType, mknodat};
+    mknodat(dir, name, FileType::from_raw_mode(mode), Mode::RUSR | Mode::WUSR, rdev)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn mknod(_: &Path, _: u32, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+pub(crate) fn mknod(_: &std::os::fd::OwnedFd, _: &Path, _: u32, _: u64) -> rustix::io::Result<()> {
+    Err(rustix::io::Errno::OPNOTSUPP)
 }
 
 /// Locks of QEMU, through descriptors: Linux only.
