@@ -26,5 +26,6 @@ mod schemas;
 mod serve;
 mod support;
 mod sweep;
+mod terminal;
 mod trace;
 mod transfer;
