@@ -2,7 +2,7 @@
 //!
 //! | record | written by |
 //! |---|---|
-//! | `SCHILY.xattr.NAME`, the bytes; `=` and `%` of the name as `%3D` and `%25` | GNU tar, bsdtar, star |
+//! | `SCHILY.xattr.NAME`, the bytes; `=`, `%` in NAME as `%3D`, `%25` | GNU tar, bsdtar, star |
 //! | `LIBARCHIVE.xattr.NAME`, the name as in URLs, the bytes in base 64 | bsdtar |
 //! | `SCHILY.acl.access`, `SCHILY.acl.default`, text | GNU tar, bsdtar, star |
 //! | `RHT.security.selinux`, text | GNU tar |
@@ -23,13 +23,13 @@ const ACLS: [(&[u8], &[u8]); 2] = [
     (b"SCHILY.acl.default", syncline_fs::acl::DEFAULT),
 ];
 
-/// What the records of a member say.
+/// Attributes in the records of a member.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) xattrs: Vec<Xattr>,
     /// The permissions in place of those in the header.
     pub(super) mode: Option<u32>,
-    /// What was not understood.
+    /// Remarks on records that were not understood.
     pub(super) remarks: Vec<String>,
 }
 

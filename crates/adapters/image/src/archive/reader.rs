@@ -42,7 +42,7 @@ pub(super) struct Member {
     pub(super) xattrs: Vec<Xattr>,
     /// Start and length of each run of data; one of the whole size where the file is not sparse.
     pub(super) runs: sparse::Runs,
-    /// What could not be kept.
+    /// Remarks on what could not be kept.
     pub(super) remarks: Vec<String>,
 }
 
@@ -210,20 +210,14 @@ impl<'a> Reader<'a> {
         // Archives before POSIX: a file whose name ends in a slash is a directory.
         let old_dir = type_of(kind) == REGULAR && kind != b'1' && path.ends_with(b"/");
         let file_type = if old_dir { DIRECTORY } else { type_of(kind) };
-        if file_type == REGULAR && kind != b'1' {
-            if let Some(size) = of(b"size").and_then(|value| number(&value)) {
-                self.begin(size);
+        let (size, runs) = match (file_type, kind) {
+            (REGULAR, kind) if kind != b'1' => self.data(header, records, &of)?,
+            // Names in a directory, which are left out.
+            (_, b'D') => (0, Vec::new()),
+            _ => {
+                self.begin(0);
+                (0, Vec::new())
             }
-        } else if kind != b'D' {
-            self.begin(0);
-        }
-        let mapped = match file_type == REGULAR {
-            true => sparse::map(self, header, records, &of)?,
-            false => None,
-        };
-        let (size, runs) = match file_type {
-            REGULAR => mapped.unwrap_or_else(|| (self.left, vec![(0, self.left)])),
-            _ => (0, Vec::new()),
         };
         let mtime = match of(b"mtime").and_then(|text| pax::time(&text)) {
             Some(time) => time,
@@ -257,6 +251,22 @@ impl<'a> Reader<'a> {
             runs,
             remarks: found.remarks,
         })
+    }
+}
+
+impl Reader<'_> {
+    /// Size and runs of the data of a file, which begins next.
+    fn data(
+        &mut self,
+        header: &Header,
+        records: &Records,
+        of: &Of<'_>,
+    ) -> Result<(u64, sparse::Runs)> {
+        if let Some(size) = of(b"size").and_then(|value| number(&value)) {
+            self.begin(size);
+        }
+        let mapped = sparse::map(self, header, records, of)?;
+        Ok(mapped.unwrap_or_else(|| (self.left, vec![(0, self.left)])))
     }
 }
 

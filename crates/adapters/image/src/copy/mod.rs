@@ -186,48 +186,13 @@ fn copy_all(
             None => host,
         })
         .collect();
-    let skip = identities(images);
-    let into = to.stat(target.path(), true)?.is_some_and(|meta| meta.kind() == Kind::Dir);
-    if !into && sources.len() > 1 {
-        let shown = String::from_utf8_lossy(target.path());
-        let text = format!("{shown} is no directory; several files can only go into one");
-        return Err(ImageError::Usage(text));
-    }
-    // A link to a directory that was named is followed here, once; later ones are not.
-    let target_dir = match into && to.stat(target.path(), false)?.is_none_or(not_a_dir) {
-        true => join(target.path(), b"."),
-        false => target.path().to_vec(),
-    };
+    let dir = directory(to, target, sources.len() > 1)?;
     let paths = sources.iter().map(End::path);
     measure(&sides.iter().copied().zip(paths).collect::<Vec<_>>(), options, watch);
+    let into = Target { end: target, side: to, dir, skip: identities(images) };
     let mut outcome = Outcome::default();
     for (source, from) in sources.iter().zip(sides) {
-        let from_image = source.image().is_some();
-        let mut copy = Copy {
-            recursive: options.recursive,
-            preserve: options.preserve,
-            skip: &skip,
-            from_image,
-            // An image is trusted with what it names in itself.
-            devices: options.devices || !from_image || target.image().is_some(),
-            special_bits: options.special_bits || !from_image || target.image().is_some(),
-            ..Copy::new(from, to, watch)
-        };
-        let path = trimmed(source.path());
-        if source.path() == STANDARD_INPUT && into {
-            let text = "standard input has no name; give the file's as the target";
-            return Err(ImageError::Usage(text.into()));
-        }
-        let place = match (into, last_name(path)) {
-            (true, Some(name)) => join(&target_dir, name),
-            (true, None) => target_dir.clone(),
-            (false, _) => trimmed(target.path()).to_vec(),
-        };
-        let done = check_slashes(from, source.path(), target.path(), into);
-        let done = done.and_then(|()| copy.run(path, &place));
-        outcome.failures += copy.failures;
-        outcome.first = outcome.first.or(copy.first);
-        match done {
+        match copy_one(options, source, from, &into, &mut outcome, watch) {
             Ok(()) => {}
             Err(err @ (ImageError::Stopped | ImageError::Final(_))) => return Err(err),
             Err(err) if sources.len() == 1 => return Err(err),
@@ -239,6 +204,71 @@ fn copy_all(
         }
     }
     Ok(outcome)
+}
+
+/// The target of all sources.
+struct Target<'a> {
+    end: &'a End,
+    side: &'a dyn Side,
+    /// The directory that takes them.
+    dir: Option<Vec<u8>>,
+    /// Files that must not be read.
+    skip: Vec<(u64, u64)>,
+}
+
+/// The target if it is a directory.
+fn directory(to: &dyn Side, target: &End, several: bool) -> Result<Option<Vec<u8>>> {
+    let path = target.path();
+    if to.stat(path, true)?.is_none_or(not_a_dir) {
+        if several {
+            let shown = String::from_utf8_lossy(path);
+            let text = format!("{shown} is no directory; several files can only go into one");
+            return Err(ImageError::Usage(text));
+        }
+        return Ok(None);
+    }
+    // A link to a directory that was named is followed here, once; later ones are not.
+    let link = to.stat(path, false)?.is_none_or(not_a_dir);
+    Ok(Some(if link { join(path, b".") } else { path.to_vec() }))
+}
+
+fn copy_one(
+    options: &Options,
+    source: &End,
+    from: &dyn Side,
+    target: &Target<'_>,
+    outcome: &mut Outcome,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let from_image = source.image().is_some();
+    // An image is trusted with what it names in an image.
+    let trusted = !from_image || target.end.image().is_some();
+    let mut copy = Copy {
+        recursive: options.recursive,
+        preserve: options.preserve,
+        skip: &target.skip,
+        from_image,
+        devices: options.devices || trusted,
+        special_bits: options.special_bits || trusted,
+        ..Copy::new(from, target.side, watch)
+    };
+    let path = trimmed(source.path());
+    if source.path() == STANDARD_INPUT && target.dir.is_some() {
+        let text = "standard input has no name; give the file's as the target";
+        return Err(ImageError::Usage(text.into()));
+    }
+    let place = match (&target.dir, last_name(path)) {
+        (Some(dir), Some(name)) => join(dir, name),
+        (Some(dir), None) => dir.clone(),
+        (None, _) => trimmed(target.end.path()).to_vec(),
+    };
+    check_slashes(from, source.path(), target.end.path(), target.dir.is_some())?;
+    let done = copy.run(path, &place);
+    outcome.failures += copy.failures;
+    if let Some(first) = copy.first {
+        outcome.first.get_or_insert(first);
+    }
+    done
 }
 
 fn not_a_dir(meta: side::Meta) -> bool {

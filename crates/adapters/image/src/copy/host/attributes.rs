@@ -113,7 +113,7 @@ impl Target for OwnedFd {
 struct Pinned<'a> {
     dir: &'a OwnedFd,
     name: &'a Path,
-    /// What it is reached by.
+    /// A path to the descriptor.
     path: PathBuf,
     #[cfg(target_os = "linux")]
     fd: OwnedFd,

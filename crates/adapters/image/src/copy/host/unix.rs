@@ -38,7 +38,7 @@ pub(crate) struct Host {
     /// The path of `base`.
     prefix: Vec<u8>,
     base: rustix::io::Result<Rc<OwnedFd>>,
-    /// Whether the path that was named may be a link, and may be something else than a file.
+    /// True if the path that was named may be a link, and something else than a file.
     follow: bool,
     /// The directories used last, by their path below `base`.
     dirs: RefCell<Vec<(Vec<u8>, Rc<OwnedFd>)>>,
@@ -79,7 +79,7 @@ impl Host {
         }
     }
 
-    /// What is in a directory.
+    /// Files in a directory.
     pub(crate) fn inside(dir: &[u8]) -> Host {
         Host::new(dir, false)
     }

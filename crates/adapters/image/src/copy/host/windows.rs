@@ -19,7 +19,7 @@ const WRITABLE: u32 = 0o222;
 pub(crate) struct Host;
 
 impl Host {
-    /// What is in a directory.
+    /// Files in a directory.
     pub(crate) fn inside(_: &[u8]) -> Host {
         Host
     }
