@@ -262,35 +262,6 @@ pub struct Cat {
     pub paths: Vec<OsString>,
 }
 
-/// Copy files into, out of and between images.
-///
-/// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
-/// -r symbolic links, hard links and pipes are copied as such. Links are followed in the paths that
-/// are named here and nowhere below them, also if they change while they are copied.
-#[derive(Debug, Args)]
-pub struct Cp {
-    #[command(flatten)]
-    pub part: Part,
-    /// Directories with what is in them.
-    #[arg(short, long, visible_short_alias = 'R')]
-    pub recursive: bool,
-    /// Keep mode, owner, times and extended attributes; of an image without set-user-ID and
-    /// set-group-ID bits.
-    #[arg(short, long)]
-    pub preserve: bool,
-    /// -r, -p and --devices, and set-ID bits: whoever made the image may become root with them.
-    #[arg(short, long)]
-    pub archive: bool,
-    /// Make device files of an image device files of this system.
-    #[arg(long)]
-    pub devices: bool,
-    /// Files or directories to copy (paths of this system or IMAGE:/path), then a directory or the
-    /// new name.
-    // One list: clap ends two lists where an option is between them.
-    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "TARGET"])]
-    pub paths: Vec<OsString>,
-}
-
 /// Make directories in an image.
 #[derive(Debug, Args)]
 pub struct Mkdir {

@@ -60,7 +60,7 @@ impl Mkfs {
         self
     }
 
-    /// What the tree needs beyond what the new volume has, which mke2fs rounds as it likes.
+    /// A larger volume, if the new one has no room for the tree: mke2fs rounds as it likes.
     fn enlarged(&self, path: &Path) -> Result<Option<Mkfs>> {
         let Some((tree, may_grow)) = self.tree else { return Ok(None) };
         let sb = crate::superblock(&*crate::device(path, true)?, path)?;
@@ -155,7 +155,7 @@ impl Mkfs {
         let (raw, packed) = (beside("raw"), beside("new"));
         let made = Mkfs { force: false, ..self.clone() }
             .make(&raw)
-            .and_then(|()| qcow2::pack(&raw, &packed))
+            .and_then(|()| qcow2::pack(&raw, &packed, self.mode))
             .and_then(|()| {
                 std::fs::rename(&packed, path).map_err(|err| ImageError::host(path, &err))
             });

@@ -1,5 +1,5 @@
-//! The command line of `mkfs`, `import`, `export`, `serve`, and of what all commands on images
-//! share.
+//! The command line of `cp`, `mkfs`, `import`, `export`, `serve`, and of what all commands on
+//! images share.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -21,6 +21,35 @@ pub struct Part {
     pub offset: Option<u64>,
 }
 
+/// Copy files into, out of and between images.
+///
+/// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
+/// -r symbolic links, hard links and pipes are copied as such. Links are followed in the paths that
+/// are named here and nowhere below them, also if they change while they are copied.
+#[derive(Debug, Args)]
+pub struct Cp {
+    #[command(flatten)]
+    pub part: Part,
+    /// Directories with what is in them.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Keep mode, owner, times and extended attributes; of an image without set-user-ID and
+    /// set-group-ID bits.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// -r, -p and --devices, and set-ID bits: whoever made the image may become root with them.
+    #[arg(short, long)]
+    pub archive: bool,
+    /// Make device files of an image device files of this system.
+    #[arg(long)]
+    pub devices: bool,
+    /// Files or directories to copy (paths of this system or IMAGE:/path), then a directory or the
+    /// new name.
+    // One list: clap ends two lists where an option is between them.
+    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "TARGET"])]
+    pub paths: Vec<OsString>,
+}
+
 /// Make a new ext4, by mke2fs.
 ///
 /// The image is a file, which is made, or a block device. With SOURCE_DATE_EPOCH in the environment
@@ -33,6 +62,9 @@ pub struct Mkfs {
     /// Name of the volume.
     #[arg(short = 'L', long, value_name = "NAME")]
     pub label: Option<String>,
+    /// Permissions of a new image, octal, as 644 [default: 600].
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    pub mode: Option<u32>,
     /// Overwrite what is there.
     #[arg(long)]
     pub force: bool,
@@ -77,6 +109,9 @@ pub struct Import {
     /// Name of a new volume.
     #[arg(short = 'L', long, value_name = "NAME")]
     pub label: Option<String>,
+    /// Permissions of a new image, octal, as 644 [default: 600].
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    pub mode: Option<u32>,
     /// Owner and group of everything: 0:0.
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Option<(u32, u32)>,
@@ -111,6 +146,12 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
         .split_once(':')
         .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
     numbers.ok_or_else(|| "two numbers like 0:0".to_owned())
+}
+
+/// `644`.
+fn permissions(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "octal digits like 644".to_owned())
 }
 
 /// Serve the files of an image over NFS version 3, without FUSE and without root.

@@ -35,6 +35,7 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
         label: args.label.clone(),
         force: args.force,
         time_s: epoch_s()?,
+        mode: args.mode,
         more: args.more.clone(),
         ..mkfs::Mkfs::default()
     };
@@ -64,6 +65,7 @@ pub(crate) fn import(args: &Import) -> Result<()> {
             size_bytes: args.size,
             label: args.label.clone(),
             time_s: epoch_s,
+            mode: args.mode,
             ..mkfs::Mkfs::default()
         };
         new.for_tree(needs(args, is_dir)?).make(&args.image)?;
@@ -131,7 +133,7 @@ pub(crate) fn export(args: &Export) -> Result<()> {
         let done = archive::export(&image, &place.path, &mut out, &Standard);
         return image.close(done.map_err(Failure::from).and_then(|()| out.flush()));
     }
-    let staged = Staged::new(&args.output)?;
+    let staged = Staged::private(&args.output)?;
     let mut out = BufWriter::with_capacity(1 << 20, staged.file(&args.output)?);
     let done = archive::export(&image, &place.path, &mut out, &Standard).map_err(Failure::from);
     let written = out.flush().map_err(|err| Failure::host(&args.output, &err));

@@ -18,6 +18,7 @@ mod mount;
 mod mount_unmount;
 mod newcomer;
 mod preload;
+mod private;
 mod races;
 mod record;
 mod recovery;

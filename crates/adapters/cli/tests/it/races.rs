@@ -32,7 +32,7 @@ fn swapping(dir: &Path, work: impl FnOnce()) {
     });
 }
 
-/// What is in a directory, with modes and times.
+/// Names in a directory, with modes and times.
 fn seen(dir: &Path) -> Vec<(String, u32, i64, i64)> {
     let mut found: Vec<_> = fs::read_dir(dir)
         .unwrap()

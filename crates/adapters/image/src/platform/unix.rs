@@ -42,7 +42,9 @@ pub(crate) fn write_all_at(file: &File, from: &[u8], at: u64) -> io::Result<()> 
 /// As of open(2).
 pub(crate) fn create_private(path: &Path, mode: Option<u32>) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    let file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(true);
+    let file = options.mode(0o600).open(path)?;
     if let Some(mode) = mode {
         // What was asked for counts, not what the umask leaves of it.
         rustix::fs::fchmod(&file, permissions(mode))?;

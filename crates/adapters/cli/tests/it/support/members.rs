@@ -11,7 +11,7 @@ pub const USTAR: &[u8; 8] = b"ustar\x0000";
 pub const GNU: &[u8; 8] = b"ustar  \0";
 pub const V7: &[u8; 8] = &[0; 8];
 
-/// How an archive ends.
+/// Ends of an archive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
     Blocks,
