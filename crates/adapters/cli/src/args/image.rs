@@ -25,7 +25,8 @@ pub struct Part {
 ///
 /// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
 /// -r symbolic links, hard links and pipes are copied as such. Links are followed in the paths that
-/// are named here and nowhere below them, also if they change while they are copied.
+/// are named here and nowhere below them, also if they change while they are copied; at the end of
+/// a target outside of images only with a slash behind it.
 #[derive(Debug, Args)]
 pub struct Cp {
     #[command(flatten)]

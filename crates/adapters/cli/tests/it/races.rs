@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{at, done, file, run, scratch};
+use crate::support::{at, done, file, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, debugfs, e2fsck_clean, mkfs, require};
 
 const ROUNDS: usize = 40;
@@ -75,13 +75,46 @@ fn copies_out_of_an_image_stay_in_their_directory() {
         let _ = fs::remove_dir_all(&home);
         fs::create_dir_all(home.join("d")).unwrap();
         symlink(&outside, home.join("swap")).unwrap();
+        // Into the directory, and to the name itself.
+        let target = if round % 2 == 0 { home.clone() } else { home.join("d") };
         swapping(&home, || {
             // It may fail; it must not go elsewhere.
-            let ran = run(&["cp", "-a", &at(image.path(), "/d"), text(&home)]);
+            let ran = run(&["cp", "-a", &at(image.path(), "/d"), text(&target)]);
             assert!(ran.code <= 1, "{ran:?}");
         });
         assert_eq!(seen(&outside), before, "round {round}");
         assert_eq!(seen(&outside.join("e")), below, "round {round}");
+    }
+}
+
+#[test]
+fn a_link_at_the_end_of_a_target_is_followed_with_a_slash_only() {
+    let test = "a_link_at_the_end_of_a_target_is_followed_with_a_slash_only";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec::default());
+    done(&["cp", text(&file(dir.path(), "f", "1")), &at(image.path(), "/f")]);
+    let (real, link) = (dir.path().join("real"), dir.path().join("link"));
+    fs::create_dir(&real).unwrap();
+    symlink(&real, &link).unwrap();
+    for options in [&["cp"][..], &["cp", "-a"]] {
+        let said = refused(1, &[options, &[&at(image.path(), "/f"), text(&link)]].concat());
+        assert!(said.contains("a symbolic link to a directory; put a slash behind it"), "{said}");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+    done(&["cp", &at(image.path(), "/f"), &format!("{}/", text(&link))]);
+    assert_eq!(fs::read(real.join("f")).unwrap(), b"1");
+    // The own link to a tree may be imported, somebody else's not.
+    let new = dir.path().join("new.img");
+    done(&["import", text(&link), text(&new)]);
+    assert_eq!(done(&["cat", &at(&new, "/f")]), "1");
+    if Need::Root.missing().is_none() {
+        fs::remove_file(&new).unwrap();
+        std::os::unix::fs::lchown(&link, Some(1234), Some(1234)).unwrap();
+        let said = refused(1, &["import", text(&link), text(&new)]);
+        assert!(said.contains("a symbolic link is in its place") && !new.exists(), "{said}");
     }
 }
 

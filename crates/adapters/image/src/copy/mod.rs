@@ -220,6 +220,12 @@ struct Target<'a> {
 fn directory(to: &dyn Side, target: &End, several: bool) -> Result<Option<Vec<u8>>> {
     let path = target.path();
     if to.stat(path, true)?.is_none_or(not_a_dir) {
+        // Who may write beside it could have put it there.
+        if target.image().is_none() && crate::platform::is_dir(path) {
+            let shown = String::from_utf8_lossy(path);
+            let text = "a symbolic link to a directory; put a slash behind it to copy into that";
+            return Err(ImageError::Failed(text.into()).at(shown));
+        }
         if several {
             let shown = String::from_utf8_lossy(path);
             let text = format!("{shown} is no directory; several files can only go into one");

@@ -53,7 +53,7 @@ fn path_of(path: &[u8]) -> &Path {
 fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> ImageError + '_ {
     move |err| match err {
         Errno::LOOP | Errno::XDEV | Errno::MLINK => {
-            let text = "a symbolic link took its place meanwhile; copy it again";
+            let text = "a symbolic link is in its place; name what is behind it, or copy it again";
             ImageError::Failed(text.into()).at(path_of(path).display())
         }
         _ => ImageError::host(path_of(path), &err.into()),
@@ -79,9 +79,22 @@ impl Host {
         }
     }
 
-    /// Files in a directory.
+    /// Files in a directory. If it is named by a link, that is the caller's or root's.
     pub(crate) fn inside(dir: &[u8]) -> Host {
-        Host::new(dir, false)
+        let host = Host::target(dir);
+        let (path, whole) = (crate::copy::trimmed(dir), host.prefix == dir);
+        let Some(name) = crate::copy::last_name(path).filter(|_| !whole) else { return host };
+        let base = host.base.as_ref().map_err(|err| *err);
+        let link = base.and_then(|base| {
+            let stat = sys::statat(&**base, path_of(name), AtFlags::SYMLINK_NOFOLLOW)?;
+            let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+            let ours = [0, platform::user().0].contains(&stat.st_uid);
+            if link && !ours { Err(Errno::LOOP) } else { Ok(()) }
+        });
+        match link {
+            Ok(()) => Host::new(dir, false),
+            Err(err) => Host { prefix: dir.to_vec(), base: Err(err), ..host },
+        }
     }
 
     /// A file or directory that is read. With `follow` it may be a link or a pipe.
@@ -89,14 +102,25 @@ impl Host {
         let path = crate::copy::trimmed(path);
         match crate::copy::last_name(path) {
             Some(name) => Host::new(path.strip_suffix(name).unwrap_or(path), follow),
-            None => Host::inside(path),
+            None => Host::new(path, false),
         }
     }
 
-    /// A directory that is written into, or what is to be made.
+    /// A directory that is written into, or what is to be made. Who may write beside it could put a
+    /// link there: one is followed only if the path has a slash at its end.
     pub(crate) fn target(path: &[u8]) -> Host {
-        let host = Host::inside(path);
-        if host.base.is_ok() { host } else { Host::source(path, false) }
+        if path.ends_with(b"/") {
+            let host = Host::new(path, false);
+            return if host.base.is_ok() { host } else { Host::source(path, false) };
+        }
+        let beside = Host::source(path, false);
+        let Some(name) = crate::copy::last_name(path) else { return beside };
+        let flags = SEARCH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let base = beside.base.as_ref().map_err(|err| *err);
+        match base.and_then(|base| sys::openat(&**base, path_of(name), flags, Mode::empty())) {
+            Ok(dir) => Host { prefix: path.to_vec(), base: Ok(Rc::new(dir)), ..beside },
+            Err(_) => beside,
+        }
     }
 
     /// The directory of a path and the name in it; `.` is the base itself.
