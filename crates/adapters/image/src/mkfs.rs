@@ -103,6 +103,10 @@ impl Mkfs {
             return self.make_qcow2(path, there.is_some());
         }
         let plain = there.as_ref().is_none_or(std::fs::Metadata::is_file);
+        if there.is_none() && self.size_bytes.is_some() {
+            let made = crate::platform::create_private(path, self.mode, true);
+            made.map_err(|err| ImageError::host(path, &err))?;
+        }
         let mut done = self.make_raw(&program, path, plain, empty);
         let mut making = self.clone();
         for _ in 0..ROUNDS_MAX {
@@ -125,7 +129,7 @@ impl Mkfs {
         match self.size_bytes {
             Some(bytes) if plain => {
                 // An old file's blocks are zeros again: equal arguments give equal bytes.
-                let made = crate::platform::create_private(path, self.mode);
+                let made = crate::platform::create_private(path, self.mode, false);
                 let made = made.and_then(|file| file.set_len(bytes));
                 made.map_err(|err| ImageError::host(path, &err))?;
             }

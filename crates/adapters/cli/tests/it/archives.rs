@@ -137,6 +137,13 @@ fn oddities() -> Vec<(String, Vec<Vec<u8>>)> {
     add("records of PAX", vec![[time, file.clone()].concat(), after.clone()]);
     let signed = Head { signed_sum: true, mode: 0o600, ..Head::new(b'0', "é".as_bytes()) };
     add("a sum of signed bytes", vec![signed.member(b"1"), after.clone()]);
+    let acls = pax(&[
+        ("SCHILY.acl.access", b"user::rw-,group::r--,other::r--"),
+        ("SCHILY.acl.default", b"user::rwx,user:5:r--,group::r-x,mask::r-x,other::---"),
+    ]);
+    let (link, dir_too) = (member(b'2', b"l", b"f", b""), dir(b"d/", 0o755));
+    let each = [file.clone(), link, dir_too].map(|member| [acls.clone(), member].concat());
+    add("default ACLs of everything", [&each[..], std::slice::from_ref(&after)].concat());
     let sparse = |records: &[(&str, &[u8])]| [pax(records), member(b'0', b"s", b"", b"abcd")];
     let map: [(&str, &[u8]); 3] = [
         ("GNU.sparse.size", b"9000"),

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use crate::support::mounted::Mounted;
-use crate::support::{done, file, scratch};
+use crate::support::{done, file, refused, scratch};
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
 
 fn text(path: &Path) -> &str {
@@ -38,6 +38,15 @@ fn images_and_archives_are_for_their_owner() {
     // One that is there keeps its mode.
     done(&["mkfs", "--force", "--size", "8M", text(&path("asked.img"))]);
     assert_eq!(mode(&path("asked.img")), 0o664);
+    // A link to what is not there is no place for a new one.
+    std::os::unix::fs::symlink(path("elsewhere"), path("link.img")).unwrap();
+    for arguments in [
+        &["mkfs", "--size", "8M", text(&path("link.img"))][..],
+        &["import", text(&path("tree")), text(&path("link.img"))],
+    ] {
+        refused(1, arguments);
+        assert!(!path("elsewhere").exists(), "{arguments:?}");
+    }
     if Path::new("/usr/bin/qemu-img").exists() {
         done(&["mkfs", "--size", "8M", text(&path("made.qcow2"))]);
         assert_eq!(mode(&path("made.qcow2")), 0o600);

@@ -156,8 +156,8 @@ pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> R
         finish(to, &path, &member, watch)?;
     }
     reader.finish(watch)?;
-    // The deepest first.
-    for (path, member) in dirs.members.iter().rev().flatten() {
+    // In the order of the archive: one may be there under two names, through a link.
+    for (path, member) in dirs.members.iter().flatten() {
         finish(to, path, member, watch)?;
     }
     Ok(())

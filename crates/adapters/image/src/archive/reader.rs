@@ -18,6 +18,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const CHUNK_BYTES: u64 = 1 << 20;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
 
 /// Types of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,6 +226,7 @@ impl<'a> Reader<'a> {
         };
         let permissions = u32::try_from(fields::unsigned(&old.mode)? & 0o7777).unwrap_or(0);
         let mut found = attributes::read(records, permissions);
+        found.xattrs.retain(|(name, _)| has_attribute(file_type, name));
         if !is_known(kind) {
             let shown = char::from(kind).escape_default();
             found.remarks.push(format!("a member of the unknown type `{shown}`, taken for a file"));
@@ -299,13 +301,23 @@ fn refused(header: &Header, kind: u8) -> ImageError {
 /// The type of a file in its mode. POSIX has files of unknown types be regular ones.
 fn type_of(kind: u8) -> u32 {
     match kind {
-        b'2' => 0o120_000,
+        b'2' => SYMLINK,
         b'3' => 0o020_000,
         b'4' => 0o060_000,
         // D: a directory of `tar -g`, with the names in it as data.
         b'5' | b'D' => DIRECTORY,
         b'6' => 0o010_000,
         _ => REGULAR,
+    }
+}
+
+/// Reports whether files of a type have the attribute: ACLs are not for links, and default ones for
+/// directories only.
+fn has_attribute(file_type: u32, name: &[u8]) -> bool {
+    match file_type {
+        DIRECTORY => true,
+        SYMLINK => name != syncline_fs::acl::DEFAULT && name != syncline_fs::acl::ACCESS,
+        _ => name != syncline_fs::acl::DEFAULT,
     }
 }
 

@@ -36,14 +36,15 @@ pub(crate) fn write_all_at(file: &File, from: &[u8], at: u64) -> io::Result<()> 
     file.write_all_at(from, at)
 }
 
-/// Makes a file anew, or empties it. A new one has these permissions, or is for its owner only.
+/// Makes a new file, or empties one. A new one is no link that is there, and has these permissions
+/// or is for its owner only.
 ///
 /// # Errors
 /// As of open(2).
-pub(crate) fn create_private(path: &Path, mode: Option<u32>) -> io::Result<File> {
+pub(crate) fn create_private(path: &Path, mode: Option<u32>, new: bool) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = File::options();
-    let options = options.read(true).write(true).create(true).truncate(true);
+    let options = options.read(true).write(true).create(!new).create_new(new).truncate(!new);
     let file = options.mode(0o600).open(path)?;
     if let Some(mode) = mode {
         // What was asked for counts, not what the umask leaves of it.

@@ -52,8 +52,9 @@ pub(crate) fn write_all_at(file: &File, mut from: &[u8], mut at: u64) -> io::Res
 ///
 /// # Errors
 /// As of `CreateFile`.
-pub(crate) fn create_private(path: &Path, _: Option<u32>) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(true).open(path)
+pub(crate) fn create_private(path: &Path, _: Option<u32>, new: bool) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(!new).create_new(new).truncate(!new).open(path)
 }
 
 /// Something that is equal for one file, in place of device and inode; none if it is not there.

@@ -223,7 +223,7 @@ pub(crate) fn pack(raw: &Path, target: &Path, mode: Option<u32>) -> Result<()> {
     let at = |err: io::Error| ImageError::host(target, &err);
     let raw_device = crate::image::raw(raw, true)?;
     let size_bytes = raw_device.geometry().size_bytes;
-    let file = crate::platform::create_private(target, mode).map_err(at)?;
+    let file = crate::platform::create_private(target, mode, true).map_err(at)?;
     let written = || -> io::Result<()> {
         let options = StorageOpenOptions::new().write(true);
         let storage = Storage::from_open_file(file.try_clone()?, options)?;
