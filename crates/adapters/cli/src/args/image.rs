@@ -28,6 +28,7 @@ pub struct Part {
 /// are named here and nowhere below them, also if they change while they are copied; at the end of
 /// a target outside of images only with a slash behind it.
 #[derive(Debug, Args)]
+#[command(override_usage = "syncline cp [OPTIONS] <SOURCE>... <TARGET>")]
 pub struct Cp {
     #[command(flatten)]
     pub part: Part,
@@ -47,7 +48,7 @@ pub struct Cp {
     /// Files or directories to copy (paths of this system or IMAGE:/path), then a directory or the
     /// new name.
     // One list: clap ends two lists where an option is between them.
-    #[arg(required = true, num_args = 1.., value_names = ["SOURCE", "TARGET"])]
+    #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<OsString>,
 }
 
