@@ -262,31 +262,6 @@ pub struct Cat {
     pub paths: Vec<OsString>,
 }
 
-/// Copy files into, out of and between images.
-///
-/// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
-/// -r symbolic links, hard links, pipes and device files are copied as such.
-#[derive(Debug, Args)]
-pub struct Cp {
-    #[command(flatten)]
-    pub part: Part,
-    /// Directories with what is in them.
-    #[arg(short, long, visible_short_alias = 'R')]
-    pub recursive: bool,
-    /// Keep mode, owner, times and extended attributes.
-    #[arg(short, long)]
-    pub preserve: bool,
-    /// -r and -p.
-    #[arg(short, long)]
-    pub archive: bool,
-    /// Files or directories to copy: paths of this system or IMAGE:/path.
-    #[arg(required = true, value_name = "SOURCE")]
-    pub sources: Vec<OsString>,
-    /// A directory, or the new name.
-    #[arg(value_name = "TARGET")]
-    pub target: OsString,
-}
-
 /// Make directories in an image.
 #[derive(Debug, Args)]
 pub struct Mkdir {

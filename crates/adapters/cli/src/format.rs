@@ -1,5 +1,6 @@
 //! Output of modes, times, names, sizes and tables, and standard output itself.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
@@ -16,9 +17,9 @@ impl Out {
         Out(io::BufWriter::with_capacity(64 << 10, io::stdout().lock()))
     }
 
-    /// Writes text.
+    /// Writes text, which [`printable`] makes harmless.
     pub(crate) fn text(&mut self, text: impl AsRef<str>) -> Result<()> {
-        self.bytes(text.as_ref().as_bytes())
+        self.bytes(printable(text.as_ref()).as_bytes())
     }
 
     /// Writes bytes.
@@ -96,13 +97,48 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
+/// Reports whether a terminal acts on a character, or shows what follows it in another order.
+fn acts(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(text: &str, keep: &[char]) -> String {
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            _ if keep.contains(&c) || !acts(c) => safe.push(c),
+            '\n' => safe += "\\n",
+            '\t' => safe += "\\t",
+            '\r' => safe += "\\r",
+            _ if c.is_ascii() => safe += &format!("\\x{:02x}", u32::from(c)),
+            _ => safe += &format!("\\u{{{:x}}}", u32::from(c)),
+        }
+    }
+    safe
+}
+
+/// Text of several lines without what a terminal acts on: labels and names are those of images,
+/// archives and traces of others.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    const KEPT: [char; 2] = ['\n', '\t'];
+    if !text.contains(|c| acts(c) && !KEPT.contains(&c)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(escaped(text, &KEPT))
+}
+
+/// As [`printable`], for a line or a cell of a table: a name with a line's end makes no second one.
+pub(crate) fn line(text: &str) -> Cow<'_, str> {
+    if text.contains(acts) { Cow::Owned(escaped(text, &[])) } else { Cow::Borrowed(text) }
+}
+
 /// A name as bytes for standard output: as it is, but on a terminal without control characters.
 pub(crate) fn name(name: &[u8]) -> Vec<u8> {
     if !io::stdout().is_terminal() {
         return name.to_vec();
     }
     let text = String::from_utf8_lossy(name);
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into_bytes()
+    text.chars().map(|c| if acts(c) { '?' } else { c }).collect::<String>().into_bytes()
 }
 
 /// `12.3 MiB`.
@@ -163,11 +199,13 @@ pub(crate) fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path
 
 /// Rows with aligned columns; those for which `right` says so to the right.
 pub(crate) fn table(rows: &[Vec<String>], right: &[bool]) -> String {
+    let safe = |row: &Vec<String>| row.iter().map(|cell| line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(safe).collect();
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max()
     };
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             let width = width(column).unwrap_or(0);
@@ -202,6 +240,15 @@ mod tests {
         assert_eq!(mode(0o100_644), "-rw-r--r--");
         assert_eq!(mode(0o041_777), "drwxrwxrwt");
         assert_eq!(mode(0o104_611), "-rwS--x--x");
+    }
+
+    #[test]
+    fn what_a_terminal_acts_on_is_escaped() {
+        let text = "a\x1b]0;x\x07b\nc\td\u{9b}31m\u{202e}é\r";
+        assert_eq!(printable(text), "a\\x1b]0;x\\x07b\nc\td\\u{9b}31m\\u{202e}é\\r");
+        assert_eq!(line("a\nb\tc\x7f"), "a\\nb\\tc\\x7f");
+        assert!(matches!(printable("plain\n"), Cow::Borrowed(_)));
+        assert_eq!(table(&[vec!["a\nb".to_owned(), "c".to_owned()]], &[]), "a\\nb  c\n");
     }
 
     #[test]

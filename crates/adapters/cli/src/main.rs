@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod archive_stream;
 mod args;
 mod cmd;
 mod control;
@@ -47,10 +48,11 @@ fn main() -> ExitCode {
     ExitCode::from(failure.code())
 }
 
-/// One line on standard error. A closed standard error is nobody's to complain about.
+/// One line on standard error, without what a terminal acts on. A closed standard error is nobody's
+/// to complain about.
 pub(crate) fn complain(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr().lock(), "syncline: {text}");
+    let _ = writeln!(std::io::stderr().lock(), "syncline: {}", format::line(text));
 }
 
 fn run(command: Command) -> Result<(), Failure> {

@@ -8,12 +8,20 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::archive::Estimate;
 use crate::{ImageError, Result, qcow2};
 
 /// Bytes that a volume needs beside its files: journal, tables, room for a few more.
 const SPARE_BYTES: u64 = 24 << 20;
 /// mke2fs makes an inode for each of these bytes.
 const INODE_BYTES: u64 = 16 << 10;
+/// Block size of volumes for trees. mke2fs takes 1 KiB below 512 MiB, in which an attribute or a
+/// link's target of 2000 bytes does not fit.
+const BLOCK_BYTES: u64 = 4096;
+/// Below this a journal of 1024 such blocks would be too much of a volume whose size was given.
+const SMALL_BYTES: u64 = 32 << 20;
+/// Times that a volume which turned out too small is made again.
+const ROUNDS_MAX: u32 = 8;
 
 /// A volume to be made.
 #[derive(Clone, Debug, Default)]
@@ -30,20 +38,50 @@ pub struct Mkfs {
     pub time_s: Option<u64>,
     /// More arguments of mke2fs.
     pub more: Vec<OsString>,
+    /// Permissions of a new file; for its owner only where they are not given.
+    pub mode: Option<u32>,
+    /// The tree that has to find room, and whether the size may change for it: [`Mkfs::for_tree`].
+    pub tree: Option<(Estimate, bool)>,
 }
 
 impl Mkfs {
     /// Size and inodes for a tree.
     #[must_use]
-    pub fn for_tree(mut self, tree: crate::archive::Estimate) -> Mkfs {
-        let inodes = tree.inodes + 64;
+    pub fn for_tree(mut self, tree: Estimate) -> Mkfs {
+        let inodes = tree.inodes.saturating_add(tree.inodes / 64 + 64);
         // Tables and bitmaps grow with the volume: a thirty-second part, and the inodes' 256 bytes.
-        let bytes = tree.bytes + tree.bytes / 32 + inodes * 256 + SPARE_BYTES;
-        let size = *self.size_bytes.get_or_insert_with(|| bytes.next_multiple_of(1 << 20));
+        let parts = [tree.bytes, tree.bytes / 32, inodes.saturating_mul(256), SPARE_BYTES];
+        let bytes = parts.into_iter().fold(0, u64::saturating_add);
+        self.tree = Some((tree, self.size_bytes.is_none()));
+        let size = *self.size_bytes.get_or_insert_with(|| whole(bytes));
         if inodes > size / INODE_BYTES {
             self.inodes = Some(inodes);
         }
         self
+    }
+
+    /// A larger volume, if the new one has no room for the tree: mke2fs rounds as it likes.
+    fn enlarged(&self, path: &Path) -> Result<Option<Mkfs>> {
+        let Some((tree, may_grow)) = self.tree else { return Ok(None) };
+        let sb = crate::superblock(&*crate::device(path, true)?, path)?;
+        let free = sb.s_free_blocks_count.saturating_sub(sb.s_r_blocks_count);
+        let bytes =
+            tree.bytes.saturating_sub(free.saturating_mul(1024 << sb.s_log_block_size.min(16)));
+        let inodes = tree.inodes.saturating_sub(sb.s_free_inodes_count.into());
+        if inodes == 0 && (bytes == 0 || !may_grow) {
+            return Ok(None);
+        }
+        let mut next = self.clone();
+        if inodes > 0 {
+            let had = self.inodes.unwrap_or_else(|| sb.s_inodes_count.into());
+            next.inodes = Some(had.saturating_add(inodes + inodes / 8 + 64));
+        }
+        if may_grow {
+            let tables = inodes.saturating_mul(300);
+            let more = bytes.saturating_add(bytes / 8).saturating_add(tables + (1 << 20));
+            next.size_bytes = self.size_bytes.map(|had| whole(had.saturating_add(more)));
+        }
+        Ok(Some(next))
     }
 
     /// Makes the volume.
@@ -65,10 +103,34 @@ impl Mkfs {
             return self.make_qcow2(path, there.is_some());
         }
         let plain = there.as_ref().is_none_or(std::fs::Metadata::is_file);
+        if there.is_none() && self.size_bytes.is_some() {
+            let made = crate::platform::create_private(path, self.mode, true);
+            made.map_err(|err| ImageError::host(path, &err))?;
+        }
+        let mut done = self.make_raw(&program, path, plain, empty);
+        let mut making = self.clone();
+        for _ in 0..ROUNDS_MAX {
+            let larger = done.and_then(|()| making.enlarged(path));
+            let Ok(Some(next)) = larger else {
+                done = larger.map(drop);
+                break;
+            };
+            making = next;
+            done = making.make_raw(&program, path, plain, empty);
+        }
+        if done.is_err() && there.is_none() {
+            // Nothing half-made stays; the first error counts.
+            let _ = std::fs::remove_file(path);
+        }
+        done
+    }
+
+    fn make_raw(&self, program: &Path, path: &Path, plain: bool, empty: bool) -> Result<()> {
         match self.size_bytes {
             Some(bytes) if plain => {
                 // An old file's blocks are zeros again: equal arguments give equal bytes.
-                let made = std::fs::File::create(path).and_then(|file| file.set_len(bytes));
+                let made = crate::platform::create_private(path, self.mode, false);
+                let made = made.and_then(|file| file.set_len(bytes));
                 made.map_err(|err| ImageError::host(path, &err))?;
             }
             None if empty => {
@@ -77,12 +139,7 @@ impl Mkfs {
             }
             _ => {}
         }
-        let done = self.run(&program, path);
-        if done.is_err() && there.is_none() {
-            // Nothing half-made stays; the first error counts.
-            let _ = std::fs::remove_file(path);
-        }
-        done
+        self.run(program, path)
     }
 
     /// Makes a raw image beside `path`, and a qcow2 of it, which takes the name at last.
@@ -102,7 +159,7 @@ impl Mkfs {
         let (raw, packed) = (beside("raw"), beside("new"));
         let made = Mkfs { force: false, ..self.clone() }
             .make(&raw)
-            .and_then(|()| qcow2::pack(&raw, &packed))
+            .and_then(|()| qcow2::pack(&raw, &packed, self.mode))
             .and_then(|()| {
                 std::fs::rename(&packed, path).map_err(|err| ImageError::host(path, &err))
             });
@@ -123,6 +180,10 @@ impl Mkfs {
         if let Some(label) = &self.label {
             command.args(["-L", label]);
         }
+        let large = self.size_bytes.is_some_and(|bytes| bytes >= SMALL_BYTES);
+        if self.tree.is_some_and(|(_, may_grow)| may_grow || large) {
+            command.arg("-b").arg(BLOCK_BYTES.to_string());
+        }
         if let Some(inodes) = self.inodes {
             command.arg("-N").arg(inodes.to_string());
         }
@@ -142,6 +203,11 @@ impl Mkfs {
         let text = format!("mke2fs failed: {}; correct the arguments", said.trim());
         Err(ImageError::Failed(text).at(path.display()))
     }
+}
+
+/// In whole MiB.
+fn whole(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(1 << 20).unwrap_or(bytes)
 }
 
 /// A UUID of version 8 (RFC 9562: made as its maker likes) from what makes the volume.

@@ -1,13 +1,14 @@
 //! Files that are complete or not there: written beside their place, then renamed.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, StudyError};
 
 /// A file on its way: written under a temporary name beside its own, renamed by `commit`, removed
 /// when it is dropped before.
-pub struct Staged(PathBuf);
+pub struct Staged(PathBuf, File);
 
 impl Staged {
     /// A place for `path`.
@@ -15,9 +16,24 @@ impl Staged {
     /// # Errors
     /// The directory cannot be written to.
     pub fn new(path: &Path) -> Result<Staged> {
-        let staged = Staged(temporary_name(path));
-        staged.file(path)?;
-        Ok(staged)
+        Staged::made(path, 0o666)
+    }
+
+    /// As [`Staged::new`], for its owner only: data of a volume.
+    ///
+    /// # Errors
+    /// As [`Staged::new`].
+    pub fn private(path: &Path) -> Result<Staged> {
+        Staged::made(path, 0o600)
+    }
+
+    /// A link or file that has the temporary name goes: it is nobody's but ours.
+    fn made(path: &Path, mode: u32) -> Result<Staged> {
+        let temporary = temporary_name(path);
+        let _ = std::fs::remove_file(&temporary);
+        let mut options = File::options();
+        let made = options.write(true).create_new(true).mode(mode).open(&temporary);
+        Ok(Staged(temporary, made.map_err(|err| StudyError::host(path, &err))?))
     }
 
     /// Returns the temporary path.
@@ -30,7 +46,7 @@ impl Staged {
     /// # Errors
     /// As [`Staged::new`].
     pub fn file(&self, path: &Path) -> Result<File> {
-        File::create(&self.0).map_err(|err| StudyError::host(path, &err))
+        self.1.try_clone().map_err(|err| StudyError::host(path, &err))
     }
 
     /// Gives it its name.
@@ -66,8 +82,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return std::fs::write(path, bytes).map_err(failed);
     }
-    let staged = Staged(temporary_name(path));
-    std::fs::write(staged.temporary(), bytes).map_err(failed)?;
+    let staged = Staged::new(path)?;
+    std::io::Write::write_all(&mut &staged.1, bytes).map_err(failed)?;
     staged.commit(path)
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Tested below.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,7 @@ impl FileMirror {
     /// [`DeviceError::Open`].
     pub fn create(path: &Path, image: &MemoryDevice) -> Result<FileMirror, DeviceError> {
         let size = image.geometry().size_bytes;
-        let mut options = OpenOptions::new();
+        let mut options = crate::file::private();
         let file = options.read(true).write(true).create(true).truncate(true).open(path);
         let file = file.map_err(|e| failed(path, "create it", &e))?;
         file.set_len(size).map_err(|e| failed(path, "set its size", &e))?;
@@ -175,6 +175,8 @@ impl FileMirror {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+
     use super::*;
 
     #[test]

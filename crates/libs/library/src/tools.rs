@@ -2,6 +2,7 @@
 
 use std::fs::OpenOptions as HostOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -50,7 +51,9 @@ pub fn make(path: &Path, how: &Make) -> Result<()> {
         }
         check_free(path, true)?;
     }
-    let made = HostOptions::new().write(true).create(true).truncate(false).open(path);
+    // Who else may read it is for its owner to say.
+    let mut made = HostOptions::new();
+    let made = made.write(true).create(true).truncate(false).mode(0o600).open(path);
     let sized = made.and_then(|file| file.set_len(size_bytes));
     let done = sized.map_err(|err| Error::host(path.display(), &err));
     let done = done.and_then(|()| mke2fs(path, how));

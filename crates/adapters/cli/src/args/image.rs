@@ -1,5 +1,5 @@
-//! The command line of `mkfs`, `import`, `export`, `serve`, and of what all commands on images
-//! share.
+//! The command line of `cp`, `mkfs`, `import`, `export`, `serve`, and of what all commands on
+//! images share.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -21,6 +21,37 @@ pub struct Part {
     pub offset: Option<u64>,
 }
 
+/// Copy files into, out of and between images.
+///
+/// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
+/// -r symbolic links, hard links and pipes are copied as such. Links are followed in the paths that
+/// are named here and nowhere below them, also if they change while they are copied; at the end of
+/// a target outside of images only with a slash behind it.
+#[derive(Debug, Args)]
+#[command(override_usage = "syncline cp [OPTIONS] <SOURCE>... <TARGET>")]
+pub struct Cp {
+    #[command(flatten)]
+    pub part: Part,
+    /// Directories with what is in them.
+    #[arg(short, long, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Keep mode, owner, times and extended attributes; of an image without set-user-ID and
+    /// set-group-ID bits.
+    #[arg(short, long)]
+    pub preserve: bool,
+    /// -r, -p and --devices, and set-ID bits: whoever made the image may become root with them.
+    #[arg(short, long)]
+    pub archive: bool,
+    /// Make device files of an image device files of this system.
+    #[arg(long)]
+    pub devices: bool,
+    /// Files or directories to copy (paths of this system or IMAGE:/path), then a directory or the
+    /// new name.
+    // One list: clap ends two lists where an option is between them.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<OsString>,
+}
+
 /// Make a new ext4, by mke2fs.
 ///
 /// The image is a file, which is made, or a block device. With SOURCE_DATE_EPOCH in the environment
@@ -33,6 +64,9 @@ pub struct Mkfs {
     /// Name of the volume.
     #[arg(short = 'L', long, value_name = "NAME")]
     pub label: Option<String>,
+    /// Permissions of a new image, octal, as 644 [default: 600].
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    pub mode: Option<u32>,
     /// Overwrite what is there.
     #[arg(long)]
     pub force: bool,
@@ -66,8 +100,9 @@ pub struct Resize {
 /// mke2fs, as large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give
 /// equal bytes: no time is later than that.
 ///
-/// Archives may be compressed by gzip or zstd; `-` is standard input, which needs an image that is
-/// there or --size. Names with `..` are refused, absolute ones lose their slash.
+/// Archives may be compressed by gzip or zstd, and are verified to their end; `-` is standard
+/// input, which needs an image that is there or --size. Names with `..` are refused, absolute ones
+/// lose their slash. ACLs that name users without numbers take those of this system.
 #[derive(Debug, Args)]
 pub struct Import {
     /// Size of a new image: bytes, or with K, M, G [default: what the tree needs].
@@ -76,6 +111,9 @@ pub struct Import {
     /// Name of a new volume.
     #[arg(short = 'L', long, value_name = "NAME")]
     pub label: Option<String>,
+    /// Permissions of a new image, octal, as 644 [default: 600].
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    pub mode: Option<u32>,
     /// Owner and group of everything: 0:0.
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Option<(u32, u32)>,
@@ -90,8 +128,8 @@ pub struct Import {
 
 /// Write a directory of an image as a tar archive.
 ///
-/// Owners, permissions, times, extended attributes, hard links, devices and holes are kept (PAX, as
-/// GNU tar and bsdtar read them with --xattrs). Equal trees give equal bytes.
+/// Owners, permissions, times, extended attributes, ACLs, hard links, devices and holes are kept
+/// (PAX, as GNU tar and bsdtar read them with --xattrs and --acls). Equal trees give equal bytes.
 #[derive(Debug, Args)]
 pub struct Export {
     /// File to write; `-` is standard output.
@@ -110,6 +148,12 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
         .split_once(':')
         .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
     numbers.ok_or_else(|| "two numbers like 0:0".to_owned())
+}
+
+/// `644`.
+fn permissions(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777);
+    mode.ok_or_else(|| "octal digits like 644".to_owned())
 }
 
 /// Serve the files of an image over NFS version 3, without FUSE and without root.

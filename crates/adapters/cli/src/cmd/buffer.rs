@@ -1,6 +1,7 @@
 //! `buffer`: the write buffer under any file system, as a file, a block device, or network blocks.
 
 use std::io::{IsTerminal, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -313,11 +314,11 @@ pub(super) fn new_id() -> Result<LogId> {
     Ok(id)
 }
 
-/// A new file for a log.
+/// A new file for a log, which has data of files: it is for its owner only.
 pub(super) fn make_log(path: &Path, size_bytes: u64) -> Result<()> {
-    std::fs::File::create_new(path)
-        .and_then(|file| file.set_len(size_bytes))
-        .map_err(|err| Failure::host(path, &err))
+    let mut options = std::fs::File::options();
+    let made = options.write(true).create_new(true).mode(0o600).open(path);
+    made.and_then(|file| file.set_len(size_bytes)).map_err(|err| Failure::host(path, &err))
 }
 
 /// An image that a mount left with its log is that mount's.

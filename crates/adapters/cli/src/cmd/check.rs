@@ -110,7 +110,7 @@ fn stock(args: &Check, out: &mut Out) -> Result<bool> {
         }
         Some(code) if code & E2FSCK_ERRORS_LEFT != 0 => {
             out.text("e2fsck -fn:\n")?;
-            out.bytes(&ran.stdout)?;
+            out.text(String::from_utf8_lossy(&ran.stdout))?;
             Ok(false)
         }
         _ => {

@@ -10,13 +10,23 @@ use crate::{image, interrupt, progress};
 
 /// Copies.
 pub(crate) fn run(args: &Cp) -> Result<()> {
+    let (target, sources) = match args.paths.split_last() {
+        Some((target, sources)) if !sources.is_empty() => (target, sources),
+        _ => {
+            let text =
+                "a file to copy or its target is missing; give both, as in `cp FILE IMAGE:/`";
+            return Err(Failure::Usage(text.into()));
+        }
+    };
     let options = Options {
         recursive: args.recursive || args.archive,
         preserve: args.preserve || args.archive,
+        devices: args.devices || args.archive,
+        special_bits: args.archive,
         opening: image::opening(&args.part),
     };
     let shown = Shown(progress::bytes());
-    let done = copy(&args.sources, &args.target, options, &shown);
+    let done = copy(sources, target, options, &shown);
     shown.0.finish_and_clear();
     let outcome = done?;
     let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };

@@ -30,6 +30,7 @@ pub(crate) mod record;
 pub(crate) mod record_read;
 pub(crate) mod recover;
 mod remount;
+mod reopened;
 pub(crate) mod replay;
 pub(crate) mod reproduce;
 pub(crate) mod rm;

@@ -10,7 +10,6 @@
 //! the caller's. From then on what goes wrong is said in the system log.
 
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -26,6 +25,7 @@ use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Mount, Setup, write_hint};
 
 use super::mount_control::Live;
+use super::reopened::{Pin, Reopened};
 use crate::args;
 use crate::error::{Failure, Result};
 
@@ -209,45 +209,6 @@ struct Stack {
     writable: Option<Reopened>,
 }
 
-/// Image of a mount with `ro`, which can be opened again to write.
-pub(super) struct Reopened {
-    place: Arc<SwapDevice>,
-    image: PathBuf,
-    file: FileId,
-}
-
-/// Device and inode number.
-type FileId = (u64, u64);
-
-fn file_id(path: &Path) -> Result<FileId> {
-    let found = std::fs::metadata(path).map_err(|err| Failure::host(path, &err))?;
-    Ok((found.dev(), found.ino()))
-}
-
-impl Reopened {
-    /// Opens the image to write, in the place of what it was opened as.
-    ///
-    /// # Errors
-    /// It may not be written, somebody else reads it, or another file has its path by now: then
-    /// it is as it was.
-    pub(super) fn open_to_write(&self) -> Result<()> {
-        let (image, size_bytes) = (&self.image, self.place.geometry().size_bytes);
-        let another = || {
-            let text = format!("{}: it is not the file that was mounted", image.display());
-            Failure::Failed(text)
-        };
-        if file_id(image)? != self.file {
-            return Err(another());
-        }
-        let open = |read_only| {
-            let options = FileOptions { read_only, ..FileOptions::default() };
-            let device = syncline_image::formatted(FileDevice::open(image, options)?, image)?;
-            if device.geometry().size_bytes == size_bytes { Ok(device) } else { Err(another()) }
-        };
-        self.place.replace(|| open(false), || open(true))
-    }
-}
-
 fn stacked(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<Stack> {
     let (counted, place) = opened(options, image, clock)?;
     let traced = start_capture(options, clock, &counted)?;
@@ -255,27 +216,27 @@ fn stacked(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
     let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
     let in_memory = readable(&top, options, image, clock)?;
     let place = place.filter(|_| in_memory.is_none() && !options.noload);
-    let reopened = |place| -> Result<Reopened> {
-        Ok(Reopened { place, image: image.to_owned(), file: file_id(image)? })
-    };
-    let writable = place.map(reopened).transpose()?;
+    let writable = place.map(|(place, pin)| Reopened::new(place, image, pin));
     Ok(Stack { counted, traced, buffered, top: in_memory.unwrap_or(top), writable })
 }
+
+/// The place of an image, and what was mounted.
+type Replaceable = (Arc<SwapDevice>, Pin);
 
 /// The image, which has an ext4, and with `ro` the place in which it can be opened again to write.
 fn opened(
     options: &FuseOptions,
     image: &Path,
     clock: &Arc<dyn Clock>,
-) -> Result<(Arc<Device>, Option<Arc<SwapDevice>>)> {
+) -> Result<(Arc<Device>, Option<Replaceable>)> {
     recover(options, image, clock)?;
-    let device = open(image, options.volume.read_only)?;
+    let (device, pin) = open(image, options.volume.read_only)?;
     crate::image::superblock(&*device, image)?;
     if !options.volume.read_only {
         return Ok((Arc::new(RecordingDevice::new(device)), None));
     }
     let place = Arc::new(SwapDevice::new(device));
-    Ok((Arc::new(RecordingDevice::new(place.clone())), Some(place)))
+    Ok((Arc::new(RecordingDevice::new(place.clone())), Some((place, pin))))
 }
 
 /// Replays the log of an image for a mount with `ro`, as ext4 does: on the image, if that can be
@@ -284,14 +245,14 @@ fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
     if !options.volume.read_only || options.noload {
         return Ok(());
     }
-    let device = open(image, true)?;
+    let (device, _) = open(image, true)?;
     if !crate::image::superblock(&*device, image)?.needs_recovery() {
         return Ok(());
     }
     drop(device);
     let device = match open(image, false) {
-        Ok(device) if device.geometry().read_only => return Ok(()),
-        Ok(device) => device,
+        Ok((device, _)) if device.geometry().read_only => return Ok(()),
+        Ok((device, _)) => device,
         // Who may not write has it in memory; what else is wrong is wrong for a reader, too.
         Err(_) => return Ok(()),
     };
@@ -424,7 +385,7 @@ fn shown(
 }
 
 /// Opens the image, unless it is mounted. Waits for a process that is ending its mount of it.
-fn open(image: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
+fn open(image: &Path, read_only: bool) -> Result<(Arc<dyn BlockDevice>, Pin)> {
     let options = FileOptions { read_only, ..FileOptions::default() };
     let began = Instant::now();
     loop {
@@ -437,7 +398,10 @@ fn open(image: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
             )));
         }
         match FileDevice::open(image, options) {
-            Ok(file) => return Ok(syncline_image::formatted(file, image)?),
+            Ok(file) => {
+                let pin = Pin::of(&file, image)?;
+                return Ok((syncline_image::formatted(file, image)?, pin));
+            }
             Err(DeviceError::Open { errno, .. })
                 if IN_USE.contains(&errno) && began.elapsed() < FINISH_WAIT && ending(image) =>
             {
@@ -481,7 +445,8 @@ fn logger(image: &Path, served: bool) -> Log {
     Arc::new(move |text: &str| {
         if served {
             // Facility daemon, severity error (RFC 3164).
-            let line = format!("<27>syncline[{}]: {image}: {text}", std::process::id());
+            let (process, said) = (std::process::id(), format!("{image}: {text}"));
+            let line = format!("<27>syncline[{process}]: {}", crate::format::line(&said));
             let socket = UnixDatagram::unbound();
             let _ = socket.and_then(|socket| socket.send_to(line.as_bytes(), "/dev/log"));
         } else {

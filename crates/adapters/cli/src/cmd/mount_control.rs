@@ -9,7 +9,8 @@ use syncline_control::{Governed, Governor};
 use syncline_device::{Clock, WallClock};
 use syncline_fs::Volume;
 
-use super::mount::{Log, Reopened};
+use super::mount::Log;
+use super::reopened::Reopened;
 use crate::control::{self, ControlSocket};
 
 /// A mount that can be changed.

@@ -1,18 +1,17 @@
 //! `mkfs`, `resize`, `import` and `export`: images made, filled from trees and archives, and
 //! written as such.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Read, Seek, Write};
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use flate2::read::MultiGzDecoder;
 use syncline_device::VirtualClock;
 use syncline_image::archive::{self, Estimate};
 use syncline_image::copy::{Pins, estimate, fill};
 use syncline_image::resize::NewSize;
 use syncline_image::{Image, Opening, mkfs};
 
+use crate::archive_stream;
 use crate::args::{Export, Import, Mkfs, Resize};
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
@@ -36,6 +35,7 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
         label: args.label.clone(),
         force: args.force,
         time_s: epoch_s()?,
+        mode: args.mode,
         more: args.more.clone(),
         ..mkfs::Mkfs::default()
     };
@@ -65,6 +65,7 @@ pub(crate) fn import(args: &Import) -> Result<()> {
             size_bytes: args.size,
             label: args.label.clone(),
             time_s: epoch_s,
+            mode: args.mode,
             ..mkfs::Mkfs::default()
         };
         new.for_tree(needs(args, is_dir)?).make(&args.image)?;
@@ -85,15 +86,15 @@ fn needs(args: &Import, is_dir: bool) -> Result<Estimate> {
     if is_dir {
         return Ok(estimate(&args.source, &Standard)?);
     }
-    if args.source == Path::new("-") {
+    if archive_stream::is_stream(&args.source) {
         return match args.size {
             Some(_) => Ok(Estimate::default()),
             None => Err(Failure::Usage(
-                "how much standard input has is not known before; give --size".to_owned(),
+                "how much standard input or a pipe has is not known before; give --size".to_owned(),
             )),
         };
     }
-    let mut from = open(&args.source)?;
+    let mut from = archive_stream::open(&args.source)?;
     archive::estimate(&mut *from, &Standard).map_err(|err| at(args, err))
 }
 
@@ -108,7 +109,7 @@ fn filled(args: &Import, is_dir: bool, epoch_s: Option<u64>) -> Result<()> {
     }
     let image = Image::write(&args.image, &how)?;
     if !is_dir {
-        let done = open(&args.source).and_then(|mut from| {
+        let done = archive_stream::open(&args.source).and_then(|mut from| {
             archive::import(&mut *from, &image, &Standard).map_err(|err| at(args, err))
         });
         return image.close(done);
@@ -122,46 +123,6 @@ fn filled(args: &Import, is_dir: bool, epoch_s: Option<u64>) -> Result<()> {
     Err(Failure::Said(first.code()))
 }
 
-/// An archive, unpacked if it is compressed.
-fn open(path: &Path) -> Result<Box<dyn Read>> {
-    let failed = |err: io::Error| Failure::host(path, &err);
-    if path == Path::new("-") {
-        return Ok(decoded(&[], Box::new(io::stdin().lock())));
-    }
-    let mut file = File::open(path).map_err(failed)?;
-    let mut start = [0; 4];
-    let len = file.read(&mut start).map_err(failed)?;
-    if file.metadata().is_ok_and(|meta| meta.is_file()) {
-        file.rewind().map_err(failed)?;
-        return Ok(decoded(&start[..len], Box::new(file)));
-    }
-    // A pipe cannot be rewound.
-    let begun = io::Cursor::new(start[..len].to_vec()).chain(file);
-    Ok(decoded(&start[..len], Box::new(begun)))
-}
-
-fn decoded(start: &[u8], from: Box<dyn Read>) -> Box<dyn Read> {
-    if start.starts_with(&[0x1F, 0x8B]) {
-        return Box::new(MultiGzDecoder::new(from));
-    }
-    if start.starts_with(&[0x28, 0xB5, 0x2F, 0xFD]) {
-        return match zstd::Decoder::new(from) {
-            Ok(decoder) => Box::new(decoder),
-            Err(err) => Box::new(Broken(Some(err))),
-        };
-    }
-    Box::new(io::BufReader::with_capacity(1 << 20, from))
-}
-
-/// A decoder that could not be made: its error comes with the first read.
-struct Broken(Option<io::Error>);
-
-impl Read for Broken {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        self.0.take().map_or(Ok(0), Err)
-    }
-}
-
 /// Writes an archive.
 pub(crate) fn export(args: &Export) -> Result<()> {
     let whole = || Place { image: (&args.source).into(), path: b"/".to_vec() };
@@ -172,7 +133,7 @@ pub(crate) fn export(args: &Export) -> Result<()> {
         let done = archive::export(&image, &place.path, &mut out, &Standard);
         return image.close(done.map_err(Failure::from).and_then(|()| out.flush()));
     }
-    let staged = Staged::new(&args.output)?;
+    let staged = Staged::private(&args.output)?;
     let mut out = BufWriter::with_capacity(1 << 20, staged.file(&args.output)?);
     let done = archive::export(&image, &place.path, &mut out, &Standard).map_err(Failure::from);
     let written = out.flush().map_err(|err| Failure::host(&args.output, &err));

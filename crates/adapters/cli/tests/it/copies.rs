@@ -2,7 +2,7 @@
 //! whole, judged by e2fsck and, where there is one, by a kernel mount.
 
 use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use crate::support::{at, done, file, refused, run, scratch};
@@ -213,4 +213,66 @@ fn depth_and_circles_do_no_harm() {
     let listed = done(&["ls", "-R", &at("/x")]);
     assert!(listed.len() < 1000, "{listed}");
     refused(3, &["rm", "-r", &at("/x")]);
+}
+
+/// Options where cp(1) takes them, slashes that mean directories, and links that stay links.
+#[test]
+fn operands_are_taken_as_by_cp() {
+    if !require("operands_are_taken_as_by_cp", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let (one, tree) = (file(dir.path(), "one", "1"), dir.path().join("dd"));
+    std::fs::create_dir(&tree).unwrap();
+    file(&tree, "g", "2");
+    let image = mkfs(&ImageSpec::default());
+    let at = |path: &str| at(image.path(), path);
+    done(&words(&[&"cp", &one, &"-p", &at("/x")]));
+    done(&words(&[&"cp", &one, &"-r", &tree, &"-p", &at("/")]));
+    let back = dir.path().join("back");
+    done(&words(&[&"cp", &at("/dd"), &"-a", &back]));
+    assert_eq!(std::fs::read(back.join("g")).unwrap(), b"2");
+    refused(2, &words(&[&"cp", &one]));
+    // A slash at the end.
+    let said = refused(1, &words(&[&"cp", &one, &at("/new/")]));
+    assert!(said.contains("is no directory; make it first"), "{said}");
+    refused(1, &words(&[&"cp", &one, &at("/x/")]));
+    refused(1, &words(&[&"cp", &dir.path().join("one/"), &at("/y")]));
+    done(&words(&[&"cp", &"-r", &tree, &at("/new/")]));
+    assert_eq!(done(&["ls", &at("/")]), "dd\nlost+found\nnew\none\nx\n");
+    // A link in the place of a directory is not followed, and keeps what it is.
+    done(&["mv", &at("/dd"), &at("/real")]);
+    let _ = debugfs(image.path(), "symlink /dd /real\n");
+    let before = done(&["stat", &at("/dd"), &at("/real")]);
+    let said = refused(1, &words(&[&"cp", &"-rp", &tree, &at("/")]));
+    assert!(said.contains("is there and no directory"), "{said}");
+    assert_eq!(done(&["stat", &at("/dd"), &at("/real")]), before);
+    // Named as the target it is followed, and the directory gets the attributes.
+    done(&words(&[&"cp", &"-rp", &tree.join("."), &at("/dd")]));
+    assert!(done(&["stat", &at("/dd")]).contains("symbolic link"));
+    e2fsck_clean(image.path()).unwrap();
+}
+
+/// A remark names the file, not the temporary name that it had.
+#[test]
+fn remarks_name_files_as_the_user_does() {
+    if !require("remarks_name_files_as_the_user_does", &[Need::Root, Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec::default());
+    done(&words(&[&"cp", &file(dir.path(), "f", "1"), &at(image.path(), "/f")]));
+    let all = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), all.clone()).unwrap();
+    std::fs::set_permissions(image.path(), all).unwrap();
+    let (program, target) = (dir.path().join("syncline"), dir.path().join("g"));
+    crate::support::copy_program(&program);
+    let ran = std::process::Command::new("setpriv")
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(&program)
+        .args(words(&[&"cp", &"-p", &at(image.path(), "/f"), &target]))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(said.contains("/g: owner not kept: ") && !said.contains(".syncline-"), "{said}");
 }

@@ -2,6 +2,7 @@
 //!
 //! Programs that work on mounts while these are killed are in `tests/mounted`.
 
+mod archives;
 mod bench;
 mod buffer;
 mod copies;
@@ -18,6 +19,8 @@ mod mount;
 mod mount_unmount;
 mod newcomer;
 mod preload;
+mod private;
+mod races;
 mod record;
 mod recovery;
 mod reports;
@@ -26,5 +29,6 @@ mod serve;
 mod strangers;
 mod support;
 mod sweep;
+mod terminal;
 mod trace;
 mod transfer;

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+
+/// Connections that may wait, as of the standard library.
+const BACKLOG: i32 = 128;
 
 /// Address that a server listens on.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -47,6 +49,18 @@ impl fmt::Display for Listen {
     }
 }
 
+/// Binds a socket for its owner only. The mode is the socket's before it has a name: a chmod of the
+/// name could meet something else, and would leave it open until then.
+fn bind_private(path: &Path) -> io::Result<UnixListener> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
 pub(crate) enum Listener {
     Unix(UnixListener),
     Tcp(TcpListener),
@@ -56,11 +70,7 @@ impl Listener {
     /// Binds; with the place as it came to be.
     pub(crate) fn bind(listen: &Listen) -> io::Result<(Listener, Listen)> {
         match listen {
-            Listen::Unix(path) => {
-                let listener = UnixListener::bind(path)?;
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-                Ok((Listener::Unix(listener), listen.clone()))
-            }
+            Listen::Unix(path) => Ok((Listener::Unix(bind_private(path)?), listen.clone())),
             Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 let bound = Listen::Tcp(listener.local_addr()?);
@@ -210,6 +220,28 @@ mod tests {
             ("192.168.1.1:10809", "no authentication"),
         ] {
             assert!(bad.parse::<Listen>().unwrap_err().contains(why), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_socket_has_its_mode_before_its_name() {
+        use std::os::unix::fs::MetadataExt;
+        let path = std::env::temp_dir().join(format!("syncline-nbd-{}", std::process::id()));
+        let (listener, _) = Listener::bind(&Listen::Unix(path.clone())).unwrap();
+        assert_eq!(std::fs::symlink_metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        let client = UnixStream::connect(&path).unwrap();
+        assert!(matches!(listener.accept(), Ok(Stream::Unix(_))));
+        drop(client);
+        // A link in its place is left alone, and what it names.
+        std::fs::remove_file(&path).unwrap();
+        let other = path.with_extension("other");
+        std::fs::write(&other, "").unwrap();
+        let mode = std::fs::metadata(&other).unwrap().mode();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(Listener::bind(&Listen::Unix(path.clone())).is_err());
+        assert_eq!(std::fs::metadata(&other).unwrap().mode(), mode);
+        for path in [&path, &other] {
+            std::fs::remove_file(path).unwrap();
         }
     }
 }

@@ -25,6 +25,7 @@
 
 mod event;
 mod order;
+mod place;
 mod process;
 mod record;
 mod scribe;

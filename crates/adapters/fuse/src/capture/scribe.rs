@@ -11,7 +11,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
@@ -27,6 +27,7 @@ use syncline_trace::{
 use super::CaptureCounts;
 use super::event::{Call, Detail, Event, Named, Range};
 use super::order::InOrder;
+use super::place::Place;
 use super::process::Process;
 use super::tree::{Tree, join};
 
@@ -69,25 +70,23 @@ struct Stream {
     /// For footers on the way.
     file: File,
     names: Names,
-    partial: PathBuf,
-    path: PathBuf,
+    place: Place,
     group_ns: u64,
     short_groups: u32,
 }
 
 impl Stream {
     fn new(stem: &Path, extension: &str, kind: TraceKind) -> Result<Stream> {
-        let path = stem.with_added_extension(extension);
-        let partial = path.with_added_extension("partial");
         let open = || {
-            let out = File::create(&partial)?;
-            Ok((out.try_clone()?, BufWriter::with_capacity(BUFFER_BYTES, out)))
+            let place = Place::new(&stem.with_added_extension(extension))?;
+            let out = place.create()?;
+            Ok((place, out.try_clone()?, BufWriter::with_capacity(BUFFER_BYTES, out)))
         };
-        let (file, out) = open().map_err(TraceError::io("trace file"))?;
+        let (place, file, out) = open().map_err(TraceError::io("trace file"))?;
         let header = Header { kind, source: "syncline mount".to_owned() };
         let writer = TraceWriter::new(out, &header)?;
         let names = Names::default();
-        Ok(Stream { writer, file, names, partial, path, group_ns: 0, short_groups: 0 })
+        Ok(Stream { writer, file, names, place, group_ns: 0, short_groups: 0 })
     }
 
     fn write(&mut self, draft: &Draft) -> Result<()> {
@@ -128,7 +127,7 @@ impl Stream {
         let records = self.writer.records();
         let mut out = self.writer.finish(&self.names)?;
         // The last footer is not shorter than the one that it goes over.
-        let named = out.flush().and_then(|()| std::fs::rename(&self.partial, &self.path));
+        let named = out.flush().and_then(|()| self.place.commit());
         named.map_err(TraceError::io("trace file"))?;
         Ok(records)
     }
@@ -186,7 +185,7 @@ impl Scribe {
         if !keep {
             for stream in &self.streams {
                 // A file that cannot be removed is empty or in the way of the next capture only.
-                let _ = std::fs::remove_file(&stream.partial);
+                let _ = stream.place.remove();
             }
             return Ok(CaptureCounts::default());
         }

@@ -1,5 +1,6 @@
 //! An archive as a tree of a volume.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use super::reader::{Kind, Member, Reader};
@@ -11,6 +12,8 @@ use crate::{ImageError, Result, Watch};
 const CHUNK_BYTES: usize = 1 << 20;
 /// Unit of holes in bytes: an aligned page of zeros is left out of a file.
 const PAGE_BYTES: usize = 4096;
+/// Extents in a block of an extent tree.
+const EXTENTS_OF_BLOCK: u64 = 340;
 /// Mode of directories that the archive implies.
 const DIR_MODE: u32 = 0o040_755;
 
@@ -26,10 +29,35 @@ pub struct Estimate {
 impl Estimate {
     /// Adds a file.
     pub(crate) fn add(&mut self, data_bytes: u64) {
+        self.add_runs(&[(0, data_bytes)]);
+    }
+
+    /// Adds a file with holes between these runs.
+    fn add_runs(&mut self, runs: &[(u64, u64)]) {
+        const PAGE: u64 = PAGE_BYTES as u64;
         self.inodes += 1;
-        let blocks = data_bytes.div_ceil(PAGE_BYTES as u64).saturating_mul(PAGE_BYTES as u64);
-        // A block for attributes or a directory's names.
-        self.bytes = self.bytes.saturating_add(blocks).saturating_add(PAGE_BYTES as u64);
+        // A run may begin and end inside of a block.
+        let pages = |(start, len): &(u64, u64)| match len {
+            0 => 0,
+            _ => (start.saturating_add(len - 1) / PAGE - start / PAGE).saturating_add(1),
+        };
+        let data = runs.iter().map(pages).fold(0, u64::saturating_add);
+        // A block for attributes, a link's target or a directory's names; and of extents.
+        let more = 1 + runs.len() as u64 / EXTENTS_OF_BLOCK;
+        let blocks = data.saturating_add(more);
+        self.bytes = self.bytes.saturating_add(blocks.saturating_mul(PAGE));
+    }
+
+    /// Adds the directories above a member that no member before it was in.
+    fn add_parents(&mut self, path: &[u8], known: &mut BTreeSet<Vec<u8>>) {
+        let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
+        for (end, _) in slashes {
+            let dir = path.get(..end).unwrap_or_default();
+            if dir.is_empty() || !known.insert(dir.to_vec()) {
+                break;
+            }
+            self.add(0);
+        }
     }
 }
 
@@ -39,10 +67,13 @@ impl Estimate {
 pub fn estimate(from: &mut dyn Read, watch: &dyn Watch) -> Result<Estimate> {
     let mut reader = Reader::new(from);
     let mut found = Estimate::default();
+    let mut dirs = BTreeSet::new();
     while let Some(member) = reader.next()? {
         watch.check()?;
-        found.add(member.runs.iter().fold(0, |sum, (_, len)| sum.saturating_add(*len)));
+        found.add_runs(&member.runs);
+        found.add_parents(&member.path, &mut dirs);
     }
+    reader.finish(watch)?;
     Ok(found)
 }
 
@@ -60,62 +91,127 @@ fn placed(path: &[u8]) -> Result<Option<Vec<u8>>> {
     Ok((placed != b"/").then_some(placed))
 }
 
-/// Makes the members files of `to`. Existing files are replaced, existing directories stay.
+/// Directories in the order of the archive. Making files changes their times: they get their
+/// attributes at the end, those of the last member that names them.
+#[derive(Default)]
+struct Dirs {
+    members: Vec<Option<(Vec<u8>, Member)>>,
+    places: BTreeMap<Vec<u8>, usize>,
+}
+
+impl Dirs {
+    fn add(&mut self, path: Vec<u8>, member: Member) {
+        self.forget(&path);
+        self.places.insert(path.clone(), self.members.len());
+        self.members.push(Some((path, member)));
+    }
+
+    /// Something else has this name now.
+    fn forget(&mut self, path: &[u8]) {
+        if let Some(member) = self.places.remove(path).and_then(|at| self.members.get_mut(at)) {
+            *member = None;
+        }
+    }
+}
+
+/// Makes the members files of `to`. Existing files and empty directories are replaced, directories
+/// stay directories.
 ///
 /// # Errors The error of a read or write, a name with `..`, or a link to a missing file.
 pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> Result<()> {
     let mut reader = Reader::new(from);
-    // Making files changes the times of their directory: they are set at the end.
-    let mut dirs: Vec<(Vec<u8>, Member)> = Vec::new();
+    let mut dirs = Dirs::default();
     while let Some(member) = reader.next()? {
         watch.check()?;
-        if let Kind::Other(kind) = member.kind {
-            let (path, kind) = (member.path.escape_ascii(), char::from(kind));
-            watch.remark(&format!("{path}: left out, a member of the type `{kind}`"));
-            continue;
+        for remark in &member.remarks {
+            watch.remark(&format!("{}: {remark}", shown(&member.path)));
         }
+        let is_dir = member.meta.kind() == FileKind::Dir && member.kind == Kind::Inode;
         let Some(path) = placed(&member.path)? else {
-            dirs.push((b"/".to_vec(), member));
+            if !is_dir {
+                let text = "the archive has a file without a name; repack it";
+                return Err(ImageError::Corrupt(text.into()));
+            }
+            dirs.add(b"/".to_vec(), member);
             continue;
         };
         parents(to, &path)?;
-        if member.meta.kind() == FileKind::Dir && member.kind == Kind::Inode {
-            match to.stat(&path, false)?.map(|there| there.kind()) {
-                Some(FileKind::Dir) => {}
-                Some(_) => {
+        let there = to.stat(&path, false)?;
+        if is_dir {
+            if there.is_none_or(|there| there.kind() != FileKind::Dir) {
+                if there.is_some() {
                     to.unlink(&path)?;
-                    to.mkdir(&path)?;
                 }
-                None => to.mkdir(&path)?,
+                to.mkdir(&path)?;
             }
-            dirs.push((path, member));
+            dirs.add(path, member);
             continue;
-        }
-        match to.stat(&path, false)?.map(|there| there.kind()) {
-            Some(FileKind::Dir) => {
-                let path = path.escape_ascii();
-                let text = format!(
-                    "{path}: the archive has a file where the image has a directory; remove it \
-                     first"
-                );
-                return Err(ImageError::Failed(text));
-            }
-            Some(_) => to.unlink(&path)?,
-            None => {}
         }
         if member.kind == Kind::Link {
-            let target = placed(&member.link)?.unwrap_or_else(|| b"/".to_vec());
-            to.link(&target, &path)?;
+            link(to, &path, &member, there, &mut dirs)?;
             continue;
         }
+        clear(to, &path, there, &mut dirs)?;
         make(&mut reader, to, &path, &member, watch)?;
         finish(to, &path, &member, watch)?;
     }
-    // The deepest first.
-    for (path, member) in dirs.iter().rev() {
+    reader.finish(watch)?;
+    // In the order of the archive: one may be there under two names, through a link.
+    for (path, member) in dirs.members.iter().flatten() {
         finish(to, path, member, watch)?;
     }
     Ok(())
+}
+
+fn shown(path: &[u8]) -> impl std::fmt::Display + '_ {
+    path.escape_ascii()
+}
+
+/// Makes room for a member that is no directory.
+fn clear(to: &dyn Side, path: &[u8], there: Option<Meta>, dirs: &mut Dirs) -> Result<()> {
+    match there.map(|there| there.kind()) {
+        None => Ok(()),
+        Some(FileKind::Dir) => {
+            // e2fsck wants lost+found.
+            if path == b"/lost+found" || !to.list(path)?.is_empty() {
+                let text =
+                    "the archive has a file where the image has a directory; remove it first";
+                return Err(ImageError::Failed(text.into()).at(shown(path)));
+            }
+            dirs.forget(path);
+            to.rmdir(path)
+        }
+        Some(_) => to.unlink(path),
+    }
+}
+
+/// A hard link. The target is there before the old file goes; what is linked already stays.
+fn link(
+    to: &dyn Side,
+    path: &[u8],
+    member: &Member,
+    there: Option<Meta>,
+    dirs: &mut Dirs,
+) -> Result<()> {
+    let target = placed(&member.link)?.unwrap_or_else(|| b"/".to_vec());
+    let failed = |text: String| Err(ImageError::Failed(text).at(shown(path)));
+    let Some(file) = to.stat(&target, false)? else {
+        let target = shown(&target);
+        return failed(format!(
+            "a hard link to {target}, which is not there; repack the archive with it"
+        ));
+    };
+    if there.is_some_and(|there| there.id == file.id) {
+        return Ok(());
+    }
+    if file.kind() == FileKind::Dir {
+        let target = shown(&target);
+        return failed(format!(
+            "a hard link to the directory {target}; repack it as a symbolic link"
+        ));
+    }
+    clear(to, path, there, dirs)?;
+    to.link(&target, path)
 }
 
 fn finish(to: &dyn Side, path: &[u8], member: &Member, watch: &dyn Watch) -> Result<()> {

@@ -8,7 +8,6 @@ use tar::{EntryType, Header};
 
 use super::BLOCK_BYTES;
 use super::pax::{self, Records};
-use super::reader::XATTR;
 use crate::copy::side::{Kind, Meta, Reader, Side};
 use crate::names::join;
 use crate::{ImageError, Result, Watch};
@@ -96,9 +95,7 @@ impl Writer<'_> {
         if shared {
             self.links.insert(meta.id, name.to_vec());
         }
-        for (key, value) in self.from.xattrs(path)? {
-            records.push(([XATTR, &key[..]].concat(), value));
-        }
+        records.extend(super::attributes::write(self.from.xattrs(path)?));
         let kind = match meta.mode & 0o170_000 {
             0o100_000 => return self.file(path, name, meta, records),
             0o040_000 => EntryType::Directory,

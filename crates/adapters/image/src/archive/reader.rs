@@ -1,4 +1,7 @@
-//! Members of an archive, one after the other: headers, extended headers, long names, sparse maps.
+//! Members of an archive, one after the other: headers, extended headers, long names.
+//!
+//! Only regular files have data behind the header: the size of a link, directory or device says
+//! nothing about the archive, as GNU tar and bsdtar have it.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,13 +9,16 @@ use std::path::Path;
 use tar::Header;
 
 use super::pax::{self, Records, bad, number};
-use super::{BLOCK_BYTES, EXTENDED_BYTES_MAX};
+use super::{BLOCK_BYTES, EXTENDED_BYTES_MAX, attributes, fields, sparse};
 use crate::copy::side::{Meta, Xattr};
-use crate::{ImageError, Result};
+use crate::{ImageError, Result, Watch};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Prefix of the keys of attributes.
-pub(super) const XATTR: &[u8] = b"SCHILY.xattr.";
+/// Bytes read at once of what is left out.
+const CHUNK_BYTES: u64 = 1 << 20;
+const REGULAR: u32 = 0o100_000;
+const DIRECTORY: u32 = 0o040_000;
+const SYMLINK: u32 = 0o120_000;
 
 /// Types of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +27,10 @@ pub(super) enum Kind {
     Inode,
     /// A hard link to an earlier member.
     Link,
-    /// Of another kind, which is left out.
-    Other(u8),
 }
+
+/// The last value of a key, if it is not empty.
+pub(super) type Of<'a> = dyn Fn(&[u8]) -> Option<Vec<u8>> + 'a;
 
 /// A member without its data.
 #[derive(Debug)]
@@ -35,7 +42,9 @@ pub(super) struct Member {
     pub(super) meta: Meta,
     pub(super) xattrs: Vec<Xattr>,
     /// Start and length of each run of data; one of the whole size where the file is not sparse.
-    pub(super) runs: Vec<(u64, u64)>,
+    pub(super) runs: sparse::Runs,
+    /// Remarks on what could not be kept.
+    pub(super) remarks: Vec<String>,
 }
 
 /// An archive that is read once.
@@ -55,6 +64,8 @@ fn padding(size: u64) -> u64 {
 fn failed(err: &std::io::Error) -> ImageError {
     match err.kind() {
         std::io::ErrorKind::UnexpectedEof => bad("it ends early"),
+        // A checksum of its compression, or what it is made of.
+        std::io::ErrorKind::InvalidData => bad(&crate::plain(err)),
         _ => ImageError::host(Path::new("the archive"), err),
     }
 }
@@ -71,20 +82,29 @@ impl<'a> Reader<'a> {
         loop {
             self.skip()?;
             let Some(header) = self.header()? else { return Ok(None) };
-            let size = header.entry_size().map_err(|_| bad("a size that is no number"))?;
-            self.left = size;
-            self.padding = padding(size);
-            match header.as_bytes()[156] {
-                b'x' => records.extend(pax::decode(&self.extended()?)?),
+            let kind = header.as_bytes()[156];
+            if has_data(kind) {
+                self.begin(fields::unsigned(&header.as_old().size)?);
+            }
+            match kind {
+                // Solaris writes them as X.
+                b'x' | b'X' => records.extend(pax::decode(&self.extended()?)?),
                 b'g' => {
                     let more = pax::decode(&self.extended()?)?;
                     records.extend(more.iter().cloned());
+                    // Those that are given again are not kept twice: a header may be repeated.
+                    self.global.retain(|(known, _)| more.iter().all(|(key, _)| key != known));
                     self.global.extend(more);
+                    bounded(&self.global)?;
                 }
                 b'L' => path = Some(name(self.extended()?)),
                 b'K' => link = Some(name(self.extended()?)),
+                // The label of a volume.
+                b'V' => {}
+                b'M' | b'N' => return Err(refused(&header, kind)),
                 _ => return self.member(&header, &records, path, link).map(Some),
             }
+            bounded(&records)?;
         }
     }
 
@@ -106,12 +126,39 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let header = Header::from_byte_slice(&block).clone();
-        let sum = |bytes: &[u8]| bytes.iter().map(|byte| u32::from(*byte)).sum::<u32>();
-        let expected = sum(&block[..148]) + sum(&block[156..]) + 8 * u32::from(b' ');
-        if header.cksum().ok() != Some(expected) {
+        let summed = || block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
+        let unsigned: i64 = summed().map(|byte| i64::from(*byte)).sum();
+        // Some systems took bytes for signed.
+        let signed: i64 = summed().map(|byte| i64::from(byte.cast_signed())).sum();
+        let stored = fields::signed(&header.as_old().cksum).ok();
+        if stored != Some(unsigned) && stored != Some(signed) {
             return Err(bad("a header with a wrong checksum, or this is no tar archive"));
         }
         Ok(Some(header))
+    }
+
+    /// Reads what is behind the last member: compressed data verifies where it ends, and a program
+    /// that writes into a pipe must not lose its reader.
+    pub(super) fn finish(&mut self, watch: &dyn Watch) -> Result<()> {
+        loop {
+            watch.check()?;
+            let mut part = (&mut *self.from).take(CHUNK_BYTES);
+            let read =
+                std::io::copy(&mut part, &mut std::io::sink()).map_err(|err| failed(&err))?;
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next member has so many bytes of data.
+    fn begin(&mut self, size: u64) {
+        (self.left, self.padding) = (size, padding(size));
+    }
+
+    /// A block that is no part of the member's data.
+    pub(super) fn read_block(&mut self, into: &mut [u8]) -> Result<()> {
+        self.from.read_exact(into).map_err(|err| failed(&err))
     }
 
     /// All data of a small member.
@@ -148,167 +195,147 @@ impl<'a> Reader<'a> {
         path: Option<Vec<u8>>,
         link: Option<Vec<u8>>,
     ) -> Result<Member> {
-        // The last of several counts.
-        let of = |key: &[u8]| records.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.clone());
-        let number_of = |key: &[u8]| of(key).and_then(|value| number(&value));
-        let fields = header.as_old();
-        let value = |field: &[u8], read: std::io::Result<u64>| match read {
-            // Some writers leave fields empty.
-            _ if field.iter().all(|byte| matches!(byte, 0 | b' ')) => Ok(0),
-            read => read.map_err(|_| bad("a field is no number")),
+        // The last of several counts; an empty one takes earlier ones back.
+        let of = |key: &[u8]| {
+            let last = records.iter().rev().find(|(known, _)| known == key);
+            last.map(|(_, value)| value.clone()).filter(|value| !value.is_empty())
         };
-        let narrow = |n: u64| u32::try_from(n).map_err(|_| bad("an owner of more than 32 bits"));
-        if let Some(size) = number_of(b"size") {
-            self.left = size;
-            self.padding = padding(size);
-        }
+        let owner = |key: &[u8], field: &[u8]| match of(key).and_then(|value| number(&value)) {
+            Some(id) => u32::try_from(id).map_err(|_| bad("an owner of more than 32 bits")),
+            None => fields::narrow(field),
+        };
+        let old = header.as_old();
         let kind = header.as_bytes()[156];
-        let file_type = type_of(kind);
         let path = of(b"GNU.sparse.name").or_else(|| of(b"path")).or(path);
         let path = path.unwrap_or_else(|| header.path_bytes().into_owned());
         // Archives before POSIX: a file whose name ends in a slash is a directory.
-        let old_dir = file_type == 0o100_000 && kind != b'1' && path.ends_with(b"/");
-        let file_type = if old_dir { 0o040_000 } else { file_type };
-        let mode = value(&fields.mode, header.mode().map(u64::from))?;
-        let permissions = u32::try_from(mode & 0o7777).unwrap_or(0);
-        let seconds = i64::try_from(value(&fields.mtime, header.mtime())?).unwrap_or(i64::MAX);
-        let mtime = of(b"mtime").and_then(|text| pax::time(&text)).unwrap_or((seconds, 0));
-        let (mut size, runs) = self.runs(header, kind, &of)?;
-        if file_type != 0o100_000 {
-            size = 0;
+        let old_dir = type_of(kind) == REGULAR && kind != b'1' && path.ends_with(b"/");
+        let file_type = if old_dir { DIRECTORY } else { type_of(kind) };
+        let (size, runs) = match (file_type, kind) {
+            (REGULAR, kind) if kind != b'1' => self.data(header, records, &of)?,
+            // Names in a directory, which are left out.
+            (_, b'D') => (0, Vec::new()),
+            _ => {
+                self.begin(0);
+                (0, Vec::new())
+            }
+        };
+        let mtime = match of(b"mtime").and_then(|text| pax::time(&text)) {
+            Some(time) => time,
+            None => (fields::signed(&old.mtime)?, 0),
+        };
+        let permissions = u32::try_from(fields::unsigned(&old.mode)? & 0o7777).unwrap_or(0);
+        let mut found = attributes::read(records, permissions);
+        found.xattrs.retain(|(name, _)| has_attribute(file_type, name));
+        if !is_known(kind) {
+            let shown = char::from(kind).escape_default();
+            found.remarks.push(format!("a member of the unknown type `{shown}`, taken for a file"));
         }
         let meta = Meta {
-            mode: file_type | permissions,
-            uid: narrow(number_of(b"uid").map_or_else(|| value(&fields.uid, header.uid()), Ok)?)?,
-            gid: narrow(number_of(b"gid").map_or_else(|| value(&fields.gid, header.gid()), Ok)?)?,
+            mode: file_type | found.mode.unwrap_or(permissions),
+            uid: owner(b"uid", &old.uid)?,
+            gid: owner(b"gid", &old.gid)?,
             size,
             nlink: 1,
             id: (0, 0),
-            rdev: device(header, kind),
+            rdev: device(header, kind)?,
             atime: of(b"atime").and_then(|text| pax::time(&text)).unwrap_or(mtime),
             mtime,
-        };
-        let xattr = |(key, value): &(Vec<u8>, Vec<u8>)| {
-            key.strip_prefix(XATTR).map(|name| (name.to_vec(), value.clone()))
         };
         Ok(Member {
             path,
             link: of(b"linkpath")
                 .or(link)
                 .unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
-            kind: match kind {
-                b'1' => Kind::Link,
-                _ if file_type == 0 => Kind::Other(kind),
-                _ => Kind::Inode,
-            },
+            kind: if kind == b'1' { Kind::Link } else { Kind::Inode },
             meta,
-            xattrs: records.iter().filter_map(xattr).collect(),
+            xattrs: found.xattrs,
             runs,
+            remarks: found.remarks,
         })
-    }
-
-    /// Size and runs of data of a file.
-    fn runs(
-        &mut self,
-        header: &Header,
-        kind: u8,
-        of: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
-    ) -> Result<(u64, Vec<(u64, u64)>)> {
-        let (size, runs) = if kind == b'S' {
-            self.old_sparse(header)?
-        } else if of(b"GNU.sparse.major").as_deref() == Some(b"1") {
-            let size = of(b"GNU.sparse.realsize").and_then(|text| number(&text));
-            (size.ok_or_else(|| bad("a sparse file without a size"))?, self.sparse_map()?)
-        } else if of(b"GNU.sparse.size").is_some() || of(b"GNU.sparse.map").is_some() {
-            let text = "the archive has sparse files of format 0.x; make it with `tar \
-                        --sparse-version=1.0`";
-            return Err(ImageError::Unsupported(text.into()));
-        } else {
-            return Ok((self.left, vec![(0, self.left)]));
-        };
-        let mut end = 0;
-        for (start, len) in &runs {
-            let stop = start.checked_add(*len).filter(|stop| *start >= end && *stop <= size);
-            end = stop.ok_or_else(|| bad("a sparse map that is out of order"))?;
-        }
-        Ok((size, runs))
-    }
-
-    /// GNU's old format: four runs in the header, more in blocks behind it.
-    fn old_sparse(&mut self, header: &Header) -> Result<(u64, Vec<(u64, u64)>)> {
-        let gnu = header.as_gnu().ok_or_else(|| bad("a sparse file without a GNU header"))?;
-        let size = gnu.real_size().map_err(|_| bad("a sparse file without a size"))?;
-        let mut runs = Vec::new();
-        let mut add = |run: &tar::GnuSparseHeader| -> Result<()> {
-            if !run.is_empty() {
-                let number = |field: std::io::Result<u64>| field.map_err(|_| bad("a sparse map"));
-                runs.push((number(run.offset())?, number(run.length())?));
-            }
-            Ok(())
-        };
-        gnu.sparse.iter().try_for_each(&mut add)?;
-        let mut extended = gnu.is_extended();
-        let mut blocks = 0;
-        while extended {
-            let mut more = tar::GnuExtSparseHeader::new();
-            self.from.read_exact(more.as_mut_bytes()).map_err(|err| failed(&err))?;
-            more.sparse().iter().try_for_each(&mut add)?;
-            extended = more.is_extended();
-            blocks += 1;
-            if blocks * BLOCK > EXTENDED_BYTES_MAX {
-                return Err(bad("a sparse map of more than 8 MiB"));
-            }
-        }
-        Ok((size, runs))
-    }
-
-    /// PAX sparse 1.0: decimal lines in front of the data, in whole blocks.
-    fn sparse_map(&mut self) -> Result<Vec<(u64, u64)>> {
-        let (mut text, mut block) = (Vec::new(), [0; BLOCK_BYTES]);
-        let mut numbers: Vec<u64> = Vec::new();
-        loop {
-            self.read(&mut block)?;
-            text.extend_from_slice(&block);
-            let mut rest = &text[..];
-            numbers.clear();
-            while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                numbers.push(number(&rest[..end]).ok_or_else(|| bad("a sparse map"))?);
-                rest = &rest[end + 1..];
-                let wanted = numbers.first().map_or(1, |count| count.saturating_mul(2) + 1);
-                if numbers.len() as u64 == wanted {
-                    let runs = numbers[1..].chunks_exact(2).map(|pair| (pair[0], pair[1]));
-                    return Ok(runs.collect());
-                }
-            }
-            if text.len() as u64 > EXTENDED_BYTES_MAX {
-                return Err(bad("a sparse map of more than 8 MiB"));
-            }
-        }
     }
 }
 
-/// The type of a file in its mode; 0 for members that are none.
+impl Reader<'_> {
+    /// Size and runs of the data of a file, which begins next.
+    fn data(
+        &mut self,
+        header: &Header,
+        records: &Records,
+        of: &Of<'_>,
+    ) -> Result<(u64, sparse::Runs)> {
+        if let Some(size) = of(b"size").and_then(|value| number(&value)) {
+            self.begin(size);
+        }
+        let mapped = sparse::map(self, header, records, of)?;
+        Ok(mapped.unwrap_or_else(|| (self.left, vec![(0, self.left)])))
+    }
+}
+
+/// Reports whether a size in the header means data behind it.
+fn has_data(kind: u8) -> bool {
+    !matches!(kind, b'1'..=b'6')
+}
+
+/// Extended headers are kept in memory.
+fn bounded(records: &Records) -> Result<()> {
+    let bytes = records.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum::<u64>();
+    match bytes > EXTENDED_BYTES_MAX {
+        true => Err(bad("extended headers of more than 8 MiB")),
+        false => Ok(()),
+    }
+}
+
+fn refused(header: &Header, kind: u8) -> ImageError {
+    let path = header.path_bytes();
+    let text = match kind {
+        b'M' => {
+            "continues on from another volume of a multi-volume archive; put the volumes \
+                 together with `tar -M`"
+        }
+        _ => "a member of GNU tar's old type `N` (long names); repack it with a newer tar",
+    };
+    ImageError::Unsupported(format!("{}: {text}", path.escape_ascii()))
+}
+
+/// The type of a file in its mode. POSIX has files of unknown types be regular ones.
 fn type_of(kind: u8) -> u32 {
     match kind {
-        0 | b'0' | b'1' | b'7' | b'S' => 0o100_000,
-        b'2' => 0o120_000,
+        b'2' => SYMLINK,
         b'3' => 0o020_000,
         b'4' => 0o060_000,
-        b'5' => 0o040_000,
+        // D: a directory of `tar -g`, with the names in it as data.
+        b'5' | b'D' => DIRECTORY,
         b'6' => 0o010_000,
-        _ => 0,
+        _ => REGULAR,
     }
+}
+
+/// Reports whether files of a type have the attribute: ACLs are not for links, and default ones for
+/// directories only.
+fn has_attribute(file_type: u32, name: &[u8]) -> bool {
+    match file_type {
+        DIRECTORY => true,
+        SYMLINK => name != syncline_fs::acl::DEFAULT && name != syncline_fs::acl::ACCESS,
+        _ => name != syncline_fs::acl::DEFAULT,
+    }
+}
+
+fn is_known(kind: u8) -> bool {
+    matches!(kind, 0 | b'0'..=b'7' | b'S' | b'D')
 }
 
 /// The number of a device file, as Linux encodes it.
-fn device(header: &Header, kind: u8) -> u64 {
-    let number = |field: std::io::Result<Option<u32>>| field.ok().flatten().unwrap_or(0);
+fn device(header: &Header, kind: u8) -> Result<u64> {
+    // GNU's headers have the numbers where POSIX has them.
+    let bytes = header.as_bytes();
     match kind {
-        b'3' | b'4' => {
-            let (major, minor) = (header.device_major(), header.device_minor());
-            crate::platform::makedev(number(major), number(minor))
+        b'3' | b'4' if &bytes[257..262] == b"ustar" => {
+            let (major, minor) =
+                (fields::narrow(&bytes[329..337])?, fields::narrow(&bytes[337..345])?);
+            Ok(crate::platform::makedev(major, minor))
         }
-        _ => 0,
+        _ => Ok(0),
     }
 }
 

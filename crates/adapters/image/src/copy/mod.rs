@@ -34,6 +34,10 @@ pub struct Options {
     pub recursive: bool,
     /// Mode, owner, times and extended attributes, too.
     pub preserve: bool,
+    /// Device files of an image become device files of this system.
+    pub devices: bool,
+    /// Set-user-ID and set-group-ID bits of an image are kept on this system, with `preserve`.
+    pub special_bits: bool,
     /// Options for opening images.
     pub opening: Opening,
 }
@@ -154,7 +158,6 @@ fn copy_all(
     images: &BTreeMap<PathBuf, Image>,
     watch: &dyn Watch,
 ) -> Result<Outcome> {
-    let host = Host::new();
     // Numbers of devices on the host are small; these are not.
     let volumes: BTreeMap<&PathBuf, VolumeSide> = (0..)
         .zip(images)
@@ -163,44 +166,33 @@ fn copy_all(
             (path, image.side(u64::MAX - nr, &name))
         })
         .collect();
-    let side = |end: &End| -> &dyn Side {
-        match end.image().and_then(|path| volumes.iter().find(|(p, _)| p.as_path() == path)) {
-            Some((_, volume)) => volume,
-            None => &host,
-        }
+    let volume = |end: &End| -> Option<&VolumeSide> {
+        let path = end.image()?;
+        volumes.iter().find(|(known, _)| known.as_path() == path).map(|(_, volume)| volume)
     };
-    let skip = identities(images);
-    let to = side(target);
-    let into = to.stat(target.path(), true)?.is_some_and(|meta| meta.kind() == Kind::Dir);
-    if !into && sources.len() > 1 {
-        let shown = String::from_utf8_lossy(target.path());
-        let text = format!("{shown} is no directory; several files can only go into one");
-        return Err(ImageError::Usage(text));
-    }
-    let sides: Vec<(&dyn Side, &[u8])> = sources.iter().map(|s| (side(s), s.path())).collect();
-    measure(&sides, options, watch);
+    // What was named is opened here, once.
+    let hosts: Vec<Host> =
+        sources.iter().map(|source| Host::source(source.path(), !options.recursive)).collect();
+    let target_host = Host::target(target.path());
+    let to: &dyn Side = match volume(target) {
+        Some(volume) => volume,
+        None => &target_host,
+    };
+    let sides: Vec<&dyn Side> = sources
+        .iter()
+        .zip(&hosts)
+        .map(|(source, host)| match volume(source) {
+            Some(volume) => volume as &dyn Side,
+            None => host,
+        })
+        .collect();
+    let dir = directory(to, target, sources.len() > 1)?;
+    let paths = sources.iter().map(End::path);
+    measure(&sides.iter().copied().zip(paths).collect::<Vec<_>>(), options, watch);
+    let into = Target { end: target, side: to, dir, skip: identities(images) };
     let mut outcome = Outcome::default();
-    for source in sources {
-        let mut copy = Copy {
-            recursive: options.recursive,
-            preserve: options.preserve,
-            skip: &skip,
-            from_image: source.image().is_some(),
-            ..Copy::new(side(source), to, watch)
-        };
-        let path = trimmed(source.path());
-        if source.path() == STANDARD_INPUT && into {
-            let text = "standard input has no name; give the file's as the target";
-            return Err(ImageError::Usage(text.into()));
-        }
-        let place = match (into, last_name(path)) {
-            (true, Some(name)) => join(target.path(), name),
-            _ => trimmed(target.path()).to_vec(),
-        };
-        let done = copy.run(path, &place);
-        outcome.failures += copy.failures;
-        outcome.first = outcome.first.or(copy.first);
-        match done {
+    for (source, from) in sources.iter().zip(sides) {
+        match copy_one(options, source, from, &into, &mut outcome, watch) {
             Ok(()) => {}
             Err(err @ (ImageError::Stopped | ImageError::Final(_))) => return Err(err),
             Err(err) if sources.len() == 1 => return Err(err),
@@ -212,6 +204,96 @@ fn copy_all(
         }
     }
     Ok(outcome)
+}
+
+/// The target of all sources.
+struct Target<'a> {
+    end: &'a End,
+    side: &'a dyn Side,
+    /// The directory that takes them.
+    dir: Option<Vec<u8>>,
+    /// Files that must not be read.
+    skip: Vec<(u64, u64)>,
+}
+
+/// The target if it is a directory.
+fn directory(to: &dyn Side, target: &End, several: bool) -> Result<Option<Vec<u8>>> {
+    let path = target.path();
+    if to.stat(path, true)?.is_none_or(not_a_dir) {
+        // Who may write beside it could have put it there.
+        if target.image().is_none() && crate::platform::is_dir(path) {
+            let shown = String::from_utf8_lossy(path);
+            let text = "a symbolic link to a directory; put a slash behind it to copy into that";
+            return Err(ImageError::Failed(text.into()).at(shown));
+        }
+        if several {
+            let shown = String::from_utf8_lossy(path);
+            let text = format!("{shown} is no directory; several files can only go into one");
+            return Err(ImageError::Usage(text));
+        }
+        return Ok(None);
+    }
+    // A link to a directory that was named is followed here, once; later ones are not.
+    let link = to.stat(path, false)?.is_none_or(not_a_dir);
+    Ok(Some(if link { join(path, b".") } else { path.to_vec() }))
+}
+
+fn copy_one(
+    options: &Options,
+    source: &End,
+    from: &dyn Side,
+    target: &Target<'_>,
+    outcome: &mut Outcome,
+    watch: &dyn Watch,
+) -> Result<()> {
+    let from_image = source.image().is_some();
+    // An image is trusted with what it names in an image.
+    let trusted = !from_image || target.end.image().is_some();
+    let mut copy = Copy {
+        recursive: options.recursive,
+        preserve: options.preserve,
+        skip: &target.skip,
+        from_image,
+        devices: options.devices || trusted,
+        special_bits: options.special_bits || trusted,
+        ..Copy::new(from, target.side, watch)
+    };
+    let path = trimmed(source.path());
+    if source.path() == STANDARD_INPUT && target.dir.is_some() {
+        let text = "standard input has no name; give the file's as the target";
+        return Err(ImageError::Usage(text.into()));
+    }
+    let place = match (&target.dir, last_name(path)) {
+        (Some(dir), Some(name)) => join(dir, name),
+        (Some(dir), None) => dir.clone(),
+        (None, _) => trimmed(target.end.path()).to_vec(),
+    };
+    check_slashes(from, source.path(), target.end.path(), target.dir.is_some())?;
+    let done = copy.run(path, &place);
+    outcome.failures += copy.failures;
+    if let Some(first) = copy.first {
+        outcome.first.get_or_insert(first);
+    }
+    done
+}
+
+fn not_a_dir(meta: side::Meta) -> bool {
+    meta.kind() != Kind::Dir
+}
+
+/// A slash at the end means a directory, on either side.
+fn check_slashes(from: &dyn Side, source: &[u8], target: &[u8], into: bool) -> Result<()> {
+    let is_dir = |path| -> Result<bool> { Ok(!from.stat(path, true)?.is_none_or(not_a_dir)) };
+    let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    if !into && target.ends_with(b"/") && !(source != STANDARD_INPUT && is_dir(source)?) {
+        let text = "is no directory; make it first or leave out the slash";
+        return Err(ImageError::Failed(text.into()).at(shown(target)));
+    }
+    if source.ends_with(b"/") && from.stat(trimmed(source), true)?.is_some_and(not_a_dir) {
+        let text = "is no directory; leave out the slash";
+        return Err(ImageError::Failed(text.into()).at(shown(source)));
+    }
+    Ok(())
 }
 
 /// Changes that [`fill`] makes to the attributes it copies.
@@ -228,8 +310,9 @@ pub struct Pins {
 /// # Errors
 /// [`ImageError::Stopped`].
 pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
-    let (host, mut found) = (Host::new(), Estimate::default());
-    tree::each(&host, &bytes_of(dir.as_os_str()), true, watch, &mut |meta| {
+    let dir = bytes_of(dir.as_os_str());
+    let (host, mut found) = (Host::inside(&dir), Estimate::default());
+    tree::each(&host, &dir, true, watch, &mut |meta| {
         found.add(if meta.kind() == Kind::File { meta.size } else { 0 });
     });
     watch.check()?;
@@ -242,22 +325,23 @@ pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
 /// # Errors
 /// No such directory, a full or failed image.
 pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
-    let host = Pinned { host: Host::new(), pins };
+    let dir = bytes_of(dir.as_os_str());
+    let host = Pinned { host: Host::inside(&dir), pins };
     let to = image.side(u64::MAX, "image");
     let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
-    copy.run(&bytes_of(dir.as_os_str()), b"/")?;
+    copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }
 
 /// Without slashes at the end, except where that is all there is.
-fn trimmed(path: &[u8]) -> &[u8] {
+pub(crate) fn trimmed(path: &[u8]) -> &[u8] {
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(1, |last| last + 1);
     path.get(..end).unwrap_or(path)
 }
 
 /// The name that a copy gets in a directory. `None` for `/`, `.` and `..`: what is in there is
 /// copied.
-fn last_name(path: &[u8]) -> Option<&[u8]> {
+pub(crate) fn last_name(path: &[u8]) -> Option<&[u8]> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
     (!name.is_empty() && name != b"." && name != b"..").then_some(name)
 }

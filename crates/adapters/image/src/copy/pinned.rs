@@ -73,6 +73,10 @@ impl Side for Pinned {
         self.host.unlink(path)
     }
 
+    fn rmdir(&self, path: &[u8]) -> Result<()> {
+        self.host.rmdir(path)
+    }
+
     fn set_meta(
         &self,
         path: &[u8],

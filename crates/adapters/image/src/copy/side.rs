@@ -95,6 +95,8 @@ pub(crate) trait Side {
     /// Replaces what is at `to`.
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<()>;
     fn unlink(&self, path: &[u8]) -> Result<()>;
+    /// Removes an empty directory.
+    fn rmdir(&self, path: &[u8]) -> Result<()>;
     /// Sets permissions and, if `preserve`, owner, times and attributes. What the side cannot keep
     /// (owner and attributes without privileges) is returned as a remark.
     fn set_meta(

@@ -41,6 +41,10 @@ pub(crate) struct Copy<'a> {
     pub(crate) links: BTreeMap<(u64, u64), Vec<u8>>,
     /// True if the source is an image: its directories may have several names, or go round.
     pub(crate) from_image: bool,
+    /// Device files are made as such.
+    pub(crate) devices: bool,
+    /// Set-user-ID and set-group-ID bits are kept.
+    pub(crate) special_bits: bool,
     /// Directories of the source that were entered.
     pub(crate) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
@@ -131,6 +135,8 @@ impl<'a> Copy<'a> {
             watch,
             links: BTreeMap::new(),
             from_image: false,
+            devices: true,
+            special_bits: true,
             entered: BTreeSet::new(),
             targets: BTreeSet::new(),
             serial: 0,
@@ -157,7 +163,7 @@ impl Copy<'_> {
 
     /// A directory with what is below it. Without recursion: depth is the source's choice.
     fn tree(&mut self, source: &[u8], target: &[u8], meta: Meta) -> Result<()> {
-        let mut levels = vec![self.enter(source, target, meta, true)?];
+        let mut levels = vec![self.enter(source, target, meta)?];
         while let Some(top) = levels.last_mut() {
             let Some(name) = top.names.pop() else {
                 let Some(done) = levels.pop() else { break };
@@ -194,7 +200,7 @@ impl Copy<'_> {
             ImageError::Failed(format!("{shown}: is gone; copy it again"))
         })?;
         if meta.kind() == Kind::Dir {
-            return self.enter(source, target, meta, false).map(Some);
+            return self.enter(source, target, meta).map(Some);
         }
         self.leaf(source, target, &meta).map(|()| None)
     }
@@ -208,7 +214,7 @@ impl Copy<'_> {
         }
         if let Some(made) = self.links.get(&meta.id) {
             let made = made.clone();
-            return self.replace(target, |to, temporary| to.link(&made, temporary));
+            return self.replace(target, |to, temporary| to.link(&made, temporary).map(|()| None));
         }
         match meta.kind() {
             Kind::File => self.file(source, target, meta)?,
@@ -221,6 +227,10 @@ impl Copy<'_> {
                 let link = self.from.read_link(source)?;
                 self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
             }
+            _ if !self.devices && matches!(meta.mode & 0o170_000, 0o020_000 | 0o060_000) => {
+                let text = "a device file, left out; give -a or --devices to make it";
+                return Err(ImageError::Failed(text.into()).at(source.escape_ascii()));
+            }
             _ => self.made(source, target, meta, |to, temporary| to.mknod(temporary, meta))?,
         }
         if meta.nlink > 1 && self.recursive {
@@ -230,7 +240,7 @@ impl Copy<'_> {
     }
 
     /// Makes a directory and lists what goes into it.
-    fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta, named: bool) -> Result<Level> {
+    fn enter(&mut self, source: &[u8], target: &[u8], meta: Meta) -> Result<Level> {
         self.watch.check()?;
         let shown = String::from_utf8_lossy(source);
         if self.targets.contains(&meta.id) {
@@ -242,8 +252,8 @@ impl Copy<'_> {
                 format!("{shown}: a directory with two names; run `syncline check` on the image");
             return Err(ImageError::Corrupt(text));
         }
-        // Only the directory that the user named may be reached through a symbolic link.
-        match self.to.stat(target, named)? {
+        // A link to a directory is not followed, as by cp(1): it may lead anywhere.
+        match self.to.stat(target, false)? {
             Some(there) if there.kind() == Kind::Dir => {}
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
@@ -252,7 +262,7 @@ impl Copy<'_> {
             }
             None => self.to.mkdir(target)?,
         }
-        if let Some(there) = self.to.stat(target, named)? {
+        if let Some(there) = self.to.stat(target, false)? {
             self.targets.insert(there.id);
         }
         let mut names = self.from.list(source)?;
@@ -310,20 +320,25 @@ impl Copy<'_> {
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
-        let mut remark = None;
+        let meta = self.allowed(meta);
         self.replace(target, |to, temporary| {
             make(to, temporary)?;
-            remark = to.set_meta(temporary, meta, xattrs.as_deref())?;
-            Ok(())
-        })?;
-        self.remark(remark);
-        Ok(())
+            to.set_meta(temporary, &meta, xattrs.as_deref())
+        })
     }
 
+    /// The attributes that the target may get.
+    fn allowed(&self, meta: &Meta) -> Meta {
+        let bits = if self.special_bits { 0 } else { 0o6000 };
+        Meta { mode: meta.mode & !bits, ..*meta }
+    }
+
+    /// Puts what `make` makes under a temporary name in the place of `target`. `make` returns a
+    /// remark, which is given when that is done.
     fn replace(
         &mut self,
         target: &[u8],
-        make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
+        make: impl FnOnce(&dyn Side, &[u8]) -> Result<Option<String>>,
     ) -> Result<()> {
         if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
             let shown = String::from_utf8_lossy(target);
@@ -331,10 +346,14 @@ impl Copy<'_> {
         }
         self.serial += 1;
         let temporary = temporary(target, self.serial);
-        let done = make(self.to, &temporary).and_then(|()| self.to.rename(&temporary, target));
-        let done = done.map_err(|err| {
-            err.naming(&String::from_utf8_lossy(&temporary), &String::from_utf8_lossy(target))
+        let (hidden, shown) =
+            (String::from_utf8_lossy(&temporary), String::from_utf8_lossy(target));
+        let done = make(self.to, &temporary).and_then(|remark| {
+            self.to.rename(&temporary, target)?;
+            self.remark(remark.map(|text| text.replace(&*hidden, &shown)));
+            Ok(())
         });
+        let done = done.map_err(|err| err.naming(&hidden, &shown));
         if done.is_err() && matches!(self.to.stat(&temporary, false), Ok(Some(_))) {
             // The first failure counts, not that of tidying up.
             let _ = self.to.unlink(&temporary);
@@ -344,7 +363,7 @@ impl Copy<'_> {
 
     fn set_meta(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
         let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
-        let remark = self.to.set_meta(target, meta, xattrs.as_deref())?;
+        let remark = self.to.set_meta(target, &self.allowed(meta), xattrs.as_deref())?;
         self.remark(remark);
         Ok(())
     }

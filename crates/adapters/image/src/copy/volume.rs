@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use syncline_device::Clock;
-use syncline_fs::{Attr, FsError, InodeRef, SetAttr, SetTime, Timestamp, Volume, XattrFlags};
+use syncline_fs::{
+    Attr, FsError, InodeRef, PATH_BYTES_MAX, SetAttr, SetTime, Timestamp, Volume, XattrFlags,
+};
 
 use super::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::names::owned;
@@ -32,6 +34,19 @@ impl VolumeSide {
 
     fn find(&self, path: &[u8]) -> Result<InodeRef> {
         self.vol.resolve_nofollow(path).map_err(self.failed(path))
+    }
+
+    /// An attribute that has no room although the volume has.
+    fn too_large(&self, path: &[u8], name: &[u8], bytes: usize) -> ImageError {
+        let text = format!(
+            "{}:{}: the attribute {} of {bytes} bytes does not fit: those of a file share its \
+             inode and one block of {} bytes; shorten it or use larger blocks",
+            self.name,
+            String::from_utf8_lossy(path),
+            String::from_utf8_lossy(name),
+            self.vol.statfs().block_size
+        );
+        ImageError::Failed(text)
     }
 
     /// Calls `op` with the directory and the name in it.
@@ -175,6 +190,17 @@ impl Side for VolumeSide {
 
     fn symlink(&self, path: &[u8], target: &[u8]) -> Result<()> {
         let create = owned(0o777);
+        let block_size = self.vol.statfs().block_size;
+        // Linux keeps a zero at its end.
+        if target.len() >= (block_size as usize).min(PATH_BYTES_MAX) {
+            let text = format!(
+                "a link to a name of {} bytes does not fit into a block of {block_size} bytes; \
+                 shorten it or use larger blocks",
+                target.len()
+            );
+            let shown = String::from_utf8_lossy(path);
+            return Err(ImageError::Failed(text).at(format!("{}:{shown}", self.name)));
+        }
         self.place(path, |dir, name| self.vol.symlink(dir, name, target, &create).map(drop))
     }
 
@@ -201,6 +227,10 @@ impl Side for VolumeSide {
         self.place(path, |dir, name| self.vol.unlink(dir, name))
     }
 
+    fn rmdir(&self, path: &[u8]) -> Result<()> {
+        self.place(path, |dir, name| self.vol.rmdir(dir, name))
+    }
+
     fn set_meta(
         &self,
         path: &[u8],
@@ -225,7 +255,10 @@ impl Side for VolumeSide {
         for (name, value) in preserve.unwrap_or(&[]) {
             match self.vol.setxattr(&inode, name, value, XattrFlags::Any) {
                 Ok(()) => {}
-                Err(err @ (FsError::NotSupported(_) | FsError::Perm)) => {
+                Err(FsError::NoSpace) if self.vol.statfs().blocks_free > 0 => {
+                    return Err(self.too_large(path, name, value.len()));
+                }
+                Err(err @ (FsError::NotSupported(_) | FsError::Perm | FsError::Invalid(_))) => {
                     let (shown, name) =
                         (String::from_utf8_lossy(path), String::from_utf8_lossy(name));
                     remark = Some(format!("{shown}: attribute {name} not kept: {err}"));

@@ -33,6 +33,11 @@ pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(os_string(bytes.to_vec()))
 }
 
+/// Reports whether a path leads to a directory, through links too.
+pub(crate) fn is_dir(path: &[u8]) -> bool {
+    path_of(path).is_dir()
+}
+
 /// Fills a buffer from a place in a file.
 ///
 /// # Errors

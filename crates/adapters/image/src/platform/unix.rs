@@ -36,6 +36,23 @@ pub(crate) fn write_all_at(file: &File, from: &[u8], at: u64) -> io::Result<()> 
     file.write_all_at(from, at)
 }
 
+/// Makes a new file, or empties one. A new one is no link that is there, and has these permissions
+/// or is for its owner only.
+///
+/// # Errors
+/// As of open(2).
+pub(crate) fn create_private(path: &Path, mode: Option<u32>, new: bool) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(!new).create_new(new).truncate(!new);
+    let file = options.mode(0o600).open(path)?;
+    if let Some(mode) = mode {
+        // What was asked for counts, not what the umask leaves of it.
+        rustix::fs::fchmod(&file, permissions(mode))?;
+    }
+    Ok(file)
+}
+
 /// Device and inode of a file; none if it is not there.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let meta = std::fs::metadata(path).ok()?;
@@ -45,6 +62,18 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 /// User and group of this process.
 pub(crate) fn user() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+/// The number of a user of this system.
+pub(crate) fn user_of(name: &[u8]) -> Option<u32> {
+    let user = nix::unistd::User::from_name(std::str::from_utf8(name).ok()?);
+    user.ok().flatten().map(|user| user.uid.as_raw())
+}
+
+/// The number of a group of this system.
+pub(crate) fn group_of(name: &[u8]) -> Option<u32> {
+    let group = nix::unistd::Group::from_name(std::str::from_utf8(name).ok()?);
+    group.ok().flatten().map(|group| group.gid.as_raw())
 }
 
 /// Permissions that new files of this process do not get.
@@ -73,20 +102,24 @@ pub(crate) fn device_of(rdev: u64) -> u64 {
     super::makedev((rdev >> 24 & 0xff) as u32, (rdev & 0xff_ffff) as u32)
 }
 
-/// Makes a fifo, device or socket that its owner may read and write.
+/// Makes a fifo, device or socket in a directory, which its owner may read and write.
 ///
 /// # Errors
-/// As of mknod(2); on macOS, whose device numbers are others, always.
+/// As of mknodat(2); on macOS, whose device numbers are others, always.
 #[cfg(target_os = "linux")]
-pub(crate) fn mknod(path: &Path, mode: u32, rdev: u64) -> io::Result<()> {
-    use rustix::fs::{CWD, FileType, mknodat};
-    let kind = FileType::from_raw_mode(mode);
-    Ok(mknodat(CWD, path, kind, Mode::RUSR | Mode::WUSR, rdev)?)
+pub(crate) fn mknod(
+    dir: &std::os::fd::OwnedFd,
+    name: &Path,
+    mode: u32,
+    rdev: u64,
+) -> rustix::io::Result<()> {
+    use rustix::fs::{FileType, mknodat};
+    mknodat(dir, name, FileType::from_raw_mode(mode), Mode::RUSR | Mode::WUSR, rdev)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn mknod(_: &Path, _: u32, _: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+pub(crate) fn mknod(_: &std::os::fd::OwnedFd, _: &Path, _: u32, _: u64) -> rustix::io::Result<()> {
+    Err(rustix::io::Errno::OPNOTSUPP)
 }
 
 /// Locks of QEMU, through descriptors: Linux only.

@@ -48,6 +48,15 @@ pub(crate) fn write_all_at(file: &File, mut from: &[u8], mut at: u64) -> io::Res
     Ok(())
 }
 
+/// Makes a file anew, or empties it; who may read it is the directory's business.
+///
+/// # Errors
+/// As of `CreateFile`.
+pub(crate) fn create_private(path: &Path, _: Option<u32>, new: bool) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(!new).create_new(new).truncate(!new).open(path)
+}
+
 /// Something that is equal for one file, in place of device and inode; none if it is not there.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let whole = std::fs::canonicalize(path).ok()?;
@@ -59,6 +68,16 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
 /// User and group of what is made: there are no such numbers here.
 pub(crate) fn user() -> (u32, u32) {
     (0, 0)
+}
+
+/// Users and groups have no numbers here.
+pub(crate) fn user_of(_: &[u8]) -> Option<u32> {
+    None
+}
+
+/// As [`user_of`].
+pub(crate) fn group_of(_: &[u8]) -> Option<u32> {
+    None
 }
 
 /// Permissions that new files in an image do not get, as umask(2) mostly is.

@@ -219,11 +219,11 @@ impl Drop for Qcow2Device {
 ///
 /// # Errors
 /// As of open(2) and write(2); `target` is there already.
-pub(crate) fn pack(raw: &Path, target: &Path) -> Result<()> {
+pub(crate) fn pack(raw: &Path, target: &Path, mode: Option<u32>) -> Result<()> {
     let at = |err: io::Error| ImageError::host(target, &err);
     let raw_device = crate::image::raw(raw, true)?;
     let size_bytes = raw_device.geometry().size_bytes;
-    let file = File::options().read(true).write(true).create_new(true).open(target).map_err(at)?;
+    let file = crate::platform::create_private(target, mode, true).map_err(at)?;
     let written = || -> io::Result<()> {
         let options = StorageOpenOptions::new().write(true);
         let storage = Storage::from_open_file(file.try_clone()?, options)?;

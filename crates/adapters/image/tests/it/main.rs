@@ -97,7 +97,7 @@ fn a_chain_that_goes_round_ends() {
 
 #[test]
 fn a_member_of_more_bytes_than_there_are_numbers_for_is_refused() {
-    for kind in [b'0', b'x', b'L', b'5'] {
+    for kind in [b'0', b'x', b'L', b'D'] {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::new(kind));
         header.set_mode(0o644);
@@ -130,7 +130,8 @@ fn fuzz_of_tables_and_archives() {
         builder.append_data(&mut header, "last", &[][..]).unwrap();
         builder.finish().unwrap();
     }
-    assert_eq!(estimate(&mut Cursor::new(&archive), &()).unwrap().inodes, 5);
+    // With the directories that their names imply.
+    assert_eq!(estimate(&mut Cursor::new(&archive), &()).unwrap().inodes, 9);
     let disk = gpt(|_, _| {});
     let mut random = Random::new(5);
     let (mut rounds, mut good) = (0_u64, 0_u64);

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use parking_lot::Mutex;
@@ -114,6 +114,16 @@ impl FileDevice {
     ) -> Result<FileDevice, DeviceError> {
         make_file(path, size_bytes)?;
         FileDevice::open(path, options)
+    }
+
+    /// Device and inode number of the open file, whatever has its path by now.
+    ///
+    /// # Errors
+    /// [`DeviceError::Open`].
+    pub fn identity(&self) -> Result<(u64, u64), DeviceError> {
+        let found = self.buffered.metadata();
+        let found = found.map_err(|e| open_error(Path::new("the image"), &e, "open it again"))?;
+        Ok((found.dev(), found.ino()))
     }
 
     /// Gives up the device and returns its open file, which keeps the lock: for formats whose files

@@ -85,9 +85,17 @@ impl Default for FileOptions {
     }
 }
 
+/// Options for files that hold data of a volume: a new one is for its owner only.
+pub(crate) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Makes a new, sparse file of zeroes.
 fn make_file(path: &Path, size_bytes: u64) -> Result<(), DeviceError> {
-    let made = OpenOptions::new().write(true).create_new(true).open(path);
+    let made = private().write(true).create_new(true).open(path);
     let made = made.and_then(|file| file.set_len(size_bytes));
     made.map_err(|e| open_error(path, &e, "choose another path or make room"))
 }

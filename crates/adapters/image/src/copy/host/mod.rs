@@ -1,6 +1,10 @@
-//! The host's files as a side of a copy. No call follows a symbolic link in the last component,
-//! except `stat` when asked.
+//! The host's files as a side of a copy. Links are followed in the path that the user named and
+//! nowhere else: directories of others may change while they are copied.
 
+#[cfg(unix)]
+mod attributes;
+#[cfg(all(test, target_os = "linux"))]
+mod tests;
 #[cfg(unix)]
 mod unix;
 #[cfg(windows)]
@@ -85,26 +89,4 @@ impl Writer for HostFile {
     fn set_len(&mut self, len: u64) -> Result<()> {
         self.file.set_len(len).map_err(failed(&self.path))
     }
-}
-
-/// Names in a directory, sorted.
-fn list(path: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let entries = std::fs::read_dir(platform::path_of(path)).map_err(failed(path))?;
-    let name = |entry: io::Result<std::fs::DirEntry>| {
-        Ok(platform::bytes_of(&entry?.file_name()).into_owned())
-    };
-    let names: io::Result<Vec<Vec<u8>>> = entries.map(name).collect();
-    let mut names = names.map_err(failed(path))?;
-    names.sort();
-    Ok(names)
-}
-
-/// Opens for reading: in turn what is no regular file.
-fn open(path: &[u8]) -> Result<Box<dyn Reader>> {
-    let file = File::open(platform::path_of(path)).map_err(failed(path))?;
-    let meta = file.metadata().map_err(failed(path))?;
-    if !meta.is_file() {
-        return Ok(Box::new(Stream { file, path: path.to_vec() }));
-    }
-    Ok(Box::new(HostFile { file, path: path.to_vec(), size: meta.len() }))
 }

@@ -1,28 +1,49 @@
-//! Linux and macOS.
+//! Linux and macOS. Files are reached through descriptors of their directories.
+//!
+//! ```text
+//!   the path that the user named -> base, opened once, links are followed
+//!     d/e        openat2(base, BENEATH | NO_SYMLINKS), or O_NOFOLLOW for each part
+//!       f        *at calls with NOFOLLOW; attributes through the descriptor of what was made
+//! ```
+//! Promise: whoever may change the directories meanwhile cannot make a copy read or change anything
+//! outside of them: no link is followed below the base, and attributes go to the inode that the
+//! copy made, not to what has its name by then. Tested in `cli/tests/it/races.rs`.
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::rc::Rc;
 
-use rustix::fs::{self as sys, AtFlags, CWD, Mode, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{self as sys, AtFlags, CWD, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 
-use super::{HostFile, failed, list, open};
-use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
-use crate::{ImageError, Result, plain, platform};
+use super::{HostFile, Stream, attributes, failed};
+use crate::copy::side::{Meta, Reader, Side, Writer, Xattr};
+use crate::{ImageError, Result, platform};
 
-/// The host.
+/// Directories that are kept open: a copy goes depth first.
+const DIRS_MAX: usize = 4;
+#[cfg(target_os = "linux")]
+const SEARCH: OFlags = OFlags::PATH;
+#[cfg(not(target_os = "linux"))]
+const SEARCH: OFlags = OFlags::RDONLY;
+
+/// The host's files in or beside a path that the user named.
 pub(crate) struct Host {
     /// Permissions that new files do not get.
     umask: u32,
-}
-
-impl Host {
-    pub(crate) fn new() -> Host {
-        Host { umask: platform::umask() }
-    }
+    /// The path of `base`.
+    prefix: Vec<u8>,
+    base: rustix::io::Result<Rc<OwnedFd>>,
+    /// True if the path that was named may be a link, and something else than a file.
+    follow: bool,
+    /// The directories used last, by their path below `base`.
+    dirs: RefCell<Vec<(Vec<u8>, Rc<OwnedFd>)>>,
+    /// The file made last, which has no attributes yet.
+    made: RefCell<Option<(Vec<u8>, File)>>,
 }
 
 fn path_of(path: &[u8]) -> &Path {
@@ -30,7 +51,147 @@ fn path_of(path: &[u8]) -> &Path {
 }
 
 fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> ImageError + '_ {
-    move |err| ImageError::host(path_of(path), &err.into())
+    move |err| match err {
+        Errno::LOOP | Errno::XDEV | Errno::MLINK => {
+            let text = "a symbolic link is in its place; name what is behind it, or copy it again";
+            ImageError::Failed(text.into()).at(path_of(path).display())
+        }
+        _ => ImageError::host(path_of(path), &err.into()),
+    }
+}
+
+/// Opens a directory that the user named.
+fn open_base(path: &[u8]) -> rustix::io::Result<Rc<OwnedFd>> {
+    let path = if path.is_empty() { &b"."[..] } else { path };
+    let flags = SEARCH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    sys::openat(CWD, path_of(path), flags, Mode::empty()).map(Rc::new)
+}
+
+impl Host {
+    fn new(prefix: &[u8], follow: bool) -> Host {
+        Host {
+            umask: platform::umask(),
+            prefix: prefix.to_vec(),
+            base: open_base(prefix),
+            follow,
+            dirs: RefCell::default(),
+            made: RefCell::default(),
+        }
+    }
+
+    /// Files in a directory. If it is named by a link, that is the caller's or root's.
+    pub(crate) fn inside(dir: &[u8]) -> Host {
+        let host = Host::target(dir);
+        let (path, whole) = (crate::copy::trimmed(dir), host.prefix == dir);
+        let Some(name) = crate::copy::last_name(path).filter(|_| !whole) else { return host };
+        let base = host.base.as_ref().map_err(|err| *err);
+        let link = base.and_then(|base| {
+            let stat = sys::statat(&**base, path_of(name), AtFlags::SYMLINK_NOFOLLOW)?;
+            let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+            let ours = [0, platform::user().0].contains(&stat.st_uid);
+            if link && !ours { Err(Errno::LOOP) } else { Ok(()) }
+        });
+        match link {
+            Ok(()) => Host::new(dir, false),
+            Err(err) => Host { prefix: dir.to_vec(), base: Err(err), ..host },
+        }
+    }
+
+    /// A file or directory that is read. With `follow` it may be a link or a pipe.
+    pub(crate) fn source(path: &[u8], follow: bool) -> Host {
+        let path = crate::copy::trimmed(path);
+        match crate::copy::last_name(path) {
+            Some(name) => Host::new(path.strip_suffix(name).unwrap_or(path), follow),
+            None => Host::new(path, false),
+        }
+    }
+
+    /// A directory that is written into, or what is to be made. Who may write beside it could put a
+    /// link there: one is followed only if the path has a slash at its end.
+    pub(crate) fn target(path: &[u8]) -> Host {
+        if path.ends_with(b"/") {
+            let host = Host::new(path, false);
+            return if host.base.is_ok() { host } else { Host::source(path, false) };
+        }
+        let beside = Host::source(path, false);
+        let Some(name) = crate::copy::last_name(path) else { return beside };
+        let flags = SEARCH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let base = beside.base.as_ref().map_err(|err| *err);
+        match base.and_then(|base| sys::openat(&**base, path_of(name), flags, Mode::empty())) {
+            Ok(dir) => Host { prefix: path.to_vec(), base: Ok(Rc::new(dir)), ..beside },
+            Err(_) => beside,
+        }
+    }
+
+    /// The directory of a path and the name in it; `.` is the base itself.
+    fn place<'p>(&self, path: &'p [u8]) -> rustix::io::Result<(Rc<OwnedFd>, &'p [u8])> {
+        let base = self.base.clone()?;
+        let below = path.strip_prefix(&self.prefix[..]).ok_or(Errno::XDEV)?;
+        let mut parts: Vec<&[u8]> = below.split(|byte| *byte == b'/').collect();
+        parts.retain(|part| !part.is_empty() && *part != b".");
+        if parts.contains(&&b".."[..]) {
+            return Err(Errno::XDEV);
+        }
+        let Some(name) = parts.pop() else { return Ok((base, b".")) };
+        if parts.is_empty() {
+            return Ok((base, name));
+        }
+        let dir = parts.join(&b'/');
+        let mut dirs = self.dirs.borrow_mut();
+        if let Some((_, open)) = dirs.iter().find(|(known, _)| *known == dir) {
+            return Ok((Rc::clone(open), name));
+        }
+        let open = Rc::new(open_below(&base, &dir)?);
+        if dirs.len() == DIRS_MAX {
+            dirs.remove(0);
+        }
+        dirs.push((dir, Rc::clone(&open)));
+        Ok((open, name))
+    }
+
+    /// Calls `op` with the directory and the name in it.
+    fn at<T>(
+        &self,
+        path: &[u8],
+        op: impl FnOnce(&OwnedFd, &Path) -> rustix::io::Result<T>,
+    ) -> Result<T> {
+        let done = self.place(path).and_then(|(dir, name)| op(&dir, path_of(name)));
+        done.map_err(sys_failed(path))
+    }
+
+    /// Reports whether this is the path that the user named, and may be a link.
+    fn is_followed(&self, path: &[u8]) -> bool {
+        let below = path.strip_prefix(&self.prefix[..]).unwrap_or(path);
+        self.follow && below.split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count() < 2
+    }
+}
+
+/// Opens a directory below another, through no link.
+#[cfg(target_os = "linux")]
+fn open_below(base: &OwnedFd, dir: &[u8]) -> rustix::io::Result<OwnedFd> {
+    use rustix::fs::ResolveFlags;
+    let flags = SEARCH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    match sys::openat2(base, path_of(dir), flags, Mode::empty(), resolve) {
+        // Before Linux 5.6, and where a filter forbids it.
+        Err(Errno::NOSYS | Errno::PERM | Errno::INVAL) => walk(base, dir),
+        other => other,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn open_below(base: &OwnedFd, dir: &[u8]) -> rustix::io::Result<OwnedFd> {
+    walk(base, dir)
+}
+
+/// As [`open_below`], part by part.
+fn walk(base: &OwnedFd, dir: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let flags = SEARCH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut open = rustix::io::fcntl_dupfd_cloexec(base, 0)?;
+    for part in dir.split(|byte| *byte == b'/') {
+        open = sys::openat(&open, path_of(part), flags, Mode::empty())?;
+    }
+    Ok(open)
 }
 
 /// The next range with data from there on: start and end; none behind the last.
@@ -49,29 +210,39 @@ pub(super) fn data(file: &HostFile, from: u64) -> Result<Option<(u64, u64)>> {
     Ok(Some((start, end)))
 }
 
+#[allow(clippy::useless_conversion, clippy::unnecessary_cast, reason = "macOS has other widths")]
+fn meta_of(stat: &Stat) -> Meta {
+    let nanos = |value| u32::try_from(value).unwrap_or(0);
+    let device = matches!(
+        FileType::from_raw_mode(stat.st_mode),
+        FileType::BlockDevice | FileType::CharacterDevice
+    );
+    Meta {
+        mode: u32::from(stat.st_mode),
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        size: u64::try_from(stat.st_size).unwrap_or(0),
+        nlink: stat.st_nlink as u64,
+        id: (stat.st_dev as u64, stat.st_ino as u64),
+        rdev: if device { platform::device_of(stat.st_rdev as u64) } else { 0 },
+        atime: (stat.st_atime as i64, nanos(stat.st_atime_nsec)),
+        mtime: (stat.st_mtime as i64, nanos(stat.st_mtime_nsec)),
+    }
+}
+
 impl Side for Host {
     fn stat(&self, path: &[u8], follow: bool) -> Result<Option<Meta>> {
-        let host = path_of(path);
-        let found = if follow { std::fs::metadata(host) } else { std::fs::symlink_metadata(host) };
-        let meta = match found {
-            Ok(meta) => meta,
-            Err(err) if err.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(err) => return Err(failed(path)(err)),
+        let flags = match follow && self.is_followed(path) {
+            true => AtFlags::empty(),
+            false => AtFlags::SYMLINK_NOFOLLOW,
         };
-        let nanos = |value: i64| u32::try_from(value).unwrap_or(0);
-        let kind = meta.file_type();
-        let device = kind.is_block_device() || kind.is_char_device();
-        Ok(Some(Meta {
-            mode: meta.mode(),
-            uid: meta.uid(),
-            gid: meta.gid(),
-            size: meta.size(),
-            nlink: meta.nlink(),
-            id: (meta.dev(), meta.ino()),
-            rdev: if device { platform::device_of(meta.rdev()) } else { 0 },
-            atime: (meta.atime(), nanos(meta.atime_nsec())),
-            mtime: (meta.mtime(), nanos(meta.mtime_nsec())),
-        }))
+        let found =
+            self.place(path).and_then(|(dir, name)| sys::statat(&*dir, path_of(name), flags));
+        match found {
+            Ok(stat) => Ok(Some(meta_of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(err) => Err(sys_failed(path)(err)),
+        }
     }
 
     fn streams(&self) -> bool {
@@ -79,68 +250,88 @@ impl Side for Host {
     }
 
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>> {
-        list(path)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = self.at(path, |dir, name| sys::openat(dir, name, flags, Mode::empty()))?;
+        let mut names = Vec::new();
+        for entry in sys::Dir::new(dir).map_err(sys_failed(path))? {
+            let name = entry.map_err(sys_failed(path))?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
     }
 
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>> {
-        open(path)
+        let followed = self.is_followed(path);
+        let flags = match followed {
+            true => OFlags::empty(),
+            // A pipe in the place of a file must not be waited for.
+            false => OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY,
+        };
+        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = self.at(path, |dir, name| sys::openat(dir, name, flags, Mode::empty()))?;
+        let file = File::from(file);
+        let meta = file.metadata().map_err(failed(path))?;
+        if meta.is_file() {
+            return Ok(Box::new(HostFile { file, path: path.to_vec(), size: meta.len() }));
+        }
+        if !followed {
+            let text = "something else took the file's place; copy it again";
+            return Err(ImageError::Failed(text.into()).at(path_of(path).display()));
+        }
+        Ok(Box::new(Stream { file, path: path.to_vec() }))
     }
 
     fn read_link(&self, path: &[u8]) -> Result<Vec<u8>> {
-        let target = std::fs::read_link(path_of(path)).map_err(failed(path))?;
-        Ok(target.into_os_string().into_vec())
+        self.at(path, |dir, name| Ok(sys::readlinkat(dir, name, Vec::new())?.into_bytes()))
     }
 
     fn xattrs(&self, path: &[u8]) -> Result<Vec<Xattr>> {
-        // The largest list and value that Linux knows.
-        let mut buffer = vec![0_u8; 64 << 10];
-        let len = match sys::llistxattr(path_of(path), &mut buffer[..]) {
-            Ok(len) => len,
-            Err(Errno::NOTSUP) => return Ok(Vec::new()),
-            Err(err) => return Err(sys_failed(path)(err)),
-        };
-        let list = buffer.get(..len).unwrap_or(&[]).to_vec();
-        let mut found = Vec::new();
-        for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            match sys::lgetxattr(path_of(path), OsStr::from_bytes(name), &mut buffer[..]) {
-                Ok(len) => found.push((name.to_vec(), buffer.get(..len).unwrap_or(&[]).to_vec())),
-                // Gone since, or not for us to read.
-                Err(Errno::NODATA | Errno::PERM | Errno::NOTSUP) => {}
-                Err(err) => return Err(sys_failed(path)(err)),
-            }
-        }
-        Ok(found)
+        self.at(path, |dir, name| attributes::read(dir, name, path_of(path)))
     }
 
     fn create(&self, path: &[u8]) -> Result<Box<dyn Writer>> {
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path_of(path));
-        let file = file.map_err(failed(path))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file =
+            self.at(path, |dir, name| sys::openat(dir, name, flags | OFlags::CLOEXEC, mode))?;
+        let file = File::from(file);
+        let same = file.try_clone().map_err(failed(path))?;
+        *self.made.borrow_mut() = Some((path.to_vec(), same));
         Ok(Box::new(HostFile { file, path: path.to_vec(), size: 0 }))
     }
 
     fn mkdir(&self, path: &[u8]) -> Result<()> {
-        sys::mkdirat(CWD, path_of(path), Mode::RWXU).map_err(sys_failed(path))
+        self.at(path, |dir, name| sys::mkdirat(dir, name, Mode::RWXU))
     }
 
     fn symlink(&self, path: &[u8], target: &[u8]) -> Result<()> {
-        let target = OsStr::from_bytes(target);
-        std::os::unix::fs::symlink(target, path_of(path)).map_err(failed(path))
+        self.at(path, |dir, name| sys::symlinkat(path_of(target), dir, name))
     }
 
     fn link(&self, existing: &[u8], path: &[u8]) -> Result<()> {
-        std::fs::hard_link(path_of(existing), path_of(path)).map_err(failed(path))
+        let (from, old) = self.place(existing).map_err(sys_failed(existing))?;
+        let flags = AtFlags::empty();
+        self.at(path, |dir, name| sys::linkat(&*from, path_of(old), dir, name, flags))
     }
 
     fn mknod(&self, path: &[u8], meta: &Meta) -> Result<()> {
-        platform::mknod(path_of(path), meta.mode, meta.rdev).map_err(failed(path))
+        self.at(path, |dir, name| platform::mknod(dir, name, meta.mode, meta.rdev))
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
-        std::fs::rename(path_of(from), path_of(to)).map_err(failed(to))
+        let (dir, old) = self.place(from).map_err(sys_failed(from))?;
+        self.at(to, |into, name| sys::renameat(&*dir, path_of(old), into, name))
     }
 
     fn unlink(&self, path: &[u8]) -> Result<()> {
-        std::fs::remove_file(path_of(path)).map_err(failed(path))
+        self.at(path, |dir, name| sys::unlinkat(dir, name, AtFlags::empty()))
+    }
+
+    fn rmdir(&self, path: &[u8]) -> Result<()> {
+        self.at(path, |dir, name| sys::unlinkat(dir, name, AtFlags::REMOVEDIR))
     }
 
     fn set_meta(
@@ -149,35 +340,11 @@ impl Side for Host {
         meta: &Meta,
         preserve: Option<&[Xattr]>,
     ) -> Result<Option<String>> {
-        let host = path_of(path);
-        let mut remark = None;
-        let mut bits = meta.mode & 0o7777;
-        if preserve.is_none() {
-            bits = bits & 0o777 & !self.umask;
-        } else if let Err(err) = std::os::unix::fs::lchown(host, Some(meta.uid), Some(meta.gid)) {
-            // A file that runs as its owner must not run as another.
-            bits &= !0o6000;
-            remark = Some(format!("{}: owner not kept: {}", host.display(), plain(&err)));
+        let made = self.made.borrow_mut().take_if(|(known, _)| known == path);
+        let set = attributes::Set { meta, preserve, umask: self.umask, shown: path_of(path) };
+        match made {
+            Some((_, file)) => set.to_file(&file.into()).map_err(sys_failed(path)),
+            None => self.at(path, |dir, name| set.to_name(dir, name)),
         }
-        for (name, value) in preserve.unwrap_or(&[]) {
-            let name = OsStr::from_bytes(name);
-            if let Err(err) = sys::lsetxattr(host, name, value, sys::XattrFlags::empty()) {
-                let (shown, why) = (name.to_string_lossy(), plain(&err.into()));
-                remark = Some(format!("{}: attribute {shown} not kept: {why}", host.display()));
-            }
-        }
-        if meta.kind() != Kind::Symlink {
-            let permissions = platform::permissions(bits);
-            sys::chmodat(CWD, host, permissions, AtFlags::empty()).map_err(sys_failed(path))?;
-        }
-        if preserve.is_some() {
-            let time =
-                |(seconds, nanos): (i64, u32)| Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
-            let times =
-                Timestamps { last_access: time(meta.atime), last_modification: time(meta.mtime) };
-            sys::utimensat(CWD, host, &times, AtFlags::SYMLINK_NOFOLLOW)
-                .map_err(sys_failed(path))?;
-        }
-        Ok(remark)
     }
 }

@@ -4,7 +4,7 @@
 use std::fs::{File, FileTimes, Metadata};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{HostFile, failed, list, open};
+use super::{HostFile, Stream, failed};
 use crate::Result;
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
 use crate::platform::{self, is_windows_name, path_of};
@@ -19,9 +19,42 @@ const WRITABLE: u32 = 0o222;
 pub(crate) struct Host;
 
 impl Host {
-    pub(crate) fn new() -> Host {
+    /// Files in a directory.
+    pub(crate) fn inside(_: &[u8]) -> Host {
         Host
     }
+
+    /// A file or directory that is read.
+    pub(crate) fn source(_: &[u8], _: bool) -> Host {
+        Host
+    }
+
+    /// A directory that is written into, or what is to be made.
+    pub(crate) fn target(_: &[u8]) -> Host {
+        Host
+    }
+}
+
+/// Names in a directory, sorted.
+fn list(path: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let entries = std::fs::read_dir(platform::path_of(path)).map_err(failed(path))?;
+    let name = |entry: io::Result<std::fs::DirEntry>| {
+        Ok(platform::bytes_of(&entry?.file_name()).into_owned())
+    };
+    let names: io::Result<Vec<Vec<u8>>> = entries.map(name).collect();
+    let mut names = names.map_err(failed(path))?;
+    names.sort();
+    Ok(names)
+}
+
+/// Opens for reading: in turn what is no regular file.
+fn open(path: &[u8]) -> Result<Box<dyn Reader>> {
+    let file = File::open(platform::path_of(path)).map_err(failed(path))?;
+    let meta = file.metadata().map_err(failed(path))?;
+    if !meta.is_file() {
+        return Ok(Box::new(Stream { file, path: path.to_vec() }));
+    }
+    Ok(Box::new(HostFile { file, path: path.to_vec(), size: meta.len() }))
 }
 
 /// The next range with data from there on: start and end; none behind the last.
@@ -135,6 +168,10 @@ impl Side for Host {
 
     fn unlink(&self, path: &[u8]) -> Result<()> {
         std::fs::remove_file(path_of(path)).map_err(failed(path))
+    }
+
+    fn rmdir(&self, path: &[u8]) -> Result<()> {
+        std::fs::remove_dir(path_of(path)).map_err(failed(path))
     }
 
     fn set_meta(

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -131,7 +131,10 @@ impl Stream {
 impl Segment {
     fn new(path: PathBuf, now: Duration, lost: u64) -> Result<Segment> {
         let partial = path.with_added_extension(PARTIAL);
-        let out = File::create(&partial).map_err(io)?;
+        // It has the names of all files that somebody used.
+        let mut options = File::options();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let out = options.open(&partial).map_err(io)?;
         let file = out.try_clone().map_err(io)?;
         let header = Header { kind: TraceKind::Block, source: "syncline trace watch".to_owned() };
         let out = BufWriter::with_capacity(BUFFER_BYTES, out);

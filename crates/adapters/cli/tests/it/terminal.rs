@@ -1,0 +1,90 @@
+//! Labels and names of images and archives on their way to a terminal.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::members::{End, archive, member};
+use crate::support::{at, done, run, scratch};
+use syncline_testkit::{ImageSpec, Need, debugfs, mkfs, require, skip};
+
+const ESCAPE: &str = "\x1b]0;gotcha\x07";
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn harmless(what: &str, said: &[u8]) {
+    let acts = said.iter().any(|byte| *byte < b' ' && !b"\n\t".contains(byte));
+    assert!(!acts, "{what}: {}", said.escape_ascii());
+}
+
+#[test]
+fn what_a_terminal_acts_on_does_not_reach_it() {
+    let test = "what_a_terminal_acts_on_does_not_reach_it";
+    if !require(test, &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let image = mkfs(&ImageSpec::default());
+    let label = "\x1b]0;x\x07\x1bc";
+    let named = Command::new("tune2fs").args(["-L", label]).arg(image.path()).output().unwrap();
+    assert!(named.status.success());
+    // A name that makes an error, and a second line of it.
+    let name = format!("{ESCAPE}\nsyncline: all is well");
+    let odd = dir.path().join("odd");
+    std::fs::create_dir(&odd).unwrap();
+    std::fs::write(odd.join(&name), "x").unwrap();
+    done(&["cp", "-r", text(&odd), &at(image.path(), "/")]);
+    let info = run(&["info", text(image.path())]);
+    harmless("info", &info.out);
+    assert!(info.text().contains(r"\x1b]0;x\x07"), "{}", info.text());
+    let json = done(&["info", "--json", text(image.path())]);
+    assert!(json.contains(r"\u001b]0;x\u0007"), "{json}");
+    harmless("check", &run(&["check", text(image.path())]).out);
+    let place = at(image.path(), &format!("/odd/{name}/x"));
+    for arguments in [
+        &["ls", &place][..],
+        &["cat", &place],
+        &["stat", &place],
+        &["rm", &place],
+        &["mkdir", &place],
+        &["cp", &place, "x"],
+        &["cp", "-r", &at(image.path(), "/odd"), &place],
+    ] {
+        let ran = run(arguments);
+        assert!(ran.code != 0, "{arguments:?}");
+        harmless(arguments[0], ran.err.as_bytes());
+        assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+    }
+    // A damaged image, whose check names it.
+    let broken = debugfs(image.path(), "cd /odd\nmkdir sub\nlink_inode sub other\n");
+    drop(broken);
+    let ran = run(&["check", text(image.path())]);
+    harmless("check of a damaged image", &ran.out);
+    // Names of an archive.
+    let path = dir.path().join("a.tar");
+    for members in [
+        vec![member(b'Z', ESCAPE.as_bytes(), b"", b"")],
+        vec![member(b'1', b"x", format!("{ESCAPE}gone").as_bytes(), b"")],
+        vec![member(b'0', format!("../{ESCAPE}").as_bytes(), b"", b"")],
+    ] {
+        std::fs::write(&path, archive(&members, End::Blocks)).unwrap();
+        let ran = run(&["import", text(&path), text(image.path())]);
+        assert!(ran.err.contains("gotcha"), "{ran:?}");
+        harmless("import", ran.err.as_bytes());
+    }
+    // A program gets names as they are; a terminal does not.
+    let raw = run(&["ls", &at(image.path(), "/odd")]);
+    assert!(raw.out.windows(ESCAPE.len()).any(|window| window == ESCAPE.as_bytes()));
+    if !Path::new("/usr/bin/script").exists() {
+        return skip(&format!("{test}: terminal"), "needs script; install util-linux's");
+    }
+    for command in ["ls", "ls -l", "ls -R"] {
+        let line =
+            format!("{} {command} {}", env!("CARGO_BIN_EXE_syncline"), at(image.path(), "/odd"));
+        let ran = Command::new("script").args(["-qec", &line, "/dev/null"]).output().unwrap();
+        let shown: Vec<u8> = ran.stdout.into_iter().filter(|byte| *byte != b'\r').collect();
+        assert!(String::from_utf8_lossy(&shown).contains("gotcha"), "{}", shown.escape_ascii());
+        harmless(command, &shown);
+    }
+}
