@@ -30,8 +30,9 @@ pub const I_BLOCK_BYTES: usize = 60;
 /// `i_extra_isize` that covers every field known here.
 pub const EXTRA_ISIZE_FULL: u16 = 32;
 
+/// Offset of `i_block`.
+pub const I_BLOCK_OFFSET: usize = 0x28;
 const BLOCKS_LO: usize = 0x1c;
-const I_BLOCK: usize = 0x28;
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
 
@@ -235,7 +236,7 @@ impl Inode {
             i_flags: le32(raw, 0x20),
             i_version_lo: le32(raw, 0x24),
             i_version_hi: le32(raw, 0x98),
-            i_block: array_at(raw, I_BLOCK),
+            i_block: array_at(raw, I_BLOCK_OFFSET),
             i_generation: le32(raw, 0x64),
             i_file_acl: join32(le32(raw, 0x68), le16(raw, 0x76).into()),
             i_dtime: le32(raw, 0x14),
@@ -283,7 +284,7 @@ impl Inode {
         put_le32(raw, BLOCKS_LO, lo32(self.i_blocks));
         put_le32(raw, 0x20, self.i_flags);
         put_le32(raw, 0x24, self.i_version_lo);
-        put_bytes(raw, I_BLOCK, &self.i_block);
+        put_bytes(raw, I_BLOCK_OFFSET, &self.i_block);
         put_le32(raw, 0x64, self.i_generation);
         put_le32(raw, 0x68, lo32(self.i_file_acl));
         put_le32(raw, 0x6c, hi32(self.i_size));

@@ -16,6 +16,7 @@ use crate::data::evict::make_room;
 use crate::error::Result;
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
+use crate::inode::inline::{is_inline, read_inline};
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::options::Atime;
@@ -77,8 +78,15 @@ fn read_shared(
     into: &mut [u8],
     keep: bool,
 ) -> Result<usize> {
-    let size = inode.state.read().size;
+    let (size, inline) = {
+        let st = inode.state.read();
+        (st.size, is_inline(&st))
+    };
     let len = size.saturating_sub(offset).min(into.len() as u64) as usize;
+    if inline {
+        read_inline(files, inode, &inode.state.read(), offset, &mut into[..len])?;
+        return Ok(len);
+    }
     let block_size = files.block_size() as u64;
     let mut done = 0;
     while done < len {

@@ -82,6 +82,10 @@ pub(crate) fn read_inode(store: &Store, ino: u32) -> Result<disk::Inode> {
     if raw.i_mode == 0 {
         return Err(FsError::Stale);
     }
+    if raw.has_flag(disk::flags::INLINE_DATA) && !store.inline_data {
+        let what = "data is in the inode, and the volume does not have inline_data";
+        return Err(store.corrupt(Some(ino), Some(block), None, what));
+    }
     if raw.i_size > max_file_bytes(store) {
         return Err(store.corrupt(Some(ino), Some(block), None, "file size out of range"));
     }

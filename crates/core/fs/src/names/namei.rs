@@ -174,6 +174,10 @@ pub(crate) fn iget_entry(inodes: &Arc<Inodes>, dir: &Inode, found: &Found) -> Re
             let what = format!("an entry names inode {ino}, which is not in use");
             Err(inodes.corrupt(Some(dir.ino), None, offset, what))
         }
+        Ok(inode) if inode.state.read().raw.has_flag(flags::EA_INODE) => {
+            let what = format!("an entry names inode {ino}, which holds the value of an attribute");
+            Err(inodes.corrupt(Some(dir.ino), None, offset, what))
+        }
         other => other,
     }
 }

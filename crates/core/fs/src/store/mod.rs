@@ -32,7 +32,7 @@ use syncline_device::{BlockDevice, Clock, CostDevice, Costs};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
-use syncline_ondisk::{Geometry, Superblock};
+use syncline_ondisk::{Geometry, IncompatFeatures, Superblock};
 
 use crate::error::{FsError, Result};
 use crate::options::{BUFFER_SHARE, MountOptions, OnError};
@@ -56,6 +56,8 @@ pub(crate) struct Store {
     pub(crate) journal: OnceLock<Arc<Journal>>,
     /// Directory properties from the superblock.
     pub(crate) dir_format: DirConstants,
+    /// True if inodes may hold their data themselves (`inline_data`).
+    pub(crate) inline_data: bool,
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
@@ -97,6 +99,7 @@ impl Store {
             csum_seed: sb.csum_seed(),
             desc_blocks: (0..geo.gdt_blocks).map(|nr| geo.desc_block(&sb, nr)).collect(),
             dir_format: DirConstants::new(&sb),
+            inline_data: sb.s_feature_incompat.contains(IncompatFeatures::INLINE_DATA),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
             costs: OnceLock::new(),

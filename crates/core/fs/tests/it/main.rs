@@ -3,13 +3,16 @@
 mod atomic;
 mod bed;
 mod check;
+mod ea_inode;
 mod eager;
 mod fast_commit;
+mod features;
 mod file_io;
 mod file_io_faults;
 mod file_io_sync;
 mod gates;
 mod hot_zones;
+mod inline;
 mod memory;
 mod moments;
 mod mtime;
