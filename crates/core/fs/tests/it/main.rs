@@ -11,6 +11,7 @@ mod file_io;
 mod file_io_faults;
 mod file_io_sync;
 mod gates;
+mod hash_flags;
 mod hot_zones;
 mod inline;
 mod memory;
