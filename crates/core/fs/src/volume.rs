@@ -118,6 +118,12 @@ impl Volume {
         self.0.journal.get().is_none()
     }
 
+    /// Nanoseconds by which timestamps of its files differ at least: a second with inodes of 128
+    /// bytes.
+    pub fn time_granularity_ns(&self) -> u32 {
+        if self.0.has_long_times() { 1 } else { 1_000_000_000 }
+    }
+
     /// Counters and fill level of the journal; `None` on a read-only mount.
     pub fn journal_stats(&self) -> Option<syncline_jbd2::JournalStats> {
         self.0.journal.get().map(|journal| journal.stats())

@@ -124,6 +124,16 @@ impl Timestamp {
         Self { seconds: low + (i64::from(extra & 3) << 32), nanoseconds: extra >> 2 }
     }
 
+    /// The nearest time that an inode can hold, with or without the extra word
+    /// (`timestamp_truncate`): whole seconds without it, and at both ends of the range.
+    #[must_use]
+    pub fn fitted(self, with_extra: bool) -> Self {
+        let max = if with_extra { TIME_MAX_SECONDS } else { i64::from(i32::MAX) };
+        let seconds = self.seconds.clamp(TIME_MIN_SECONDS, max);
+        let whole = !with_extra || seconds == max || seconds == TIME_MIN_SECONDS;
+        Self { seconds, nanoseconds: if whole { 0 } else { self.nanoseconds } }
+    }
+
     /// The two words. A time out of range is clamped to the nearest one that can be held.
     fn to_disk(self, with_extra: bool) -> (u32, u32) {
         let max = if with_extra { TIME_MAX_SECONDS } else { i64::from(i32::MAX) };
@@ -272,6 +282,24 @@ impl Inode {
             }
         }
         Ok(())
+    }
+
+    /// Makes the times what this inode holds of them, as [`Inode::i_extra_isize`] says: no reader
+    /// sees a time that is another one after the next mount.
+    pub fn fit_times(&mut self) {
+        let end = GOOD_OLD_INODE_SIZE + usize::from(self.i_extra_isize);
+        let times = [
+            (&mut self.i_atime, 0x8c),
+            (&mut self.i_ctime, 0x84),
+            (&mut self.i_mtime, 0x88),
+            (&mut self.i_crtime, 0x94),
+        ];
+        for (time, extra_at) in times {
+            *time = time.fitted(end >= extra_at + 4);
+        }
+        if end < 0x90 + 4 {
+            self.i_crtime = Timestamp::default();
+        }
     }
 
     fn encode_fields(&self, raw: &mut [u8]) {

@@ -230,6 +230,7 @@ pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
     if inodes.options.lazytime {
         let mut st = inode.state.write();
         st.raw.i_atime = now;
+        st.raw.fit_times();
         st.times_dirty = true;
         return;
     }

@@ -160,6 +160,7 @@ fn set_mtime(
     if inodes.options.lazytime && strip == 0 {
         let mut st = inode.state.write();
         (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
+        st.raw.fit_times();
         st.times_dirty = true;
         return Ok(());
     }

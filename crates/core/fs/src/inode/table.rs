@@ -28,7 +28,7 @@ pub(crate) fn inode_csum_seed(store: &Store, ino: u32, generation: u32) -> Optio
     store.geo.metadata_csum.then(|| checksum::inode_seed(store.csum_seed, ino, generation))
 }
 
-/// Puts `st.raw` into its slot of the inode table, in the handle's transaction, and notes which
+/// Puts `st.raw`, with times that the slot can hold, into its slot of the inode table, in the handle's transaction, and notes which
 /// transaction a sync of the file must wait for (`ext4_mark_inode_dirty`).
 ///
 /// # Errors
@@ -48,6 +48,7 @@ pub(crate) fn write_inode(
     if let Some(orphans) = &listed {
         st.raw.i_dtime = orphans.next(inode.ino);
     }
+    st.raw.fit_times();
     let (raw, fresh) = (&st.raw, st.fresh);
     h.modify_slot(block, offset..offset + size, |slot| {
         if fresh {

@@ -32,6 +32,7 @@ use syncline_device::{BlockDevice, Clock, CostDevice, Costs};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
+use syncline_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use syncline_ondisk::{Geometry, IncompatFeatures, Superblock};
 
 use crate::error::{FsError, Result};
@@ -222,9 +223,16 @@ impl Store {
         }
     }
 
-    /// Time for timestamps.
+    /// Time for timestamps, as an inode of this volume can hold it: so that a write does not change
+    /// an inode again within what it can tell apart.
     pub(crate) fn now(&self) -> Timestamp {
-        time::coarse(&*self.clock, self.options.timer_tick_ms)
+        let now = time::coarse(&*self.clock, self.options.timer_tick_ms);
+        now.fitted(self.has_long_times())
+    }
+
+    /// True if inodes have room for nanoseconds and for years after 2038.
+    pub(crate) fn has_long_times(&self) -> bool {
+        self.geo.inode_size > GOOD_OLD_INODE_SIZE
     }
 
     /// First byte of a block on the device.

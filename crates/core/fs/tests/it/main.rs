@@ -31,6 +31,7 @@ mod space;
 mod space_corrupt;
 mod space_counts;
 mod space_model;
+mod times;
 mod torn_pages;
 mod tree;
 mod trim;
