@@ -345,7 +345,7 @@ fn open_for_writing(files: &Files) -> Result<()> {
     {
         let mut sb = inodes.sb.lock();
         sb.set_needs_recovery(true);
-        sb.note_hash();
+        sb.modernise();
         // On the device before the journal is: other programs must not see packed records. The log
         // is empty here, whatever wrote it last.
         syncline_ondisk::packed::mark(&mut sb, inodes.options.log == LogFormat::Packed);

@@ -42,6 +42,7 @@ pub mod jbd2;
 pub mod mmp;
 pub mod orphan_file;
 pub mod packed;
+pub mod run_time;
 pub mod superblock;
 pub mod write_log;
 pub mod xattr;

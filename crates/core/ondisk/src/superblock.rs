@@ -389,22 +389,6 @@ impl Superblock {
         HashVersion::from_disk(version, self.hash_unsigned())
     }
 
-    /// True if the bytes of names are hashed as unsigned characters. Where no flag says which, they
-    /// are what `char` is in Linux: unsigned, everywhere since 6.2 (`ext4_hash_info_init`).
-    #[must_use]
-    pub fn hash_unsigned(&self) -> bool {
-        self.s_flags & (FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH) != FLAG_SIGNED_HASH
-    }
-
-    /// Writes down how names are hashed, where no flag says it, as Linux does when it mounts for
-    /// writing.
-    pub fn note_hash(&mut self) {
-        let indexed = self.s_feature_compat.contains(CompatFeatures::DIR_INDEX);
-        if indexed && self.s_flags & (FLAG_SIGNED_HASH | FLAG_UNSIGNED_HASH) == 0 {
-            self.s_flags |= FLAG_UNSIGNED_HASH;
-        }
-    }
-
     /// Kind and seed for [`crate::htree::hash`], for new directories.
     pub fn hash_kind(&self) -> Result<HashKind> {
         Ok(HashKind { version: self.hash_version()?, seed: self.s_hash_seed })

@@ -22,6 +22,7 @@ pub(crate) mod buffered;
 pub(crate) mod dir_format;
 pub(crate) mod group;
 pub(crate) mod host;
+pub(crate) mod superblock;
 pub(crate) mod validity;
 pub(crate) mod zone;
 
@@ -33,12 +34,13 @@ use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::inode::GOOD_OLD_INODE_SIZE;
-use syncline_ondisk::{Geometry, IncompatFeatures, Superblock};
+use syncline_ondisk::{Geometry, IncompatFeatures, RoCompatFeatures, Superblock};
 
 use crate::error::{FsError, Result};
 use crate::options::{BUFFER_SHARE, MountOptions, OnError};
 use crate::ranks;
 use crate::store::dir_format::DirConstants;
+use crate::store::superblock::NeededFeatures;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
 
@@ -57,6 +59,10 @@ pub(crate) struct Store {
     pub(crate) journal: OnceLock<Arc<Journal>>,
     /// Directory properties from the superblock.
     pub(crate) dir_format: DirConstants,
+    /// True if files may have more than 2^32 - 1 sectors (`huge_file`).
+    pub(crate) huge_files: bool,
+    /// Features that are set when they are first needed.
+    pub(crate) needed: NeededFeatures,
     /// True if inodes may hold their data themselves (`inline_data`).
     pub(crate) inline_data: bool,
     /// Blocks of the orphan file and the seed of their checksums.
@@ -100,6 +106,8 @@ impl Store {
             csum_seed: sb.csum_seed(),
             desc_blocks: (0..geo.gdt_blocks).map(|nr| geo.desc_block(&sb, nr)).collect(),
             dir_format: DirConstants::new(&sb),
+            huge_files: sb.s_feature_ro_compat.contains(RoCompatFeatures::HUGE_FILE),
+            needed: NeededFeatures::new(&sb),
             inline_data: sb.s_feature_incompat.contains(IncompatFeatures::INLINE_DATA),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),

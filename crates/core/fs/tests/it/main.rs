@@ -21,6 +21,7 @@ mod namespace;
 mod namespace_big;
 mod namespace_trees;
 mod namespace_xattr;
+mod needed;
 mod options;
 mod periodic;
 mod play;

@@ -28,6 +28,7 @@ pub(crate) mod place;
 use acl::Acl;
 use place::Attrs;
 use syncline_ondisk::inode::{S_IFDIR, S_IFMT, S_IFREG, flags};
+use syncline_ondisk::run_time::Needed;
 use syncline_ondisk::xattr::{self as disk, Entries, Place, Xattr};
 
 use crate::error::{FsError, Result};
@@ -41,6 +42,7 @@ use crate::inode::xattr::place::{
 };
 use crate::space::retry::retry_when_full;
 use crate::store::Store;
+use crate::store::superblock::need_feature;
 
 /// Longest full name in bytes (XATTR_NAME_MAX).
 const NAME_BYTES_MAX: usize = 255;
@@ -48,9 +50,9 @@ const NAME_BYTES_MAX: usize = 255;
 /// Longest value in bytes (XATTR_SIZE_MAX).
 pub(crate) const VALUE_BYTES_MAX: usize = 65536;
 
-/// Blocks that one change may touch: the inode table, the old block, a new one, and bitmap and
-/// descriptor for each of the two.
-const CREDITS: u32 = 7;
+/// Blocks that one change may touch: the inode table, the old block, a new one, bitmap and
+/// descriptor for each of the two, and the superblock for the first change of all.
+const CREDITS: u32 = 8;
 
 const INDEX_USER: u8 = 1;
 const INDEX_ACL_ACCESS: u8 = 2;
@@ -238,6 +240,7 @@ fn change_xattr_once(
         st.raw.i_mode = st.raw.i_mode & !0o777 | bits;
     }
     st.raw.i_ctime = inodes.now();
+    need_feature(inodes, &mut h, Needed::ExtAttr)?;
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
 }
 

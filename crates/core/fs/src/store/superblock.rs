@@ -1,0 +1,95 @@
+//! The superblock in transactions: the head of the orphan list, and features that are set when they
+//! are first needed.
+//!
+//! Promises: whatever needs a feature is durable together with it or after it. The first operation
+//! that needs one sets it in its own handle. Until that transaction is durable as a whole, every
+//! other that needs it puts the superblock into its handle, too: an eager fsync makes some of a
+//! transaction durable, those that share a block together.
+//!
+//! Tested in `tests/it/needed.rs`, with power cuts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use syncline_jbd2::{Handle, Tid};
+use syncline_ondisk::Superblock;
+use syncline_ondisk::run_time::Needed;
+use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
+
+use crate::error::{FsError, Result};
+use crate::store::Store;
+
+/// The feature is on the device.
+const SETTLED: u64 = u64::MAX;
+/// Nobody has needed it.
+const MISSING: u64 = u64::MAX - 1;
+
+/// One feature: settled, missing, or the transaction that sets it.
+pub(crate) struct NeededState(AtomicU64);
+
+/// The features, as the superblock had them when the volume was opened.
+pub(crate) struct NeededFeatures {
+    ext_attr: NeededState,
+    large_file: NeededState,
+}
+
+impl NeededFeatures {
+    pub(crate) fn new(sb: &Superblock) -> NeededFeatures {
+        let state =
+            |needed| NeededState(AtomicU64::new(if sb.has(needed) { SETTLED } else { MISSING }));
+        NeededFeatures { ext_attr: state(Needed::ExtAttr), large_file: state(Needed::LargeFile) }
+    }
+
+    fn of(&self, needed: Needed) -> &AtomicU64 {
+        match needed {
+            Needed::ExtAttr => &self.ext_attr.0,
+            Needed::LargeFile => &self.large_file.0,
+        }
+    }
+}
+
+/// Sets a feature that the handle's operation needs. The superblock is one block for all handles of
+/// a transaction: none of them reserves it.
+///
+/// # Errors
+/// Whatever joining the transaction gives.
+#[inline]
+pub(crate) fn need_feature(store: &Store, h: &mut Handle, needed: Needed) -> Result<()> {
+    let state = store.needed.of(needed);
+    match state.load(Ordering::Acquire) {
+        SETTLED => Ok(()),
+        before => set_feature(store, h, needed, (state, before)),
+    }
+}
+
+#[cold]
+fn set_feature(
+    store: &Store,
+    h: &mut Handle,
+    needed: Needed,
+    (state, before): (&AtomicU64, u64),
+) -> Result<()> {
+    if before == MISSING {
+        store.sb.lock().set(needed);
+        write_superblock(store, h)?;
+        let first = u64::from(h.tid());
+        let _ = state.compare_exchange(MISSING, first, Ordering::AcqRel, Ordering::Acquire);
+        return Ok(());
+    }
+    let tid = Tid::try_from(before).unwrap_or(h.tid());
+    if tid != h.tid() && !store.journal()?.needs_commit(tid) {
+        state.store(SETTLED, Ordering::Release);
+        return Ok(());
+    }
+    write_superblock(store, h)
+}
+
+/// Puts the in-core superblock into its block, in the handle's transaction.
+pub(crate) fn write_superblock(store: &Store, h: &mut Handle) -> Result<()> {
+    let block = SUPERBLOCK_OFFSET >> store.geo.block_bits;
+    let offset = (SUPERBLOCK_OFFSET - (block << store.geo.block_bits)) as usize;
+    let sb = store.sb.lock();
+    h.try_modify(block, |bytes| {
+        let slot = bytes.get_mut(offset..offset + SUPERBLOCK_BYTES).ok_or(FsError::Stale)?;
+        Ok(sb.encode_into(slot)?)
+    })
+}
