@@ -196,6 +196,14 @@ impl Volume {
         crate::data::read::read_once(&self.0, inode, offset, into)
     }
 
+    /// As [`Volume::read_once`], and the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_unseen(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        crate::data::read::read_unseen(&self.0, inode, offset, into)
+    }
+
     /// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
     /// taken: fewer than given only if space or the largest file size ran out on the way.
     ///
@@ -394,7 +402,20 @@ impl Volume {
         cookie: u64,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        crate::names::namei::readdir(&self.0, dir, cookie, sink)
+        crate::names::namei::readdir(&self.0, dir, cookie, sink, true)
+    }
+
+    /// As [`Volume::readdir`], and the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Volume::readdir`].
+    pub fn readdir_unseen(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        crate::names::namei::readdir(&self.0, dir, cookie, sink, false)
     }
 
     /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.

@@ -357,8 +357,8 @@ impl Superblock {
         if self.has_journal() && self.s_journal_inum == 0 {
             return Err(OndiskError::unsupported(
                 "external journal",
-                "the journal is on another device; move it inside with \
-                 `tune2fs -O ^has_journal` and `tune2fs -j`",
+                "the journal is on another device; replay it with `e2fsck -f -j DEVICE`, then \
+                 move it inside with `tune2fs -O ^has_journal` and `tune2fs -j`",
             ));
         }
         if self.has_metadata_csum() && self.s_checksum_type != CHECKSUM_TYPE_CRC32C {

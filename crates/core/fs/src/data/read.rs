@@ -37,7 +37,7 @@ const RELATIME_S: i64 = 24 * 60 * 60;
 
 /// [`crate::Volume::read`].
 pub(crate) fn read(files: &Files, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-    read_and(files, inode, offset, into, true)
+    read_and(files, inode, offset, into, (true, true))
 }
 
 /// [`crate::Volume::read_once`].
@@ -47,7 +47,17 @@ pub(crate) fn read_once(
     offset: u64,
     into: &mut [u8],
 ) -> Result<usize> {
-    read_and(files, inode, offset, into, false)
+    read_and(files, inode, offset, into, (false, true))
+}
+
+/// [`crate::Volume::read_unseen`].
+pub(crate) fn read_unseen(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize> {
+    read_and(files, inode, offset, into, (false, false))
 }
 
 fn read_and(
@@ -55,7 +65,7 @@ fn read_and(
     inode: &InodeRef,
     offset: u64,
     into: &mut [u8],
-    keep: bool,
+    (keep, touch): (bool, bool),
 ) -> Result<usize> {
     check_regular(inode)?;
     files.check_running()?;
@@ -63,7 +73,7 @@ fn read_and(
         let _shared = inode.rwsem.read();
         read_shared(files, inode, offset, into, keep)?
     };
-    if !into.is_empty() {
+    if touch && !into.is_empty() {
         touch_atime(files, inode);
     }
     Ok(done)

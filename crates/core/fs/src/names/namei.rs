@@ -96,6 +96,7 @@ pub(crate) fn readdir(
     dir: &InodeRef,
     cookie: u64,
     sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    touch: bool,
 ) -> Result<()> {
     let mut cookie = cookie;
     loop {
@@ -110,7 +111,7 @@ pub(crate) fn readdir(
             None => break,
         }
     }
-    if !inodes.options.nodiratime {
+    if touch && !inodes.options.nodiratime {
         touch_atime(inodes, dir);
     }
     Ok(())
