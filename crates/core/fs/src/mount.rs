@@ -444,6 +444,9 @@ fn put_superblock(space: &Space) -> Result<()> {
     {
         let mut sb = space.sb.lock();
         sb.s_wtime = space.clock.now_ns() / crate::time::NS_PER_S;
+        if let Some(found) = space.found.lock().take() {
+            sb.note_errors(&found);
+        }
         sb.s_free_blocks_count = space.balloc.free_blocks();
         sb.s_free_inodes_count = space.ialloc.free_inodes() as u32;
         sb.encode_into(&mut bytes)?;

@@ -34,6 +34,7 @@ use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::inode::GOOD_OLD_INODE_SIZE;
+use syncline_ondisk::run_time::FoundErrors;
 use syncline_ondisk::{Geometry, IncompatFeatures, RoCompatFeatures, Superblock};
 
 use crate::error::{FsError, Result};
@@ -71,6 +72,8 @@ pub(crate) struct Store {
     /// The same device, where its costs are measured.
     pub(crate) costs: OnceLock<Arc<CostDevice<Arc<dyn BlockDevice>>>>,
     pub(crate) latch: Latch,
+    /// Corruption that the superblock does not tell of yet.
+    pub(crate) found: Mutex<Option<FoundErrors>>,
     /// Nothing is read for programs any more either: as after a crash.
     shut_down: AtomicBool,
     /// Set if the running transaction only commits together with file data.
@@ -113,6 +116,7 @@ impl Store {
             zone: OnceLock::new(),
             costs: OnceLock::new(),
             latch: Latch::default(),
+            found: Mutex::new(ranks::FOUND_ERRORS, None),
             shut_down: AtomicBool::new(false),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
@@ -172,10 +176,12 @@ impl Store {
         self.found_corrupt(FsError::Corrupt { inode, block, offset, what: what.into() })
     }
 
-    /// Latches for a [`FsError::Corrupt`] as [`Store::corrupt`] does; other errors pass through.
+    /// Notes a [`FsError::Corrupt`] in the superblock and latches for it as [`Store::corrupt`]
+    /// does; other errors pass through.
     pub(crate) fn found_corrupt(&self, err: FsError) -> FsError {
-        if !matches!(err, FsError::Corrupt { .. }) {
-            return err;
+        let FsError::Corrupt { inode, block, .. } = &err else { return err };
+        if self.journal.get().is_some() && self.latch.check().is_ok() {
+            superblock::note_error(self, (inode.unwrap_or(0), block.unwrap_or(0)));
         }
         if self.options.errors == OnError::RemountRo {
             self.latch.set(&err);

@@ -1,5 +1,5 @@
 //! The superblock in transactions: the head of the orphan list, and features that are set when they
-//! are first needed.
+//! are first needed. Errors that were found are noted past the transactions.
 //!
 //! Promises: whatever needs a feature is durable together with it or after it. The first operation
 //! that needs one sets it in its own handle. Until that transaction is durable as a whole, every
@@ -10,13 +10,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use syncline_device::{Kind, Origin};
 use syncline_jbd2::{Handle, Tid};
 use syncline_ondisk::Superblock;
-use syncline_ondisk::run_time::Needed;
+use syncline_ondisk::run_time::{FoundError, FoundErrors, Needed};
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::error::{FsError, Result};
+use crate::options::OnError;
 use crate::store::Store;
+use crate::time::NS_PER_S;
 
 /// The feature is on the device.
 const SETTLED: u64 = u64::MAX;
@@ -92,4 +95,31 @@ pub(crate) fn write_superblock(store: &Store, h: &mut Handle) -> Result<()> {
         let slot = bytes.get_mut(offset..offset + SUPERBLOCK_BYTES).ok_or(FsError::Stale)?;
         Ok(sb.encode_into(slot)?)
     })
+}
+
+/// Notes corruption for the superblock (`ext4_handle_error`), so that e2fsck checks everything.
+/// With `errors=continue` the unmount writes the note; else nothing is written after this, and the
+/// note alone goes to its place, past the log: no other change that is not committed does. A
+/// failure is not another error.
+pub(crate) fn note_error(store: &Store, (inode, block): (u32, u64)) {
+    let error = FoundError { time_s: store.clock.now_ns() / NS_PER_S, inode, block };
+    {
+        let mut found = store.found.lock();
+        let before = found.unwrap_or(FoundErrors { count: 0, ..error.into() });
+        let count = before.count.saturating_add(1);
+        *found = Some(FoundErrors { first: before.first, last: error, count });
+    }
+    if store.options.errors == OnError::RemountRo {
+        let _ = put_note(store, |sb| sb.note_errors(&error.into()));
+    }
+}
+
+fn put_note(store: &Store, note: impl FnOnce(&mut Superblock)) -> Result<()> {
+    let origin = Origin::new(Kind::Metadata, true);
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    store.dev.read(SUPERBLOCK_OFFSET, &mut bytes, origin)?;
+    let mut sb = Superblock::decode(&bytes)?;
+    note(&mut sb);
+    sb.encode_into(&mut bytes)?;
+    Ok(store.dev.write(SUPERBLOCK_OFFSET, &bytes, origin)?)
 }

@@ -182,3 +182,42 @@ fn an_old_superblock_becomes_what_linux_makes_of_it() {
         file.set_len(limit).unwrap();
     }
 }
+
+/// Corruption that was found is noted in the superblock, as Linux does, so that e2fsck checks all
+/// of a volume that says it is clean.
+#[test]
+fn corruption_is_noted_in_the_superblock() {
+    if !require("corruption_is_noted_in_the_superblock", &[Need::E2fsck]) {
+        return;
+    }
+    for (features, options) in
+        [("", ""), ("^metadata_csum", ""), ("", "errors=continue"), ("", "log=packed")]
+    {
+        let what = format!("{features} {options}");
+        let mut bed =
+            Bed::new(&ImageSpec { features: features.into(), ..without("^large_file") }, 2);
+        let _ = debugfs(bed.image.path(), "sif f0 block[0] 0x1234\n");
+        bed.load();
+        let vol = bed.mount(options);
+        let broken = bed.file(&vol, 0);
+        // Changes that are not committed stay away from the superblock in its place.
+        vol.setxattr(&bed.file(&vol, 1), b"user.a", b"1", XattrFlags::Any).unwrap();
+        let read = vol.write(&broken, 0, &[1; 10]).and_then(|_| vol.fsync(&broken, false));
+        assert!(matches!(read, Err(FsError::Corrupt { .. })), "{what}: {read:?}");
+        let ino = broken.ino;
+        drop(broken);
+        let unmounted = vol.unmount();
+        assert_eq!(unmounted.is_ok(), options.contains("continue"), "{what}: {unmounted:?}");
+        if options.contains("packed") {
+            // Stock tools wait for our recovery, which keeps the note.
+            bed.mount("").unmount().unwrap();
+        }
+        let said = debugfs(bed.save(), "show_super_stats -h");
+        assert!(said.contains("with errors"), "{what}: {said}");
+        assert!(said.contains("FS Error count:"), "{what}: {said}");
+        assert!(said.contains(&format!("First error inode #:      {ino}")), "{what}: {said}");
+        let _ = e2fsck_preen(bed.image.path());
+        let repaired = debugfs(bed.image.path(), "show_super_stats -h");
+        assert!(!repaired.contains("not clean with errors"), "{what}: {repaired}");
+    }
+}
