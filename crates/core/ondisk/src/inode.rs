@@ -125,12 +125,13 @@ impl Timestamp {
     }
 
     /// The nearest time that an inode can hold, with or without the extra word
-    /// (`timestamp_truncate`): whole seconds without it, and at both ends of the range.
+    /// (`timestamp_truncate`): whole seconds without it, and where it was out of range. Linux also
+    /// drops the fraction of the first and the last second, which an inode can hold.
     #[must_use]
     pub fn fitted(self, with_extra: bool) -> Self {
         let max = if with_extra { TIME_MAX_SECONDS } else { i64::from(i32::MAX) };
         let seconds = self.seconds.clamp(TIME_MIN_SECONDS, max);
-        let whole = !with_extra || seconds == max || seconds == TIME_MIN_SECONDS;
+        let whole = !with_extra || seconds != self.seconds;
         Self { seconds, nanoseconds: if whole { 0 } else { self.nanoseconds } }
     }
 

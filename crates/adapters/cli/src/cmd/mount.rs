@@ -8,6 +8,8 @@
 //! ```
 //! Until it is ready the serving process has the caller's standard error, and its exit code becomes
 //! the caller's. From then on what goes wrong is said in the system log.
+//!
+//! This file is long because all steps from an image to a mount are here, in their order.
 
 use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -24,6 +26,7 @@ use syncline_device::{
 };
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Mount, Setup, mounted_image, write_hint};
+use syncline_ondisk::FeatureCheck;
 
 use super::mount_control::Live;
 use crate::args;
@@ -285,7 +288,10 @@ fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
         return Ok(());
     }
     let device = open(image, true)?;
-    if !crate::image::superblock(&*device, image)?.needs_recovery() {
+    let superblock = crate::image::superblock(&*device, image)?;
+    // Features that can only be read leave the log where it is: readers have it in memory.
+    let may_write = superblock.check_features() == Ok(FeatureCheck::ReadWrite);
+    if !superblock.needs_recovery() || !may_write {
         return Ok(());
     }
     drop(device);
