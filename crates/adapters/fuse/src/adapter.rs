@@ -148,6 +148,8 @@ impl Adapter {
         let _ = config.add_capabilities(wanted & config.capabilities());
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
+        // Times that the kernel sets itself (`writeback_cache`) are as coarse as the image's.
+        let _ = config.set_time_granularity(self.serve.time_granularity());
         if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
             let _ = config.set_max_readahead(most);
         }

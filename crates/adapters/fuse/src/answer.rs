@@ -7,9 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuser::{
-    Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Errno, FileAttr, FopenFlags, Generation, INodeNo, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr,
 };
 use syncline_fs::{Attr, StatFs};
 
@@ -83,11 +83,11 @@ pub(crate) fn created(reply: ReplyCreate, (attr, handle): (Attr, Handle), all_re
 }
 
 /// An open directory; `keep`: the kernel may keep what it lists.
-pub(crate) fn opened_dir(reply: ReplyOpen, keep: bool) {
+pub(crate) fn opened_dir(reply: ReplyOpen, keep: bool, handle: Handle) {
     // Where 32 threads change directories that they list, some of 10,000 listings that Linux 6.18
     // kept were a name behind; none that were asked for anew.
     let keeping = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-    reply.opened(FileHandle(0), if keep { keeping } else { FopenFlags::empty() });
+    reply.opened(handle.number(), if keep { keeping } else { FopenFlags::empty() });
 }
 
 /// Puts a name into a listing; false if there is no room for it.

@@ -14,15 +14,26 @@ pub(crate) enum Way {
 }
 
 /// Bits of a handle below the number of the open file.
-const WAY_BITS: u32 = 2;
+const WAY_BITS: u32 = 3;
 const PAST: u64 = 1;
 const WRITES: u64 = 2;
+const UNSEEN: u64 = 4;
 
 /// An open file: a number of its own, and the way that was answered to its open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(u64);
 
 impl Handle {
+    /// The handle of an open directory; `unseen`: listing it moves no access time (`O_NOATIME`).
+    pub(crate) fn of_directory(unseen: bool) -> Handle {
+        Handle(if unseen { UNSEEN } else { 0 })
+    }
+
+    /// Reports whether listings of the directory move no access time.
+    pub(crate) fn is_unseen(self) -> bool {
+        self.0 & UNSEEN != 0
+    }
+
     /// Reports whether its reads and writes go past the kernel's cache.
     pub(crate) fn bypasses(self) -> bool {
         self.0 & PAST != 0

@@ -29,6 +29,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
+use rustix::fs::OFlags;
 use syncline_fs::SetAttr;
 use syncline_trace::Op;
 
@@ -36,6 +37,7 @@ use crate::adapter::{Adapter, operations};
 use crate::answer;
 use crate::capture::Detail;
 use crate::convert::open_flags;
+use crate::handle::Handle;
 use crate::ioctl;
 use crate::parking::Class;
 use crate::serve::{OpenHow, WriteHow, attributes, data, names};
@@ -123,25 +125,28 @@ operations! {
 
     // Directories.
 
-    opendir(_node: INodeNo, _flags: OpenFlags) -> ReplyOpen {
+    opendir(_node: INodeNo, flags: OpenFlags) -> ReplyOpen {
         // Nothing changes in a volume that is read-only. Not ENOSYS, after which the kernel would
         // keep what it lists of one that was made writable, too.
-        at_once: answer::opened_dir(reply, fuse.serve.is_read_only()),
+        at_once: {
+            let unseen = flags.contains(OFlags::NOATIME);
+            answer::opened_dir(reply, fuse.serve.is_read_only(), Handle::of_directory(unseen));
+        },
     }
 
-    readdir(node: INodeNo, _fh: FileHandle, offset: u64) -> ReplyDirectory {
+    readdir(node: INodeNo, fh: FileHandle, offset: u64) -> ReplyDirectory {
         class: Class::Names,
         trace: None,
-        serve: names::readdir(serve, node, offset, false, &mut |entry| {
+        serve: names::readdir(serve, (node, offset), fh, false, &mut |entry| {
             answer::add(&mut reply, entry)
         }),
         answer: listed,
     }
 
-    readdirplus(node: INodeNo, _fh: FileHandle, offset: u64) -> ReplyDirectoryPlus {
+    readdirplus(node: INodeNo, fh: FileHandle, offset: u64) -> ReplyDirectoryPlus {
         class: Class::Names,
         trace: None,
-        serve: names::readdir(serve, node, offset, true, &mut |entry| {
+        serve: names::readdir(serve, (node, offset), fh, true, &mut |entry| {
             let taken = answer::add_plus(&mut reply, entry);
             fuse.listed(node, entry, taken);
             taken
@@ -238,13 +243,13 @@ operations! {
     }
 
     read(
-        node: INodeNo, fh: FileHandle, offset: u64, size: u32, _flags: OpenFlags,
+        node: INodeNo, fh: FileHandle, offset: u64, size: u32, flags: OpenFlags,
         _lock_owner: Option<LockOwner>
     ) -> ReplyData {
         class: Class::Read,
         bytes: size as usize,
         trace: Detail::read(node, offset, size),
-        serve: data::read(serve, (node, offset), fh, size),
+        serve: data::read(serve, (node, offset), (fh, flags), size),
         answer: data,
     }
 

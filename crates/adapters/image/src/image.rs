@@ -1,15 +1,13 @@
 //! Images: `IMAGE:/path`, opening for reading and for writing.
 //!
-//! Reading never writes to the image. An image whose journal has to be replayed is mounted on an
-//! overlay: the replay, and the end of orphans, happen in memory.
+//! Reading never writes to the image. An image whose journal has to be replayed is recovered in
+//! memory, and that is mounted.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use syncline_device::{
-    BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, OverlayDevice, WallClock,
-};
+use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, WallClock};
 use syncline_fs::{MountOptions, MountReport, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
@@ -170,11 +168,15 @@ impl Image {
     /// No such file, no ext4, a feature that is not supported.
     pub fn read(path: &Path, how: &Opening) -> Result<Image> {
         let dev = part_of(device(path, true)?, how.part, path)?;
-        let sb = superblock(&*dev, path)?;
-        let in_memory = sb.needs_recovery() && sb.has_journal();
-        let dev = if in_memory { Arc::new(OverlayDevice::new(dev)) } else { dev };
-        let (vol, report) =
-            mount(dev, &how.clock, !in_memory).map_err(|err| err.at(path.display()))?;
+        superblock(&*dev, path)?;
+        let at = |err: ImageError| err.at(path.display());
+        let cache_bytes = MountOptions::default().cache_bytes;
+        let recovered = Volume::recovered_in_memory(&dev, &how.clock, cache_bytes);
+        let recovered = recovered.map_err(|err| at(err.into()))?;
+        let in_memory = recovered.is_some();
+        let (dev, replayed) = recovered.map_or((dev, None), |(dev, report)| (dev, Some(report)));
+        let (vol, report) = mount(dev, &how.clock, true).map_err(at)?;
+        let report = replayed.unwrap_or(report);
         Ok(Image { vol, report, in_memory, clock: Arc::clone(&how.clock) })
     }
 

@@ -88,7 +88,10 @@ impl Export {
                 wtmult: multiple,
                 dtpref: 64 << 10,
                 maxfilesize: FILE_BYTES_MAX,
-                time_delta: nfstime3 { seconds: 0, nseconds: 1 },
+                time_delta: match self.volume.time_granularity_ns() {
+                    ns @ 0..1_000_000_000 => nfstime3 { seconds: 0, nseconds: ns },
+                    _ => nfstime3 { seconds: 1, nseconds: 0 },
+                },
                 properties: FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME,
             })
         })();

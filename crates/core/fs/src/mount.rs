@@ -21,9 +21,9 @@ use syncline_jbd2::{Checksums, Journal, JournalOptions, LogMap, Recovery};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::extent::Node;
 use syncline_ondisk::superblock::{
-    STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
+    ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,
 };
-use syncline_ondisk::{CompatFeatures, FeatureCheck, RoCompatFeatures};
+use syncline_ondisk::{CompatFeatures, FeatureCheck, RoCompatFeatures, inode as disk};
 
 use crate::data::Files;
 use crate::data::durability::RelaxedFiles;
@@ -272,6 +272,7 @@ fn open_space(store: Arc<Store>, hot: HotFiles) -> Result<Space> {
 
 /// Puts the floors on top of each other; the volume has no journal yet.
 fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
+    check_root(&store)?;
     let Chosen { pages, hot, relaxed } = chosen;
     let cache_bytes = store.options.cache_bytes;
     let inodes = Arc::new(Inodes {
@@ -305,11 +306,34 @@ fn log_runs(store: &Store) -> Vec<(u64, u64)> {
 /// Returns the blocks of the log on the device.
 fn log_map(store: &Store) -> Result<LogMap> {
     let ino = store.sb.lock().s_journal_inum;
-    let inode = Inode::new(ino, read_inode(store, ino)?, 0);
+    let inode = Inode::new(ino, system_inode(store, ino, "the journal")?, 0);
     let mut log = LogMap { block_size: store.geo.block_size as u32, extents: Vec::new() };
     let blocks = (inode.state.read().size >> store.geo.block_bits) as u32;
     each_run(store, &inode, blocks, |start, len| log.extents.push((start, len)))?;
     Ok(log)
+}
+
+/// Reads an inode that the superblock names, which must be a file.
+fn system_inode(store: &Store, ino: u32, what: &str) -> Result<disk::Inode> {
+    match read_inode(store, ino) {
+        Ok(raw) if raw.is_file() && raw.i_links_count > 0 => Ok(raw),
+        Ok(_) | Err(FsError::Stale) => {
+            Err(store.corrupt(Some(ino), None, None, format!("{what} is no file")))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// Refuses a volume without a root directory, in which nothing could be found.
+fn check_root(store: &Store) -> Result<()> {
+    match read_inode(store, ROOT_INO) {
+        Ok(raw) if raw.is_dir() && raw.i_links_count > 0 && raw.i_size > 0 => Ok(()),
+        Ok(_) | Err(FsError::Stale) => {
+            let what = "there is no root directory";
+            Err(store.corrupt(Some(ROOT_INO), None, None, what))
+        }
+        Err(other) => Err(other),
+    }
 }
 
 /// Physical runs of the first `blocks` blocks of a file without holes.
@@ -352,6 +376,7 @@ fn open_for_writing(files: &Files) -> Result<()> {
     {
         let mut sb = inodes.sb.lock();
         sb.set_needs_recovery(true);
+        sb.modernise();
         // On the device before the journal is: other programs must not see packed records. The log
         // is empty here, whatever wrote it last.
         syncline_ondisk::packed::mark(&mut sb, inodes.options.log == LogFormat::Packed);
@@ -403,6 +428,7 @@ fn load_orphan_file(inodes: &Arc<Inodes>) -> Result<()> {
         }
         sb.s_orphan_file_inum
     };
+    system_inode(inodes, ino, "the orphan file")?;
     let inode = iget(inodes, ino)?;
     let (size, generation) = {
         let st = inode.state.read();
@@ -430,6 +456,9 @@ fn put_superblock(space: &Space) -> Result<()> {
     {
         let mut sb = space.sb.lock();
         sb.s_wtime = space.clock.now_ns() / crate::time::NS_PER_S;
+        if let Some(found) = space.found.lock().take() {
+            sb.note_errors(&found);
+        }
         sb.s_free_blocks_count = space.balloc.free_blocks();
         sb.s_free_inodes_count = space.ialloc.free_inodes() as u32;
         sb.encode_into(&mut bytes)?;

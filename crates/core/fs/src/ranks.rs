@@ -66,6 +66,9 @@ pub(crate) const GROUP_MAP: Rank = Rank::new(2270, "group map");
 pub(crate) const SUPERBLOCK: Rank = Rank::new(2290, "superblock");
 pub(crate) const RESERVE: Rank = Rank::new(2295, "reserved blocks");
 
+/// Taken wherever corruption is found, also under a block's lock.
+pub(crate) const FOUND_ERRORS: Rank = Rank::new(2990, "errors found");
+
 #[cfg(test)]
 mod tests {
     use syncline_lockrank::Mutex;

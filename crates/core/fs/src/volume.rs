@@ -118,6 +118,12 @@ impl Volume {
         self.0.journal.get().is_none()
     }
 
+    /// Nanoseconds by which timestamps of its files differ at least: a second with inodes of 128
+    /// bytes.
+    pub fn time_granularity_ns(&self) -> u32 {
+        if self.0.has_long_times() { 1 } else { 1_000_000_000 }
+    }
+
     /// Counters and fill level of the journal; `None` on a read-only mount.
     pub fn journal_stats(&self) -> Option<syncline_jbd2::JournalStats> {
         self.0.journal.get().map(|journal| journal.stats())
@@ -188,6 +194,14 @@ impl Volume {
     /// As [`Volume::read`].
     pub fn read_once(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
         crate::data::read::read_once(&self.0, inode, offset, into)
+    }
+
+    /// As [`Volume::read_once`], and the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Volume::read`].
+    pub fn read_unseen(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        crate::data::read::read_unseen(&self.0, inode, offset, into)
     }
 
     /// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
@@ -388,7 +402,20 @@ impl Volume {
         cookie: u64,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        crate::names::namei::readdir(&self.0, dir, cookie, sink)
+        crate::names::namei::readdir(&self.0, dir, cookie, sink, true)
+    }
+
+    /// As [`Volume::readdir`], and the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Volume::readdir`].
+    pub fn readdir_unseen(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        crate::names::namei::readdir(&self.0, dir, cookie, sink, false)
     }
 
     /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.

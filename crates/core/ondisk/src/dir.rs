@@ -264,7 +264,7 @@ pub fn is_empty(block: &[u8], format: &DirFormat) -> Result<bool> {
 }
 
 /// Writes one entry's bytes.
-fn put_entry(
+pub(crate) fn put_entry(
     block: &mut [u8],
     format: &DirFormat,
     offset: usize,
@@ -278,6 +278,12 @@ fn put_entry(
     put_u8(block, offset + 6, name.len().to_le_bytes()[0]);
     put_u8(block, offset + 7, if format.filetype { file_type } else { 0 });
     put_bytes(block, offset + HEADER_BYTES, name);
+}
+
+/// Sets the `rec_len` of the entry at `offset`.
+pub(crate) fn set_rec_len(block: &mut [u8], offset: usize, rec_len: usize) {
+    let raw_len = rec_len_to_disk(rec_len, block.len());
+    put_le16(block, offset + 4, raw_len);
 }
 
 /// Adds an entry in the first place with room, splitting an entry's `rec_len`
@@ -307,8 +313,7 @@ pub fn insert(
         return Err(OndiskError::Full { what: WHAT });
     };
     if used > 0 {
-        let raw_len = rec_len_to_disk(used, block.len());
-        put_le16(block, offset + 4, raw_len);
+        set_rec_len(block, offset, used);
     }
     put_entry(block, format, offset + used, rec_len - used, (inode, file_type, name));
     Ok(offset + used)

@@ -256,6 +256,13 @@ pub fn check(incompat: IncompatFeatures, ro_compat: RoCompatFeatures) -> Result<
              `syncline mount -o buffer_log=LOG`, and unmount it",
         ));
     }
+    if incompat.contains(IncompatFeatures::JOURNAL_DEV) {
+        return Err(OndiskError::unsupported(
+            "journal_dev",
+            "this is the journal of another file system; replay it with \
+             `e2fsck -j` and this device on that file system",
+        ));
+    }
     if !refused.is_empty() {
         return Err(OndiskError::unsupported(
             refused.join(", "),

@@ -30,8 +30,9 @@ pub const I_BLOCK_BYTES: usize = 60;
 /// `i_extra_isize` that covers every field known here.
 pub const EXTRA_ISIZE_FULL: u16 = 32;
 
+/// Offset of `i_block`.
+pub const I_BLOCK_OFFSET: usize = 0x28;
 const BLOCKS_LO: usize = 0x1c;
-const I_BLOCK: usize = 0x28;
 const CHECKSUM_LO: usize = 0x7c;
 const CHECKSUM_HI: usize = 0x82;
 
@@ -121,6 +122,17 @@ impl Timestamp {
     fn from_disk(seconds: u32, extra: u32) -> Self {
         let low = i64::from(seconds.cast_signed());
         Self { seconds: low + (i64::from(extra & 3) << 32), nanoseconds: extra >> 2 }
+    }
+
+    /// The nearest time that an inode can hold, with or without the extra word
+    /// (`timestamp_truncate`): whole seconds without it, and where it was out of range. Linux also
+    /// drops the fraction of the first and the last second, which an inode can hold.
+    #[must_use]
+    pub fn fitted(self, with_extra: bool) -> Self {
+        let max = if with_extra { TIME_MAX_SECONDS } else { i64::from(i32::MAX) };
+        let seconds = self.seconds.clamp(TIME_MIN_SECONDS, max);
+        let whole = !with_extra || seconds != self.seconds;
+        Self { seconds, nanoseconds: if whole { 0 } else { self.nanoseconds } }
     }
 
     /// The two words. A time out of range is clamped to the nearest one that can be held.
@@ -235,7 +247,7 @@ impl Inode {
             i_flags: le32(raw, 0x20),
             i_version_lo: le32(raw, 0x24),
             i_version_hi: le32(raw, 0x98),
-            i_block: array_at(raw, I_BLOCK),
+            i_block: array_at(raw, I_BLOCK_OFFSET),
             i_generation: le32(raw, 0x64),
             i_file_acl: join32(le32(raw, 0x68), le16(raw, 0x76).into()),
             i_dtime: le32(raw, 0x14),
@@ -273,6 +285,24 @@ impl Inode {
         Ok(())
     }
 
+    /// Makes the times what this inode holds of them, as [`Inode::i_extra_isize`] says: no reader
+    /// sees a time that is another one after the next mount.
+    pub fn fit_times(&mut self) {
+        let end = GOOD_OLD_INODE_SIZE + usize::from(self.i_extra_isize);
+        let times = [
+            (&mut self.i_atime, 0x8c),
+            (&mut self.i_ctime, 0x84),
+            (&mut self.i_mtime, 0x88),
+            (&mut self.i_crtime, 0x94),
+        ];
+        for (time, extra_at) in times {
+            *time = time.fitted(end >= extra_at + 4);
+        }
+        if end < 0x90 + 4 {
+            self.i_crtime = Timestamp::default();
+        }
+    }
+
     fn encode_fields(&self, raw: &mut [u8]) {
         put_le16(raw, 0x00, self.i_mode);
         put_le16(raw, 0x02, lo16(self.i_uid));
@@ -283,7 +313,7 @@ impl Inode {
         put_le32(raw, BLOCKS_LO, lo32(self.i_blocks));
         put_le32(raw, 0x20, self.i_flags);
         put_le32(raw, 0x24, self.i_version_lo);
-        put_bytes(raw, I_BLOCK, &self.i_block);
+        put_bytes(raw, I_BLOCK_OFFSET, &self.i_block);
         put_le32(raw, 0x64, self.i_generation);
         put_le32(raw, 0x68, lo32(self.i_file_acl));
         put_le32(raw, 0x6c, hi32(self.i_size));

@@ -4,7 +4,7 @@
 //!  device bytes ── superblock ── geometry ── group descriptors ── bitmaps
 //!                                \── inodes ── extent nodes / block maps ── file blocks
 //!                                          ├── dir, htree, orphan_file   blocks of files
-//!                                          └── xattr                     in the inode or a block
+//!                                          └── xattr, inline             in the inode or a block
 //!  journal inode ── jbd2: superblock, descriptor, revoke, commit
 //!                └─ fast_commit: tags behind the log
 //! ```
@@ -28,6 +28,7 @@ pub mod bytes;
 pub mod checksum;
 pub mod dir;
 mod dirhash;
+pub mod ea_inode;
 mod error;
 pub mod extent;
 pub mod fast_commit;
@@ -35,11 +36,13 @@ mod features;
 mod geometry;
 pub mod group;
 pub mod htree;
+pub mod inline;
 pub mod inode;
 pub mod jbd2;
 pub mod mmp;
 pub mod orphan_file;
 pub mod packed;
+pub mod run_time;
 pub mod superblock;
 pub mod write_log;
 pub mod xattr;

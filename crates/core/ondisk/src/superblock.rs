@@ -357,8 +357,8 @@ impl Superblock {
         if self.has_journal() && self.s_journal_inum == 0 {
             return Err(OndiskError::unsupported(
                 "external journal",
-                "the journal is on another device; move it inside with \
-                 `tune2fs -O ^has_journal` and `tune2fs -j`",
+                "the journal is on another device; replay it with `e2fsck -f -j DEVICE`, then \
+                 move it inside with `tune2fs -O ^has_journal` and `tune2fs -j`",
             ));
         }
         if self.has_metadata_csum() && self.s_checksum_type != CHECKSUM_TYPE_CRC32C {
@@ -386,8 +386,7 @@ impl Superblock {
 
     /// The hash of a directory whose root says `version` (0..=5).
     pub fn hash_version_of(&self, version: u8) -> Result<HashVersion> {
-        let unsigned = self.s_flags & FLAG_UNSIGNED_HASH != 0;
-        HashVersion::from_disk(version, unsigned)
+        HashVersion::from_disk(version, self.hash_unsigned())
     }
 
     /// Kind and seed for [`crate::htree::hash`], for new directories.

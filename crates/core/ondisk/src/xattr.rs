@@ -8,15 +8,17 @@
 //! ```
 //!
 //! Entries and values are padded to 4 bytes; entries of a block are sorted by (index, name length,
-//! name) and hashed, those of an inode have `e_hash` 0. Values in inodes of their own (`ea_inode`)
-//! are refused by name when read. [`get`] and [`Entries`] work in place; [`XattrSet`] edits by
-//! rebuilding the area, which also packs it. ACL bytes and the other contents are not interpreted.
+//! name) and hashed, those of an inode have `e_hash` 0. A value in an inode of its own (`ea_inode`)
+//! is [`Xattr::outside`], see [`crate::ea_inode`]. [`get`] and [`Entries`] work in
+//! place; [`XattrSet`] edits by rebuilding the area, which also packs it, and refuses values that
+//! are outside by name. ACL bytes and the other contents are not interpreted.
 //! Tested in `tests/it/rejections.rs` (also against a map, proptest) and in `tests/it/images.rs`.
 
 use std::ops::Range;
 
 use crate::bytes::{le16, le32, put_bytes, put_le16, put_le32, put_u8, u8_at};
 use crate::checksum;
+use crate::ea_inode::Outside;
 use crate::error::{OndiskError, Result};
 
 const WHAT: &str = "xattr area";
@@ -98,11 +100,24 @@ pub struct Xattr<'a> {
     pub index: u8,
     /// The name after the prefix.
     pub name: &'a [u8],
-    /// The value.
+    /// The value; empty if it is outside.
     pub value: &'a [u8],
+    /// The inode with the value, where it has one of its own.
+    pub outside: Option<Outside>,
 }
 
-impl Xattr<'_> {
+impl<'a> Xattr<'a> {
+    /// The value. Unsupported: it is in an inode of its own.
+    fn inside(&self) -> Result<&'a [u8]> {
+        match self.outside {
+            None => Ok(self.value),
+            Some(Outside { inum, .. }) => {
+                let detail = format!("the value is in inode {inum}; it can only be read");
+                Err(OndiskError::unsupported("ea_inode", detail))
+            }
+        }
+    }
+
     /// The full name. `None`: unknown index.
     #[must_use]
     pub fn full_name(&self) -> Option<Vec<u8>> {
@@ -157,15 +172,14 @@ impl<'a> Entries<'a> {
             return fail("entries run into the end");
         }
         let inum = le32(area, at + 4);
-        if inum != 0 {
-            let detail = format!("the value is in inode {inum}; copy the file with the kernel");
-            return Err(OndiskError::unsupported("ea_inode", detail));
-        }
-        let Some(value) = self.value(at, next) else {
+        let outside = Outside { inum, size: le32(area, at + 8), hash: le32(area, at + 12) };
+        let outside = (inum != 0).then_some(outside);
+        let value = if outside.is_some() { Some(&[][..]) } else { self.value(at, next) };
+        let Some(value) = value else {
             return fail("a value is outside the area");
         };
         self.at = next;
-        Ok(Some(Xattr { index: u8_at(area, at + 1), name, value }))
+        Ok(Some(Xattr { index: u8_at(area, at + 1), name, value, outside }))
     }
 
     fn value(&self, at: usize, next: usize) -> Option<&'a [u8]> {
@@ -196,15 +210,20 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The value of one attribute. Corrupt or unsupported: as met before it.
-pub fn get<'a>(area: &'a [u8], place: Place, index: u8, name: &[u8]) -> Result<Option<&'a [u8]>> {
+/// One attribute. Corrupt: as met before it.
+pub fn find<'a>(area: &'a [u8], place: Place, index: u8, name: &[u8]) -> Result<Option<Xattr<'a>>> {
     for entry in Entries::new(area, place)? {
         let entry = entry?;
         if entry.index == index && entry.name == name {
-            return Ok(Some(entry.value));
+            return Ok(Some(entry));
         }
     }
     Ok(None)
+}
+
+/// The value of one attribute. Corrupt: as met before it. Unsupported: the value is outside.
+pub fn get<'a>(area: &'a [u8], place: Place, index: u8, name: &[u8]) -> Result<Option<&'a [u8]>> {
+    find(area, place, index, name)?.map(|found| found.inside()).transpose()
 }
 
 fn entry_bytes(name_len: usize) -> usize {
@@ -218,7 +237,20 @@ fn value_bytes(size: usize) -> usize {
 /// `e_hash` of an entry in a block (`ext4_xattr_hash_entry`): name bytes, then the padded value.
 #[must_use]
 pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
-    let hash = name.iter().fold(0u32, |hash, byte| hash << 5 ^ hash >> 27 ^ u32::from(*byte));
+    hash_value(name.iter().fold(0, |hash, byte| mix(hash, u32::from(*byte))), value)
+}
+
+/// As [`entry_hash`], of a kernel whose `char` is signed.
+pub(crate) fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
+    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    hash_value(name.iter().fold(0, |hash, byte| mix(hash, signed(*byte))), value)
+}
+
+fn mix(hash: u32, byte: u32) -> u32 {
+    hash << 5 ^ hash >> 27 ^ byte
+}
+
+fn hash_value(hash: u32, value: &[u8]) -> u32 {
     value.chunks(4).fold(hash, |hash, chunk| {
         let mut word = [0; 4];
         for (dst, src) in word.iter_mut().zip(chunk) {
@@ -258,7 +290,8 @@ impl XattrSet {
     pub fn decode(area: &[u8], place: Place) -> Result<Self> {
         let mut entries = Vec::new();
         for entry in Entries::new(area, place)? {
-            let Xattr { index, name, value } = entry?;
+            let entry = entry?;
+            let (value, Xattr { index, name, .. }) = (entry.inside()?, entry);
             entries.push(Owned { index, name: name.to_vec(), value: value.to_vec() });
         }
         Ok(Self { entries })
@@ -278,7 +311,12 @@ impl XattrSet {
 
     /// The attributes, in order.
     pub fn iter(&self) -> impl Iterator<Item = Xattr<'_>> {
-        self.entries.iter().map(|e| Xattr { index: e.index, name: &e.name, value: &e.value })
+        self.entries.iter().map(|e| Xattr {
+            index: e.index,
+            name: &e.name,
+            value: &e.value,
+            outside: None,
+        })
     }
 
     /// The value of one attribute.

@@ -11,10 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
-use syncline_device::{
-    BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, OverlayDevice, WallClock,
-};
-use syncline_fs::{InodeRef, MountReport, StatFs, Volume};
+use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, WallClock};
+use syncline_fs::{InodeRef, MountOptions, MountReport, StatFs, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
@@ -66,15 +64,17 @@ impl Disk {
     /// As [`Disk::open`].
     pub fn on(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Disk> {
         let read_only = options.mount.read_only || device.geometry().read_only;
-        let in_memory = read_only && needs_replay(&*device)?;
-        let (device, mut mount): (Arc<dyn BlockDevice>, _) = if in_memory {
-            (Arc::new(OverlayDevice::new(device)), options.mount.clone())
-        } else {
-            (device, options.mount.clone())
-        };
-        mount.read_only = read_only && !in_memory;
         let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
+        let recovered = match read_only {
+            true => Volume::recovered_in_memory(&device, &clock, options.mount.cache_bytes)?,
+            false => None,
+        };
+        let in_memory = recovered.is_some();
+        let (device, replayed) =
+            recovered.map_or((device, None), |(memory, report)| (memory, Some(report)));
+        let mount = MountOptions { read_only, ..options.mount.clone() };
         let (volume, opened) = Volume::mount_report(device, Arc::clone(&clock), mount)?;
+        let opened = replayed.unwrap_or(opened);
         let keeper = match options.background && !read_only {
             true => Some(Keeper::start(volume.clone(), Arc::clone(&clock))?),
             false => None,
@@ -261,11 +261,6 @@ pub(crate) fn check_host_path(path: &Path) -> Result<()> {
         return Err(Error::invalid("the path has a zero byte; remove it"));
     }
     Ok(())
-}
-
-/// Reports whether the journal has something to replay.
-fn needs_replay(device: &dyn BlockDevice) -> Result<bool> {
-    Ok(superblock(device)?.is_some_and(|sb| sb.needs_recovery() && sb.has_journal()))
 }
 
 /// The superblock; `None` where there is none, which opening says better.

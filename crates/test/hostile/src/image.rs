@@ -7,7 +7,7 @@ use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
 use syncline_fs::{
     Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Result, Volume, XattrFlags,
 };
-use syncline_testkit::{ImageSpec, mkfs};
+use syncline_testkit::{ImageSpec, mkfs, scratch_dir};
 
 use crate::bytes::Bytes;
 
@@ -68,8 +68,30 @@ fn bases() -> &'static [(MemoryDevice, Vec<u64>)] {
     static BASES: OnceLock<Vec<(MemoryDevice, Vec<u64>)>> = OnceLock::new();
     BASES.get_or_init(|| {
         let kinds = FEATURES.iter().flat_map(|features| [(features, false), (features, true)]);
-        kinds.map(|(features, clean)| base(features, clean)).map(with_blocks).collect()
+        let written = kinds.map(|(features, clean)| base(features, clean));
+        written.chain([inline_base()]).map(with_blocks).collect()
     })
+}
+
+/// An image with data in inodes, which can only be read.
+fn inline_base() -> MemoryDevice {
+    let source = scratch_dir().join(format!("hostile-{}", std::process::id()));
+    std::fs::create_dir_all(source.join("dir/inner")).expect("a scratch directory");
+    for len in [5, 60, 90, 3000] {
+        std::fs::write(source.join(format!("dir/{len}")), vec![7; len]).expect("written");
+    }
+    let spec = ImageSpec {
+        features: "inline_data,ea_inode,^metadata_csum".into(),
+        block_size_bytes: BLOCK as u32,
+        inode_size_bytes: Some(256),
+        journal_size_mib: Some(1),
+        inode_count: Some(64),
+        contents: Some(source.clone()),
+        ..ImageSpec::with_size(6 << 20)
+    };
+    let image = mkfs(&spec);
+    std::fs::remove_dir_all(source).expect("removed");
+    MemoryDevice::load(image.path()).expect("an image that was just made")
 }
 
 fn with_blocks(device: MemoryDevice) -> (MemoryDevice, Vec<u64>) {

@@ -19,24 +19,32 @@ const E2FSCK_ERRORS_LEFT: i32 = 4;
 pub(crate) fn run(args: &Check) -> Result<()> {
     let mut out = Out::new();
     let own = own(args, &mut out)?;
-    let stock = if args.no_e2fsck { true } else { stock(args, &mut out)? };
+    let stock = if args.no_e2fsck { true } else { stock(args, own, &mut out)? };
     out.flush()?;
-    if own && stock {
+    if own == Own::Clean && stock {
         return Ok(());
     }
     let text = "the image is corrupt; run `e2fsck -f` on it, or save what can be read first";
     Err(Failure::Corrupt(text.into()).at(args.image.display()))
 }
 
-/// Our own check; whether nothing was found.
-fn own(args: &Check, out: &mut Out) -> Result<bool> {
+/// Result of our own check.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Own {
+    Clean,
+    Findings,
+    /// It could not be mounted to be checked.
+    NotOpened,
+}
+
+fn own(args: &Check, out: &mut Out) -> Result<Own> {
     let path = &args.image;
     let image = match image::read(path, &args.part) {
         Ok(image) => image,
         Err(Failure::Corrupt(text)) => {
             // What keeps it from being mounted is a finding; e2fsck may say more.
             out.text(format!("{text}\n"))?;
-            return Ok(false);
+            return Ok(Own::NotOpened);
         }
         Err(other) => return Err(other),
     };
@@ -51,7 +59,7 @@ fn own(args: &Check, out: &mut Out) -> Result<bool> {
     let report = report.map_err(|err| Failure::from(err).at(path.display()))?;
     crate::interrupt::check()?;
     print(path, &report, out)?;
-    Ok(report.is_clean())
+    Ok(if report.is_clean() { Own::Clean } else { Own::Findings })
 }
 
 fn print(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
@@ -80,7 +88,7 @@ fn print(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
 }
 
 /// e2fsck's check; whether it found nothing, or is not there.
-fn stock(args: &Check, out: &mut Out) -> Result<bool> {
+fn stock(args: &Check, own: Own, out: &mut Out) -> Result<bool> {
     let path = &args.image;
     let Some(program) = syncline_image::mkfs::find("e2fsck") else {
         out.text("e2fsck: not installed, not run\n")?;
@@ -92,7 +100,11 @@ fn stock(args: &Check, out: &mut Out) -> Result<bool> {
     }
     let dev = image::part(path, &args.part)?;
     if image::superblock(&*dev, path).is_ok_and(|sb| sb.needs_recovery()) {
-        out.text("e2fsck: not run, the journal must be replayed first (`syncline recover`)\n")?;
+        let first = match own {
+            Own::NotOpened => "it has to repair the image to replay the journal (`e2fsck -f`)",
+            _ => "the journal must be replayed first (`syncline recover`)",
+        };
+        out.text(format!("e2fsck: not run, {first}\n"))?;
         return Ok(true);
     }
     drop(dev);

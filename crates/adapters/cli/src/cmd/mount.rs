@@ -23,6 +23,7 @@ use syncline_device::{
 };
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Mount, Setup, write_hint};
+use syncline_ondisk::FeatureCheck;
 
 use super::mount_control::Live;
 use super::reopened::{Pin, Reopened};
@@ -246,7 +247,10 @@ fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Resul
         return Ok(());
     }
     let (device, _) = open(image, true)?;
-    if !crate::image::superblock(&*device, image)?.needs_recovery() {
+    let superblock = crate::image::superblock(&*device, image)?;
+    // Features that can only be read leave the log where it is: readers have it in memory.
+    let may_write = superblock.check_features() == Ok(FeatureCheck::ReadWrite);
+    if !superblock.needs_recovery() || !may_write {
         return Ok(());
     }
     drop(device);

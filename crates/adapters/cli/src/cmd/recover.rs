@@ -1,6 +1,6 @@
 //! `recover`: replays the journal and finishes orphans, which is what a mount does first.
 
-use syncline_ondisk::{CompatFeatures, IncompatFeatures};
+use syncline_ondisk::CompatFeatures;
 
 use crate::args::Recover;
 use crate::error::{Failure, Result};
@@ -15,10 +15,8 @@ pub(crate) fn run(args: &Recover) -> Result<()> {
         drop(syncline_image::device(path, false)?);
     }
     let sb = image::superblock(&*image::part(path, &args.part)?, path)?;
-    if sb.s_feature_incompat.contains(IncompatFeatures::WRITE_LOG) {
-        // Whether it is clean stands in its write log.
-        sb.check_features().map_err(|err| Failure::from(err).at(path.display()))?;
-    }
+    // Whether it is clean may stand elsewhere: in its write log, or in a journal on another device.
+    sb.check_features().map_err(|err| Failure::from(err).at(path.display()))?;
     // Only a mount that was not ended leaves either.
     let orphans = sb.s_last_orphan != 0
         || sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)

@@ -113,7 +113,8 @@ fn show_extents(vol: &Volume, inode: &InodeRef, attr: &Attr, out: &mut Out) -> R
     let header = ["extent", "logical", "physical", "length", "flags"].map(str::to_owned).to_vec();
     let mut rows = vec![header];
     for (nr, extent) in found.iter().enumerate() {
-        let flags = [(extent.unwritten, "unwritten"), (extent.last, "last")];
+        let flags =
+            [(extent.inline, "inline"), (extent.unwritten, "unwritten"), (extent.last, "last")];
         let flags: Vec<&str> =
             flags.iter().filter(|(set, _)| *set).map(|(_, name)| *name).collect();
         rows.push(vec![

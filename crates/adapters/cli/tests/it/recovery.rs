@@ -106,3 +106,51 @@ fn info_agrees_with_the_stock_tools() {
     let table = done(&["info".as_ref(), image.path().as_os_str()]);
     assert!(table.contains("free") && table.contains("journal"), "{table}");
 }
+
+/// Damage is said with what helps, which is not the command that was just given.
+#[test]
+fn what_cannot_be_opened_is_said_with_a_way_out() {
+    if !require("what_cannot_be_opened_is_said_with_a_way_out", &[Need::E2fsck]) {
+        return;
+    }
+    let damages = [
+        ("feature needs_recovery\nclri <8>\n", "the journal is no file"),
+        ("feature needs_recovery\nsif <8> mode 040755\n", "the journal is no file"),
+        ("feature needs_recovery\nsif <8> size 1000\n", "outside of the journal inode"),
+        ("clri <2>\n", "there is no root directory"),
+        ("sif <2> mode 0100644\n", "there is no root directory"),
+        ("sif <2> links_count 0\n", "there is no root directory"),
+    ];
+    for (damage, said) in damages {
+        let image = mkfs(&ImageSpec::default());
+        let _ = debugfs(image.path(), damage);
+        let check = run(&["check".as_ref(), image.path().as_os_str()]);
+        let all = check.text() + &check.err;
+        assert_eq!(check.code, 3, "{damage}: {all}");
+        assert!(all.contains(said) && all.contains("e2fsck -f"), "{damage}: {all}");
+        assert!(!all.contains("syncline check") && !all.contains("syncline recover"), "{all}");
+        let list = run(&["ls", &at(image.path(), "/")]);
+        assert_eq!(list.code, 3, "{damage}: {}", list.err);
+        assert!(list.err.contains(said) && list.err.contains("e2fsck -f"), "{}", list.err);
+        let recover = run(&["recover".as_ref(), image.path().as_os_str()]);
+        let clean = !damage.contains("needs_recovery");
+        assert_eq!(recover.code, if clean { 0 } else { 3 }, "{damage}: {}", recover.err);
+    }
+}
+
+/// The log of a file system with an external journal is not where `recover` could find it.
+#[test]
+fn recover_refuses_external_journals_by_name() {
+    if !require("recover_refuses_external_journals_by_name", &[Need::E2fsck]) {
+        return;
+    }
+    let journal =
+        mkfs(&ImageSpec { features: "journal_dev".into(), ..ImageSpec::with_size(16 << 20) });
+    let image = mkfs(&ImageSpec::default());
+    let _ = debugfs(image.path(), "ssv journal_inum 0\nssv journal_dev 0x700\n");
+    for (image, said) in [(&journal, "journal_dev"), (&image, "external journal")] {
+        let ran = run(&["recover".as_ref(), image.path().as_os_str()]);
+        assert_eq!(ran.code, 4, "{}{}", ran.text(), ran.err);
+        assert!(ran.err.contains(said) && ran.err.contains("e2fsck"), "{}", ran.err);
+    }
+}

@@ -164,7 +164,7 @@ pub(crate) fn release(
 pub(crate) fn read(
     serve: &Serve,
     (ino, offset): Place,
-    handle: Handle,
+    (handle, flags): (Handle, OFlags),
     size: u32,
 ) -> Result<ReadBytes> {
     let mut bytes = ReadBytes::with_room(size.min(REQUEST_BYTES_MAX) as usize);
@@ -175,6 +175,9 @@ pub(crate) fn read(
     let staged = serve.atomics.with(handle, |own| serve.vol.read_atomic(own, offset, &mut *into));
     bytes.len = match staged {
         Some(read) => read?,
+        None if flags.contains(OFlags::NOATIME) => {
+            serve.vol.read_unseen(&serve.inode(ino)?, offset, into)?
+        }
         None => serve.vol.read_once(&serve.inode(ino)?, offset, into)?,
     };
     Ok(bytes)

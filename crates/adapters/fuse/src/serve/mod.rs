@@ -27,6 +27,7 @@ pub(crate) use data::{OpenHow, ReadBytes, WriteHow};
 pub(crate) use names::Entry;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use syncline_device::Clock;
 use syncline_fs::{Attr, InodeRef, Result, SyncMode, Volume};
@@ -63,6 +64,11 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
+    /// Least difference of two times of files.
+    pub(crate) fn time_granularity(&self) -> Duration {
+        Duration::from_nanos(self.vol.time_granularity_ns().into())
+    }
+
     /// True as long as nothing can change.
     pub(crate) fn is_read_only(&self) -> bool {
         self.vol.is_read_only()

@@ -3,7 +3,7 @@
 //! A new file gets the default ACL of its directory, or else the umask
 //! (`crates/core/fs/src/acl.rs`).
 
-use syncline_fs::{Attr, Create, FileKind, FsError, InodeRef, RenameFlags, Result, acl};
+use syncline_fs::{Attr, Create, DirEntry, FileKind, FsError, InodeRef, RenameFlags, Result, acl};
 
 use super::Serve;
 use crate::caller::Caller;
@@ -180,15 +180,15 @@ pub(crate) fn rename(
 /// Lists names from `cookie` on, until `sink` has no room for one. `plus`: with attributes.
 pub(crate) fn readdir(
     serve: &Serve,
-    dir: u32,
-    cookie: u64,
+    (dir, cookie): (u32, u64),
+    handle: Handle,
     plus: bool,
     sink: &mut dyn FnMut(&Entry<'_>) -> bool,
 ) -> Result<()> {
     let dir = serve.inode(dir)?;
     let mut failed = None;
     let mut any = false;
-    serve.vol.readdir(&dir, cookie, &mut |found| {
+    let mut each = |found: DirEntry<'_>| {
         let named = found.name != b"." && found.name != b"..";
         let (mut attr, mut kind) = (None, found.kind);
         if plus && named || kind == FileKind::Unknown {
@@ -214,7 +214,12 @@ pub(crate) fn readdir(
             serve.nodes.looked_up(found.ino);
         }
         taken
-    })?;
+    };
+    if handle.is_unseen() {
+        serve.vol.readdir_unseen(&dir, cookie, &mut each)?;
+    } else {
+        serve.vol.readdir(&dir, cookie, &mut each)?;
+    }
     failed.map_or(Ok(()), Err)
 }
 

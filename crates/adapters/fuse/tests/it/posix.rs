@@ -24,6 +24,10 @@ S() { stat -c '%n %F %a %h %u %g %s' -- "$@"; }
 "#;
 
 const CASES: &[&str] = &[
+    // Access times that a program asks to be left alone.
+    "head -c 8192 /dev/zero > f; touch -a -d @1 f; \
+     dd if=f of=/dev/null iflag=direct,noatime bs=4096 status=none; stat -c %X f; \
+     dd if=f of=/dev/null iflag=direct bs=4096 status=none; test $(stat -c %X f) = 1; echo $?",
     // Names.
     "mkdir d; mkdir d; rmdir d; rmdir d; rmdir .; mkdir a/b",
     "mkdir d; touch d/f; rmdir d; rm d/f; rmdir d/; S d",

@@ -1,7 +1,7 @@
 //! Groups: their own blocks first; at the end the bitmaps against what was found in use.
 
-use syncline_ondisk::bitmap;
 use syncline_ondisk::group::GroupDesc;
+use syncline_ondisk::{IncompatFeatures, bitmap};
 
 use super::{Checker, Step};
 use crate::store::group::{block_bitmap, group_desc};
@@ -28,6 +28,14 @@ impl Checker<'_> {
                 (desc.bg_inode_table, u64::from(geo.itable_blocks)),
             ] {
                 self.mark(0, start, len);
+            }
+        }
+        let mmp = self.sb.s_mmp_block;
+        if self.sb.s_feature_incompat.contains(IncompatFeatures::MMP) {
+            if geo.is_valid_range(mmp, 1) {
+                self.mark(0, mmp, 1);
+            } else {
+                self.note(None, Some(mmp), "the MMP block is outside of the volume");
             }
         }
         // With 1 KiB blocks, block 0 lies before the first group; nothing counts it.

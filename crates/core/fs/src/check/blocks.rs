@@ -71,7 +71,7 @@ impl Checker<'_> {
         }
         if node.depth() == 0 {
             for extent in node.extents() {
-                self.mark(ino, extent.start, extent.len.into());
+                self.mark_data(ino, extent.start, extent.len.into());
                 mapped.data += u64::from(extent.len);
                 mapped.end = mapped.end.max(extent.end());
                 if !extent.unwritten {
@@ -115,7 +115,7 @@ impl Checker<'_> {
             return Ok(());
         }
         if levels == 0 {
-            self.mark(ino, block.into(), 1);
+            self.mark_data(ino, block.into(), 1);
             mapped.data += 1;
             mapped.end = here + 1;
             mapped.written_end = here + 1;

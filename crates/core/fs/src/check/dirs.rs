@@ -139,6 +139,10 @@ impl Checker<'_> {
             let what = format!("{name} is inode {target}, which belongs to the file system");
             return self.note(Some(ino), None, what);
         }
+        if self.holds_value(target) {
+            let what = format!("{name} is inode {target}, which holds the value of an attribute");
+            self.note(Some(ino), None, what);
+        }
         if entry.file_type != file_type::UNKNOWN && entry.file_type != known.file_type {
             let what = format!(
                 "{name} says type {}, inode {target} is of type {}",

@@ -7,12 +7,11 @@ use syncline_ondisk::dir::file_type;
 use syncline_ondisk::group::{GroupDesc, INODE_UNINIT};
 use syncline_ondisk::inode::{Inode, S_IFMT, S_IFREG, flags};
 use syncline_ondisk::superblock::{RESIZE_INO, ROOT_INO};
-use syncline_ondisk::{CompatFeatures, IncompatFeatures, bitmap};
+use syncline_ondisk::{CompatFeatures, bitmap, inline};
 
 use super::blocks::Mapped;
 use super::marks::Dir;
 use super::{Checker, Step};
-use crate::error::FsError;
 use crate::inode::table::{inode_csum_seed, max_file_bytes};
 use crate::store::group::inode_bitmap;
 
@@ -154,9 +153,8 @@ impl Checker<'_> {
         let block_size = self.vol.geo.block_size;
         let xattr_blocks = self.check_xattrs(ino, raw, slot)?;
         let inline = raw.has_flag(flags::INLINE_DATA);
-        if inline && raw.is_dir() {
-            let what = "checking directories with inline data; use `e2fsck -fn`";
-            return Err(FsError::Unsupported(what.into()).into());
+        if inline {
+            self.check_inline(ino, raw, slot)?;
         }
         let fast = raw.is_fast_symlink(block_size);
         let has_map = matches!(
@@ -171,7 +169,7 @@ impl Checker<'_> {
         if fast && !raw.fast_symlink_target(block_size).is_some_and(is_target) {
             self.note(Some(ino), None, "the target of a symbolic link is empty or has a NUL");
         }
-        if !mapped.broken && !self.has_incompat(IncompatFeatures::EA_INODE) {
+        if !mapped.broken {
             let blocks = mapped.data + mapped.meta + xattr_blocks;
             let (sectors, per) = (raw.sectors(block_size), block_size as u64 / 512);
             if sectors != blocks.saturating_mul(per) {
@@ -181,6 +179,29 @@ impl Checker<'_> {
         }
         if has_map && !fast && !inline {
             self.check_size(ino, raw, &mapped);
+        }
+        Ok(())
+    }
+
+    /// Data in the inode: it is where the flag says, the volume has the feature, the size is right.
+    fn check_inline(&mut self, ino: u32, raw: &Inode, slot: &[u8]) -> Step {
+        if !self.vol.inline_data {
+            let what = "data is in the inode, and the volume does not have inline_data";
+            self.note(Some(ino), None, what);
+            return Ok(());
+        }
+        let data = match inline::stored(raw, slot) {
+            Ok(data) => data,
+            Err(err) => return self.note_bad(err, Some(ino), None),
+        };
+        let (size, stored) = (raw.i_size, data.len() as u64);
+        if raw.is_dir() && size != stored {
+            let what = format!("a directory of {size} bytes has {stored} in the inode");
+            self.note(Some(ino), None, what);
+        }
+        let target = usize::try_from(size).ok().and_then(|size| data.get(..size));
+        if raw.is_symlink() && !target.is_some_and(is_target) {
+            self.note(Some(ino), None, "the target of a symbolic link is empty or has a NUL");
         }
         Ok(())
     }

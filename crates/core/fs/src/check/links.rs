@@ -25,6 +25,9 @@ impl Checker<'_> {
         let nlink = self.sb.s_feature_ro_compat.contains(RoCompatFeatures::DIR_NLINK);
         for (ino, known) in wrong {
             let Known { links, refs, .. } = known;
+            if links == 1 && refs == 0 && self.holds_value(ino) {
+                continue;
+            }
             let is_dir = known.file_type == file_type::DIR;
             // A removed directory still names itself, and its parent, until it is freed.
             if is_dir && links == 0 && self.orphans.contains(&ino) {

@@ -40,6 +40,13 @@ impl BlockMarks {
         clash
     }
 
+    /// True if a block is marked.
+    pub(super) fn is_marked(&self, geo: &Geometry, block: u64) -> bool {
+        geo.block_group(block).is_some_and(|(group, bit)| {
+            self.groups.get(&group).is_some_and(|map| bitmap::count_set(map, bit, bit + 1) > 0)
+        })
+    }
+
     /// The marks of a group; `None` if it has none.
     pub(super) fn group(&self, group: u32) -> Option<&[u8]> {
         self.groups.get(&group).map(Vec::as_slice)

@@ -34,7 +34,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use marks::{BlockMarks, Dir, KnownInodes};
-use syncline_ondisk::{IncompatFeatures, OndiskError, Superblock};
+use syncline_ondisk::{OndiskError, RoCompatFeatures, Superblock};
 use xattrs::XattrUse;
 
 use crate::error::{FsError, Result};
@@ -123,9 +123,12 @@ struct Checker<'a> {
     report: CheckReport,
     progress: &'a mut dyn FnMut(CheckProgress) -> bool,
     blocks: BlockMarks,
+    /// Blocks of file data, of which several files may have one (`shared_blocks`).
+    shared: BlockMarks,
     inodes: KnownInodes,
     dirs: BTreeMap<u32, Dir>,
     xattrs: BTreeMap<u64, XattrUse>,
+    values: BTreeMap<u32, XattrUse>,
     orphans: BTreeSet<u32>,
 }
 
@@ -141,9 +144,11 @@ pub(crate) fn check(
         report: CheckReport::default(),
         progress,
         blocks: BlockMarks::default(),
+        shared: BlockMarks::default(),
         inodes: KnownInodes::default(),
         dirs: BTreeMap::new(),
         xattrs: BTreeMap::new(),
+        values: BTreeMap::new(),
         orphans: BTreeSet::new(),
     };
     match checker.run() {
@@ -202,6 +207,26 @@ impl Checker<'_> {
         if go_on { Ok(()) } else { Err(Stop::Asked) }
     }
 
+    /// As [`Checker::mark`], of blocks of file data, which files may share (`shared_blocks`).
+    fn mark_data(&mut self, ino: u32, start: u64, len: u64) {
+        if !self.sb.s_feature_ro_compat.contains(RoCompatFeatures::SHARED_BLOCKS) {
+            self.mark(ino, start, len);
+            return;
+        }
+        match self.shared.mark(&self.vol.geo, start, len) {
+            None => drop(self.mark(ino, start, len)),
+            Some((_, count)) if count >= len => {}
+            Some(_) => {
+                // Those that are new: marked as shared by now, and not yet as used.
+                for block in start..start.saturating_add(len) {
+                    if !self.blocks.is_marked(&self.vol.geo, block) {
+                        self.mark(ino, block, 1);
+                    }
+                }
+            }
+        }
+    }
+
     /// Marks blocks as used; `ino` 0 is the file system itself. The range lies in the volume.
     fn mark(&mut self, ino: u32, start: u64, len: u64) -> bool {
         self.report.blocks_used = self.report.blocks_used.saturating_add(len);
@@ -210,9 +235,5 @@ impl Checker<'_> {
         let what = format!("{count} blocks from here are used twice");
         self.note(inode, Some(block), what);
         false
-    }
-
-    fn has_incompat(&self, feature: IncompatFeatures) -> bool {
-        self.sb.s_feature_incompat.contains(feature)
     }
 }

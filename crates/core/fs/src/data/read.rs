@@ -16,6 +16,7 @@ use crate::data::evict::make_room;
 use crate::error::Result;
 use crate::incore::{Dirty, Inode};
 use crate::inode::Inodes;
+use crate::inode::inline::{is_inline, read_inline};
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::options::Atime;
@@ -36,7 +37,7 @@ const RELATIME_S: i64 = 24 * 60 * 60;
 
 /// [`crate::Volume::read`].
 pub(crate) fn read(files: &Files, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-    read_and(files, inode, offset, into, true)
+    read_and(files, inode, offset, into, (true, true))
 }
 
 /// [`crate::Volume::read_once`].
@@ -46,7 +47,17 @@ pub(crate) fn read_once(
     offset: u64,
     into: &mut [u8],
 ) -> Result<usize> {
-    read_and(files, inode, offset, into, false)
+    read_and(files, inode, offset, into, (false, true))
+}
+
+/// [`crate::Volume::read_unseen`].
+pub(crate) fn read_unseen(
+    files: &Files,
+    inode: &InodeRef,
+    offset: u64,
+    into: &mut [u8],
+) -> Result<usize> {
+    read_and(files, inode, offset, into, (false, false))
 }
 
 fn read_and(
@@ -54,7 +65,7 @@ fn read_and(
     inode: &InodeRef,
     offset: u64,
     into: &mut [u8],
-    keep: bool,
+    (keep, touch): (bool, bool),
 ) -> Result<usize> {
     check_regular(inode)?;
     files.check_running()?;
@@ -62,7 +73,7 @@ fn read_and(
         let _shared = inode.rwsem.read();
         read_shared(files, inode, offset, into, keep)?
     };
-    if !into.is_empty() {
+    if touch && !into.is_empty() {
         touch_atime(files, inode);
     }
     Ok(done)
@@ -77,8 +88,15 @@ fn read_shared(
     into: &mut [u8],
     keep: bool,
 ) -> Result<usize> {
-    let size = inode.state.read().size;
+    let (size, inline) = {
+        let st = inode.state.read();
+        (st.size, is_inline(&st))
+    };
     let len = size.saturating_sub(offset).min(into.len() as u64) as usize;
+    if inline {
+        read_inline(files, inode, &inode.state.read(), offset, &mut into[..len])?;
+        return Ok(len);
+    }
     let block_size = files.block_size() as u64;
     let mut done = 0;
     while done < len {
@@ -222,6 +240,7 @@ pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
     if inodes.options.lazytime {
         let mut st = inode.state.write();
         st.raw.i_atime = now;
+        st.raw.fit_times();
         st.times_dirty = true;
         return;
     }

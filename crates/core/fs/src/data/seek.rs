@@ -5,10 +5,14 @@
 //! unwritten extents that nobody wrote to (as ext4 reports them).
 //! Tested in `tests/it/space.rs`.
 
+use syncline_ondisk::inode as disk;
+
 use crate::data::blocks::check_regular;
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
+use crate::inode::inline::{data_len, is_inline};
 use crate::inode::reference::InodeRef;
+use crate::inode::table::inode_place;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::{is_hole, map_blocks};
 use crate::store::Store;
@@ -26,6 +30,8 @@ pub struct FileExtent {
     pub unwritten: bool,
     /// In memory, no place yet (`FIEMAP_EXTENT_DELALLOC`).
     pub delalloc: bool,
+    /// In the inode; `physical` is where its first bytes are (`FIEMAP_EXTENT_DATA_INLINE`).
+    pub inline: bool,
     /// The file's last extent (`FIEMAP_EXTENT_LAST`).
     pub last: bool,
 }
@@ -71,6 +77,14 @@ fn seek_from(store: &Store, inode: &Inode, offset: u64, data: bool) -> Result<u6
     if offset >= st.size {
         return Err(FsError::NoSuchOffset);
     }
+    if is_inline(&st) {
+        let len = data_len(store, inode, &st)?;
+        return match (data, offset < len) {
+            (true, true) => Ok(offset),
+            (true, false) => Err(FsError::NoSuchOffset),
+            (false, _) => Ok(offset.max(len)),
+        };
+    }
     let bits = store.geo.block_bits;
     let block = |bytes: u64| u32::try_from(bytes >> bits).map_err(|_| FsError::TooBig);
     let end = block(st.size.saturating_add((1 << bits) - 1))?;
@@ -111,6 +125,9 @@ pub(crate) fn fiemap(
     if !(st.raw.is_file() || st.raw.is_dir()) {
         return Err(FsError::invalid("this inode has no extents"));
     }
+    if is_inline(&st) {
+        return inline_extent(store, inode, &st, start, len);
+    }
     let bits = store.geo.block_bits;
     let clamp = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
     let bytes_to = start.saturating_add(len);
@@ -127,7 +144,8 @@ pub(crate) fn fiemap(
             Mapping::Mapped { pblk, unwritten, .. } => (pblk << bits, unwritten, false),
         };
         let len = u64::from(piece.len) << bits;
-        let next = FileExtent { logical, physical, len, unwritten, delalloc, last: false };
+        let next =
+            FileExtent { logical, physical, len, unwritten, delalloc, inline: false, last: false };
         match found.last_mut().filter(|last| continues(last, &next)) {
             Some(last) => last.len += next.len,
             None => found.push(next),
@@ -139,6 +157,33 @@ pub(crate) fn fiemap(
             && inode.pages.lock().next_dirty(end.into()).is_none();
     }
     Ok(found)
+}
+
+/// The extent of a file or directory whose data is in the inode (`ext4_inline_data_iomap`).
+fn inline_extent(
+    store: &Store,
+    inode: &Inode,
+    st: &InodeState,
+    start: u64,
+    len: u64,
+) -> Result<Vec<FileExtent>> {
+    let data = data_len(store, inode, st)?;
+    if start >= data || len == 0 {
+        return Ok(Vec::new());
+    }
+    let (block, offset) = inode_place(store, inode.ino)?;
+    let physical = store.block_offset(block) + (offset + disk::I_BLOCK_OFFSET) as u64;
+    let (unwritten, delalloc) = (false, false);
+    let extent = FileExtent {
+        logical: 0,
+        physical,
+        len: data,
+        unwritten,
+        delalloc,
+        inline: true,
+        last: true,
+    };
+    Ok(vec![extent])
 }
 
 fn continues(last: &FileExtent, next: &FileExtent) -> bool {

@@ -129,12 +129,18 @@ fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Re
 }
 
 /// Largest size of a file in bytes: 2^32 - 1 blocks with extents, what three levels of indirect
-/// blocks reach without.
+/// blocks reach without; without `huge_file` no more than Linux can count (`ext4_max_size`).
 pub(crate) fn size_limit(store: &Store, extents: bool) -> u64 {
     let per_block = store.block_size() as u64 / 4;
     let indirect = 12 + per_block + per_block.pow(2) + per_block.pow(3);
     let blocks = if extents { u64::MAX } else { indirect };
-    max_file_bytes(store).min(blocks.saturating_mul(store.block_size() as u64))
+    let limit = max_file_bytes(store).min(blocks.saturating_mul(store.block_size() as u64));
+    if store.huge_files {
+        return limit;
+    }
+    // Sectors are counted in 32 bits.
+    let sectors = u64::from(u32::MAX);
+    limit.min(sectors >> (store.geo.block_bits - 9) << store.geo.block_bits)
 }
 
 /// Sets mtime and ctime if the coarse clock moved, and takes set-id bits away from files that
@@ -168,6 +174,7 @@ fn set_mtime(
     if inodes.options.lazytime && strip == 0 {
         let mut st = inode.state.write();
         (st.raw.i_mtime, st.raw.i_ctime) = (mtime, ctime);
+        st.raw.fit_times();
         st.times_dirty = true;
         return Ok(());
     }

@@ -42,13 +42,16 @@ pub(crate) fn iget(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
 /// The inode that a file handle names, which may have any number.
 ///
 /// # Errors
-/// As [`iget`]; [`FsError::Stale`] also if no file can have the number, as the journal's.
+/// As [`iget`]; [`FsError::Stale`] also if no file can have the number, as the journal's, and for
+/// an inode that holds the value of an attribute.
 pub(crate) fn iget_handle(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
     let geo = &inodes.geo;
     if ino != ROOT_INO && ino < geo.first_ino || ino > geo.inodes_count {
         return Err(FsError::Stale);
     }
-    iget(inodes, ino)
+    let inode = iget(inodes, ino)?;
+    let holds_value = inode.state.read().raw.has_flag(disk::flags::EA_INODE);
+    if holds_value { Err(FsError::Stale) } else { Ok(inode) }
 }
 
 /// The root directory.

@@ -3,6 +3,7 @@
 //! ```text
 //!   iget ──> icache ──> InodeRef (reference.rs)      last reference of an unlinked inode: evict
 //!     └────> table      slot of the inode table       └──> blocks, xattr, space: all given back
+//!   inline   data that is in the inode
 //!   create   a new number and an empty inode
 //!   orphan   list and file of inodes that recovery must finish; recovery.rs does that at mount
 //! ```
@@ -17,6 +18,7 @@ pub(crate) mod create;
 pub(crate) mod evict;
 pub(crate) mod icache;
 pub(crate) mod iget;
+pub(crate) mod inline;
 pub(crate) mod lazytime;
 #[cfg(test)]
 mod model_tests;

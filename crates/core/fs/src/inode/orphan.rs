@@ -12,13 +12,12 @@
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::orphan_file;
-use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState, OrphanPlace};
 use crate::inode::Inodes;
 use crate::inode::table::{inode_csum_seed, inode_place, write_inode};
-use crate::store::Store;
+use crate::store::superblock::write_superblock;
 
 /// Makes the inode an orphan, in the handle's transaction. Does nothing if it is one. Joins the
 /// superblock or a block of the orphan file, and the inode.
@@ -119,16 +118,5 @@ fn orphan_file_put(
             orphan_file::set_checksum(bytes, block, seed);
         }
         Ok(())
-    })
-}
-
-/// Puts the in-core superblock into its block, in the handle's transaction.
-fn write_superblock(store: &Store, h: &mut Handle) -> Result<()> {
-    let block = SUPERBLOCK_OFFSET >> store.geo.block_bits;
-    let offset = (SUPERBLOCK_OFFSET - (block << store.geo.block_bits)) as usize;
-    let sb = store.sb.lock();
-    h.try_modify(block, |bytes| {
-        let slot = bytes.get_mut(offset..offset + SUPERBLOCK_BYTES).ok_or(FsError::Stale)?;
-        Ok(sb.encode_into(slot)?)
     })
 }

@@ -3,6 +3,7 @@
 //! [`write_inode`] is the only function that writes a slot.
 
 use syncline_jbd2::Handle;
+use syncline_ondisk::run_time::{Needed, SMALL_FILE_BYTES_MAX};
 use syncline_ondisk::{OndiskError, checksum, inode as disk};
 
 use crate::error::{FsError, Result};
@@ -10,6 +11,7 @@ use crate::incore::{Dirty, Inode, InodeState, OrphanPlace};
 use crate::inode::Inodes;
 use crate::store::Store;
 use crate::store::group::group_desc;
+use crate::store::superblock::need_feature;
 
 /// Block of the inode table that holds `ino`, and the byte offset of its slot.
 ///
@@ -28,8 +30,9 @@ pub(crate) fn inode_csum_seed(store: &Store, ino: u32, generation: u32) -> Optio
     store.geo.metadata_csum.then(|| checksum::inode_seed(store.csum_seed, ino, generation))
 }
 
-/// Puts `st.raw` into its slot of the inode table, in the handle's transaction, and notes which
-/// transaction a sync of the file must wait for (`ext4_mark_inode_dirty`).
+/// Puts `st.raw`, with times that the slot can hold, into its slot of the inode table, in the
+/// handle's transaction, and notes which transaction a sync of the file must wait for
+/// (`ext4_mark_inode_dirty`).
 ///
 /// # Errors
 /// Whatever reading the block or joining the transaction gives.
@@ -48,6 +51,10 @@ pub(crate) fn write_inode(
     if let Some(orphans) = &listed {
         st.raw.i_dtime = orphans.next(inode.ino);
     }
+    if st.raw.i_size > SMALL_FILE_BYTES_MAX {
+        need_feature(inodes, h, Needed::LargeFile)?;
+    }
+    st.raw.fit_times();
     let (raw, fresh) = (&st.raw, st.fresh);
     h.modify_slot(block, offset..offset + size, |slot| {
         if fresh {
@@ -81,6 +88,10 @@ pub(crate) fn read_inode(store: &Store, ino: u32) -> Result<disk::Inode> {
     }
     if raw.i_mode == 0 {
         return Err(FsError::Stale);
+    }
+    if raw.has_flag(disk::flags::INLINE_DATA) && !store.inline_data {
+        let what = "data is in the inode, and the volume does not have inline_data";
+        return Err(store.corrupt(Some(ino), Some(block), None, what));
     }
     if raw.i_size > max_file_bytes(store) {
         return Err(store.corrupt(Some(ino), Some(block), None, "file size out of range"));

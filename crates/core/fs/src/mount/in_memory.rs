@@ -3,13 +3,19 @@
 //! ```text
 //!   device ── overlay ── volume: recovered, unmounted     the overlay is a clean image then
 //! ```
+//!
+//! A volume with features that can only be read cannot be mounted to be recovered: its log is
+//! replayed and its orphans stay, as Linux leaves them on a device that it cannot write to.
 
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, Clock, OverlayDevice};
+use syncline_device::{BlockDevice, Clock, Kind, Origin, OverlayDevice};
+use syncline_jbd2::Journal;
+use syncline_ondisk::FeatureCheck;
+use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
-use super::{MountReport, mount, read_superblock, unmount};
-use crate::error::Result;
+use super::{MountReport, log_map, mount, open_store, read_superblock, unmount};
+use crate::error::{FsError, Result};
 use crate::options::MountOptions;
 
 /// See [`crate::Volume::recovered_in_memory`].
@@ -18,13 +24,45 @@ pub(crate) fn recovered(
     clock: &Arc<dyn Clock>,
     cache_bytes: u64,
 ) -> Result<Option<(Arc<dyn BlockDevice>, MountReport)>> {
-    let (sb, _) = read_superblock(&**dev)?;
+    let (sb, check) = read_superblock(&**dev)?;
     if !sb.needs_recovery() || !sb.has_journal() {
         return Ok(None);
     }
     let overlay: Arc<dyn BlockDevice> = Arc::new(OverlayDevice::new(Arc::clone(dev)));
     let options = MountOptions { cache_bytes, ..MountOptions::default() };
-    let (names, report) = mount(Arc::clone(&overlay), Arc::clone(clock), options)?;
-    unmount(&names)?;
+    if check == FeatureCheck::ReadWrite {
+        let (names, report) = mount(Arc::clone(&overlay), Arc::clone(clock), options)?;
+        unmount(&names)?;
+        return Ok(Some((overlay, report)));
+    }
+    let report = replay_log(&overlay, clock, &options)?;
     Ok(Some((overlay, report)))
+}
+
+/// Replays the log and marks the volume as clean.
+fn replay_log(
+    dev: &Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    options: &MountOptions,
+) -> Result<MountReport> {
+    let (store, _) = open_store(dev, clock, options)?;
+    let recovery = Journal::recover(&**dev, &log_map(&store)?, Default::default())?;
+    if recovery.fast_commits > 0 {
+        return Err(FsError::Unsupported(
+            "fast commits on a volume that can only be read; mount it with the kernel's ext4 once"
+                .into(),
+        ));
+    }
+    let origin = Origin::new(Kind::Metadata, true);
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    dev.read(SUPERBLOCK_OFFSET, &mut bytes, origin)?;
+    let mut sb = Superblock::decode(&bytes)?;
+    sb.set_needs_recovery(false);
+    sb.encode_into(&mut bytes)?;
+    dev.write(SUPERBLOCK_OFFSET, &bytes, origin)?;
+    Ok(MountReport {
+        transactions_replayed: recovery.transactions,
+        blocks_replayed: recovery.blocks_replayed,
+        ..MountReport::default()
+    })
 }

@@ -96,6 +96,7 @@ pub(crate) fn readdir(
     dir: &InodeRef,
     cookie: u64,
     sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    touch: bool,
 ) -> Result<()> {
     let mut cookie = cookie;
     loop {
@@ -110,7 +111,7 @@ pub(crate) fn readdir(
             None => break,
         }
     }
-    if !inodes.options.nodiratime {
+    if touch && !inodes.options.nodiratime {
         touch_atime(inodes, dir);
     }
     Ok(())
@@ -172,6 +173,10 @@ pub(crate) fn iget_entry(inodes: &Arc<Inodes>, dir: &Inode, found: &Found) -> Re
     match iget(inodes, ino) {
         Err(FsError::Stale) => {
             let what = format!("an entry names inode {ino}, which is not in use");
+            Err(inodes.corrupt(Some(dir.ino), None, offset, what))
+        }
+        Ok(inode) if inode.state.read().raw.has_flag(flags::EA_INODE) => {
+            let what = format!("an entry names inode {ino}, which holds the value of an attribute");
             Err(inodes.corrupt(Some(dir.ino), None, offset, what))
         }
         other => other,

@@ -19,10 +19,16 @@ pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
         return relocate_file(files, inode);
     }
     let mut inos = Vec::new();
-    readdir(files, inode, 0, &mut |entry| {
-        inos.push(entry.ino);
-        true
-    })?;
+    readdir(
+        files,
+        inode,
+        0,
+        &mut |entry| {
+            inos.push(entry.ino);
+            true
+        },
+        false,
+    )?;
     let mut moved = 0;
     for ino in inos {
         let file = iget(files, ino)?;

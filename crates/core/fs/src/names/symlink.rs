@@ -1,4 +1,5 @@
-//! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block.
+//! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block. With
+//! `inline_data` longer ones may be in the inode, too.
 //!
 //! The block is metadata: it is journaled, as ext4 does since Linux 5.19, so the link and its
 //! target appear together. Tested in `tests/it/namespace.rs`.
@@ -10,6 +11,7 @@ use crate::data::read::touch_atime;
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
 use crate::inode::Inodes;
+use crate::inode::inline::{inline_bytes, is_inline};
 use crate::inode::reference::InodeRef;
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
@@ -30,8 +32,8 @@ pub(crate) fn target(store: &Store, inode: &InodeRef) -> Result<Vec<u8>> {
     if !st.raw.is_symlink() {
         return Err(FsError::invalid("not a symbolic link"));
     }
-    if st.raw.has_flag(flags::ENCRYPT) || st.raw.has_flag(flags::INLINE_DATA) {
-        return Err(FsError::NotSupported("encrypted or inline symbolic links".into()));
+    if st.raw.has_flag(flags::ENCRYPT) {
+        return Err(FsError::NotSupported("encrypted symbolic links".into()));
     }
     if let Some(target) = st.raw.fast_symlink_target(store.block_size()) {
         return Ok(until_nul(target).to_vec());
@@ -40,6 +42,16 @@ pub(crate) fn target(store: &Store, inode: &InodeRef) -> Result<Vec<u8>> {
     if len == 0 || len > store.block_size() {
         let what = format!("a symbolic link of {len} bytes");
         return Err(store.corrupt(Some(inode.ino), None, None, what));
+    }
+    if is_inline(&st) {
+        let data = inline_bytes(store, inode, &st)?;
+        return match data.get(..len) {
+            Some(target) => Ok(until_nul(target).to_vec()),
+            None => {
+                let what = format!("a symbolic link of {len} bytes has {} inline", data.len());
+                Err(store.corrupt(Some(inode.ino), None, None, what))
+            }
+        };
     }
     match map_blocks(store, inode, &st, 0, 1)? {
         Mapping::Mapped { pblk, unwritten: false, .. } => {

@@ -82,7 +82,7 @@ impl Ialloc {
 pub(crate) fn blank_inode(space: &Space, parent: &Inode, new: &NewInode) -> disk::Inode {
     let sb = space.sb.lock();
     let room = space.geo.inode_size.saturating_sub(disk::GOOD_OLD_INODE_SIZE);
-    let want = sb.s_want_extra_isize.max(disk::EXTRA_ISIZE_FULL);
+    let want = sb.s_want_extra_isize.max(sb.s_min_extra_isize).max(disk::EXTRA_ISIZE_FULL);
     let mut raw = disk::Inode::new(new.mode, want.min(room as u16) & !3);
     let extents = sb.s_feature_incompat.contains(IncompatFeatures::EXTENTS);
     drop(sb);

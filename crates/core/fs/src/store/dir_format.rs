@@ -2,7 +2,6 @@
 
 use syncline_ondisk::dir::DirFormat;
 use syncline_ondisk::htree::HashKind;
-use syncline_ondisk::superblock::FLAG_UNSIGNED_HASH;
 use syncline_ondisk::{CompatFeatures, IncompatFeatures, OndiskError, Superblock};
 
 /// Directory properties from the superblock; constant while mounted.
@@ -21,7 +20,7 @@ impl DirConstants {
         DirConstants {
             format: DirFormat::new(sb),
             hash: sb.hash_kind(),
-            hash_unsigned: sb.s_flags & FLAG_UNSIGNED_HASH != 0,
+            hash_unsigned: sb.hash_unsigned(),
             dir_index: sb.s_feature_compat.contains(CompatFeatures::DIR_INDEX),
             large_dir: sb.s_feature_incompat.contains(IncompatFeatures::LARGEDIR),
         }

@@ -22,6 +22,7 @@ pub(crate) mod buffered;
 pub(crate) mod dir_format;
 pub(crate) mod group;
 pub(crate) mod host;
+pub(crate) mod superblock;
 pub(crate) mod validity;
 pub(crate) mod zone;
 
@@ -32,12 +33,15 @@ use syncline_device::{BlockDevice, Clock, CostDevice, Costs};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
 use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
-use syncline_ondisk::{Geometry, Superblock};
+use syncline_ondisk::inode::GOOD_OLD_INODE_SIZE;
+use syncline_ondisk::run_time::FoundErrors;
+use syncline_ondisk::{Geometry, IncompatFeatures, RoCompatFeatures, Superblock};
 
 use crate::error::{FsError, Result};
 use crate::options::{BUFFER_SHARE, MountOptions, OnError};
 use crate::ranks;
 use crate::store::dir_format::DirConstants;
+use crate::store::superblock::NeededFeatures;
 use crate::store::zone::Zone;
 use crate::time::{self, Timestamp};
 
@@ -56,12 +60,20 @@ pub(crate) struct Store {
     pub(crate) journal: OnceLock<Arc<Journal>>,
     /// Directory properties from the superblock.
     pub(crate) dir_format: DirConstants,
+    /// True if files may have more than 2^32 - 1 sectors (`huge_file`).
+    pub(crate) huge_files: bool,
+    /// Features that are set when they are first needed.
+    pub(crate) needed: NeededFeatures,
+    /// True if inodes may hold their data themselves (`inline_data`).
+    pub(crate) inline_data: bool,
     /// Blocks of the orphan file and the seed of their checksums.
     pub(crate) orphan_file: OnceLock<(Vec<u64>, Option<u32>)>,
     pub(crate) zone: OnceLock<Zone>,
     /// The same device, where its costs are measured.
     pub(crate) costs: OnceLock<Arc<CostDevice<Arc<dyn BlockDevice>>>>,
     pub(crate) latch: Latch,
+    /// Corruption that the superblock does not tell of yet.
+    pub(crate) found: Mutex<Option<FoundErrors>>,
     /// Nothing is read for programs any more either: as after a crash.
     shut_down: AtomicBool,
     /// Set if the running transaction only commits together with file data.
@@ -97,10 +109,14 @@ impl Store {
             csum_seed: sb.csum_seed(),
             desc_blocks: (0..geo.gdt_blocks).map(|nr| geo.desc_block(&sb, nr)).collect(),
             dir_format: DirConstants::new(&sb),
+            huge_files: sb.s_feature_ro_compat.contains(RoCompatFeatures::HUGE_FILE),
+            needed: NeededFeatures::new(&sb),
+            inline_data: sb.s_feature_incompat.contains(IncompatFeatures::INLINE_DATA),
             orphan_file: OnceLock::new(),
             zone: OnceLock::new(),
             costs: OnceLock::new(),
             latch: Latch::default(),
+            found: Mutex::new(ranks::FOUND_ERRORS, None),
             shut_down: AtomicBool::new(false),
             committer: OnceLock::new(),
             journal: OnceLock::new(),
@@ -162,10 +178,12 @@ impl Store {
         self.found_corrupt(FsError::Corrupt { inode, block, offset, what: what.into() })
     }
 
-    /// Latches for a [`FsError::Corrupt`] as [`Store::corrupt`] does; other errors pass through.
+    /// Notes a [`FsError::Corrupt`] in the superblock and latches for it as [`Store::corrupt`]
+    /// does; other errors pass through.
     pub(crate) fn found_corrupt(&self, err: FsError) -> FsError {
-        if !matches!(err, FsError::Corrupt { .. }) {
-            return err;
+        let FsError::Corrupt { inode, block, .. } = &err else { return err };
+        if self.journal.get().is_some() && self.latch.check().is_ok() {
+            superblock::note_error(self, (inode.unwrap_or(0), block.unwrap_or(0)));
         }
         if self.options.errors == OnError::RemountRo {
             self.latch.set(&err);
@@ -235,9 +253,16 @@ impl Store {
         }
     }
 
-    /// Time for timestamps.
+    /// Time for timestamps, as an inode of this volume can hold it: so that a write does not change
+    /// an inode again within what it can tell apart.
     pub(crate) fn now(&self) -> Timestamp {
-        time::coarse(&*self.clock, self.options.timer_tick_ms)
+        let now = time::coarse(&*self.clock, self.options.timer_tick_ms);
+        now.fitted(self.has_long_times())
+    }
+
+    /// True if inodes have room for nanoseconds and for years after 2038.
+    pub(crate) fn has_long_times(&self) -> bool {
+        self.geo.inode_size > GOOD_OLD_INODE_SIZE
     }
 
     /// First byte of a block on the device.

@@ -13,7 +13,8 @@ use syncline_ondisk::jbd2::{
 };
 use syncline_ondisk::xattr::{Place, XattrSet};
 use syncline_ondisk::{
-    Geometry, GroupDesc, Inode, Superblock, Timestamp, bitmap, dir, extent, mmp, orphan_file, xattr,
+    Geometry, GroupDesc, Inode, Superblock, Timestamp, bitmap, dir, extent, inline, mmp,
+    orphan_file, xattr,
 };
 
 const LIMITS: NodeLimits =
@@ -37,6 +38,9 @@ fn decode_everything(raw: &[u8]) {
         inode.encode_into(&mut again, Some(1)).unwrap();
         let _ = (inode.sectors(1024), inode.is_fast_symlink(1024), inode.device_number());
         let _ = (inode.fast_symlink_target(1024), inode.verify_checksum(raw, 1));
+        if let Ok(data) = inline::stored(&inode, raw) {
+            let _ = inline::dir_block(&data, 12, &FORMAT, 1024);
+        }
         if let Some(range) = inode.xattr_range(raw.len()) {
             let _ = XattrSet::decode(&raw[range], Place::Inode);
         }
@@ -53,6 +57,7 @@ fn decode_everything(raw: &[u8]) {
         let _ = dir::insert(&mut raw.to_vec(), &format, b"name", 5, 1);
         let _ = dir::remove(&mut raw.to_vec(), &format, 12);
         let _ = dir::verify_checksum(raw, &format, 1);
+        let _ = inline::dir_block(raw, 12, &format, raw.len().min(4096));
     }
     for kind in [NodeKind::Root, NodeKind::Inner] {
         let _ = htree::root_info(raw, true);

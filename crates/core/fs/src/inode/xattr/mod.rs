@@ -17,27 +17,32 @@
 //! - Space is the inode's area and one block: more is [`FsError::NoSpace`].
 //!
 //! Not here: who may read or write an attribute; inheriting a default ACL (a creator passes the
-//! mode it wants and sets the ACLs). Values in inodes of their own (`ea_inode`) are refused by
-//! name. `i_extra_isize` is left as it is. Tested in `tests/it/namespace_xattr.rs`.
+//! mode it wants and sets the ACLs). Values in inodes of their own (`ea_inode`, see `outside.rs`)
+//! are read; a change of attributes beside them is refused by name. `i_extra_isize` is left as it
+//! is. Tested in `tests/it/namespace_xattr.rs` and `tests/it/ea_inode.rs`.
 
 pub(crate) mod acl;
+pub(crate) mod outside;
 pub(crate) mod place;
 
 use acl::Acl;
 use place::Attrs;
 use syncline_ondisk::inode::{S_IFDIR, S_IFMT, S_IFREG, flags};
-use syncline_ondisk::xattr::{self as disk, Entries, Place};
+use syncline_ondisk::run_time::Needed;
+use syncline_ondisk::xattr::{self as disk, Entries, Place, Xattr};
 
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, InodeState};
 use crate::inode::Inodes;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
+use crate::inode::xattr::outside::read_value;
 use crate::inode::xattr::place::{
     read_attrs, store_in_block, store_in_inode, xattr_area, xattr_block,
 };
 use crate::space::retry::retry_when_full;
 use crate::store::Store;
+use crate::store::superblock::need_feature;
 
 /// Longest full name in bytes (XATTR_NAME_MAX).
 const NAME_BYTES_MAX: usize = 255;
@@ -45,9 +50,9 @@ const NAME_BYTES_MAX: usize = 255;
 /// Longest value in bytes (XATTR_SIZE_MAX).
 pub(crate) const VALUE_BYTES_MAX: usize = 65536;
 
-/// Blocks that one change may touch: the inode table, the old block, a new one, and bitmap and
-/// descriptor for each of the two.
-const CREDITS: u32 = 7;
+/// Blocks that one change may touch: the inode table, the old block, a new one, bitmap and
+/// descriptor for each of the two, and the superblock for the first change of all.
+const CREDITS: u32 = 8;
 
 const INDEX_USER: u8 = 1;
 const INDEX_ACL_ACCESS: u8 = 2;
@@ -116,9 +121,40 @@ pub(crate) fn getxattr(store: &Store, inode: &InodeRef, name: &[u8]) -> Result<V
 /// [`crate::Volume::listxattr`].
 pub(crate) fn listxattr(store: &Store, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
     let st = inode.state.read();
-    let attrs = read_attrs(store, inode, &st)?;
-    let all = attrs.inode.iter().chain(attrs.block.iter());
-    Ok(all.filter(|attr| is_visible(attr.index)).filter_map(|attr| attr.full_name()).collect())
+    let mut names = Vec::new();
+    each_attr(store, inode, &st, &mut |attr| {
+        names.extend(is_visible(attr.index).then(|| attr.full_name()).flatten());
+        Ok(true)
+    })?;
+    Ok(names)
+}
+
+/// Calls `each` for the attributes in the inode and then in its block, until it returns false.
+fn each_attr(
+    store: &Store,
+    inode: &InodeRef,
+    st: &InodeState,
+    each: &mut dyn FnMut(Xattr<'_>) -> Result<bool>,
+) -> Result<()> {
+    let place = |err: syncline_ondisk::OndiskError| {
+        store.found_corrupt(FsError::from(err.in_inode(inode.ino)))
+    };
+    if let Some((block, range)) = xattr_area(store, inode, st)? {
+        let bytes = store.buffers.read(block)?;
+        let area = bytes.get(range).unwrap_or(&[]);
+        for attr in Entries::new(area, Place::Inode).map_err(place)? {
+            if !each(attr.map_err(place)?)? {
+                return Ok(());
+            }
+        }
+    }
+    let Some(bytes) = xattr_block(store, inode, st)? else { return Ok(()) };
+    for attr in Entries::new(&bytes, Place::Block).map_err(place)? {
+        if !each(attr.map_err(place)?)? {
+            return Ok(());
+        }
+    }
+    Ok(())
 }
 
 fn stored_xattr(
@@ -128,25 +164,19 @@ fn stored_xattr(
     index: u8,
     name: &[u8],
 ) -> Result<Option<Vec<u8>>> {
-    let place = |err: syncline_ondisk::OndiskError| {
-        store.found_corrupt(FsError::from(err.in_inode(inode.ino)))
-    };
-    if let Some((block, range)) = xattr_area(store, inode, st)? {
-        let bytes = store.buffers.read(block)?;
-        let area = bytes.get(range).unwrap_or(&[]);
-        let value = disk::get(area, Place::Inode, index, name).map_err(place)?;
-        if let Some(value) = value {
-            return Ok(Some(value.to_vec()));
+    let mut found = None;
+    each_attr(store, inode, st, &mut |attr| {
+        if attr.index != index || attr.name != name {
+            return Ok(true);
         }
-    }
-    let Some(bytes) = xattr_block(store, inode, st)? else { return Ok(None) };
-    for attr in Entries::new(&bytes, Place::Block).map_err(place)? {
-        let attr = attr.map_err(place)?;
-        if attr.index == index && attr.name == name {
-            return Ok(Some(attr.value.to_vec()));
-        }
-    }
-    Ok(None)
+        let file = (inode.ino, st.raw.i_generation);
+        found = Some(match &attr.outside {
+            None => attr.value.to_vec(),
+            Some(outside) => read_value(store, file, name, outside)?,
+        });
+        Ok(false)
+    })?;
+    Ok(found)
 }
 
 /// Sets (`Some`) or removes an attribute; `mode` are permission bits that change with it.
@@ -210,6 +240,7 @@ fn change_xattr_once(
         st.raw.i_mode = st.raw.i_mode & !0o777 | bits;
     }
     st.raw.i_ctime = inodes.now();
+    need_feature(inodes, &mut h, Needed::ExtAttr)?;
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Times)
 }
 

@@ -58,6 +58,15 @@ pub(crate) fn map_blocks(
     max: u32,
 ) -> Result<Mapping> {
     let max = max.max(1);
+    if st.raw.has_flag(flags::INLINE_DATA) {
+        let what = "data is in the inode, and its blocks were asked for";
+        return Err(FsError::Corrupt {
+            inode: Some(inode.ino),
+            block: None,
+            offset: None,
+            what: what.into(),
+        });
+    }
     if let Some(run) = st.extent_cache.get(lblk) {
         return Ok(cut(&run, lblk, max));
     }

@@ -13,7 +13,7 @@ use syncline_ondisk::extent::{
     self, Extent, MAX_DEPTH, Node, NodeLimits, NodeMut, verify_block_checksum,
 };
 use syncline_ondisk::inode::flags;
-use syncline_ondisk::{OndiskError, RoCompatFeatures, checksum};
+use syncline_ondisk::{OndiskError, checksum};
 
 use super::convert::convert;
 use super::insert::insert;
@@ -193,9 +193,7 @@ pub(crate) fn sub_blocks(store: &Store, st: &mut InodeState, blocks: u64) -> Res
 }
 
 fn set_blocks(store: &Store, st: &mut InodeState, sectors: u64) -> Result<()> {
-    let features = store.sb.lock().s_feature_ro_compat;
-    let huge = features.contains(RoCompatFeatures::HUGE_FILE);
-    st.raw.set_sectors(sectors, store.geo.block_size, huge).map_err(|_| FsError::TooBig)
+    st.raw.set_sectors(sectors, store.geo.block_size, store.huge_files).map_err(|_| FsError::TooBig)
 }
 
 /// Depth of a file's tree; for block maps, the indirect levels.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::inode::flags;
-use syncline_ondisk::{OndiskError, checksum};
+use syncline_ondisk::{OndiskError, checksum, inline};
 
 use crate::error::{FsError, Result};
 use crate::incore::{Inode, InodeState};
+use crate::inode::inline::{inline_bytes, is_inline};
 use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::map::extents::volume::bmap_create;
@@ -27,6 +28,8 @@ pub(crate) struct View<'a> {
     inode: &'a Inode,
     st: &'a InodeState,
     params: DirParams,
+    /// Its entries, where they are in the inode: as the one block of a directory without a tail.
+    inline: Option<Arc<[u8]>>,
 }
 
 /// A directory that is changed within a handle.
@@ -44,7 +47,17 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`FsError::NotDir`], or a directory of a form that is not handled.
     pub(crate) fn new(store: &'a Store, inode: &'a Inode, st: &'a InodeState) -> Result<Self> {
-        Ok(View { store, inode, st, params: dir_params(store, inode, st)? })
+        let mut params = dir_params(store, inode, st)?;
+        let mut inline = None;
+        if is_inline(st) {
+            params.format.tail = false;
+            let data = inline_bytes(store, inode, st)?;
+            let block = inline::dir_block(&data, inode.ino, &params.format, store.block_size());
+            let block =
+                block.map_err(|err| store.found_corrupt(FsError::from(err.in_inode(inode.ino))))?;
+            inline = Some(block.into());
+        }
+        Ok(View { store, inode, st, params, inline })
     }
 }
 
@@ -57,6 +70,9 @@ impl<'a> Edit<'a> {
         st: &'a mut InodeState,
     ) -> Result<Self> {
         let params = dir_params(vol, inode, st)?;
+        if is_inline(st) {
+            return Err(FsError::NotSupported("changes of directories with inline data".into()));
+        }
         Ok(Edit { vol, inode, st, h, params })
     }
 }
@@ -66,8 +82,8 @@ pub(crate) fn dir_params(store: &Store, inode: &Inode, st: &InodeState) -> Resul
     if !st.raw.is_dir() {
         return Err(FsError::NotDir);
     }
-    if st.raw.i_flags & (flags::INLINE_DATA | flags::ENCRYPT | flags::CASEFOLD) != 0 {
-        let what = "directories with inline data, encryption or casefolding";
+    if st.raw.i_flags & (flags::ENCRYPT | flags::CASEFOLD) != 0 {
+        let what = "directories with encryption or casefolding";
         return Err(FsError::NotSupported(what.into()));
     }
     let all = &store.dir_format;
@@ -134,15 +150,21 @@ impl DirRead for View<'_> {
         self.store.block_size()
     }
     fn blocks(&self) -> u32 {
-        dir_blocks(self.store, self.st)
+        if self.inline.is_some() { 1 } else { dir_blocks(self.store, self.st) }
     }
     fn indexed(&self) -> bool {
-        self.params.dir_index && self.st.raw.has_flag(flags::INDEX)
+        self.inline.is_none() && self.params.dir_index && self.st.raw.has_flag(flags::INDEX)
     }
     fn block(&self, lblk: u32, kind: BlockKind) -> Result<Arc<[u8]>> {
+        if let Some(bytes) = &self.inline {
+            return Ok(Arc::clone(bytes));
+        }
         Ok(dir_block(self.store, (self.inode, self.st), &self.params, lblk, kind)?.1)
     }
     fn broken(&self, lblk: u32, err: OndiskError) -> FsError {
+        if self.inline.is_some() {
+            return self.store.found_corrupt(FsError::from(err.in_inode(self.inode.ino)));
+        }
         dir_broken(self.store, self.inode, self.st, lblk, err)
     }
 }
