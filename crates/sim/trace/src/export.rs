@@ -11,8 +11,8 @@
 //! id of a page is its number on the device; of a file, the number of the file times 2^32 plus the
 //! page in the file; of a second device likewise, in the order of first access. In a trace of block
 //! requests the device counts, whatever the file; in other traces a file is a device of its own
-//! where requests are wanted. Everything streams but `oracle-general`, which has to know the future: it keeps 24 bytes an access. Tested in
-//! `tests/it/stat.rs`.
+//! where requests are wanted. Everything streams but `oracle-general`, which has to know the
+//! future: it keeps 24 bytes an access. Tested in `tests/it/stat.rs` and `tests/it/import.rs`.
 
 use std::io::Write;
 

@@ -133,7 +133,7 @@ impl Layout {
 }
 
 /// Device and offset in bytes of an object of a cache simulator. Its lower half is the number of a
-/// page of 4096 bytes, and the upper half, of a hash or of a file that `trace export` numbered, tells
+/// page of 4096 bytes; the upper half, of a hash or of a file that `trace export` numbered, tells
 /// address spaces apart.
 pub(super) fn page_of_object(object: u64) -> (u32, u64) {
     ((object >> 32) as u32, (object & u64::from(u32::MAX)) * 4096)

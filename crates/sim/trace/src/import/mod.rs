@@ -210,7 +210,8 @@ fn refuse_unreadable(report: &Report) -> Result<()> {
         .first()
         .map_or(String::new(), |(number, line, why)| format!("; line {number}, `{line}`: {why}"));
     Err(TraceError::Corrupt(format!(
-        "{bad} lines cannot be read as {format} and {read} can{first}; name the format with --format"
+        "{bad} lines cannot be read as {format} and {read} can{first}; name the format with \
+         --format"
     )))
 }
 
