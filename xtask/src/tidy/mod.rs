@@ -11,7 +11,7 @@
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `inside` | which module of a crate may use which; circles of modules |
 //! | `calls` | drawings of calls in documents: straight down, each file once |
-//! | `openings` | first words of doc comments |
+//! | `headings` | `# Errors` of doc comments stands alone |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
 //! | `examples` | `doctest = false` in crates whose documentation has no examples |
@@ -24,10 +24,10 @@ mod calls;
 mod code;
 mod docs;
 mod examples;
+mod headings;
 mod inside;
 mod licences;
 mod modules;
-mod openings;
 mod pointers;
 mod text;
 mod wrap;
@@ -113,7 +113,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         arrows::check,
         inside::check,
         modules::check,
-        openings::check,
+        headings::check,
         docs::check,
         examples::check,
         pointers::check,

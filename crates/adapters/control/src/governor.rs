@@ -291,7 +291,8 @@ impl Governor {
 
     /// Asks the policies, at most once a second, and applies their changes.
     ///
-    /// # Errors The error below; the buffer or the volume has latched.
+    /// # Errors
+    /// The error below; the buffer or the volume has latched.
     pub fn visit(&self, of: Governed<'_>, now: Duration) -> Result<(), String> {
         let mut state = lock(&self.state);
         if state.looked.is_some_and(|last| now.saturating_sub(last) < EVERY) {

@@ -189,7 +189,8 @@ impl Buffer {
     /// `idle_after` a piece of RAM is drained or a step of cleaning done. True: call again at once,
     /// as long as no request comes.
     ///
-    /// # Errors The error of the device below; the buffer has latched.
+    /// # Errors
+    /// The error of the device below; the buffer has latched.
     pub fn tick(&self, now: Duration) -> Result<bool, DeviceError> {
         let mut state = self.state.lock();
         state.latched()?;
@@ -211,7 +212,8 @@ impl Buffer {
     /// Works like this from now on. What RAM holds beyond its new limits is written out before this
     /// returns; relaxed data whose limit is 0 is durable then.
     ///
-    /// # Errors The error of the device below; the buffer has latched.
+    /// # Errors
+    /// The error of the device below; the buffer has latched.
     pub fn configure(&self, options: BufferOptions) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         state.latched()?;
@@ -228,7 +230,8 @@ impl Buffer {
     /// Writes everything to its place, durably: afterwards the device below is plain data and the
     /// log is empty.
     ///
-    /// # Errors The error of the device below; the buffer has latched.
+    /// # Errors
+    /// The error of the device below; the buffer has latched.
     pub fn drain(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock();
         state.latched()?;

@@ -705,7 +705,8 @@ impl Volume {
 
     /// Full names of all attributes, in the order in which they are stored.
     ///
-    /// # Errors The error of a read.
+    /// # Errors
+    /// The error of a read.
     pub fn listxattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
         crate::inode::xattr::listxattr(&self.0, inode)
     }

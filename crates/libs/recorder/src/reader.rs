@@ -100,7 +100,8 @@ impl Summary {
 
 /// Header of the first slot and its number; `None`: no slot of a recorder in it.
 ///
-/// # Errors The error of the source.
+/// # Errors
+/// The error of the source.
 pub fn first_slot(source: &dyn Source) -> Result<Option<(Header, u64)>> {
     let len = source.len_bytes()?;
     let mut window = vec![0; WINDOW_BYTES];
@@ -140,7 +141,8 @@ enum Slot {
 impl Reader {
     /// A reader of `source`; `None` while there is no slot in it.
     ///
-    /// # Errors The error of the source.
+    /// # Errors
+    /// The error of the source.
     pub fn new(source: &dyn Source) -> Result<Option<Reader>> {
         let Some((first, _)) = first_slot(source)? else { return Ok(None) };
         let summary = Summary {
@@ -161,7 +163,8 @@ impl Reader {
 
     /// Gives everything up to the end of the file, or to the end mark, to `each`.
     ///
-    /// # Errors The error of the source or of `each`.
+    /// # Errors
+    /// The error of the source or of `each`.
     pub fn read(
         &mut self,
         source: &dyn Source,
@@ -180,7 +183,8 @@ impl Reader {
     /// As [`Reader::read`] of a file that is being written: stops at the first slot that is not
     /// whole, unless the one after it is.
     ///
-    /// # Errors The error of the source or of `each`.
+    /// # Errors
+    /// The error of the source or of `each`.
     pub fn follow(
         &mut self,
         source: &dyn Source,
@@ -274,7 +278,8 @@ impl Reader {
 
 /// Reads a whole event; `None`: no slot of a recorder in it.
 ///
-/// # Errors The error of the source or of `each`.
+/// # Errors
+/// The error of the source or of `each`.
 pub fn read(
     source: &dyn Source,
     each: &mut dyn FnMut(Item<'_>) -> Result<()>,

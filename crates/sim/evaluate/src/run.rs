@@ -75,7 +75,8 @@ impl Evaluation<'_> {
     /// Runs the trace. What reaches the device goes to `after`, if it is there; `watch` gets the
     /// accesses done since its last call and says whether to go on.
     ///
-    /// # Errors The error of `after`. `Ok(None)`: the watch stopped the run.
+    /// # Errors
+    /// The error of `after`. `Ok(None)`: the watch stopped the run.
     pub fn run(
         &self,
         configuration: &Configuration,

@@ -369,7 +369,8 @@ pub struct Header {
 pub trait Sink {
     /// Takes one. `names` has its names.
     ///
-    /// # Errors The error of the sink; the trace is not read further.
+    /// # Errors
+    /// The error of the sink; the trace is not read further.
     fn record(&mut self, names: &Names, record: &Record) -> Result<()>;
 }
 

@@ -32,7 +32,8 @@ struct User(u32, u32, Vec<u32>);
 impl Runner {
     /// Gives the calling thread `home` as working directory and a umask of its own.
     ///
-    /// # Errors A call that the kernel refused.
+    /// # Errors
+    /// A call that the kernel refused.
     pub fn new(home: &Path, other: &Path) -> Result<Runner, String> {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)
             .map_err(|err| format!("no working directory of its own: {err}; run this as root"))?;

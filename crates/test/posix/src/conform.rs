@@ -115,7 +115,8 @@ fn in_case(
 
 /// Makes in `dir` what the cases on a read-only file system look for.
 ///
-/// # Errors A file that could not be made.
+/// # Errors
+/// A file that could not be made.
 pub fn prepare_read_only(dir: &Path) -> Result<(), String> {
     let said = |err: std::io::Error| format!("{}: {err}; give an empty directory", dir.display());
     fs::create_dir(dir.join("d")).map_err(said)?;

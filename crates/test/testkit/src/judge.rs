@@ -33,7 +33,8 @@ fn verdict(path: &Path, flag: &str) -> Result<(), String> {
 /// Checks with `e2fsck -fn` that the image has no errors. The image is not changed. A journal that
 /// needs recovery is not recovered, so use this for cleanly unmounted images.
 ///
-/// # Errors The output of e2fsck.
+/// # Errors
+/// The output of e2fsck.
 ///
 /// # Panics
 /// If e2fsck cannot be run.
@@ -91,7 +92,8 @@ fn preen(path: &Path, accepted: &[&str]) -> Result<(), String> {
 /// `e2fsck -fn` must both end with 0. The image is changed. The one correction that is accepted is
 /// the one that a kernel's crash image needs too, of the orphan file's mark.
 ///
-/// # Errors The output of e2fsck.
+/// # Errors
+/// The output of e2fsck.
 ///
 /// # Panics
 /// If e2fsck cannot be run.

@@ -59,32 +59,38 @@ pub trait TreeSource {
 
     /// The names in a directory, without `.` and `..`, in any order.
     ///
-    /// # Errors The error of the tree.
+    /// # Errors
+    /// The error of the tree.
     fn list(&mut self, path: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error>;
 
     /// The attributes of a name; symbolic links are not followed, here and below.
     ///
-    /// # Errors The error of the tree.
+    /// # Errors
+    /// The error of the tree.
     fn stat(&mut self, path: &[u8]) -> Result<Stat, Self::Error>;
 
     /// The target of a symbolic link.
     ///
-    /// # Errors The error of the tree.
+    /// # Errors
+    /// The error of the tree.
     fn read_link(&mut self, path: &[u8]) -> Result<Vec<u8>, Self::Error>;
 
     /// Full names and values of the extended attributes, in any order.
     ///
-    /// # Errors The error of the tree.
+    /// # Errors
+    /// The error of the tree.
     fn xattrs(&mut self, path: &[u8]) -> Result<Vec<Xattr>, Self::Error>;
 
     /// Reads a regular file from `offset`; returns the number of bytes, 0 at its end.
     ///
-    /// # Errors The error of the tree.
+    /// # Errors
+    /// The error of the tree.
     fn read(&mut self, path: &[u8], offset: u64, into: &mut [u8]) -> Result<usize, Self::Error>;
 
     /// The ranges `start..end` of a regular file that SEEK_DATA and SEEK_HOLE call data, in bytes.
     ///
-    /// # Errors The error of the tree.
+    /// # Errors
+    /// The error of the tree.
     fn data_ranges(&mut self, path: &[u8]) -> Result<Vec<(u64, u64)>, Self::Error>;
 }
 

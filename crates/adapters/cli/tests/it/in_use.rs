@@ -80,6 +80,21 @@ fn an_image_that_the_kernel_has_mounted_is_not_written_to() {
     all_refused(image.path(), dir.path(), "losetup -d");
     let detached = Command::new("losetup").args(["-d", node.trim()]).status().unwrap();
     assert!(detached.success());
+    swapped(dir.path());
     let ran = run(&["mkdir".to_owned(), at(image.path(), "/dir")]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+/// A file that the kernel swaps to, where it can: not on every file system.
+fn swapped(dir: &Path) {
+    let file = dir.join("swap");
+    let script = "dd if=/dev/zero of=$0 bs=1M count=2 2> /dev/null && chmod 600 $0 && \
+                  mkswap -q $0 > /dev/null && swapon $0 2> /dev/null";
+    let on = Command::new("sh").args(["-c", script]).arg(&file).status().unwrap();
+    if !on.success() {
+        return;
+    }
+    let ran = run(&["mkdir".to_owned(), at(&file, "/dir")]);
+    let off = Command::new("swapoff").arg(&file).status().unwrap();
+    assert!(off.success() && ran.code == 1 && ran.err.contains("swapoff"), "{}", ran.err);
 }

@@ -63,7 +63,8 @@ impl Estimate {
 
 /// Measures an archive, which is read to its end.
 ///
-/// # Errors The error of a read, or a damaged archive.
+/// # Errors
+/// The error of a read, or a damaged archive.
 pub fn estimate(from: &mut dyn Read, watch: &dyn Watch) -> Result<Estimate> {
     let mut reader = Reader::new(from);
     let mut found = Estimate::default();
@@ -117,7 +118,8 @@ impl Dirs {
 /// Makes the members files of `to`. Existing files and empty directories are replaced, directories
 /// stay directories.
 ///
-/// # Errors The error of a read or write, a name with `..`, or a link to a missing file.
+/// # Errors
+/// The error of a read or write, a name with `..`, or a link to a missing file.
 pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> Result<()> {
     let mut reader = Reader::new(from);
     let mut dirs = Dirs::default();
@@ -272,7 +274,8 @@ fn make(
 
 /// Makes the members files of a volume, below `/`.
 ///
-/// # Errors The error of a read or write, a name with `..`, or a link to a missing file.
+/// # Errors
+/// The error of a read or write, a name with `..`, or a link to a missing file.
 pub fn import(from: &mut dyn Read, to: &crate::Image, watch: &dyn Watch) -> Result<()> {
     unpack(from, &to.side(0, "image"), watch)
 }

@@ -29,7 +29,8 @@ struct Writer<'a> {
 
 /// Writes what is below `path` of an image as a tar archive: names sorted, `./` first.
 ///
-/// # Errors The error of a read or write, or an image whose directories form a cycle.
+/// # Errors
+/// The error of a read or write, or an image whose directories form a cycle.
 pub fn export(
     from: &crate::Image,
     path: &[u8],

@@ -133,6 +133,9 @@ pub fn kernel_use(path: &Path) -> Option<String> {
         return Some(format!("already mounted on {dir} ({kind}); unmount that first"));
     }
     let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    if is_swap(&meta) {
+        return Some("the kernel swaps to it; end that with `swapoff` first".to_owned());
+    }
     let name = loop_over(&meta)?;
     Some(format!(
         "the loop device /dev/{name} is over it and may be mounted in another mount namespace; \
@@ -142,6 +145,16 @@ pub fn kernel_use(path: &Path) -> Option<String> {
 
 /// Type of this project's mounts in the mount table.
 const OWN_KIND: &str = "fuse.syncline";
+
+/// True for a file that the kernel swaps to: proc(5), /proc/swaps.
+fn is_swap(meta: &Metadata) -> bool {
+    let text = std::fs::read("/proc/swaps").unwrap_or_default();
+    let names = text
+        .split(|byte| *byte == b'\n')
+        .skip(1)
+        .filter_map(|line| line.split(|b| *b == b' ').next());
+    names.filter(|name| !name.is_empty()).any(|name| is_file(&unescape(name), meta))
+}
 
 /// The loop device over a file.
 fn loop_over(meta: &Metadata) -> Option<String> {

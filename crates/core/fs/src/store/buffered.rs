@@ -104,7 +104,8 @@ impl Buffered {
 
     /// Writes everything to its place and takes the mark away. The volume has been unmounted.
     ///
-    /// # Errors The error below; the image stays marked then and must be attached again.
+    /// # Errors
+    /// The error below; the image stays marked then and must be attached again.
     pub fn detach(self) -> Result<()> {
         self.buffer.drain()?;
         write_raw(&*self.image, &with_mark(read_raw(&*self.image)?, None)?)

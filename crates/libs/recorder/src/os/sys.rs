@@ -8,7 +8,8 @@ use std::os::fd::AsRawFd;
 /// Starts write-back of a range and waits until it is written (`sync_file_range` with
 /// WAIT_BEFORE, WRITE and WAIT_AFTER). Makes nothing durable.
 ///
-/// # Errors The error of the system call.
+/// # Errors
+/// The error of the system call.
 pub fn sync_file_range(file: &File, from: u64, len: u64) -> io::Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE

@@ -112,7 +112,8 @@ fn stopped() -> EvaluateError {
 /// Plays on `device` what `feed` passes to its sender. The time ends with a last flush, if there
 /// was a write.
 ///
-/// # Errors The error of the device or of `feed`.
+/// # Errors
+/// The error of the device or of `feed`.
 pub fn play_on<E: From<EvaluateError>>(
     device: &dyn BlockDevice,
     pace: Pace,

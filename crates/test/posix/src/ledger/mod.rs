@@ -147,7 +147,8 @@ impl Ledger {
     /// Runs all threads until `falling`, which is to be set before whatever serves `dir` is ended.
     /// `round` makes each run another one.
     ///
-    /// # Errors A content that was wrong before the cut.
+    /// # Errors
+    /// A content that was wrong before the cut.
     pub fn work(&self, dir: &Path, round: u64, falling: &AtomicBool) -> Result<(), String> {
         let threads = self.load.writers + self.load.syncers + self.load.churners;
         std::thread::scope(|scope| {
