@@ -11,8 +11,8 @@
 //! Promises
 //! - Every call may come from any thread. [`Disk::close`] waits for the calls under way and ends
 //!   every file of the disk; later calls fail with EBADF.
-//! - An image that another process writes to is refused (EBUSY): the lock is an exclusive `flock`,
-//!   a shared one for reading.
+//! - An image that another process writes to is refused (EBUSY), and for writing one that another
+//!   process reads: the locks are those of `syncline_device::FileDevice`.
 //! - A process that was forked from the one that opened the image is refused (EBADF), and neither
 //!   touches the image nor waits for a lock when it drops what it inherited.
 //! - A [`Disk`] that is dropped without [`Disk::close`] writes nothing more: the image is as after

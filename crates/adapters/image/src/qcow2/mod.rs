@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Volume -> Qcow2Device -> imago: L1, L2, refcounts, zlib-compressed clusters -> the file
-//!                  header: checked before          lock: QEMU's, beside flock
+//!                  header: checked before          lock: QEMU's, beside ours
 //! ```
 //!
 //! Promises

@@ -45,13 +45,17 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct WriterFile {
     path: PathBuf,
+    /// Process that made it; one that was forked from it leaves it alone.
+    maker: u32,
     _held: File,
 }
 
 impl Drop for WriterFile {
     fn drop(&mut self) {
-        // While it is locked: who waits for it sees that it is gone.
-        let _ = std::fs::remove_file(&self.path);
+        if self.maker == std::process::id() {
+            // While it is locked: who waits for it sees that it is gone.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -158,7 +162,7 @@ fn writer_file(meta: &Metadata) -> io::Result<WriterFile> {
         flock(&held, FlockOperation::NonBlockingLockExclusive).map_err(|_| in_use())?;
         let now = std::fs::symlink_metadata(&path);
         if now.is_ok_and(|now| held.metadata().is_ok_and(|held| held.ino() == now.ino())) {
-            return Ok(WriterFile { path, _held: held });
+            return Ok(WriterFile { path, maker: std::process::id(), _held: held });
         }
         // Its last owner has removed it meanwhile.
     }
