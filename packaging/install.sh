@@ -43,7 +43,7 @@ for doc in README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE; do
     put 644 "$here/../$doc" "share/doc/syncline/$doc"
 done
 for doc in LICENSE NOTICE LICENSE-d3; do
-    put 644 "$here/../crates/adapters/report/vendor/$doc" "share/doc/syncline/echarts/$doc"
+    put 644 "$here/../lab/report/vendor/$doc" "share/doc/syncline/echarts/$doc"
 done
 for doc in "$here"/../docs/*.md; do
     put 644 "$doc" "share/doc/syncline/docs/$(basename "$doc")"

@@ -243,7 +243,7 @@ mod tests {
                         syncline-device.workspace = true\n";
         let with = |source: &str| {
             let files =
-                [("crates/sim/nand/Cargo.toml", manifest), ("crates/sim/nand/src/lib.rs", source)];
+                [("lab/models/nand/Cargo.toml", manifest), ("lab/models/nand/src/lib.rs", source)];
             check(&Tree::of(&files)).len()
         };
         assert_eq!(with("use syncline_device::Clock;"), 0);

@@ -22,9 +22,9 @@ const UNSAFE_CRATES: [(&str, &str); 11] = [
     ("crates/libs/recorder-c/", "C interface"),
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
-    ("crates/adapters/sqlite-vfs/", "SQLite's C interface"),
+    ("crates/libs/sqlite-vfs/", "SQLite's C interface"),
     ("crates/libs/sqlite-ext/", "SQLite's C interface"),
-    ("crates/test/posix/", "maps the files it tests"),
+    ("tests/posix/", "maps the files it tests"),
 ];
 
 /// Path prefixes of code that may use clock, threads, files and environment: adapters, and below
@@ -33,12 +33,12 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("xtask/", "a developer's tool"),
     ("swarm/", "a measurement in real time"),
     ("crates/adapters/cli/", "adapter"),
-    ("crates/test/posix/", "a developer's tool"),
+    ("tests/posix/", "a developer's tool"),
     ("crates/adapters/fuse/", "adapter"),
     ("crates/adapters/export/", "adapter"),
     ("crates/adapters/image/", "adapter"),
     ("crates/adapters/nfs/", "adapter"),
-    ("crates/adapters/study/", "adapter"),
+    ("lab/study/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
     ("crates/adapters/control/src/socket.rs", "answers programs, with deadlines"),
     ("crates/libs/preload/", "adapter"),
@@ -47,16 +47,16 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/sqlite-ext/", "adapter"),
     ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
-    ("crates/sim/evaluate/src/os/", "traces played on real devices"),
-    ("crates/adapters/report/build.rs", "a build script"),
-    ("crates/adapters/replay/src/directory.rs", "replay in a directory, in real time"),
+    ("lab/models/evaluate/src/os/", "traces played on real devices"),
+    ("lab/report/build.rs", "a build script"),
+    ("lab/replay/src/directory.rs", "replay in a directory, in real time"),
     ("crates/core/device/src/clock.rs", "the wall clock"),
     ("crates/core/device/src/file", "the file device"),
     ("crates/core/device/src/mirror.rs", "image files of crash states for stock judges"),
     ("crates/libs/flashlite/src/file.rs", "a log in a file; all else goes through its seam"),
-    ("crates/adapters/bench/src/target/directory.rs", "workloads in a directory, in real time"),
-    ("crates/adapters/bench/src/image.rs", "runs mke2fs"),
-    ("crates/adapters/bench/examples/", "programs"),
+    ("lab/bench/src/target/directory.rs", "workloads in a directory, in real time"),
+    ("lab/bench/src/image.rs", "runs mke2fs"),
+    ("lab/bench/examples/", "programs"),
 ];
 
 /// Names of the system, their last parts as they are imported, and what to use in their place.
@@ -117,7 +117,9 @@ fn is_crate_root(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     matches!(
         parts.as_slice(),
-        ["crates", _, _, "src", "lib.rs" | "main.rs"] | ["xtask", "src", "main.rs"]
+        ["crates" | "lab", _, _, "src", "lib.rs" | "main.rs"]
+            | ["lab" | "tests", _, "src", "lib.rs" | "main.rs"]
+            | ["xtask", "src", "main.rs"]
     )
 }
 
@@ -261,8 +263,8 @@ impl Scan<'_> {
                 self.proof(at, &mut say);
             }
             let lower = token.text.to_lowercase();
-            if self.path.starts_with("crates/")
-                && !self.path.starts_with("crates/test/testkit/")
+            if !self.path.starts_with("xtask/")
+                && !self.path.starts_with("tests/testkit/")
                 && (lower.starts_with("\"skip ") || lower.starts_with("\"skipp"))
             {
                 say("a skip that only prints is not counted: call syncline_testkit::skip or \

@@ -7,10 +7,15 @@ use super::{Finding, Tree};
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let manifests = tree.files.iter().filter_map(|(path, text)| {
-        let package = path.strip_suffix("Cargo.toml").filter(|dir| dir.starts_with("crates/"))?;
+        let package = path.strip_suffix("Cargo.toml").filter(|dir| is_tested(dir))?;
         tree.files.contains_key(&format!("{package}src/lib.rs")).then_some((package, path, text))
     });
     manifests.filter_map(|(package, path, text)| finding(tree, package, path, text)).collect()
+}
+
+/// True for a crate of the main workspace.
+fn is_tested(package: &str) -> bool {
+    ["crates/", "lab/", "tests/"].iter().any(|folder| package.starts_with(folder))
 }
 
 fn finding(tree: &Tree, package: &str, path: &str, manifest: &str) -> Option<Finding> {

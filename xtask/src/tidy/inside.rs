@@ -33,7 +33,7 @@ const ORDERS: &[(&str, &[&str])] = &[
             "volume",
         ],
     ),
-    ("crates/sim/trace", &["error", "model", "format", "import", "stat", "export"]),
+    ("lab/models/trace", &["error", "model", "format", "import", "stat", "export"]),
 ];
 
 /// Crates in which a circle of modules has at most [`CIRCLE_FILES_MAX`] files.
@@ -42,9 +42,9 @@ const NO_CIRCLES: &[&str] = &[
     "crates/core/cache",
     "crates/core/device",
     "crates/core/fs",
-    "crates/sim/crash",
-    "crates/sim/evaluate",
-    "crates/sim/trace",
+    "tests/crash",
+    "lab/models/evaluate",
+    "lab/models/trace",
     "xtask",
 ];
 

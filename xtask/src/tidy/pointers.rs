@@ -13,8 +13,9 @@ use super::modules::normal;
 use super::{Finding, Tree};
 
 /// First parts that make a word in backquotes a path of this repository.
-const TOPS: [&str; 11] = [
+const TOPS: [&str; 12] = [
     "crates/",
+    "lab/",
     "tests/",
     "src/",
     "examples/",

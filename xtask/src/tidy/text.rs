@@ -115,8 +115,8 @@ mod tests {
         let doc = "//! Things. This file is long because of tables.\n";
         assert_eq!(found("src/a.rs", &format!("{doc}{}", lines(600))), [""; 0]);
         assert!(found("src/a.rs", &format!("{doc}{}", lines(800)))[0].starts_with("801 lines"));
-        assert_eq!(found("tests/a.rs", &lines(1500)), [""; 0]);
-        assert_eq!(found("tests/a.rs", &lines(1501)).len(), 1);
+        assert_eq!(found("a/tests/a.rs", &lines(1500)), [""; 0]);
+        assert_eq!(found("a/tests/a.rs", &lines(1501)).len(), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ fn every_seed_is_answered() {
         if target.needs_image && !require("every_seed_is_answered", &[Need::E2fsck]) {
             continue;
         }
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/seeds");
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
         let dir = dir.join(target.name);
         let mut seeds = 0;
         for entry in std::fs::read_dir(&dir).expect("each target has seeds") {

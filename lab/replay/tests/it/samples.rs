@@ -9,7 +9,7 @@ use syncline_replay::ReplayTrace;
 use syncline_trace::{Gather, Op, Origin, Record, Sink, Statistics, TraceKind, TraceReader};
 
 fn path(name: &str, kind: &str) -> PathBuf {
-    let samples = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../samples"));
+    let samples = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples"));
     samples.join(format!("{name}.{kind}.trace"))
 }
 

@@ -11,7 +11,7 @@ use syncline_report::{aligned, figure};
 
 use crate::metrics::{Config, Metrics, Run};
 
-const STORED: &str = include_str!("../../../../baselines/papers.toml");
+const STORED: &str = include_str!("../../../baselines/papers.toml");
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,7 +11,7 @@ use crate::error::Result;
 
 macro_rules! samples {
     ($($name:literal),* $(,)?) => {
-        [$(($name, include_bytes!(concat!("../../../../samples/", $name, ".calls.trace")))),*]
+        [$(($name, include_bytes!(concat!("../../../samples/", $name, ".calls.trace")))),*]
     };
 }
 

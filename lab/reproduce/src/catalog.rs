@@ -18,11 +18,11 @@ use crate::planned::{Form, Planned};
 
 /// Rows of each paper, in the order of the papers.
 const PAPERS: [&str; 5] = [
-    include_str!("../../../../baselines/reproduce/eager-sync.toml"),
-    include_str!("../../../../baselines/reproduce/coarse-mtime.toml"),
-    include_str!("../../../../baselines/reproduce/write-latency.toml"),
-    include_str!("../../../../baselines/reproduce/hot-zones.toml"),
-    include_str!("../../../../baselines/reproduce/informed-storage.toml"),
+    include_str!("../../../baselines/reproduce/eager-sync.toml"),
+    include_str!("../../../baselines/reproduce/coarse-mtime.toml"),
+    include_str!("../../../baselines/reproduce/write-latency.toml"),
+    include_str!("../../../baselines/reproduce/hot-zones.toml"),
+    include_str!("../../../baselines/reproduce/informed-storage.toml"),
 ];
 
 /// Every paper.

@@ -9,7 +9,7 @@ use super::{FjordPart, FjordRun};
 
 /// The schema name of the document.
 pub const FJORD_SCHEMA: &str = "syncline.fjord/1";
-const STORED: &str = include_str!("../../../../../baselines/fjord.toml");
+const STORED: &str = include_str!("../../../../baselines/fjord.toml");
 
 /// The document: all runs.
 ///

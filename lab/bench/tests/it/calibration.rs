@@ -38,7 +38,7 @@ fn random_4k_and_fsync() {
     let Some((mb_per_s, mean_ms, max_ms)) = figures else { return };
     within("random 4 KiB overwrite + fsync, MB/s", mb_per_s, 0.5, 15.0);
     // The paper's other figure is not that of a fresh device: 0.5 MB/s is 8.2 ms a write. Garbage
-    // collection on an aged device gives it (crates/sim/nand/tests/it/nexus7.rs).
+    // collection on an aged device gives it (lab/models/nand/tests/it/nexus7.rs).
     println!("write + fsync of 4 KiB: mean {mean_ms:.2} ms, published 14.446 (aged)");
     println!("worst {max_ms:.1} ms, published 440 (aged)");
     assert!(mean_ms < 14.446 && max_ms < 440.0, "a fresh device is not slower than an aged one");

@@ -8,7 +8,7 @@
 use serde::Deserialize;
 use syncline_bench::JournalMode;
 
-const STORED: &str = include_str!("../../../../../baselines/ext4-6.18.json");
+const STORED: &str = include_str!("../../../../baselines/ext4-6.18.json");
 
 /// Allowed difference in per cent.
 const WITHIN_PERCENT: f64 = 15.0;

@@ -25,7 +25,7 @@ use syncline_nand::{Profile, Simulator, SplitMix64};
 
 use crate::error::{BenchError, Result};
 
-const STORED: &str = include_str!("../../../../baselines/peers.toml");
+const STORED: &str = include_str!("../../../baselines/peers.toml");
 
 const KIB: u64 = 1024;
 /// Longest request of a pattern, KiB.
