@@ -52,8 +52,8 @@ pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
 pub use file::{FileDevice, FileOptions};
 #[cfg(target_os = "linux")]
 pub use file::{
-    MountEntry, SBIN, find_program, is_open, kernel_use, mount_of, mounted_image, mounts_beside,
-    runtime_dir, superblock_lives,
+    MountEntry, SBIN, Superblock, find_program, is_open, kernel_use, mount_of, mounted_image,
+    mounts_beside, runtime_dir,
 };
 pub use latency::{Latencies, LatencyDevice};
 pub use memory::MemoryDevice;

@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde_json::Value;
 use syncline_device::{
-    MountEntry, find_program, is_open, mount_of, mounted_image, mounts_beside, superblock_lives,
+    MountEntry, Superblock, find_program, is_open, mount_of, mounted_image, mounts_beside,
 };
 
 use crate::args::Umount;
@@ -67,10 +67,11 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     let entry = find(&dir)?;
     // Opened before the unmount: afterwards the path may mean something else.
     let image = image_of(&entry);
+    let superblock = Superblock::of(&entry);
     let nothing_written = left_as_it_is(&dir);
     unmount(&dir, args.lazy)?;
     let (Some(image), false) = (image, args.lazy) else { return Ok(()) };
-    match wait(&image, &entry, &dir)? {
+    match wait(&image, &entry, superblock.as_ref(), &dir)? {
         Left::Image => {
             drop(image);
             if nothing_written { Ok(()) } else { unclean(&entry) }
@@ -99,7 +100,12 @@ fn image_of(entry: &MountEntry) -> Option<File> {
 }
 
 /// Waits for the process that serves it, if the unmount was the last.
-fn wait(image: &File, entry: &MountEntry, dir: &Path) -> Result<Left> {
+fn wait(
+    image: &File,
+    entry: &MountEntry,
+    superblock: Option<&Superblock>,
+    dir: &Path,
+) -> Result<Left> {
     let began = Instant::now();
     let mut said = false;
     loop {
@@ -109,7 +115,7 @@ fn wait(image: &File, entry: &MountEntry, dir: &Path) -> Result<Left> {
         if !is_open(image) {
             return Ok(Left::Image);
         }
-        if began.elapsed() > MOMENT && superblock_lives(entry) {
+        if began.elapsed() > MOMENT && superblock.is_some_and(Superblock::lives) {
             return Ok(Left::Elsewhere);
         }
         // Somebody has mounted it anew.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use crate::support::mounted::Mounted;
 use crate::support::{binary, run, scratch};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use syncline_device::{Superblock, mount_of};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
 
 const NEEDS: [Need; 3] = [Need::Fuse, Need::E2fsck, Need::Root];
@@ -67,20 +69,19 @@ fn the_unmount_of_a_bind_mount_waits_for_nobody() {
     ours.reap();
 }
 
-/// A process in a mount namespace of its own, which keeps every mount of ours.
+/// A process in a mount namespace of its own, which keeps one mount. It lets go of all others when
+/// they are unmounted here: other tests have theirs.
 struct Namespace(Child);
 
 impl Namespace {
-    fn new() -> Namespace {
+    fn keeping(dir: &Path) -> Namespace {
         let mut command = Command::new("unshare");
-        command.args(["-m", "--propagation", "private", "cat"]);
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let name = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).unwrap();
-        let began = Instant::now();
-        while name(&child.id().to_string()) == name("self") {
-            assert!(began.elapsed() < SOON, "no namespace of its own");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        let script = "mount --make-private \"$0\" && echo kept && exec cat";
+        command.args(["-m", "--propagation", "slave", "sh", "-c", script]).arg(dir);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "kept\n");
         Namespace(child)
     }
 }
@@ -99,13 +100,37 @@ fn an_unmount_does_not_wait_for_another_mount_namespace() {
         return;
     }
     let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
-    let other = Namespace::new();
+    let other = Namespace::keeping(&ours.dir);
     let (code, said) = umount(&ours.dir);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stays in use") && said.lines().count() == 1, "{said}");
     drop(other);
     ours.reap();
     e2fsck_clean(ours.image.path()).unwrap();
+}
+
+/// Mounts come and go beside each other, so that their numbers pass from one to the next.
+#[test]
+fn a_mount_with_the_number_of_another_is_not_that_one() {
+    if !require("a_mount_with_the_number_of_another_is_not_that_one", &NEEDS) {
+        return;
+    }
+    let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
+    let mut numbers = Vec::new();
+    // The kernel gives the lowest free number; other tests may be faster now and then.
+    for _ in 0..50 {
+        let entry = mount_of(&ours.dir).unwrap();
+        let superblock = Superblock::of(&entry).unwrap();
+        assert!(superblock.lives());
+        ours.unmount_clean();
+        ours.mount("");
+        assert!(!superblock.lives(), "{entry:?}");
+        numbers.push(entry.device);
+        if mount_of(&ours.dir).unwrap().device == entry.device {
+            return ours.unmount_clean();
+        }
+    }
+    panic!("no number was given twice: {numbers:?}");
 }
 
 /// The kernel may let go of a file a moment after the program has.

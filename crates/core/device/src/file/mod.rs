@@ -55,9 +55,7 @@ pub use linux::FileDevice;
 #[cfg(target_os = "linux")]
 pub use lock::is_open;
 #[cfg(target_os = "linux")]
-pub use mounts::{
-    MountEntry, kernel_use, mount_of, mounted_image, mounts_beside, superblock_lives,
-};
+pub use mounts::{MountEntry, Superblock, kernel_use, mount_of, mounted_image, mounts_beside};
 #[cfg(not(target_os = "linux"))]
 pub use portable::FileDevice;
 #[cfg(target_os = "linux")]

@@ -96,13 +96,28 @@ fn is_same(a: &MountEntry, b: &MountEntry) -> bool {
     a.device == b.device && a.kind == b.kind && a.source == b.source
 }
 
-/// Reports whether the kernel still has the file system of an entry, mounted somewhere, or open
-/// after a lazy unmount; false also where sysfs does not tell, and where another mount has its
-/// number by now.
-pub fn superblock_lives(entry: &MountEntry) -> bool {
-    let (major, minor) = entry.device;
-    let reused = |other: &MountEntry| other.device == entry.device && !is_same(other, entry);
-    Path::new(&format!("/sys/class/bdi/{major}:{minor}")).exists() && !table().iter().any(reused)
+/// What the kernel keeps for one mounted file system, seen in sysfs from outside. The number of its
+/// device does not name it, because the next mount may get the same; the inode of its directory
+/// does.
+#[derive(Debug)]
+pub struct Superblock {
+    dir: PathBuf,
+    inode: u64,
+}
+
+impl Superblock {
+    /// That of a mount. `None` where sysfs does not tell.
+    pub fn of(entry: &MountEntry) -> Option<Self> {
+        let (major, minor) = entry.device;
+        let dir = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}"));
+        let inode = std::fs::metadata(&dir).ok()?.ino();
+        Some(Self { dir, inode })
+    }
+
+    /// Reports whether the kernel still has it, mounted somewhere, or open after a lazy unmount.
+    pub fn lives(&self) -> bool {
+        std::fs::metadata(&self.dir).is_ok_and(|found| found.ino() == self.inode)
+    }
 }
 
 /// The mount of an image: by the kernel, directly or through a loop device, or by a FUSE program
