@@ -188,7 +188,7 @@ fn servers(dir: &Path) -> Vec<u32> {
 /// `f_type` of a FUSE file system, `linux/magic.h`.
 const FUSE_SUPER_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
-/// Connects to whoever serves `dir`. `None`: nobody does.
+/// Connects to the program that serves `dir`. `None`: there is none.
 fn connect(dir: &Path) -> Result<Option<UnixStream>, AskError> {
     use std::io::ErrorKind;
     let mut denied = None;

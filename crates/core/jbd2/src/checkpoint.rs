@@ -206,7 +206,7 @@ impl Journal {
         self.flush()?;
         superblock.set_start(next_sequence, 0);
         self.write_superblock(&mut superblock)?;
-        // Before the superblock is given up: whoever moves the tail next finds none.
+        // While the superblock is still locked: the next thread that moves the tail finds none.
         let free = {
             let mut state = self.state.lock();
             state.ring.restart(next_sequence);

@@ -39,7 +39,8 @@ pub struct Cp {
     /// set-group-ID bits.
     #[arg(short, long)]
     pub preserve: bool,
-    /// -r, -p and --devices, and set-ID bits: whoever made the image may become root with them.
+    /// The same as -r -p --devices, and keep set-user-ID and set-group-ID bits. Only for trusted
+    /// images: a set-user-ID file lets its author become root.
     #[arg(short, long)]
     pub archive: bool,
     /// Make device files of an image device files of this system.

@@ -85,6 +85,7 @@ impl Default for FileOptions {
 
 /// Options for files that hold data of a volume: a new one is for its owner only.
 pub(crate) fn private() -> OpenOptions {
+    #[cfg_attr(not(unix), expect(unused_mut, reason = "modes are of Unix"))]
     let mut options = OpenOptions::new();
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

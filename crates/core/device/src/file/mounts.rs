@@ -96,9 +96,8 @@ fn is_same(a: &MountEntry, b: &MountEntry) -> bool {
     a.device == b.device && a.kind == b.kind && a.source == b.source
 }
 
-/// What the kernel keeps for one mounted file system, seen in sysfs from outside. The number of its
-/// device does not name it, because the next mount may get the same; the inode of its directory
-/// does.
+/// The kernel's superblock of a mount, as sysfs shows it. The device number does not identify it,
+/// because the next mount may get the same. The inode number of its directory in sysfs does.
 #[derive(Debug)]
 pub struct Superblock {
     dir: PathBuf,

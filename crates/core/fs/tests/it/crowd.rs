@@ -38,7 +38,7 @@ impl BlockDevice for Yielding {
     }
 }
 
-/// A device that can be copied between two batches of requests, whoever sends them.
+/// A device that can be copied between two batches of requests of any thread.
 struct Copied {
     inner: Arc<MemoryDevice>,
     gate: RwLock<()>,

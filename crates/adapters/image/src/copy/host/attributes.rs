@@ -4,7 +4,9 @@
 //! (`O_PATH`), checked to be what was made, and reached through `/proc/self/fd`.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsRawFd, OwnedFd};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 

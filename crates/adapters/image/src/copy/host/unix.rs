@@ -5,9 +5,9 @@
 //!     d/e        openat2(base, BENEATH | NO_SYMLINKS), or O_NOFOLLOW for each part
 //!       f        *at calls with NOFOLLOW; attributes through the descriptor of what was made
 //! ```
-//! Promise: whoever may change the directories meanwhile cannot make a copy read or change anything
-//! outside of them: no link is followed below the base, and attributes go to the inode that the
-//! copy made, not to what has its name by then. Tested in `cli/tests/it/races.rs`.
+//! Promise: a user who changes the directories during a copy cannot make it read or change anything
+//! outside of them. No link is followed below the base. Attributes go to the inode that the copy
+//! made, even if another one has its name by then. Tested in `cli/tests/it/races.rs`.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;

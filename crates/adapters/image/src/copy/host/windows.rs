@@ -2,6 +2,7 @@
 //! special files have no place there; links are made where the system allows them.
 
 use std::fs::{File, FileTimes, Metadata};
+use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{HostFile, Stream, failed};
