@@ -321,15 +321,24 @@ fn a_signal_unmounts_cleanly_also_with_files_open() {
     }
 }
 
+/// Reports whether users without privileges may mount here.
+pub fn users_may() -> bool {
+    let mode = |path| fs::metadata(path).map_or(0, |found| found.mode());
+    mode("/dev/fuse") & 0o006 == 0o006 && mode("/usr/bin/fusermount3") & 0o4000 != 0
+}
+
+/// Why not.
+pub const USERS_MAY_NOT: &str =
+    "needs fusermount3 with its set-user-ID bit, and a /dev/fuse that users may open";
+
 /// As a user without any privileges, through fusermount3.
 #[test]
 fn without_root() {
     if !require("without_root", &[Need::Fuse, Need::E2fsck, Need::Root]) {
         return;
     }
-    let device = fs::metadata("/dev/fuse").unwrap();
-    if device.mode() & 0o006 != 0o006 || !Path::new("/usr/bin/fusermount3").exists() {
-        return skip("without_root", "needs fusermount3 and a /dev/fuse that users may open");
+    if !users_may() {
+        return skip("without_root", USERS_MAY_NOT);
     }
     let (image, scratch) = (image(), support::scratch());
     let dir = scratch.path().join("mnt");
