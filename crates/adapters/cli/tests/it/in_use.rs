@@ -66,8 +66,10 @@ fn an_image_that_the_kernel_has_mounted_is_not_written_to() {
     assert!(lazily.success());
     all_refused(image.path(), dir.path(), "losetup -d");
     drop(open);
-    // It has nothing to unmount any more, and detaches its loop device.
+    // It has nothing to unmount any more; it detaches its loop device and keeps the directory.
+    let place = mount.path().to_owned();
     let _ = mount.unmount();
+    std::fs::remove_dir(place).unwrap();
 
     // Mounted or not, by a loop device over a part of it.
     let attached = Command::new("losetup")
