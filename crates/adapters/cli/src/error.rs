@@ -115,7 +115,7 @@ impl From<FuseError> for Failure {
             FuseError::Usage(text) => Failure::Usage(text),
             FuseError::Fs(err) => err.into(),
             FuseError::Mount(text) => Failure::Failed(text),
-            FuseError::Trace { path, source } => Failure::from(source).at(path.display()),
+            err @ FuseError::Trace { .. } => Failure::Failed(sentence(&err.to_string())),
         }
     }
 }

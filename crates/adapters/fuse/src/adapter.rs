@@ -102,7 +102,7 @@ impl Adapter {
         if let Ok(ino) = convert::ino(node) {
             self.serve.forget(ino, lookups);
             if let Some(tap) = &self.tap {
-                tap.send(Event::Forgot { ino, lookups });
+                tap.send(&Event::Forgot { ino, lookups });
             }
         }
     }
@@ -110,7 +110,7 @@ impl Adapter {
     /// Records a name that the kernel learns by a listing.
     pub(crate) fn listed(&self, dir: u32, entry: &Entry<'_>, taken: bool) {
         if let (Some(tap), Some(attr), true) = (&self.tap, &entry.attr, taken) {
-            tap.send(Event::Learned { dir, name: entry.name.into(), found: attr.into() });
+            tap.send(&Event::Learned { dir, name: entry.name.into(), found: attr.into() });
         }
     }
 

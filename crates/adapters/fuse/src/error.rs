@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use syncline_fs::FsError;
-use syncline_trace::TraceError;
 
 /// Result of mounting.
 pub type Result<T> = std::result::Result<T, FuseError>;
@@ -20,12 +19,12 @@ pub enum FuseError {
     /// The kernel or fusermount3 refused; the text ends with the next step.
     #[error("{0}")]
     Mount(String),
-    /// A trace of the mount could not be written; the mount is not affected.
-    #[error("{}: {source}", path.display())]
+    /// The events of `trace=` could not be written; the mount is not affected.
+    #[error("{}: {source}; check the file, its permissions and the free space", path.display())]
     Trace {
-        /// The first of its files.
+        /// The file.
         path: PathBuf,
-        /// Error of the trace.
-        source: TraceError,
+        /// The system's error.
+        source: std::io::Error,
     },
 }

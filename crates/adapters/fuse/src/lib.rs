@@ -3,7 +3,7 @@
 //! ```text
 //!   programs -> VFS, page cache -> /dev/fuse -> worker threads        fuser, `adapter.rs`
 //!                                                   |   one row a request: `operations.rs`
-//!                                                   |   records for `trace=`: `capture/`
+//!                                                   |   events for `trace=`: `capture/`
 //!                                               Serve                 `serve/`
 //!                                                   | Volume          crate fs
 //!   maintenance thread: Volume::tick  ---------------
@@ -49,7 +49,10 @@ mod table;
 mod traffic;
 mod wakeup;
 
-pub use capture::{Capture, CaptureCounts};
+pub use capture::{
+    Call, CallFlags, CallOp, Capture, CaptureCounts, Detail, EVENTS_MAGIC, Event, EventReader, Found,
+    Named, Process, Range,
+};
 pub use descriptor::serve_descriptor;
 pub use error::{FuseError, Result};
 pub use hint::write_hint;

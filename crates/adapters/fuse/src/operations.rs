@@ -31,11 +31,10 @@ use fuser::{
 };
 use rustix::fs::OFlags;
 use syncline_fs::SetAttr;
-use syncline_trace::Op;
 
 use crate::adapter::{Adapter, operations};
 use crate::answer;
-use crate::capture::Detail;
+use crate::capture::{CallOp, Detail};
 use crate::convert::open_flags;
 use crate::handle::Handle;
 use crate::ioctl;
@@ -49,7 +48,7 @@ operations! {
 
     lookup(parent: INodeNo, name: &OsStr) -> ReplyEntry {
         class: Class::Names,
-        trace: Detail::name(Op::Stat, (parent, name)),
+        trace: Detail::name(CallOp::Stat, (parent, name)),
         serve: names::lookup(serve, parent, name),
         answer: found,
     }
@@ -63,14 +62,14 @@ operations! {
 
     mkdir(parent: INodeNo, name: &OsStr, mode: u32, umask: u32) -> ReplyEntry {
         class: Class::Names,
-        trace: Detail::name(Op::Mkdir, (parent, name)),
+        trace: Detail::name(CallOp::Mkdir, (parent, name)),
         serve: names::mkdir(serve, caller, (parent, name), (mode, umask)),
         answer: entry,
     }
 
     symlink(parent: INodeNo, name: &OsStr, target: &Path) -> ReplyEntry {
         class: Class::Names,
-        trace: Detail::names(Op::Symlink, (parent, name), (0, target)),
+        trace: Detail::names(CallOp::Symlink, (parent, name), (0, target)),
         serve: names::symlink(serve, caller, (parent, name), target),
         answer: entry,
     }
@@ -78,21 +77,21 @@ operations! {
     link(node: INodeNo, newparent: INodeNo, newname: &OsStr) -> ReplyEntry {
         class: Class::Names,
         // The other way round than a rename: the inode is known, the name is new.
-        trace: Detail::names(Op::Link, (node, b""), (newparent, newname)),
+        trace: Detail::names(CallOp::Link, (node, b""), (newparent, newname)),
         serve: names::link(serve, node, (newparent, newname)),
         answer: entry,
     }
 
     unlink(parent: INodeNo, name: &OsStr) -> ReplyEmpty {
         class: Class::Names,
-        trace: Detail::name(Op::Unlink, (parent, name)),
+        trace: Detail::name(CallOp::Unlink, (parent, name)),
         serve: names::unlink(serve, parent, name),
         answer: empty,
     }
 
     rmdir(parent: INodeNo, name: &OsStr) -> ReplyEmpty {
         class: Class::Names,
-        trace: Detail::name(Op::Rmdir, (parent, name)),
+        trace: Detail::name(CallOp::Rmdir, (parent, name)),
         serve: names::rmdir(serve, parent, name),
         answer: empty,
     }
@@ -111,7 +110,7 @@ operations! {
     create(parent: INodeNo, name: &OsStr, mode: u32, umask: u32, flags: i32) -> ReplyCreate {
         let how = OpenHow::new(open_flags(flags), fuse.may_bypass),
         class: Class::Names,
-        trace: Detail::name(Op::Create, (parent, name)),
+        trace: Detail::name(CallOp::Create, (parent, name)),
         serve: names::create(serve, caller, (parent, name), (mode, umask), how),
         answer: created(fuse.all_reads),
     }
@@ -165,7 +164,7 @@ operations! {
 
     getattr(node: INodeNo, _fh: Option<FileHandle>) -> ReplyAttr {
         class: Class::Attributes,
-        trace: Detail::inode(Op::Stat, node),
+        trace: Detail::inode(CallOp::Stat, node),
         serve: attributes::getattr(serve, node),
         answer: attributes,
     }
@@ -237,7 +236,7 @@ operations! {
 
     open(node: INodeNo, flags: OpenFlags) -> ReplyOpen {
         class: Class::Attributes,
-        trace: Detail::inode(Op::Open, node),
+        trace: Detail::inode(CallOp::Open, node),
         serve: data::open(serve, node, OpenHow::new(flags, fuse.may_bypass)),
         answer: opened(fuse.all_reads),
     }
@@ -275,7 +274,7 @@ operations! {
         _flush: bool
     ) -> ReplyEmpty {
         class: Class::Write,
-        trace: Detail::inode(Op::Close, node),
+        trace: Detail::inode(CallOp::Close, node),
         serve: data::release(serve, node, fh, || fuse.contents_changed(node)),
         answer: empty,
     }

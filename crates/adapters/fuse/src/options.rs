@@ -43,8 +43,8 @@ pub struct FuseOptions {
     pub noload: bool,
     /// The kernel keeps written data until it likes or fsync comes (`writeback_cache`).
     pub writeback_cache: bool,
-    /// Calls of programs and commands to the device are recorded in files whose names begin so
-    /// (`trace=`).
+    /// Calls of programs and commands to the device are recorded in this file, with the extension
+    /// `.events` (`trace=`).
     pub trace: Option<PathBuf>,
     /// Every read of a program is in the trace, not only those that the kernel's cache has not
     /// (`trace_reads`).

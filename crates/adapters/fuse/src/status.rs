@@ -13,7 +13,7 @@ use syncline_device::{Clock, Counts};
 use syncline_fs::{EagerCosts, JournalStats, LogFormat, MomentStats, Volume};
 use syncline_lockrank::Mutex;
 
-use crate::capture::Tap;
+use crate::capture::{CaptureCounts, Tap};
 use crate::options::FuseOptions;
 use crate::ranks;
 use crate::traffic::Traffic;
@@ -161,7 +161,7 @@ impl Status {
         let asked_pages = load(&self.reads.bytes).div_ceil(block_size.max(1));
         let hits = asked_pages.saturating_sub(cache.pages_read);
         let capture = self.capture.as_ref().map(|tap| {
-            let (events, lost) = tap.counts();
+            let CaptureCounts { events, lost } = tap.counts();
             json!({ "events": events, "lost": lost })
         });
         let sync = self.sync_us.lock();

@@ -130,8 +130,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
     row(
         "trace",
         Kind::Text("FILE"),
-        "Calls, pages and block requests are recorded as FILE.calls.trace, FILE.pages.trace and \
-         FILE.blocks.trace.",
+        "Records requests and commands to the device in FILE.events; `syncline-lab trace import` \
+         makes traces of it.",
         set!(|o, given| o.trace = Some(given.text().into())),
     ),
     flag(

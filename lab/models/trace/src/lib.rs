@@ -9,6 +9,8 @@
 //!   TraceWriter   Gather -> Statistics; Exporter: fio, CSVs, libCacheSim
 //!        v
 //!   *.trace (Parquet)  ──  TraceReader ──> Record + Names
+//!
+//!   *.events of a mount  ──  import_events ──> traces of its calls, pages and blocks
 //! ```
 //!
 //! Promises
@@ -22,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod capture;
 mod distance;
 mod error;
 mod export;
@@ -33,6 +36,7 @@ mod model;
 mod owners;
 mod stat;
 
+pub use capture::{Captured, import_events};
 pub use distance::Histogram;
 pub use error::{Result, TraceError};
 pub use export::{ExportFormat, Exporter};

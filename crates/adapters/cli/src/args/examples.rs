@@ -116,6 +116,7 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
         "trace import",
         &[
             ["syncline trace import run.log -o run.trace", "any known format"],
+            ["syncline trace import day.events -o day", "what a mount with trace=day wrote"],
             [
                 "syncline trace import day.trace --to parquet --device-name phone-17 -o records",
                 "for DuckDB, Polars, Dask and Spark",

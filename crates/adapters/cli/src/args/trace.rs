@@ -72,11 +72,15 @@ impl TraceInput {
 }
 
 /// Convert a trace into a trace file of ours.
+///
+/// The events of a mount (`syncline mount -o trace=FILE`) become three traces: FILE.calls.trace,
+/// FILE.pages.trace and FILE.blocks.trace.
 #[derive(Debug, Args)]
 pub struct TraceImport {
     #[command(flatten)]
     pub input: TraceInput,
-    /// The file to write; with --to parquet, a directory that may have other traces' parts.
+    /// The file to write. Of the events of a mount: the common part of the three names. With --to
+    /// parquet: a directory that may have other traces' parts.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Write one trace file, or files in directories by device, program and day.

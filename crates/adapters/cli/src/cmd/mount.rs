@@ -180,7 +180,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     })
 }
 
-/// Unmounts, if nobody has yet; then everything is at its place and the traces have their names.
+/// Unmounts, if nobody has yet; then everything is at its place and the trace has its name.
 fn end(
     mount: Mount,
     buffered: Option<Buffered>,
@@ -294,13 +294,13 @@ fn stay(mount: &Mount, live: &Live, log: &Log) {
     }
 }
 
-/// A capture, which holds the image: an unmount waits until its lock goes, and then has the traces.
+/// A capture, which holds the image: an unmount waits until its lock goes, and has the trace then.
 struct Traced {
     capture: Capture,
     _image: Arc<Device>,
 }
 
-/// The capture that `trace` asks for, in files with a path that holds in any working directory.
+/// The capture that `trace` asks for, in a file whose path holds in any working directory.
 fn start_capture(
     options: &FuseOptions,
     clock: &Arc<dyn Clock>,
@@ -320,15 +320,15 @@ fn tapped(traced: Option<&Traced>, device: Arc<dyn BlockDevice>) -> Arc<dyn Bloc
     }
 }
 
-/// Gives the traces their names, and says what is missing in them.
+/// Gives the file of events its name, and logs how many are missing in it.
 fn end_capture(traced: Traced, log: &Log) -> Result<()> {
     let counts = traced.capture.finish()?;
     if counts.lost > 0 {
         log(&format!(
-            "the trace misses {} of {} records, which came faster than they were written; put it \
-             on a faster place, or record less at once",
+            "the trace misses {} of {} events, which came faster than they were written; put it \
+             on a faster file system, or leave it a processor",
             counts.lost,
-            counts.lost + counts.calls + counts.blocks
+            counts.lost + counts.events
         ));
     }
     Ok(())

@@ -1,82 +1,79 @@
-//! Capture of a mount: its requests and the commands to its device, as traces.
+//! Capture of a mount: its requests and the commands to its device, in a file of events.
 //!
 //! ```text
-//!   workers: request, answer ──> Tap::send ──┐  bounded queue     thread "capture"
-//!   volume: device commands  ──> Tap::ended ─┴──> Scribe: paths, order of time
-//!                                                   ├─> FILE.calls.trace
-//!                                                   ├─> FILE.pages.trace
-//!                                                   └─> FILE.blocks.trace
+//!   workers: request, answer ──> Tap::send ──┐  bounded buffer    thread "capture"
+//!   volume: device commands  ──> Tap::ended ─┴──────────────────────> FILE.events
+//!
+//!   later, `syncline-lab trace import FILE.events`: paths, order of time, three traces
 //! ```
 //!
 //! Promises
-//! - The three traces are of one run and have one time: calls and pages before the caches of the
-//!   volume, block requests after them.
-//! - Memory is bounded: the queue ([`QUEUE`] events), the calls that are put into order, one row
-//!   group of each trace, and the names that the kernel knows.
-//! - A request waits for a place in the queue for [`WAIT_MAX`] at most, and not at all while the
-//!   thread does not get on. An event without a place is lost, counted, and said in the traces, in
-//!   `status` and at the end. So a trace on a full or hung disk never stops the mount.
-//! - The files have their names when the mount has ended. Until then, and after a kill, they are
-//!   called `*.trace.partial` and have the records up to their last footer.
+//! - The events of one file are of one run and have one clock: requests before the caches of the
+//!   volume, commands to the device after them.
+//! - Memory is bounded by [`BUFFER_BYTES_MAX`], twice.
+//! - A request waits at most [`WAIT_MAX`] for room in the buffer, and not at all while the thread
+//!   makes no progress. An event without room is lost and counted. The file, `status` and the log
+//!   of the mount give the count. So a full or hung disk never stops the mount.
+//! - The file gets its name when the mount has ended. Until then, and after a kill, its name is
+//!   `FILE.events.partial`, and it holds the events up to [`WRITE_INTERVAL`] before the kill.
 //!
-//! Assumes: the files are not on the mount itself; they are opened before it is mounted.
-//! Tested in `scribe_tests.rs`, `order.rs`, `tree.rs`, and through mounts in
+//! Assumes: the file is not on the mount itself; it is opened before the volume is mounted.
+//! Tested in `format.rs`, `place.rs`, and through mounts in
 //! `crates/adapters/cli/tests/it/trace/mount.rs`.
 
 mod event;
-mod order;
+mod format;
 mod place;
 mod process;
 mod record;
-mod scribe;
-#[cfg(test)]
-mod scribe_tests;
-mod tree;
 
-pub(crate) use event::{Detail, Event};
+pub use event::{Call, CallFlags, CallOp, Detail, Event, Found, Named, Process, Range};
+pub use format::{EVENTS_MAGIC, EventReader};
 pub(crate) use record::recorded;
 
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock, DeviceError, Observer, TapDevice, TraceEvent};
-use syncline_trace::TraceError;
 
 use crate::error::{FuseError, Result};
-use scribe::Scribe;
+use place::Place;
 
-/// Events between the workers and the thread.
-const QUEUE: usize = 1 << 17;
+/// Bytes of events that wait for the thread.
+const BUFFER_BYTES_MAX: usize = 16 << 20;
 
-/// Longest wait of a request for a place in the queue.
+/// Longest wait of a request for room in the buffer.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 const WAIT_STEP: Duration = Duration::from_millis(2);
 
-/// Records written to each trace, and lost.
+/// Interval at which the buffer is written. No request wakes the thread: that would cost the
+/// request more than all the rest.
+const WRITE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Events written to the file, and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
-    /// System calls.
-    pub calls: u64,
-    /// Accesses to pages.
-    pub pages: u64,
-    /// Block requests.
-    pub blocks: u64,
-    /// Events that found no place in the queue.
+    /// Events in the file.
+    pub events: u64,
+    /// Events for which the buffer had no room.
     pub lost: u64,
 }
 
 /// Input of events.
 pub(crate) struct Tap {
     clock: Arc<dyn Clock>,
-    queue: SyncSender<Event>,
-    /// The thread did not get on when somebody waited last.
+    buffer: Mutex<Vec<u8>>,
+    /// The thread made no progress during the last wait.
     stuck: AtomicBool,
     lost: AtomicU64,
     sent: AtomicU64,
+    ended: AtomicBool,
 }
 
 impl Tap {
@@ -85,23 +82,26 @@ impl Tap {
     }
 
     /// Events taken and lost so far.
-    pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.sent.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed))
+    pub(crate) fn counts(&self) -> CaptureCounts {
+        let (events, lost) = (&self.sent, &self.lost);
+        CaptureCounts {
+            events: events.load(Ordering::Relaxed),
+            lost: lost.load(Ordering::Relaxed),
+        }
     }
 
-    pub(crate) fn send(&self, event: Event) {
-        let mut event = event;
+    pub(crate) fn send(&self, event: &Event) {
         let mut waited = Duration::ZERO;
         loop {
-            match self.queue.try_send(event) {
-                Ok(()) => {
+            {
+                let mut buffer = self.buffer.lock();
+                if buffer.len() < BUFFER_BYTES_MAX {
+                    format::encode(event, &mut buffer);
+                    drop(buffer);
                     self.stuck.store(false, Ordering::Relaxed);
                     self.sent.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-                // The capture has ended.
-                Err(TrySendError::Disconnected(_)) => return,
-                Err(TrySendError::Full(back)) => event = back,
             }
             if waited >= WAIT_MAX || self.stuck.load(Ordering::Relaxed) {
                 self.stuck.store(true, Ordering::Relaxed);
@@ -110,6 +110,23 @@ impl Tap {
             }
             thread::sleep(WAIT_STEP);
             waited += WAIT_STEP;
+        }
+    }
+
+    /// Writes the events to `file` until the capture ends. After a failed write they are taken and
+    /// dropped, so that no request waits for room.
+    fn write(&self, file: &mut File) -> io::Result<()> {
+        let mut done = Ok(());
+        let mut bytes = Vec::new();
+        loop {
+            let ended = self.ended.load(Ordering::Acquire);
+            std::mem::swap(&mut *self.buffer.lock(), &mut bytes);
+            done = done.and_then(|()| file.write_all(&bytes));
+            bytes.clear();
+            if ended {
+                return done;
+            }
+            thread::park_timeout(WRITE_INTERVAL);
         }
     }
 }
@@ -126,7 +143,7 @@ impl Observer for Tap {
             Err(DeviceError::Io { errno, .. }) => Some(*errno),
             Err(_) => Some(EIO),
         };
-        self.send(Event::Device { event: *event, latency_ns, errno });
+        self.send(&Event::Device { event: *event, latency_ns, errno });
     }
 }
 
@@ -135,32 +152,35 @@ const EIO: i32 = 5;
 /// A capture under way.
 pub struct Capture {
     tap: Arc<Tap>,
-    thread: Option<JoinHandle<std::result::Result<CaptureCounts, TraceError>>>,
-    first: PathBuf,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    place: Place,
+    path: PathBuf,
 }
 
 impl Capture {
-    /// Opens the files and starts the thread. `file` is the common part of their names, an
-    /// extension `.trace` left away; `clock` is the volume's.
+    /// Opens the file and starts the thread. The file's name is `file`, an extension `.events` or
+    /// `.trace` left away, with `.events`; `clock` is the volume's.
     ///
     /// # Errors
-    /// [`FuseError::Trace`]: a file cannot be made.
+    /// [`FuseError::Trace`]: the file cannot be made.
     pub fn start(file: &Path, clock: Arc<dyn Clock>) -> Result<Capture> {
         let stem = match file.extension() {
-            Some(extension) if extension == "trace" => file.with_extension(""),
+            Some(extension) if extension == "events" || extension == "trace" => {
+                file.with_extension("")
+            }
             _ => file.to_owned(),
         };
-        let first = stem.with_added_extension("calls.trace");
-        let failed = |source: TraceError| FuseError::Trace { path: stem.clone(), source };
-        let scribe = Scribe::new(&stem, Arc::clone(&clock)).map_err(failed)?;
-        let (queue, events) = sync_channel(QUEUE);
-        let (stuck, lost, sent) = Default::default();
-        let tap = Arc::new(Tap { clock, queue, stuck, lost, sent });
+        let path = stem.with_added_extension("events");
+        let failed = |source| FuseError::Trace { path: path.clone(), source };
+        let place = Place::new(&path).map_err(failed)?;
+        let mut out = place.create().map_err(failed)?;
+        let buffer = Mutex::new(format::header(clock.now_ns()));
+        let (stuck, lost, sent, ended) = Default::default();
+        let tap = Arc::new(Tap { clock, buffer, stuck, lost, sent, ended });
+        let writer = Arc::clone(&tap);
         let thread = thread::Builder::new().name("capture".into());
-        let thread = thread.spawn(move || scribe.run(&events));
-        let io = |source| failed(TraceError::Io { what: "capture thread", source });
-        let thread = Some(thread.map_err(io)?);
-        Ok(Capture { tap, thread, first })
+        let thread = thread.spawn(move || writer.write(&mut out)).map_err(failed)?;
+        Ok(Capture { tap, thread: Some(thread), place, path })
     }
 
     /// `inner`, with its commands in the capture.
@@ -173,32 +193,94 @@ impl Capture {
         Arc::clone(&self.tap)
     }
 
-    /// Ends the traces and gives them their names. To be called after the mount has ended.
+    /// Ends the file and gives it its name. The mount has to have ended.
     ///
     /// # Errors
-    /// [`FuseError::Trace`] if a trace could not be written; the mount does not suffer from it.
+    /// [`FuseError::Trace`] if the file could not be written; the mount is not affected.
     pub fn finish(mut self) -> Result<CaptureCounts> {
-        match self.end(true) {
-            Some(done) => {
-                done.map_err(|source| FuseError::Trace { path: self.first.clone(), source })
-            }
-            None => Ok(CaptureCounts::default()),
-        }
+        let counts = self.tap.counts();
+        format::encode(&Event::End { lost: counts.lost }, &mut self.tap.buffer.lock());
+        let named = self.end().and_then(|()| self.place.commit());
+        let path = self.path.clone();
+        named.map(|()| counts).map_err(|source| FuseError::Trace { path, source })
     }
 
-    fn end(&mut self, keep: bool) -> Option<std::result::Result<CaptureCounts, TraceError>> {
-        let thread = self.thread.take()?;
-        let lost = self.tap.lost.load(Ordering::Relaxed);
-        // The thread always empties the queue; it is gone only after a panic, which ends all.
-        let _ = self.tap.queue.send(Event::End { keep, lost });
+    fn end(&mut self) -> io::Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        self.tap.ended.store(true, Ordering::Release);
         thread.thread().unpark();
-        thread.join().ok()
+        // It ends otherwise after a panic only, which ends the process.
+        thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     }
 }
 
 impl Drop for Capture {
-    /// Without [`Capture::finish`] nothing is left behind.
+    /// Removes the file if [`Capture::finish`] was not called.
     fn drop(&mut self) {
-        let _ = self.end(false);
+        if self.thread.is_some() {
+            // Nobody asked for a file that is not finished, so its errors have no reader.
+            let _ = self.end();
+            let _ = self.place.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use syncline_device::VirtualClock;
+
+    fn capture(dir: &Path) -> Capture {
+        Capture::start(&dir.join("run.trace"), Arc::new(VirtualClock::new(1000))).unwrap()
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
+        std::fs::read_dir(dir)
+            .unwrap()
+            .map(name)
+            .map(|name| name.into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_finished_capture_has_its_events_and_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let capture = capture(dir.path());
+        let forgot = Event::Forgot { ino: 12, lookups: 3 };
+        capture.tap.send(&forgot);
+        assert_eq!(names(dir.path()), ["run.events.partial"]);
+        assert_eq!(capture.finish().unwrap(), CaptureCounts { events: 1, lost: 0 });
+        assert_eq!(names(dir.path()), ["run.events"]);
+        let file = File::open(dir.path().join("run.events")).unwrap();
+        let mut reader = EventReader::new(io::BufReader::new(file)).unwrap();
+        assert_eq!(reader.began_ns(), 1000);
+        let next = || reader.next_event().unwrap();
+        let events: Vec<Event> = std::iter::from_fn(next).collect();
+        assert_eq!(events, [forgot, Event::End { lost: 0 }]);
+    }
+
+    #[test]
+    fn a_capture_that_is_not_finished_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(capture(dir.path()));
+        assert!(names(dir.path()).is_empty());
+    }
+
+    /// The thread is parked for good here: nobody empties the buffer.
+    #[test]
+    fn events_without_room_are_lost_and_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut capture = capture(dir.path());
+        capture.end().unwrap();
+        let name = vec![b'n'; 255].into_boxed_slice();
+        let event = Event::Learned { dir: 2, name, found: Found::default() };
+        let sends = BUFFER_BYTES_MAX / 255 + 10;
+        for _ in 0..sends {
+            capture.tap.send(&event);
+        }
+        let counts = capture.tap.counts();
+        assert_eq!(counts.events + counts.lost, sends as u64);
+        assert!(counts.lost > 0 && capture.tap.buffer.lock().len() < BUFFER_BYTES_MAX + 1024);
     }
 }

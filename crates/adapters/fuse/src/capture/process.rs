@@ -5,9 +5,10 @@
 //! because a shell's child is called like the shell until it runs a program.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+
+use super::event::Process;
 
 /// Age up to which a name is believed, in nanoseconds.
 const FRESH_NS: u64 = 50_000_000;
@@ -18,13 +19,6 @@ const KNOWN_MAX: usize = 1 << 12;
 thread_local! {
     /// When each thread was read last.
     static KNOWN: RefCell<FxHashMap<u32, u64>> = RefCell::default();
-}
-
-/// A process.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Process {
-    pub number: u32,
-    pub name: Option<Arc<str>>,
 }
 
 /// The process of a thread, where it has to be said again. 0 is the kernel and has none.
@@ -50,7 +44,7 @@ fn read(thread: u32) -> Option<Process> {
     let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
     let name = std::fs::read(format!("/proc/{number}/comm")).ok()?;
     let name = String::from_utf8_lossy(&name).trim_end().into();
-    Some(Process { number, name: Some(name) })
+    Some(Process { number, name })
 }
 
 #[cfg(test)]
@@ -62,7 +56,7 @@ mod tests {
         let this = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
         let process = introduce(this, 1).unwrap();
         assert_eq!(process.number, std::process::id());
-        assert!(process.name.is_some_and(|name| !name.is_empty()));
+        assert!(!process.name.is_empty());
         assert!(introduce(this, FRESH_NS).is_none(), "it was just said");
         assert!(introduce(this, FRESH_NS + 1).is_some());
         assert!(introduce(0, 1).is_none());

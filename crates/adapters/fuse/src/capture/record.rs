@@ -4,10 +4,9 @@
 //! since the request has the names only.
 
 use syncline_fs::{Attr, Result, StatFs};
-use syncline_trace::{Flags, Op};
 
 use super::Tap;
-use super::event::{Call, Detail, Event, Found, Named, Range};
+use super::event::{Call, CallFlags, CallOp, Detail, Event, Found, Named, Range};
 use super::process::introduce;
 use crate::handle::Handle;
 use crate::serve::{ReadBytes, WriteHow};
@@ -41,9 +40,9 @@ pub(crate) fn recorded<T: Outcome>(
     let result = done.as_ref().map_or_else(|err| -i64::from(err.errno()), T::number);
     let latency_ns = tap.now_ns().saturating_sub(begin_ns);
     if let Some(process) = introduce(thread, begin_ns) {
-        tap.send(Event::Thread { thread, process });
+        tap.send(&Event::Thread { thread, process });
     }
-    tap.send(Event::Call(Call { begin_ns, latency_ns, thread, result, detail }));
+    tap.send(&Event::Call(Call { begin_ns, latency_ns, thread, result, detail }));
     done
 }
 
@@ -107,30 +106,30 @@ impl Outcome for ReadBytes {
 }
 
 impl Detail {
-    pub(crate) fn inode(op: Op, ino: u32) -> Option<Detail> {
+    pub(crate) fn inode(op: CallOp, ino: u32) -> Option<Detail> {
         Some(Detail::Inode(op, ino))
     }
 
     pub(crate) fn sync(ino: u32, datasync: bool) -> Option<Detail> {
-        Detail::inode(if datasync { Op::Fdatasync } else { Op::Fsync }, ino)
+        Detail::inode(if datasync { CallOp::Fdatasync } else { CallOp::Fsync }, ino)
     }
 
     /// `op` of one name.
-    pub(crate) fn name(op: Op, (dir, name): Name<'_>) -> Option<Detail> {
+    pub(crate) fn name(op: CallOp, (dir, name): Name<'_>) -> Option<Detail> {
         let name = name.into();
         let named = Named { op, dir, name, to: None, found: None, exchanged: None };
         Some(Detail::Name(Box::new(named)))
     }
 
     /// `op` of two names; the text of a symbolic link is one in directory 0.
-    pub(crate) fn names(op: Op, (dir, name): Name<'_>, (to_dir, to): Name<'_>) -> Option<Detail> {
+    pub(crate) fn names(op: CallOp, (dir, name): Name<'_>, (to_dir, to): Name<'_>) -> Option<Detail> {
         let (name, to) = (name.into(), Some((to_dir, to.into())));
         Some(Detail::Name(Box::new(Named { op, dir, name, to, found: None, exchanged: None })))
     }
 
     /// The making of a file; anything else has no place in the model but its name.
     pub(crate) fn mknod(name: Name<'_>, mode: u32) -> Option<Detail> {
-        Detail::name(if mode & S_IFMT == S_IFREG { Op::Create } else { Op::Stat }, name)
+        Detail::name(if mode & S_IFMT == S_IFREG { CallOp::Create } else { CallOp::Stat }, name)
     }
 
     /// A rename; `peek` looks up a name without the kernel learning it.
@@ -142,31 +141,32 @@ impl Detail {
     ) -> Option<Detail> {
         let peek = |name| peek(name).as_ref().map(Found::from);
         let exchanged = peek(to).filter(|_| flags & RENAME_EXCHANGE != 0);
-        let (op, name, to) = (Op::Rename, from.1.into(), Some((to.0, to.1.into())));
+        let (op, name, to) = (CallOp::Rename, from.1.into(), Some((to.0, to.1.into())));
         let named = Named { op, dir: from.0, name, to, found: peek(from), exchanged };
         Some(Detail::Name(Box::new(named)))
     }
 
-    fn range(op: Op, ino: u32, offset: u64, len: u64, flags: Flags) -> Option<Detail> {
+    fn range(op: CallOp, ino: u32, offset: u64, len: u64, flags: CallFlags) -> Option<Detail> {
         let range = Range { ino, offset_bytes: offset, len_bytes: len };
         Some(Detail::Range(op, range, flags))
     }
 
     pub(crate) fn read(ino: u32, offset: u64, len: u32) -> Option<Detail> {
-        Detail::range(Op::Read, ino, offset, u64::from(len), Flags::NONE)
+        Detail::range(CallOp::Read, ino, offset, u64::from(len), CallFlags::default())
     }
 
     pub(crate) fn write(ino: u32, offset: u64, len: usize, how: WriteHow) -> Option<Detail> {
-        let flags = Flags::when(how.dsync || how.sync, Flags::SYNC)
-            .with(Flags::when(how.direct, Flags::DIRECT))
-            .with(Flags::when(how.append, Flags::APPEND));
-        Detail::range(Op::Write, ino, offset, len as u64, flags)
+        let flags = CallFlags::default()
+            .with(how.dsync || how.sync, CallFlags::SYNC)
+            .with(how.direct, CallFlags::DIRECT)
+            .with(how.append, CallFlags::APPEND);
+        Detail::range(CallOp::Write, ino, offset, len as u64, flags)
     }
 
     /// None for a mode that makes holes or zeroes, which are not in the model.
     pub(crate) fn fallocate(ino: u32, mode: i32, offset: u64, len: u64) -> Option<Detail> {
         let allocates = ALLOCATES.contains(&mode);
-        allocates.then(|| Detail::range(Op::Fallocate, ino, offset, len, Flags::NONE)).flatten()
+        allocates.then(|| Detail::range(CallOp::Fallocate, ino, offset, len, CallFlags::default())).flatten()
     }
 
     pub(crate) fn copy(from: (u32, u64), to: (u32, u64), len: u64) -> Option<Detail> {

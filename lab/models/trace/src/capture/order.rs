@@ -60,11 +60,6 @@ impl<T> InOrder<T> {
         self.heap.push(Reverse(Waiting { begin_ns, came: self.came, what }));
     }
 
-    /// It is `now_ns`.
-    pub(super) fn passed(&mut self, now_ns: u64) {
-        self.latest_ns = self.latest_ns.max(now_ns);
-    }
-
     /// The next one with its time, if it has waited long enough or `all` are wanted.
     pub(super) fn pop(&mut self, all: bool) -> Option<(u64, T)> {
         let first = &self.heap.peek()?.0;

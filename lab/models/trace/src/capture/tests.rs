@@ -1,36 +1,27 @@
 //! Events in, three traces out.
 
-use std::fs::File;
-use std::path::Path;
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use syncline_device::{Kind, TraceEvent, TraceOp};
+use syncline_fuse::{Call, CallFlags, CallOp, Detail, Event, Found, Named, Process, Range};
 
-use syncline_device::{Kind, TraceEvent, TraceOp, VirtualClock};
-use syncline_trace::{Flags, Op, Origin, Record, TraceReader};
-
-use super::CaptureCounts;
-use super::event::{Call, Detail, Event, Found, Named, Range};
-use super::process::Process;
-use super::scribe::Scribe;
+use super::{Captured, convert};
+use crate::TraceReader;
+use crate::model::{Flags, Origin, Record};
+use bytes::Bytes;
 
 const ROOT: u32 = 2;
 
-/// A capture of these events; with its records and the paths in them, a line each.
-fn captured(events: Vec<Event>, keep: bool) -> (tempfile::TempDir, CaptureCounts) {
-    let dir = tempfile::tempdir().unwrap();
-    let clock = Arc::new(VirtualClock::new(1000));
-    let scribe = Scribe::new(&dir.path().join("run"), clock).unwrap();
-    let (queue, out) = sync_channel(events.len() + 1);
-    for event in events {
-        queue.send(event).unwrap();
-    }
-    queue.send(Event::End { keep, lost: 3 }).unwrap();
-    let counts = scribe.run(&out).unwrap();
-    (dir, counts)
+/// The counts and traces of these events.
+fn converted(events: Vec<Event>) -> (Captured, [Vec<u8>; 3]) {
+    let mut events = events.into_iter();
+    convert(1000, || Ok(events.next()), Default::default()).unwrap()
 }
 
-fn lines(path: &Path) -> Vec<String> {
-    let mut reader = TraceReader::open(File::open(path).unwrap()).unwrap();
+fn reader(trace: &[u8]) -> TraceReader<Bytes> {
+    TraceReader::open(Bytes::copy_from_slice(trace)).unwrap()
+}
+
+fn lines(trace: &[u8]) -> Vec<String> {
+    let mut reader = reader(trace);
     assert_eq!(reader.lost(), 3);
     let mut lines = Vec::new();
     while let Some((records, names)) = reader.next_batch().unwrap() {
@@ -61,7 +52,7 @@ fn call(begin_ns: u64, result: i64, detail: Detail) -> Event {
     Event::Call(Call { begin_ns, latency_ns: 10, thread: 7, result, detail })
 }
 
-fn named(op: Op, dir: u32, name: &[u8], found: Option<Found>) -> Named {
+fn named(op: CallOp, dir: u32, name: &[u8], found: Option<Found>) -> Named {
     Named { op, dir, name: name.into(), to: None, found, exchanged: None }
 }
 
@@ -76,33 +67,35 @@ fn range(ino: u32, offset_bytes: u64, len_bytes: u64) -> Range {
 #[test]
 fn a_program_and_its_device_become_three_traces() {
     let name = |begin, result, named| call(begin, result, Detail::Name(Box::new(named)));
-    let write = |range| Detail::Range(Op::Write, range, Flags::APPEND);
+    let write = |range| Detail::Range(CallOp::Write, range, CallFlags::APPEND);
     let origin = syncline_device::Origin::new(Kind::Data { inode: 12 }, true);
     let (op, offset_bytes, len_bytes) = (TraceOp::Write, 8192, 4096);
     let event = TraceEvent { time_ns: 1120, op, offset_bytes, len_bytes, origin, fua: true };
     let renamed = Named {
         to: Some((ROOT, b"b"[..].into())),
-        ..named(Op::Rename, ROOT, b"a", file(12, 5000))
+        ..named(CallOp::Rename, ROOT, b"a", file(12, 5000))
     };
-    let process = Process { number: 6, name: Some("prog".into()) };
+    let process = Process { number: 6, name: "prog".into() };
     let events = vec![
-        name(1005, -2, named(Op::Stat, ROOT, b"a", None)),
+        name(1005, -2, named(CallOp::Stat, ROOT, b"a", None)),
         Event::Thread { thread: 7, process },
-        name(1010, 0, named(Op::Create, ROOT, b"a", file(12, 0))),
+        name(1010, 0, named(CallOp::Create, ROOT, b"a", file(12, 0))),
         call(1030, 5000, write(range(12, 0, 5000))),
         Event::Device { event, latency_ns: 4, errno: None },
         // It began before what comes before it in the queue.
-        call(1025, 0, Detail::Inode(Op::Fsync, 12)),
+        call(1025, 0, Detail::Inode(CallOp::Fsync, 12)),
         name(1130, 0, renamed),
-        name(1140, 0, named(Op::Stat, ROOT, b"old", file(13, 900))),
-        call(1150, 0, Detail::Inode(Op::Open, 13)),
-        call(1160, 900, Detail::Range(Op::Read, range(13, 0, 4096), Flags::NONE)),
+        name(1140, 0, named(CallOp::Stat, ROOT, b"old", file(13, 900))),
+        call(1150, 0, Detail::Inode(CallOp::Open, 13)),
+        call(1160, 900, Detail::Range(CallOp::Read, range(13, 0, 4096), CallFlags::default())),
         call(1170, -28, write(range(12, 5000, 10))),
+        Event::End { lost: 3 },
     ];
-    let (dir, counts) = captured(events, true);
-    assert_eq!(counts, CaptureCounts { calls: 10, pages: 2, blocks: 1, lost: 3 });
+    let (counts, [calls, pages, blocks]) = converted(events);
+    let expected = Captured { calls: 10, pages: 2, blocks: 1, lost: 3, cut_short: false };
+    assert_eq!(counts, expected);
     assert_eq!(
-        lines(&dir.path().join("run.calls.trace")),
+        lines(&calls),
         [
             "5 stat /a = -2",
             "10 create /a prog[6]",
@@ -117,24 +110,20 @@ fn a_program_and_its_device_become_three_traces() {
         ][..]
     );
     assert_eq!(
-        lines(&dir.path().join("run.pages.trace")),
+        lines(&pages),
         ["30 write /a 0+8192 prog[6]", "160 read /old 0+4096 prog[6]"]
     );
-    let blocks = dir.path().join("run.blocks.trace");
     assert_eq!(lines(&blocks), ["120 write /a 8192+4096 prog[6]"], "the name that it had then");
-    let mut reader = TraceReader::open(File::open(blocks).unwrap()).unwrap();
     let mut records: Vec<Record> = Vec::new();
-    reader.read_all(&mut records).unwrap();
+    reader(&blocks).read_all(&mut records).unwrap();
     let block = records[0];
     assert_eq!((block.origin, block.inode, block.device), (Origin::Data, 12, 0));
     assert_eq!(block.flags, Flags::SYNC.with(Flags::FUA));
     assert_eq!((block.time_ns, block.offset_bytes, block.len_bytes), (120, 8192, 4096));
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "no partial file is left");
 }
 
 #[test]
-fn a_mount_that_does_not_come_about_leaves_nothing() {
-    let (dir, counts) = captured(Vec::new(), false);
-    assert_eq!(counts, CaptureCounts::default());
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+fn a_capture_without_an_end_is_cut_short() {
+    let (counts, _) = converted(vec![call(1150, 0, Detail::Inode(CallOp::Open, 13))]);
+    assert_eq!(counts, Captured { calls: 1, cut_short: true, ..Captured::default() });
 }

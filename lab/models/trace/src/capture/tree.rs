@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::event::Found;
+use syncline_fuse::Found;
 
 /// The root directory.
 const ROOT: u32 = 2;

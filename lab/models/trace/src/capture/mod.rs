@@ -1,4 +1,11 @@
-//! The thread that turns events into the three traces.
+//! Import of the events of a mount (`mount -o trace=FILE`) as three traces.
+//!
+//! ```text
+//!   events in the order in which they ended ──> paths (`tree.rs`), order of begin (`order.rs`)
+//!                                                  ├─> calls
+//!                                                  ├─> pages
+//!                                                  └─> blocks
+//! ```
 //!
 //! | trace | records |
 //! |---|---|
@@ -6,42 +13,48 @@
 //! | pages | each read and write, as the whole pages it touches |
 //! | blocks | each command to the device, with origin, FUA, flush and owner ([`Owners`]) |
 //!
-//! Tested in `scribe_tests.rs`, without a mount.
+//! Promises: the three traces have one time, which begins with the capture. Memory is bounded by
+//! the records that are put into order, a row group of each trace, and the names that the kernel
+//! knew at the time. Tested in `tests.rs`, without a mount.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::os::unix::fs::FileExt;
-use std::path::Path;
+mod order;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, TryRecvError};
-use std::thread;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use syncline_device::{Clock, Kind, TraceEvent, TraceOp};
-use syncline_trace::{
-    CallNames, Flags, Header, Names, Op, Origin, Owner, Owners, Record, Result, Sink, TraceError,
-    TraceKind, TraceWriter,
-};
+use syncline_device::{Kind, TraceEvent, TraceOp};
+use syncline_fuse::{Call, CallFlags, CallOp, Detail, Event, EventReader, Named, Process, Range};
 
-use super::CaptureCounts;
-use super::event::{Call, Detail, Event, Named, Range};
-use super::order::InOrder;
-use super::place::Place;
-use super::process::Process;
-use super::tree::{Tree, join};
+use crate::format::TraceWriter;
+use crate::model::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind};
+use crate::owners::{CallNames, Owner, Owners};
+use crate::{Result, TraceError};
+use order::InOrder;
+use tree::{Tree, join};
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Interval at which the queue is emptied. No request wakes this thread: that would cost it more
-/// than all the rest.
-const LOOK: Duration = Duration::from_millis(20);
 /// Threads whose processes are remembered.
 const THREADS_MAX: usize = 1 << 16;
-/// A row group is ended at this age, so that a kill takes no more than that, in nanoseconds.
-const GROUP_NS: u64 = 30_000_000_000;
-/// Row groups that end by age; later ones are full, since a footer lists them all.
-const SHORT_GROUPS_MAX: u32 = 256;
+
+/// Counts of an import.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Records of system calls.
+    pub calls: u64,
+    /// Records of accesses to pages.
+    pub pages: u64,
+    /// Records of block requests.
+    pub blocks: u64,
+    /// Events that are missing in the file.
+    pub lost: u64,
+    /// The file ends without its last event: the mount was killed, or the file was cut.
+    pub cut_short: bool,
+}
 
 /// A record whose names are not numbered yet.
 struct Draft {
@@ -61,39 +74,22 @@ impl Draft {
     }
 }
 
-/// Bytes of a row group that are collected, so that a group is written at once.
-const BUFFER_BYTES: usize = 2 << 20;
-
 /// One trace on its way.
-struct Stream {
-    writer: TraceWriter<BufWriter<File>>,
-    /// For footers on the way.
-    file: File,
+struct Stream<W: Write + Send> {
+    writer: TraceWriter<W>,
     names: Names,
-    place: Place,
-    group_ns: u64,
-    short_groups: u32,
 }
 
-impl Stream {
-    fn new(stem: &Path, extension: &str, kind: TraceKind) -> Result<Stream> {
-        let open = || {
-            let place = Place::new(&stem.with_added_extension(extension))?;
-            let out = place.create()?;
-            Ok((place, out.try_clone()?, BufWriter::with_capacity(BUFFER_BYTES, out)))
-        };
-        let (place, file, out) = open().map_err(TraceError::io("trace file"))?;
+impl<W: Write + Send> Stream<W> {
+    fn new(out: W, kind: TraceKind) -> Result<Stream<W>> {
         let header = Header { kind, source: "syncline mount".to_owned() };
-        let writer = TraceWriter::new(out, &header)?;
-        let names = Names::default();
-        Ok(Stream { writer, file, names, place, group_ns: 0, short_groups: 0 })
+        Ok(Stream { writer: TraceWriter::new(out, &header)?, names: Names::default() })
     }
 
     fn write(&mut self, draft: &Draft) -> Result<()> {
         if self.writer.is_between_batches() {
             // Numbers of names hold within a row group.
             self.names = Names::default();
-            self.group_ns = draft.record.time_ns;
         }
         let mut number = |name: &Option<Arc<str>>| {
             name.as_deref().map_or_else(Default::default, |name| self.names.intern(name))
@@ -101,120 +97,91 @@ impl Stream {
         let (file, target) = (number(&draft.file), number(&draft.target));
         let process_name = number(&draft.process_name);
         let record = Record { file, target, process_name, ..draft.record };
-        self.writer.record(&self.names, &record)?;
-        if self.writer.is_between_batches() { self.seal() } else { Ok(()) }
+        self.writer.record(&self.names, &record)
     }
 
-    /// Ends the row group and makes a file of what is written so far.
-    fn seal(&mut self) -> Result<()> {
-        let (place, footer) = self.writer.footer_so_far(&self.names)?;
-        self.file.write_all_at(&footer, place).map_err(TraceError::io("trace file"))
-    }
-
-    fn end_old_group(&mut self, now_ns: u64) -> Result<()> {
-        let old = now_ns.saturating_sub(self.group_ns) > GROUP_NS;
-        if !old || self.short_groups == SHORT_GROUPS_MAX || self.writer.is_between_batches() {
-            return Ok(());
-        }
-        self.short_groups += 1;
-        self.seal()
-    }
-
-    fn finish(mut self, lost: u64) -> Result<u64> {
+    fn finish(mut self, lost: u64) -> Result<(u64, W)> {
         if lost > 0 {
             self.writer.lost(lost);
         }
         let records = self.writer.records();
-        let mut out = self.writer.finish(&self.names)?;
-        // The last footer is not shorter than the one that it goes over.
-        let named = out.flush().and_then(|()| self.place.commit());
-        named.map_err(TraceError::io("trace file"))?;
-        Ok(records)
+        Ok((records, self.writer.finish(&self.names)?))
     }
 }
 
-/// The writer of a capture.
-pub(super) struct Scribe {
-    clock: Arc<dyn Clock>,
+/// Reads a file of events and writes its traces of calls, pages and blocks, in this order. Returns
+/// the counts and the outputs.
+///
+/// # Errors
+/// [`TraceError::Corrupt`] for bytes that are no events, and the errors of input and outputs.
+pub fn import_events<W: Write + Send>(
+    input: impl Read,
+    [calls, pages, blocks]: [W; 3],
+) -> Result<(Captured, [W; 3])> {
+    let mut reader = EventReader::new(input).map_err(unreadable)?;
+    let began_ns = reader.began_ns();
+    convert(began_ns, || reader.next_event().map_err(unreadable), [calls, pages, blocks])
+}
+
+/// As [`import_events`], for events from anywhere.
+fn convert<W: Write + Send>(
+    began_ns: u64,
+    mut next_event: impl FnMut() -> Result<Option<Event>>,
+    [calls, pages, blocks]: [W; 3],
+) -> Result<(Captured, [W; 3])> {
+    let mut import = Import {
+        began_ns,
+        tree: Tree::default(),
+        processes: FxHashMap::default(),
+        order: InOrder::new(),
+        owners: Owners::default(),
+        streams: [
+            Stream::new(calls, TraceKind::Syscall)?,
+            Stream::new(pages, TraceKind::Page)?,
+            Stream::new(blocks, TraceKind::Block)?,
+        ],
+    };
+    let mut lost = None;
+    while let Some(event) = next_event()? {
+        match event {
+            Event::End { lost: events } => lost = Some(events),
+            event => import.take(event),
+        }
+        import.write(false)?;
+    }
+    import.write(true)?;
+    let cut_short = lost.is_none();
+    let lost = lost.unwrap_or(0);
+    let [calls, pages, blocks] = import.streams;
+    let (calls, pages, blocks) = (calls.finish(lost)?, pages.finish(lost)?, blocks.finish(lost)?);
+    let counts =
+        Captured { calls: calls.0, pages: pages.0, blocks: blocks.0, lost, cut_short };
+    Ok((counts, [calls.1, pages.1, blocks.1]))
+}
+
+fn unreadable(source: std::io::Error) -> TraceError {
+    if source.kind() == std::io::ErrorKind::InvalidData {
+        return TraceError::Corrupt(format!("{source}; record the mount again"));
+    }
+    TraceError::Io { what: "file of events", source }
+}
+
+struct Import<W: Write + Send> {
     began_ns: u64,
     tree: Tree,
-    processes: FxHashMap<u32, Process>,
+    processes: FxHashMap<u32, (u32, Arc<str>)>,
     order: InOrder<Draft>,
     owners: Owners,
-    streams: [Stream; 3],
-    failed: Option<TraceError>,
+    streams: [Stream<W>; 3],
 }
 
-impl Scribe {
-    /// Makes the files. Time zero of the traces is now.
-    pub(super) fn new(stem: &Path, clock: Arc<dyn Clock>) -> Result<Scribe> {
-        let streams = [
-            Stream::new(stem, "calls.trace", TraceKind::Syscall)?,
-            Stream::new(stem, "pages.trace", TraceKind::Page)?,
-            Stream::new(stem, "blocks.trace", TraceKind::Block)?,
-        ];
-        Ok(Scribe {
-            began_ns: clock.now_ns(),
-            clock,
-            tree: Tree::default(),
-            processes: FxHashMap::default(),
-            order: InOrder::new(),
-            owners: Owners::default(),
-            streams,
-            failed: None,
-        })
-    }
-
-    /// Takes events until the last one. After a failed write they are taken and forgotten, so that
-    /// nobody waits for a place in the queue.
-    pub(super) fn run(mut self, events: &Receiver<Event>) -> Result<CaptureCounts> {
-        let (keep, lost) = loop {
-            match events.try_recv() {
-                Ok(Event::End { keep, lost }) => break (keep, lost),
-                Ok(event) => self.take(event),
-                Err(TryRecvError::Empty) => {
-                    self.quiet();
-                    thread::park_timeout(LOOK);
-                }
-                // Nobody is left who could send an end.
-                Err(TryRecvError::Disconnected) => break (false, 0),
-            }
-            self.write(false);
-        };
-        self.write(true);
-        if !keep {
-            for stream in &self.streams {
-                // A file that cannot be removed is empty or in the way of the next capture only.
-                let _ = stream.place.remove();
-            }
-            return Ok(CaptureCounts::default());
-        }
-        if let Some(err) = self.failed {
-            return Err(err);
-        }
-        let [calls, pages, blocks] = self.streams;
-        let (calls, pages) = (calls.finish(lost)?, pages.finish(lost)?);
-        Ok(CaptureCounts { calls, pages, blocks: blocks.finish(lost)?, lost })
-    }
-
-    /// Time has passed without events.
-    fn quiet(&mut self) {
-        let now_ns = self.clock.now_ns();
-        self.order.passed(now_ns);
-        self.write(false);
-        for stream in &mut self.streams {
-            let ended = stream.end_old_group(now_ns.saturating_sub(self.began_ns));
-            self.failed = self.failed.take().or(ended.err());
-        }
-    }
-
-    fn write(&mut self, all: bool) {
+impl<W: Write + Send> Import<W> {
+    fn write(&mut self, all: bool) -> Result<()> {
         while let Some((time_ns, mut draft)) = self.order.pop(all) {
             draft.record.time_ns = time_ns.saturating_sub(self.began_ns);
-            if self.failed.is_none() {
-                self.failed = self.write_one(&draft).err();
-            }
+            self.write_one(&draft)?;
         }
+        Ok(())
     }
 
     fn write_one(&mut self, draft: &Draft) -> Result<()> {
@@ -249,7 +216,8 @@ impl Scribe {
                 if self.processes.len() >= THREADS_MAX {
                     self.processes.clear();
                 }
-                self.processes.insert(thread, process);
+                let Process { number, name } = process;
+                self.processes.insert(thread, (number, name.into()));
             }
             Event::Learned { dir, name, found } => self.tree.learned(dir, &name, found, false),
             Event::Forgot { ino, lookups } => self.tree.forgot(ino, lookups),
@@ -258,6 +226,7 @@ impl Scribe {
                 let end_ns = event.time_ns.saturating_add(latency_ns);
                 self.order.push(event.time_ns, end_ns, draft);
             }
+            // The caller's, and last.
             Event::End { .. } => {}
         }
     }
@@ -265,9 +234,9 @@ impl Scribe {
     fn push(&mut self, call: &Call, draft: Draft) {
         let mut draft = draft;
         draft.record.thread = call.thread;
-        if let Some(process) = self.processes.get(&call.thread) {
-            draft.record.process = process.number;
-            draft.process_name = process.name.clone();
+        if let Some((process, name)) = self.processes.get(&call.thread) {
+            draft.record.process = *process;
+            draft.process_name = Some(Arc::clone(name));
         }
         let end_ns = call.begin_ns.saturating_add(call.latency_ns);
         self.order.push(call.begin_ns, end_ns, draft);
@@ -280,16 +249,16 @@ impl Scribe {
 
     fn call(&mut self, call: &Call) {
         match &call.detail {
-            Detail::Range(op, range, flags) => self.range(call, *op, range, *flags),
+            Detail::Range(op, range, flags) => self.range(call, of(*op), range, marks(*flags)),
             Detail::Copy { from, to } => {
                 self.range(call, Op::Read, from, Flags::NONE);
                 self.range(call, Op::Write, to, Flags::NONE);
             }
             Detail::Inode(op, ino) => {
-                if *op == Op::Open && call.result == 0 {
+                if *op == CallOp::Open && call.result == 0 {
                     self.present(call, *ino);
                 }
-                self.on_inode(call, Self::record(call, *op), *ino);
+                self.on_inode(call, Self::record(call, of(*op)), *ino);
             }
             Detail::Truncate { ino, size_bytes } => {
                 self.present(call, *ino);
@@ -335,13 +304,13 @@ impl Scribe {
     }
 
     fn named(&mut self, call: &Call, named: &Named) {
-        let mut draft = Draft::new(Self::record(call, named.op));
-        if named.op == Op::Link {
+        let mut draft = Draft::new(Self::record(call, of(named.op)));
+        if named.op == CallOp::Link {
             // `dir` is the inode that gets another name.
             self.present(call, named.dir);
             draft.file = Some(self.tree.path(named.dir));
         } else {
-            if let Some(found) = named.found.filter(|_| named.op == Op::Rename) {
+            if let Some(found) = named.found.filter(|_| named.op == CallOp::Rename) {
                 self.present(call, found.ino);
             }
             draft.file = Some(join(&self.tree.path(named.dir), &named.name));
@@ -354,19 +323,47 @@ impl Scribe {
         if let Some(found) = named.found {
             draft.record.inode = u64::from(found.ino);
             match (&named.to, named.op) {
-                (Some((dir, name)), Op::Rename) if call.result == 0 => {
+                (Some((dir, name)), CallOp::Rename) if call.result == 0 => {
                     self.tree.moved(*dir, name, found);
                     if let Some(other) = named.exchanged {
                         self.tree.moved(named.dir, &named.name, other);
                     }
                 }
-                (_, Op::Rename) => {}
-                (Some((dir, name)), Op::Link) => self.tree.learned(*dir, name, found, false),
-                _ => self.tree.learned(named.dir, &named.name, found, named.op == Op::Create),
+                (_, CallOp::Rename) => {}
+                (Some((dir, name)), CallOp::Link) => self.tree.learned(*dir, name, found, false),
+                _ => self.tree.learned(named.dir, &named.name, found, named.op == CallOp::Create),
             }
         }
         self.push(call, draft);
     }
+}
+
+/// The operation of a request in a trace.
+fn of(op: CallOp) -> Op {
+    match op {
+        CallOp::Read => Op::Read,
+        CallOp::Write => Op::Write,
+        CallOp::Fallocate => Op::Fallocate,
+        CallOp::Open => Op::Open,
+        CallOp::Close => Op::Close,
+        CallOp::Stat => Op::Stat,
+        CallOp::Fsync => Op::Fsync,
+        CallOp::Fdatasync => Op::Fdatasync,
+        CallOp::Create => Op::Create,
+        CallOp::Unlink => Op::Unlink,
+        CallOp::Rename => Op::Rename,
+        CallOp::Link => Op::Link,
+        CallOp::Symlink => Op::Symlink,
+        CallOp::Mkdir => Op::Mkdir,
+        CallOp::Rmdir => Op::Rmdir,
+    }
+}
+
+/// The marks of a request in a trace.
+fn marks(flags: CallFlags) -> Flags {
+    Flags::when(flags.has(CallFlags::SYNC), Flags::SYNC)
+        .with(Flags::when(flags.has(CallFlags::DIRECT), Flags::DIRECT))
+        .with(Flags::when(flags.has(CallFlags::APPEND), Flags::APPEND))
 }
 
 /// The pages that a read or write touches, as one range; none if it moved nothing.
