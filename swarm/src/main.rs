@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use serde_json::json;
 use syncline_swarm::{FinishArgs, LeechArgs, Outcome, RunArgs, SCHEMA};
-use syncline_report::{About, SequencePlot, sequence_report};
+use syncline_lab::report::{About, SequencePlot, sequence_report};
 
 /// Download from a swarm on this machine through librqbit's storage and through FlashLite.
 ///

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, TraceEvent, WallClock};
 use syncline_fs::Volume;
 use syncline_fuse::{FuseOptions, Mount, Setup};
-use syncline_bench::{Image, ImageSource};
+use syncline_lab::bench::{Image, ImageSource};
 
 /// Commands kept at most; a download of 16 GiB in the worst order has as many.
 const EVENTS_MAX: usize = 1 << 20;

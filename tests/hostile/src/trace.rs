@@ -1,6 +1,6 @@
 //! Traces of others, for each importer.
 
-use syncline_trace::{FORMATS, Import, ImportOptions, Record, TraceError};
+use syncline_lab::trace::{FORMATS, Import, ImportOptions, Record, TraceError};
 
 use crate::bytes::Bytes;
 

@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use syncline_bench::BenchError;
+use syncline_lab::bench::BenchError;
 use syncline_device::DeviceError;
 use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
@@ -17,8 +17,8 @@ pub use syncline_image::{plain, sentence};
 use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
 use syncline_recorder::RecorderError;
-use syncline_study::StudyError;
-use syncline_trace::TraceError;
+use syncline_lab::experiments::StudyError;
+use syncline_lab::trace::TraceError;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use syncline_fs::{Timestamp, type_letter};
-pub(crate) use syncline_study::Staged;
+pub(crate) use syncline_lab::experiments::Staged;
 
 use crate::error::{Failure, Result};
 
@@ -158,12 +158,12 @@ pub(crate) fn size(bytes: u64) -> String {
 
 /// Writes a file so that it is complete or not there.
 pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    Ok(syncline_study::write_file(path, bytes)?)
+    Ok(syncline_lab::experiments::write_file(path, bytes)?)
 }
 
 /// Fails if one of these files cannot be written: before a run, not after it.
 pub(crate) fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
-    Ok(syncline_study::check_outputs(paths)?)
+    Ok(syncline_lab::experiments::check_outputs(paths)?)
 }
 
 /// A document as it is written.

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use syncline_study::Observer;
+use syncline_lab::experiments::Observer;
 
 use crate::{complain, interrupt};
 

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use syncline_report::About;
+use syncline_lab::report::About;
 
 use crate::error::Result;
 use crate::format::{self, Out};

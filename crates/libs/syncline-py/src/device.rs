@@ -5,7 +5,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use syncline_nand::Simulator;
-use syncline_study::{StudyError, profile};
+use syncline_lab::experiments::{StudyError, profile};
 
 use crate::observed::{observed, raised};
 

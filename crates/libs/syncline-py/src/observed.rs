@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use syncline_study::{Observer, StudyError};
+use syncline_lab::experiments::{Observer, StudyError};
 
 /// Interval between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);

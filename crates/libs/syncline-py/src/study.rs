@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
-use syncline_bench::Document;
-use syncline_study::{
+use syncline_lab::bench::Document;
+use syncline_lab::experiments::{
     Bench, BenchResult, Cache, LifetimeRequest, Observer, Probe, Replay, Result, StatResult,
     StudyError, TraceFile, devices_document,
 };

@@ -17,8 +17,8 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use syncline_study::{Source, StudyError, TraceFile, Unobserved};
-use syncline_trace::{Cell, ColumnKind, Names, Record, Sink, TraceError, cell, columns};
+use syncline_lab::experiments::{Source, StudyError, TraceFile, Unobserved};
+use syncline_lab::trace::{Cell, ColumnKind, Names, Record, Sink, TraceError, cell, columns};
 
 use crate::observed::{observed, raised};
 
@@ -79,7 +79,7 @@ struct Batches {
 }
 
 impl Batches {
-    fn send(&mut self) -> syncline_trace::Result<()> {
+    fn send(&mut self) -> syncline_lab::trace::Result<()> {
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
         self.rows = 0;
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), arrays);
@@ -89,7 +89,7 @@ impl Batches {
 }
 
 impl Sink for Batches {
-    fn record(&mut self, names: &Names, record: &Record) -> syncline_trace::Result<()> {
+    fn record(&mut self, names: &Names, record: &Record) -> syncline_lab::trace::Result<()> {
         for (column, builder) in self.builders.iter_mut().enumerate() {
             builder.push(cell(column, record, names));
         }

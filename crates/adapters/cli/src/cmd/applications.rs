@@ -4,14 +4,14 @@
 //! run under way; what was measured is reported.
 
 use indicatif::ProgressBar;
-use syncline_bench::{
+use syncline_lab::bench::{
     AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone, Solution,
     applications_json, applications_table, phone_applications,
 };
 use syncline_fs::{FsError, MountOptions};
-use syncline_latency::Watch;
+use syncline_lab::latency::Watch;
 use syncline_nand::Profile;
-use syncline_report::{Chart, Page};
+use syncline_lab::report::{Chart, Page};
 
 use super::bench::print;
 use crate::args::Bench;
@@ -149,7 +149,7 @@ fn page(runs: &[AppRun]) -> String {
         page.bars(&Chart {
             title: "run time".to_owned(),
             unit: "s".to_owned(),
-            layout: syncline_report::Layout::Rows,
+            layout: syncline_lab::report::Layout::Rows,
             groups: of.iter().map(|run| label(run)).collect(),
             series: ["processor", "network", "storage"].map(str::to_owned).to_vec(),
             values: of

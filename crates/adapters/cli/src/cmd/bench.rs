@@ -7,10 +7,10 @@
 
 use std::path::Path;
 
-use syncline_bench::{
+use syncline_lab::bench::{
     Document, Run, Sensitivity, Trace, allocation_table, compare, comparison_table, report, table,
 };
-use syncline_study::{Bench as Request, BenchResult};
+use syncline_lab::experiments::{Bench as Request, BenchResult};
 
 use crate::args::Bench;
 use crate::error::Result;

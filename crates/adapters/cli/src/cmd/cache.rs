@@ -1,8 +1,8 @@
 //! `cache`: replacement policies on a trace, as a table, JSON, CSV and charts.
 
-use syncline_evaluate::{Outcome, PAGE_BYTES};
-use syncline_report::{Chart, Page};
-use syncline_study::{Cache as Request, CacheResult, CacheRun, PageRead};
+use syncline_lab::evaluate::{Outcome, PAGE_BYTES};
+use syncline_lab::report::{Chart, Page};
+use syncline_lab::experiments::{Cache as Request, CacheResult, CacheRun, PageRead};
 
 use super::trace::option;
 use crate::args::Cache;

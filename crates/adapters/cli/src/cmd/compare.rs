@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use syncline_report::compare_documents;
+use syncline_lab::report::compare_documents;
 
 use crate::args::Compare;
 use crate::error::{Failure, Result};

@@ -20,10 +20,10 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
         return out.flush();
     }
     if args.json {
-        out.text(format::document(&syncline_study::devices_document()?))?;
+        out.text(format::document(&syncline_lab::experiments::devices_document()?))?;
         return out.flush();
     }
-    let all = syncline_study::devices()?;
+    let all = syncline_lab::experiments::devices()?;
     if !args.long {
         let heading = ["name", "page B", "streams", "cache", "what it is"].map(str::to_owned);
         let rows: Vec<Vec<String>> =
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Devices) -> Result<()> {
 /// Published figures beside those of the model.
 fn check(name: Option<&str>, out: &mut Out) -> Result<()> {
     let checked: Vec<Profile> = match name {
-        Some(name) => vec![syncline_study::profile(name)?],
+        Some(name) => vec![syncline_lab::experiments::profile(name)?],
         None => profiles()
             .map(|(known, _)| Profile::by_name(known))
             .collect::<std::result::Result<_, _>>()?,

@@ -8,13 +8,13 @@
 //! On a terminal six remedies are told in words; `--long` and the document have every
 //! configuration. The page has bars, so that they are compared at a glance.
 
-use syncline_bench::{
+use syncline_lab::bench::{
     Entry, FJORD_CONFIGS, Fjord, FjordConfig, FjordRun, Parameters, applications, fjord_json,
     fjord_table,
 };
 use syncline_fs::MountOptions;
-use syncline_report::{Chart, Page};
-use syncline_study::{Bench as Request, Observer, Watched};
+use syncline_lab::report::{Chart, Page};
+use syncline_lab::experiments::{Bench as Request, Observer, Watched};
 
 use super::bench::{print, publish};
 use crate::args::Bench;

@@ -4,8 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
-use syncline_evaluate::{Shares, WearReplay};
-use syncline_study::{LifetimeRequest, LifetimeResult, Spread, span};
+use syncline_lab::evaluate::{Shares, WearReplay};
+use syncline_lab::experiments::{LifetimeRequest, LifetimeResult, Spread, span};
 use tempfile::TempDir;
 
 use super::trace::watch;

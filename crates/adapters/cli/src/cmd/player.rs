@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use syncline_nand::LatencyReport;
-use syncline_study::{DirectoryResult, Replay as Request, ReplayResult};
+use syncline_lab::experiments::{DirectoryResult, Replay as Request, ReplayResult};
 
 use super::trace::option;
 use crate::args::Replay;

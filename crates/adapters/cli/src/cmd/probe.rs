@@ -1,6 +1,6 @@
 //! `probe`: what a path, a block device or a profile can do, and a profile that does the same.
 
-use syncline_study::Probe as Request;
+use syncline_lab::experiments::Probe as Request;
 
 use crate::args::Probe;
 use crate::error::Result;

@@ -3,9 +3,9 @@
 //! Without a trace those that ship are played.
 //! Ctrl-C ends the run under way and reports what was done.
 
-use syncline_bench::{Document, allocation_table, table};
-use syncline_replay::replay_table;
-use syncline_study::Bench as Request;
+use syncline_lab::bench::{Document, allocation_table, table};
+use syncline_lab::replay::replay_table;
+use syncline_lab::experiments::Bench as Request;
 
 use super::bench::print;
 use crate::args::Bench;

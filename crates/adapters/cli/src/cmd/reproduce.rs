@@ -6,12 +6,12 @@ use std::path::Path;
 use std::process::Command;
 
 use indicatif::ProgressBar;
-use syncline_latency::Watch;
-use syncline_reproduce::{
+use syncline_lab::latency::Watch;
+use syncline_lab::reproduce::{
     Catalog, Document, Paper, Planned, Program, ReproduceError, Reproduced, Row, Session, Time,
     page,
 };
-use syncline_study::StudyError;
+use syncline_lab::experiments::StudyError;
 
 use crate::args::Reproduce;
 use crate::error::{Failure, Result};

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_report::live_page;
+use syncline_lab::report::live_page;
 use tiny_http::{Header, Request, Response, Server};
 
 use super::top::Seen;

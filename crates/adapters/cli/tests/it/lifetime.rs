@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::support::{done, refused, scratch};
-use syncline_trace::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind, TraceWriter};
+use syncline_lab::trace::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind, TraceWriter};
 
 /// Sixteen writes of 1 MiB in order, one each 100 ms, and a flush.
 fn trace(kind: TraceKind) -> Vec<u8> {

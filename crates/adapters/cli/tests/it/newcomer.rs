@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::support::serving::Serving;
 use crate::support::{Ran, at, binary, done, file, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require};
-use syncline_trace::{Flags, Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
+use syncline_lab::trace::{Flags, Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

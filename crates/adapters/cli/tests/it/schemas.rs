@@ -8,7 +8,7 @@ use crate::support::web::Web;
 use crate::support::{done, run, scratch};
 use serde_json::Value;
 use syncline_testkit::{Need, require};
-use syncline_trace::{Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
+use syncline_lab::trace::{Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
 
 fn schemas() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/schemas")

@@ -12,7 +12,7 @@ use std::process::Stdio;
 use crate::support;
 use crate::support::{done, file, refused, run, scratch};
 use serde_json::Value;
-use syncline_trace::{NameId, Op, Origin, Record, TraceReader};
+use syncline_lab::trace::{NameId, Op, Origin, Record, TraceReader};
 
 const SPC: &str = "0,8,4096,W,0.5\n0,16,4096,W,0.6\n0,8,4096,R,1.5\n";
 
@@ -127,7 +127,7 @@ fn an_interrupted_import_leaves_nothing() {
     let mut import = import.spawn().unwrap();
     let mut pipe = import.stdin.take().unwrap();
     // One more row group than is kept in memory; a pipe holds a hundredth of that.
-    for n in 0..2 * syncline_trace::ROWS_PER_BATCH {
+    for n in 0..2 * syncline_lab::trace::ROWS_PER_BATCH {
         writeln!(pipe, "0,{n},4096,W,{}.5", n / 1000).unwrap();
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "a temporary file");

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use syncline_latency::{Outlier, Stall};
+use syncline_lab::latency::{Outlier, Stall};
 
 use crate::tracefs::{Instance, kernel_filter};
 

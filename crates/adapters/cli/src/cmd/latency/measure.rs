@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use syncline_latency::{Calls, LatencyCase, LatencyDocument, Machine};
+use syncline_lab::latency::{Calls, LatencyCase, LatencyDocument, Machine};
 use syncline_recorder::os::real_time;
 
 use super::Scratch;

@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_bench::{Image, ImageSource};
+use syncline_lab::bench::{Image, ImageSource};
 use syncline_device::WallClock;
 use syncline_fs::MountOptions;
-use syncline_latency::LatencyDocument;
+use syncline_lab::latency::LatencyDocument;
 use syncline_nand::{NandDevice, Profile};
 use syncline_recorder::os::lock_memory;
 

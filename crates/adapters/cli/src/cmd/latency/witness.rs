@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use syncline_latency::Stall;
+use syncline_lab::latency::Stall;
 use syncline_recorder::os::real_time;
 
 use super::measure::{now_ns, sleep_until};

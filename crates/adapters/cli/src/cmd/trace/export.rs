@@ -2,8 +2,8 @@
 
 use std::io::BufWriter;
 
-use syncline_study::Source;
-use syncline_trace::{ExportFormat, Exporter};
+use syncline_lab::experiments::Source;
+use syncline_lab::trace::{ExportFormat, Exporter};
 
 use crate::args::TraceExport;
 use crate::error::{Failure, Result};

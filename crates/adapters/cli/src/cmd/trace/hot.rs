@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use serde_json::json;
-use syncline_study::Source;
-use syncline_trace::{HotFile, HotFiles, HotGather};
+use syncline_lab::experiments::Source;
+use syncline_lab::trace::{HotFile, HotFiles, HotGather};
 
 use crate::args::TraceHot;
 use crate::error::Result;

@@ -6,8 +6,8 @@ use std::io::{BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 
 use syncline_fuse::EVENTS_MAGIC;
-use syncline_study::Source;
-use syncline_trace::{Captured, Header, Report, TraceWriter, import_events};
+use syncline_lab::experiments::Source;
+use syncline_lab::trace::{Captured, Header, Report, TraceWriter, import_events};
 
 use super::partition::Partitions;
 use crate::args::{ImportForm, TraceImport};

@@ -8,8 +8,8 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_study::Observer;
-use syncline_trace::{
+use syncline_lab::experiments::Observer;
+use syncline_lab::trace::{
     CallNames, NameId, Names, Owners, Record, TraceKind, TraceReader, TraceWriter,
 };
 
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &TraceJoin) -> Result<()> {
             let (file, process_name) = (number(&owner.file), number(&owner.process_name));
             let (inode, process) = (owner.inode, owner.process);
             let record = Record { file, process_name, inode, process, ..*record };
-            syncline_trace::Sink::record(&mut writer, &names, &record).map_err(failed)?;
+            syncline_lab::trace::Sink::record(&mut writer, &names, &record).map_err(failed)?;
         }
     }
     let records = writer.records();

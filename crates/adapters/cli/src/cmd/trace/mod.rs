@@ -11,7 +11,7 @@ mod record;
 mod stat;
 pub(crate) mod watch;
 
-use syncline_study::TraceFile;
+use syncline_lab::experiments::TraceFile;
 
 use crate::args::{TraceCommand, TraceInput, TraceOption};
 use crate::error::Result;

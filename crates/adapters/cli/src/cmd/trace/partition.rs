@@ -14,7 +14,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use syncline_trace::{Header, NameId, Names, Record, Result, Sink, TraceError, TraceWriter};
+use syncline_lab::trace::{Header, NameId, Names, Record, Result, Sink, TraceError, TraceWriter};
 
 use crate::args::TraceImport;
 use crate::format;

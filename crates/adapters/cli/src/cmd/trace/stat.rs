@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use syncline_report::{Picked, trace_report};
-use syncline_study::StatResult;
-use syncline_trace::{Direction, Header, Histogram, Share, Statistics};
+use syncline_lab::report::{Picked, trace_report};
+use syncline_lab::experiments::StatResult;
+use syncline_lab::trace::{Direction, Header, Histogram, Share, Statistics};
 
 use crate::args::TraceStat;
 use crate::error::Result;

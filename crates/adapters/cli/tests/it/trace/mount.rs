@@ -12,7 +12,7 @@ use crate::support::mounted::Mounted;
 use crate::support::{binary, done, refused, scratch};
 use serde_json::Value;
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
-use syncline_trace::{Flags, Op, Origin, Record, TraceReader};
+use syncline_lab::trace::{Flags, Op, Origin, Record, TraceReader};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 const PAGE_BYTES: u64 = 4096;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use syncline_testkit::{ImageSpec, LoopDevice, Need, TempImage, mkfs, require, skip};
-use syncline_trace::{Op, Origin, Record, TraceReader};
+use syncline_lab::trace::{Op, Origin, Record, TraceReader};
 
 use crate::support::{Ran, binary, copy_program, done, refused, run, scratch};
 

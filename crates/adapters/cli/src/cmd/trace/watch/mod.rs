@@ -128,7 +128,7 @@ impl Watch<'_> {
             let over = interrupt::asked() || self.time.is_some_and(|time| began.elapsed() >= time);
             let lost = ring.lost();
             let mut failed = Ok(());
-            let mut give = |request: &syncline_trace::Request| {
+            let mut give = |request: &syncline_lab::trace::Request| {
                 for stream in &mut streams {
                     if failed.is_ok() {
                         failed = stream.take(request, &mut files, &mut state, lost);

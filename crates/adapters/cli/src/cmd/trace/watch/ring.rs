@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
-use syncline_trace::{EventKind, Events, KernelLayout, Request};
+use syncline_lab::trace::{EventKind, Events, KernelLayout, Request};
 
 use super::devices::Watched;
 use crate::error::{Failure, Result};

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
-use syncline_trace::TraceReader;
+use syncline_lab::trace::TraceReader;
 
 use crate::error::{Failure, Result};
 use crate::format;

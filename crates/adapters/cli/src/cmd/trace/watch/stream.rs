@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use syncline_trace::{
+use syncline_lab::trace::{
     Header, Names, Record, Request, Result, Sink, TraceError, TraceKind, TraceWriter,
 };
 

@@ -1,0 +1,59 @@
+//! Runs of applications as a table and a document.
+
+use crate::report::{aligned, figure};
+
+use super::AppRun;
+
+/// The schema name of the document.
+pub const APPLICATIONS_SCHEMA: &str = "syncline.applications/1";
+
+/// The document: all runs.
+pub fn applications_json(runs: &[AppRun]) -> String {
+    let document = serde_json::json!({ "schema": APPLICATIONS_SCHEMA, "runs": runs });
+    format!("{document:#}\n")
+}
+
+const HEADER: [&str; 14] = [
+    "application",
+    "device",
+    "network",
+    "with",
+    "run s",
+    "cpu s",
+    "network s",
+    "storage s",
+    "%",
+    "busy s",
+    "sq W MB",
+    "rn W",
+    "sq R",
+    "rn R",
+];
+
+/// A row for each run: run time and what it is made of, then the bytes of Table 4.
+pub fn applications_table(runs: &[AppRun]) -> String {
+    let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
+    rows.extend(runs.iter().map(row));
+    aligned(&rows, 4)
+}
+
+fn row(run: &AppRun) -> Vec<String> {
+    let mb = |bytes: u64| figure(bytes as f64 / 1e6);
+    let counts = &run.counts;
+    let share = run.storage_wait_s * 100.0 / run.run_s.max(f64::MIN_POSITIVE);
+    let names = [&run.application, &run.device, &run.network, &run.solution];
+    let times = [run.run_s, run.cpu_s, run.network_s, run.storage_wait_s, share];
+    let mut cells: Vec<String> = names.map(Clone::clone).to_vec();
+    cells.extend(times.map(figure));
+    cells.push(figure(run.storage_busy_s));
+    cells.extend(
+        [
+            counts.sequential_written_bytes,
+            counts.random_written_bytes,
+            counts.sequential_read_bytes,
+            counts.random_read_bytes,
+        ]
+        .map(mb),
+    );
+    cells
+}

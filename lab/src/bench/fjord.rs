@@ -1,0 +1,352 @@
+//! The write buffer under a volume, in the configurations of its paper (informed-storage, 6.7.3),
+//! and figures of the paper beside ours.
+//!
+//! ```text
+//!   NandDevice ── RecordingDevice ──┬── home ─┐
+//!     (the same size whatever       └── log ──┴── Buffer ── [data marked relaxed] ── Volume
+//!      the configuration)
+//! ```
+//!
+//! The log is the end of the same device. A run is what the application waits for; "to the end" is
+//! that with unmounting and draining the log, so that nothing is left for later. Steady: the ring
+//! is so short that it goes round many times within a run.
+//!
+//! Promises: runs repeat exactly from their seed; the native configuration has no buffer and the
+//! same flash. Tested in `tests/it/runs.rs`.
+
+mod report;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
+use syncline_device::{
+    BlockDevice, Clock, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op,
+    Request,
+};
+use syncline_fs::{MountOptions, Volume};
+use crate::latency::{Timer, Watch};
+use syncline_nand::Profile;
+use syncline_sqlite_vfs::seed_sqlite;
+
+pub use report::{FJORD_SCHEMA, fjord_json, fjord_table};
+
+use crate::bench::error::Result;
+use crate::bench::image::Image;
+use crate::bench::metrics::Metrics;
+use crate::bench::runner::{Stack, since, steps};
+use crate::bench::target::{Target, VolumeTarget};
+use crate::bench::workloads::{Entry, Parameters};
+
+/// The ring of steady runs: 4 MiB and its superblocks.
+const STEADY_LOG_BYTES: u64 = (4 << 20) + 8192;
+const LOG_ID: LogId = *b"syncline-bench-0";
+/// Pieces of work for one visit while the device is idle.
+const TICKS_MAX: u32 = 64;
+
+/// The ring of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ring {
+    /// None.
+    None,
+    /// As long as asked for; it should not fill.
+    Long,
+    /// It fills at once.
+    Short,
+}
+
+/// Stack under the volume, and durability of the application's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FjordConfig {
+    /// Name in reports.
+    pub name: &'static str,
+    /// RAM buffer.
+    pub ram: bool,
+    /// Log.
+    pub log: Ring,
+    /// fsync of the application's files returns at once.
+    pub relaxed_fsync: bool,
+    /// Their data may stay in RAM across flushes.
+    pub relaxed_data: bool,
+}
+
+const NATIVE: FjordConfig = FjordConfig {
+    name: "native",
+    ram: false,
+    log: Ring::None,
+    relaxed_fsync: false,
+    relaxed_data: false,
+};
+const LOG: FjordConfig = FjordConfig { name: "log", log: Ring::Long, ..NATIVE };
+const RAM: FjordConfig = FjordConfig { name: "ram", ram: true, ..NATIVE };
+const BOTH: FjordConfig = FjordConfig { name: "both", ram: true, ..LOG };
+const RELAXED: FjordConfig = FjordConfig { relaxed_fsync: true, relaxed_data: true, ..NATIVE };
+const RELAXED_BOTH: FjordConfig =
+    FjordConfig { name: "relaxed-both", ram: true, log: Ring::Long, ..RELAXED };
+
+/// The six of the paper, its two halves alone (table 10), and those with a log in steady state.
+pub const FJORD_CONFIGS: [FjordConfig; 11] = [
+    NATIVE,
+    LOG,
+    RAM,
+    BOTH,
+    FjordConfig { name: "relaxed-ram", ram: true, ..RELAXED },
+    RELAXED_BOTH,
+    FjordConfig { name: "fsync-control", relaxed_fsync: true, ..NATIVE },
+    FjordConfig { name: "buffering", relaxed_data: true, ..BOTH },
+    FjordConfig { name: "log-steady", log: Ring::Short, ..LOG },
+    FjordConfig { name: "both-steady", log: Ring::Short, ..BOTH },
+    FjordConfig { name: "relaxed-both-steady", log: Ring::Short, ..RELAXED_BOTH },
+];
+
+/// Runs of applications on one device.
+pub struct Fjord<'a> {
+    profile: &'a Profile,
+    parameters: &'a Parameters,
+    log_bytes: u64,
+    home_bytes: u64,
+    /// Image and room for the log.
+    contents: MemoryDevice,
+}
+
+/// A part of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FjordPart {
+    /// The figures of `bench`.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Energy, where the profile has it.
+    pub joules: Option<f64>,
+}
+
+/// One application in one configuration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FjordRun {
+    /// Name of the application.
+    pub workload: String,
+    /// The profile with its overrides.
+    pub device: String,
+    /// Name of the configuration.
+    pub config: String,
+    /// Sync mode of the volume.
+    pub sync: String,
+    /// SQLite's journal mode.
+    pub journal_mode: String,
+    /// Bytes of the log, 0 without one.
+    pub log_bytes: u64,
+    /// Length of the application, percent of its public size.
+    pub scale_percent: u64,
+    /// Up to the end of the application.
+    pub run: FjordPart,
+    /// With unmounting and draining.
+    pub to_the_end: FjordPart,
+    /// Counters of the buffer, where there is one, to the end.
+    pub buffer: Option<Status>,
+}
+
+/// Marks what files contain as relaxed: the buffering of the paper without its fsync control.
+struct RelaxedData<D>(D);
+
+impl<D: BlockDevice> BlockDevice for RelaxedData<D> {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> std::result::Result<(), DeviceError> {
+        for request in batch.iter_mut() {
+            let is_data = matches!(request.origin.kind, Kind::Data { .. });
+            if is_data && matches!(request.op, Op::Write { .. }) {
+                request.origin.durability = Durability::Relaxed;
+            }
+        }
+        self.0.submit(batch)
+    }
+}
+
+impl<'a> Fjord<'a> {
+    /// On `profile`, with the volume of `image` and behind it a log of `log_bytes`.
+    ///
+    /// # Errors
+    /// None but those of memory devices.
+    pub fn new(
+        profile: &'a Profile,
+        image: &Image,
+        parameters: &'a Parameters,
+        log_bytes: u64,
+    ) -> Result<Fjord<'a>> {
+        let image = image.snapshot();
+        let home_bytes = image.geometry().size_bytes;
+        let contents = MemoryDevice::new(home_bytes + log_bytes.max(STEADY_LOG_BYTES));
+        let mut bytes = vec![0; 1 << 20];
+        for at in (0..home_bytes).step_by(1 << 20) {
+            let piece = &mut bytes[..(home_bytes - at).min(1 << 20) as usize];
+            image.read_at(at, piece)?;
+            if piece.iter().any(|byte| *byte != 0) {
+                contents.write_at(at, piece)?;
+            }
+        }
+        Ok(Fjord { profile, parameters, log_bytes, home_bytes, contents })
+    }
+
+    /// Runs `entry` as `config` says, with `mount`'s sync mode and other options.
+    ///
+    /// # Errors
+    /// Whatever the volume or the buffer reports.
+    pub fn run(
+        &self,
+        entry: &Entry,
+        config: &FjordConfig,
+        mount: &MountOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<FjordRun> {
+        self.run_on(&self.stack()?, entry, config, mount, watch)
+    }
+
+    /// A fresh device with image and room for the log.
+    ///
+    /// # Errors
+    /// A profile or size that cannot be built.
+    pub fn stack(&self) -> Result<Stack> {
+        Stack::new(self.profile, self.contents.snapshot(), 0)
+    }
+
+    /// As [`Fjord::run`], on a stack whose contents the caller wants to see.
+    ///
+    /// # Errors
+    /// As [`Fjord::run`].
+    pub fn run_on(
+        &self,
+        stack: &Stack,
+        entry: &Entry,
+        config: &FjordConfig,
+        mount: &MountOptions,
+        watch: &mut dyn Watch,
+    ) -> Result<FjordRun> {
+        seed_sqlite(self.parameters.seed as u32 | 1);
+        let buffer = self.buffer(stack, config)?;
+        let mut mount = mount.clone();
+        if config.relaxed_fsync {
+            // Everything on this volume is the application's.
+            mount.relaxed.push("*".to_owned());
+        }
+        let mut workload = entry.make(self.parameters);
+        let target = self.mount(stack, buffer.as_ref(), config, &mount)?;
+        workload.prepare(&target)?;
+        target.unmount()?;
+        drain(buffer.as_ref())?;
+
+        let target = self.mount(stack, buffer.as_ref(), config, &mount)?;
+        target.fs().always_fsync(self.parameters.sqlite_fsync);
+        workload.open(&target)?;
+        target.sync_all()?;
+        let (mark, app) = (stack.mark(), target.app_bytes());
+        let before = stack.nand.counters();
+        let mut timer = Timer::default();
+        let total = entry.operations(self.parameters);
+        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let part = |target_app| {
+            let (device, duration_ns) = stack.since(&mark);
+            let moved = since(target_app, app);
+            let calls = moved.map_or(0, |moved| moved.calls);
+            let busy_ns = duration_ns.saturating_sub(calls * self.syscall_ns());
+            let joules = self.profile.energy.as_ref().map(|energy| {
+                let counters = stack.nand.counters().since(&before);
+                energy.joules(&counters, self.profile.geometry.dies(), busy_ns as f64 / 1e9)
+            });
+            FjordPart {
+                metrics: Metrics::new(done, duration_ns, &timer, moved, Some(device)),
+                joules,
+            }
+        };
+        let run = part(target.app_bytes());
+        workload.close(&target)?;
+        let app_to_the_end = target.app_bytes();
+        target.unmount()?;
+        drain(buffer.as_ref())?;
+        let to_the_end = part(app_to_the_end);
+        Ok(FjordRun {
+            workload: entry.name.to_owned(),
+            device: self.profile.name.clone(),
+            config: config.name.to_owned(),
+            sync: mount.sync.name().to_owned(),
+            journal_mode: self.parameters.journal_mode.name().to_owned(),
+            log_bytes: self.log_bytes_of(config),
+            scale_percent: self.parameters.scale_percent,
+            run,
+            to_the_end,
+            buffer: buffer.map(|buffer| buffer.status()),
+        })
+    }
+
+    fn syscall_ns(&self) -> u64 {
+        u64::from(self.profile.host.syscall_us) * 1000
+    }
+
+    fn log_bytes_of(&self, config: &FjordConfig) -> u64 {
+        match config.log {
+            Ring::None => 0,
+            Ring::Long => self.log_bytes,
+            Ring::Short => STEADY_LOG_BYTES,
+        }
+    }
+
+    fn home(&self, stack: &Stack) -> Result<Arc<dyn BlockDevice>> {
+        Ok(Arc::new(OffsetDevice::new(stack.recording.clone(), 0, self.home_bytes)?))
+    }
+
+    fn buffer(&self, stack: &Stack, config: &FjordConfig) -> Result<Option<Arc<Buffer>>> {
+        if !config.ram && config.log == Ring::None {
+            return Ok(None);
+        }
+        let mut area = None;
+        if config.log != Ring::None {
+            let len = self.log_bytes_of(config);
+            let device = OffsetDevice::new(stack.recording.clone(), self.home_bytes, len)?;
+            let log = LogArea { device: Arc::new(device), same_medium: true };
+            Buffer::create_log(&log, self.home_bytes, LOG_ID, false)?;
+            area = Some(log);
+        }
+        let defaults = BufferOptions::default();
+        let ram_bytes = if config.ram { defaults.ram_bytes } else { 0 };
+        let options = BufferOptions { ram_bytes, ..defaults };
+        let clock: Arc<dyn Clock> = stack.clock.clone();
+        let buffer = Buffer::open_measured(self.home(stack)?, area, options, Some(clock))?;
+        Ok(Some(Arc::new(buffer)))
+    }
+
+    fn mount(
+        &self,
+        stack: &Stack,
+        buffer: Option<&Arc<Buffer>>,
+        config: &FjordConfig,
+        mount: &MountOptions,
+    ) -> Result<VolumeTarget> {
+        let top: Arc<dyn BlockDevice> = match buffer {
+            None => self.home(stack)?,
+            Some(buffer) if config.relaxed_data && !config.relaxed_fsync => {
+                Arc::new(RelaxedData(buffer.clone()))
+            }
+            Some(buffer) => buffer.clone(),
+        };
+        let volume = Volume::mount(top, stack.clock.clone(), mount.clone())?;
+        let syscall_us = self.profile.host.syscall_us;
+        let target =
+            VolumeTarget::new(volume, stack.clock.clone(), syscall_us, self.parameters.seed)?;
+        if let Some(buffer) = buffer.cloned() {
+            target.fs().set_background(Box::new(move |now_ns| {
+                // A failure has latched the buffer: the next write reports it.
+                for _ in 0..TICKS_MAX {
+                    if !matches!(buffer.tick(Duration::from_nanos(now_ns)), Ok(true)) {
+                        break;
+                    }
+                }
+            }));
+        }
+        Ok(target)
+    }
+}
+
+fn drain(buffer: Option<&Arc<Buffer>>) -> Result<()> {
+    Ok(buffer.map_or(Ok(()), |buffer| buffer.drain())?)
+}

@@ -1,0 +1,73 @@
+//! Benchmarks: workloads, targets to run them on, a runner, and the papers' figures beside ours.
+//!
+//! ```text
+//!   WORKLOADS (sqlite, fileio, create, mixed), APPLICATIONS (fjord)
+//!        |  Target: the same code runs on a volume of this process or on a mounted directory
+//!        v
+//!   VolumeTarget ── sqlite-vfs ── Volume                 DirectoryTarget ── std::fs, SQLite's VFS
+//!        |
+//!   Simulation: image, simulated flash, recording; virtual time  ──>  Run: metrics ──> JSON, table
+//!   aging: years of use before a run; sensitivity, peers: other devices, other file systems
+//! ```
+//!
+//! Promises: simulated runs repeat exactly from their seed; figures have the published names and
+//! are taken from the block trace and the flash model, never estimated. The ordered mode is held to
+//! the stored figures of a kernel (`tests/it/baseline.rs`, `baselines/`).
+//!
+//! ```no_run
+//! use syncline_fs::MountOptions;
+//! use crate::latency::Unwatched;
+//! use syncline_nand::Profile;
+//! use crate::bench::{Image, ImageSource, Parameters, Simulation, find, table};
+//!
+//! let image = Image::load(&ImageSource::default())?;
+//! let profile = Profile::by_name("nexus7-emmc")?;
+//! let (mount, parameters) = (MountOptions::default(), Parameters::default());
+//! let simulation =
+//!     Simulation { profile: &profile, image: &image, mount: &mount, parameters: &parameters };
+//! for entry in find("sqlite")? {
+//!     print!("{}", table(&[simulation.run(entry, &mut Unwatched)?]));
+//! }
+//! # Ok::<(), crate::bench::BenchError>(())
+//! ```
+
+mod aging;
+mod allocation;
+mod applications;
+pub mod cost_model;
+mod error;
+mod fjord;
+mod image;
+mod metrics;
+mod papers;
+pub mod peers;
+mod report;
+mod runner;
+mod sensitivity;
+mod table;
+mod target;
+mod workloads;
+
+pub use aging::Aging;
+pub use allocation::allocation_table;
+pub use applications::{
+    APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, StorageCounts,
+    applications_json, applications_table, phone_applications,
+};
+pub use error::{BenchError, Result};
+pub use fjord::{
+    FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,
+    fjord_table,
+};
+pub use image::{Image, ImageSource};
+pub use metrics::{Config, DeviceMetrics, Document, Metrics, Run, SCHEMA};
+pub use papers::{Comparison, Figures, compare, comparison_table};
+pub use report::{Trace, report};
+pub use runner::{DirectoryRun, Mark, Simulation, Stack};
+pub use sensitivity::{Cell, FLUSHES_US, Grid, STREAMS, Sensitivity};
+pub use table::table;
+pub use target::{DirectoryTarget, Open, Target, TargetFile, VolumeTarget};
+pub use workloads::{
+    APPLICATIONS, Entry, JournalMode, Parameters, Synchronous, WORKLOADS, Workload, applications,
+    find,
+};

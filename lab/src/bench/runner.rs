@@ -1,0 +1,248 @@
+//! Runs a workload on a target and measures it.
+//!
+//! ```text
+//!   MemoryDevice (image) ── NandDevice (profile, clock) ── RecordingDevice ── Volume ── Target
+//!
+//!   mount, prepare, unmount | mount, open, sync | steps ......... | close, unmount
+//!          not measured     |    not measured   |<- foreground -->|
+//!                                               |<------------ metrics ----------->|
+//! ```
+//!
+//! Promises: with a virtual clock a run is single-threaded and repeats to the last figure from its
+//! seed. The device is fresh: only the image's preparation has aged it. An interrupted run stops
+//! after the operation under way, closes and unmounts, and reports what it did.
+//!
+//! Tested in `tests/it/runs.rs` (determinism, interruption), `tests/it/baseline.rs` (kernel
+//! figures) and `tests/it/calibration.rs`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
+use syncline_fs::{MountOptions, Volume};
+use crate::latency::{Timer, Watch};
+use syncline_nand::{Counters, NandDevice, Profile};
+use syncline_sqlite_vfs::{AppBytes, seed_sqlite};
+
+use crate::bench::aging::Aging;
+use crate::bench::error::Result;
+use crate::bench::image::Image;
+use crate::bench::metrics::{Config, DeviceMetrics, Metrics, Run};
+use crate::bench::target::{DirectoryTarget, Target, VolumeTarget};
+use crate::bench::workloads::{Entry, Parameters, Workload};
+
+/// A run on a simulated device.
+pub struct Simulation<'a> {
+    /// The device.
+    pub profile: &'a Profile,
+    /// The volume; unchanged by the run.
+    pub image: &'a Image,
+    /// Mount options.
+    pub mount: &'a MountOptions,
+    /// Error of the workload.
+    pub parameters: &'a Parameters,
+}
+
+/// Devices of a simulated run, from the image up.
+pub struct Stack {
+    /// Contents.
+    pub memory: Arc<MemoryDevice>,
+    /// Time and wear.
+    pub nand: Arc<NandDevice>,
+    /// Counts.
+    pub recording: Arc<RecordingDevice<Arc<NandDevice>>>,
+    /// The clock of all.
+    pub clock: Arc<VirtualClock>,
+}
+
+impl Stack {
+    /// A fresh device of `profile` that holds `contents`. Keeps the first `events_max` commands.
+    ///
+    /// # Errors
+    /// A profile or size that cannot be built.
+    pub fn new(profile: &Profile, contents: MemoryDevice, events_max: usize) -> Result<Stack> {
+        let clock = Arc::new(VirtualClock::default());
+        let memory = Arc::new(contents);
+        let nand = Arc::new(NandDevice::new(profile, memory.clone(), clock.clone())?);
+        let recording = RecordingDevice::with_events(Arc::clone(&nand), clock.clone(), events_max);
+        Ok(Stack { memory, nand, recording: Arc::new(recording), clock })
+    }
+
+    /// Mounts the volume, with system calls at the profile's price.
+    ///
+    /// # Errors
+    /// As [`Volume::mount`].
+    pub fn mount(&self, options: &MountOptions, seed: u64) -> Result<VolumeTarget> {
+        let clock: Arc<dyn Clock> = self.clock.clone();
+        let volume = Volume::mount(self.recording.clone(), clock.clone(), options.clone())?;
+        VolumeTarget::new(volume, clock, self.nand.profile().host.syscall_us, seed)
+    }
+
+    /// Uses the volume for weeks, if the parameters ask for one that is not fresh.
+    ///
+    /// # Errors
+    /// As [`Aging::run`].
+    pub fn age(&self, mount: &MountOptions, parameters: &Parameters) -> Result<()> {
+        let Some(fill_percent) = parameters.fill_percent else { return Ok(()) };
+        let target = self.mount(mount, parameters.seed)?;
+        Aging { fill_percent, seed: parameters.seed }.run(&target)?;
+        target.unmount()
+    }
+
+    /// Marks the begin of a phase.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            now_ns: self.clock.now_ns(),
+            counts: self.recording.begin_phase(),
+            nand: self.nand.counters(),
+        }
+    }
+
+    /// The device's figures and the nanoseconds since `mark`.
+    pub fn since(&self, mark: &Mark) -> (DeviceMetrics, u64) {
+        let counts = self.recording.counts() - mark.counts;
+        let nand = self.nand.counters().since(&mark.nand);
+        (DeviceMetrics::new(&counts, &nand), self.clock.now_ns() - mark.now_ns)
+    }
+}
+
+/// Begin of a phase: the clock and the counters.
+pub struct Mark {
+    now_ns: u64,
+    counts: Counts,
+    nand: Counters,
+}
+
+impl Simulation<'_> {
+    /// Runs `entry`.
+    ///
+    /// # Errors
+    /// Whatever the volume reports. Nothing is left behind.
+    pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+        let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
+        self.run_on(&stack, entry, watch)
+    }
+
+    /// As [`Simulation::run`], on a stack whose trace or contents the caller wants to see.
+    ///
+    /// # Errors
+    /// As [`Simulation::run`].
+    pub fn run_on(&self, stack: &Stack, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+        let seed = self.parameters.seed;
+        seed_sqlite(seed as u32 | 1);
+        let mut workload = entry.make(self.parameters);
+        stack.age(self.mount, self.parameters)?;
+        let target = stack.mount(self.mount, seed)?;
+        workload.prepare(&target)?;
+        target.unmount()?;
+
+        let target = stack.mount(self.mount, seed)?;
+        target.fs().always_fsync(entry.sqlite && self.parameters.sqlite_fsync);
+        workload.open(&target)?;
+        target.sync_all()?;
+        stack.recording.take_events();
+        let (mark, app) = (stack.mark(), target.app_bytes());
+        let total = entry.operations(self.parameters);
+        let mut timer = Timer::default();
+        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let moved = since(target.app_bytes(), app);
+        let (device, duration_ns) = stack.since(&mark);
+        let foreground = Metrics::new(done, duration_ns, &timer, moved, Some(device));
+
+        workload.close(&target)?;
+        let moved = since(target.app_bytes(), app);
+        target.unmount()?;
+        let (device, duration_ns) = stack.since(&mark);
+        let metrics = Metrics::new(done, duration_ns, &timer, moved, Some(device));
+        Ok(Run {
+            workload: entry.name.to_owned(),
+            device: self.profile.name.clone(),
+            config: self.config(entry),
+            metrics,
+            foreground,
+            interrupted: done < total,
+        })
+    }
+
+    fn config(&self, entry: &Entry) -> Config {
+        Config {
+            journal_mode: journal_mode(entry, self.parameters),
+            sqlite_fsync: entry.sqlite && self.parameters.sqlite_fsync,
+            fill_percent: self.parameters.fill_percent,
+            ..Config::of_mount(self.mount, self.parameters.seed)
+        }
+    }
+}
+
+/// A run on a mounted directory, in real time.
+pub struct DirectoryRun<'a> {
+    /// Where; the run works in a subdirectory that it removes.
+    pub dir: PathBuf,
+    /// Error of the workload.
+    pub parameters: &'a Parameters,
+}
+
+impl DirectoryRun<'_> {
+    /// Runs `entry`. Device figures are not known.
+    ///
+    /// # Errors
+    /// Whatever the host reports.
+    pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+        let target = DirectoryTarget::new(&self.dir)?;
+        let mut workload = entry.make(self.parameters);
+        workload.prepare(&target)?;
+        target.sync_all()?;
+        workload.open(&target)?;
+        target.sync_all()?;
+        let (start_ns, app) = (target.now_ns(), target.app_bytes());
+        let total = entry.operations(self.parameters);
+        let mut timer = Timer::default();
+        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        // SQLite's own VFS moves bytes that are not seen here.
+        let moved = || if entry.sqlite { None } else { since(target.app_bytes(), app) };
+        let foreground = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
+        workload.close(&target)?;
+        target.sync_all()?;
+        let metrics = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
+        let config = Config {
+            journal_mode: journal_mode(entry, self.parameters),
+            seed: self.parameters.seed,
+            ..Config::default()
+        };
+        Ok(Run {
+            workload: entry.name.to_owned(),
+            device: self.dir.display().to_string(),
+            config,
+            metrics,
+            foreground,
+            interrupted: done < total,
+        })
+    }
+}
+
+fn journal_mode(entry: &Entry, parameters: &Parameters) -> Option<String> {
+    entry.sqlite.then(|| parameters.journal_mode.name().to_owned())
+}
+
+/// The measured loop. Returns how many operations were done.
+pub(crate) fn steps(
+    workload: &mut dyn Workload,
+    target: &dyn Target,
+    total: u64,
+    timer: &mut Timer,
+    watch: &mut dyn Watch,
+) -> Result<u64> {
+    for step in 0..total {
+        if watch.cancelled() {
+            return Ok(step);
+        }
+        workload.step(target, step, timer)?;
+        watch.progress(step + 1, total);
+    }
+    Ok(total)
+}
+
+/// Bytes moved since `start`, where they can be counted.
+pub(crate) fn since(now: Option<AppBytes>, start: Option<AppBytes>) -> Option<AppBytes> {
+    Some(now? - start?)
+}

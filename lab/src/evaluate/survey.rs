@@ -1,0 +1,109 @@
+//! Two readings of a block trace: where it goes, then its requests for a player.
+//!
+//! A trace is never in memory. [`Survey`] is the sink of the first reading; [`Feed`] that of the
+//! second, which moves requests together where [`Survey::new`] was asked to.
+
+use crate::trace::{Names, Op, Record, Sink, TraceError};
+
+use crate::evaluate::{PageTrace, Squeeze};
+
+/// A longer request (a discard of a whole device) uses no more than this of the address space.
+const TOUCHED_BYTES_MAX: u64 = 1 << 30;
+
+/// Requests, end and writes of a trace.
+#[derive(Default)]
+pub struct Survey {
+    records: u64,
+    writes: bool,
+    end_bytes: u64,
+    squeeze: Option<Squeeze>,
+}
+
+impl Survey {
+    /// Before the first reading. `dense` leaves out addresses that no request touches.
+    pub fn new(dense: bool) -> Survey {
+        Survey { squeeze: dense.then(Squeeze::default), ..Survey::default() }
+    }
+
+    /// A trace of pages, which is in memory.
+    pub fn of_pages(pages: &PageTrace) -> Survey {
+        Survey {
+            records: pages.accesses() as u64,
+            writes: pages.reads() < pages.accesses() as u64,
+            end_bytes: pages.end_bytes(),
+            squeeze: None,
+        }
+    }
+
+    /// Ends the first reading.
+    pub fn settle(&mut self) {
+        if let Some(squeeze) = &mut self.squeeze {
+            squeeze.settle();
+            self.end_bytes = squeeze.end_bytes();
+        }
+    }
+
+    /// Records of the trace.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Returns whether a request writes or discards.
+    pub fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// The end of the highest request in bytes.
+    pub fn end_bytes(&self) -> u64 {
+        self.end_bytes
+    }
+}
+
+impl Sink for Survey {
+    fn record(&mut self, _: &Names, record: &Record) -> crate::trace::Result<()> {
+        self.records += 1;
+        if record.failed() || !record.op.has_range() {
+            return Ok(());
+        }
+        self.writes |= matches!(record.op, Op::Write | Op::Discard);
+        let end = record.offset_bytes.saturating_add(record.len_bytes);
+        self.end_bytes = self.end_bytes.max(end.min(1 << 62).next_multiple_of(512));
+        if let Some(squeeze) = &mut self.squeeze {
+            squeeze.touch(record.offset_bytes, record.len_bytes.min(TOUCHED_BYTES_MAX));
+        }
+        Ok(())
+    }
+}
+
+/// The sink of the second reading. A failure of the player is kept for the caller.
+pub struct Feed<'a, E> {
+    survey: &'a Survey,
+    play: &'a mut dyn FnMut(&Record) -> Result<(), E>,
+    failed: &'a mut Option<E>,
+}
+
+impl<'a, E> Feed<'a, E> {
+    /// Passes requests to `play` until it fails; its failure is put into `failed`.
+    pub fn new(
+        survey: &'a Survey,
+        play: &'a mut dyn FnMut(&Record) -> Result<(), E>,
+        failed: &'a mut Option<E>,
+    ) -> Feed<'a, E> {
+        Feed { survey, play, failed }
+    }
+}
+
+impl<E> Sink for Feed<'_, E> {
+    fn record(&mut self, _: &Names, record: &Record) -> crate::trace::Result<()> {
+        let mut record = *record;
+        if let Some(squeeze) = &self.survey.squeeze {
+            let end = squeeze.byte(record.offset_bytes.saturating_add(record.len_bytes));
+            record.offset_bytes = squeeze.byte(record.offset_bytes);
+            record.len_bytes = end.saturating_sub(record.offset_bytes).min(record.len_bytes);
+        }
+        (self.play)(&record).map_err(|failure| {
+            *self.failed = Some(failure);
+            TraceError::Stopped
+        })
+    }
+}

@@ -1,0 +1,47 @@
+//! The measuring commands without their output: what `syncline cache`, `replay`, `lifetime`,
+//! `bench`, `probe` and `trace stat` do, for the command line and the Python package.
+//!
+//! ```text
+//!   command line ── args ──┐                        ┌──> table, CSV, page: the command line
+//!   Python ── options ─────┴─> request ── run ──> result ── document() ──> JSON: both
+//!                               Cache, Replay ...      ^
+//!                                   Observer: progress, complaints, a wish to stop
+//! ```
+//!
+//! Promises: equal requests give equal documents, whoever asks; a request with an unknown option
+//! is refused. What may be written to is decided in `crate::evaluate::os::guard`. Tested through
+//! the command line (`crates/adapters/cli/tests`) and the Python package.
+
+mod bench;
+mod cache;
+mod devices;
+mod error;
+mod lifetime;
+mod observer;
+mod probe;
+mod replay;
+mod staged;
+mod stat;
+mod trace;
+
+pub use bench::{Bench, BenchResult};
+pub use cache::{Cache, CacheResult, CacheRun};
+pub use devices::{devices, devices_document};
+pub use error::{Result, StudyError};
+pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
+pub use observer::{Observer, Unobserved, Watched};
+pub use probe::Probe;
+pub use replay::{DirectoryResult, Replay, ReplayResult};
+pub use staged::{Staged, check_outputs, write_file};
+pub use stat::StatResult;
+pub use trace::{PageRead, Source, TraceFile};
+
+use syncline_nand::Profile;
+
+/// A profile of that name or file, with overrides.
+///
+/// # Errors
+/// None of that name, or values that make no device.
+pub fn profile(spec: &str) -> Result<Profile> {
+    Ok(Profile::parse_spec(spec, &|path| std::fs::read_to_string(path))?)
+}

@@ -1,0 +1,55 @@
+//! The figures of a trace.
+
+use serde_json::{Value, json};
+use crate::trace::{Gather, Header, Names, Record, Sink, Statistics};
+
+use crate::experiments::error::Result;
+use crate::experiments::observer::Observer;
+use crate::experiments::trace::{Source, TraceFile};
+
+/// Figures of a trace.
+pub struct StatResult {
+    /// Its kind and source.
+    pub header: Header,
+    /// Its figures.
+    pub statistics: Statistics,
+}
+
+struct Both<'a> {
+    gather: Gather,
+    also: &'a mut dyn FnMut(&Record),
+}
+
+impl Sink for Both<'_> {
+    fn record(&mut self, names: &Names, record: &Record) -> crate::trace::Result<()> {
+        (self.also)(record);
+        self.gather.record(names, record)
+    }
+}
+
+impl StatResult {
+    /// Reads the trace; `also` gets every record.
+    ///
+    /// # Errors
+    /// It cannot be read, or the observer stopped it.
+    pub fn of(
+        request: &TraceFile,
+        also: &mut dyn FnMut(&Record),
+        observer: &dyn Observer,
+    ) -> Result<StatResult> {
+        let source = Source::open(request)?;
+        let header = source.header();
+        let mut both = Both { gather: Gather::new(header.kind), also };
+        let (_, names) = source.read(&mut both, observer)?;
+        Ok(StatResult { header, statistics: both.gather.finish(&names) })
+    }
+
+    /// The document of schema `syncline.trace-stat/1`.
+    pub fn document(&self) -> Value {
+        json!({
+            "schema": "syncline.trace-stat/1",
+            "trace": self.header,
+            "statistics": self.statistics,
+        })
+    }
+}

@@ -1,0 +1,29 @@
+//! The laboratory: workloads, traces, simulations and the papers' figures.
+//!
+//! ```text
+//!   experiments      a command's measurement, from its request to its document
+//!       |
+//!   reproduce        tables and figures of the papers, measured anew
+//!       |
+//!   replay   probe   evaluate     traces on volumes; a device's figures; traces on caches and flash
+//!       |      |         |
+//!   bench  latency       |        workloads on volumes; stalls of calls
+//!       |      |         |
+//!   report -- trace ------        tables and pages; traces of any format
+//!       |
+//!   nand, and the product: fs, buffer, cache, device, flashlite, SQLite's VFS
+//! ```
+//!
+//! An arrow points down; the product uses nothing in here.
+
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod evaluate;
+pub mod experiments;
+pub mod latency;
+pub mod probe;
+pub mod replay;
+pub mod report;
+pub mod reproduce;
+pub mod trace;

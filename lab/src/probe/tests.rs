@@ -1,0 +1,197 @@
+//! Probes of known profiles: exact figures, what they show, and profiles fitted to them.
+use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, VirtualClock};
+use crate::latency::Unwatched;
+use syncline_nand::{Mapping, NandDevice, Profile};
+
+use super::*;
+use std::sync::Arc;
+
+const ORIGIN: Origin = Origin::new(Kind::Other, true);
+
+const PLAN: Plan = Plan {
+    region_bytes: 64 << 20,
+    requests: 128,
+    test_bytes: 4 << 20,
+    test_ns: 60_000_000_000,
+    sustained_bytes: 0,
+    seed: 7,
+};
+
+fn probe_of(spec: &str, plan: &Plan) -> ProbeDocument {
+    let profile = Profile::parse_built_in(spec).unwrap();
+    let size = plan.region_bytes * DEVICE_FACTOR;
+    let mut target = Simulated::new(&profile, size, 0, 0).unwrap();
+    let mut document = probe(&mut target, plan, &mut Unwatched).unwrap();
+    document.target = spec.to_owned();
+    document
+}
+
+fn us(document: &ProbeDocument, name: &str) -> f64 {
+    document.figure(name).unwrap_or_else(|| panic!("no figure {name}")).latency_us_mean
+}
+
+#[test]
+fn figures_are_those_of_the_profile() {
+    let d = probe_of("nexus7-emmc", &PLAN);
+    // request_us + command_us; and with them tR, page to controller at 100 MB/s, bus at 45.
+    assert_eq!(us(&d, "idle-flush"), 250.0);
+    let read_us = 250.0 + 300.0 + 40.96 + 4096.0 / 45.0;
+    // Sorted, so that a segment of the map is read once and not for each request.
+    let sorted_us = us(&d, "sorted-read-4k");
+    assert!((sorted_us / read_us - 1.0).abs() < 0.01, "{sorted_us} against {read_us}");
+    assert!(us(&d, "scattered-read-4k") > 1.1 * sorted_us);
+    assert_eq!(d.open_units, Some(2), "the profile keeps two runs open");
+    assert_eq!(d.sync_histogram.iter().map(|bucket| bucket.calls).sum::<u64>(), 128);
+    assert!(us(&d, "scattered-write-4k") > us(&d, "sorted-write-4k"));
+    assert!(d.figure("sync-1024k").unwrap().requests >= 4);
+    assert_eq!(d, probe_of("nexus7-emmc", &PLAN), "virtual time repeats");
+    let other = Plan { seed: 8, ..PLAN };
+    assert_ne!(d.figures, probe_of("nexus7-emmc", &other).figures);
+}
+
+#[test]
+fn table_6_comes_out_of_a_probe() {
+    // The region of the paper, one request for each 32 KiB of it.
+    let plan = Plan { region_bytes: 1 << 30, test_ns: 200_000_000_000, ..PLAN };
+    let d = probe_of("sd-2012", &plan);
+    for (name, published_kb_per_s) in [
+        ("sorted-read-4k", 4852.7),
+        ("scattered-read-4k", 4836.6),
+        ("sorted-write-4k", 545.2),
+        ("scattered-write-4k", 8.3),
+    ] {
+        let ours = d.figure(name).unwrap().mb_per_s * 1000.0;
+        assert!((ours / published_kb_per_s - 1.0).abs() < 0.2, "{name}: {ours}");
+    }
+}
+
+#[test]
+fn long_writes_show_the_cliff_of_a_write_cache() {
+    let spec = "generic-emmc";
+    let slc = "\n[slc]\nslc_mib = 32\nslc_dynamic_mib = 0\nslc_bits = 3\nslc_read_us = 25\n\
+               slc_program_us = 150\nslc_erase_us = 2000\nslc_idle_ms = 100\n\
+               slc_full = \"direct\"\nslc_rated_cycles = 30000\n";
+    let text = Profile::by_name(spec).unwrap().to_toml().unwrap() + slc;
+    let text = text.replace("program_us = 750", "program_us = 2500");
+    let profile = Profile::from_toml("slc", &text).unwrap();
+    let plan = Plan { sustained_bytes: 96 << 20, ..PLAN };
+    let mut target = Simulated::new(&profile, 1 << 30, 0, 0).unwrap();
+    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    let s = &d.sustained[0];
+    // A part is 4 MiB: at most nine fit; the tests before left random writes, which fold slowly.
+    let cliff = s.cliff_part.unwrap();
+    assert!((1..=9).contains(&cliff), "{s:?}");
+    assert!(s.recovered_mb_per_s > 2.0 * s.mb_per_s[23], "{s:?}");
+    assert!(d.text().contains("a cliff after "), "{}", d.text());
+    let without = probe_of(spec, &plan);
+    assert_eq!(without.sustained[0].cliff_part, None);
+}
+
+#[test]
+fn a_device_is_only_read_unless_it_may_be_written() {
+    let profile = Profile::by_name("nexus7-emmc").unwrap();
+    let memory = Arc::new(MemoryDevice::new(16 << 20));
+    memory.write(4096, &[7; 4096], ORIGIN).unwrap();
+    let clock = Arc::new(VirtualClock::new(0));
+    let nand = NandDevice::new(&profile, memory.clone(), clock.clone()).unwrap();
+    let nand: Arc<dyn BlockDevice> = Arc::new(nand);
+    let plan = Plan { region_bytes: 8 << 20, ..PLAN };
+    let mut target = DeviceTarget::new(nand.clone(), clock.clone(), false);
+    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    assert!(!d.written && d.figure("sequential-read").is_some());
+    assert!(d.figures.iter().all(|figure| figure.name.contains("read")));
+    let mut held = [0; 4096];
+    memory.read(4096, &mut held, ORIGIN).unwrap();
+    assert_eq!(held, [7; 4096]);
+    assert!(fit(&d, &plan, 4096, 50, &mut Unwatched).is_err());
+    // Written, it gives what the model gives, and nothing beyond the region is touched.
+    memory.write(8 << 20, &[9; 4096], ORIGIN).unwrap();
+    let mut target = DeviceTarget::new(nand, clock, true);
+    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    assert_eq!(us(&d, "idle-flush"), 250.0);
+    memory.read(8 << 20, &mut held, ORIGIN).unwrap();
+    assert_eq!(held, [9; 4096]);
+    memory.read(4096, &mut held, ORIGIN).unwrap();
+    assert_ne!(held, [7; 4096]);
+}
+
+#[test]
+fn documents_hold_every_figure() {
+    let plan = Plan { region_bytes: 8 << 20, sustained_bytes: 4 << 20, ..PLAN };
+    let d = probe_of("emmc-n900", &plan);
+    let (text, html) = (d.text(), d.html(&crate::report::About::default()));
+    let json: serde_json::Value = serde_json::from_str(&d.to_json()).unwrap();
+    assert_eq!(json["schema"], PROBE_SCHEMA);
+    assert_eq!(json["figures"].as_array().unwrap().len(), d.figures.len());
+    for figure in &d.figures {
+        assert!(text.contains(&figure.name) && html.contains(&figure.name), "{}", figure.name);
+        assert!(figure.requests > 0 && figure.latency_us_mean > 0.0, "{figure:?}");
+        assert!(figure.latency_us_p50 <= figure.latency_us_max, "{figure:?}");
+    }
+    assert!(html.contains("<figure") && html.contains("after a rest"));
+    let small = Plan { region_bytes: 1 << 20, ..PLAN };
+    let mut target = Simulated::new(&Profile::by_name("sd-2012").unwrap(), 8 << 20, 0, 0).unwrap();
+    assert!(probe(&mut target, &small, &mut Unwatched).is_err());
+}
+
+/// Probes a profile, fits one to the figures, probes that one.
+fn round_trip(spec: &str) -> (Profile, Fit) {
+    let known = Profile::parse_built_in(spec).unwrap();
+    let document = probe_of(spec, &PLAN);
+    let fit = fit(&document, &PLAN, 512, 450, &mut Unwatched).unwrap();
+    // What is written to a file is what was measured.
+    let text = fit.profile.to_toml().unwrap();
+    let read = Profile::from_toml("fitted.toml", &text).unwrap();
+    let mut target = Simulated::new(&read, PLAN.region_bytes * DEVICE_FACTOR, 0, 0).unwrap();
+    let again = probe(&mut target, &PLAN, &mut Unwatched).unwrap();
+    println!("{spec}: {:#?}", (&read.geometry, &read.timing, &read.ftl, &read.host));
+    for (ours, theirs) in again.figures.iter().zip(&document.figures) {
+        let off = (ours.latency_us_mean / theirs.latency_us_mean - 1.0) * 100.0;
+        println!(
+            "{:24} {:10.1} {:10.1} {off:+6.1} %",
+            ours.name, theirs.latency_us_mean, ours.latency_us_mean
+        );
+    }
+    let summary = &fit.summary;
+    println!(
+        "{spec}: mean {:.1} %, worst {:.1} %, {} profiles",
+        summary.mean_percent, summary.worst_percent, summary.evaluations
+    );
+    assert!(summary.worst_percent < 15.0, "{spec}: {:.1} %", summary.worst_percent);
+    assert!(summary.mean_percent < 15.0, "{spec}: {:.1} %", summary.mean_percent);
+    // What one request at a time determines.
+    let request = |p: &Profile| f64::from(p.host.request_us + p.timing.command_us);
+    let near = |what: &str, ours: f64, theirs: f64| {
+        assert!((ours / theirs - 1.0).abs() < 0.15, "{spec}: {what} {ours}, known {theirs}");
+    };
+    near("request time", request(&read), request(&known));
+    if spec != "emmc-n900" {
+        // There the bus and the channel of one die, one after the other, can be exchanged.
+        near("bus", read.timing.bus_mb_per_s.into(), known.timing.bus_mb_per_s.into());
+    }
+    (read, fit)
+}
+
+#[test]
+fn a_tablets_emmc_is_fitted() {
+    let (fitted, _) = round_trip("nexus7-emmc");
+    assert_eq!((fitted.ftl.mapping, fitted.ftl.streams), (Mapping::Page, 2));
+}
+
+#[test]
+fn a_card_that_merges_is_fitted() {
+    let (fitted, _) = round_trip("sd-patriot");
+    assert!(fitted.ftl.mapping.by_superblock(), "{:?}", fitted.ftl);
+}
+
+#[test]
+fn a_card_with_a_page_map_is_fitted() {
+    let (fitted, _) = round_trip("sd-transcend");
+    assert_eq!(fitted.ftl.mapping, Mapping::Page);
+}
+
+#[test]
+fn a_phones_emmc_with_log_blocks_is_fitted() {
+    let (fitted, _) = round_trip("emmc-n900");
+    assert!(fitted.ftl.mapping.by_superblock(), "{:?}", fitted.ftl);
+}

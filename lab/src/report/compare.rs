@@ -1,0 +1,277 @@
+//! Two documents of the same command beside each other: which figures differ, and by how much.
+//!
+//! ```text
+//!   {"schema", "runs": [{"workload", "config": {..}, "metrics": {"flushes": 3, ..}}]}
+//!        subject: words, truth values and `config` of an entry       figure: path of a number
+//! ```
+//!
+//! Any document with a `schema` is taken: entries of a list are known by their words and settings,
+//! so runs in another order, or missing ones, are found. Nothing is judged: a figure that is larger
+//! may be better or worse. Tested here.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use crate::report::charts::{Chart, Layout};
+use crate::report::page::{About, Page};
+use crate::report::table::{aligned, figure};
+
+/// Numbers that tell entries of a list apart as words do.
+const SETTINGS: [&str; 4] = ["pages", "streams", "flush_us", "to_us"];
+/// Bars of one chart.
+const BARS_MAX: usize = 48;
+
+/// A figure of both documents.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// Subject of the measurement: words and settings of the entry.
+    pub subject: String,
+    /// Name of the figure.
+    pub figure: String,
+    /// In the first document; none if it lacks it.
+    pub a: Option<f64>,
+    /// In the second.
+    pub b: Option<f64>,
+}
+
+impl Pair {
+    /// Per cent from the first to the second, where both are there and the first is not zero.
+    pub fn percent(&self) -> Option<f64> {
+        let (a, b) = (self.a?, self.b?);
+        (a != 0.0).then(|| (b / a - 1.0) * 100.0)
+    }
+}
+
+/// Two documents, figure by figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DocumentComparison {
+    names: [String; 2],
+    /// Figures that differ or that one document lacks, in the order of the first.
+    pub differences: Vec<Pair>,
+    /// Figures that are equal.
+    pub equal: usize,
+}
+
+/// Compares two documents; `names` are for headings.
+///
+/// # Errors
+/// A sentence where they are not two documents of the same schema.
+pub fn compare_documents(
+    names: [&str; 2],
+    a: &Value,
+    b: &Value,
+) -> Result<DocumentComparison, String> {
+    let schema = |value: &Value| value.get("schema").and_then(Value::as_str).map(str::to_owned);
+    match (schema(a), schema(b)) {
+        (Some(one), Some(other)) if one == other => {}
+        (Some(one), Some(other)) => {
+            return Err(format!(
+                "{} is {one}, {} is {other}; compare two results of one command",
+                names[0], names[1]
+            ));
+        }
+        (one, _) => {
+            let name = if one.is_none() { names[0] } else { names[1] };
+            return Err(format!("{name} names no schema; give a file that --json wrote"));
+        }
+    }
+    let (mut order, mut found) = (Vec::new(), BTreeMap::new());
+    for (at, document) in [a, b].into_iter().enumerate() {
+        let mut gathered = Vec::new();
+        gather(document, "", "", &mut gathered);
+        for (key, value) in gathered {
+            let both: &mut [Option<f64>; 2] = found.entry(key.clone()).or_insert_with(|| {
+                order.push(key);
+                [None, None]
+            });
+            both[at] = Some(value);
+        }
+    }
+    let (mut differences, mut equal) = (Vec::new(), 0);
+    for (subject, figure) in order {
+        let Some([a, b]) = found.remove(&(subject.clone(), figure.clone())) else { continue };
+        if a == b {
+            equal += 1;
+        } else {
+            differences.push(Pair { subject, figure, a, b });
+        }
+    }
+    Ok(DocumentComparison { names: names.map(str::to_owned), differences, equal })
+}
+
+/// Words and settings of an entry.
+fn subject(entry: &Map<String, Value>) -> String {
+    let mut words = Vec::new();
+    for (key, value) in entry {
+        match value {
+            Value::String(text) => words.push(text.clone()),
+            Value::Bool(set) => words.extend(set.then(|| key.clone())),
+            Value::Number(n) if SETTINGS.contains(&key.as_str()) => {
+                words.push(format!("{key}={n}"))
+            }
+            Value::Object(config) if key == "config" => {
+                words.extend(config.iter().filter_map(|(key, value)| match value {
+                    Value::String(text) => Some(text.clone()),
+                    Value::Number(n) if key != "seed" => Some(format!("{key}={n}")),
+                    Value::Bool(true) => Some(key.clone()),
+                    _ => None,
+                }));
+            }
+            _ => {}
+        }
+    }
+    words.join(" ")
+}
+
+/// Every number below `value`: its subject and path.
+fn gather(value: &Value, about: &str, path: &str, found: &mut Vec<((String, String), f64)>) {
+    let joined = |a: &str, b: &str, by: &str| match (a, b) {
+        ("", one) | (one, "") => one.to_owned(),
+        _ => format!("{a}{by}{b}"),
+    };
+    match value {
+        Value::Number(n) => {
+            let n = n.as_f64().unwrap_or(f64::NAN);
+            found.push(((about.to_owned(), path.to_owned()), n));
+        }
+        Value::Object(object) => {
+            for (key, inner) in object.iter().filter(|(key, _)| *key != "config") {
+                gather(inner, about, &joined(path, key, "."), found);
+            }
+        }
+        Value::Array(list) => {
+            let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+            for (at, inner) in list.iter().enumerate() {
+                let Value::Object(entry) = inner else {
+                    gather(inner, about, &joined(path, &at.to_string(), "."), found);
+                    continue;
+                };
+                let mut name = subject(entry);
+                let times = seen.entry(name.clone()).or_default();
+                *times += 1;
+                if *times > 1 || name.is_empty() {
+                    name = joined(&name, &format!("#{times}"), " ");
+                }
+                gather(inner, &joined(about, &name, ", "), path, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl DocumentComparison {
+    fn rows(&self) -> Vec<Vec<String>> {
+        let [a, b] = &self.names;
+        let mut rows =
+            vec![["what", "figure", a.as_str(), b, "change"].map(str::to_owned).to_vec()];
+        let shown = |value: Option<f64>| value.map_or("-".to_owned(), figure);
+        for pair in &self.differences {
+            rows.push(vec![
+                pair.subject.clone(),
+                pair.figure.clone(),
+                shown(pair.a),
+                shown(pair.b),
+                pair.percent().map_or("-".to_owned(), |percent| format!("{percent:+.1} %")),
+            ]);
+        }
+        rows
+    }
+
+    fn equal_text(&self) -> String {
+        format!("{} figures differ, {} are equal", self.differences.len(), self.equal)
+    }
+
+    /// The figures that differ.
+    pub fn text(&self) -> String {
+        match self.differences.len() {
+            0 => format!("{}\n", self.equal_text()),
+            _ => format!("{}\n{}\n", aligned(&self.rows(), 2), self.equal_text()),
+        }
+    }
+
+    /// A page with a chart for each name of a figure, and the table.
+    pub fn html(&self, about: &About) -> String {
+        let mut page = Page::new("syncline compare");
+        page.paragraph(&format!("{} and {}: {}", self.names[0], self.names[1], self.equal_text()));
+        let mut figures: Vec<&str> = Vec::new();
+        for pair in &self.differences {
+            if !figures.contains(&pair.figure.as_str()) {
+                figures.push(&pair.figure);
+            }
+        }
+        for name in figures {
+            let pairs: Vec<&Pair> =
+                self.differences.iter().filter(|pair| pair.figure == name).take(BARS_MAX).collect();
+            let values =
+                |pair: &&Pair| vec![pair.a.unwrap_or(f64::NAN), pair.b.unwrap_or(f64::NAN)];
+            page.bars(&Chart {
+                title: name.to_owned(),
+                unit: String::new(),
+                layout: Layout::Rows,
+                groups: pairs.iter().map(|pair| pair.subject.clone()).collect(),
+                series: self.names.to_vec(),
+                values: pairs.iter().map(values).collect(),
+            });
+        }
+        let rows = self.rows();
+        if let Some((header, lines)) = rows.split_first().filter(|(_, lines)| !lines.is_empty()) {
+            page.heading("All that differ");
+            page.table(header, lines, 2);
+        }
+        page.finish(about)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(workload: &str, sync: &str, flushes: u64, rate: f64) -> Value {
+        json!({"workload": workload, "config": {"sync": sync, "seed": 1},
+            "metrics": {"flushes": flushes, "rate": rate}})
+    }
+
+    fn document(runs: &[Value]) -> Value {
+        json!({"schema": "syncline.bench/1", "runs": runs})
+    }
+
+    #[test]
+    fn runs_are_found_by_what_they_are_whatever_their_order() {
+        let a = document(&[run("x", "eager", 4, 2.0), run("x", "ordered", 6, 1.0)]);
+        let b = document(&[run("x", "ordered", 6, 1.5), run("y", "eager", 1, 1.0)]);
+        let found = compare_documents(["a", "b"], &a, &b).unwrap();
+        assert_eq!(found.equal, 1, "{found:?}");
+        let changed: Vec<_> = found.differences.iter().filter_map(Pair::percent).collect();
+        assert_eq!(changed, [50.0]);
+        let one_sided = found.differences.iter().filter(|pair| pair.percent().is_none()).count();
+        assert_eq!(one_sided, 4, "two figures of each run that the other document lacks");
+        let text = found.text();
+        assert!(
+            text.contains("+50.0 %") && text.contains("5 figures differ, 1 are equal"),
+            "{text}"
+        );
+        let html = found.html(&About::default());
+        assert!(html.contains("metrics.flushes") && html.contains("+50.0 %"));
+    }
+
+    #[test]
+    fn equal_entries_are_told_apart_and_settings_count() {
+        let list = json!({"schema": "s", "cells": [
+            {"streams": 1, "rate": 1.0}, {"streams": 2, "rate": 2.0}, {"n": 1.0}, {"n": 2.0}]});
+        let found = compare_documents(["a", "a"], &list, &list).unwrap();
+        assert_eq!((found.differences.len(), found.equal), (0, 6));
+        assert_eq!(found.text(), "0 figures differ, 6 are equal\n");
+    }
+
+    #[test]
+    fn other_documents_are_refused() {
+        let a = document(&[]);
+        let cache = json!({"schema": "syncline.cache/1"});
+        let err = compare_documents(["a", "b"], &a, &cache).unwrap_err();
+        assert!(err.contains("a is syncline.bench/1, b is syncline.cache/1"), "{err}");
+        let err = compare_documents(["a", "b"], &a, &json!([1])).unwrap_err();
+        assert!(err.starts_with("b names no schema"), "{err}");
+    }
+}

@@ -1,0 +1,41 @@
+//! The tables and figures of the source papers, each with the run that yields ours.
+//!
+//! ```text
+//!   baselines/reproduce/PAPER.toml          a row a table or figure: the paper's values, the runs
+//!        |  Catalog: parsed, checked
+//!        v
+//!   Session::row ── Planned ──> bench, replay, evaluate, nand     called as libraries
+//!        |                      `syncline ...` for rows in real time
+//!        v
+//!   Reproduced ── Document ──> text, JSON (syncline.reproduce/1), HTML with the paper's bars
+//! ```
+//!
+//! Promises
+//! - Nothing of a paper is in code, and nothing of ours is in the catalogue: a row names a run and
+//!   a metric of it.
+//! - Rows in virtual time give the same figures on every machine. The short form of all of them is
+//!   made to end within minutes; the full form has the papers' lengths where they differ.
+//! - Rows in real time are named and left out unless they are asked for. A table that cannot be had
+//!   without data that is not public is listed, too, with the reason and the stand-in.
+//! - Equal runs of several rows are made once.
+//!
+//! Assumes mke2fs for new volumes, as `syncline bench` does. Tested in `tests/it`: every row of the
+//! catalogue is complete, and the cheap rows give the values that are held there.
+
+mod catalog;
+mod document;
+mod error;
+mod measured;
+mod mixed;
+mod page;
+mod planned;
+mod session;
+
+pub use catalog::{Catalog, Figure, Paper, Published, Row, Time};
+pub use document::{Compared, Document, Reproduced, SCHEMA};
+pub use error::{ReproduceError, Result};
+pub use measured::Measured;
+pub use mixed::{MIXES, Mix};
+pub use page::page;
+pub use planned::{Form, Planned};
+pub use session::{Program, Session};

@@ -1,0 +1,216 @@
+//! Runs as the catalogue declares them.
+//!
+//! Adding a kind of run is a struct here, a field of [`Planned`], and an arm of `Session::make`.
+
+use serde::{Deserialize, Serialize};
+use crate::bench::cost_model::Locality;
+use syncline_nand::calibration;
+
+/// Form of a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Form {
+    /// As it is.
+    #[default]
+    Plain,
+    /// A fraction in per cent.
+    Percent,
+    /// A quotient as the change in per cent.
+    Change,
+}
+
+impl Form {
+    /// The number as it is shown.
+    pub fn of(self, value: f64) -> f64 {
+        match self {
+            Form::Plain => value,
+            Form::Percent => value * 100.0,
+            Form::Change => (value - 1.0) * 100.0,
+        }
+    }
+}
+
+/// One run; of the optional fields after `full` exactly one is there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Planned {
+    /// Name within the row.
+    pub name: String,
+    /// True if the short form leaves it out.
+    #[serde(default)]
+    pub full: bool,
+    /// A workload of `bench`.
+    pub bench: Option<Bench>,
+    /// An application with a write buffer.
+    pub fjord: Option<Fjord>,
+    /// An application of a phone.
+    pub phone: Option<Phone>,
+    /// A captured program.
+    pub replay: Option<Replay>,
+    /// A published figure of a device.
+    pub check: Option<Check>,
+    /// A replacement policy on a mix of captured programs.
+    pub cache: Option<Cache>,
+    /// Syncs against the equations of their cost.
+    pub cost: Option<Cost>,
+    /// A command in real time: arguments of `syncline` that end with a JSON document on standard
+    /// output.
+    pub command: Option<Vec<String>>,
+}
+
+impl Planned {
+    /// Kinds that are there.
+    pub fn kinds(&self) -> usize {
+        [
+            self.bench.is_some(),
+            self.fjord.is_some(),
+            self.phone.is_some(),
+            self.replay.is_some(),
+            self.check.is_some(),
+            self.cache.is_some(),
+            self.cost.is_some(),
+            self.command.is_some(),
+        ]
+        .into_iter()
+        .filter(|there| *there)
+        .count()
+    }
+}
+
+/// A workload on a simulated device.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bench {
+    /// Name of the workload.
+    pub workload: String,
+    /// Profile with overrides.
+    pub device: String,
+    /// Mount options.
+    pub options: String,
+    /// SQLite's journal mode.
+    #[serde(default = "delete")]
+    pub journal_mode: String,
+    /// SQLite calls fsync where it would call fdatasync.
+    #[serde(default)]
+    pub sqlite_fsync: bool,
+    /// Operations of the short form; none: the workload's.
+    pub operations: Option<u64>,
+    /// Operations of the full form; none: as in the short one.
+    pub full_operations: Option<u64>,
+    /// Share of the volume in use before, in per cent.
+    pub fill_percent: Option<u32>,
+    /// Size of the volume, MiB.
+    #[serde(default = "two_gib")]
+    pub size_mib: u64,
+    /// True if a page plots what reached the device.
+    #[serde(default)]
+    pub plot: bool,
+}
+
+fn delete() -> String {
+    "delete".to_owned()
+}
+
+fn two_gib() -> u64 {
+    2048
+}
+
+/// An application with and without a write buffer.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fjord {
+    /// Name of the application.
+    pub workload: String,
+    /// Profile with overrides.
+    pub device: String,
+    /// Name of the configuration.
+    pub config: String,
+    /// Length of the short form, per cent of the public one.
+    #[serde(default = "whole")]
+    pub scale_percent: u64,
+}
+
+fn whole() -> u64 {
+    100
+}
+
+/// An application of a phone on its storage.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phone {
+    /// Name of the application.
+    pub application: String,
+    /// Profile with overrides.
+    pub device: String,
+    /// Name of the network.
+    #[serde(default = "wifi")]
+    pub network: String,
+    /// Name of the solution.
+    #[serde(default = "none")]
+    pub solution: String,
+    /// Length of the short form, per cent of the paper's.
+    #[serde(default = "whole")]
+    pub scale_percent: u64,
+}
+
+fn wifi() -> String {
+    "wifi".to_owned()
+}
+
+fn none() -> String {
+    "none".to_owned()
+}
+
+/// A captured program on a simulated device.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Replay {
+    /// Name of the trace that ships.
+    pub trace: String,
+    /// Profile with overrides.
+    pub device: String,
+    /// Mount options.
+    pub options: String,
+    /// Files that are kept as FlashLite logs; none of them otherwise.
+    pub flashlite: Option<String>,
+    /// True if the device was filled once before.
+    #[serde(default)]
+    pub used: bool,
+    /// Size of the volume, MiB.
+    #[serde(default = "two_gib")]
+    pub size_mib: u64,
+}
+
+/// A published figure of a device, measured on its profile.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// Profile.
+    pub device: String,
+    /// The figure, as in a profile.
+    pub figure: calibration::Figure,
+}
+
+/// A replacement policy on a mix of captured programs, and what comes after it on a device.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cache {
+    /// Name of the mix.
+    pub mix: String,
+    /// Name of the policy.
+    pub policy: String,
+    /// Size, as `syncline cache --size` takes it.
+    pub size: String,
+    /// Profile with overrides.
+    pub device: String,
+}
+
+/// Syncs within a commit interval.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// Sync mode.
+    pub sync: String,
+    /// Files that are synced.
+    pub locality: Locality,
+}

@@ -1,0 +1,191 @@
+//! Runs: they repeat exactly, stop when told to, leave a clean image, and their figures add up.
+
+use std::sync::Arc;
+
+use syncline_lab::bench::{
+    APPLICATIONS, FJORD_CONFIGS, Fjord, FjordRun, Image, JournalMode, Parameters, Simulation,
+    Stack, WORKLOADS, find,
+};
+use syncline_fs::MountOptions;
+use syncline_lab::latency::{Unwatched, Watch};
+use syncline_nand::Profile;
+use syncline_testkit::e2fsck_clean;
+
+/// A run, and whether e2fsck finds the image it leaves clean.
+fn on_stack(
+    mount: &MountOptions,
+    image: &Image,
+    workload: &str,
+    parameters: &Parameters,
+    watch: &mut dyn Watch,
+) -> syncline_lab::bench::Run {
+    let profile = Profile::by_name("nexus7-emmc").unwrap();
+    let stack = Stack::new(&profile, image.snapshot(), 0).unwrap();
+    let simulation = Simulation { profile: &profile, image, mount, parameters };
+    let run = simulation.run_on(&stack, find(workload).unwrap()[0], watch).unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    Arc::clone(&stack.memory).to_file(file.path()).unwrap();
+    e2fsck_clean(file.path()).unwrap_or_else(|said| panic!("{workload}: {said}"));
+    run
+}
+
+#[test]
+fn every_workload_runs_twice_alike_and_leaves_a_clean_image() {
+    let Some(image) = crate::common::image("every_workload_runs_twice_alike") else { return };
+    let mounts = [crate::common::ordered(), MountOptions::default()];
+    for (entry, mount) in WORKLOADS.iter().flat_map(|e| mounts.iter().map(move |m| (e, m))) {
+        let parameters = crate::common::parameters(JournalMode::Delete, Some(20));
+        let first = on_stack(mount, image, entry.name, &parameters, &mut Unwatched);
+        let second = crate::common::run_as(mount, image, "nexus7-emmc", entry.name, &parameters);
+        assert_eq!(first, second, "{}", entry.name);
+        assert_eq!((first.metrics.operations, first.interrupted), (20, false));
+        let (all, fore) = (first.metrics.device.unwrap(), first.foreground.device.unwrap());
+        assert!(all.write_requests >= fore.write_requests, "{}", entry.name);
+        let kinds = all.journal_bytes + all.data_bytes + all.metadata_bytes;
+        assert_eq!(kinds, all.written_bytes, "{}: every byte has a kind", entry.name);
+        assert!(first.metrics.duration_s >= first.foreground.duration_s, "{}", entry.name);
+        assert!(first.foreground.duration_s > 0.0, "{}: calls take time", entry.name);
+    }
+}
+
+#[test]
+fn every_journal_mode_repeats() {
+    let Some(image) = crate::common::image("every_journal_mode_repeats") else { return };
+    for mode in JournalMode::ALL {
+        let mut mount = MountOptions::default();
+        if mode == JournalMode::Atomic {
+            mount.apply("sync=eager").unwrap();
+        }
+        let parameters = crate::common::parameters(mode, Some(30));
+        let first = on_stack(&mount, image, "sqlite/update", &parameters, &mut Unwatched);
+        let second =
+            crate::common::run_as(&mount, image, "nexus7-emmc", "sqlite/update", &parameters);
+        assert_eq!(first, second, "{mode:?}");
+        assert_eq!(first.config.journal_mode.as_deref(), Some(mode.name()));
+    }
+}
+
+#[test]
+fn another_seed_is_another_run() {
+    let Some(image) = crate::common::image("another_seed_is_another_run") else { return };
+    let workload = "fileio/random-overwrite-fsync";
+    let one = crate::common::parameters(JournalMode::Delete, Some(50));
+    let two = Parameters { seed: 2, ..one.clone() };
+    let (one, two) = (
+        crate::common::run(image, "nexus7-emmc", workload, &one),
+        crate::common::run(image, "nexus7-emmc", workload, &two),
+    );
+    assert_ne!(one.metrics.duration_s, two.metrics.duration_s);
+}
+
+struct StopAfter {
+    limit: u64,
+    done: u64,
+}
+
+impl Watch for StopAfter {
+    fn progress(&mut self, done: u64, total: u64) {
+        assert_eq!((done, total), (self.done + 1, 100));
+        self.done = done;
+    }
+
+    fn cancelled(&self) -> bool {
+        self.done >= self.limit
+    }
+}
+
+#[test]
+fn an_interrupted_run_reports_what_it_did_and_leaves_a_clean_image() {
+    let Some(image) = crate::common::image("an_interrupted_run") else { return };
+    for workload in ["sqlite/insert", "create/4k-fsync", "mixed"] {
+        let parameters = crate::common::parameters(JournalMode::Delete, Some(100));
+        let mut watch = StopAfter { limit: 7, done: 0 };
+        let run = on_stack(&MountOptions::default(), image, workload, &parameters, &mut watch);
+        assert!(run.interrupted);
+        assert_eq!((run.metrics.operations, run.foreground.operations), (7, 7));
+        assert!(run.metrics.transactions_per_s > 0.0);
+    }
+}
+
+#[test]
+fn more_dirty_data_of_others_makes_fsync_dearer() {
+    let Some(image) = crate::common::image("more_dirty_data_of_others") else { return };
+    let parameters = crate::common::parameters(JournalMode::Delete, Some(100));
+    let mixed = crate::common::run(image, "nexus7-emmc", "mixed", &parameters).foreground;
+    let alone =
+        crate::common::run(image, "nexus7-emmc", "fileio/random-overwrite-fsync", &parameters)
+            .foreground;
+    let journal = |m: syncline_lab::bench::Metrics| m.device.unwrap().journal_bytes;
+    assert!(journal(mixed) > 2 * journal(alone), "ordered commits drag strangers along");
+}
+
+/// Small applications in every configuration of the write buffer.
+#[test]
+fn fjord_repeats_leaves_a_clean_image_and_saves_what_it_should() {
+    let test = "fjord_repeats_leaves_a_clean_image_and_saves_what_it_should";
+    if !syncline_testkit::require(test, &[syncline_testkit::Need::E2fsck]) {
+        return;
+    }
+    const BYTES: u64 = 128 << 20;
+    let source = syncline_lab::bench::ImageSource::Mke2fs { size_bytes: BYTES };
+    let image = Image::load(&source).unwrap();
+    let profile = Profile::by_name("emmc-gnote").unwrap();
+    for entry in APPLICATIONS {
+        // The phases of the benchmark are thirteen whatever is asked for.
+        let operations = (entry.name != "fjord/rlbench").then_some(6);
+        let parameters = Parameters { scale_percent: 4, operations, ..Parameters::default() };
+        let bench = Fjord::new(&profile, &image, &parameters, 32 << 20).unwrap();
+        let mut runs: Vec<FjordRun> = Vec::new();
+        for config in &FJORD_CONFIGS {
+            let stack = bench.stack().unwrap();
+            let mount = crate::common::ordered();
+            let run = bench.run_on(&stack, entry, config, &mount, &mut Unwatched).unwrap();
+            if config.name.ends_with("both") {
+                let again = bench.run(entry, config, &mount, &mut Unwatched).unwrap();
+                assert_eq!(again, run, "{} {}", entry.name, config.name);
+            }
+            let file = tempfile::NamedTempFile::new().unwrap();
+            Arc::clone(&stack.memory).to_file(file.path()).unwrap();
+            file.as_file().set_len(BYTES).unwrap();
+            e2fsck_clean(file.path())
+                .unwrap_or_else(|said| panic!("{} {}: {said}", entry.name, config.name));
+            runs.push(run);
+        }
+        let of = |name: &str| runs.iter().find(|run| run.config == name).unwrap();
+        let seconds = |name: &str| of(name).run.metrics.duration_s;
+        let written = |name: &str| of(name).run.metrics.device.as_ref().unwrap().written_bytes;
+        assert!(seconds("log") < seconds("native"), "{}", entry.name);
+        assert!(seconds("relaxed-both") < seconds("log"), "{}", entry.name);
+        assert!(written("fsync-control") < written("native"), "{}", entry.name);
+        let steady = of("log-steady").buffer.unwrap();
+        assert!(steady.logged_pages > 0 && steady.cleaned_pages > 0, "{}: {steady:?}", entry.name);
+        assert!(of("native").buffer.is_none() && of("native").run.joules.unwrap() > 0.0);
+        let shown = syncline_lab::bench::fjord_table(&runs);
+        let rows = shown.lines().filter(|line| line.starts_with(entry.name)).count();
+        assert_eq!(rows, FJORD_CONFIGS.len(), "{shown}");
+        assert!(shown.contains("paper: informed-storage"), "{shown}");
+    }
+}
+
+/// A volume gives up clean pages and writes dirty ones file by file in ascending order, whatever
+/// the policy: what reaches the device does not depend on it.
+#[test]
+fn no_policy_scatters_the_writes_of_a_volume_with_a_small_cache() {
+    let Some(image) = crate::common::image("no_policy_scatters_the_writes") else { return };
+    let parameters = crate::common::parameters(JournalMode::Delete, Some(120));
+    for device in ["nexus7-emmc", "sd-2012"] {
+        let run = |policy: &str| {
+            let mut mount = crate::common::ordered();
+            (mount.policy, mount.cache_bytes) = (policy.into(), 1 << 20);
+            crate::common::run_as(&mount, image, device, "mixed", &parameters)
+                .metrics
+                .device
+                .unwrap()
+        };
+        let clock = run("clock");
+        assert!(clock.write_requests > 120, "{clock:?}");
+        for policy in ["spatialclock", "spatial-protected", "blockclock", "fab"] {
+            assert_eq!(run(policy), clock, "{policy} on {device}");
+        }
+    }
+}
