@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use syncline_device::{Kind, MemoryDevice, TraceOp};
+use syncline_fs::MountOptions;
 use syncline_lab::bench::{
     Image, ImageSource, JournalMode, Parameters, Result, Simulation, Stack, find,
 };
-use syncline_device::{Kind, MemoryDevice, TraceOp};
-use syncline_fs::MountOptions;
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

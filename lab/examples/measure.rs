@@ -1,10 +1,10 @@
 //! Runs workloads on a profile and prints the table: `measure NAME... [-j MODE] [-n N] [-d PROFILE]
 //! [-t]`. With `-t` prints the block trace of the measured part instead.
 
+use syncline_fs::MountOptions;
 use syncline_lab::bench::{
     Image, ImageSource, JournalMode, Parameters, Result, Simulation, Stack, find, table,
 };
-use syncline_fs::MountOptions;
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

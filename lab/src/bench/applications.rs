@@ -24,13 +24,13 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::latency::{Timer, Watch};
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId};
 use syncline_device::{
     BlockDevice, Clock, MemoryDevice, OffsetDevice, RecordingDevice, VirtualClock,
 };
 use syncline_fs::{MountOptions, Volume};
-use crate::latency::{Timer, Watch};
 use syncline_nand::Profile;
 use syncline_sqlite_vfs::seed_sqlite;
 

@@ -19,6 +19,7 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::latency::{Timer, Watch};
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
 use syncline_device::{
@@ -26,7 +27,6 @@ use syncline_device::{
     Request,
 };
 use syncline_fs::{MountOptions, Volume};
-use crate::latency::{Timer, Watch};
 use syncline_nand::Profile;
 use syncline_sqlite_vfs::seed_sqlite;
 

@@ -9,10 +9,10 @@
 //! (`syncline_device::Counts`). `write_amplification` is bytes programmed for each byte the host
 //! wrote. `nand_page_programs` holds data and map pages.
 
+use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_device::Counts;
 use syncline_fs::{Alloc, LogFormat, MountOptions};
-use crate::latency::Timer;
 use syncline_nand::Counters;
 use syncline_sqlite_vfs::AppBytes;
 

@@ -6,8 +6,8 @@
 //! write-back and the final unmount, as `metrics` of the document has them; a device with
 //! overrides is another device and is not compared. Tested here.
 
-use serde::{Deserialize, Serialize};
 use crate::report::{aligned, figure};
+use serde::{Deserialize, Serialize};
 
 use crate::bench::metrics::{Config, Metrics, Run};
 

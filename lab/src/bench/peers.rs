@@ -21,7 +21,8 @@
 //! what our ordered mode costs.
 
 use serde::Deserialize;
-use syncline_nand::{Profile, Simulator, SplitMix64};
+use syncline_device::SplitMix64;
+use syncline_nand::{Profile, Simulator};
 
 use crate::bench::error::{BenchError, Result};
 

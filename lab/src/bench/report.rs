@@ -4,8 +4,8 @@
 //! setting; for each run with a trace: block addresses against time. Then the papers' figures.
 //! Tested here.
 
-use syncline_device::TraceEvent;
 use crate::report::{About, Chart, Page, figure};
+use syncline_device::TraceEvent;
 
 use crate::bench::metrics::Run;
 use crate::bench::papers::{Figures, compare};
@@ -22,7 +22,7 @@ pub struct Trace {
 
 /// The page. `traces` belong to `runs` in order; there may be fewer.
 pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
-    let mut page = Page::new("syncline bench");
+    let mut page = Page::new("syncline-lab bench");
     let mut devices: Vec<&str> = runs.iter().map(|run| run.device.as_str()).collect();
     devices.dedup();
     page.paragraph(&format!("Device: {}.", devices.join(", ")));
@@ -65,7 +65,10 @@ fn section(page: &mut Page, workload: &str, runs: &[Run], traces: &[Trace]) {
     }
 }
 
-fn per_operation(run: &Run, value: impl Fn(&crate::bench::metrics::DeviceMetrics) -> f64) -> Option<f64> {
+fn per_operation(
+    run: &Run,
+    value: impl Fn(&crate::bench::metrics::DeviceMetrics) -> f64,
+) -> Option<f64> {
     let device = run.metrics.device.as_ref()?;
     Some(value(device) / run.metrics.operations.max(1) as f64)
 }

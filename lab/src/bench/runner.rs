@@ -18,9 +18,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::latency::{Timer, Watch};
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
-use crate::latency::{Timer, Watch};
 use syncline_nand::{Counters, NandDevice, Profile};
 use syncline_sqlite_vfs::{AppBytes, seed_sqlite};
 

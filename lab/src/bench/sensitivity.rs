@@ -12,11 +12,11 @@
 
 use std::collections::BTreeMap;
 
+use crate::latency::Watch;
+use crate::report::{aligned, figure};
 use serde::{Deserialize, Serialize};
 use syncline_fs::{MountOptions, SyncMode};
-use crate::latency::Watch;
 use syncline_nand::Profile;
-use crate::report::{aligned, figure};
 
 use crate::bench::error::Result;
 use crate::bench::image::Image;

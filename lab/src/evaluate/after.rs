@@ -5,8 +5,8 @@
 //! it unless the next one goes on. With one page a request it is the informed-storage paper's
 //! trace. Tested in `tests/it/run.rs`.
 
-use syncline_cache::{Access, DeviceAccess};
 use crate::trace::{Flags, Names, Op, Origin, Record, Sink};
+use syncline_cache::{Access, DeviceAccess};
 
 use crate::evaluate::error::Result;
 use crate::evaluate::pages::PAGE_BYTES;

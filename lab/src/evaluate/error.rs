@@ -1,9 +1,9 @@
 //! The error type of this crate. Messages end with the next step.
 
+use crate::trace::TraceError;
 use syncline_cache::CacheError;
 use syncline_device::DeviceError;
 use syncline_nand::NandError;
-use crate::trace::TraceError;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, EvaluateError>;

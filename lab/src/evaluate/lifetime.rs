@@ -2,12 +2,12 @@
 //!
 //! Costs are exact: flash programs while a request runs, collection and merges included, are that
 //! request's. A trace may run several times; each pass begins when the one before has ended.
-//! Tested through `syncline lifetime`.
+//! Tested through `syncline-lab lifetime`.
 
 use std::collections::BTreeMap;
 
-use syncline_nand::{Profile, Simulator};
 use crate::trace::{Flags, NameId, Names, Op, Origin, Record};
+use syncline_nand::{Profile, Simulator};
 
 use crate::evaluate::error::{EvaluateError, Result};
 

@@ -26,9 +26,9 @@
 //!
 //! Tested in `tests/it/pages.rs`.
 
+use crate::trace::{Flags, NameId, Names, Op, Record, Sink, TraceKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use syncline_cache::{Access, PageAccess, PageKey};
-use crate::trace::{Flags, NameId, Names, Op, Record, Sink, TraceKind};
 
 use crate::evaluate::error::{EvaluateError, Result};
 
@@ -105,7 +105,8 @@ impl PageGather {
     /// [`EvaluateError::Usage`]: there is no access, or the files need more than 2^58 pages.
     pub fn finish(mut self) -> Result<PageTrace> {
         if self.accesses.is_empty() {
-            let text = "the trace reads and writes nothing; look at it with `syncline trace stat`";
+            let text =
+                "the trace reads and writes nothing; look at it with `syncline-lab trace stat`";
             return Err(EvaluateError::Usage(text.to_owned()));
         }
         let mut bases = Vec::with_capacity(self.objects.len());

@@ -1,7 +1,7 @@
 //! Results and settings of a player.
 
-use syncline_nand::{Counters, Latencies, LatencyReport};
 use crate::trace::{Op, Record};
+use syncline_nand::{Counters, Latencies, LatencyReport};
 
 use crate::evaluate::error::{EvaluateError, Result};
 

@@ -12,8 +12,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use syncline_nand::{Counters, Profile, Simulator};
 use crate::trace::{Flags, Names, Op, Record, Sink};
+use syncline_nand::{Counters, Profile, Simulator};
 
 use crate::evaluate::error::{EvaluateError, Result};
 use crate::evaluate::played::{Pace, Played, Tally, sectors, within};

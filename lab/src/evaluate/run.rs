@@ -7,8 +7,8 @@
 //!
 //! Tested in `tests/it/run.rs`.
 
-use syncline_cache::{Counts, Entry, Simulator, WriteBack};
 use crate::trace::Sink;
+use syncline_cache::{Counts, Entry, Simulator, WriteBack};
 
 use crate::evaluate::after::Merger;
 use crate::evaluate::error::Result;

@@ -5,23 +5,23 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use crate::bench::{
     Cell, DirectoryRun, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode, Parameters, Run,
     STREAMS, Simulation, Stack, Synchronous, Trace, find,
 };
-use syncline_fs::{MountOptions, SyncMode};
-use syncline_nand::Profile;
 use crate::replay::{Contents, ReplayTrace, Replayed};
 use crate::trace::TraceKind;
+use serde::Deserialize;
+use syncline_fs::{MountOptions, SyncMode};
+use syncline_nand::Profile;
 
-use crate::experiments::error::{Result, StudyError};
+use crate::experiments::error::{LabError, Result};
 use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
 use crate::experiments::replay::calls;
 use crate::experiments::trace::{Source, TraceFile};
 
-/// Request of `syncline bench`; fields are its options.
+/// Request of `syncline-lab bench`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bench {
@@ -189,7 +189,7 @@ impl Bench {
     /// Options that a mount refuses.
     pub fn mount_options(&self, sync: &str) -> Result<Vec<MountOptions>> {
         let usage = |err: syncline_fs::FsError| {
-            StudyError::Usage(format!("{err}; see the mount options in --help"))
+            LabError::Usage(format!("{err}; see the mount options in --help"))
         };
         let mut base = MountOptions::parse(&self.options).map_err(usage)?;
         base.apply(sync).map_err(usage)?;
@@ -223,7 +223,7 @@ impl Bench {
     /// commands of each run's block trace are kept.
     ///
     /// # Errors
-    /// Errors of a run; [`StudyError::Interrupted`]. The runs before are in `result`.
+    /// Errors of a run; [`LabError::Interrupted`]. The runs before are in `result`.
     pub fn run(
         &self,
         events_max: usize,
@@ -311,7 +311,7 @@ impl Bench {
         let mounts = self.mount_options("sync=ordered")?;
         let [mount] = mounts.as_slice() else {
             let text = "--sensitivity takes one --mtime-update and --alloc; run it once for each";
-            return Err(StudyError::Usage(text.to_owned()));
+            return Err(LabError::Usage(text.to_owned()));
         };
         let (profile, image) = self.load()?;
         let (profile, image) = (&profile, &image);
@@ -372,7 +372,7 @@ impl Bench {
             "same" => Ok(Contents::Same),
             other => {
                 let text = format!("contents `{other}`: give noise or same");
-                Err(StudyError::Usage(text))
+                Err(LabError::Usage(text))
             }
         }
     }
@@ -389,8 +389,8 @@ impl Bench {
                     "{}: replay wants a trace of system calls; this has blocks or pages",
                     path.display()
                 );
-                let text = text + "; record one with `syncline trace record`";
-                return Err(StudyError::Usage(text));
+                let text = text + "; record one with `syncline-lab trace record`";
+                return Err(LabError::Usage(text));
             }
             traces.push(calls(source, path, observer)?);
         }
@@ -403,7 +403,7 @@ fn synchronous(name: &str) -> Result<Synchronous> {
     let all = [Off, Normal, Full, Extra];
     all.into_iter().find(|level| level.name() == name).ok_or_else(|| {
         let text = format!("unknown synchronous `{name}`; choose of off, normal, full, extra");
-        StudyError::Usage(text)
+        LabError::Usage(text)
     })
 }
 
@@ -411,9 +411,9 @@ fn synchronous(name: &str) -> Result<Synchronous> {
 fn keep(run: Run, runs: &mut Vec<Run>, observer: &dyn Observer) -> Result<()> {
     let stopped = run.interrupted;
     runs.push(run);
-    if stopped { Err(StudyError::Interrupted) } else { go_on(observer) }
+    if stopped { Err(LabError::Interrupted) } else { go_on(observer) }
 }
 
 fn go_on(observer: &dyn Observer) -> Result<()> {
-    if observer.stopped() { Err(StudyError::Interrupted) } else { Ok(()) }
+    if observer.stopped() { Err(LabError::Interrupted) } else { Ok(()) }
 }

@@ -14,22 +14,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-use syncline_cache::{Entry, POLICIES, WriteBack, entry};
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Outcome, PAGE_BYTES, Pace, Played, VirtualPlayer,
 };
-use syncline_nand::Profile;
 use crate::trace::{Header, Names, Record, Sink, TraceKind, TraceWriter};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use syncline_cache::{Entry, POLICIES, WriteBack, entry};
+use syncline_nand::Profile;
 
-use crate::experiments::error::{Result, StudyError};
+use crate::experiments::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 use crate::experiments::profile;
-use crate::experiments::staged::Staged;
 use crate::experiments::trace::{PageRead, TraceFile};
+use syncline_image::Staged;
 
-/// Request of `syncline cache`; fields are its options.
+/// Request of `syncline-lab cache`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cache {
@@ -93,7 +93,7 @@ impl Cache {
     ///
     /// # Errors
     /// Unknown policies, sizes and devices, before anything has run; a trace that cannot be read;
-    /// [`StudyError::Interrupted`].
+    /// [`LabError::Interrupted`].
     pub fn run(&self, observer: &dyn Observer) -> Result<CacheResult> {
         let policies = policies(&self.policy)?;
         let parse = |text: &String| Ok(CacheSize::parse(text.trim())?);
@@ -101,7 +101,7 @@ impl Cache {
         let profiles: Vec<Profile> =
             self.device.iter().map(|spec| profile(spec)).collect::<Result<_>>()?;
         if !(1..=99).contains(&self.write_back.unwrap_or(1)) {
-            return Err(StudyError::Usage("write_back is 1 to 99 per cent".to_owned()));
+            return Err(LabError::Usage("write_back is 1 to 99 per cent".to_owned()));
         }
         let read = self.input.pages(self.dense, observer)?;
         let trace = &read.pages;
@@ -161,7 +161,7 @@ fn policies(names: &[String]) -> Result<Vec<&'static Entry>> {
     for name in names {
         let named = match name.trim() {
             "all" => POLICIES.iter().collect(),
-            name => vec![entry(name).map_err(|err| StudyError::Usage(err.to_string()))?],
+            name => vec![entry(name).map_err(|err| LabError::Usage(err.to_string()))?],
         };
         for policy in named {
             if !found.iter().any(|known| known.name == policy.name) {
@@ -183,7 +183,7 @@ impl Sweep<'_> {
     /// Every configuration, in this order.
     fn all(&self, configurations: &[Configuration]) -> Result<Vec<CacheRun>> {
         if let Some(dir) = &self.request.after_cache {
-            std::fs::create_dir_all(dir).map_err(|err| StudyError::host(dir, &err))?;
+            std::fs::create_dir_all(dir).map_err(|err| LabError::host(dir, &err))?;
         }
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         let jobs = self.request.jobs.map_or(processors, |jobs| usize::from(jobs).max(1));
@@ -235,7 +235,7 @@ impl Sweep<'_> {
         let wanted = after.file.is_some() || !after.players.is_empty();
         let sink = wanted.then_some(&mut after as &mut dyn Sink);
         let outcome = self.evaluation.run(configuration, sink, &mut watch)?;
-        let outcome = outcome.ok_or(StudyError::Interrupted)?;
+        let outcome = outcome.ok_or(LabError::Interrupted)?;
         if let Some(file) = after.file {
             file.finish()?;
         }
@@ -271,18 +271,18 @@ impl AfterFile {
         let Configuration { policy, pages, .. } = configuration;
         let path = dir.join(format!("{}-{pages}.trace", policy.name));
         let staged = Staged::new(&path)?;
-        let source = format!("syncline cache, {}, {pages} pages", policy.name);
+        let source = format!("syncline-lab cache, {}, {pages} pages", policy.name);
         let header = Header { kind: TraceKind::Block, source };
         let out = BufWriter::new(staged.file(&path)?);
         let writer = TraceWriter::new(out, &header);
-        let writer = writer.map_err(|err| StudyError::of_trace(&path, err))?;
+        let writer = writer.map_err(|err| LabError::of_trace(&path, err))?;
         Ok(AfterFile { path, staged, writer })
     }
 
     fn finish(self) -> Result<()> {
         let finished = self.writer.finish(&Names::default());
-        drop(finished.map_err(|err| StudyError::of_trace(&self.path, err))?);
-        self.staged.commit(&self.path)
+        drop(finished.map_err(|err| LabError::of_trace(&self.path, err))?);
+        Ok(self.staged.commit(&self.path)?)
     }
 }
 

@@ -4,21 +4,22 @@ use std::fmt::Display;
 use std::path::Path;
 
 use crate::bench::BenchError;
-use syncline_device::DeviceError;
 use crate::evaluate::EvaluateError;
-use syncline_fs::FsError;
-use syncline_image::{ImageError, sentence};
-use syncline_nand::NandError;
 use crate::probe::ProbeError;
 use crate::replay::ReplayError;
 use crate::trace::TraceError;
+use syncline_cli::error::Failure;
+use syncline_device::DeviceError;
+use syncline_fs::FsError;
+use syncline_image::{ImageError, sentence};
+use syncline_nand::NandError;
 
 /// Result of everything in this crate.
-pub type Result<T> = std::result::Result<T, StudyError>;
+pub type Result<T> = std::result::Result<T, LabError>;
 
 /// Why a command did not do what it was asked. The text is for the user.
 #[derive(Debug, thiserror::Error)]
-pub enum StudyError {
+pub enum LabError {
     /// The operation failed.
     #[error("{0}")]
     Failed(String),
@@ -39,123 +40,148 @@ pub enum StudyError {
     Interrupted,
 }
 
-impl StudyError {
+impl LabError {
     /// Puts `what: ` before the sentence.
     #[must_use]
-    pub fn at(self, what: impl Display) -> StudyError {
+    pub fn at(self, what: impl Display) -> LabError {
         let with = |text: String| format!("{what}: {text}");
         match self {
-            StudyError::Failed(text) => StudyError::Failed(with(text)),
-            StudyError::Final(text) => StudyError::Final(with(text)),
-            StudyError::Usage(text) => StudyError::Usage(with(text)),
-            StudyError::Corrupt(text) => StudyError::Corrupt(with(text)),
-            StudyError::Unsupported(text) => StudyError::Unsupported(with(text)),
-            StudyError::Interrupted => StudyError::Interrupted,
+            LabError::Failed(text) => LabError::Failed(with(text)),
+            LabError::Final(text) => LabError::Final(with(text)),
+            LabError::Usage(text) => LabError::Usage(with(text)),
+            LabError::Corrupt(text) => LabError::Corrupt(with(text)),
+            LabError::Unsupported(text) => LabError::Unsupported(with(text)),
+            LabError::Interrupted => LabError::Interrupted,
         }
     }
 
     /// A failed call of this system on `path`.
-    pub fn host(path: &Path, err: &std::io::Error) -> StudyError {
+    pub fn host(path: &Path, err: &std::io::Error) -> LabError {
         ImageError::host(path, err).into()
     }
 
     /// An error of the trace in `path`.
-    pub(crate) fn of_trace(path: &Path, err: TraceError) -> StudyError {
-        StudyError::from(err).at(path.display())
+    pub(crate) fn of_trace(path: &Path, err: TraceError) -> LabError {
+        LabError::from(err).at(path.display())
     }
 }
 
-impl From<ImageError> for StudyError {
-    fn from(err: ImageError) -> StudyError {
+impl From<ImageError> for LabError {
+    fn from(err: ImageError) -> LabError {
         match err {
-            ImageError::Failed(text) => StudyError::Failed(text),
-            ImageError::Final(text) => StudyError::Final(text),
-            ImageError::Usage(text) => StudyError::Usage(text),
-            ImageError::Corrupt(text) => StudyError::Corrupt(text),
-            ImageError::Unsupported(text) => StudyError::Unsupported(text),
-            ImageError::Stopped => StudyError::Interrupted,
+            ImageError::Failed(text) => LabError::Failed(text),
+            ImageError::Final(text) => LabError::Final(text),
+            ImageError::Usage(text) => LabError::Usage(text),
+            ImageError::Corrupt(text) => LabError::Corrupt(text),
+            ImageError::Unsupported(text) => LabError::Unsupported(text),
+            ImageError::Stopped => LabError::Interrupted,
         }
     }
 }
 
-impl From<FsError> for StudyError {
-    fn from(err: FsError) -> StudyError {
+impl From<FsError> for LabError {
+    fn from(err: FsError) -> LabError {
         ImageError::from(err).into()
     }
 }
 
-impl From<DeviceError> for StudyError {
-    fn from(err: DeviceError) -> StudyError {
+impl From<DeviceError> for LabError {
+    fn from(err: DeviceError) -> LabError {
         ImageError::from(err).into()
     }
 }
 
-impl From<NandError> for StudyError {
-    fn from(err: NandError) -> StudyError {
-        StudyError::Usage(format!("{err}; list the profiles with `syncline devices`"))
+impl From<NandError> for LabError {
+    fn from(err: NandError) -> LabError {
+        LabError::Usage(format!("{err}; list the profiles with `syncline-lab devices`"))
     }
 }
 
-impl From<BenchError> for StudyError {
-    fn from(err: BenchError) -> StudyError {
+impl From<BenchError> for LabError {
+    fn from(err: BenchError) -> LabError {
         match err {
             // Mount options whose values only a mount can judge.
             BenchError::Fs(err @ FsError::Invalid(_)) => {
-                StudyError::Usage(format!("{err}; check the arguments with --help"))
+                LabError::Usage(format!("{err}; check the arguments with --help"))
             }
             BenchError::Fs(err) => err.into(),
             BenchError::Nand(err) => err.into(),
-            BenchError::Usage(text) => StudyError::Usage(text),
-            other => StudyError::Failed(other.to_string()),
+            BenchError::Usage(text) => LabError::Usage(text),
+            other => LabError::Failed(other.to_string()),
         }
     }
 }
 
-impl From<ReplayError> for StudyError {
-    fn from(err: ReplayError) -> StudyError {
+impl From<ReplayError> for LabError {
+    fn from(err: ReplayError) -> LabError {
         match err {
             ReplayError::Bench(err) => err.into(),
             ReplayError::Trace(err) => err.into(),
-            ReplayError::FlashLite(err) => StudyError::Failed(err.to_string()),
+            ReplayError::FlashLite(err) => LabError::Failed(err.to_string()),
         }
     }
 }
 
-impl From<ProbeError> for StudyError {
-    fn from(err: ProbeError) -> StudyError {
+impl From<ProbeError> for LabError {
+    fn from(err: ProbeError) -> LabError {
         match err {
             ProbeError::Nand(err) => err.into(),
-            ProbeError::Usage(text) => StudyError::Usage(text),
-            ProbeError::Device(_) => StudyError::Failed(err.to_string()),
+            ProbeError::Usage(text) => LabError::Usage(text),
+            ProbeError::Device(_) => LabError::Failed(err.to_string()),
         }
     }
 }
 
-impl From<EvaluateError> for StudyError {
-    fn from(err: EvaluateError) -> StudyError {
+impl From<EvaluateError> for LabError {
+    fn from(err: EvaluateError) -> LabError {
         match err {
-            EvaluateError::Cache(err) => StudyError::Usage(err.to_string()),
-            EvaluateError::Usage(text) => StudyError::Usage(text),
-            EvaluateError::Refused(text) => StudyError::Failed(sentence(&text)),
+            EvaluateError::Cache(err) => LabError::Usage(err.to_string()),
+            EvaluateError::Usage(text) => LabError::Usage(text),
+            EvaluateError::Refused(text) => LabError::Failed(sentence(&text)),
             EvaluateError::Device(DeviceError::Open { path, reason, .. }) => {
-                StudyError::Failed(format!("{path}: {}", sentence(&reason)))
+                LabError::Failed(format!("{path}: {}", sentence(&reason)))
             }
-            EvaluateError::Device(_) => StudyError::Failed(err.to_string()),
+            EvaluateError::Device(_) => LabError::Failed(err.to_string()),
             EvaluateError::Nand(err) => err.into(),
             EvaluateError::Trace(err) => err.into(),
         }
     }
 }
 
-impl From<TraceError> for StudyError {
-    fn from(err: TraceError) -> StudyError {
+impl From<TraceError> for LabError {
+    fn from(err: TraceError) -> LabError {
         let text = err.to_string();
         match err {
-            TraceError::Io { .. } => StudyError::Failed(sentence(&text)),
-            TraceError::Corrupt(_) => StudyError::Corrupt(text),
-            TraceError::Unsupported(_) => StudyError::Unsupported(text),
-            TraceError::Usage(_) => StudyError::Usage(text),
-            TraceError::Stopped => StudyError::Interrupted,
+            TraceError::Io { .. } => LabError::Failed(sentence(&text)),
+            TraceError::Corrupt(_) => LabError::Corrupt(text),
+            TraceError::Unsupported(_) => LabError::Unsupported(text),
+            TraceError::Usage(_) => LabError::Usage(text),
+            TraceError::Stopped => LabError::Interrupted,
         }
+    }
+}
+
+impl From<LabError> for Failure {
+    fn from(err: LabError) -> Failure {
+        match err {
+            LabError::Failed(text) => Failure::Failed(text),
+            LabError::Final(text) => Failure::Final(text),
+            LabError::Usage(text) => Failure::Usage(text),
+            LabError::Corrupt(text) => Failure::Corrupt(text),
+            LabError::Unsupported(text) => Failure::Unsupported(text),
+            LabError::Interrupted => Failure::Interrupted,
+        }
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(err: BenchError) -> Failure {
+        LabError::from(err).into()
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(err: TraceError) -> Failure {
+        LabError::from(err).into()
     }
 }

@@ -3,13 +3,13 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use crate::evaluate::{Origins, Share, Shares, WearReplay};
+use crate::trace::{Names, Record, TraceKind, TraceReader};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use crate::evaluate::{Origins, Share, Shares, WearReplay};
 use syncline_nand::{Lifetime, Profile, SlcWear, Wear};
-use crate::trace::{Names, Record, TraceKind, TraceReader};
 
-use crate::experiments::error::{Result, StudyError};
+use crate::experiments::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 
@@ -22,7 +22,7 @@ const SYNCED_PERCENT_MIN: f64 = 50.0;
 /// Shares of the blocks whose erases are told, percent.
 const PERCENTILES: [u32; 5] = [1, 25, 50, 75, 99];
 
-/// Request of `syncline lifetime`; fields are its options.
+/// Request of `syncline-lab lifetime`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LifetimeRequest {
@@ -70,10 +70,10 @@ impl LifetimeRequest {
     /// Replays the trace.
     ///
     /// # Errors
-    /// A profile, size or trace that cannot be used; [`StudyError::Interrupted`].
+    /// A profile, size or trace that cannot be used; [`LabError::Interrupted`].
     pub fn run(&self, observer: &dyn Observer) -> Result<LifetimeResult> {
         if self.precondition > 95 {
-            return Err(StudyError::Usage("precondition is at most 95 per cent".to_owned()));
+            return Err(LabError::Usage("precondition is at most 95 per cent".to_owned()));
         }
         let profile = profile(&self.device)?;
         let size = match self.size {
@@ -109,8 +109,8 @@ fn each(
     observer: &dyn Observer,
     take: &mut dyn FnMut(&Record, &Names) -> Result<()>,
 ) -> Result<u64> {
-    let failed = |err| StudyError::of_trace(path, err);
-    let file = File::open(path).map_err(|err| StudyError::host(path, &err))?;
+    let failed = |err| LabError::of_trace(path, err);
+    let file = File::open(path).map_err(|err| LabError::host(path, &err))?;
     let mut reader = TraceReader::open(file).map_err(failed)?;
     if reader.header().kind != TraceKind::Block {
         let text = format!(
@@ -118,11 +118,11 @@ fn each(
             path.display(),
             reader.header().kind.name()
         );
-        return Err(StudyError::Unsupported(text));
+        return Err(LabError::Unsupported(text));
     }
     while let Some((records, names)) = reader.next_batch().map_err(failed)? {
         if observer.stopped() {
-            return Err(StudyError::Interrupted);
+            return Err(LabError::Interrupted);
         }
         for record in records.iter().filter(|record| !record.failed()) {
             take(record, names)?;

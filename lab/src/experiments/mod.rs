@@ -1,4 +1,4 @@
-//! The measuring commands without their output: what `syncline cache`, `replay`, `lifetime`,
+//! The measuring commands without their output: what `syncline-lab cache`, `replay`, `lifetime`,
 //! `bench`, `probe` and `trace stat` do, for the command line and the Python package.
 //!
 //! ```text
@@ -20,19 +20,17 @@ mod lifetime;
 mod observer;
 mod probe;
 mod replay;
-mod staged;
 mod stat;
 mod trace;
 
 pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
-pub use error::{Result, StudyError};
+pub use error::{LabError, Result};
 pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
 pub use observer::{Observer, Unobserved, Watched};
 pub use probe::Probe;
 pub use replay::{DirectoryResult, Replay, ReplayResult};
-pub use staged::{Staged, check_outputs, write_file};
 pub use stat::StatResult;
 pub use trace::{PageRead, Source, TraceFile};
 

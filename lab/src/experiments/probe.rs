@@ -4,20 +4,20 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::Deserialize;
-use syncline_device::{BlockDevice, FileDevice, FileOptions, WallClock};
 use crate::probe::{
     DEVICE_FACTOR, DeviceTarget, Plan, ProbeDocument, ProbeTarget, Simulated, fit, probe,
 };
+use serde::Deserialize;
+use syncline_device::{BlockDevice, FileDevice, FileOptions, WallClock};
 
-use crate::experiments::error::{Result, StudyError};
+use crate::experiments::error::{LabError, Result};
 use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
-use crate::experiments::staged::write_file;
+use syncline_image::write_file;
 
 const MIB: u64 = 1 << 20;
 
-/// Request of `syncline probe`; fields are its options.
+/// Request of `syncline-lab probe`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Probe {
@@ -107,7 +107,7 @@ impl Probe {
     fn simulated(&self, plan: &Plan) -> Result<Box<dyn ProbeTarget>> {
         if self.destroy > 0 {
             let text = "a profile holds nothing to destroy; leave --destroy out".to_owned();
-            return Err(StudyError::Usage(text));
+            return Err(LabError::Usage(text));
         }
         let profile = profile(&self.target)?;
         let size = plan.region_bytes.saturating_mul(DEVICE_FACTOR);
@@ -121,11 +121,11 @@ impl Probe {
         plan: &mut Plan,
         remarks: &mut Vec<String>,
     ) -> Result<Box<dyn ProbeTarget>> {
-        let usage = |text: &str| Err(StudyError::Usage(text.to_owned()));
+        let usage = |text: &str| Err(LabError::Usage(text.to_owned()));
         if self.precondition > 0 {
             return usage("only a profile is preconditioned; leave --precondition out");
         }
-        let kind = std::fs::metadata(path).map_err(|err| StudyError::host(path, &err))?.file_type();
+        let kind = std::fs::metadata(path).map_err(|err| LabError::host(path, &err))?.file_type();
         let (device, writable) = if kind.is_dir() {
             if self.destroy > 0 {
                 return usage("a directory gets a file of its own; leave --destroy out");
@@ -139,7 +139,7 @@ impl Probe {
                     path.display(),
                     plan.region_bytes / MIB
                 );
-                return Err(StudyError::Usage(text));
+                return Err(LabError::Usage(text));
             }
             let writable = self.destroy > 1;
             if self.fit.is_some() && !writable {
@@ -153,7 +153,7 @@ impl Probe {
             (device, writable)
         } else {
             let text = format!("{}: give a directory, a file or a block device", path.display());
-            return Err(StudyError::Usage(text));
+            return Err(LabError::Usage(text));
         };
         if !writable {
             let text = "only read; --destroy twice overwrites it for the other tests";
@@ -177,7 +177,7 @@ fn check_fit(path: &Path) -> Result<()> {
         return Ok(());
     }
     let text = format!("{}: a profile's name ends in .toml; rename it", path.display());
-    Err(StudyError::Usage(text))
+    Err(LabError::Usage(text))
 }
 
 /// The path of a target that is no profile.
@@ -193,6 +193,6 @@ fn own_file(dir: &Path, size_bytes: u64) -> Result<FileDevice> {
     let device = FileDevice::create(&path, size_bytes, FileOptions::default());
     let removed = std::fs::remove_file(&path);
     let device = device?;
-    removed.map_err(|err| StudyError::host(&path, &err))?;
+    removed.map_err(|err| LabError::host(&path, &err))?;
     Ok(device)
 }

@@ -6,22 +6,22 @@
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use crate::evaluate::os::{Sender, guard, play_on};
+use crate::evaluate::{Feed, PAGE_BYTES, Pace, PageTrace, Played, Survey, VirtualPlayer};
+use crate::replay::{DirectoryReplay, DirectoryReplayed, ReplayTrace};
+use crate::trace::{Op, Record, TraceKind};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use syncline_cache::Access;
 use syncline_device::BlockDevice;
-use crate::evaluate::os::{Sender, guard, play_on};
-use crate::evaluate::{Feed, PAGE_BYTES, Pace, PageTrace, Played, Survey, VirtualPlayer};
 use syncline_nand::LatencyReport;
-use crate::replay::{DirectoryReplay, DirectoryReplayed, ReplayTrace};
-use crate::trace::{Op, Record, TraceKind};
 
-use crate::experiments::error::{Result, StudyError};
+use crate::experiments::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{Source, TraceFile};
 
-/// Request of `syncline replay`; fields are its options.
+/// Request of `syncline-lab replay`; fields are its options.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Replay {
@@ -75,13 +75,13 @@ impl Replay {
     /// Plays on [`Replay::device`].
     ///
     /// # Errors
-    /// A trace or device that cannot be used; [`StudyError::Interrupted`].
+    /// A trace or device that cannot be used; [`LabError::Interrupted`].
     pub fn run(&self, observer: &dyn Observer) -> Result<ReplayResult> {
         let Some(device) = &self.device else {
-            return Err(StudyError::Usage("name a --device or a --dir; see --help".to_owned()));
+            return Err(LabError::Usage("name a --device or a --dir; see --help".to_owned()));
         };
         if !(1..=256).contains(&self.depth) {
-            return Err(StudyError::Usage("depth is 1 to 256".to_owned()));
+            return Err(LabError::Usage("depth is 1 to 256".to_owned()));
         }
         let trace = Requests::open(self, observer)?;
         let pace = Pace { depth: self.depth.into(), timing: self.timing };
@@ -117,10 +117,10 @@ impl Replay {
                 path.display(),
                 device.geometry().size_bytes
             );
-            return Err(StudyError::Usage(text));
+            return Err(LabError::Usage(text));
         }
         let feed = |sender: &mut Sender<'_, '_>| trace.each(&mut |record| Ok(sender.play(record)?));
-        let played = play_on::<StudyError>(&device, pace, feed)?;
+        let played = play_on::<LabError>(&device, pace, feed)?;
         Ok((played, Some(device.is_direct())))
     }
 
@@ -133,7 +133,7 @@ impl Replay {
         let source = Source::open(&self.input)?;
         if source.header().kind != TraceKind::Syscall {
             let text = format!("{}: only system calls play in a directory", path.display());
-            return Err(StudyError::Usage(text + "; play it on a --device"));
+            return Err(LabError::Usage(text + "; play it on a --device"));
         }
         let trace = calls(source, path, observer)?;
         observer.begin("calls", trace.records.len() as u64);
@@ -146,7 +146,7 @@ impl Replay {
         observer.end();
         let played = played?;
         if observer.stopped() {
-            return Err(StudyError::Interrupted);
+            return Err(LabError::Interrupted);
         }
         Ok(DirectoryResult(played))
     }
@@ -173,7 +173,7 @@ impl<'a> Requests<'a> {
         let path = &request.input.trace;
         if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
             let text = "a trace is read twice, so it has to be a file; store it first";
-            return Err(StudyError::Usage(format!("{}: {text}", path.display())));
+            return Err(LabError::Usage(format!("{}: {text}", path.display())));
         }
         let source = Source::open(&request.input)?;
         match source.header().kind {
@@ -186,10 +186,10 @@ impl<'a> Requests<'a> {
             TraceKind::Syscall => {
                 let text = format!(
                     "{}: system calls have no places on a device; play them with --dir, or make a \
-                     block trace of them with `syncline cache --after-cache`",
+                     block trace of them with `syncline-lab cache --after-cache`",
                     path.display()
                 );
-                return Err(StudyError::Usage(text));
+                return Err(LabError::Usage(text));
             }
         }
         let mut survey = Survey::new(request.dense);
@@ -209,7 +209,7 @@ impl<'a> Requests<'a> {
                 if at % 1024 == 0 {
                     self.observer.position(at as u64, pages.accesses() as u64);
                     if self.observer.stopped() {
-                        return Err(StudyError::Interrupted);
+                        return Err(LabError::Interrupted);
                     }
                 }
             }

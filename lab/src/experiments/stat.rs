@@ -1,7 +1,7 @@
 //! The figures of a trace.
 
-use serde_json::{Value, json};
 use crate::trace::{Gather, Header, Names, Record, Sink, Statistics};
+use serde_json::{Value, json};
 
 use crate::experiments::error::Result;
 use crate::experiments::observer::Observer;

@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use crate::evaluate::{PageGather, PageTrace};
 use crate::trace::{
     Header, Import, ImportOptions, MAGIC, Names, Record, Report, Sink, TraceError, TraceReader,
 };
+use serde::Deserialize;
 
-use crate::experiments::error::{Result, StudyError};
+use crate::experiments::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 
 /// Longest list of files that were open before the start, in bytes.
@@ -50,7 +50,7 @@ impl TraceFile {
         let header = source.header();
         let mut gather = PageGather::new(header.kind);
         source.read(&mut gather, observer)?;
-        let failed = |err| StudyError::from(err).at(self.trace.display());
+        let failed = |err| LabError::from(err).at(self.trace.display());
         let mut pages = gather.finish().map_err(failed)?;
         if dense {
             pages.squeeze();
@@ -119,7 +119,7 @@ impl Source {
         let mut sink = Interruptible { sink, observer, records: 0 };
         match self.kind {
             Kind::Ours(mut reader) => {
-                reader.read_all(&mut sink).map_err(|err| StudyError::of_trace(&path, err))?;
+                reader.read_all(&mut sink).map_err(|err| LabError::of_trace(&path, err))?;
                 if reader.lost() > 0 {
                     let (path, lost) = (path.display(), reader.lost());
                     let text = format!("{path}: {lost} records were lost when it was recorded");
@@ -129,7 +129,7 @@ impl Source {
             }
             Kind::Theirs(import) => {
                 let read = import.run(&mut sink);
-                let (report, names) = read.map_err(|err| StudyError::of_trace(&path, err))?;
+                let (report, names) = read.map_err(|err| LabError::of_trace(&path, err))?;
                 tell(&path, &report, observer);
                 Ok((Some(report), names))
             }
@@ -139,7 +139,7 @@ impl Source {
 
 fn kind(args: &TraceFile) -> Result<Kind> {
     let path = &args.trace;
-    let failed = |err: std::io::Error| StudyError::host(path, &err);
+    let failed = |err: std::io::Error| LabError::host(path, &err);
     let mut file = File::open(path).map_err(failed)?;
     let mut start = [0; MAGIC.len()];
     let mut n = 0;
@@ -151,7 +151,7 @@ fn kind(args: &TraceFile) -> Result<Kind> {
     }
     let foreign = args.format.is_some() || args.columns.is_some();
     if n == start.len() && &start == MAGIC && !foreign {
-        let reader = TraceReader::open(file).map_err(|err| StudyError::of_trace(path, err))?;
+        let reader = TraceReader::open(file).map_err(|err| LabError::of_trace(path, err))?;
         return Ok(Kind::Ours(Box::new(reader)));
     }
     let options = ImportOptions {
@@ -162,7 +162,7 @@ fn kind(args: &TraceFile) -> Result<Kind> {
         preopen: preopen(args)?,
     };
     let bytes = BufReader::with_capacity(256 << 10, file);
-    let import = Import::open(bytes, &options).map_err(|err| StudyError::of_trace(path, err))?;
+    let import = Import::open(bytes, &options).map_err(|err| LabError::of_trace(path, err))?;
     Ok(Kind::Theirs(Box::new(import)))
 }
 
@@ -192,7 +192,7 @@ fn preopen(args: &TraceFile) -> Result<Option<String>> {
     let Some(path): Option<PathBuf> = args.preopen.clone().or_else(beside) else {
         return Ok(None);
     };
-    let failed = |err: std::io::Error| StudyError::host(&path, &err);
+    let failed = |err: std::io::Error| LabError::host(&path, &err);
     let mut bytes = Vec::new();
     let file = File::open(&path).map_err(failed)?;
     file.take(PREOPEN_BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;

@@ -1,13 +1,13 @@
-//! Latencies of `syncline latency`: table, JSON document, page, beside the paper's Table 1.
+//! Latencies of `syncline-lab latency`: table, JSON document, page, beside the paper's Table 1.
 //!
 //! Source: write-latency paper (002), section 5 and Table 1. Whoever measures gives each case its
 //! histogram and its slowest calls. Tested below.
 
 use std::fmt::Write;
 
+use crate::report::{About, Chart, Page, aligned};
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use crate::report::{About, Chart, Page, aligned};
 
 use crate::latency::LONGEST_NS;
 
@@ -301,7 +301,7 @@ impl LatencyDocument {
 
     /// A page with the table and a chart of each case.
     pub fn html(&self, about: &About) -> String {
-        let mut page = Page::new("syncline latency");
+        let mut page = Page::new("syncline-lab latency");
         page.paragraph(&self.place);
         if let Some((header, lines)) = self.rows().split_first() {
             page.table(header, lines, 2);

@@ -1,7 +1,7 @@
 //! The tests of a probe, as lists of places.
 
 use serde::Serialize;
-use syncline_nand::SplitMix64;
+use syncline_device::SplitMix64;
 
 use crate::probe::{Plan, REQUESTS_MIN};
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
 use crate::latency::Bucket;
-use syncline_nand::LatencyReport;
 use crate::report::{About, Chart, Page, aligned, figure};
+use serde::Serialize;
+use syncline_nand::LatencyReport;
 
 use crate::probe::cases::{Case, Group};
 use crate::probe::eager::EagerOptions;
@@ -306,7 +306,7 @@ impl ProbeDocument {
 
     /// A page with the tables and charts.
     pub fn html(&self, about: &About) -> String {
-        let mut page = Page::new("syncline probe");
+        let mut page = Page::new("syncline-lab probe");
         page.paragraph(&self.title());
         for (group, heading) in Group::ALL {
             let lines = self.group(group);

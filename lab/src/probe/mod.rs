@@ -1,4 +1,4 @@
-//! Measures a path, a device or a profile as the papers' tables do: `syncline probe`.
+//! Measures a path, a device or a profile as the papers' tables do: `syncline-lab probe`.
 //!
 //! ```text
 //!   ProbeTarget: Simulated (a profile, virtual time) | DeviceTarget (any BlockDevice and Clock)
@@ -36,9 +36,10 @@ pub use error::{ProbeError, Result};
 pub use fit::{DEVICE_FACTOR, Fit, fit};
 pub use target::{DeviceTarget, ProbeTarget, Simulated};
 
-use cases::{Case, Op, cases};
 use crate::latency::{Bucket, Watch};
-use syncline_nand::{Latencies, SplitMix64};
+use cases::{Case, Op, cases};
+use syncline_device::SplitMix64;
+use syncline_nand::Latencies;
 
 /// A request of the filling and of sustained sequential writes.
 const LARGE_BYTES: u64 = 512 << 10;

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use syncline_device::SplitMix64;
 use syncline_device::{BlockDevice, Clock, Kind, Origin};
-use syncline_nand::{Profile, Simulator, SplitMix64};
+use syncline_nand::{Profile, Simulator};
 
 use crate::probe::error::Result;
 

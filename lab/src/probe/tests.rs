@@ -1,6 +1,6 @@
 //! Probes of known profiles: exact figures, what they show, and profiles fitted to them.
-use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, VirtualClock};
 use crate::latency::Unwatched;
+use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, VirtualClock};
 use syncline_nand::{Mapping, NandDevice, Profile};
 
 use super::*;

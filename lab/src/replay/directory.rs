@@ -28,14 +28,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
+use crate::bench::BenchError;
+use crate::latency::Timer;
+use crate::trace::{Flags, NameId, Names, Op, Record};
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use crate::bench::BenchError;
 use syncline_device::{Clock, WallClock};
-use crate::latency::Timer;
-use crate::trace::{Flags, NameId, Names, Op, Record};
 
 use crate::replay::ReplayTrace;
 use crate::replay::contents::{Contents, Maker, PIECE_BYTES_MAX};

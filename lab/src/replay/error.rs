@@ -1,8 +1,8 @@
 //! The error type of this crate. Messages end with the next step.
 
 use crate::bench::BenchError;
-use syncline_fs::FsError;
 use crate::trace::TraceError;
+use syncline_fs::FsError;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, ReplayError>;

@@ -10,12 +10,12 @@ use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::trace::{NameId, Names, Op, Record};
 use glob::Pattern;
 use rustc_hash::FxHashMap;
 use syncline_flashlite::{Log, Options, Rearrange, Storage};
 use syncline_fs::{FsError, InodeRef};
 use syncline_sqlite_vfs::VolumeFs;
-use crate::trace::{NameId, Names, Op, Record};
 
 use crate::replay::contents::{Maker, PIECE_BYTES_MAX};
 use crate::replay::error::Result;

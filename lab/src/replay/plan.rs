@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::trace::{NameId, Names, Op, Record};
 use rustc_hash::FxHashMap;
 use syncline_fs::FsError;
 use syncline_sqlite_vfs::VolumeFs;
-use crate::trace::{NameId, Names, Op, Record};
 
 use crate::replay::error::Result;
 

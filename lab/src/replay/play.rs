@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::bench::{Target, VolumeTarget};
+use crate::latency::Timer;
+use crate::trace::{Flags, NameId, Names, Op, Record};
 use glob::Pattern;
 use rustc_hash::FxHashMap;
-use crate::bench::{Target, VolumeTarget};
 use syncline_fs::{Create, FallocateMode, FsError, InodeRef, RenameFlags};
-use crate::latency::Timer;
 use syncline_sqlite_vfs::VolumeFs;
-use crate::trace::{Flags, NameId, Names, Op, Record};
 
 use crate::replay::contents::{Contents, Maker, PIECE_BYTES_MAX};
 use crate::replay::error::Result;

@@ -3,8 +3,8 @@
 //! `samples/README.md` says what each is. The system calls are built in; the page and block traces
 //! of the same runs are files beside them. Tested in `tests/it/samples.rs`.
 
-use bytes::Bytes;
 use crate::trace::{TraceError, TraceReader};
+use bytes::Bytes;
 
 use crate::replay::ReplayTrace;
 use crate::replay::error::Result;

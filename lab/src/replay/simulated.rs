@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use glob::Pattern;
 use crate::bench::{BenchError, Config, Image, Metrics, Parameters, Run, Stack};
-use syncline_fs::MountOptions;
 use crate::latency::{Timer, Watch};
+use glob::Pattern;
+use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 
 use crate::replay::error::Result;

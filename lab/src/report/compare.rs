@@ -192,7 +192,7 @@ impl DocumentComparison {
 
     /// A page with a chart for each name of a figure, and the table.
     pub fn html(&self, about: &About) -> String {
-        let mut page = Page::new("syncline compare");
+        let mut page = Page::new("syncline-lab compare");
         page.paragraph(&format!("{} and {}: {}", self.names[0], self.names[1], self.equal_text()));
         let mut figures: Vec<&str> = Vec::new();
         for pair in &self.differences {

@@ -18,14 +18,12 @@
 mod addresses;
 mod charts;
 mod compare;
-mod live;
 mod page;
 mod table;
 mod trace_report;
 
 pub use charts::{Chart, Layout};
 pub use compare::{DocumentComparison, Pair, compare_documents};
-pub use live::live_page;
 pub use page::{About, Page};
 pub use table::{aligned, figure};
 pub use trace_report::{Picked, SequencePlot, sequence_report, trace_report};

@@ -214,7 +214,7 @@ mod tests {
     fn about() -> About {
         About {
             version: "syncline 1".into(),
-            command: "syncline bench '<x>'".into(),
+            command: "syncline-lab bench '<x>'".into(),
             host: "Linux 6".into(),
             date: "2026-01-01 00:00:00 UTC".into(),
         }

@@ -1,8 +1,8 @@
 //! Pages of block traces: figures, and addresses against time (`trace stat --html`) or against the
 //! number of the write, as the papers print them.
 
-use syncline_device::{Kind, Origin, TraceEvent, TraceOp};
 use crate::trace::{Op, Record};
+use syncline_device::{Kind, Origin, TraceEvent, TraceOp};
 
 use crate::report::page::{About, Page};
 
@@ -64,7 +64,7 @@ impl Picked {
 
 /// One file with the text of the figures and the plot.
 pub fn trace_report(name: &str, text: &str, picked: &Picked, about: &About) -> String {
-    let mut page = Page::new(&format!("syncline trace, {name}"));
+    let mut page = Page::new(&format!("syncline-lab trace, {name}"));
     page.text(text);
     page.addresses("addresses against time", &picked.events, 0);
     page.finish(about)

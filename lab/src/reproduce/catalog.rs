@@ -77,7 +77,7 @@ pub struct Row {
     /// Reason why it is not run, for [`Time::None`].
     #[serde(default)]
     pub why: String,
-    /// Command of a reader who wants to vary it; empty: `syncline reproduce` alone.
+    /// Command of a reader who wants to vary it; empty: `syncline-lab reproduce` alone.
     #[serde(default)]
     pub command: String,
     /// The runs.

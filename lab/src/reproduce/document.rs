@@ -3,8 +3,8 @@
 //! `{"schema": "syncline.reproduce/1", "form", "rows": [...], "figures": [...]}`: rows and figures
 //! are two flat lists, joined by the row's name, so that a table program reads them as they are.
 
-use serde::Serialize;
 use crate::report::{aligned, figure};
+use serde::Serialize;
 
 use crate::reproduce::catalog::{Figure, Paper, Published, Row, Time};
 use crate::reproduce::measured::Measured;
@@ -89,7 +89,7 @@ impl Reproduced {
     ) -> Reproduced {
         let name = format!("{}/{}", paper.id, row.id);
         let command = match row.command.as_str() {
-            "" => format!("syncline reproduce {name}"),
+            "" => format!("syncline-lab reproduce {name}"),
             command => command.to_owned(),
         };
         Reproduced {

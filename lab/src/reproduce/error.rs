@@ -2,10 +2,12 @@
 
 use crate::bench::BenchError;
 use crate::evaluate::EvaluateError;
-use syncline_fs::FsError;
-use syncline_nand::NandError;
+use crate::experiments::LabError;
 use crate::replay::ReplayError;
 use crate::trace::TraceError;
+use syncline_cli::error::Failure;
+use syncline_fs::FsError;
+use syncline_nand::NandError;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, ReproduceError>;
@@ -53,5 +55,18 @@ impl From<TraceError> for ReproduceError {
 impl From<FsError> for ReproduceError {
     fn from(err: FsError) -> ReproduceError {
         BenchError::from(err).into()
+    }
+}
+
+impl From<ReproduceError> for Failure {
+    fn from(err: ReproduceError) -> Failure {
+        match err {
+            ReproduceError::Bench(err) => err.into(),
+            ReproduceError::Replay(err) => LabError::from(err).into(),
+            ReproduceError::Evaluate(err) => LabError::from(err).into(),
+            ReproduceError::Usage(text) => Failure::Usage(text),
+            ReproduceError::Stopped => Failure::Interrupted,
+            err @ ReproduceError::Command { .. } => Failure::Failed(err.to_string()),
+        }
     }
 }

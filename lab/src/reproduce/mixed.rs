@@ -8,12 +8,12 @@
 
 use std::collections::HashMap;
 
-use rand::{RngCore, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use syncline_cache::Access;
 use crate::evaluate::{PAGE_BYTES, PageGather, PageTrace};
 use crate::replay::ReplayTrace;
 use crate::trace::{Names, Op, Record, Sink, TraceKind};
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use syncline_cache::Access;
 
 use crate::reproduce::error::{ReproduceError, Result};
 

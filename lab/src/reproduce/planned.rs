@@ -2,8 +2,8 @@
 //!
 //! Adding a kind of run is a struct here, a field of [`Planned`], and an arm of `Session::make`.
 
-use serde::{Deserialize, Serialize};
 use crate::bench::cost_model::Locality;
+use serde::{Deserialize, Serialize};
 use syncline_nand::calibration;
 
 /// Form of a number.
@@ -199,7 +199,7 @@ pub struct Cache {
     pub mix: String,
     /// Name of the policy.
     pub policy: String,
-    /// Size, as `syncline cache --size` takes it.
+    /// Size, as `syncline-lab cache --size` takes it.
     pub size: String,
     /// Profile with overrides.
     pub device: String,

@@ -6,19 +6,19 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use serde::Serialize;
 use crate::bench::{
     Entry as Workload, FJORD_CONFIGS, Fjord, Image, ImageSource, JournalMode, NETWORKS,
     PHONE_DEVICES, Parameters, Phone, Simulation, Solution, Stack, applications, cost_model, find,
 };
-use syncline_cache::{WriteBack, entry};
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Pace, PageTrace, Played, VirtualPlayer,
 };
-use syncline_fs::MountOptions;
 use crate::latency::Watch;
-use syncline_nand::Profile;
 use crate::replay::{Contents, Replay, ReplayTrace};
+use serde::Serialize;
+use syncline_cache::{WriteBack, entry};
+use syncline_fs::MountOptions;
+use syncline_nand::Profile;
 
 use crate::reproduce::catalog::{Figure, Paper, Row, Time};
 use crate::reproduce::document::{Compared, Reproduced};
@@ -31,7 +31,7 @@ use crate::reproduce::planned::{self, Planned};
 const SEED: u64 = 1;
 /// Commands of one run that a page can plot.
 const EVENTS_MAX: usize = 20_000;
-/// Log of the write buffer, bytes: as `syncline bench fjord`.
+/// Log of the write buffer, bytes: as `syncline-lab bench fjord`.
 const LOG_BYTES: u64 = 256 << 20;
 /// Syncs of a run against the equations of their cost.
 const SYNCS: u64 = 256;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use syncline_fs::MountOptions;
 use syncline_lab::bench::{
     Aging, Image, ImageSource, Parameters, Run, Simulation, Stack, allocation_table, find,
 };
-use syncline_fs::MountOptions;
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 use syncline_testkit::{Need, e2fsck_clean, require};

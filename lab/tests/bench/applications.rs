@@ -1,8 +1,8 @@
 //! Applications of a phone on its storage: where their time goes, what reaches the device, and what
 //! other storage changes.
 
-use syncline_lab::bench::{AppRun, NETWORKS, Phone, Solution, phone_applications};
 use syncline_fs::MountOptions;
+use syncline_lab::bench::{AppRun, NETWORKS, Phone, Solution, phone_applications};
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

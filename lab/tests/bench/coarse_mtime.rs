@@ -6,10 +6,10 @@
 //! needed; with an interval of `i` it is p' / i, where p' is the time of an operation without a
 //! commit. So the journal shrinks to (p' / i) / min(1, p / t).
 
+use syncline_fs::MountOptions;
 use syncline_lab::bench::{
     Image, JournalMode, Parameters, Run, Simulation, compare, comparison_table, find,
 };
-use syncline_fs::MountOptions;
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
-use syncline_lab::bench::{Image, ImageSource, JournalMode, Parameters, Run, Simulation, find};
 use syncline_fs::{MountOptions, SyncMode};
+use syncline_lab::bench::{Image, ImageSource, JournalMode, Parameters, Run, Simulation, find};
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 use syncline_testkit::{Need, require};

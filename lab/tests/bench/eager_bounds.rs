@@ -1,8 +1,8 @@
 //! Cost of eager syncs on the simulated eMMC, and the longest that a call waits. Virtual time:
 //! the figures are exact. `--nocapture` prints them.
 
-use syncline_lab::bench::{JournalMode, Run, Simulation, find};
 use syncline_fs::MountOptions;
+use syncline_lab::bench::{JournalMode, Run, Simulation, find};
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

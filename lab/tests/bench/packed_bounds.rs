@@ -1,8 +1,8 @@
 //! Cost of a sync with packed records on the simulated eMMC. Virtual time: the figures are exact.
 //! `--nocapture` prints them.
 
-use syncline_lab::bench::{JournalMode, Metrics, Simulation, find};
 use syncline_fs::MountOptions;
+use syncline_lab::bench::{JournalMode, Metrics, Simulation, find};
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

@@ -1,9 +1,9 @@
 //! Peers: patterns add up to the counts, the method is right about the kernel's own ext4, and the
 //! grid is what it says.
 
+use syncline_fs::MountOptions;
 use syncline_lab::bench::peers::{Step, patterns, replay};
 use syncline_lab::bench::{Cell, Grid, JournalMode, Sensitivity, find};
-use syncline_fs::MountOptions;
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use syncline_fs::MountOptions;
 use syncline_lab::bench::{
     APPLICATIONS, FJORD_CONFIGS, Fjord, FjordRun, Image, JournalMode, Parameters, Simulation,
     Stack, WORKLOADS, find,
 };
-use syncline_fs::MountOptions;
 use syncline_lab::latency::{Unwatched, Watch};
 use syncline_nand::Profile;
 use syncline_testkit::e2fsck_clean;

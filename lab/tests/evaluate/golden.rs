@@ -8,8 +8,7 @@ use syncline_lab::evaluate::{Configuration, Evaluation, PageGather};
 use syncline_lab::trace::TraceReader;
 
 /// A browser session, captured on a mount: its reads and writes before the cache.
-const TRACE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../samples/chromium-cold.pages.trace");
+const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../samples/chromium-cold.pages.trace");
 
 /// Every policy at eight sizes. A change here is a change of a policy, or the sample was captured
 /// again: find out which, and if it is meant, take over the text that the failure prints.

@@ -1,8 +1,8 @@
 //! The player in virtual time: depth, timing, flushes, figures.
 
 use syncline_lab::evaluate::{Pace, Played, VirtualPlayer};
-use syncline_nand::Profile;
 use syncline_lab::trace::{Flags, Op, Record};
+use syncline_nand::Profile;
 
 const MIB: u64 = 1 << 20;
 

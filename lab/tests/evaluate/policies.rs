@@ -4,9 +4,11 @@
 use std::fs::File;
 
 use syncline_cache::WriteBack;
-use syncline_lab::evaluate::{Configuration, Evaluation, Pace, PageGather, PageTrace, VirtualPlayer};
-use syncline_nand::Profile;
+use syncline_lab::evaluate::{
+    Configuration, Evaluation, Pace, PageGather, PageTrace, VirtualPlayer,
+};
 use syncline_lab::trace::TraceReader;
+use syncline_nand::Profile;
 
 /// Pages of a cache of 4 MiB.
 const PAGES: usize = 1024;

@@ -1,11 +1,11 @@
 //! Downloads that ship, as the clients made them and with their file as a FlashLite log: erases, on
 //! the mapping that suffers from random writes.
 
-use syncline_lab::bench::{Image, ImageSource};
 use syncline_fs::MountOptions;
+use syncline_lab::bench::{Image, ImageSource};
 use syncline_lab::latency::Unwatched;
-use syncline_nand::Profile;
 use syncline_lab::replay::{Contents, Replay, ReplayTrace};
+use syncline_nand::Profile;
 
 /// Superblocks of 512 KiB, 16 of them for the log.
 const BAST: &str = "generic-emmc:mapping=bast,log_blocks=16,channels=1,dies_per_channel=1,\

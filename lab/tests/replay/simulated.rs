@@ -1,12 +1,12 @@
 //! Replay of traces: exact counts of a small one, and repeatability.
 
-use syncline_lab::bench::{Image, ImageSource};
 use syncline_fs::{MountOptions, SyncMode};
+use syncline_lab::bench::{Image, ImageSource};
 use syncline_lab::latency::Unwatched;
-use syncline_nand::Profile;
 use syncline_lab::replay::{Contents, Replay, ReplayTrace, Replayed, replay_table};
-use syncline_testkit::{Need, require};
 use syncline_lab::trace::{Names, Op, Record};
+use syncline_nand::Profile;
+use syncline_testkit::{Need, require};
 
 fn replay(mount: &MountOptions, image: &Image, trace: &ReplayTrace) -> Replayed {
     replay_on("nexus7-emmc", 10_000_000, mount, image, trace)

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use syncline_lab::latency::{Unwatched, Watch};
-use syncline_nand::Profile;
 use syncline_lab::reproduce::{Catalog, Document, ReproduceError, Reproduced, Session, Time, page};
+use syncline_nand::Profile;
 use syncline_testkit::{Need, require};
 
 fn reproduce(session: &mut Session, name: &str) -> Reproduced {

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
-use syncline_testkit::{FuzzRounds, Random};
 use syncline_lab::trace::{
     Flags, Header, Names, Op, Origin, ROWS_PER_BATCH, Record, Sink, TraceError, TraceKind,
     TraceReader, TraceWriter,
 };
+use syncline_testkit::{FuzzRounds, Random};
 
 fn header() -> Header {
     Header { kind: TraceKind::Syscall, source: "a test".into() }

@@ -2,11 +2,11 @@
 
 use std::io::{BufReader, Read, Write};
 
-use syncline_testkit::{FuzzRounds, Random};
 use syncline_lab::trace::{
     ExportFormat, Exporter, FORMATS, Flags, Import, ImportOptions, Names, Op, Record, Report, Sink,
     TraceError, TraceKind,
 };
+use syncline_testkit::{FuzzRounds, Random};
 
 use crate::samples::{TEXTS, blktrace};
 

@@ -4,8 +4,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Write;
 
+use syncline_lab::trace::{
+    Header, Names, Op, ROWS_PER_BATCH, Record, Sink, TraceKind, TraceWriter,
+};
 use syncline_testkit::Random;
-use syncline_lab::trace::{Header, Names, Op, ROWS_PER_BATCH, Record, Sink, TraceKind, TraceWriter};
 
 struct Counting;
 

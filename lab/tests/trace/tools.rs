@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use syncline_testkit::skip;
 use syncline_lab::trace::{
     ExportFormat, Exporter, Import, ImportOptions, Names, Op, Record, Report, Sink, TraceKind,
 };
+use syncline_testkit::skip;
 
 use crate::samples::blktrace_spread;
 

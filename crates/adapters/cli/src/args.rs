@@ -12,32 +12,20 @@ use clap::{Args, Parser, Subcommand};
 mod buffer;
 #[path = "args/control.rs"]
 mod control;
-#[path = "args/evaluate.rs"]
-mod evaluate;
 #[path = "args/examples.rs"]
 pub mod examples;
+#[path = "args/generated.rs"]
+mod generated;
 #[path = "args/image.rs"]
 mod image;
-#[path = "args/probe.rs"]
-mod probe;
-#[path = "args/reproduce.rs"]
-mod reproduce;
-#[path = "args/sweep.rs"]
-mod sweep;
-#[path = "args/trace.rs"]
-mod trace;
-#[path = "args/watch.rs"]
-mod watch;
+#[path = "args/sizes.rs"]
+mod sizes;
 
 pub use buffer::*;
 pub use control::*;
-pub use evaluate::*;
+pub use generated::*;
 pub use image::*;
-pub use probe::*;
-pub use reproduce::*;
-pub use sweep::*;
-pub use trace::*;
-pub use watch::*;
+pub use sizes::*;
 
 /// ext4 images and flash devices in user space, without root.
 ///
@@ -64,7 +52,6 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Bench(Box<Bench>),
     Ls(Ls),
     Cat(Cat),
     Cp(Cp),
@@ -83,148 +70,15 @@ pub enum Command {
     Mount(Mount),
     Umount(Umount),
     Status(Status),
-    Trace(Trace),
-    Cache(Box<Cache>),
-    Compare(Compare),
-    Replay(Replay),
-    Reproduce(Reproduce),
-    Sweep(Sweep),
-    Devices(Devices),
-    Flash(Flash),
     Buffer(Buffer),
     Flashlite(Flashlite),
     Record(Record),
     RecordRead(RecordRead),
-    Latency(Latency),
-    Lifetime(Lifetime),
     Ctl(Ctl),
     Top(Top),
     Preload(Preload),
-    Probe(Probe),
     Completions(Completions),
     Man(Man),
-}
-
-/// Run workloads on a simulated device, or on a mounted directory.
-///
-/// On a simulated device everything runs in this process, in virtual time: the figures are the same
-/// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
-/// mixed, android-day. Where a paper has figures for two of the runs, they are printed beside ours.
-/// The workload replay, alone, plays traces of system calls in both sync modes, beside the
-/// eager-sync paper's Table 5.4. The workload fjord, or fjord/rlbench, fjord/email, fjord/browsing,
-/// runs applications with and without the write buffer, beside the informed-storage paper's
-/// figures; without -o, write-back is as on that paper's phones (writeback_preset=android). The
-/// workload applications, or applications/NAME, runs nine applications of a phone in ordered mode,
-/// with time for processor and network; --device all takes that paper's nine devices.
-///
-/// Ctrl-C ends the run after the operation under way and reports what was done.
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// Workloads or groups of workloads.
-    #[arg(required = true, value_name = "WORKLOAD")]
-    pub workloads: Vec<String>,
-    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
-    #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
-    pub device: String,
-    /// Durability of fsync; a list runs each mode.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
-    pub sync: Vec<String>,
-    /// Format of the journal, with eager sync: jbd2, or packed records of the bytes that changed; a
-    /// list runs each [default: jbd2].
-    #[arg(long, value_name = "FORMAT,...", value_delimiter = ',')]
-    pub log: Vec<String>,
-    /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
-    pub journal_mode: Vec<String>,
-    /// SQLite's synchronous: off, normal, full, extra.
-    #[arg(long, value_name = "LEVEL", default_value = "full")]
-    pub synchronous: String,
-    /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do.
-    #[arg(long)]
-    pub sqlite_fsync: bool,
-    /// Interval in milliseconds (1 to 1000) at whose multiples a write moves mtime, or off; a list
-    /// runs each [default: off].
-    #[arg(long, value_name = "MS,...", value_delimiter = ',')]
-    pub mtime_update: Vec<String>,
-    /// Operations of each run [default: the workload's].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub operations: Option<u64>,
-    /// Replacement policy of the page cache.
-    #[arg(long, value_name = "NAME", default_value = "clock")]
-    pub policy: String,
-    /// Allocation policy: default, hot_zones, lifetime. A list runs each and compares them.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub alloc: Vec<String>,
-    /// Use the volume for weeks before, until it is this full (1 to 95 per cent), and write its
-    /// size once more; a list runs each. It is made with four groups in a flex group [default: a
-    /// fresh volume of mke2fs's defaults].
-    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..=95))]
-    pub fill: Vec<u32>,
-    /// Mount options, as for mount(8): commit=1,noatime,writeback_preset=android.
-    #[arg(short = 'o', value_name = "OPTIONS", default_value = "")]
-    pub options: String,
-    /// Seed of everything random.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Size of the volume in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 2048,
-        value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
-    pub size: u64,
-    /// Use a copy of this image instead of a fresh volume.
-    #[arg(long, value_name = "IMAGE", conflicts_with = "size")]
-    pub image: Option<PathBuf>,
-    /// Run in this directory, in real time, on whatever is mounted there.
-    #[arg(long, value_name = "DIR",
-        conflicts_with_all = ["device", "sync", "policy", "options", "size", "image",
-            "log", "mtime_update", "sqlite_fsync", "sensitivity", "alloc", "fill"])]
-    pub dir: Option<PathBuf>,
-    /// Instead of --sync: ordered and eager for 1, 2, 4 and 8 open write streams and flushes of
-    /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
-    #[arg(long, conflicts_with_all = ["sync", "html"])]
-    pub sensitivity: bool,
-    /// With the workload replay: a trace of system calls, of any format that `syncline trace`
-    /// reads; may be repeated. Without it the captured programs that ship.
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["dir", "sensitivity", "html"])]
-    pub trace: Vec<PathBuf>,
-    /// With the workload replay: contents of what is written, which a trace does not have. noise:
-    /// random bytes, other ones with every write; same: one byte everywhere. They bound what packed
-    /// records take.
-    #[arg(long, value_name = "KIND", default_value = "noise", value_parser = ["noise", "same"])]
-    pub contents: String,
-    /// With the workload replay: longest gap between two calls, milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    pub gap_max: u64,
-    /// With the workload replay: keep files as FlashLite logs, and make plain files of them at the
-    /// end. A glob of names, or of paths if it has a slash.
-    #[arg(long, value_name = "GLOB")]
-    pub flashlite: Option<String>,
-    /// With the workload replay: the device was filled in order once before.
-    #[arg(long)]
-    pub used: bool,
-    /// With applications: the network, wifi or usb; a list runs each.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "wifi")]
-    pub network: Vec<String>,
-    /// With applications: other storage: none, fast-region, stripes, log-ram, no-sync; a list runs
-    /// each.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none")]
-    pub solution: Vec<String>,
-    /// With fjord and applications: length, percent of their public sizes.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100,
-        value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub scale: u64,
-    /// With fjord: every configuration, beside the paper's figures.
-    #[arg(long)]
-    pub long: bool,
-    /// With fjord: size of the log: bytes, or with K, M, G.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_bytes)]
-    pub log_size: u64,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a report with plots: one self-contained HTML file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
 }
 
 /// List directories of an image.
@@ -407,119 +261,6 @@ pub struct Status {
     pub dir: PathBuf,
 }
 
-/// List the simulated devices, or show the profile of one.
-///
-/// --check measures each on the model (virtual time, the same figures everywhere) and prints them
-/// beside what was published. Exit code 1: one is further away than 20 %.
-#[derive(Debug, Args)]
-pub struct Devices {
-    /// Print this profile; a copy of it in a file can be changed and used as --device ./FILE.toml.
-    pub name: Option<String>,
-    /// Figures, sources and what was fitted, too.
-    #[arg(short, long, conflicts_with_all = ["name", "check", "json"])]
-    pub long: bool,
-    /// Compare published figures with the model's; with NAME (or ./FILE.toml) of that device only.
-    #[arg(long)]
-    pub check: bool,
-    /// As one JSON document.
-    #[arg(long, conflicts_with_all = ["name", "check"])]
-    pub json: bool,
-}
-
-/// Estimate how long a flash device lives under the writes of a block trace.
-///
-/// The trace runs on the model of a device: erases of its blocks, write amplification, merges,
-/// latencies, and the years until the rated cycles (rated_cycles of the profile) if the trace is
-/// repeated for ever. Example: syncline lifetime --trace day.trace --device sd-2012 --passes 10
-#[derive(Debug, Args)]
-pub struct Lifetime {
-    /// A block trace.
-    #[arg(long, value_name = "FILE", required_unless_present = "watch")]
-    pub trace: Option<PathBuf>,
-    /// Record the requests to this block device for a time (10m, 1h) instead; needs root. The size
-    /// is then that of the device.
-    #[arg(long, value_names = ["BLOCKDEV", "TIME"], num_args = 2, conflicts_with = "trace")]
-    pub watch: Option<Vec<std::ffi::OsString>>,
-    /// Device profile, with overrides: nexus7-emmc, sd-2012:log_blocks=4, ./card.toml.
-    #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
-    pub device: String,
-    /// Size of the device: bytes, or with K, M, G [default: the power of two that holds the trace].
-    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
-    pub size: Option<u64>,
-    /// Fill the mapping to this share and overwrite at random first, as a used device is.
-    #[arg(long, value_name = "PERCENT", default_value_t = 80,
-        value_parser = clap::value_parser!(u32).range(0..=95))]
-    pub precondition: u32,
-    /// Times that the trace runs, one after the other.
-    #[arg(long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub passes: u64,
-    /// As one JSON document.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Serve a simulated device in real time, to run any file system on it.
-///
-/// DIR/flash is the device: its reads, writes and flushes take what they take on the modelled part.
-/// `--attach` makes it a block device too, for kernel file systems. DIR/stats has the counters.
-#[derive(Debug, Args)]
-pub struct Flash {
-    #[command(subcommand)]
-    pub command: FlashCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum FlashCommand {
-    Serve(FlashServe),
-    /// Cut the power: what was not flushed is lost, and every command fails until `flash on`.
-    Cut(FlashDir),
-    /// Switch the power on again.
-    On(FlashDir),
-    /// End the device: its block device goes, then DIR is unmounted. Refused while it is mounted.
-    Detach(FlashDir),
-    /// Print what reached the device so far, and what the flash did, as JSON.
-    Stats(FlashDir),
-}
-
-/// Serve a simulated device as the file DIR/flash, until DIR is unmounted.
-///
-/// Contents are in memory and gone at the end, unless --image keeps them in a file. Prints the
-/// block device with --attach.
-#[derive(Debug, Args)]
-pub struct FlashServe {
-    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
-    #[arg(value_name = "PROFILE")]
-    pub profile: String,
-    /// An empty directory.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-    /// Size of the device: bytes, or with K, M, G.
-    #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size_bytes)]
-    pub size: u64,
-    /// Contents are this file, and stay in it. The device has its size.
-    #[arg(long, value_name = "FILE", conflicts_with = "size")]
-    pub image: Option<PathBuf>,
-    /// Fill the mapping to this share and overwrite at random first, as a used device is.
-    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=95))]
-    pub precondition: Option<u32>,
-    /// Make a block device (root) and print its name: ublk where the kernel has it, else a loop
-    /// device over the file; =ublk and =loop take that one only.
-    #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true,
-        default_missing_value = "auto", value_parser = ["auto", "ublk", "loop"])]
-    pub attach: Option<String>,
-    /// Stay in the foreground.
-    #[arg(short, long)]
-    pub foreground: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct FlashDir {
-    /// The directory that is served.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-}
-
 /// Work with FlashLite logs: files that were written in random order, as downloads are.
 ///
 /// A log is what a program that uses the library leaves while a download runs. `rearrange` makes it
@@ -608,23 +349,6 @@ pub struct FlashliteRearrange {
     pub in_place: bool,
 }
 
-/// As [`size_bytes`], and 0.
-pub fn offset_bytes(text: &str) -> Result<u64, String> {
-    if text == "0" { Ok(0) } else { size_bytes(text) }
-}
-
-/// `2G`, `512M`, `64K` or bytes.
-pub fn size_bytes(text: &str) -> Result<u64, String> {
-    let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
-        Some('K') => (&text[..text.len() - 1], 10),
-        Some('M') => (&text[..text.len() - 1], 20),
-        Some('G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
-}
-
 /// Record periodic data around faults: what came before one and what follows, one file for each.
 ///
 /// The last --pre records are kept in memory. A fault (SIGUSR1, or --fault-at) saves them and the
@@ -706,69 +430,7 @@ pub struct RecordRead {
     pub json: bool,
 }
 
-/// Measure how long fallocate and write wait, without and beside another thread's fsyncs.
-///
-/// 8000 calls each: fallocate of 100 MB, and 16 KiB to preallocated blocks every 5 ms with a
-/// write-back every 2 MiB, as the paper on write latency did; its figures stand beside. The
-/// background loops ftruncate and fsync on another file. Needs 1 GB of free space. With root: real
-/// time priority, what jbd2, ext4 and the block layer did during the slowest calls, and whether
-/// the machine itself stood still: a thread on each processor does nothing but wake up, and what
-/// makes it late no file system answers for. `unstalled max` is without such calls.
-///
-/// Examples: `syncline latency /mnt/card --quick`; `syncline latency --in-process nexus7-emmc
-/// --html report.html`.
-#[derive(Debug, Args)]
-pub struct Latency {
-    /// Any directory with room.
-    #[arg(value_name = "DIR", required_unless_present = "in_process")]
-    pub dir: Option<PathBuf>,
-    /// A Syncline volume in this process on this simulated device, in real time.
-    #[arg(long, value_name = "PROFILE", conflicts_with = "dir")]
-    pub in_process: Option<String>,
-    /// More mount options of the volume in process: sync=ordered.
-    #[arg(short = 'o', value_name = "OPTIONS", default_value = "", requires = "in_process")]
-    pub options: String,
-    /// A minute: 500 allocations and 2000 writes.
-    #[arg(long)]
-    pub quick: bool,
-    /// Calls of each case.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
-    pub operations: Option<u64>,
-    /// One of the calls only.
-    #[arg(long, value_name = "CALL", value_parser = ["fallocate", "write"])]
-    pub only: Option<String>,
-    /// Bytes of each fallocate.
-    #[arg(long, value_name = "SIZE", default_value = "100M", value_parser = size_bytes)]
-    pub fallocate_size: u64,
-    /// Bytes of each write.
-    #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = size_bytes)]
-    pub write_size: u64,
-    /// Microseconds between two writes.
-    #[arg(long, value_name = "US", default_value_t = 5000,
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub period_us: u64,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a report with plots: one self-contained HTML file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-}
-
-/// Print a shell's completion script.
-#[derive(Debug, Args)]
-pub struct Completions {
-    /// Shell.
-    #[arg(value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
-    pub shell: String,
-}
-
-/// Print a man page (roff): `syncline man cp | man -l -`.
-#[derive(Debug, Args)]
-pub struct Man {
-    /// Command; none: the page of the program.
-    pub command: Option<String>,
-    /// Write all pages into this directory instead.
-    #[arg(long, value_name = "DIR", conflicts_with = "command")]
-    pub all: Option<PathBuf>,
+/// As [`size_bytes`], and 0.
+pub fn offset_bytes(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { size_bytes(text) }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use syncline_control::socket::{self, AskError};
-pub(crate) use syncline_control::socket::{ControlSocket, Handler};
+pub use syncline_control::socket::{ControlSocket, Handler};
 
 use crate::error::{Failure, Result, plain};
 
@@ -11,7 +11,7 @@ use crate::error::{Failure, Result, plain};
 ///
 /// # Errors
 /// Somebody answers for it already, or no thread can be made.
-pub(crate) fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
+pub fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
     ControlSocket::answer(dir, handler).map_err(|err| {
         Failure::Failed(format!(
             "{}: no control socket, so `ctl` and remount do not reach it: {}; end the process that \
@@ -26,7 +26,7 @@ pub(crate) fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
 ///
 /// # Errors
 /// The error that it answered, or the lack of an answer.
-pub(crate) fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
+pub fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
     let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     socket::ask(&dir, line).map_err(|err| {
         let why = match err {

@@ -24,14 +24,14 @@ const READY: &str = "SYNCLINE_READY";
 const HEAP: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
 /// Asks for the heap that a process with a page cache wants.
-pub(crate) fn with_huge_pages(command: &mut Command) {
+pub fn with_huge_pages(command: &mut Command) {
     if std::env::var_os(HEAP.0).is_none() {
         command.env(HEAP.0, HEAP.1);
     }
 }
 
 /// True in the process that stays in the background.
-pub(crate) fn is_child() -> bool {
+pub fn is_child() -> bool {
     std::env::var_os(READY).is_some()
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn is_child() -> bool {
 ///
 /// # Errors
 /// [`Failure::Said`] with the child's exit code if it gave up: it has said why.
-pub(crate) fn start() -> Result<String> {
+pub fn start() -> Result<String> {
     let failed = |err: std::io::Error| {
         Failure::Failed(format!("the background process did not start: {err}; try --foreground"))
     };
@@ -64,7 +64,7 @@ pub(crate) fn start() -> Result<String> {
 ///
 /// # Errors
 /// The parent is gone, or `/dev/null` is.
-pub(crate) fn ready(line: &str) -> Result<()> {
+pub fn ready(line: &str) -> Result<()> {
     let failed =
         |err: std::io::Error| Failure::Failed(format!("cannot go to the background: {err}"));
     if !is_child() {

@@ -7,18 +7,14 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use syncline_lab::bench::BenchError;
 use syncline_device::DeviceError;
 use syncline_flashlite::Error as FlashliteError;
 use syncline_fs::FsError;
 use syncline_fuse::FuseError;
 use syncline_image::ImageError;
 pub use syncline_image::{plain, sentence};
-use syncline_nand::NandError;
 use syncline_ondisk::OndiskError;
 use syncline_recorder::RecorderError;
-use syncline_lab::experiments::StudyError;
-use syncline_lab::trace::TraceError;
 
 /// Result of a command.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -132,12 +128,6 @@ impl From<OndiskError> for Failure {
     }
 }
 
-impl From<NandError> for Failure {
-    fn from(err: NandError) -> Failure {
-        StudyError::from(err).into()
-    }
-}
-
 impl From<FlashliteError> for Failure {
     fn from(err: FlashliteError) -> Failure {
         let text = err.to_string();
@@ -159,30 +149,5 @@ impl From<RecorderError> for Failure {
             RecorderError::Usage(text) => Failure::Usage(text.clone()),
             _ => Failure::Failed(sentence(&err.to_string())),
         }
-    }
-}
-
-impl From<BenchError> for Failure {
-    fn from(err: BenchError) -> Failure {
-        StudyError::from(err).into()
-    }
-}
-
-impl From<StudyError> for Failure {
-    fn from(err: StudyError) -> Failure {
-        match err {
-            StudyError::Failed(text) => Failure::Failed(text),
-            StudyError::Final(text) => Failure::Final(text),
-            StudyError::Usage(text) => Failure::Usage(text),
-            StudyError::Corrupt(text) => Failure::Corrupt(text),
-            StudyError::Unsupported(text) => Failure::Unsupported(text),
-            StudyError::Interrupted => Failure::Interrupted,
-        }
-    }
-}
-
-impl From<TraceError> for Failure {
-    fn from(err: TraceError) -> Failure {
-        StudyError::from(err).into()
     }
 }

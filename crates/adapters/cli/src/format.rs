@@ -5,30 +5,32 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use syncline_fs::{Timestamp, type_letter};
-pub(crate) use syncline_lab::experiments::Staged;
+pub use syncline_image::Staged;
 
 use crate::error::{Failure, Result};
 
 /// Standard output. A closed pipe ends the command without a complaint.
-pub(crate) struct Out(io::BufWriter<io::StdoutLock<'static>>);
+pub struct Out(io::BufWriter<io::StdoutLock<'static>>);
 
 impl Out {
-    pub(crate) fn new() -> Out {
+    /// Buffered standard output.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Out {
         Out(io::BufWriter::with_capacity(64 << 10, io::stdout().lock()))
     }
 
     /// Writes text, which [`printable`] makes harmless.
-    pub(crate) fn text(&mut self, text: impl AsRef<str>) -> Result<()> {
+    pub fn text(&mut self, text: impl AsRef<str>) -> Result<()> {
         self.bytes(printable(text.as_ref()).as_bytes())
     }
 
     /// Writes bytes.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.write_all(bytes).map_err(stdout_failed)
     }
 
     /// Passes everything on.
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    pub fn flush(&mut self) -> Result<()> {
         self.0.flush().map_err(stdout_failed)
     }
 }
@@ -51,7 +53,7 @@ fn stdout_failed(err: io::Error) -> Failure {
 }
 
 /// `drwxr-xr-x`.
-pub(crate) fn mode(mode: u16) -> String {
+pub fn mode(mode: u16) -> String {
     let mut text = String::from(type_letter(mode));
     for (shift, special, set, clear) in
         [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
@@ -70,7 +72,7 @@ pub(crate) fn mode(mode: u16) -> String {
 }
 
 /// `2024-01-31 23:59:58`, UTC. Any year that ext4 can hold.
-pub(crate) fn seconds(seconds: i64) -> String {
+pub fn seconds(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
@@ -78,7 +80,7 @@ pub(crate) fn seconds(seconds: i64) -> String {
 }
 
 /// As [`seconds`], with nanoseconds and zone.
-pub(crate) fn time(time: Timestamp) -> String {
+pub fn time(time: Timestamp) -> String {
     format!("{}.{:09} +0000", seconds(time.seconds), time.nanoseconds)
 }
 
@@ -119,7 +121,7 @@ fn escaped(text: &str, keep: &[char]) -> String {
 
 /// Text of several lines without what a terminal acts on: labels and names are those of images,
 /// archives and traces of others.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+pub fn printable(text: &str) -> Cow<'_, str> {
     const KEPT: [char; 2] = ['\n', '\t'];
     if !text.contains(|c| acts(c) && !KEPT.contains(&c)) {
         return Cow::Borrowed(text);
@@ -128,12 +130,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// As [`printable`], for a line or a cell of a table: a name with a line's end makes no second one.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+pub fn line(text: &str) -> Cow<'_, str> {
     if text.contains(acts) { Cow::Owned(escaped(text, &[])) } else { Cow::Borrowed(text) }
 }
 
 /// A name as bytes for standard output: as it is, but on a terminal without control characters.
-pub(crate) fn name(name: &[u8]) -> Vec<u8> {
+pub fn name(name: &[u8]) -> Vec<u8> {
     if !io::stdout().is_terminal() {
         return name.to_vec();
     }
@@ -142,7 +144,7 @@ pub(crate) fn name(name: &[u8]) -> Vec<u8> {
 }
 
 /// `12.3 MiB`.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = UNITS[0];
@@ -157,32 +159,32 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Writes a file so that it is complete or not there.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    Ok(syncline_lab::experiments::write_file(path, bytes)?)
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    Ok(syncline_image::write_file(path, bytes)?)
 }
 
 /// Fails if one of these files cannot be written: before a run, not after it.
-pub(crate) fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
-    Ok(syncline_lab::experiments::check_outputs(paths)?)
+pub fn check_outputs(paths: &[Option<&Path>]) -> Result<()> {
+    Ok(syncline_image::check_outputs(paths)?)
 }
 
 /// A document as it is written.
-pub(crate) fn document(document: &serde_json::Value) -> String {
+pub fn document(document: &serde_json::Value) -> String {
     format!("{document:#}\n")
 }
 
 /// Forms of a measuring command's output.
-pub(crate) struct Forms<'a> {
+pub struct Forms<'a> {
     /// For people.
-    pub(crate) table: &'a dyn Fn() -> String,
+    pub table: &'a dyn Fn() -> String,
     /// For programs.
-    pub(crate) json: &'a dyn Fn() -> String,
+    pub json: &'a dyn Fn() -> String,
     /// For a browser.
-    pub(crate) page: &'a dyn Fn() -> String,
+    pub page: &'a dyn Fn() -> String,
 }
 
 /// Prints the table, or the document where `json` is `-`, and writes the files that were asked for.
-pub(crate) fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
+pub fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
     let to_stdout = json == Some(Path::new("-"));
     let mut out = Out::new();
     out.text(if to_stdout { (forms.json)() } else { (forms.table)() })?;
@@ -198,7 +200,7 @@ pub(crate) fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path
 }
 
 /// Rows with aligned columns; those for which `right` says so to the right.
-pub(crate) fn table(rows: &[Vec<String>], right: &[bool]) -> String {
+pub fn table(rows: &[Vec<String>], right: &[bool]) -> String {
     let safe = |row: &Vec<String>| row.iter().map(|cell| line(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(safe).collect();
     let width = |column: usize| {

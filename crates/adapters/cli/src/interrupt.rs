@@ -16,7 +16,7 @@ static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 const INTERRUPTED: i32 = 130;
 
 /// Installs the handlers.
-pub(crate) fn install() -> Result<()> {
+pub fn install() -> Result<()> {
     let flag = FLAG.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM] {
         let failed = |err: std::io::Error| {
@@ -31,11 +31,11 @@ pub(crate) fn install() -> Result<()> {
 }
 
 /// True if an interrupt asked the program to stop.
-pub(crate) fn asked() -> bool {
+pub fn asked() -> bool {
     FLAG.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Fails if a signal asked to stop.
-pub(crate) fn check() -> Result<()> {
+pub fn check() -> Result<()> {
     if asked() { Err(Failure::Interrupted) } else { Ok(()) }
 }

@@ -20,7 +20,7 @@ use crate::error::{Failure, Result};
 const TICK: Duration = Duration::from_millis(5);
 
 /// The calls that are timed, on files that were made by [`Place::create`].
-pub(crate) trait Place: Sync {
+pub trait Place: Sync {
     /// An open file.
     type File: Send + Sync;
 
@@ -43,7 +43,7 @@ pub(crate) trait Place: Sync {
 }
 
 /// A directory of this system.
-pub(crate) struct Directory(pub(crate) PathBuf);
+pub struct Directory(pub PathBuf);
 
 impl Directory {
     fn failed(&self, err: &io::Error) -> Failure {
@@ -98,7 +98,7 @@ impl Place for Directory {
 }
 
 /// A volume in this process and the thread that does what is due in its background.
-pub(crate) struct InProcess {
+pub struct InProcess {
     volume: Volume,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -106,7 +106,7 @@ pub(crate) struct InProcess {
 
 impl InProcess {
     /// Mounts `device`.
-    pub(crate) fn mount(
+    pub fn mount(
         device: Arc<dyn BlockDevice>,
         clock: Arc<dyn Clock>,
         options: MountOptions,
@@ -136,7 +136,7 @@ impl InProcess {
     }
 
     /// Unmounts.
-    pub(crate) fn unmount(mut self) -> Result<()> {
+    pub fn unmount(mut self) -> Result<()> {
         self.end();
         Ok(self.volume.clone().unmount()?)
     }

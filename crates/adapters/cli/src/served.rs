@@ -22,7 +22,7 @@ fn losetup() -> Result<Command> {
 }
 
 /// Attaches a loop device without a cache of its own.
-pub(crate) fn attach(file: &Path) -> Result<String> {
+pub fn attach(file: &Path) -> Result<String> {
     let done = losetup()?
         .args(["--find", "--show", "--direct-io=on"])
         .arg(file)
@@ -56,7 +56,7 @@ fn detach(node: &str) -> bool {
 }
 
 /// Returns the mount point of a loop device over `file`, or of `node`, if there is one.
-pub(crate) fn mounted(file: &Path, node: Option<&str>) -> Result<Option<String>> {
+pub fn mounted(file: &Path, node: Option<&str>) -> Result<Option<String>> {
     let listed = losetup()?
         .args(["--noheadings", "--output", "NAME", "--associated"])
         .arg(file)
@@ -72,7 +72,7 @@ pub(crate) fn mounted(file: &Path, node: Option<&str>) -> Result<Option<String>>
 }
 
 /// A block device of the kernel.
-pub(crate) enum Node {
+pub enum Node {
     /// Over the file.
     Loop(String),
     /// Beside it.
@@ -81,7 +81,7 @@ pub(crate) enum Node {
 
 impl Node {
     /// Its path.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match self {
             Node::Loop(node) => node.clone(),
             Node::Ublk(served) => served.node().display().to_string(),
@@ -104,7 +104,7 @@ impl Node {
 }
 
 /// Starts the block device that was asked for; without it nothing is served.
-pub(crate) fn attached(
+pub fn attached(
     served: Served,
     node: impl FnOnce() -> Result<Option<Node>>,
 ) -> Result<(Served, Option<Node>)> {
@@ -118,17 +118,17 @@ pub(crate) fn attached(
 }
 
 /// The loop device over a file, if one was asked for.
-pub(crate) fn over(file: Option<&Path>) -> Result<Option<Node>> {
+pub fn over(file: Option<&Path>) -> Result<Option<Node>> {
     Ok(file.map(attach).transpose()?.map(Node::Loop))
 }
 
 /// A block device through ublk.
-pub(crate) fn beside(device: Arc<dyn BlockDevice>) -> Result<Node> {
+pub fn beside(device: Arc<dyn BlockDevice>) -> Result<Node> {
     ublk(device).map(Box::new).map(Node::Ublk)
 }
 
 /// Makes a block device: ublk, or a loop device over `file` if there is no ublk.
-pub(crate) fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> {
+pub fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> {
     match (UblkServer { device }).serve() {
         Ok(served) => Ok(Node::Ublk(Box::new(served))),
         // Where root is what is missing the loop device says so.
@@ -140,12 +140,12 @@ pub(crate) fn either(device: Arc<dyn BlockDevice>, file: &Path) -> Result<Node> 
 }
 
 /// Checks that the machine has ublk, before anything is made for it.
-pub(crate) fn check_ublk() -> Result<()> {
+pub fn check_ublk() -> Result<()> {
     UblkServer::check().map_err(ublk_failure)
 }
 
 /// Serves a device through ublk.
-pub(crate) fn ublk(device: Arc<dyn BlockDevice>) -> Result<UblkServed> {
+pub fn ublk(device: Arc<dyn BlockDevice>) -> Result<UblkServed> {
     UblkServer { device }.serve().map_err(ublk_failure)
 }
 
@@ -157,7 +157,7 @@ fn ublk_failure(error: UblkError) -> Failure {
 }
 
 /// Removes a ublk device when nobody uses it any more, or 2 minutes later.
-pub(crate) fn remove(served: &UblkServed) -> Result<()> {
+pub fn remove(served: &UblkServed) -> Result<()> {
     let mut polls = 0..RELEASE_POLLS;
     while served.in_use() && polls.next().is_some() {
         std::thread::sleep(POLL_INTERVAL);
@@ -171,11 +171,7 @@ pub(crate) fn remove(served: &UblkServed) -> Result<()> {
 
 /// Serves until the directory is unmounted, a signal asks, or `each` (called all the time) says
 /// false.
-pub(crate) fn stay(
-    served: Served,
-    node: Option<&Node>,
-    mut each: impl FnMut() -> bool,
-) -> Result<()> {
+pub fn stay(served: Served, node: Option<&Node>, mut each: impl FnMut() -> bool) -> Result<()> {
     let failed = |err: syncline_export::ExportError| Failure::Failed(err.to_string());
     while !served.finished() && !interrupt::asked() && each() {
         std::thread::sleep(POLL_INTERVAL);

@@ -2,15 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use syncline_lab::report::About;
-
 use crate::error::Result;
 use crate::format::{self, Out};
 
 /// Prints one line; with `verbose` what a bug report needs besides.
-pub(crate) fn print(verbose: bool) -> Result<()> {
+pub fn print(verbose: bool) -> Result<()> {
     let mut out = Out::new();
-    out.text(format!("syncline {}\n", env!("CARGO_PKG_VERSION")))?;
+    out.text(format!("{} {}\n", crate::program(), env!("CARGO_PKG_VERSION")))?;
     if verbose {
         out.text(format!("commit: {}\n", env!("SYNCLINE_BUILD_COMMIT")))?;
         out.text(format!("target: {}\n", env!("SYNCLINE_BUILD_TARGET")))?;
@@ -20,21 +18,23 @@ pub(crate) fn print(verbose: bool) -> Result<()> {
     out.flush()
 }
 
-/// Origin of a report that is written now.
-pub(crate) fn about() -> About {
+/// Program, version and commit.
+pub fn build() -> String {
+    let commit = env!("SYNCLINE_BUILD_COMMIT");
+    format!("{} {}, commit {commit}", crate::program(), env!("CARGO_PKG_VERSION"))
+}
+
+/// The command line of this process as a shell takes it.
+pub fn command_line() -> String {
+    let words = std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy()));
+    let words: Vec<String> = std::iter::once(crate::program().to_owned()).chain(words).collect();
+    words.join(" ")
+}
+
+/// Now, as text.
+pub fn date() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let words: Vec<String> =
-        std::env::args_os().skip(1).map(|word| quoted(&word.to_string_lossy())).collect();
-    About {
-        version: format!(
-            "syncline {}, commit {}",
-            env!("CARGO_PKG_VERSION"),
-            env!("SYNCLINE_BUILD_COMMIT")
-        ),
-        command: format!("syncline {}", words.join(" ")),
-        host: host(),
-        date: format!("{} UTC", format::seconds(now as i64)),
-    }
+    format!("{} UTC", format::seconds(now as i64))
 }
 
 /// A word of a command line as a shell takes it.
@@ -47,7 +47,7 @@ fn quoted(word: &str) -> String {
 }
 
 /// Kernel, processor architecture, processors and page size.
-fn host() -> String {
+pub fn host() -> String {
     let known = rustix::system::uname();
     let text = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
     format!(

@@ -50,8 +50,8 @@ mod traffic;
 mod wakeup;
 
 pub use capture::{
-    Call, CallFlags, CallOp, Capture, CaptureCounts, Detail, EVENTS_MAGIC, Event, EventReader, Found,
-    Named, Process, Range,
+    Call, CallFlags, CallOp, Capture, CaptureCounts, Detail, EVENTS_MAGIC, Event, EventReader,
+    Found, Named, Process, Range,
 };
 pub use descriptor::serve_descriptor;
 pub use error::{FuseError, Result};

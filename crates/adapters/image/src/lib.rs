@@ -29,9 +29,11 @@ pub mod partition;
 mod platform;
 pub mod qcow2;
 pub mod resize;
+mod staged;
 
 pub use error::{ImageError, Result, plain, sentence};
 pub use image::{Image, Opening, Place, device, formatted, is_qcow2, superblock};
+pub use staged::{Staged, check_outputs, write_file};
 
 /// Progress, remarks and cancellation of work on an image.
 pub trait Watch {

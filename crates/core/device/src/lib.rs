@@ -42,6 +42,7 @@ mod overlay;
 mod plug;
 mod recording;
 mod request;
+mod rng;
 mod swap;
 mod tap;
 
@@ -64,6 +65,7 @@ pub use overlay::OverlayDevice;
 pub use plug::Plug;
 pub use recording::{RecordingDevice, TraceEvent, TraceOp};
 pub use request::{Durability, Kind, Op, Origin, Request};
+pub use rng::SplitMix64;
 pub use swap::SwapDevice;
 pub use tap::{Observer, TapDevice};
 

@@ -4,8 +4,8 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use syncline_lab::experiments::{LabError, profile};
 use syncline_nand::Simulator;
-use syncline_lab::experiments::{StudyError, profile};
 
 use crate::observed::{observed, raised};
 
@@ -34,7 +34,7 @@ impl Device {
         observed(py, move |_| {
             if size > SIZE_MAX || precondition > 95 {
                 let text = "a device has at most 4 TiB, precondition is at most 95 per cent";
-                return Err(StudyError::Usage(text.to_owned()));
+                return Err(LabError::Usage(text.to_owned()));
             }
             let mut simulator = Simulator::new(&profile(&spec)?, size)?;
             if precondition > 0 {
@@ -59,7 +59,7 @@ impl Device {
             "fua" => simulator.write(*now_ns, offset, len, true),
             "flush" => simulator.flush(*now_ns),
             "discard" => simulator.discard(*now_ns, offset, len),
-            _ => return Err(raised(StudyError::Usage(format!("unknown operation `{op}`")))),
+            _ => return Err(raised(LabError::Usage(format!("unknown operation `{op}`")))),
         };
         let latency_ns = done_ns - *now_ns;
         *now_ns = done_ns;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use syncline_lab::experiments::{Observer, StudyError};
+use syncline_lab::experiments::{LabError, Observer};
 
 /// Interval between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);
@@ -37,11 +37,11 @@ impl Observer for Caller {
 }
 
 /// An error of a study as Python's.
-pub(crate) fn raised(err: StudyError) -> PyErr {
+pub(crate) fn raised(err: LabError) -> PyErr {
     let text = err.to_string();
     match err {
-        StudyError::Usage(_) | StudyError::Unsupported(_) => PyValueError::new_err(text),
-        StudyError::Corrupt(_) => PyOSError::new_err((EUCLEAN, text)),
+        LabError::Usage(_) | LabError::Unsupported(_) => PyValueError::new_err(text),
+        LabError::Corrupt(_) => PyOSError::new_err((EUCLEAN, text)),
         _ => PyOSError::new_err((EIO, text)),
     }
 }
@@ -50,7 +50,7 @@ pub(crate) fn raised(err: StudyError) -> PyErr {
 /// warnings.
 pub(crate) fn observed<T: Send + 'static>(
     py: Python<'_>,
-    call: impl FnOnce(&Caller) -> Result<T, StudyError> + Send + 'static,
+    call: impl FnOnce(&Caller) -> Result<T, LabError> + Send + 'static,
 ) -> PyResult<T> {
     let caller = Arc::new(Caller::default());
     let (sender, receiver) = channel();
@@ -84,6 +84,6 @@ pub(crate) fn observed<T: Send + 'static>(
         let text = std::ffi::CString::new(text.replace('\0', "?"))?;
         PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 2)?;
     }
-    let ended = || StudyError::Failed("the call ended early; please report it".to_owned());
+    let ended = || LabError::Failed("the call ended early; please report it".to_owned());
     result.unwrap_or_else(|| Err(ended())).map_err(raised)
 }

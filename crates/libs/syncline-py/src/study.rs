@@ -4,14 +4,14 @@ use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use syncline_lab::bench::Document;
 use syncline_lab::experiments::{
-    Bench, BenchResult, Cache, LifetimeRequest, Observer, Probe, Replay, Result, StatResult,
-    StudyError, TraceFile, devices_document,
+    Bench, BenchResult, Cache, LabError, LifetimeRequest, Observer, Probe, Replay, Result,
+    StatResult, TraceFile, devices_document,
 };
 
 use crate::observed::observed;
 
 fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
-    let bad = |err| StudyError::Usage(format!("{err}; see the options in the documentation"));
+    let bad = |err| LabError::Usage(format!("{err}; see the options in the documentation"));
     serde_json::from_str(options).map_err(bad)
 }
 
@@ -41,7 +41,7 @@ fn run(command: &str, options: &str, observer: &dyn Observer) -> Result<String> 
         "probe" => return Ok(parse::<Probe>(options)?.run(observer)?.to_json()),
         "bench" => return bench(&parse(options)?, observer),
         "devices" => devices_document()?,
-        _ => return Err(StudyError::Usage(format!("unknown command `{command}`"))),
+        _ => return Err(LabError::Usage(format!("unknown command `{command}`"))),
     };
     Ok(document.to_string())
 }

@@ -17,7 +17,7 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use syncline_lab::experiments::{Source, StudyError, TraceFile, Unobserved};
+use syncline_lab::experiments::{LabError, Source, TraceFile, Unobserved};
 use syncline_lab::trace::{Cell, ColumnKind, Names, Record, Sink, TraceError, cell, columns};
 
 use crate::observed::{observed, raised};
@@ -101,12 +101,12 @@ impl Sink for Batches {
 fn read(file: &TraceFile, mut batches: Batches) {
     let read = Source::open(file).and_then(|source| source.read(&mut batches, &Unobserved));
     let done = match read {
-        Ok(_) if batches.rows > 0 => batches.send().map_err(StudyError::from),
+        Ok(_) if batches.rows > 0 => batches.send().map_err(LabError::from),
         Ok(_) => Ok(()),
         Err(err) => Err(err),
     };
     match done {
-        Ok(()) | Err(StudyError::Interrupted) => {}
+        Ok(()) | Err(LabError::Interrupted) => {}
         // A reader that has gone needs no error.
         Err(err) => drop(batches.out.send(Err(ArrowError::ExternalError(Box::new(err))))),
     }
@@ -132,7 +132,7 @@ impl RecordBatchReader for Reader {
 }
 
 fn file(options: &str) -> PyResult<TraceFile> {
-    let bad = |err| raised(StudyError::Usage(format!("{err}; see the options of Trace")));
+    let bad = |err| raised(LabError::Usage(format!("{err}; see the options of Trace")));
     serde_json::from_str(options).map_err(bad)
 }
 

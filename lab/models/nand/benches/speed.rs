@@ -2,7 +2,8 @@
 //! device that is used to 90 %, with collection or merging; one core.
 
 use std::time::Instant;
-use syncline_nand::{Profile, Simulator, SplitMix64};
+use syncline_device::SplitMix64;
+use syncline_nand::{Profile, Simulator};
 
 const SIZE: u64 = 1 << 30;
 const WRITES: u64 = 4_000_000;

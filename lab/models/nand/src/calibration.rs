@@ -8,9 +8,9 @@
 
 use crate::NandError;
 use crate::profile::Profile;
-use crate::rng::SplitMix64;
 use crate::sim::Simulator;
 use serde::{Deserialize, Serialize};
+use syncline_device::SplitMix64;
 
 /// Size of the device that is measured.
 pub const SIZE_BYTES: u64 = 8 << 30;

@@ -243,7 +243,7 @@ impl VictimPolicy for CostBenefit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use syncline_device::SplitMix64;
 
     #[test]
     fn first_in_first_out() {

@@ -49,7 +49,7 @@ pub mod gc;
 mod geometry;
 mod lifetime;
 mod profile;
-mod rng;
+
 mod sim;
 pub mod streams;
 mod timing;
@@ -64,6 +64,5 @@ pub use profile::{
     BufferParameters, EnergyParameters, FtlParameters, HostParameters, Mapping, Profile, SlcFull,
     SlcParameters, Source, Victims, profiles,
 };
-pub use rng::SplitMix64;
 pub use sim::Simulator;
 pub use timing::{Schedule, Timing};

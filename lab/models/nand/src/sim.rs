@@ -14,7 +14,7 @@ use crate::flash::Flash;
 use crate::ftl::{Arrival, Ftl, Span, build};
 use crate::geometry::Layout;
 use crate::profile::Profile;
-use crate::rng::SplitMix64;
+use syncline_device::SplitMix64;
 
 /// Bytes of the writes that fill the device before it is aged.
 const FILL_BYTES: u64 = 512 * 1024;

@@ -1,9 +1,9 @@
 //! Steps of an application on a volume: network and processor time pass, files and databases are
 //! written and read.
 
+use crate::latency::Watch;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
-use crate::latency::Watch;
 
 use super::shapes::{Shape, Step};
 use super::{Network, numbers};

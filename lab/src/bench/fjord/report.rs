@@ -2,8 +2,8 @@
 //!
 //! The figures of the paper are in `baselines/fjord.toml`, none in code.
 
-use serde::Deserialize;
 use crate::report::{aligned, figure};
+use serde::Deserialize;
 
 use super::{FjordPart, FjordRun};
 

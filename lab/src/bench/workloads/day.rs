@@ -15,9 +15,9 @@
 
 use std::collections::VecDeque;
 
+use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::Connection;
-use crate::latency::Timer;
 
 use super::{Parameters, Workload, below, noise, not_open, random, sqlite};
 use crate::bench::error::Result;

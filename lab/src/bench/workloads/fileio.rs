@@ -3,8 +3,8 @@
 //! The file is 16 MiB, written in order beforehand. Overwrites find it in the cache, reads do not.
 //! Every operation checks nothing; the reads of `open` check that the file is what was written.
 
-use rand_chacha::ChaCha8Rng;
 use crate::latency::Timer;
+use rand_chacha::ChaCha8Rng;
 
 use super::{Parameters, Workload, below, noise, not_open, random};
 use crate::bench::error::{BenchError, Result};

@@ -4,9 +4,9 @@
 //! commits a SQLite transaction or overwrites 4 KiB of a file and calls fsync. What the fsync drags
 //! along is the figure of interest.
 
+use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::Connection;
-use crate::latency::Timer;
 
 use super::{Parameters, Workload, below, noise, not_open, random, sqlite};
 use crate::bench::error::Result;

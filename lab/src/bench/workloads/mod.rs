@@ -17,10 +17,10 @@ mod sqlite;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::latency::Timer;
 pub use fjord::{APPLICATIONS, applications};
 pub use sqlite::{JournalMode, Synchronous};
 pub(crate) use sqlite::{close, connect_to};
-use crate::latency::Timer;
 
 use crate::bench::error::{BenchError, Result};
 use crate::bench::target::Target;

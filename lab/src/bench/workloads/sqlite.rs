@@ -4,9 +4,9 @@
 //! An update runs after the inserts of the same rows, a delete after both, on the same connection,
 //! as AndroBench and the stored kernel figures have it. What comes before is not measured.
 
+use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params_from_iter, types::Value};
-use crate::latency::Timer;
 
 use super::{Parameters, Workload, below, not_open, random};
 use crate::bench::error::{BenchError, Result};

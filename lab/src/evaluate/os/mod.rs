@@ -20,12 +20,12 @@ pub mod guard;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
+use crate::trace::{Flags, Op, Record};
 use parking_lot::{Condvar, Mutex};
+use syncline_device::SplitMix64;
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Kind, Op as DeviceOp, Origin, Request, WallClock,
 };
-use syncline_nand::SplitMix64;
-use crate::trace::{Flags, Op, Record};
 
 use crate::evaluate::error::{EvaluateError, Result};
 use crate::evaluate::played::{Pace, Played, Tally, sectors, within};

@@ -154,8 +154,7 @@ fn convert<W: Write + Send>(
     let lost = lost.unwrap_or(0);
     let [calls, pages, blocks] = import.streams;
     let (calls, pages, blocks) = (calls.finish(lost)?, pages.finish(lost)?, blocks.finish(lost)?);
-    let counts =
-        Captured { calls: calls.0, pages: pages.0, blocks: blocks.0, lost, cut_short };
+    let counts = Captured { calls: calls.0, pages: pages.0, blocks: blocks.0, lost, cut_short };
     Ok((counts, [calls.1, pages.1, blocks.1]))
 }
 

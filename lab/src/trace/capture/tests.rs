@@ -109,10 +109,7 @@ fn a_program_and_its_device_become_three_traces() {
             "170 write /b 5000+10 of 5000 = -28 prog[6]",
         ][..]
     );
-    assert_eq!(
-        lines(&pages),
-        ["30 write /a 0+8192 prog[6]", "160 read /old 0+4096 prog[6]"]
-    );
+    assert_eq!(lines(&pages), ["30 write /a 0+8192 prog[6]", "160 read /old 0+4096 prog[6]"]);
     assert_eq!(lines(&blocks), ["120 write /a 8192+4096 prog[6]"], "the name that it had then");
     let mut records: Vec<Record> = Vec::new();
     reader(&blocks).read_all(&mut records).unwrap();

@@ -16,7 +16,7 @@
 //! ([`WAITING_MAX`], [`OWNERS_MAX`], [`TASKS_MAX`]) besides the pages of one round.
 //!
 //! Assumes pages of the machine that decodes them (its byte order and width). Tests:
-//! `tests/it/kernel.rs`; a real kernel in the tests of `syncline trace watch`.
+//! `tests/it/kernel.rs`; a real kernel in the tests of `syncline-lab trace watch`.
 
 mod layout;
 mod page;

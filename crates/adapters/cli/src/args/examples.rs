@@ -1,30 +1,7 @@
 //! Examples of each command, for `--help` and the man pages. A test parses every line.
 
-use clap::{Command, CommandFactory};
-
-use super::Cli;
-
-/// Command, then one example a line: what is typed, and what for.
-const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
-    (
-        "bench",
-        &[
-            ["syncline bench sqlite", "SQLite in both sync modes on a model of an eMMC"],
-            [
-                "syncline bench sqlite --journal-mode delete,wal --device sd-2012",
-                "two journal modes on a model of an SD card",
-            ],
-            ["syncline bench fileio create --html report.html", "a report with plots"],
-            ["syncline bench sqlite --dir /mnt/card", "what is mounted there, in real time"],
-        ],
-    ),
-    (
-        "compare",
-        &[
-            ["syncline compare before.json after.json", "what differs between two results"],
-            ["syncline compare a.json b.json --html c.html", "with charts"],
-        ],
-    ),
+/// Command, then one example a line: the command line, and its purpose.
+pub const EXAMPLES: crate::help::Examples = &[
     (
         "ls",
         &[
@@ -99,81 +76,8 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
             ["syncline mount -o sync=ordered,noatime disk.img ~/disk", "with mount options"],
         ],
     ),
-    (
-        "sweep",
-        &[
-            ["syncline sweep plan.toml -o results", "on this machine's processors"],
-            ["syncline sweep plan.toml -o results --resume", "what a run before did not get to"],
-            [
-                "syncline sweep plan.toml -o results --executor tcp://10.0.0.1:8786",
-                "on a cluster of Dask",
-            ],
-        ],
-    ),
     ("umount", &[["syncline umount ~/disk", "returns when everything is written"]]),
     ("status", &[["syncline status ~/disk", "what a mount has done"]]),
-    (
-        "trace import",
-        &[
-            ["syncline trace import run.log -o run.trace", "any known format"],
-            ["syncline trace import day.events -o day", "what a mount with trace=day wrote"],
-            [
-                "syncline trace import day.trace --to parquet --device-name phone-17 -o records",
-                "for DuckDB, Polars, Dask and Spark",
-            ],
-        ],
-    ),
-    (
-        "trace watch",
-        &[
-            ["syncline trace watch /dev/mmcblk0 -o /var/lib/watch", "until Ctrl-C; as root"],
-            [
-                "syncline trace watch --all -o watch --for 1d --names plain",
-                "every disk, with paths",
-            ],
-        ],
-    ),
-    (
-        "trace export",
-        &[["syncline trace export disk.trace --to fio -o disk.log", "for `fio --read_iolog`"]],
-    ),
-    ("trace stat", &[["syncline trace stat app.trace", "reads, writes, syncs, reuse"]]),
-    (
-        "trace join",
-        &[[
-            "syncline trace join app.calls.trace app.blocks.trace -o named.trace",
-            "a capture of an earlier version: which file and process each request is for",
-        ]],
-    ),
-    ("trace hot", &[["syncline trace hot app.trace", "files that are updated in place"]]),
-    (
-        "trace record",
-        &[["syncline trace record -o app.trace -- sqlite3 a.db", "the calls of a program"]],
-    ),
-    ("replay", &[["syncline replay --trace disk.trace --device sd-2012", "on a model"]]),
-    (
-        "reproduce",
-        &[
-            ["syncline reproduce --list", "every table and figure of the papers"],
-            ["syncline reproduce eager-sync/table-5.4", "one of them"],
-            ["syncline reproduce --html papers.html", "all, with charts"],
-        ],
-    ),
-    (
-        "devices",
-        &[
-            ["syncline devices", "the list"],
-            ["syncline devices sd-2012", "one profile, to copy and change"],
-        ],
-    ),
-    (
-        "flash serve",
-        &[["syncline flash serve nexus7-emmc DIR --attach", "prints the block device (root)"]],
-    ),
-    ("flash cut", &[["syncline flash cut DIR", "loses what was not flushed"]]),
-    ("flash on", &[["syncline flash on DIR", "after `syncline flash cut DIR`"]]),
-    ("flash stats", &[["syncline flash stats DIR", "requests, programs, erases"]]),
-    ("flash detach", &[["syncline flash detach DIR", "ends what `syncline flash serve` began"]]),
     (
         "buffer attach",
         &[[
@@ -211,7 +115,6 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
             ["syncline top DIR --web 127.0.0.1:8080", "the same as a page in a browser"],
         ],
     ),
-    ("probe", &[["syncline probe /mnt/card --fit card.toml", "a model of your card"]]),
     ("completions", &[["syncline completions bash", "to be sourced by the shell"]]),
     (
         "man",
@@ -221,80 +124,3 @@ const EXAMPLES: &[(&str, &[[&str; 2]])] = &[
         ],
     ),
 ];
-
-/// The command line with the examples.
-pub fn command(mount_options: &str) -> Command {
-    EXAMPLES.iter().fold(Cli::command(), |command, (path, examples)| {
-        let words: Vec<&str> = path.split(' ').collect();
-        let mut text = text(examples);
-        if *path == "mount" {
-            text.push_str(mount_options);
-        }
-        with(command, &words, &text)
-    })
-}
-
-/// Parses arguments; prints help, version and usage errors itself.
-pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>, mount_options: &str) -> Cli {
-    let mut matches = command(mount_options).get_matches_from(arguments);
-    let parsed = <Cli as clap::FromArgMatches>::from_arg_matches_mut(&mut matches);
-    parsed.unwrap_or_else(|err| err.format(&mut Cli::command()).exit())
-}
-
-fn with(command: Command, path: &[&str], text: &str) -> Command {
-    match path {
-        [] => command.after_long_help(text.to_owned()),
-        [name, rest @ ..] => command.mut_subcommand(name, |sub| with(sub, rest, text)),
-    }
-}
-
-fn text(examples: &[[&str; 2]]) -> String {
-    let width = examples.iter().map(|[typed, _]| typed.len()).max().unwrap_or(0);
-    let lines = examples.iter().map(|[typed, what]| format!("  {typed:width$}  # {what}"));
-    format!("Examples:\n{}", lines.collect::<Vec<_>>().join("\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    /// Long help of every command without subcommands.
-    fn leaves(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
-        let subs: Vec<&Command> =
-            command.get_subcommands().filter(|sub| sub.get_name() != "help").collect();
-        if subs.is_empty() {
-            let help = command.clone().render_long_help().to_string();
-            found.push((path.trim().to_owned(), help));
-        }
-        for sub in subs {
-            leaves(sub, &format!("{path} {}", sub.get_name()), found);
-        }
-    }
-
-    #[test]
-    fn every_command_has_examples() {
-        let mut found = Vec::new();
-        leaves(&command(""), "", &mut found);
-        assert!(found.len() > 40, "{}", found.len());
-        let without: Vec<&String> = found
-            .iter()
-            .filter(|(_, help)| !help.contains("xample"))
-            .map(|(path, _)| path)
-            .collect();
-        assert!(without.is_empty(), "no example: {without:?}");
-    }
-
-    #[test]
-    fn every_example_is_a_command() {
-        for [typed, _] in EXAMPLES.iter().flat_map(|(_, examples)| *examples) {
-            let parsed = Cli::try_parse_from(typed.split(' '));
-            assert!(parsed.is_ok(), "{typed}: {}", parsed.unwrap_err());
-        }
-        for (path, examples) in EXAMPLES {
-            let named = |[typed, _]: &[&str; 2]| typed.contains(path);
-            assert!(examples.iter().all(named), "{path}: an example of something else");
-        }
-    }
-}

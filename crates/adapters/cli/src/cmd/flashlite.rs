@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_json::json;
+use syncline_device::SplitMix64;
 use syncline_flashlite::{Error as FlashliteError, Log, Options, Progress, Rearrange};
-use syncline_nand::SplitMix64;
 
 use crate::args::{
     FlashliteCommand, FlashliteInfo, FlashliteLog, FlashliteRearrange, FlashliteWrite,

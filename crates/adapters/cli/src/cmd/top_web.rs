@@ -14,7 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use syncline_lab::report::live_page;
 use tiny_http::{Header, Request, Response, Server};
 
 use super::top::Seen;
@@ -26,6 +25,27 @@ use crate::{interrupt, version};
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Answers under way at once; a client that finds them taken is refused.
 const ANSWERS_MAX: usize = 8;
+
+/// The page: an empty frame that fetches figures and draws them. `@NAME@` is filled in.
+const PAGE: &str = include_str!("top_web.html");
+const SCRIPT: &str = include_str!("top_web.js");
+
+/// The page; it fetches `live.json` from its own server once an `interval`.
+///
+/// The document has `what`, `warning`, `bars` (name, text, ratio), `figures` (name, text), `rates`
+/// (name, value or null) and `files` (name, written, read, syncs).
+fn page(title: &str, interval: Duration) -> String {
+    let about = [version::build(), version::command_line(), version::host(), version::date()];
+    PAGE.replace("@TITLE@", &escaped(title))
+        .replace("@ABOUT@", &about.map(|line| escaped(&line)).join("<br>"))
+        .replace("@INTERVAL@", &interval.as_millis().to_string())
+        .replace("@SCRIPT@", SCRIPT)
+}
+
+/// Text as it stands in HTML.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('@', "&#64;")
+}
 
 /// Serves the page until Ctrl-C or until what it shows has ended.
 pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Result<()> {
@@ -43,7 +63,7 @@ pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Resu
     out.text(format!("http://{bound}/ shows {} until Ctrl-C\n", dir.display()))?;
     out.flush()?;
     let title = dir.display().to_string();
-    let page: Arc<str> = live_page(&title, interval, &version::about()).into();
+    let page: Arc<str> = page(&title, interval).into();
     let mut live: Arc<str> = seen.view(dir).document().to_string().into();
     let answers = Arc::new(());
     while !interrupt::asked() {
@@ -97,4 +117,18 @@ fn answer(request: Request, text: &str, kind: &str) {
     }
     // A client that is gone needs no answer.
     let _ = request.respond(response);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_escapes_its_title_and_loads_only_the_figures() {
+        let html = page("/mnt/<a>@SCRIPT@", Duration::from_secs(1));
+        assert!(html.contains("<h1>/mnt/&lt;a&gt;&#64;SCRIPT&#64;</h1>"), "{html}");
+        assert!(html.contains("INTERVAL_MS = 1000;"));
+        let loads = html.replace("http://www.w3.org/2000/svg", "");
+        assert!(!loads.contains("http") && !loads.contains("src=") && loads.contains("live.json"));
+    }
 }

@@ -266,7 +266,7 @@ fn remarks_name_files_as_the_user_does() {
     std::fs::set_permissions(dir.path(), all.clone()).unwrap();
     std::fs::set_permissions(image.path(), all).unwrap();
     let (program, target) = (dir.path().join("syncline"), dir.path().join("g"));
-    crate::support::copy_program(&program);
+    crate::support::copy_program(&crate::support::binary(), &program);
     let ran = std::process::Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
         .arg(&program)

@@ -355,7 +355,7 @@ fn other_users_are_refused_and_hold_nobody_up() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(place.path(), open).unwrap();
     let program = place.path().join("syncline");
-    support::copy_program(&program);
+    support::copy_program(&support::binary(), &program);
     let asked = |request: &[&str]| {
         let mut command = std::process::Command::new(&program);
         command.arg("ctl").args(request).uid(1234).gid(1234).output().unwrap()

@@ -13,17 +13,8 @@ fn bad_arguments_are_usage() {
         &["ls"],
         &["ls", "no-colon"],
         &["cp", "a", "b"],
-        &["bench", "no-such-workload"],
-        &["bench", "create", "--sync", "no-such-mode"],
-        &["bench", "create", "--device", "no-such-device"],
-        &["bench", "create", "--journal-mode", "no-such-mode"],
-        &["bench", "create", "--synchronous", "often"],
-        &["bench", "create", "--operations", "0"],
-        &["bench", "create", "-o", "no-such-option"],
-        &["bench", "create", "--policy", "no-such-policy"],
         &["mkdir", "-m", "9", "x:/y"],
         &["man", "no-such-command"],
-        &["devices", "no-such-device"],
     ] {
         let ran = run(arguments);
         assert_eq!(ran.code, 2, "{arguments:?}: {}", ran.err);

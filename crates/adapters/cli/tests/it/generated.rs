@@ -1,26 +1,18 @@
-//! Completions and man pages fit the binary; profiles are listed with their sources.
+//! Completions and man pages fit the program.
 
-use crate::support;
 use crate::support::{done, run, scratch};
 
-const COMMANDS: [&str; 39] = [
-    "bench",
+const COMMANDS: [&str; 27] = [
     "buffer",
-    "cache",
     "cat",
     "check",
-    "compare",
     "completions",
     "cp",
     "ctl",
-    "devices",
     "export",
-    "flash",
     "flashlite",
     "import",
     "info",
-    "latency",
-    "lifetime",
     "ls",
     "man",
     "mkdir",
@@ -28,20 +20,15 @@ const COMMANDS: [&str; 39] = [
     "mount",
     "mv",
     "preload",
-    "probe",
     "record",
     "record-read",
     "recover",
-    "replay",
-    "reproduce",
     "resize",
     "rm",
     "serve",
     "stat",
     "status",
-    "sweep",
     "top",
-    "trace",
     "umount",
 ];
 
@@ -74,37 +61,6 @@ fn every_command_has_a_page() {
         let printed = if command.is_empty() { done(&["man"]) } else { done(&["man", command]) };
         assert_eq!(printed, page);
     }
-}
-
-#[test]
-fn devices_say_where_their_figures_come_from() {
-    let list = done(&["devices", "--long"]);
-    assert!(list.contains("nexus7-emmc: ") && list.contains("source: "), "{list}");
-    let profile = done(&["devices", "nexus7-emmc"]);
-    assert!(profile.contains("[timing]"), "{profile}");
-    let dir = scratch();
-    let copy = support::file(dir.path(), "copy.toml", &profile);
-    let table = done(&[
-        "bench".as_ref(),
-        "create".as_ref(),
-        "--operations=3".as_ref(),
-        "--device".as_ref(),
-        copy.as_os_str(),
-    ]);
-    assert!(table.contains("create/4k-fsync"), "{table}");
-    let json: serde_json::Value = serde_json::from_str(&done(&["devices", "--json"])).unwrap();
-    assert_eq!(json["schema"], "syncline.devices/1");
-    assert_eq!(json["devices"][0]["name"], "nexus7-emmc");
-}
-
-#[test]
-fn devices_are_compared_with_what_was_published() {
-    let table = done(&["devices", "sd-2012", "--check"]);
-    let row = table.lines().find(|line| line.contains("scattered-write-4k-kb-per-s")).unwrap();
-    assert!(row.starts_with("sd-2012 ") && row.contains(" 8.3 "), "{table}");
-    assert!(table.contains("not held: "), "{table}");
-    let unknown = support::refused(2, &["devices", "sd-2102", "--check"]);
-    assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
 }
 
 #[test]

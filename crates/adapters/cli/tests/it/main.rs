@@ -3,18 +3,14 @@
 //! Programs that work on mounts while these are killed are in `tests/mounted`.
 
 mod archives;
-mod bench;
 mod buffer;
 mod copies;
 mod ctl;
-mod evaluate;
 mod failures;
-mod flash;
 mod flashlite;
 mod generated;
 mod in_use;
 mod install;
-mod lifetime;
 mod mount;
 mod mount_unmount;
 mod newcomer;
@@ -23,12 +19,9 @@ mod private;
 mod races;
 mod record;
 mod recovery;
-mod reports;
-mod schemas;
 mod serve;
 mod strangers;
 mod support;
-mod sweep;
 mod terminal;
-mod trace;
+mod top;
 mod transfer;

@@ -2,13 +2,11 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::serving::Serving;
 use crate::support::{Ran, at, binary, done, file, refused, run, scratch};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require};
-use syncline_lab::trace::{Flags, Header, Names, Op, Record, Sink, TraceKind, TraceWriter};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -27,20 +25,6 @@ fn piped(arguments: &[&str], input: &[u8]) -> Ran {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     Ran { code: output.status.code().unwrap(), out: output.stdout, err }
-}
-
-/// A block trace: synchronous writes of 64 KiB, one each MiB and second.
-fn trace(dir: &Path) -> PathBuf {
-    let header = Header { kind: TraceKind::Block, source: "test".into() };
-    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
-    let names = Names::default();
-    for n in 0..8 {
-        let write = Record::new(n * 1_000_000_000, Op::Write).range(n << 20, 64 << 10);
-        writer.record(&names, &Record { flags: Flags::SYNC, ..write }).unwrap();
-    }
-    let path = dir.join("block.trace");
-    std::fs::write(&path, writer.finish(&names).unwrap()).unwrap();
-    path
 }
 
 #[test]
@@ -92,47 +76,6 @@ fn errors_of_cp_name_the_file_and_hints_fit_the_command() {
     assert!(said.contains("is a directory; name a file in it"), "{said}");
     let said = refused(1, &["rm", &at(image.path(), "/lost+found")]);
     assert!(said.contains("is a directory; give -r to remove it"), "{said}");
-}
-
-#[test]
-fn lifetime_refuses_a_device_that_the_trace_does_not_fit() {
-    let dir = scratch();
-    let trace = trace(dir.path());
-    let said = refused(2, &["lifetime", "--trace", text(&trace), "--size", "4M"]);
-    assert!(said.contains("the device has") && said.contains("--size"), "{said}");
-    let device = "sd-2012:rated_cycles=1";
-    let text = done(&["lifetime", "--trace", text(&trace), "--device", device]);
-    assert!(text.contains(" hours until") || text.contains(" days until"), "{text}");
-    assert!(!text.contains("0.0 years"), "{text}");
-}
-
-#[test]
-fn trace_stat_names_synchronous_writes() {
-    let dir = scratch();
-    let said = done(&["trace", "stat", text(&trace(dir.path()))]);
-    assert!(said.contains("0 sync calls; 0.52 MB written synchronously (100.0 %"), "{said}");
-}
-
-#[test]
-fn files_that_cannot_be_written_are_refused_before_the_run() {
-    let dir = scratch();
-    let trace = trace(dir.path());
-    let (bad, trace) = (dir.path().join("no/such.json"), text(&trace).to_owned());
-    let bad = text(&bad);
-    for arguments in [
-        &["bench", "sqlite/insert", "--operations", "1000000"][..],
-        &["cache", "--trace", &trace],
-        &["replay", "--trace", &trace, "--device", "sd-2012"],
-        &["probe", "sd-2012"],
-        &["latency", "--in-process", "sd-2012"],
-        &["trace", "stat", &trace],
-    ] {
-        let began = std::time::Instant::now();
-        let said = refused(1, &[arguments, &["--json", bad]].concat());
-        assert!(said.contains("such.json: no such file"), "{said}");
-        assert!(began.elapsed().as_secs() < 20, "{arguments:?} ran before");
-    }
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left");
 }
 
 #[test]
@@ -191,62 +134,6 @@ fn man_makes_its_directory() {
     done(&["man", "--all", text(&pages)]);
     let page = std::fs::read_to_string(pages.join("syncline-mount.1")).unwrap();
     assert!(page.contains("Examples"), "examples stand in the page");
-}
-
-#[test]
-fn devices_are_a_short_list_first() {
-    let short = done(&["devices"]);
-    let profiles = short.lines().filter(|line| line.contains("sd-2012")).count();
-    assert_eq!(profiles, 1, "{short}");
-    assert!(short.lines().count() < 40, "{} lines", short.lines().count());
-    let long = done(&["devices", "--long"]);
-    assert!(long.contains("source: ") && long.len() > 2 * short.len());
-}
-
-#[test]
-fn caches_that_hold_the_trace_are_shown_once() {
-    let dir = scratch();
-    let trace = trace(dir.path());
-    let size = "64K,1M,2M,4M";
-    let ran = run(&[
-        "cache",
-        "--trace",
-        text(&trace),
-        "--policy",
-        "lru,clock",
-        "--size",
-        size,
-        "--json",
-        "-",
-    ]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    assert!(ran.err.contains("2M, 4M left out"), "{}", ran.err);
-    let document: serde_json::Value = serde_json::from_slice(&ran.out).unwrap();
-    assert_eq!(document["runs"].as_array().unwrap().len(), 4, "{document:#}");
-}
-
-#[test]
-fn flash_is_ended_by_its_own_command() {
-    let test = "flash_is_ended_by_its_own_command";
-    if !require(test, &[Need::Root, Need::Fuse, Need::Loop, Need::E2fsck]) {
-        return;
-    }
-    let (serving, node) = Serving::start(&["--size", "32M", "--attach=loop"]);
-    let dir = serving.path().to_str().unwrap().to_owned();
-    let mnt = scratch();
-    let shell = |command: String| {
-        std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success()
-    };
-    assert!(shell(format!("mke2fs -q {node} && mount {node} {}", text(mnt.path()))));
-    let said = refused(1, &["flash", "detach", &dir]);
-    assert!(said.contains(&format!("{node} is mounted; unmount it")), "{said}");
-    assert!(shell(format!("umount {}", text(mnt.path()))));
-    done(&["flash", "detach", &dir]);
-    assert!(!serving.flash().exists(), "still served");
-    let backing = format!("/sys/block/{}/loop/backing_file", node.trim_start_matches("/dev/"));
-    assert!(!Path::new(&backing).exists(), "{node} is still attached");
-    let said = refused(1, &["flash", "detach", &dir]);
-    assert!(said.contains("start it with `syncline flash serve"), "{said}");
 }
 
 #[test]

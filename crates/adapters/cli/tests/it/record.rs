@@ -1,4 +1,4 @@
-//! `record`, `record-read` and `latency`.
+//! `record` and `record-read`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -197,30 +197,6 @@ fn a_silent_pipe_can_be_interrupted() {
 }
 
 #[test]
-fn latency_of_a_directory_and_in_process() {
-    let dir = scratch();
-    let small =
-        ["--operations", "12", "--fallocate-size", "1M", "--period-us", "1000", "--json", "-"];
-    let check = |ran: Ran| {
-        assert_eq!(ran.code, 0, "{}", ran.err);
-        let document: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
-        assert_eq!(document["schema"], "syncline.latency/1");
-        let cases = document["cases"].as_array().unwrap();
-        let kind = |case: &serde_json::Value| (case["call"].clone(), case["background"].clone());
-        let kinds: Vec<_> = cases.iter().map(kind).collect();
-        let want = [("fallocate", false), ("fallocate", true), ("write", false), ("write", true)];
-        assert_eq!(kinds, want.map(|(call, background)| (call.into(), background.into())));
-        assert!(cases.iter().all(|case| case["calls"] == 12));
-        assert!(cases.iter().all(|c| c["background"] == false || c["background_rounds"] != 0));
-    };
-    check(run(&[&["latency", text(dir.path())], &small[..]].concat()));
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing is left");
-    if require("latency_of_a_directory_and_in_process", &[Need::E2fsck]) {
-        check(run(&[&["latency", "--in-process", "nexus7-emmc:streams=4"], &small[..]].concat()));
-    }
-}
-
-#[test]
 fn what_cannot_be_recorded_or_read_is_refused() {
     let dir = scratch();
     let nothing = support::file(dir.path(), "nothing.rec", "no recorder wrote this");
@@ -231,7 +207,5 @@ fn what_cannot_be_recorded_or_read_is_refused() {
     refused(2, &["record-read", &text(&nothing), &text(&nothing), "--follow"]);
     refused(2, &["record", &none, "--generate", "--record-size", "4"]);
     refused(1, &["record", &none, "--generate", "--strategy", "pool", "--records", "1"]);
-    refused(2, &["latency", "--in-process", "nexus8-emmc"]);
-    assert_eq!(run(&["latency"]).code, 2);
     assert_eq!(run(&["record"]).code, 2);
 }

@@ -197,7 +197,7 @@ fn a_user_who_could_not_write_is_told_when_serving() {
     let dir = scratch();
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let (program, image) = (dir.path().join("syncline"), dir.path().join("card.img"));
-    copy_program(&program);
+    copy_program(&binary(), &program);
     std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
     std::os::unix::fs::chown(&image, Some(1000), Some(1000)).unwrap();
     let said = |options: &[&str]| {

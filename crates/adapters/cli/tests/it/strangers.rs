@@ -116,7 +116,7 @@ fn the_source_of_a_users_mount_is_not_opened_by_root() {
         std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let program = place.path().join("syncline");
-    copy_program(&program);
+    copy_program(&binary(), &program);
     let mut mount = Command::new(&program);
     mount.args(["mount", "-o", "uid=65534,gid=65534"]).args([&image, &dir]);
     let mounted = mount.uid(NOBODY).gid(NOBODY).stdout(Stdio::null()).status().unwrap();
@@ -177,7 +177,7 @@ fn status_names_files_to_the_serving_user_only() {
     let place = tempfile::tempdir().unwrap();
     mode(place.path(), 0o755);
     let program = place.path().join("syncline");
-    copy_program(&program);
+    copy_program(&binary(), &program);
     let status = |user: u32| {
         let mut command = Command::new(&program);
         command.args(["status", "--json"]).arg(&mounted.dir).uid(user).gid(user);

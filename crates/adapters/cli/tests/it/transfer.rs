@@ -472,7 +472,7 @@ fn a_container_becomes_an_image_without_root() {
     std::fs::create_dir_all(path("overlay/etc")).unwrap();
     file(&path("overlay/etc"), "hostname", "card\n");
     let program = path("syncline");
-    support::copy_program(&program);
+    support::copy_program(&support::binary(), &program);
     let root = Need::Root.missing().is_none();
     let nobody = if root { "setpriv --reuid 65534 --regid 65534 --clear-groups " } else { "" };
     let script = "cat rootfs.tar | ./syncline import --size 64M - root.img &&

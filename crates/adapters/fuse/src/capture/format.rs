@@ -363,17 +363,18 @@ mod tests {
 
     fn any_event() -> impl Strategy<Value = Event> {
         let name = || prop::collection::vec(any::<u8>(), 0..300).prop_map(Vec::into_boxed_slice);
-        let found = || {
-            any::<(u32, u64, bool, bool)>().prop_map(|(ino, size_bytes, is_dir, is_file)| Found {
-                ino,
-                size_bytes,
-                is_dir,
-                is_file,
-            })
-        };
+        let found =
+            || {
+                any::<(u32, u64, bool, bool)>().prop_map(|(ino, size_bytes, is_dir, is_file)| {
+                    Found { ino, size_bytes, is_dir, is_file }
+                })
+            };
         let range = || {
-            any::<(u32, u64, u64)>()
-                .prop_map(|(ino, offset_bytes, len_bytes)| Range { ino, offset_bytes, len_bytes })
+            any::<(u32, u64, u64)>().prop_map(|(ino, offset_bytes, len_bytes)| Range {
+                ino,
+                offset_bytes,
+                len_bytes,
+            })
         };
         let op = || (0u8..15).prop_map(|number| CallOp::by_number(number).unwrap());
         let to = prop::option::of((any::<u32>(), name()));
@@ -384,12 +385,14 @@ mod tests {
             },
         );
         let detail = prop_oneof![
-            (op(), range(), any::<u8>())
-                .prop_map(|(op, range, flags)| Detail::Range(op, range, CallFlags(flags))),
+            (op(), range(), any::<u8>()).prop_map(|(op, range, flags)| Detail::Range(
+                op,
+                range,
+                CallFlags(flags)
+            )),
             (range(), range()).prop_map(|(from, to)| Detail::Copy { from, to }),
             (op(), any::<u32>()).prop_map(|(op, ino)| Detail::Inode(op, ino)),
-            any::<(u32, u64)>()
-                .prop_map(|(ino, size_bytes)| Detail::Truncate { ino, size_bytes }),
+            any::<(u32, u64)>().prop_map(|(ino, size_bytes)| Detail::Truncate { ino, size_bytes }),
             named,
         ];
         let call = (any::<(u64, u64, u32, i64)>(), detail).prop_map(
@@ -416,8 +419,7 @@ mod tests {
         });
         let learned = (any::<u32>(), name(), found())
             .prop_map(|(dir, name, found)| Event::Learned { dir, name, found });
-        let forgot =
-            any::<(u32, u64)>().prop_map(|(ino, lookups)| Event::Forgot { ino, lookups });
+        let forgot = any::<(u32, u64)>().prop_map(|(ino, lookups)| Event::Forgot { ino, lookups });
         prop_oneof![4 => call, 2 => device, 1 => thread, 1 => learned, 1 => forgot]
     }
 

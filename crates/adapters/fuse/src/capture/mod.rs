@@ -84,10 +84,7 @@ impl Tap {
     /// Events taken and lost so far.
     pub(crate) fn counts(&self) -> CaptureCounts {
         let (events, lost) = (&self.sent, &self.lost);
-        CaptureCounts {
-            events: events.load(Ordering::Relaxed),
-            lost: lost.load(Ordering::Relaxed),
-        }
+        CaptureCounts { events: events.load(Ordering::Relaxed), lost: lost.load(Ordering::Relaxed) }
     }
 
     pub(crate) fn send(&self, event: &Event) {
@@ -236,11 +233,7 @@ mod tests {
 
     fn names(dir: &Path) -> Vec<String> {
         let name = |entry: io::Result<std::fs::DirEntry>| entry.unwrap().file_name();
-        std::fs::read_dir(dir)
-            .unwrap()
-            .map(name)
-            .map(|name| name.into_string().unwrap())
-            .collect()
+        std::fs::read_dir(dir).unwrap().map(name).map(|name| name.into_string().unwrap()).collect()
     }
 
     #[test]

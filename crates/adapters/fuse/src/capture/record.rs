@@ -122,7 +122,11 @@ impl Detail {
     }
 
     /// `op` of two names; the text of a symbolic link is one in directory 0.
-    pub(crate) fn names(op: CallOp, (dir, name): Name<'_>, (to_dir, to): Name<'_>) -> Option<Detail> {
+    pub(crate) fn names(
+        op: CallOp,
+        (dir, name): Name<'_>,
+        (to_dir, to): Name<'_>,
+    ) -> Option<Detail> {
         let (name, to) = (name.into(), Some((to_dir, to.into())));
         Some(Detail::Name(Box::new(Named { op, dir, name, to, found: None, exchanged: None })))
     }
@@ -166,7 +170,9 @@ impl Detail {
     /// None for a mode that makes holes or zeroes, which are not in the model.
     pub(crate) fn fallocate(ino: u32, mode: i32, offset: u64, len: u64) -> Option<Detail> {
         let allocates = ALLOCATES.contains(&mode);
-        allocates.then(|| Detail::range(CallOp::Fallocate, ino, offset, len, CallFlags::default())).flatten()
+        allocates
+            .then(|| Detail::range(CallOp::Fallocate, ino, offset, len, CallFlags::default()))
+            .flatten()
     }
 
     pub(crate) fn copy(from: (u32, u64), to: (u32, u64), len: u64) -> Option<Detail> {

@@ -121,7 +121,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "log_unit",
         Kind::Choice(&["4096", "8192", "16384", "32768", "65536"]),
         "Packed records are padded to a multiple of this many bytes. On flash with larger pages \
-         give the page size, which `syncline probe --fit` finds: a record that fills a page is \
+         give the page size, which `syncline-lab probe --fit` finds: a record that fills a page is \
          programmed without waiting for the flush. Shorter is refused: a power cut while a record \
          is programmed may take one before it in the same 4096 bytes.",
         set!(|o, given| o.log_unit_bytes = given.text().parse().unwrap_or(4096)),

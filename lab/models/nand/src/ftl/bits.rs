@@ -97,7 +97,7 @@ impl Bits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::SplitMix64;
+    use syncline_device::SplitMix64;
 
     #[test]
     fn equals_booleans() {

@@ -2,7 +2,8 @@
 //! published analysis, streams, map cache, parallelism, determinism.
 
 use crate::analysis::greedy_write_amplification;
-use syncline_nand::{Profile, Report, Simulator, SplitMix64};
+use syncline_device::SplitMix64;
+use syncline_nand::{Profile, Report, Simulator};
 
 const MIB: u64 = 1 << 20;
 

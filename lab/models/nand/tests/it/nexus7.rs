@@ -6,8 +6,9 @@
 //! targets.
 
 use std::sync::Arc;
+use syncline_device::SplitMix64;
 use syncline_device::{BlockDevice, Clock, Kind, MemoryDevice, Origin, VirtualClock};
-use syncline_nand::{NandDevice, Profile, SplitMix64};
+use syncline_nand::{NandDevice, Profile};
 
 const SIZE: u64 = 256 << 20;
 /// Position of the journal, in bytes.

@@ -4,9 +4,9 @@
 //! file of the web cache, which nobody syncs, and a row of the cache's index, a transaction; each
 //! site writes history and cookies in two further databases.
 
+use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
-use crate::latency::Timer;
 
 use super::{length, prose, save};
 use crate::bench::error::Result;

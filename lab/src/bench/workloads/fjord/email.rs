@@ -4,9 +4,9 @@
 //! message in transactions of its own; one message in five has an attachment, a file that nobody
 //! syncs and a row.
 
+use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
-use crate::latency::Timer;
 
 use super::{length, prose, save};
 use crate::bench::error::Result;

@@ -4,9 +4,9 @@
 //! One step is one phase. Counts are the public ones at `scale_percent` 100. Only the first phase
 //! commits each statement by itself; the selects read what the page cache may not hold.
 
+use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
-use crate::latency::Timer;
 
 use super::scaled;
 use crate::bench::error::{BenchError, Result};

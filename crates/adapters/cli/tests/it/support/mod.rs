@@ -1,4 +1,4 @@
-//! Runs the binary.
+//! Runs the programs.
 
 #![allow(dead_code, missing_docs)]
 
@@ -10,6 +10,7 @@ pub mod web;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 /// Exit code and output of the binary.
 #[derive(Debug)]
@@ -25,20 +26,71 @@ impl Ran {
     }
 }
 
-pub fn binary() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_syncline"))
+/// Commands of the laboratory; all others are of `syncline`.
+const LAB: [&str; 12] = [
+    "bench",
+    "cache",
+    "compare",
+    "devices",
+    "flash",
+    "latency",
+    "lifetime",
+    "probe",
+    "replay",
+    "reproduce",
+    "sweep",
+    "trace",
+];
+
+/// Path of a program. Cargo builds one of the two for the tests of its package; the other one is
+/// built beside it.
+fn program(name: &str, package: &str, known: Option<&str>) -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(path) = known {
+        return path.into();
+    }
+    let built = || {
+        let beside =
+            option_env!("CARGO_BIN_EXE_syncline").or(option_env!("CARGO_BIN_EXE_syncline-lab"));
+        let dir = Path::new(beside.expect("a test of one of the packages")).parent().unwrap();
+        let profile = dir.file_name().and_then(OsStr::to_str).unwrap();
+        let profile = if profile == "debug" { "dev" } else { profile };
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", package, "--bin", name, "--profile", profile]);
+        build.arg("--target-dir").arg(dir.parent().unwrap());
+        assert!(build.status().expect("cargo runs").success(), "{package} is not built");
+        dir.join(name)
+    };
+    BUILT.get_or_init(built).clone()
 }
 
-/// A copy of the binary, for other users. By another process: a child that a test beside this one
+/// `syncline`.
+pub fn binary() -> Command {
+    Command::new(program("syncline", "syncline-cli", option_env!("CARGO_BIN_EXE_syncline")))
+}
+
+/// `syncline-lab`.
+pub fn lab() -> Command {
+    Command::new(program("syncline-lab", "syncline-lab", option_env!("CARGO_BIN_EXE_syncline-lab")))
+}
+
+/// The program of a command.
+pub fn of(command: &OsStr) -> Command {
+    if LAB.iter().any(|name| command == *name) { lab() } else { binary() }
+}
+
+/// A copy of a program, for other users. By another process: a child that a test beside this one
 /// forks would inherit a descriptor that writes to it, and nobody could run it meanwhile.
-pub fn copy_program(to: &Path) {
-    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_syncline")).arg(to).status();
+pub fn copy_program(program: &Command, to: &Path) {
+    let copied = Command::new("cp").arg(program.get_program()).arg(to).status();
     assert!(copied.expect("cp runs").success());
 }
 
 /// Runs it with these arguments.
 pub fn run<A: AsRef<OsStr>>(arguments: &[A]) -> Ran {
-    let output = binary().args(arguments).output().expect("the binary runs");
+    let first = arguments.first().map_or(OsStr::new(""), AsRef::as_ref);
+    let output = of(first).args(arguments).output().expect("the binary runs");
     let code = output.status.code().expect("it was not killed");
     Ran { code, out: output.stdout, err: String::from_utf8_lossy(&output.stderr).into_owned() }
 }
@@ -57,7 +109,8 @@ pub fn refused<A: AsRef<OsStr>>(code: i32, arguments: &[A]) -> String {
     assert_eq!(ran.code, code, "{}", ran.err);
     assert_eq!(ran.text(), "");
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
-    assert!(ran.err.starts_with("syncline: "), "{}", ran.err);
+    let prefix = ["syncline: ", "syncline-lab: "].iter().any(|name| ran.err.starts_with(name));
+    assert!(prefix, "{}", ran.err);
     let next_step = ran.err.contains("; ") || ran.err.contains("unmount it");
     assert!(next_step, "no next step: {}", ran.err);
     ran.err

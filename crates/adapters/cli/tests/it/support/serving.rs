@@ -1,4 +1,4 @@
-//! `syncline flash serve`: a device model in real time whose power can be cut.
+//! `syncline-lab flash serve`: a device model in real time whose power can be cut.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use super::{SMALL, simulator};
 use std::collections::{BTreeMap, BTreeSet};
-use syncline_nand::SplitMix64;
+use syncline_device::SplitMix64;
 
 const PER_BLOCK: u32 = 8;
 const ROWS: u32 = 12;

@@ -1,7 +1,8 @@
 //! The SLC write cache: counts by hand, the cliff, the recovery, the dynamic size, no lost unit.
 
 use super::{SMALL, simulator};
-use syncline_nand::{Counters, Profile, Simulator, SplitMix64};
+use syncline_device::SplitMix64;
+use syncline_nand::{Counters, Profile, Simulator};
 
 /// Cells of three bits: a superblock of the cache has 8 of 24 pages, 32 KiB.
 const SLC: &str = "\n[slc]\nslc_mib = 0\nslc_dynamic_mib = 0\nslc_bits = 3\nslc_read_us = 25\n\

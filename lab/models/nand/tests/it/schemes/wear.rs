@@ -2,7 +2,8 @@
 
 use super::{SMALL, simulator};
 use crate::analysis::fifo_write_amplification;
-use syncline_nand::{Counters, Simulator, SplitMix64, Wear};
+use syncline_device::SplitMix64;
+use syncline_nand::{Counters, Simulator, Wear};
 
 const SCHEMES: [&str; 7] = [
     "mapping=page,victims=greedy",

@@ -1,0 +1,115 @@
+//! The `syncline` program, and what the programs of this project share: parse, call, print.
+//!
+//! One file a command in `cmd`; `image` opens images, `error` knows the exit codes. Promises:
+//! errors go to standard error in one sentence with the next step; a reader that closes the pipe
+//! early is no error; Ctrl-C leaves images consistent and no half-written file. Tested in `tests/`,
+//! through the program.
+
+#![forbid(unsafe_code)]
+
+mod archive_stream;
+mod args;
+mod cmd;
+pub mod control;
+pub mod daemon;
+pub mod error;
+pub mod format;
+pub mod generated;
+pub mod help;
+mod helper;
+mod image;
+pub mod interrupt;
+mod mount_options;
+pub mod place;
+pub mod progress;
+pub mod served;
+pub mod version;
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use args::Command;
+use error::Failure;
+
+/// Name of the program, before its messages.
+static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// `syncline`: runs the command that its arguments name.
+pub fn main() -> ExitCode {
+    let Some(arguments) = helper::arguments(std::env::args_os()) else {
+        return ExitCode::SUCCESS;
+    };
+    let examples = args::examples::EXAMPLES;
+    let cli: args::Cli = help::parse(arguments, examples, &mount_options::help());
+    conclude("syncline", || match cli.command {
+        Some(command) if !cli.version => run(command),
+        _ => version::print(cli.verbose),
+    })
+}
+
+/// Runs `command` as the program of that name: with handlers of signals, and its failure as a
+/// message and an exit code.
+pub fn conclude(program: &'static str, command: impl FnOnce() -> error::Result<()>) -> ExitCode {
+    let _ = PROGRAM.set(program);
+    let Err(failure) = interrupt::install().and_then(|()| command()) else {
+        return ExitCode::SUCCESS;
+    };
+    if let Some(text) = failure.message() {
+        complain(text);
+    }
+    ExitCode::from(failure.code())
+}
+
+/// Name of the program that runs.
+pub fn program() -> &'static str {
+    PROGRAM.get().copied().unwrap_or("syncline")
+}
+
+/// Writes one line to standard error, without what a terminal acts on. A closed standard error has
+/// nobody to complain to.
+pub fn complain(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr().lock(), "{}: {}", program(), format::line(text));
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Ls(args) => cmd::ls::run(&args),
+        Command::Cat(args) => cmd::cat::run(&args),
+        Command::Cp(args) => cmd::cp::run(&args),
+        Command::Mkdir(args) => cmd::mkdir::run(&args),
+        Command::Mv(args) => cmd::mv::run(&args),
+        Command::Rm(args) => cmd::rm::run(&args),
+        Command::Stat(args) => cmd::stat::run(&args),
+        Command::Info(args) => cmd::info::run(&args),
+        Command::Check(args) => cmd::check::run(&args),
+        Command::Recover(args) => cmd::recover::run(&args),
+        Command::Mkfs(args) => cmd::transfer::mkfs(&args),
+        Command::Resize(args) => cmd::transfer::resize(&args),
+        Command::Import(args) => cmd::transfer::import(&args),
+        Command::Serve(args) => cmd::serve::run(&args),
+        Command::Export(args) => cmd::transfer::export(&args),
+        Command::Mount(args) => cmd::mount::run(&args),
+        Command::Umount(args) => cmd::umount::run(&args),
+        Command::Status(args) => cmd::status::run(&args),
+        Command::Buffer(args) => cmd::buffer::run(&args.command),
+        Command::Flashlite(args) => cmd::flashlite::run(&args.command),
+        Command::Record(args) => cmd::record::run(&args),
+        Command::RecordRead(args) => cmd::record_read::run(&args),
+        Command::Ctl(args) => cmd::ctl::run(&args.command),
+        Command::Top(args) => cmd::top::run(&args),
+        Command::Preload(args) => cmd::preload::run(&args),
+        Command::Completions(args) => cmd::generated::PAGES.completions(&args.shell),
+        Command::Man(args) => {
+            cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn examples_are_commands() {
+        crate::help::check_examples::<crate::args::Cli>(crate::args::examples::EXAMPLES);
+    }
+}

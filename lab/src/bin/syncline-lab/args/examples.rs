@@ -1,0 +1,104 @@
+//! Examples of each command, for `--help` and the man pages. A test parses every line.
+
+/// Command, then one example a line: the command line, and its purpose.
+pub const EXAMPLES: crate::help::Examples = &[
+    (
+        "bench",
+        &[
+            ["syncline-lab bench sqlite", "SQLite in both sync modes on a model of an eMMC"],
+            [
+                "syncline-lab bench sqlite --journal-mode delete,wal --device sd-2012",
+                "two journal modes on a model of an SD card",
+            ],
+            ["syncline-lab bench fileio create --html report.html", "a report with plots"],
+            ["syncline-lab bench sqlite --dir /mnt/card", "what is mounted there, in real time"],
+        ],
+    ),
+    (
+        "compare",
+        &[
+            ["syncline-lab compare before.json after.json", "what differs between two results"],
+            ["syncline-lab compare a.json b.json --html c.html", "with charts"],
+        ],
+    ),
+    (
+        "sweep",
+        &[
+            ["syncline-lab sweep plan.toml -o results", "on this machine's processors"],
+            [
+                "syncline-lab sweep plan.toml -o results --resume",
+                "what a run before did not get to",
+            ],
+            [
+                "syncline-lab sweep plan.toml -o results --executor tcp://10.0.0.1:8786",
+                "on a cluster of Dask",
+            ],
+        ],
+    ),
+    (
+        "trace import",
+        &[
+            ["syncline-lab trace import run.log -o run.trace", "any known format"],
+            ["syncline-lab trace import day.events -o day", "what a mount with trace=day wrote"],
+            [
+                "syncline-lab trace import day.trace --to parquet --device-name phone-17 -o records",
+                "for DuckDB, Polars, Dask and Spark",
+            ],
+        ],
+    ),
+    (
+        "trace watch",
+        &[
+            ["syncline-lab trace watch /dev/mmcblk0 -o /var/lib/watch", "until Ctrl-C; as root"],
+            [
+                "syncline-lab trace watch --all -o watch --for 1d --names plain",
+                "every disk, with paths",
+            ],
+        ],
+    ),
+    (
+        "trace export",
+        &[["syncline-lab trace export disk.trace --to fio -o disk.log", "for `fio --read_iolog`"]],
+    ),
+    ("trace stat", &[["syncline-lab trace stat app.trace", "reads, writes, syncs, reuse"]]),
+    (
+        "trace join",
+        &[[
+            "syncline-lab trace join app.calls.trace app.blocks.trace -o named.trace",
+            "a capture of an earlier version: which file and process each request is for",
+        ]],
+    ),
+    ("trace hot", &[["syncline-lab trace hot app.trace", "files that are updated in place"]]),
+    (
+        "trace record",
+        &[["syncline-lab trace record -o app.trace -- sqlite3 a.db", "the calls of a program"]],
+    ),
+    ("replay", &[["syncline-lab replay --trace disk.trace --device sd-2012", "on a model"]]),
+    (
+        "reproduce",
+        &[
+            ["syncline-lab reproduce --list", "every table and figure of the papers"],
+            ["syncline-lab reproduce eager-sync/table-5.4", "one of them"],
+            ["syncline-lab reproduce --html papers.html", "all, with charts"],
+        ],
+    ),
+    (
+        "devices",
+        &[
+            ["syncline-lab devices", "the list"],
+            ["syncline-lab devices sd-2012", "one profile, to copy and change"],
+        ],
+    ),
+    (
+        "flash serve",
+        &[["syncline-lab flash serve nexus7-emmc DIR --attach", "prints the block device (root)"]],
+    ),
+    ("flash cut", &[["syncline-lab flash cut DIR", "loses what was not flushed"]]),
+    ("flash on", &[["syncline-lab flash on DIR", "after `syncline-lab flash cut DIR`"]]),
+    ("flash stats", &[["syncline-lab flash stats DIR", "requests, programs, erases"]]),
+    (
+        "flash detach",
+        &[["syncline-lab flash detach DIR", "ends what `syncline-lab flash serve` began"]],
+    ),
+    ("probe", &[["syncline-lab probe /mnt/card --fit card.toml", "a model of your card"]]),
+];

@@ -1,0 +1,173 @@
+//! `bench applications`: nine applications of a phone on simulated storage, in virtual time.
+//!
+//! Every application, device, network and solution that is asked for is one run. Ctrl-C ends the
+//! run under way; what was measured is reported.
+
+use indicatif::ProgressBar;
+use syncline_fs::{FsError, MountOptions};
+use syncline_lab::bench::{
+    AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone, Solution,
+    applications_json, applications_table, phone_applications,
+};
+use syncline_lab::experiments::LabError;
+use syncline_lab::latency::Watch;
+use syncline_lab::report::{Chart, Page};
+use syncline_nand::Profile;
+
+use super::bench::print;
+use crate::about;
+use crate::args::Bench;
+use syncline_cli::error::{Failure, Result};
+use syncline_cli::{format, interrupt, progress};
+
+/// Runs everything, then prints.
+pub(crate) fn run(args: &Bench) -> Result<()> {
+    if args.dir.is_some() || args.sensitivity {
+        let text = "applications run on simulated devices only; leave out --dir and --sensitivity";
+        return Err(Failure::Usage(text.to_owned()));
+    }
+    let names = names(&args.workloads)?;
+    let networks = networks(&args.network)?;
+    let solutions = args.solution.iter().map(|name| Solution::by_name(name));
+    let solutions = solutions.collect::<std::result::Result<Vec<_>, _>>()?;
+    let profiles = profiles(args)?;
+    let mut runs = Vec::new();
+    let done = simulated(args, &names, &profiles, &networks, &solutions, &mut runs);
+    if !runs.is_empty() {
+        print(args, &applications_table(&runs), &|| applications_json(&runs))?;
+        if let Some(path) = &args.html {
+            format::write_file(path, page(&runs).as_bytes())?;
+        }
+    }
+    done
+}
+
+/// `applications` are all, `applications/NAME` is one.
+fn names(workloads: &[String]) -> Result<Vec<&'static str>> {
+    let all: Vec<&str> = phone_applications().map(|(name, _)| name).collect();
+    let mut found: Vec<&'static str> = Vec::new();
+    for workload in workloads {
+        let name = workload.strip_prefix("applications/");
+        let named: Vec<&str> =
+            all.iter().copied().filter(|known| name.is_none_or(|name| name == *known)).collect();
+        if named.is_empty() {
+            let text = format!("unknown application `{workload}`; choose of {}", all.join(", "));
+            return Err(Failure::Usage(text));
+        }
+        found.extend(named);
+    }
+    found.dedup();
+    Ok(found)
+}
+
+fn networks(names: &[String]) -> Result<Vec<&'static Network>> {
+    let of = |name: &String| {
+        NETWORKS.iter().find(|known| known.name == *name).ok_or_else(|| {
+            let known: Vec<&str> = NETWORKS.iter().map(|known| known.name).collect();
+            let text = format!("unknown network `{name}`; choose of {}", known.join(", "));
+            Failure::Usage(text)
+        })
+    };
+    names.iter().map(of).collect()
+}
+
+/// The profiles that `--device` means; `all`: the chapter's.
+fn profiles(args: &Bench) -> Result<Vec<Profile>> {
+    if args.device != "all" {
+        let read_file = |path: &std::path::Path| std::fs::read_to_string(path);
+        return Ok(vec![Profile::parse_spec(&args.device, &read_file).map_err(LabError::from)?]);
+    }
+    let all = PHONE_DEVICES.map(Profile::by_name).into_iter();
+    Ok(all.collect::<std::result::Result<_, _>>().map_err(LabError::from)?)
+}
+
+fn simulated(
+    args: &Bench,
+    names: &[&str],
+    profiles: &[Profile],
+    networks: &[&Network],
+    solutions: &[Solution],
+    runs: &mut Vec<AppRun>,
+) -> Result<()> {
+    let source = match &args.image {
+        Some(path) => ImageSource::File(path.clone()),
+        None => ImageSource::Mke2fs { size_bytes: args.size << 20 },
+    };
+    let image = Image::load(&source)?;
+    let mount = &mount_options(&args.options)?;
+    let builtin = Profile::by_name(PHONE_DEVICES[0]).map_err(LabError::from)?;
+    let (seed, scale_percent) = (args.seed, args.scale);
+    let phone = Phone { image: &image, mount, seed, scale_percent };
+    for &name in names {
+        for profile in profiles {
+            for &network in networks {
+                for &solution in solutions {
+                    let title = format!("{name}, {}", profile.name);
+                    let mut watch = Shown(progress::bar(&title, 1));
+                    let run = phone.run(name, profile, &builtin, network, solution, &mut watch);
+                    watch.0.finish_and_clear();
+                    interrupt::check()?;
+                    runs.push(run?);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Progress of a run on a terminal; Ctrl-C cancels it.
+struct Shown(ProgressBar);
+
+impl Watch for Shown {
+    fn progress(&mut self, done: u64, total: u64) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt::asked()
+    }
+}
+
+/// Mount options of the runs: ordered mode, as the paper's phones.
+fn mount_options(options: &str) -> Result<MountOptions> {
+    let usage = |err: FsError| {
+        Failure::Usage(format!("{err}; see the mount options in `syncline mount --help`"))
+    };
+    let mut mount = MountOptions::parse(options).map_err(usage)?;
+    mount.apply("sync=ordered").map_err(usage)?;
+    Ok(mount)
+}
+
+/// Run time of each application by device, as the paper's Figures 4 and 5, and the table.
+fn page(runs: &[AppRun]) -> String {
+    let mut page = Page::new("Applications of a phone on its storage");
+    let mut names: Vec<&str> = runs.iter().map(|run| run.application.as_str()).collect();
+    names.dedup();
+    for name in names {
+        page.heading(name);
+        let of: Vec<&AppRun> = runs.iter().filter(|run| run.application == name).collect();
+        page.bars(&Chart {
+            title: "run time".to_owned(),
+            unit: "s".to_owned(),
+            layout: syncline_lab::report::Layout::Rows,
+            groups: of.iter().map(|run| label(run)).collect(),
+            series: ["processor", "network", "storage"].map(str::to_owned).to_vec(),
+            values: of
+                .iter()
+                .map(|run| vec![run.cpu_s, run.network_s, run.storage_wait_s])
+                .collect(),
+        });
+    }
+    page.heading("All of them");
+    page.text(&applications_table(runs));
+    page.finish(&about())
+}
+
+fn label(run: &AppRun) -> String {
+    let mut label = format!("{}, {}", run.device, run.network);
+    if run.solution != Solution::None.name() {
+        label = format!("{label}, {}", run.solution);
+    }
+    label
+}

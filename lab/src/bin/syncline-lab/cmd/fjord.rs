@@ -1,0 +1,233 @@
+//! `bench fjord`: applications with and without the write buffer, in virtual time.
+//!
+//! All configurations run with `sync=ordered`, as the paper's phones did; unless `--sync ordered`
+//! asks for these alone, the strict ones run with `sync=eager` as well, and ext4 by itself with
+//! `sync=periodic`. With `--dir` the
+//! applications run once on whatever is mounted there. Ctrl-C ends the run under way.
+//!
+//! On a terminal six remedies are told in words; `--long` and the document have every
+//! configuration. The page has bars, so that they are compared at a glance.
+
+use syncline_fs::MountOptions;
+use syncline_lab::bench::{
+    Entry, FJORD_CONFIGS, Fjord, FjordConfig, FjordRun, Parameters, applications, fjord_json,
+    fjord_table,
+};
+use syncline_lab::experiments::{Bench as Request, Observer, Watched};
+use syncline_lab::report::{Chart, Page};
+
+use super::bench::{print, publish};
+use crate::about;
+use crate::args::Bench;
+use crate::progress::Terminal;
+use syncline_cli::error::{Failure, Result};
+use syncline_cli::{format, interrupt};
+
+/// Sync mode, configuration, what it is, what a power cut keeps.
+const REMEDIES: [(&str, &str, &str, &str); 7] = [
+    ("ordered", "native", "ext4 as it is", "every fsync"),
+    ("ordered", "both", "write buffer: RAM and a log", "every fsync"),
+    ("ordered", "relaxed-both", "write buffer, its files relaxed", "all but up to a minute"),
+    ("eager", "native", "eager sync", "every fsync"),
+    ("eager", "both", "eager sync and write buffer", "every fsync"),
+    ("eager", "fsync-control", "eager sync, its files relaxed", "all but up to a minute"),
+    ("periodic", "native", "periodic sync", "the volume of a moment ago"),
+];
+/// Runs every application in every configuration, then prints.
+pub(crate) fn run(args: &Bench, request: &Request) -> Result<()> {
+    let mut entries: Vec<&Entry> = Vec::new();
+    for name in &args.workloads {
+        entries.extend(applications(name)?);
+    }
+    let modes = request.journal_modes()?;
+    if let Some(dir) = &args.dir {
+        let mut runs = Vec::new();
+        let terminal = Terminal::default();
+        let done = request.in_directory(dir, &entries, &modes, &terminal, &mut runs);
+        let printed = if runs.is_empty() { Ok(()) } else { publish(args, &runs, &[]) };
+        return done.map_err(Into::into).and(printed);
+    }
+    if args.sensitivity {
+        let text = "fjord has no sensitivity grid; use --json or --html".to_owned();
+        return Err(Failure::Usage(text));
+    }
+    let mut runs = Vec::new();
+    let done = simulated(args, request, &entries, &mut runs);
+    if !runs.is_empty() {
+        let text = if args.long { fjord_table(&runs) } else { summary(&runs) };
+        print(args, &text, &|| fjord_json(&runs))?;
+        if let Some(path) = &args.html {
+            format::write_file(path, page(&runs).as_bytes())?;
+        }
+    }
+    done
+}
+
+/// Reports whether a configuration has to run for the rows that are asked for.
+fn wanted(args: &Bench, sync: &str, config: &FjordConfig) -> bool {
+    let told = |(of, name, ..): &(&str, &str, &str, &str)| *of == sync && *name == config.name;
+    args.long || args.json.is_some() || REMEDIES.iter().any(told)
+}
+
+/// A remedy's share of the time and bytes of what it is compared with.
+struct Told<'a> {
+    run: &'a FjordRun,
+    what: &'static str,
+    keeps: &'static str,
+    time_s: f64,
+    mb: f64,
+    /// Per cent more or less than the first; none for the first itself.
+    change: Option<(f64, f64)>,
+}
+
+/// The remedies of each application that ran.
+fn told(runs: &[FjordRun]) -> Vec<Told<'_>> {
+    let mb = |run: &FjordRun| {
+        run.run.metrics.device.as_ref().map_or(0.0, |device| device.written_bytes as f64 / 1e6)
+    };
+    let mut found = Vec::new();
+    let mut names: Vec<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
+    names.dedup();
+    for name in names {
+        let of = |sync: &str, config: &str| {
+            let is =
+                |run: &&FjordRun| run.workload == name && run.sync == sync && run.config == config;
+            runs.iter().find(is)
+        };
+        let base = of("ordered", "native").map(|run| (run.run.metrics.duration_s, mb(run)));
+        for (sync, config, what, keeps) in REMEDIES {
+            let Some(run) = of(sync, config) else { continue };
+            let (time_s, mb) = (run.run.metrics.duration_s, mb(run));
+            let first = (sync, config) == ("ordered", "native");
+            let percent = |now: f64, then: f64| (now / then.max(f64::MIN_POSITIVE) - 1.0) * 100.0;
+            let change = base.filter(|_| !first);
+            let change = change.map(|(s, bytes)| (percent(time_s, s), percent(mb, bytes)));
+            found.push(Told { run, what, keeps, time_s, mb, change });
+        }
+    }
+    found
+}
+
+fn summary_rows(told: &[Told<'_>]) -> Vec<Vec<String>> {
+    let header = ["application", "with", "time s", "", "written MB", "", "a power cut keeps"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    for told in told {
+        let change = |of: fn((f64, f64)) -> f64| {
+            told.change.map_or(String::new(), |change| format!("{:+.0} %", of(change)))
+        };
+        rows.push(vec![
+            told.run.workload.clone(),
+            told.what.to_owned(),
+            format!("{:.2}", told.time_s),
+            change(|change| change.0),
+            format!("{:.2}", told.mb),
+            change(|change| change.1),
+            told.keeps.to_owned(),
+        ]);
+    }
+    rows
+}
+
+fn summary(runs: &[FjordRun]) -> String {
+    let right = [false, false, true, true, true, true, false];
+    let more = "\n--long has every configuration beside the paper's figures.\n";
+    format::table(&summary_rows(&told(runs)), &right) + more
+}
+
+/// Bars of the time and bytes of each application, and the table.
+fn page(runs: &[FjordRun]) -> String {
+    let told = told(runs);
+    let mut page = Page::new("Applications with and without the write buffer");
+    let device = runs.first().map_or("", |run| run.device.as_str());
+    page.paragraph(&format!("Virtual time on {device}."));
+    let mut names: Vec<&str> = told.iter().map(|one| one.run.workload.as_str()).collect();
+    names.dedup();
+    for name in names {
+        page.heading(name);
+        let of = |value: fn(&Told<'_>) -> f64| -> Vec<(String, f64)> {
+            let ours = told.iter().filter(|one| one.run.workload == name);
+            ours.map(|one| (one.what.to_owned(), value(one))).collect()
+        };
+        page.bars(&Chart::rows("time", "s", name, &of(|one| one.time_s)));
+        page.bars(&Chart::rows("written", "MB", name, &of(|one| one.mb)));
+    }
+    let rows = summary_rows(&told);
+    if let Some((header, lines)) = rows.split_first() {
+        page.heading("All of them");
+        page.table(header, lines, 2);
+    }
+    page.finish(&about())
+}
+
+/// Without options of the user, write-back is as on the paper's phones (6.1).
+fn phones(args: &Bench, mut mounts: Vec<MountOptions>) -> Result<Vec<MountOptions>> {
+    if args.options.is_empty() {
+        for mount in &mut mounts {
+            mount.apply("writeback_preset=android")?;
+        }
+    }
+    Ok(mounts)
+}
+
+fn simulated(
+    args: &Bench,
+    request: &Request,
+    entries: &[&Entry],
+    runs: &mut Vec<FjordRun>,
+) -> Result<()> {
+    let ordered = phones(args, request.mount_options("sync=ordered")?)?;
+    let eager = match args.sync.as_slice() {
+        [only] if only == "ordered" => Vec::new(),
+        _ => phones(args, request.mount_options("sync=eager")?)?,
+    };
+    let periodic = match args.sync.as_slice() {
+        [only] if only == "ordered" => Vec::new(),
+        _ => phones(args, request.mount_options("sync=periodic")?)?,
+    };
+    let (profile, image) = request.load()?;
+    let modes = request.journal_modes()?;
+    for &entry in entries {
+        for parameters in request.parameters(entry, &modes)? {
+            let bench = Fjord::new(&profile, &image, &parameters, args.log_size)?;
+            for mount in &ordered {
+                for config in FJORD_CONFIGS.iter().filter(|c| wanted(args, "ordered", c)) {
+                    one(&bench, entry, &parameters, config, mount, runs)?;
+                }
+            }
+            // With eager sync only fsync of relaxed files is relaxed: nothing of theirs waits in
+            // RAM, so the buffer's share shows in the strict configurations.
+            for mount in &eager {
+                let strict = FJORD_CONFIGS.iter().filter(|config| !config.relaxed_data);
+                for config in strict.filter(|config| wanted(args, "eager", config)) {
+                    one(&bench, entry, &parameters, config, mount, runs)?;
+                }
+            }
+            // Nothing waits for a sync there, so there is nothing to relax.
+            for mount in &periodic {
+                let native = FJORD_CONFIGS.iter().filter(|config| config.name == "native");
+                for config in native {
+                    one(&bench, entry, &parameters, config, mount, runs)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn one(
+    bench: &Fjord<'_>,
+    entry: &Entry,
+    parameters: &Parameters,
+    config: &FjordConfig,
+    mount: &MountOptions,
+    runs: &mut Vec<FjordRun>,
+) -> Result<()> {
+    let terminal = Terminal::default();
+    terminal.begin(entry.name, entry.operations(parameters));
+    let run = bench.run(entry, config, mount, &mut Watched(&terminal));
+    terminal.end();
+    // A run that was interrupted is not comparable.
+    interrupt::check()?;
+    runs.push(run?);
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! `reproduce`: tables and figures of the source papers beside ours.
+//!
+//! Ctrl-C ends the run under way; rows that are complete are reported.
+
+use std::path::Path;
+use std::process::Command;
+
+use indicatif::ProgressBar;
+use syncline_lab::latency::Watch;
+use syncline_lab::reproduce::{
+    Catalog, Document, Paper, Planned, Program, Reproduced, Row, Session, Time, page,
+};
+
+use crate::about;
+use crate::args::Reproduce;
+use syncline_cli::error::{Failure, Result};
+use syncline_cli::format::{self, Forms, Out};
+use syncline_cli::{complain, interrupt, progress};
+
+/// Runs the rows, then prints.
+pub(crate) fn run(args: &Reproduce) -> Result<()> {
+    format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
+    let catalog = Catalog::shipped()?;
+    let rows = catalog.find(&args.rows)?;
+    let mut document = Document { full: args.full, rows: Vec::new() };
+    if args.list {
+        document.rows.extend(rows.iter().map(|(paper, row)| Reproduced::not_run(paper, row)));
+        return list(args, &document);
+    }
+    let done = reproduce(args, &rows, &mut document);
+    // What was reproduced is reported, whatever came after it.
+    let forms = Forms {
+        table: &|| document.to_text(),
+        json: &|| document.to_json(),
+        page: &|| page(&document, &catalog, &about()),
+    };
+    let printed = match document.rows.is_empty() {
+        true => Ok(()),
+        false => format::publish(&forms, args.json.as_deref(), args.html.as_deref()),
+    };
+    done.and(printed)
+}
+
+fn list(args: &Reproduce, document: &Document) -> Result<()> {
+    let mut out = Out::new();
+    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
+    out.text(if to_stdout { document.to_json() } else { document.list() })?;
+    out.flush()?;
+    match &args.json {
+        Some(path) if !to_stdout => format::write_file(path, document.to_json().as_bytes()),
+        _ => Ok(()),
+    }
+}
+
+fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document) -> Result<()> {
+    let program = args.real_time.then(|| Box::new(run_again) as Box<Program>);
+    let mut session = Session::new(args.full, args.html.is_some(), program);
+    let total = rows.iter().map(|(_, row)| session.runs(row).len() as u64).sum();
+    let mut shown = Shown { bar: progress::bar("runs", total), name: String::new() };
+    let bar = shown.bar.clone();
+    for (paper, row) in rows {
+        let name = format!("{}/{}", paper.id, row.id);
+        let left_out = session.runs(row).is_empty();
+        if left_out {
+            if row.time == Time::Real {
+                complain(&format!("{name} needs real time; --real-time runs it"));
+            }
+            document.rows.push(Reproduced::not_run(paper, row));
+            continue;
+        }
+        shown.name.clone_from(&name);
+        let mut started = |run: &Planned| {
+            bar.set_prefix(format!("{name}: {}", run.name));
+            bar.inc(1);
+        };
+        let reproduced = session.row(paper, row, &mut shown, &mut started);
+        match reproduced {
+            Ok(reproduced) => document.rows.push(reproduced),
+            Err(err) => {
+                shown.bar.finish_and_clear();
+                return Err(Failure::from(err).at(name));
+            }
+        }
+    }
+    shown.bar.finish_and_clear();
+    Ok(())
+}
+
+/// Runs this program with other arguments, for a row in real time.
+fn run_again(arguments: &[String]) -> std::result::Result<Vec<u8>, String> {
+    let program = std::env::current_exe().map_err(|err| format!("{err}; reinstall syncline"))?;
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|err| format!("{err}; reinstall syncline"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// The bar counts runs; what a run does in itself is in its message.
+struct Shown {
+    bar: ProgressBar,
+    name: String,
+}
+
+impl Watch for Shown {
+    fn progress(&mut self, done: u64, total: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let percent = done * 100 / total.max(1);
+        self.bar.set_message(format!("{} {percent} %", self.name));
+    }
+
+    fn cancelled(&self) -> bool {
+        interrupt::asked()
+    }
+}

@@ -1,0 +1,66 @@
+//! The `syncline-lab` program: parse, call, print.
+//!
+//! One file a command in `cmd`. Output, errors and signals are those of `syncline`. Tested in
+//! `lab/tests/program`, through the program.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod cmd;
+mod progress;
+mod tracefs;
+
+use std::process::ExitCode;
+
+use args::Command;
+use syncline_cli::error::Failure;
+use syncline_cli::{conclude, help, version};
+use syncline_lab::report::About;
+
+fn main() -> ExitCode {
+    let examples = args::examples::EXAMPLES;
+    let cli: args::Cli = help::parse(std::env::args_os(), examples, "");
+    conclude("syncline-lab", || match cli.command {
+        Some(command) if !cli.version => run(command),
+        _ => version::print(cli.verbose),
+    })
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Bench(args) => cmd::bench::run(&args),
+        Command::Trace(args) => cmd::trace::run(&args.command),
+        Command::Cache(args) => cmd::cache::run(&args),
+        Command::Compare(args) => cmd::compare::run(&args),
+        Command::Replay(args) => cmd::player::run(&args),
+        Command::Reproduce(args) => cmd::reproduce::run(&args),
+        Command::Sweep(args) => cmd::sweep::run(&args),
+        Command::Devices(args) => cmd::devices::run(&args),
+        Command::Flash(args) => cmd::flash::run(&args.command),
+        Command::Latency(args) => cmd::latency::run(&args),
+        Command::Lifetime(args) => cmd::lifetime::run(&args),
+        Command::Probe(args) => cmd::probe::run(&args),
+        Command::Completions(args) => cmd::generated::PAGES.completions(&args.shell),
+        Command::Man(args) => {
+            cmd::generated::PAGES.man(args.command.as_deref(), args.all.as_deref())
+        }
+    }
+}
+
+/// Origin of a report that is written now.
+fn about() -> About {
+    About {
+        version: version::build(),
+        command: version::command_line(),
+        host: version::host(),
+        date: version::date(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn examples_are_commands() {
+        syncline_cli::help::check_examples::<super::args::Cli>(super::args::examples::EXAMPLES);
+    }
+}

@@ -1,0 +1,299 @@
+//! `bench`: documents, determinism, lists, and what Ctrl-C leaves.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::support::{done, lab, refused, run, scratch};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use syncline_testkit::{Need, require};
+
+fn document(text: &str) -> Value {
+    serde_json::from_str(text).expect("a JSON document")
+}
+
+#[test]
+fn a_list_runs_each_and_runs_repeat() {
+    if !require("a_list_runs_each_and_runs_repeat", &[Need::E2fsck]) {
+        return;
+    }
+    let arguments = [
+        "bench",
+        "sqlite/insert",
+        "create",
+        "create/4k-fsync",
+        "--operations=5",
+        "--journal-mode=delete,wal",
+        "--sync=eager",
+        "--size=256",
+        "--json=-",
+    ];
+    let text = done(&arguments);
+    assert_eq!(text, done(&arguments), "the same seed, the same figures");
+    let document = document(&text);
+    assert_eq!(document["schema"], "syncline.bench/1");
+    let runs = document["runs"].as_array().expect("runs");
+    let names: Vec<(&str, &Value)> = runs
+        .iter()
+        .map(|run| (run["workload"].as_str().expect("a name"), &run["config"]["journal_mode"]))
+        .collect();
+    let (delete, wal) = (Value::from("delete"), Value::from("wal"));
+    let expected =
+        [("sqlite/insert", &delete), ("sqlite/insert", &wal), ("create/4k-fsync", &Value::Null)];
+    assert_eq!(names, expected);
+    for run in runs {
+        assert_eq!(run["metrics"]["operations"], 5);
+        assert!(run["metrics"]["flushes"].as_u64() > Some(0), "{run}");
+        assert!(run["foreground"]["latency_us_p99"].as_f64() > Some(0.0), "{run}");
+    }
+}
+
+#[test]
+fn the_table_and_the_document_are_one_run() {
+    if !require("the_table_and_the_document_are_one_run", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let path = dir.path().join("figures.json");
+    let json = format!("--json={}", path.display());
+    let table = done(&["bench", "create", "--operations=4", "--size=64", &json]);
+    assert!(table.starts_with("workload") && table.contains("create/4k-fsync"), "{table}");
+    let document = document(&std::fs::read_to_string(&path).unwrap());
+    assert_eq!(document["runs"][0]["metrics"]["operations"], 4);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
+
+    let nowhere = format!("--json={}", dir.path().join("no/such/dir.json").display());
+    let ran = run(&["bench", "create", "--operations=1", "--size=64", &nowhere]);
+    assert!(ran.code == 1 && ran.err.contains("check the path"), "{ran:?}");
+}
+
+#[test]
+fn a_directory_is_measured_in_real_time() {
+    let dir = scratch();
+    let arguments = ["bench", "create", "--operations=3", "--json=-", "--dir"];
+    let mut arguments: Vec<&std::ffi::OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+    arguments.push(dir.path().as_os_str());
+    let document = document(&done(&arguments));
+    assert_eq!(document["runs"][0]["metrics"]["operations"], 3);
+    assert_eq!(document["runs"][0]["metrics"]["write_requests"], Value::Null);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "it tidies up");
+    arguments.push("--sync=ordered".as_ref());
+    assert_eq!(run(&arguments).code, 2, "what a directory cannot be told is refused");
+}
+
+#[test]
+fn ctrl_c_reports_what_was_done() {
+    if !require("ctrl_c_reports_what_was_done", &[Need::E2fsck]) {
+        return;
+    }
+    let child = lab()
+        .args(["bench", "create", "--operations=100000000", "--size=4096", "--json=-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let document = document(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(document["runs"][0]["interrupted"], true);
+}
+
+#[test]
+fn mtime_update_is_a_list_and_the_report_stands_alone() {
+    if !require("mtime_update_is_a_list", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let path = dir.path().join("report.html");
+    let html = format!("--html={}", path.display());
+    let arguments = [
+        "bench",
+        "fileio/random-overwrite-fsync",
+        "--operations=30",
+        "--size=128",
+        "--device=ssd-850pro",
+        "--sync=ordered",
+        "--mtime-update=off,100",
+        "--json=-",
+        &html,
+    ];
+    let document = document(&done(&arguments));
+    let runs = document["runs"].as_array().expect("runs");
+    let intervals: Vec<_> = runs.iter().map(|run| &run["config"]["mtime_update_ms"]).collect();
+    assert_eq!(intervals, [&Value::Null, &Value::from(100)]);
+    let journal = |n: usize| runs[n]["metrics"]["journal_bytes"].as_u64().expect("a count");
+    assert!(journal(1) < journal(0) / 2, "{} {}", journal(0), journal(1));
+    let html = std::fs::read_to_string(&path).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("mtime=100"));
+    assert_eq!(html.matches("<figure").count(), 5, "three charts of bars, a plot for each run");
+    assert!(html.contains("--mtime-update=off,100"), "the command line is in the footer");
+    assert!(html.contains("coarse-mtime paper"), "the paper's figures are beside ours");
+
+    for bad in ["0", "1001", "", "no"] {
+        let interval = format!("--mtime-update={bad}");
+        let ran = run(&["bench", "create", "--operations=1", "--size=64", &interval]);
+        assert_eq!(ran.code, 2, "{bad}: {ran:?}");
+        assert!(ran.err.contains("1 to 1000"), "{ran:?}");
+    }
+}
+
+#[test]
+fn the_papers_figures_stand_under_the_table() {
+    if !require("the_papers_figures", &[Need::E2fsck]) {
+        return;
+    }
+    let workload = ["bench", "sqlite/insert", "--operations=5", "--size=256"];
+    let both = done(&workload);
+    assert!(both.contains("Paper and here") && both.contains("table 5.4"), "{both}");
+    let one = done(&[&workload[..], &["--sync=eager"]].concat());
+    assert!(!one.contains("Paper and here"), "nothing to compare: {one}");
+}
+
+#[test]
+fn sensitivity_is_a_table_or_a_document() {
+    if !require("sensitivity_is_a_table", &[Need::E2fsck]) {
+        return;
+    }
+    let arguments =
+        ["bench", "create", "--sensitivity", "--operations=4", "--size=128", "--json=-"];
+    let document = document(&done(&arguments));
+    assert_eq!(document["schema"], "syncline.sensitivity/1");
+    let cells = document["cells"].as_array().expect("cells");
+    assert_eq!(cells.len(), 12, "four streams and three flushes");
+    assert!(cells.iter().all(|cell| cell["peers_per_s"]["xfs"].as_f64() > Some(0.0)));
+    let table = done(&arguments[..5]);
+    assert!(table.contains("fast_commit") && table.contains("best peer"), "{table}");
+    assert_eq!(run(&["bench", "create", "--sensitivity", "--sync=eager"]).code, 2);
+    let two = run(&["bench", "create", "--sensitivity", "--mtime-update=off,100"]);
+    assert!(two.code == 2 && two.err.contains("run it once for each"), "{two:?}");
+}
+
+#[test]
+fn fjord_compares_configurations_of_the_write_buffer() {
+    if !require("fjord_compares_configurations_of_the_write_buffer", &[Need::E2fsck]) {
+        return;
+    }
+    let arguments =
+        ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M", "--json=-"];
+    let document = document(&done(&arguments));
+    assert_eq!(document["schema"], "syncline.fjord/1");
+    let runs = document["runs"].as_array().expect("runs");
+    let of = |sync: &str, config: &str| {
+        let is = |run: &&Value| run["sync"] == sync && run["config"] == config;
+        runs.iter().find(is).unwrap_or_else(|| panic!("{sync} {config}"))
+    };
+    assert_eq!(of("ordered", "native")["buffer"], Value::Null);
+    let log = of("ordered", "log");
+    assert!(log["buffer"]["logged_pages"].as_u64().expect("a count") > 0, "{log}");
+    assert_eq!(log["run"]["operations"], 3);
+    assert!(of("eager", "both")["run"]["duration_s"].as_f64().expect("seconds") > 0.0);
+    for (refused, says) in [
+        (["bench", "fjord/mail", "--size=64"], "choose of fjord/rlbench"),
+        (["bench", "fjord", "--sensitivity"], "use --json or --html"),
+    ] {
+        let ran = run(&refused);
+        assert!(ran.code == 2 && ran.err.contains(says), "{ran:?}");
+    }
+}
+
+#[test]
+fn fjord_is_told_in_words_and_on_a_page() {
+    if !require("fjord_is_told_in_words_and_on_a_page", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let page = dir.path().join("fjord.html");
+    let html = format!("--html={}", page.display());
+    let common = ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M"];
+    let text = done(&[&common[..], &[&html]].concat());
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("fjord/email")).collect();
+    assert_eq!(rows.len(), 7, "{text}");
+    assert!(rows[0].contains("ext4 as it is") && rows[3].contains("eager sync"), "{text}");
+    assert!(rows[1].contains(" %") && text.contains("--long has every"), "{text}");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<tr><td class=\"w\">fjord/email").count(), 7);
+    assert_eq!(html.matches("<figure").count(), 2, "time and bytes");
+    let long = done(&[&common[..], &["--long"]].concat());
+    assert_eq!(long.lines().filter(|line| line.starts_with("fjord/email")).count(), 19, "{long}");
+}
+
+#[test]
+fn policies_are_compared_on_an_aged_volume() {
+    if !require("policies_are_compared_on_an_aged_volume", &[Need::E2fsck]) {
+        return;
+    }
+    let common = [
+        "bench",
+        "create",
+        "--operations=5",
+        "--size=64",
+        "--sync=eager",
+        "--alloc=default,lifetime",
+    ];
+    let text = done(&[&common[..], &["--fill=60"]].concat());
+    let rows: Vec<_> = text.lines().filter(|line| line.contains(" 60%")).collect();
+    assert_eq!(rows.len(), 4, "{text}");
+    assert!(text.contains("GC copies") && rows[3].contains("lifetime"), "{text}");
+    let json = done(&[&common[..], &["--fill=60", "--json=-"]].concat());
+    let value = document(&json);
+    let config = |run: usize| &value["runs"][run]["config"];
+    assert_eq!((&config(0)["alloc"], &config(0)["fill_percent"]), (&Value::Null, &60.into()));
+    assert_eq!(config(1)["alloc"], "lifetime");
+    assert!(value["runs"][1]["metrics"]["nand_gc_runs"].is_u64(), "{json}");
+    assert_eq!(run(&["bench", "create", "--fill=96"]).code, 2, "no volume is that full");
+    let err = refused(2, &["bench", "create", "--alloc=linux"]);
+    assert!(err.contains("default, hot_zones, lifetime"), "{err}");
+}
+
+/// Seconds of synced data, whole runs on a simulated device: all of it to the log, all in place,
+/// and as the mount measures.
+fn synced_s(device: &str, trace: &std::path::Path) -> [f64; 3] {
+    let log = "eager_threshold=100000,eager_stream=64M,eager_run=64M";
+    [log, "eager_threshold=0", "noatime"].map(|options| {
+        let trace = format!("--trace={}", trace.display());
+        let (device, options) = (format!("--device={device}"), format!("-o{options}"));
+        let fixed = ["bench", "replay", "--sync=eager", "--size=256", "--json=-"];
+        let text = done(&[&fixed[..], &[&trace, &device, &options]].concat());
+        document(&text)["runs"][0]["metrics"]["duration_s"].as_f64().unwrap()
+    })
+}
+
+#[test]
+fn syncs_go_where_the_measured_costs_of_the_device_say() {
+    if !require("syncs_go_where_the_measured_costs_of_the_device_say", &[Need::E2fsck]) {
+        return;
+    }
+    let dir = scratch();
+    let trace = |name: &str, writes: &dyn Fn(u64) -> Vec<(u64, u64)>, syncs: u64| {
+        let mut text = "fio version 2 iolog\n/f add\n/f open\n".to_owned();
+        for n in 0..syncs {
+            for (at, bytes) in writes(n) {
+                text += &format!("/f write {at} {bytes}\n");
+            }
+            text += "/f sync 0 0\n";
+        }
+        let path = dir.path().join(name);
+        std::fs::write(&path, text + "/f close\n").unwrap();
+        path
+    };
+    // 128 pages of every fourth block, another quarter with each sync.
+    let scattered = |n| (0..128).map(|page| ((page * 4 + n % 4) * 4096, 4096)).collect();
+    let scattered = trace("scattered", &scattered, 32);
+    let new = trace("new", &|n| vec![(n << 17, 1 << 17)], 64);
+    let run = trace("run", &|n| vec![((n % 8) << 18, 1 << 18)], 64);
+    let near = |a: f64, b: f64| (a / b - 1.0).abs() < 0.05;
+    // An eMMC: an address costs more than a copy of its page; runs of 128 KiB and more go in place.
+    let [log, place, measured] = synced_s("nexus7-emmc", &scattered);
+    assert!(log < 0.8 * place && near(measured, log), "{log} {place} {measured}");
+    let [log, place, measured] = synced_s("nexus7-emmc", &run);
+    assert!(place < 0.9 * log && near(measured, place), "{log} {place} {measured}");
+    // A card that merges 4 MiB for each address out of order. The first syncs pay for the learning.
+    let [log, place, measured] = synced_s("sd-2012", &new);
+    assert!(log < 0.5 * place && measured < 1.3 * log, "{log} {place} {measured}");
+    // UFS: addresses cost nothing.
+    let [log, place, measured] = synced_s("galaxy-s6-ufs", &run);
+    assert!(place < 0.9 * log && near(measured, place), "{log} {place} {measured}");
+}

@@ -1,0 +1,71 @@
+//! Completions and man pages fit the program; profiles are listed with their sources.
+
+use crate::support;
+use crate::support::{done, lab, scratch};
+
+const COMMANDS: [&str; 14] = [
+    "bench",
+    "cache",
+    "compare",
+    "completions",
+    "devices",
+    "flash",
+    "latency",
+    "lifetime",
+    "man",
+    "probe",
+    "replay",
+    "reproduce",
+    "sweep",
+    "trace",
+];
+
+#[test]
+fn every_command_has_a_page_and_is_completed() {
+    let said = |arguments: &[&str]| {
+        let output = lab().args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (bash, dir) = (said(&["completions", "bash"]), scratch());
+    said(&["man", "--all", dir.path().to_str().unwrap()]);
+    for command in COMMANDS {
+        assert!(bash.contains(command), "{command}");
+        let page = std::fs::read_to_string(dir.path().join(format!("syncline-lab-{command}.1")));
+        assert_eq!(page.unwrap(), said(&["man", command]));
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), COMMANDS.len() + 1);
+    let version = concat!("syncline-lab ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(said(&["--version"]), version);
+}
+
+#[test]
+fn devices_say_where_their_figures_come_from() {
+    let list = done(&["devices", "--long"]);
+    assert!(list.contains("nexus7-emmc: ") && list.contains("source: "), "{list}");
+    let profile = done(&["devices", "nexus7-emmc"]);
+    assert!(profile.contains("[timing]"), "{profile}");
+    let dir = scratch();
+    let copy = support::file(dir.path(), "copy.toml", &profile);
+    let table = done(&[
+        "bench".as_ref(),
+        "create".as_ref(),
+        "--operations=3".as_ref(),
+        "--device".as_ref(),
+        copy.as_os_str(),
+    ]);
+    assert!(table.contains("create/4k-fsync"), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&done(&["devices", "--json"])).unwrap();
+    assert_eq!(json["schema"], "syncline.devices/1");
+    assert_eq!(json["devices"][0]["name"], "nexus7-emmc");
+}
+
+#[test]
+fn devices_are_compared_with_what_was_published() {
+    let table = done(&["devices", "sd-2012", "--check"]);
+    let row = table.lines().find(|line| line.contains("scattered-write-4k-kb-per-s")).unwrap();
+    assert!(row.starts_with("sd-2012 ") && row.contains(" 8.3 "), "{table}");
+    assert!(table.contains("not held: "), "{table}");
+    let unknown = support::refused(2, &["devices", "sd-2102", "--check"]);
+    assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
+}

@@ -1,0 +1,187 @@
+//! `syncline-lab lifetime`: a trace made here, figures worked out by hand, every refusal. And `syncline
+//! probe`: profiles, directories, files; nothing destroyed that was not meant to be.
+
+use std::path::Path;
+
+use crate::support::{done, refused, scratch};
+use syncline_lab::trace::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind, TraceWriter};
+
+/// Sixteen writes of 1 MiB in order, one each 100 ms, and a flush.
+fn trace(kind: TraceKind) -> Vec<u8> {
+    let header = Header { kind, source: "test".into() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let names = Names::default();
+    for i in 0..16 {
+        let record = Record::new(i * 100_000_000, Op::Write).range(i << 20, 1 << 20);
+        writer.record(&names, &record).unwrap();
+    }
+    // Over the border of two units, and of no whole sector: one byte of each.
+    let odd = Record::new(1_590_000_000, Op::Read).range((1 << 20) - 1, 2);
+    writer.record(&names, &odd).unwrap();
+    writer.record(&names, &Record::new(1_600_000_000, Op::Flush)).unwrap();
+    writer.finish(&names).unwrap()
+}
+
+fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn years_follow_from_programmed_bytes() {
+    let dir = scratch();
+    let path = save(dir.path(), "block.trace", &trace(TraceKind::Block));
+    let arguments = ["lifetime", "--trace", &path, "--precondition", "0", "--json"];
+    let run = |more: &[&str]| -> serde_json::Value {
+        let all: Vec<&str> = arguments.iter().chain(more).copied().collect();
+        serde_json::from_str(&done(&all)).unwrap()
+    };
+    // Whole effective pages in order: nothing is amplified and nothing erased.
+    let one = run(&["--device", "sd-2012"]);
+    assert_eq!(one["schema"], "syncline.lifetime/1");
+    assert_eq!((&one["size_bytes"], &one["erases"]), (&(64 << 20).into(), &0.into()));
+    assert_eq!(one["written_bytes"], 16 << 20);
+    assert_eq!(one["programmed_bytes"], 16 << 20);
+    // 64 MiB and 7 % are 18 superblocks of 4 MiB, and 4 for logs and merging.
+    let used = one["lifetime"]["cycles_used"].as_f64().unwrap();
+    assert!((used - 4.0 / 22.0).abs() < 1e-9, "{one:#}");
+    let years = one["lifetime"]["years_even"].as_f64().unwrap();
+    let duration_s = one["duration_s"].as_f64().unwrap();
+    let expected = 3000.0 / used * duration_s / 31_557_600.0;
+    assert!((years / expected - 1.0).abs() < 1e-9, "{one:#}");
+    // Again: four superblocks are replaced; the last switch merge comes with the next pass.
+    let two = run(&["--device", "sd-2012", "--passes", "2"]);
+    assert_eq!((&two["erases"], &two["merges"]["switch"]), (&3.into(), &3.into()), "{two:#}");
+    let many = run(&["--device", "sd-2012:rated_cycles=6000"]);
+    let twice = many["lifetime"]["years_even"].as_f64().unwrap();
+    assert!((twice / years - 2.0).abs() < 1e-9);
+    let table = done(&arguments[..5]);
+    assert!(table.contains("nexus7-emmc, 64 MiB") && table.contains(" until 3000"), "{table}");
+}
+
+#[test]
+fn what_is_no_block_trace_is_refused() {
+    let dir = scratch();
+    let calls = save(dir.path(), "calls.trace", &trace(TraceKind::Syscall));
+    let said = refused(4, &["lifetime", "--trace", &calls]);
+    assert!(said.contains("a syscall trace has no places on a device"), "{said}");
+    let text = save(dir.path(), "text.trace", b"no trace at all");
+    refused(3, &["lifetime", "--trace", &text]);
+    let missing = dir.path().join("missing").to_str().unwrap().to_owned();
+    let said = refused(1, &["lifetime", "--trace", &missing]);
+    assert!(said.contains("check the path"), "{said}");
+    refused(2, &["lifetime", "--trace", &calls, "--device", "nokia"]);
+}
+
+#[test]
+fn processes_and_files_get_their_share() {
+    let dir = scratch();
+    let header = Header { kind: TraceKind::Block, source: "test".into() };
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let mut names = Names::default();
+    let (db, log) = (names.intern("app.db"), names.intern("logger"));
+    for i in 0..32u64 {
+        // One process writes in order, the other the same megabyte again and again.
+        let mut record = Record::new(i * 1_000_000, Op::Write).range(i << 20, 1 << 20);
+        (record.process, record.process_name, record.inode) = (7, log, 12);
+        (record.origin, record.flags) = (Origin::Data, Flags::SYNC);
+        if i % 2 == 1 {
+            record = record.range(40 << 20, 1 << 20);
+            (record.process, record.process_name, record.file) = (8, db, db);
+            record.inode = 0;
+        }
+        writer.record(&names, &record).unwrap();
+    }
+    let path = save(dir.path(), "two.trace", &writer.finish(&names).unwrap());
+    let arguments = ["lifetime", "--trace", &path, "--precondition", "0"];
+    let table = done(&arguments);
+    assert!(table.contains("logger (7)") && table.contains("app.db (8)"), "{table}");
+    let end = table.lines().last().unwrap();
+    assert!(end.contains("the flash lasts") && end.contains("logger wears it most"), "{end}");
+    assert!(end.contains("; of files 12, 50 %") && end.contains("100 % is data"), "{end}");
+    assert!(table.contains("erases p1/p25/p50/p75/p99") && table.contains("rated cycles used"));
+    let json = done(&[&arguments[..], &["--json"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let total = |list: &str, key: &str| {
+        let rows = json[list].as_array().unwrap();
+        rows.iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>()
+    };
+    for list in ["processes", "files"] {
+        assert_eq!(json[list].as_array().unwrap().len(), 2, "{json:#}");
+        assert_eq!(total(list, "written_bytes"), 32 << 20);
+        assert_eq!(total(list, "programmed_bytes"), json["programmed_bytes"].as_u64().unwrap());
+    }
+    assert_eq!(json["erases_per_block"]["p50"], 0);
+    assert_eq!(json["origins"]["synced_data"], json["programmed_bytes"]);
+    assert_eq!(json["summary"], end);
+}
+
+/// Short tests.
+const QUICK: [&str; 5] =
+    ["--size=8M", "--requests=8", "--bytes=128K", "--seconds=1", "--sustain=1M"];
+
+#[test]
+fn a_profile_is_probed_and_fitted() {
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (json, html, fit) = (at("a.json"), at("a.html"), at("card.toml"));
+    let first = ["probe", "sd-2012", "--json", &json, "--html", &html, "--fit", &fit];
+    let table = done(&[&first[..], &QUICK, &["--tries=40"]].concat());
+    assert!(table.contains("virtual time") && table.contains("fitted avg us"), "{table}");
+    let document: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(document["schema"], "syncline.probe/1");
+    assert!(document["fit"]["evaluations"].as_u64().unwrap() <= 60, "{document:#}");
+    assert!(std::fs::read_to_string(&html).unwrap().contains("sequential-read"));
+    // The fitted profile is one, and its probe gives what the document says.
+    let again = done(&[&["probe", fit.as_str(), "--json", "-"][..], &QUICK].concat());
+    let again: serde_json::Value = serde_json::from_str(&again).unwrap();
+    let fitted = document["fit"]["figures"].as_array().unwrap();
+    for (fitted, figure) in fitted.iter().zip(again["figures"].as_array().unwrap()) {
+        assert_eq!(fitted["fitted_us"], figure["latency_us_mean"], "{}", fitted["name"]);
+    }
+    let said = refused(2, &["probe", "sd-2102"]);
+    assert!(said.contains("nearest: sd-2012"), "{said}");
+    let said = refused(2, &["probe", "sd-2012", "--destroy", "--destroy"]);
+    assert!(said.contains("leave --destroy out"), "{said}");
+    let said = refused(2, &["probe", "sd-2012", "--fit", "card.json"]);
+    assert!(said.contains("ends in .toml"), "{said}");
+    let said = refused(2, &["probe", "sd-2012", "--size=1M"]);
+    assert!(said.contains("larger --size"), "{said}");
+}
+
+#[test]
+fn a_directory_is_left_as_it_was() {
+    let dir = scratch();
+    let target = dir.path().to_str().unwrap();
+    let table = done(&[&["probe", target][..], &QUICK].concat());
+    assert!(table.contains("real time") && table.contains("sync-4k"), "{table}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    let said = refused(2, &["probe", target, "--destroy"]);
+    assert!(said.contains("leave --destroy out"), "{said}");
+    let said = refused(2, &["probe", target, "--precondition=50"]);
+    assert!(said.contains("leave --precondition out"), "{said}");
+    let missing = format!("{target}/missing");
+    assert!(refused(1, &["probe", &missing]).contains("check the path"));
+}
+
+#[test]
+fn a_file_is_overwritten_only_when_asked_twice() {
+    let dir = scratch();
+    let bytes: Vec<u8> = (0..9u32 << 20).map(|i| (i >> 9) as u8).collect();
+    let path = save(dir.path(), "card.img", &bytes);
+    let table = done(&[&["probe", path.as_str()][..], &QUICK].concat());
+    assert!(table.contains("only read") && !table.contains("sync-4k"), "{table}");
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    let said = refused(2, &["probe", &path, "--destroy"]);
+    assert!(said.contains("give --destroy twice"), "{said}");
+    assert!(std::fs::read(&path).unwrap() == bytes);
+    let said = refused(2, &[&["probe", path.as_str(), "--fit=a.toml"][..], &QUICK].concat());
+    assert!(said.contains("a fit needs reads and writes"), "{said}");
+    let table = done(&[&["probe", path.as_str(), "--destroy", "--destroy"][..], &QUICK].concat());
+    assert!(table.contains("sync-4k"), "{table}");
+    let now = std::fs::read(&path).unwrap();
+    assert!(now.len() == bytes.len() && now[..8 << 20] != bytes[..8 << 20]);
+    assert!(now[8 << 20..] == bytes[8 << 20..], "nothing behind the region");
+}

@@ -1,0 +1,17 @@
+//! The `syncline-lab` program as users run it: arguments, files, output, exit codes.
+
+#[path = "../../../crates/adapters/cli/tests/it/support/mod.rs"]
+mod support;
+
+mod bench;
+mod evaluate;
+mod failures;
+mod flash;
+mod generated;
+mod latency;
+mod lifetime;
+mod newcomer;
+mod reports;
+mod schemas;
+mod sweep;
+mod trace;

@@ -1,0 +1,74 @@
+//! Pages that the commands write, in a browser, and two results compared.
+
+use crate::support::{done, file, refused, scratch};
+use serde_json::{Value, json};
+use syncline_testkit::{Need, look, require};
+
+const BENCH: [&str; 5] =
+    ["bench", "create", "fileio/random-overwrite-fsync", "--operations=40", "--size=128"];
+
+#[test]
+fn every_page_is_drawn_and_legible() {
+    let test = "every_page_is_drawn_and_legible";
+    if !require(test, &[Need::E2fsck, Need::Chromium]) {
+        return;
+    }
+    let dir = scratch();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    let page = |name: &str| format!("--html={}", at(name));
+    let json = |name: &str| format!("--json={}", at(name));
+    done(&[&BENCH[..], &[&page("bench.html"), &json("a.json")]].concat());
+    done(&[&BENCH[..], &["--seed=2", &json("b.json")]].concat());
+    done(&["compare", &at("a.json"), &at("b.json"), &page("compare.html")]);
+    let fjord = ["bench", "fjord/email", "--operations=2", "--size=128", "--log-size=16M"];
+    done(&[&fjord[..], &[&page("fjord.html")]].concat());
+    let lines: String = (0..400)
+        .map(|n| {
+            format!("0,{},4096,{},{}.5\n", n * 977 % 9000, if n % 3 == 0 { "R" } else { "W" }, n)
+        })
+        .collect();
+    let trace = file(dir.path(), "disk.csv", &lines);
+    let trace = trace.display().to_string();
+    done(&["trace", "stat", &page("trace.html"), &trace]);
+    let of = format!("--trace={trace}");
+    done(&["cache", "--policy=all", "--size=64p,128p", &of, &page("cache.html")]);
+    done(&["probe", "sd-2012", "--size=16M", "--sustain=16M", &page("probe.html")]);
+    for (name, charts) in [("bench", 10), ("fjord", 2), ("trace", 1), ("cache", 3)] {
+        let seen = seen(&at(&format!("{name}.html")), name);
+        assert_eq!(seen["charts"], charts, "{name}");
+    }
+    for name in ["compare", "probe"] {
+        assert!(seen(&at(&format!("{name}.html")), name)["charts"].as_u64() > Some(2), "{name}");
+    }
+}
+
+fn seen(path: &str, name: &str) -> Value {
+    let seen: Value = serde_json::from_str(&look(path.as_ref(), 1000, name == "bench")).unwrap();
+    for none in ["errors", "overlaps", "outside", "unnamed", "empty"] {
+        assert_eq!(seen[none], json!([]), "{none}, {name}");
+    }
+    assert!(seen["footer"].as_str().unwrap().contains(name), "{name}: {}", seen["footer"]);
+    seen
+}
+
+#[test]
+fn two_results_are_compared() {
+    let dir = scratch();
+    let of = |name: &str, flushes: u64, schema: &str| {
+        let run = json!({"workload": "w", "metrics": {"flushes": flushes, "erases": 1}});
+        file(dir.path(), name, &json!({"schema": schema, "runs": [run]}).to_string())
+    };
+    let a = of("a.json", 4, "syncline.bench/1");
+    let b = of("b.json", 6, "syncline.bench/1");
+    let other = of("c.json", 6, "syncline.cache/1");
+    let text = done(&["compare".as_ref(), a.as_os_str(), b.as_os_str()]);
+    assert!(text.contains("metrics.flushes") && text.contains("+50.0 %"), "{text}");
+    assert!(text.ends_with("1 figures differ, 1 are equal\n"), "{text}");
+    let said = refused(2, &["compare".as_ref(), a.as_os_str(), other.as_os_str()]);
+    assert!(said.contains("compare two results of one command"), "{said}");
+    let bad = file(dir.path(), "bad.json", "{");
+    let said = refused(2, &["compare".as_ref(), a.as_os_str(), bad.as_os_str()]);
+    assert!(said.contains("not JSON"), "{said}");
+    let none = dir.path().join("none.json");
+    refused(1, &["compare".as_ref(), a.as_os_str(), none.as_os_str()]);
+}
