@@ -1,7 +1,8 @@
 //! Marked blocks of documents, filled from stored results.
 //!
 //! `<!-- figures: NAME -->` ... `<!-- end -->`: NAME is a declared table, or a run whose stored
-//! results are a table or a text of their own. Under each block stands where its figures come from.
+//! results are a table or a text of their own. Under each block stands where its figures come from,
+//! or a link to the document that says so.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -106,7 +107,15 @@ fn block(root: &Path, spec: &Spec, name: &str) -> Result<String, String> {
         return Ok(format!("{body}\n{}\n", caption(&scope, "", std::slice::from_ref(&results))));
     };
     let results = results(root, table)?;
-    let body = render::markdown(&render::cells(table, &results)?);
+    let body = if table.lines.is_empty() {
+        render::markdown(&render::cells(table, &results)?)
+    } else {
+        let text = results.iter().flat_map(|run| run.text.lines());
+        lines(text, &table.lines)
+    };
+    if let Some(source) = &table.source {
+        return Ok(format!("{body}\n{}\n", short_caption(&table.note, source)));
+    }
     let scope = match table.scope.as_str() {
         "whole" => "Whole runs with write-back and unmount",
         "foreground" => "Foreground: up to the last acknowledged call",
@@ -114,6 +123,17 @@ fn block(root: &Path, spec: &Spec, name: &str) -> Result<String, String> {
         _ => "",
     };
     Ok(format!("{body}\n{}\n", caption(scope, &table.note, &results)))
+}
+
+/// A code block of the lines that begin with one of the words.
+fn lines<'a>(text: impl Iterator<Item = &'a str>, first: &[String]) -> String {
+    let shown = text.filter(|line| first.iter().any(|word| line.starts_with(word)));
+    format!("```\n{}\n```\n", shown.map(str::trim_end).collect::<Vec<_>>().join("\n"))
+}
+
+/// The caption of a table whose source another document shows.
+fn short_caption(note: &str, source: &str) -> String {
+    format!("*{note}; [how]({source}).*")
 }
 
 /// One line: the part of the run, the kind of time, where it was measured, the command.
@@ -168,6 +188,13 @@ mod tests {
     }
 
     #[test]
+    fn some_lines_of_a_text_are_shown() {
+        let text = "name rate\nsqlite/insert 1 \nsqlite/update 2\n";
+        let first = ["name".to_owned(), "sqlite/insert".to_owned()];
+        assert_eq!(lines(text.lines(), &first), "```\nname rate\nsqlite/insert 1\n```\n");
+    }
+
+    #[test]
     fn results_that_nobody_shows_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
@@ -192,5 +219,6 @@ mod tests {
         run.commands = vec!["make x".to_owned()];
         let said = caption("Foreground", "", &[run]);
         assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make x`.*");
+        assert_eq!(short_caption("A", "b.md#c"), "*A; [how](b.md#c).*");
     }
 }

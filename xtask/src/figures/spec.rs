@@ -124,6 +124,12 @@ pub struct Table {
     /// Sentence for the caption.
     #[serde(default)]
     pub note: String,
+    /// Link to the document that shows how the figures were made: the caption is then one short
+    /// line, the note and this link.
+    pub source: Option<String>,
+    /// First words of the lines that it shows of a run whose results are a text.
+    #[serde(default)]
+    pub lines: Vec<String>,
 }
 
 /// One column.

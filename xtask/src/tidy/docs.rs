@@ -6,17 +6,48 @@ use super::modules::normal;
 use super::{Finding, Tree};
 
 const GUARANTEES: &str = "docs/GUARANTEES.md";
+/// One page, of lines that a terminal shows.
+const README: &str = "README.md";
+const README_LINES_MAX: usize = 110;
+const README_COLUMNS_MAX: usize = 120;
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(text) = tree.files.get(GUARANTEES) {
         guarantees(tree, text, &mut findings);
     }
+    for (path, max) in [(README, README_LINES_MAX)] {
+        let lines = tree.files.get(path).map_or(0, |text| text.lines().count());
+        if lines > max {
+            let message = format!("{lines} lines, at most {max}: move details behind links");
+            findings.push(Finding::new(path, 0, message));
+        }
+    }
+    if let Some(text) = tree.files.get(README) {
+        columns(text, &mut findings);
+    }
     for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         links(tree, path, text, &mut findings);
         counts(path, text, &mut findings);
     }
     findings
+}
+
+/// Lines of README that are too long; code, tables and pictures are no lines of text.
+fn columns(text: &str, findings: &mut Vec<Finding>) {
+    let mut fenced = false;
+    for (number, line) in text.lines().enumerate() {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        let columns = line.chars().count();
+        if !fenced && !fence && !line.starts_with(['|', '!']) && columns > README_COLUMNS_MAX {
+            let message = format!(
+                "{columns} columns, at most {README_COLUMNS_MAX}: break it; a source goes behind \
+                 a link"
+            );
+            findings.push(Finding::new(README, number + 1, message));
+        }
+    }
 }
 
 /// Sets that grow by one file or line each: a count of them in prose is wrong with the next one.
@@ -156,6 +187,18 @@ mod tests {
         assert_eq!(lines(&tree("| fsync | `survives_two` |")), [(GUARANTEES.to_owned(), 5)]);
         assert_eq!(lines(&tree("| fsync | surely |")), [(GUARANTEES.to_owned(), 5)]);
         assert_eq!(lines(&tree("")), [(GUARANTEES.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn the_readme_is_one_page() {
+        let tree = |text: &str| Tree::of(&[(README, text)]);
+        let long = "x".repeat(README_COLUMNS_MAX + 1);
+        let fits = format!("{}\n| {long} |\n```\n{long}\n```\n", &long[1..]);
+        assert!(check(&tree(&fits)).is_empty());
+        assert_eq!(lines(&tree(&format!("a\n*{long}*\n"))), [(README.to_owned(), 2)]);
+        let page = "x\n".repeat(README_LINES_MAX);
+        assert!(check(&tree(&page)).is_empty());
+        assert_eq!(lines(&tree(&format!("{page}x\n"))), [(README.to_owned(), 0)]);
     }
 
     #[test]
