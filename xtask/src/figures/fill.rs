@@ -14,8 +14,8 @@ use super::{picture, render};
 
 const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- end -->";
-/// Commands of a run that a caption shows.
-const COMMANDS_SHOWN: usize = 2;
+/// Longest command that a caption shows; beyond, and of several, it names the run.
+const COMMAND_CHARS_MAX: usize = 120;
 
 /// Every document with marks, as it should be, and every picture; by path relative to the root.
 pub fn documents(root: &Path, spec: &Spec) -> Result<Vec<(String, String)>, String> {
@@ -160,12 +160,10 @@ fn caption(scope: &str, note: &str, runs: &[Results]) -> String {
             add(place.join(", commit "));
         }
         add(run.origin.clone());
-        for command in run.commands.iter().take(COMMANDS_SHOWN) {
-            add(format!("`{command}`"));
-        }
-        if run.commands.len() > COMMANDS_SHOWN {
-            let more = run.commands.len() - COMMANDS_SHOWN;
-            add(format!("{more} more of `{}` in {}/runs.toml", run.id, super::DIR));
+        match run.commands.as_slice() {
+            [] => {}
+            [one] if one.len() <= COMMAND_CHARS_MAX => add(format!("`{one}`")),
+            _ => add(format!("run `{}` of {}/runs.toml", run.id, super::DIR)),
         }
     }
     format!("*{}.*", parts.join("; "))
@@ -217,8 +215,11 @@ mod tests {
         run.date = "2026-11-23".to_owned();
         run.commit = "abc".to_owned();
         run.commands = vec!["make x".to_owned()];
-        let said = caption("Foreground", "", &[run]);
+        let said = caption("Foreground", "", std::slice::from_ref(&run));
         assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make x`.*");
+        (run.id, run.commands) = ("a".to_owned(), vec!["make x".to_owned(); 2]);
+        let said = caption("", "", &[run]);
+        assert!(said.ends_with("commit abc; run `a` of docs/figures/runs.toml.*"), "{said}");
         assert_eq!(short_caption("A", "b.md#c"), "*A; [how](b.md#c).*");
     }
 }
