@@ -10,7 +10,7 @@
 //!   log ring    encoded pages, see format.rs     --- sweep, in logical order ---> home
 //! ```
 //!
-//! From chapter VI of the informed-storage paper (004): 6.3 the log, 6.3.2 its cleaning, 6.4 the
+//! From chapter VI of the informed-storage paper: 6.3 the log, 6.3.2 its cleaning, 6.4 the
 //! RAM buffer, 6.5 both, 6.6.6 data that may stay in RAM across barriers.
 //!
 //! Promises
