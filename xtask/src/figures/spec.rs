@@ -112,6 +112,8 @@ pub struct Table {
     pub each: Option<String>,
     #[serde(default)]
     pub names: BTreeMap<String, String>,
+    /// Field that a record must have, and not empty, to be a row of `each`.
+    pub filled: Option<String>,
     /// Pick, value and format of rows and columns that have none.
     #[serde(default)]
     pub pick: Pick,
