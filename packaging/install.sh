@@ -39,7 +39,7 @@ for unit in "$here"/systemd/*.service; do
 done
 put 644 "$here/udev/70-syncline.rules" lib/udev/rules.d/70-syncline.rules
 
-for doc in README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE; do
+for doc in README.md CHANGELOG.md SECURITY.md LICENSE-MIT LICENSE-APACHE; do
     put 644 "$here/../$doc" "share/doc/syncline/$doc"
 done
 for doc in LICENSE NOTICE LICENSE-d3; do

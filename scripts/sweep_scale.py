@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A scaling plan: the schedule of a sweep on up to 1000 workers, simulated from the measured costs. Exact: the same on every machine.
 
-    sweep_scale.py [--costs docs/figures/sweep-cost.json] [--json FILE]
+    sweep_scale.py --costs FILE [--json FILE]     FILE: results of the run `cost` of sweep_measure.py, with `records`
 
 driver   one thread: takes a finished row and submits the next task, `driver_us` for both (measured: `sweep_measure.py cost`)
 window   twice as many tasks are submitted as there are workers; a worker that ends one begins the next that is there
@@ -15,13 +15,11 @@ numbers of workers tried with 90 % or more, and `limit` is what works longest at
 import argparse
 import heapq
 import json
-import os
 import random
 from dataclasses import dataclass
 
 import suite
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WORKERS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TASK_S = (0.1, 1, 10, 60)
 TASKS_A_WORKER, TASKS_MIN = 40, 400
@@ -115,7 +113,7 @@ def plan(executor, task_s, costs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--costs", default=os.path.join(ROOT, "docs", "figures", "sweep-cost.json"))
+    parser.add_argument("--costs", required=True)
     parser.add_argument("--json")
     args = parser.parse_args()
     with open(args.costs) as file:

@@ -1,5 +1,5 @@
 //! The evaluation framework for page caches on flash: a trace before the cache goes in, hits come
-//! out, and the trace after the cache is played on a device (informed-storage paper, 004, section
+//! out, and the trace after the cache is played on a device (informed-storage paper, section
 //! 5.2.1).
 //!
 //! ```text

@@ -8,7 +8,7 @@
 //! The rules
 //! - A read or write is an access to each 4096-byte page that it touches, in ascending order. A
 //!   call that returned less than it asked for touches what it returned. A page written in part
-//!   counts as written whole and is not read first, as in the informed-storage paper (004, section
+//!   counts as written whole and is not read first, as in the informed-storage paper (section
 //!   5.4.1).
 //! - A block trace, and a page trace without files, keeps its addresses; several devices lie one
 //!   after the other.

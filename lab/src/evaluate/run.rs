@@ -17,7 +17,8 @@ use crate::evaluate::pages::{EventKind, PageTrace};
 /// Accesses between two looks at the watch.
 const CHUNK: usize = 1 << 14;
 
-/// Costs of a page read and a page write in the model of paper 004, section 5.4.3, microseconds.
+/// Costs of a page read and a page write in the model of the informed-storage paper, section 5.4.3,
+/// microseconds.
 pub const READ_US: u64 = 100;
 /// As [`READ_US`].
 pub const WRITE_US: u64 = 800;
@@ -32,7 +33,7 @@ pub struct Configuration {
     /// When dirty pages are written.
     pub write_back: WriteBack,
     /// fsync writes the dirty pages of its file and flushes the device; else it does nothing, as in
-    /// paper 004, whose traces have none.
+    /// informed-storage paper, whose traces have none.
     pub fsync: bool,
 }
 
@@ -50,7 +51,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Seconds of the cost model of paper 004, section 5.4.3.
+    /// Seconds of the cost model of the informed-storage paper, section 5.4.3.
     pub fn cost_s(&self) -> f64 {
         self.counts.cost_us(READ_US, WRITE_US) as f64 / 1e6
     }

@@ -8,9 +8,9 @@
 //!   ProbeDocument: figures, histogram, rates over time ──> table, JSON, page; fit() ──> a profile
 //! ```
 //!
-//! Sources of the patterns: informed-storage paper (004), tables 2 and 9 (sequential and random, 4
+//! Sources of the patterns: informed-storage paper, tables 2 and 9 (sequential and random, 4
 //! KiB within 100 MB), table 6 (one request for each 32 KiB of the region, sorted and scattered);
-//! eager-sync paper (000), section 3.2 (write and fsync). The interleaved runs show how many units
+//! eager-sync paper, section 3.2 (write and fsync). The interleaved runs show how many units
 //! a device keeps open, writes within a window how large one is.
 //!
 //! Promises: nothing outside of the first `region_bytes` of the target is touched, and nothing is

@@ -1,7 +1,8 @@
 //! Marked blocks of documents, filled from stored results.
 //!
 //! `<!-- figures: NAME -->` ... `<!-- end -->`: NAME is a declared table, or a run whose stored
-//! results are a table or a text of their own. Under each block stands where its figures come from.
+//! results are a table or a text of their own. Under each block stands where its figures come from,
+//! or a link to the document that says so.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,8 +14,8 @@ use super::{picture, render};
 
 const BEGIN: &str = "<!-- figures: ";
 const END: &str = "<!-- end -->";
-/// Commands of a run that a caption shows.
-const COMMANDS_SHOWN: usize = 2;
+/// Longest command that a caption shows; beyond, and of several, it names the run.
+const COMMAND_CHARS_MAX: usize = 120;
 
 /// Every document with marks, as it should be, and every picture; by path relative to the root.
 pub fn documents(root: &Path, spec: &Spec) -> Result<Vec<(String, String)>, String> {
@@ -106,7 +107,15 @@ fn block(root: &Path, spec: &Spec, name: &str) -> Result<String, String> {
         return Ok(format!("{body}\n{}\n", caption(&scope, "", std::slice::from_ref(&results))));
     };
     let results = results(root, table)?;
-    let body = render::markdown(&render::cells(table, &results)?);
+    let body = if table.lines.is_empty() {
+        render::markdown(&render::cells(table, &results)?)
+    } else {
+        let text = results.iter().flat_map(|run| run.text.lines());
+        lines(text, &table.lines)
+    };
+    if let Some(source) = &table.source {
+        return Ok(format!("{body}\n{}\n", short_caption(&table.note, source)));
+    }
     let scope = match table.scope.as_str() {
         "whole" => "Whole runs with write-back and unmount",
         "foreground" => "Foreground: up to the last acknowledged call",
@@ -114,6 +123,17 @@ fn block(root: &Path, spec: &Spec, name: &str) -> Result<String, String> {
         _ => "",
     };
     Ok(format!("{body}\n{}\n", caption(scope, &table.note, &results)))
+}
+
+/// A code block of the lines that begin with one of the words.
+fn lines<'a>(text: impl Iterator<Item = &'a str>, first: &[String]) -> String {
+    let shown = text.filter(|line| first.iter().any(|word| line.starts_with(word)));
+    format!("```\n{}\n```\n", shown.map(str::trim_end).collect::<Vec<_>>().join("\n"))
+}
+
+/// The caption of a table whose source another document shows.
+fn short_caption(note: &str, source: &str) -> String {
+    format!("*{note}; [how]({source}).*")
 }
 
 /// One line: the part of the run, the kind of time, where it was measured, the command.
@@ -140,12 +160,10 @@ fn caption(scope: &str, note: &str, runs: &[Results]) -> String {
             add(place.join(", commit "));
         }
         add(run.origin.clone());
-        for command in run.commands.iter().take(COMMANDS_SHOWN) {
-            add(format!("`{command}`"));
-        }
-        if run.commands.len() > COMMANDS_SHOWN {
-            let more = run.commands.len() - COMMANDS_SHOWN;
-            add(format!("{more} more of `{}` in {}/runs.toml", run.id, super::DIR));
+        match run.commands.as_slice() {
+            [] => {}
+            [one] if one.len() <= COMMAND_CHARS_MAX => add(format!("`{one}`")),
+            _ => add(format!("run `{}` of {}/runs.toml", run.id, super::DIR)),
         }
     }
     format!("*{}.*", parts.join("; "))
@@ -165,6 +183,13 @@ mod tests {
         assert!(filled("<!-- figures: t -->\nx\n", &new).unwrap_err().contains("no <!-- end -->"));
         let unknown = |name: &str| Err(format!("no {name}"));
         assert_eq!(filled(text, &unknown).unwrap_err(), "no t");
+    }
+
+    #[test]
+    fn some_lines_of_a_text_are_shown() {
+        let text = "name rate\nsqlite/insert 1 \nsqlite/update 2\n";
+        let first = ["name".to_owned(), "sqlite/insert".to_owned()];
+        assert_eq!(lines(text.lines(), &first), "```\nname rate\nsqlite/insert 1\n```\n");
     }
 
     #[test]
@@ -190,7 +215,11 @@ mod tests {
         run.date = "2026-11-23".to_owned();
         run.commit = "abc".to_owned();
         run.commands = vec!["make x".to_owned()];
-        let said = caption("Foreground", "", &[run]);
+        let said = caption("Foreground", "", std::slice::from_ref(&run));
         assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make x`.*");
+        (run.id, run.commands) = ("a".to_owned(), vec!["make x".to_owned(); 2]);
+        let said = caption("", "", &[run]);
+        assert!(said.ends_with("commit abc; run `a` of docs/figures/runs.toml.*"), "{said}");
+        assert_eq!(short_caption("A", "b.md#c"), "*A; [how](b.md#c).*");
     }
 }

@@ -50,7 +50,12 @@ fn head(table: &Table) -> Vec<String> {
 pub fn rows(table: &Table, records: &[&Record]) -> Vec<Row> {
     let Some(key) = &table.each else { return table.rows.clone() };
     let mut rows: Vec<Row> = Vec::new();
-    let picked = records.iter().filter(|record| matches(record, &[&table.pick]));
+    let filled = |record: &Record| {
+        let text =
+            table.filled.as_ref().map(|key| record.get(key).and_then(|value| value.as_str()));
+        text.is_none_or(|text| text.is_some_and(|text| !text.is_empty()))
+    };
+    let picked = records.iter().filter(|record| matches(record, &[&table.pick]) && filled(record));
     for value in picked.filter_map(|record| record.get(key)).filter_map(|value| value.as_str()) {
         let label = table.names.get(value).map_or(value, String::as_str);
         let pick = Pick::from([(key.clone(), toml::Value::String(value.to_owned()))]);
@@ -251,6 +256,10 @@ mod tests {
         assert_eq!(lines[2], ["eager", "6,144"]);
         let without = text.replace("as Linux", "");
         assert_eq!(cells(&spec(&without).tables[0], &results()).unwrap().len(), 2);
+        for (field, rows) in [("sync", 3), ("paper", 1)] {
+            let filled = text.replace("each =", &format!("filled = \"{field}\"\neach ="));
+            assert_eq!(cells(&spec(&filled).tables[0], &results()).unwrap().len(), rows, "{field}");
+        }
     }
 
     #[test]

@@ -112,6 +112,8 @@ pub struct Table {
     pub each: Option<String>,
     #[serde(default)]
     pub names: BTreeMap<String, String>,
+    /// Field that a record must have, and not empty, to be a row of `each`.
+    pub filled: Option<String>,
     /// Pick, value and format of rows and columns that have none.
     #[serde(default)]
     pub pick: Pick,
@@ -124,6 +126,12 @@ pub struct Table {
     /// Sentence for the caption.
     #[serde(default)]
     pub note: String,
+    /// Link to the document that shows how the figures were made: the caption is then one short
+    /// line, the note and this link.
+    pub source: Option<String>,
+    /// First words of the lines that it shows of a run whose results are a text.
+    #[serde(default)]
+    pub lines: Vec<String>,
 }
 
 /// One column.

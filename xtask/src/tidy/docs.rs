@@ -6,17 +6,80 @@ use super::modules::normal;
 use super::{Finding, Tree};
 
 const GUARANTEES: &str = "docs/GUARANTEES.md";
+/// One page, of lines that a terminal shows.
+const README: &str = "README.md";
+const README_LINES_MAX: usize = 110;
+const README_COLUMNS_MAX: usize = 120;
+const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
+const ARCHITECTURE_LINES_MAX: usize = 300;
+/// Line above the table of crates.
+const CRATES_MARK: &str = "<!-- crates -->";
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(text) = tree.files.get(GUARANTEES) {
         guarantees(tree, text, &mut findings);
     }
+    for (path, max) in [(README, README_LINES_MAX), (ARCHITECTURE, ARCHITECTURE_LINES_MAX)] {
+        let lines = tree.files.get(path).map_or(0, |text| text.lines().count());
+        if lines > max {
+            let message = format!("{lines} lines, at most {max}: move details behind links");
+            findings.push(Finding::new(path, 0, message));
+        }
+    }
+    if let Some(text) = tree.files.get(README) {
+        columns(text, &mut findings);
+    }
+    if let Some(text) = tree.files.get(ARCHITECTURE) {
+        crates(tree, text, &mut findings);
+    }
     for (path, text) in tree.files.iter().filter(|(path, _)| path.ends_with(".md")) {
         links(tree, path, text, &mut findings);
         counts(path, text, &mut findings);
     }
     findings
+}
+
+/// Lines of README that are too long; code, tables and pictures are no lines of text.
+fn columns(text: &str, findings: &mut Vec<Finding>) {
+    let mut fenced = false;
+    for (number, line) in text.lines().enumerate() {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        let columns = line.chars().count();
+        if !fenced && !fence && !line.starts_with(['|', '!']) && columns > README_COLUMNS_MAX {
+            let message = format!(
+                "{columns} columns, at most {README_COLUMNS_MAX}: break it; a source goes behind \
+                 a link"
+            );
+            findings.push(Finding::new(README, number + 1, message));
+        }
+    }
+}
+
+/// The table of crates has every package of the repository once, and nothing else.
+fn crates(tree: &Tree, text: &str, findings: &mut Vec<Finding>) {
+    let packages: BTreeSet<&str> = tree
+        .files
+        .iter()
+        .filter(|(_, manifest)| manifest.contains("[package]"))
+        .filter_map(|(path, _)| path.strip_suffix("/Cargo.toml"))
+        .collect();
+    let lines = text.lines().enumerate().skip_while(|(_, line)| *line != CRATES_MARK).skip(3);
+    let mut named = BTreeSet::new();
+    for (number, line) in lines.take_while(|(_, line)| line.starts_with('|')) {
+        let cell = line.split('|').nth(1).unwrap_or_default();
+        for name in cell.split('`').skip(1).step_by(2) {
+            if !packages.contains(name) || !named.insert(name) {
+                let message = format!("{name} is no crate or stands twice: correct the table");
+                findings.push(Finding::new(ARCHITECTURE, number + 1, message));
+            }
+        }
+    }
+    for missing in packages.difference(&named) {
+        let message = format!("the table under {CRATES_MARK} lacks {missing}: add it to a row");
+        findings.push(Finding::new(ARCHITECTURE, 0, message));
+    }
 }
 
 /// Sets that grow by one file or line each: a count of them in prose is wrong with the next one.
@@ -156,6 +219,37 @@ mod tests {
         assert_eq!(lines(&tree("| fsync | `survives_two` |")), [(GUARANTEES.to_owned(), 5)]);
         assert_eq!(lines(&tree("| fsync | surely |")), [(GUARANTEES.to_owned(), 5)]);
         assert_eq!(lines(&tree("")), [(GUARANTEES.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn the_readme_is_one_page() {
+        let tree = |text: &str| Tree::of(&[(README, text)]);
+        let long = "x".repeat(README_COLUMNS_MAX + 1);
+        let fits = format!("{}\n| {long} |\n```\n{long}\n```\n", &long[1..]);
+        assert!(check(&tree(&fits)).is_empty());
+        assert_eq!(lines(&tree(&format!("a\n*{long}*\n"))), [(README.to_owned(), 2)]);
+        let page = "x\n".repeat(README_LINES_MAX);
+        assert!(check(&tree(&page)).is_empty());
+        assert_eq!(lines(&tree(&format!("{page}x\n"))), [(README.to_owned(), 0)]);
+    }
+
+    #[test]
+    fn the_table_of_crates_is_that_of_the_folders() {
+        let manifest = "[package]\nname = \"x\"\n";
+        let found = |cells: &str| {
+            let text = format!("# A\n{CRATES_MARK}\n| crates |\n| --- |\n{cells}\n`gone`\n");
+            let files = [
+                ("crates/a/Cargo.toml", manifest),
+                ("lab/b/Cargo.toml", manifest),
+                ("Cargo.toml", "[workspace]\n"),
+                (ARCHITECTURE, text.as_str()),
+            ];
+            lines(&Tree::of(&files)).into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+        };
+        assert_eq!(found("| `crates/a` | `x` |\n| `lab/b` | |"), [0; 0]);
+        assert_eq!(found("| `crates/a`, `lab/b` | |"), [0; 0]);
+        assert_eq!(found("| `crates/a` | |"), [0]);
+        assert_eq!(found("| `crates/a`, `lab/b`, `lab/c` | |\n| `crates/a` | |"), [5, 6]);
     }
 
     #[test]

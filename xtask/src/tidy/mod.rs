@@ -15,7 +15,7 @@
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
 //! | `examples` | `doctest = false` in crates whose documentation has no examples |
-//! | `docs` | GUARANTEES.md names existing tests; links resolve; no counts of what grows |
+//! | `docs` | GUARANTEES names existing tests; ARCHITECTURE the crates; links; README is one page |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
 

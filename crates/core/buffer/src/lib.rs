@@ -10,8 +10,9 @@
 //!   log ring    encoded pages, see format.rs     --- sweep, in logical order ---> home
 //! ```
 //!
-//! From chapter VI of the informed-storage paper (004): 6.3 the log, 6.3.2 its cleaning, 6.4 the
-//! RAM buffer, 6.5 both, 6.6.6 data that may stay in RAM across barriers.
+//! From chapter VI of H. Kim, *Informed Storage Management for Mobile Platforms*, 2012: 6.3 the
+//! log, 6.3.2 its cleaning, 6.4 the RAM buffer, 6.5 both, 6.6.6 data that may stay in RAM across
+//! barriers.
 //!
 //! Promises
 //! - A completed flush or FUA write: everything strict before it is durable, wherever the power is

@@ -7,9 +7,10 @@
 //!   finish: what is left leaves in the order of the policy
 //! ```
 //!
-//! A written page is not read first: a trace's accesses are whole pages (paper 004, section 5.4.1).
-//! The order in which pages leave at the end is the policy's, because it is in the paper's figures:
-//! with 64 MB, more than half of the writes of table 5 can only be those of the last pages.
+//! A written page is not read first: a trace's accesses are whole pages (informed-storage paper,
+//! section 5.4.1). The order in which pages leave at the end is the policy's, because it is in the
+//! paper's figures: with 64 MB, more than half of the writes of table 5 can only be those of the
+//! last pages.
 //!
 //! This file is long because a run's counts, its interface without the policy's type and the engine
 //! with it belong together.
@@ -23,7 +24,7 @@ use crate::{CacheError, FrameId, Frames, PageKey};
 use rustc_hash::FxHashMap;
 
 /// A run of written pages longer than this, 64 KiB of 4 KiB pages, counts as sequential: the
-/// 128 sectors of paper 000, section 5.1.
+/// 128 sectors of the eager-sync paper, section 5.1.
 pub const LONG_RUN_PAGES: u64 = 16;
 
 /// Accesses whose pages are looked up together: the look-ups do not depend on each other, so the
@@ -53,7 +54,7 @@ pub struct DeviceAccess {
 /// When dirty pages are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBack {
-    /// When they are evicted, and at the end: paper 004's set-up.
+    /// When they are evicted, and at the end: the set-up of the informed-storage paper.
     Lazy,
     /// Also all of them, in ascending order, once more than this share of the cache is dirty, in
     /// per cent: as `dirty_background_ratio`.
@@ -96,8 +97,8 @@ impl Counts {
         ratio(self.long_run_writes, self.write_backs)
     }
 
-    /// The cost model of paper 004, section 5.4.3: each page read or written takes the same, in
-    /// microseconds.
+    /// The cost model of the informed-storage paper, section 5.4.3: each page read or written takes
+    /// the same, in microseconds.
     pub fn cost_us(&self, read_us: u64, write_us: u64) -> u64 {
         self.reads.saturating_mul(read_us).saturating_add(self.write_backs.saturating_mul(write_us))
     }

@@ -12,7 +12,7 @@
 //! The ring makes a sweep one load a page. The bitmaps are there for inserting only: a page beside
 //! the last one inserted costs no search; one in a leaf that has pages walks that leaf's part of
 //! the ring (31 steps at most); a new leaf asks the bitmaps for the next one. The paper's AVL tree
-//! (paper 004, section 5.3) needs log2(N) dependent steps and a rebalancing each time.
+//! (informed-storage paper, section 5.3) needs log2(N) dependent steps and a rebalancing each time.
 //!
 //! With files, an extent of 65536 pages (256 MiB) of one is followed by those of the next: a file
 //! is swept in one go, a larger one in pieces.

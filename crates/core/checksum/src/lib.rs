@@ -4,8 +4,8 @@
 //! byte. Where a processor multiplies polynomials 512 bits at a time (x86-64 with VPCLMULQDQ and
 //! AVX-512: servers since 2019) `crc-fast` does twice what the processor's CRC instruction can;
 //! everywhere else `crc32c` uses that instruction, or tables. `crc-fast` with narrower
-//! multiplication was slower than `crc32c` from 300 bytes to 2 KiB, so it is not asked there
-//! (`docs/MEASURING.md`).
+//! multiplication was slower than `crc32c` from 300 bytes to 2 KiB, so it is not used there
+//! (`cargo bench -p syncline-checksum`).
 //!
 //! The functions are not `#[inline]`: each crate that calls them would have a copy of both loops.
 //!

@@ -9,7 +9,7 @@
 //!
 //! A block request does not say whose it is: neither NBD nor ublk nor a loop device passes on
 //! write-life-time hints or I/O priorities. So the extents of the chosen files are read from the
-//! device, and followed in the journal (chapter VI of the informed-storage paper (004) marks pages
+//! device, and followed in the journal (chapter VI of the informed-storage paper marks pages
 //! in the kernel instead).
 //!
 //! Promises

@@ -23,8 +23,8 @@ pub struct Options {
     /// one block a segment. Of an existing log its own value holds.
     pub segment_bytes: u32,
     /// Syncs fill up a page of this size, so that no later write touches it again; a power of two.
-    /// Of an existing log its own value holds. For cards that map units of 16 KiB choose that much
-    /// (`docs/MEASURING.md`: five times the rate, for up to 16 KiB more a sync).
+    /// Of an existing log its own value holds. For cards that map units of 16 KiB choose 16 KiB: a
+    /// sync then costs up to 16 KiB more (`docs/measuring/flashlite.md`).
     pub page_bytes: u32,
     /// Writes at least this long start at a page in the log whatever their length is, so that
     /// rearranging can share their blocks instead of copying them. 0: none. Shorter ones do if

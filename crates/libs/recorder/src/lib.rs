@@ -9,9 +9,10 @@
 //!                                      one file per event: slots of one size, see `format`
 //! ```
 //!
-//! Source: write-latency paper (002), sections 3 and 4. What is different from its Figure 1: the
-//! thread that has the data does not call write() itself, it copies into a ring, so that even a
-//! write() that stalls loses nothing until the ring's slack is used up.
+//! Source: R. Okabe, M. Toyama, *Evaluation of Ext4 Write Latency for Real Time Systems* (the
+//! write-latency paper), sections 3 and 4. What is different from its Figure 1: the thread that has
+//! the data does not call write() itself, it copies into a ring, so that even a write() that stalls
+//! loses nothing until the ring's slack is used up.
 //!
 //! Promises
 //! - [`Producer::push`] does no system call, takes no lock, allocates nothing and has no loop but

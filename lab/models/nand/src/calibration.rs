@@ -24,7 +24,7 @@ const SEQUENTIAL_BYTES: u64 = 128 << 10;
 const RANDOM_BYTES: u64 = 4096;
 /// Requests of a random test on the file.
 const RANDOM_REQUESTS: u64 = 2048;
-/// Requests and space of table 6 of the informed-storage paper (004).
+/// Requests and space of table 6 of the informed-storage paper.
 const SPARSE_REQUESTS: u64 = 32_768;
 const SPARSE_BYTES: u64 = 1 << 30;
 const SEED: u64 = 1;

@@ -132,7 +132,7 @@ mod tests {
             assert!(FJORD_CONFIGS.iter().any(|c| c.name == figure.config), "{}", figure.config);
             assert!(APPLICATIONS.iter().any(|e| e.name == figure.workload), "{}", figure.workload);
             Profile::by_name(&figure.device).unwrap();
-            assert!(figure.source.contains("(004)"));
+            assert!(figure.source.contains("informed-storage paper"));
             assert_ne!(figure.run_time_percent.len() + figure.written_percent.len(), 0);
         }
     }

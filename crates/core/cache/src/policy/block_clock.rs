@@ -6,11 +6,12 @@
 //!                                                      else: leave together, used or not
 //! ```
 //!
-//! Source: our own, on paper 004, section 5.3, and FAB. SpatialClock leaves used pages behind, and
-//! the way back to each of them in the next turn costs a simple card a merge and others a page
-//! program. FAB takes whole blocks, but those with the most pages, which are those in use. Here a
-//! block is written with one visit and without holes, and blocks in use stay. Clean pages cost no
-//! visit, so they are judged one by one. Young: among the newest sixteenth of the cache.
+//! Source: our own, on the informed-storage paper, section 5.3, and FAB. SpatialClock leaves used
+//! pages behind, and the way back to each of them in the next turn costs a simple card a merge and
+//! others a page program. FAB takes whole blocks, but those with the most pages, which are those in
+//! use. Here a block is written with one visit and without holes, and blocks in use stay. Clean
+//! pages cost no visit, so they are judged one by one. Young: among the newest sixteenth of the
+//! cache.
 //!
 //! When the cache is emptied, no use is to come: every block leaves whole, beginning with the one
 //! that is leaving.

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Source: S.-Y. Park et al., "CFLRU: a replacement algorithm for flash memory", CASES 2006; the
-//! window as in paper 004, section 5.4.1. The window's pages are kept in two lists, clean and
-//! dirty, so that a pick searches nothing. A page of the window that write-back cleans becomes the
-//! newest clean one of it.
+//! window as in the informed-storage paper, section 5.4.1. The window's pages are kept in two
+//! lists, clean and dirty, so that a pick searches nothing. A page of the window that write-back
+//! cleans becomes the newest clean one of it.
 //!
-//! When not to use it: on flash where scattered writes cost more than their number (paper 004,
-//! table 5), or if reads matter: clean pages leave early, hot or not.
+//! When not to use it: on flash where scattered writes cost more than their number
+//! (informed-storage paper, table 5), or if reads matter: clean pages leave early, hot or not.
 //!
 //! Promises: a hit is O(1); a pick moves each page into the window once, and looks at no more than
 //! 4096 frames of each list. Tested below and in `tests/it`.
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
     use crate::policy::testing::Small;
 
-    /// Figure 1 of its paper (Figure 2 of paper 004): pages 8 and 6 are dirty, 7 and 5 clean, these
-    /// four are the window. LRU gives up 8, 7, 6, 5, CFLRU 7, 5, 8, 6.
+    /// Figure 1 of its paper (Figure 2 of the informed-storage paper): pages 8 and 6 are dirty, 7
+    /// and 5 clean, these four are the window. LRU gives up 8, 7, 6, 5, CFLRU 7, 5, 8, 6.
     #[test]
     fn the_papers_example() {
         // Oldest first; a cache of 16 has a window of 4. What enters it later is dirty.

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Source: H. Jo et al., "FAB: flash-aware buffer management policy for portable media players",
-//! 2006; 64 pages a block as in paper 004, section 5.4.1. A use of any page makes its block the
-//! newest of its list. The paper's form drops the block at once; here a page that is asked for
-//! while its block is leaving may still be there.
+//! 2006; 64 pages a block as in the informed-storage paper, section 5.4.1. A use of any page makes
+//! its block the newest of its list. The paper's form drops the block at once; here a page that is
+//! asked for while its block is leaving may still be there.
 //!
 //! When not to use it: in a small cache, where the block with the most pages is the one in use:
-//! the hit ratio suffers most of all policies (paper 004, table 5, 4 MB).
+//! the hit ratio suffers most of all policies (informed-storage paper, table 5, 4 MB).
 //!
 //! Promises: a hit is one look in a hash table; a victim block is found in 64 steps, its pages are
 //! sorted once. If nothing of the block may go, up to 4096 pages of others are looked at. Tested

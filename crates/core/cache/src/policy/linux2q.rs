@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Source: the page cache of Linux 2.6 (`mark_page_accessed`: the first use of an inactive page
-//! sets a mark, the next one activates it), with the ratio of paper 004, section 5.4.1. A page that
-//! is moved back starts without a mark.
+//! sets a mark, the next one activates it), with the ratio of the informed-storage paper, section
+//! 5.4.1. A page that is moved back starts without a mark.
 //!
 //! When not to use it: for data that is written once in large amounts beside little that is reused;
 //! with a loop between a quarter of the cache and all of it, LRU would keep what this evicts.

@@ -10,12 +10,15 @@
 //! | `linux2q` | Linux 2.6 page cache | no | no |
 //! | `cflru`, `lru_wsr`, `operation_aware` | flash papers | no | yes |
 //! | `fab` | flash paper | blocks of 64 pages | no |
-//! | `spatialclock` | paper 004, section 5.3 | yes | no |
+//! | `spatialclock` | informed-storage paper, section 5.3 | yes | no |
 //! | `spatial_protected` | our own | yes | no |
 //! | `block_clock` | our own | yes, blocks of 64 pages | yes |
 //! | `spatial_blocks` | our own; order of write-back only | yes | no |
 //! | `twoq`, `sieve` | VLDB 1994, NSDI 2024 | no | no |
 //! | `min` | Belady 1966, the bound; simulation only | no | no |
+//!
+//! The informed-storage paper is H. Kim, *Informed Storage Management for Mobile Platforms*,
+//! thesis, Georgia Institute of Technology, 2012.
 
 pub mod block_clock;
 pub mod cflru;

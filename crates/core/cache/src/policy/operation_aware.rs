@@ -6,14 +6,14 @@
 //! ```
 //!
 //! Source: Y. Lv et al., "Operation-aware buffer management in flash-based systems", SIGMOD 2011;
-//! parameters of paper 004, section 5.4.1. That text is not precise about the weight; this is its
-//! idea with the distances counted in accesses. A kind of operation that a page saw once has no
-//! distance yet: then the time since counts alone. As every weight changes with time, only the
-//! eight oldest pages of two lists are compared, those whose last use was a read and those last
-//! written, which is what the paper's faster form does in spirit.
+//! parameters of the informed-storage paper, section 5.4.1. That text is not precise about the
+//! weight; this is its idea with the distances counted in accesses. A kind of operation that a page
+//! saw once has no distance yet: then the time since counts alone. As every weight changes with
+//! time, only the eight oldest pages of two lists are compared, those whose last use was a read and
+//! those last written, which is what the paper's faster form does in spirit.
 //!
 //! When not to use it: on flash where scattered writes cost more than their number: its victims
-//! jump (paper 004, table 5).
+//! jump (informed-storage paper, table 5).
 //!
 //! Promises: a hit is O(1); a pick weighs sixteen pages and passes over no more than 4096 of each
 //! list that may not go. Tested below and in `tests/it`.

@@ -6,10 +6,11 @@
 //!                                          no:  the next page that SpatialClock gives up
 //! ```
 //!
-//! Source: our own, on paper 004, section 5.3, and FAB. To go to an address costs a simple flash
-//! device as much as many pages. A full block pays for the way; a block that is not full had better
-//! wait for its other pages, or for the hand. FAB takes blocks that are not full as well, and hot
-//! ones with them; SpatialClock leaves a stream of full blocks at every turn of its hand.
+//! Source: our own, on the informed-storage paper, section 5.3, and FAB. To go to an address costs
+//! a simple flash device as much as many pages. A full block pays for the way; a block that is not
+//! full had better wait for its other pages, or for the hand. FAB takes blocks that are not full as
+//! well, and hot ones with them; SpatialClock leaves a stream of full blocks at every turn of its
+//! hand.
 //!
 //! It is no policy of a cache: a full block of clean pages has nothing to be written. So it is not
 //! in [`crate::POLICIES`].

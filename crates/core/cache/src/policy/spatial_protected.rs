@@ -5,11 +5,11 @@
 //!           [young: pass]   [uses on its account: one less, pass]   [else: victim]
 //! ```
 //!
-//! Source: our own, on paper 004, section 5.3. SpatialClock's victims are ordered by address, so a
-//! page may be met by the hand right after it came in and leave before it could be used. Here a
-//! page is young for a while, counted in pages that came in after it, and a page that was used in
-//! several turns (up to three are counted) is kept for as many turns more. The order of victims,
-//! and so of writes, is the same ascending one.
+//! Source: our own, on the informed-storage paper, section 5.3. SpatialClock's victims are ordered
+//! by address, so a page may be met by the hand right after it came in and leave before it could be
+//! used. Here a page is young for a while, counted in pages that came in after it, and a page that
+//! was used in several turns (up to three are counted) is kept for as many turns more. The order of
+//! victims, and so of writes, is the same ascending one.
 //!
 //! When not to use it: for a workload that never returns to a page it costs a turn of the hand for
 //! nothing; where writes cost the same in any order, use a policy without a spatial order.

@@ -5,9 +5,10 @@
 //!   ref        1   1   0   1
 //! ```
 //!
-//! Source: paper 004, section 5.3, figures 13 and 14. Victims come in ascending order, so that the
-//! dirty ones are written nearly as a sequence. Addresses are those of a [`crate::PageKey`]: on a
-//! trace of a device its pages, in a volume file by file, which is what the allocator lays out.
+//! Source: informed-storage paper, section 5.3, figures 13 and 14. Victims come in ascending order,
+//! so that the dirty ones are written nearly as a sequence. Addresses are those of a
+//! [`crate::PageKey`]: on a trace of a device its pages, in a volume file by file, which is what
+//! the allocator lays out.
 //!
 //! When not to use it: where writes cost the same in any order, Clock is simpler. A page that comes
 //! in just before the hand leaves first, so some hits are lost: see `spatial_protected`.

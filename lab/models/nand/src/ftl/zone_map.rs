@@ -5,7 +5,7 @@
 //!   in RAM          zone 1 (changed), zone 7           the working zones
 //! ```
 //!
-//! Hot-zones paper (003), section 1: the map of a zone is loaded into the controller's SRAM when
+//! Hot-zones paper, section 1: the map of a zone is loaded into the controller's SRAM when
 //! the zone is worked on, so the cost depends on how local the accesses are. Loading reads all
 //! pages of a map; leaving a changed one programs all of them. Units that the collector moves in
 //! zones that are not loaded cost one read and one program of the map page, once a collection and

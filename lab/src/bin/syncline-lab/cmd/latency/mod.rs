@@ -1,6 +1,6 @@
 //! `latency`: how long fallocate and write wait, with and without another thread's fsyncs.
 //!
-//! Source: write-latency paper (002), section 5.
+//! Source: write-latency paper, section 5.
 
 mod causes;
 mod measure;
