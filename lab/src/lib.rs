@@ -5,7 +5,7 @@
 //!       |
 //!   reproduce        tables and figures of the papers, measured anew
 //!       |
-//!   replay   probe   evaluate     traces on volumes; a device's figures; traces on caches and flash
+//!   replay   probe   evaluate     traces on volumes; figures of a device; caches and flash
 //!       |      |         |
 //!   bench  latency       |        workloads on volumes; stalls of calls
 //!       |      |         |
@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod error;
 pub mod evaluate;
 pub mod experiments;
 pub mod latency;

@@ -11,7 +11,7 @@
 //! video or a package update. So free space is in pieces of all sizes, databases have grown while
 //! others wrote, and a device without discard has seen all addresses that the allocator ever used:
 //! that is why each policy ages its own volume. Sizes scale with the volume, so that small ones can
-//! be aged in tests. Repeats exactly from the seed. Tested in `tests/it/aged.rs`.
+//! be aged in tests. Repeats exactly from the seed. Tested in `lab/tests/bench/aged.rs`.
 
 use std::collections::VecDeque;
 

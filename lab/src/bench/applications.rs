@@ -14,7 +14,7 @@
 //! network go at the rates of Table 1, each with a round trip.
 //!
 //! The [`Solution`]s are the pilot solutions that section 3.1 names. Runs repeat exactly from their
-//! seed. Tested in `tests/it/applications.rs`.
+//! seed. Tested in `lab/tests/bench/applications.rs`.
 
 mod report;
 mod shapes;

@@ -21,7 +21,7 @@
 //!   has only M' left.
 //!
 //! Units are file system blocks and write requests. [`measure`] counts what the stack does;
-//! `tests/it/cost_model.rs` holds that to [`ordered`] and [`eager`] within 10 %.
+//! `lab/tests/bench/cost_model.rs` holds that to [`ordered`] and [`eager`] within 10 %.
 
 use std::sync::Arc;
 

@@ -12,7 +12,7 @@
 //! is so short that it goes round many times within a run.
 //!
 //! Promises: runs repeat exactly from their seed; the native configuration has no buffer and the
-//! same flash. Tested in `tests/it/runs.rs`.
+//! same flash. Tested in `lab/tests/bench/runs.rs`.
 
 mod report;
 

@@ -28,7 +28,8 @@ pub enum ImageSource {
         size_bytes: u64,
     },
     /// The same with four block groups in a flex group instead of sixteen: so 2 GiB have the flex
-    /// groups of 8, and what is spread over them on a phone is spread here. For [`crate::bench::Aging`].
+    /// groups of 8, and what is spread over them on a phone is spread here. For
+    /// [`crate::bench::Aging`].
     ManyFlexGroups {
         /// Size of the volume in bytes.
         size_bytes: u64,

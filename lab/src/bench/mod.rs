@@ -12,7 +12,7 @@
 //!
 //! Promises: simulated runs repeat exactly from their seed; figures have the published names and
 //! are taken from the block trace and the flash model, never estimated. The ordered mode is held to
-//! the stored figures of a kernel (`tests/it/baseline.rs`, `baselines/`).
+//! the stored figures of a kernel (`lab/tests/bench/baseline.rs`, `baselines/`).
 //!
 //! ```no_run
 //! use syncline_fs::MountOptions;

@@ -16,9 +16,9 @@
 //! ```
 //!
 //! Assumptions favour the peers: only what was counted in the foreground is sent, none of their
-//! write-back, checkpoints or cleaning; each log is perfectly sequential. `tests/it/peers.rs`
-//! checks that patterns add up to the counts, and that the pattern of the kernel's own ext4 costs
-//! what our ordered mode costs.
+//! write-back, checkpoints or cleaning; each log is perfectly sequential.
+//! `lab/tests/bench/peers.rs` checks that patterns add up to the counts, and that the pattern of
+//! the kernel's own ext4 costs what our ordered mode costs.
 
 use serde::Deserialize;
 use syncline_device::SplitMix64;

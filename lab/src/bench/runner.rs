@@ -12,8 +12,8 @@
 //! seed. The device is fresh: only the image's preparation has aged it. An interrupted run stops
 //! after the operation under way, closes and unmounts, and reports what it did.
 //!
-//! Tested in `tests/it/runs.rs` (determinism, interruption), `tests/it/baseline.rs` (kernel
-//! figures) and `tests/it/calibration.rs`.
+//! Tested in `lab/tests/bench/runs.rs` (determinism, interruption), `lab/tests/bench/baseline.rs`
+//! (kernel figures) and `lab/tests/bench/calibration.rs`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 //!
 //! Promises: ours are whole runs with background write-back and the final unmount, the peers' only
 //! what was counted in the foreground, so a peer that wins may owe it to that, and one that loses
-//! does not. Everything repeats from the seed. Tested in `tests/it/peers.rs`.
+//! does not. Everything repeats from the seed. Tested in `lab/tests/bench/peers.rs`.
 
 use std::collections::BTreeMap;
 

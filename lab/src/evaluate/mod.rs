@@ -21,7 +21,7 @@
 //! - What a trace has and a cache does not take (`PageTrace::left_out`) is counted.
 //!
 //! It is a crate of its own because who compares caches needs neither an ext4 nor SQLite. Tested in
-//! `tests/it`.
+//! `lab/tests/evaluate`.
 
 mod after;
 mod error;

@@ -24,7 +24,7 @@
 //! - Left out and counted: failed calls and O_DIRECT accesses do not touch the cache; ranges beyond
 //!   2 PiB or longer than 1 GiB are mistakes of a trace.
 //!
-//! Tested in `tests/it/pages.rs`.
+//! Tested in `lab/tests/evaluate/pages.rs`.
 
 use crate::trace::{Flags, NameId, Names, Op, Record, Sink, TraceKind};
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The device is written once from begin to end before, so that every write of the trace replaces
-//! data. Deterministic to the nanosecond. Tested in `tests/it/player.rs`.
+//! data. Deterministic to the nanosecond. Tested in `lab/tests/evaluate/player.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

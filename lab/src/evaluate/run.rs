@@ -5,7 +5,7 @@
 //!   event: pages lost, or written and flushed
 //! ```
 //!
-//! Tested in `tests/it/run.rs`.
+//! Tested in `lab/tests/evaluate/run.rs`.
 
 use crate::trace::Sink;
 use syncline_cache::{Counts, Entry, Simulator, WriteBack};

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 
-use crate::experiments::error::{LabError, Result};
+use crate::error::{LabError, Result};
 use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
 use crate::experiments::replay::calls;

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use syncline_cache::{Entry, POLICIES, WriteBack, entry};
 use syncline_nand::Profile;
 
-use crate::experiments::error::{LabError, Result};
+use crate::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{PageRead, TraceFile};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use syncline_nand::{Profile, profiles};
 
-use crate::experiments::error::Result;
+use crate::error::Result;
 
 /// Every profile that ships.
 ///

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use syncline_nand::{Lifetime, Profile, SlcWear, Wear};
 
-use crate::experiments::error::{LabError, Result};
+use crate::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 

@@ -15,7 +15,6 @@
 mod bench;
 mod cache;
 mod devices;
-mod error;
 mod lifetime;
 mod observer;
 mod probe;
@@ -23,10 +22,10 @@ mod replay;
 mod stat;
 mod trace;
 
+pub use crate::error::{LabError, Result};
 pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
-pub use error::{LabError, Result};
 pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
 pub use observer::{Observer, Unobserved, Watched};
 pub use probe::Probe;

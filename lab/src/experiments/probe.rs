@@ -10,7 +10,7 @@ use crate::probe::{
 use serde::Deserialize;
 use syncline_device::{BlockDevice, FileDevice, FileOptions, WallClock};
 
-use crate::experiments::error::{LabError, Result};
+use crate::error::{LabError, Result};
 use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
 use syncline_image::write_file;

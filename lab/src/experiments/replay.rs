@@ -16,7 +16,7 @@ use syncline_cache::Access;
 use syncline_device::BlockDevice;
 use syncline_nand::LatencyReport;
 
-use crate::experiments::error::{LabError, Result};
+use crate::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{Source, TraceFile};

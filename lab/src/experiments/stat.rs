@@ -3,7 +3,7 @@
 use crate::trace::{Gather, Header, Names, Record, Sink, Statistics};
 use serde_json::{Value, json};
 
-use crate::experiments::error::Result;
+use crate::error::Result;
 use crate::experiments::observer::Observer;
 use crate::experiments::trace::{Source, TraceFile};
 

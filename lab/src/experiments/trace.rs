@@ -11,7 +11,7 @@ use crate::trace::{
 };
 use serde::Deserialize;
 
-use crate::experiments::error::{LabError, Result};
+use crate::error::{LabError, Result};
 use crate::experiments::observer::Observer;
 
 /// Longest list of files that were open before the start, in bytes.

@@ -15,9 +15,9 @@
 //! - Calls that cannot be made, because the trace does not show how a file came to be, are counted,
 //!   not guessed; any other error ends the replay.
 //!
-//! Files of before the trace are made and synced first ([`crate::replay::plan`]). This is an adapter:
-//! it reads the clock and starts threads. This file is long because every operation of a trace has
-//! its call in it. Tested in `tests/it/directory.rs`.
+//! Files of before the trace are made and synced first ([`crate::replay::plan`]). This is an
+//! adapter: it reads the clock and starts threads. This file is long because every operation of a
+//! trace has its call in it. Tested in `lab/tests/replay/directory.rs`.
 
 use std::fs::File;
 use std::io;

@@ -16,7 +16,7 @@
 //! `logged` keeps files of a trace as FlashLite logs, as if the program used the library.
 //! `directory` plays them in a directory of the host, with threads and in real time.
 //!
-//! Tested in `tests/it`.
+//! Tested in `lab/tests/replay`.
 
 mod contents;
 mod directory;

@@ -1,7 +1,7 @@
 //! The traces that ship: real programs on a Syncline mount, captured by `scripts/capture.py`.
 //!
 //! `samples/README.md` says what each is. The system calls are built in; the page and block traces
-//! of the same runs are files beside them. Tested in `tests/it/samples.rs`.
+//! of the same runs are files beside them. Tested in `lab/tests/replay/samples.rs`.
 
 use crate::trace::{TraceError, TraceReader};
 use bytes::Bytes;

@@ -13,7 +13,7 @@
 //!
 //! Charts are drawn by Apache ECharts, vendored in `vendor` with its licence and notice. Own SVG
 //! was given up for it: zoom, exact figures under the pointer and labels that keep clear of each
-//! other are what such a library is for. Tested here and, in a browser, in `tests/it`.
+//! other are what such a library is for. Tested here and, in a browser, in `lab/tests/report`.
 
 mod addresses;
 mod charts;

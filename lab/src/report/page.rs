@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A page without charts has no script. Points of all plots of a page are bounded, so that a file
-//! stays under 2 MB. Tested here and, in a browser, in `tests/it`.
+//! stays under 2 MB. Tested here and, in a browser, in `lab/tests/report`.
 
 use std::fmt::Write;
 use std::io::Read;

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! A value of a paper is a number, or two where it gives a range; a figure without one has ours
-//! only. A row with `why` cannot be run here and says why. Tested here and in `tests/it`.
+//! only. A row with `why` cannot be run here and says why. Tested here and in
+//! `lab/tests/reproduce`.
 
 use serde::Deserialize;
 

@@ -1,8 +1,8 @@
 //! The error type of this crate. Messages end with the next step.
 
 use crate::bench::BenchError;
+use crate::error::LabError;
 use crate::evaluate::EvaluateError;
-use crate::experiments::LabError;
 use crate::replay::ReplayError;
 use crate::trace::TraceError;
 use syncline_cli::error::Failure;

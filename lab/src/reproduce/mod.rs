@@ -19,8 +19,8 @@
 //!   without data that is not public is listed, too, with the reason and the stand-in.
 //! - Equal runs of several rows are made once.
 //!
-//! Assumes mke2fs for new volumes, as `syncline-lab bench` does. Tested in `tests/it`: every row of the
-//! catalogue is complete, and the cheap rows give the values that are held there.
+//! Assumes mke2fs for new volumes, as `syncline-lab bench` does. Tested in `lab/tests/reproduce`:
+//! every row of the catalogue is complete, and the cheap rows give the values that are held there.
 
 mod catalog;
 mod document;

@@ -12,7 +12,8 @@
 //! page in the file; of a second device likewise, in the order of first access. In a trace of block
 //! requests the device counts, whatever the file; in other traces a file is a device of its own
 //! where requests are wanted. Everything streams but `oracle-general`, which has to know the
-//! future: it keeps 24 bytes an access. Tested in `tests/it/stat.rs` and `tests/it/import.rs`.
+//! future: it keeps 24 bytes an access. Tested in `lab/tests/trace/stat.rs` and
+//! `lab/tests/trace/import.rs`.
 
 use std::io::Write;
 

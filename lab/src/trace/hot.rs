@@ -9,7 +9,7 @@
 //! - *short* if nine of ten versions ended, within 60 s on average, not all of them by updates;
 //!
 //! which are the rules by which a mount with `alloc=` learns. Blocks in memory are bounded
-//! ([`BLOCKS_MAX`]); those beyond are counted and not followed. Tested in `tests/it/hot.rs`.
+//! ([`BLOCKS_MAX`]); those beyond are counted and not followed. Tested in `lab/tests/trace/hot.rs`.
 
 use std::collections::BTreeMap;
 

@@ -20,7 +20,7 @@
 //! - No input makes it panic: what is no trace is [`TraceError::Corrupt`] or a counted bad line.
 //! - Nothing in here opens files or reads a clock: bytes come in and go out through the caller.
 //!
-//! The format is described in `docs/FORMAT.md`. Tests: `tests/it`.
+//! The format is described in `docs/FORMAT.md`. Tests: `lab/tests/trace`.
 
 mod capture;
 mod distance;

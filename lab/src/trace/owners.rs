@@ -13,7 +13,7 @@
 //!
 //! A transaction of several files is charged to one of them, since a request has one file in a
 //! trace. Calls and requests come in the order of their begin, on one clock. Memory is bounded:
-//! [`FILES_MAX`] files are known. Tested in `tests/it/owners.rs`.
+//! [`FILES_MAX`] files are known. Tested in `lab/tests/trace/owners.rs`.
 
 use std::sync::Arc;
 

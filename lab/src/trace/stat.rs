@@ -12,7 +12,7 @@
 //! later in the trace, or if the request or file is marked so. Addresses of a block trace are the
 //! device's, also where its requests have files. Failed calls count as calls, not as
 //! bytes. Memory is bounded by the distinct files and processes; distances are in
-//! `distance`. Tested in `tests/it/stat.rs`.
+//! `distance`. Tested in `lab/tests/trace/stat.rs`.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;

@@ -111,7 +111,11 @@ fn a_failed_task_is_a_row_with_its_error() {
     );
     let ended = sweep(&file(dir.path(), "plan.toml", &text), &out, &[]).output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(said(&ended).starts_with("syncline-lab: 5 tasks failed, the first: "), "{}", said(&ended));
+    assert!(
+        said(&ended).starts_with("syncline-lab: 5 tasks failed, the first: "),
+        "{}",
+        said(&ended)
+    );
     let errors: Vec<String> = rows(&out).iter().map(|row| row["error"].to_string()).collect();
     let with = |text: &str| errors.iter().filter(|error| error.contains(text)).count();
     assert_eq!((errors.len(), with("null"), with("unknown option `fly` of `cache`")), (6, 1, 3));

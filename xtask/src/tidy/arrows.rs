@@ -1,10 +1,8 @@
 //! Exact table of dependencies between crates: arrows point down only.
 //!
 //! ```text
-//!   cli  fuse  export  nfs       adapters: no logic
-//!   cli, syncline-py -> study -> replay, evaluate, probe, image
-//!   replay -> bench -> sqlite-vfs; bench, probe -> latency -> report -> trace
-//!   recorder  flashlite  evaluate -> trace
+//!   cli -> fuse  export  nfs     adapters: no logic
+//!   lab -> cli, nand; syncline-py -> lab
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; hints -> buffer, ondisk
 //!   buffer  nand  crash -> device
 //!   ondisk  buffer  recorder  flashlite -> checksum
@@ -29,66 +27,50 @@ const BELOW: &[(&str, &[&str])] = &[
     ("flashlite", &["checksum"]),
     ("preload", &["flashlite"]),
     ("flashlite-c", &["flashlite"]),
-    ("trace", &[]),
-    ("evaluate", &["device", "nand", "cache", "trace"]),
     ("recorder", &["checksum"]),
     ("recorder-c", &["recorder"]),
     ("library", &["device", "ondisk", "fs"]),
     ("syncline-c", &["library"]),
     ("sqlite-vfs", &["device", "fs"]),
     ("sqlite-ext", &["library", "sqlite-vfs"]),
-    ("report", &["device", "trace"]),
-    ("latency", &["report"]),
-    ("probe", &["device", "nand", "latency", "report"]),
-    ("bench", &["device", "nand", "buffer", "fs", "sqlite-vfs", "latency", "report"]),
-    (
-        "replay",
-        &["device", "nand", "fs", "flashlite", "trace", "sqlite-vfs", "latency", "report", "bench"],
-    ),
-    (
-        "reproduce",
-        &[
-            "device", "nand", "cache", "fs", "trace", "evaluate", "report", "latency", "bench",
-            "replay",
-        ],
-    ),
     ("control", &["buffer", "device", "fs"]),
-    ("fuse", &["device", "lockrank", "fs", "trace"]),
+    ("fuse", &["device", "lockrank", "fs"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
-    (
-        "study",
-        &[
-            "device", "nand", "cache", "fs", "trace", "evaluate", "latency", "probe", "bench",
-            "replay", "image",
-        ],
-    ),
-    ("syncline-py", &["library", "nand", "trace", "bench", "study"]),
+    ("syncline-py", &["library", "nand", "lab"]),
     (
         "cli",
         &[
-            "device",
-            "ondisk",
-            "nand",
             "buffer",
-            "hints",
-            "fs",
-            "flashlite",
-            "trace",
-            "evaluate",
-            "recorder",
-            "report",
-            "latency",
-            "bench",
-            "replay",
-            "reproduce",
-            "fuse",
+            "control",
+            "device",
             "export",
+            "flashlite",
+            "fs",
+            "fuse",
+            "hints",
             "image",
             "nfs",
-            "control",
-            "study",
+            "ondisk",
+            "recorder",
+        ],
+    ),
+    (
+        "lab",
+        &[
+            "buffer",
+            "cache",
+            "cli",
+            "device",
+            "export",
+            "flashlite",
+            "fs",
+            "fuse",
+            "image",
+            "nand",
+            "recorder",
+            "sqlite-vfs",
         ],
     ),
     ("testkit", &[]),
@@ -103,7 +85,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "buffer",
             "fs",
             "flashlite",
-            "trace",
+            "lab",
             "recorder",
             "fuse",
             "export",
@@ -115,7 +97,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ),
     ("fuzz", &["hostile"]),
     ("xtask", &[]),
-    ("swarm", &["device", "nand", "fs", "flashlite", "report", "bench", "fuse"]),
+    ("swarm", &["device", "nand", "fs", "flashlite", "lab", "fuse"]),
 ];
 
 const OURS: &str = "syncline-";

@@ -38,7 +38,8 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/adapters/export/", "adapter"),
     ("crates/adapters/image/", "adapter"),
     ("crates/adapters/nfs/", "adapter"),
-    ("lab/study/", "adapter"),
+    ("lab/src/bin/", "adapter"),
+    ("lab/src/experiments/", "adapter"),
     ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
     ("crates/adapters/control/src/socket.rs", "answers programs, with deadlines"),
     ("crates/libs/preload/", "adapter"),
@@ -47,16 +48,16 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/sqlite-ext/", "adapter"),
     ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
-    ("lab/models/evaluate/src/os/", "traces played on real devices"),
-    ("lab/report/build.rs", "a build script"),
-    ("lab/replay/src/directory.rs", "replay in a directory, in real time"),
+    ("lab/src/evaluate/os/", "traces played on real devices"),
+    ("lab/build.rs", "a build script"),
+    ("lab/src/replay/directory.rs", "replay in a directory, in real time"),
     ("crates/core/device/src/clock.rs", "the wall clock"),
     ("crates/core/device/src/file", "the file device"),
     ("crates/core/device/src/mirror.rs", "image files of crash states for stock judges"),
     ("crates/libs/flashlite/src/file.rs", "a log in a file; all else goes through its seam"),
-    ("lab/bench/src/target/directory.rs", "workloads in a directory, in real time"),
-    ("lab/bench/src/image.rs", "runs mke2fs"),
-    ("lab/bench/examples/", "programs"),
+    ("lab/src/bench/target/directory.rs", "workloads in a directory, in real time"),
+    ("lab/src/bench/image.rs", "runs mke2fs"),
+    ("lab/examples/", "programs"),
 ];
 
 /// Names of the system, their last parts as they are imported, and what to use in their place.
@@ -118,7 +119,9 @@ fn is_crate_root(path: &str) -> bool {
     matches!(
         parts.as_slice(),
         ["crates" | "lab", _, _, "src", "lib.rs" | "main.rs"]
-            | ["lab" | "tests", _, "src", "lib.rs" | "main.rs"]
+            | ["lab", "src", "lib.rs"]
+            | ["lab", "src", "bin", _, "main.rs"]
+            | ["tests", _, "src", "lib.rs" | "main.rs"]
             | ["xtask", "src", "main.rs"]
     )
 }

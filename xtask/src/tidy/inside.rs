@@ -33,7 +33,21 @@ const ORDERS: &[(&str, &[&str])] = &[
             "volume",
         ],
     ),
-    ("lab/models/trace", &["error", "model", "format", "import", "stat", "export"]),
+    (
+        "lab",
+        &[
+            "trace",
+            "report",
+            "latency",
+            "bench",
+            "probe",
+            "evaluate",
+            "replay",
+            "error",
+            "reproduce",
+            "experiments",
+        ],
+    ),
 ];
 
 /// Crates in which a circle of modules has at most [`CIRCLE_FILES_MAX`] files.
@@ -43,8 +57,6 @@ const NO_CIRCLES: &[&str] = &[
     "crates/core/device",
     "crates/core/fs",
     "tests/crash",
-    "lab/models/evaluate",
-    "lab/models/trace",
     "xtask",
 ];
 

@@ -1,8 +1,8 @@
 //! For build scripts: shell completions and man pages from a program's definition.
 //!
 //! They are put into `OUT_DIR` and from there, compressed, into the program, which prints them:
-//! `completions SHELL`, `man [COMMAND]`. So they always fit the program, and a package needs nothing
-//! else to install them.
+//! `completions SHELL`, `man [COMMAND]`. So they always fit the program, and a package needs
+//! nothing else to install them.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

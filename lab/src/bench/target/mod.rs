@@ -4,7 +4,7 @@
 //! and any mounted file system in real time. Paths are relative to the target's root and use `/`.
 //!
 //! [`VolumeTarget`] is tested by every workload test, [`DirectoryTarget`] by
-//! `tests/it/directory.rs`.
+//! `lab/tests/bench/directory.rs`.
 
 mod directory;
 mod volume;

@@ -41,8 +41,8 @@ pub struct Parameters {
     pub sqlite_fsync: bool,
     /// Length of the applications of `fjord`, percent of their public sizes.
     pub scale_percent: u64,
-    /// Share of the blocks that weeks of use fill before the run, in per cent ([`crate::bench::Aging`]);
-    /// `None`: the volume is new. Simulated runs only.
+    /// Share of the blocks that weeks of use fill before the run, in per cent
+    /// ([`crate::bench::Aging`]); `None`: the volume is new. Simulated runs only.
     pub fill_percent: Option<u32>,
 }
 

@@ -1,4 +1,5 @@
-//! The command line of the laboratory: what `--help`, the man pages and the completions are made of.
+//! The command line of the laboratory: what `--help`, the man pages and the completions are made
+//! of.
 //!
 //! Nothing in here depends on the rest of the program, because the build script uses it too.
 
@@ -36,7 +37,8 @@ pub use watch::*;
 
 /// Measures storage: workloads, traces, simulated flash, and the figures of the papers.
 ///
-/// On a simulated device everything runs in virtual time: the figures are the same on every machine.
+/// On a simulated device everything runs in virtual time: the figures are the same on every
+/// machine.
 ///
 /// Exit codes: 0 done, 1 failed, 2 usage, 3 a trace or an image is corrupt, 4 unsupported feature.
 #[derive(Debug, Parser)]
@@ -315,8 +317,8 @@ pub struct FlashDir {
 /// the machine itself stood still: a thread on each processor does nothing but wake up, and what
 /// makes it late no file system answers for. `unstalled max` is without such calls.
 ///
-/// Examples: `syncline-lab latency /mnt/card --quick`; `syncline-lab latency --in-process nexus7-emmc
-/// --html report.html`.
+/// Examples: `syncline-lab latency /mnt/card --quick`;
+/// `syncline-lab latency --in-process nexus7-emmc --html report.html`.
 #[derive(Debug, Args)]
 pub struct Latency {
     /// Any directory with room.

@@ -13,7 +13,7 @@
 //!
 //! Assumes: the device does requests of several threads at once
 //! ([`syncline_device::FileOptions::io_uring`] off, which serialises them). Whether the device may
-//! be written to is the caller's to decide. Tested in `tests/it/os.rs`.
+//! be written to is the caller's to decide. Tested in `lab/tests/evaluate/os.rs`.
 
 pub mod guard;
 

@@ -8,7 +8,7 @@
 //!
 //! [`COLUMNS`] is the one list of columns: adding one is one line here. Every column is optional,
 //! unknown columns are passed over, and columns may be absent, so that files of other programs and
-//! of later versions are read. Tested in `tests/it/format.rs`.
+//! of later versions are read. Tested in `lab/tests/trace/format.rs`.
 
 mod group;
 mod index;

@@ -1,5 +1,6 @@
 //! fio's iolog (fio's HOWTO, "Trace file format"). Version 2 has no times but waits; version 3 has
-//! microseconds before the file name. Both were checked against fio 3.33 (`tests/it/tools.rs`).
+//! microseconds before the file name. Both were checked against fio 3.33
+//! (`lab/tests/trace/tools.rs`).
 //!
 //! ```text
 //!   fio version 2 iolog            fio version 3 iolog

@@ -12,7 +12,7 @@
 //! numbers; what was cut short is imported as far as it is whole, and the report says so; no input
 //! makes an importer panic. A new format is a file and a line of [`FORMATS`].
 //!
-//! Tested in `tests/it/import.rs`, with small inputs written for it, and fuzzed there.
+//! Tested in `lab/tests/trace/import.rs`, with small inputs written for it, and fuzzed there.
 
 mod blkparse;
 mod blktrace;

@@ -9,14 +9,14 @@
 //!   block_rq_complete                                      and its latency
 //! ```
 //!
-//! The text that tracefs prints (`import/tracefs.rs`) costs the kernel a microsecond a line; pages
-//! cost a copy. That is what lets a recorder follow 10,000 requests a second.
+//! The text that tracefs prints (`lab/src/trace/import/tracefs.rs`) costs the kernel a microsecond
+//! a line; pages cost a copy. That is what lets a recorder follow 10,000 requests a second.
 //!
 //! Promises: any bytes give requests or an error, never a panic; memory is bounded
 //! ([`WAITING_MAX`], [`OWNERS_MAX`], [`TASKS_MAX`]) besides the pages of one round.
 //!
 //! Assumes pages of the machine that decodes them (its byte order and width). Tests:
-//! `tests/it/kernel.rs`; a real kernel in the tests of `syncline-lab trace watch`.
+//! `lab/tests/trace/kernel.rs`; a real kernel in the tests of `syncline-lab trace watch`.
 
 mod layout;
 mod page;

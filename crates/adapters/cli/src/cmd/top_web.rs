@@ -7,7 +7,7 @@
 //!
 //! Only loopback addresses are listened on, and only requests that name one as their host are
 //! answered: a page of another site cannot read it through a name that it makes point here. Answers
-//! to slow clients are bounded by [`ANSWERS_MAX`]. Tested in `tests/it/reports.rs`.
+//! to slow clients are bounded by [`ANSWERS_MAX`]. Tested in `tests/it/top.rs`.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -63,15 +63,13 @@ fn logs_and_traces_of_a_mount_are_for_their_owner() {
     let path = |name: &str| dir.path().join(name);
     // A link where the trace is written is not followed.
     let victim = file(dir.path(), "victim", "kept");
-    std::os::unix::fs::symlink(&victim, path("t.calls.trace.partial")).unwrap();
+    std::os::unix::fs::symlink(&victim, path("t.events.partial")).unwrap();
     let mut mounted = Mounted::prepared(mkfs(&ImageSpec::with_size(64 << 20)), None);
     let log = path("log");
     mounted.mount(&format!("trace={},buffer_log={}", text(&path("t")), text(&log)));
     std::fs::write(mounted.at("f"), "data").unwrap();
     assert_eq!(mode(&log), 0o600);
     mounted.unmount_clean();
-    for name in ["t.calls.trace", "t.pages.trace", "t.blocks.trace"] {
-        assert_eq!(mode(&path(name)), 0o600, "{name}");
-    }
+    assert_eq!(mode(&path("t.events")), 0o600);
     assert_eq!(std::fs::read(&victim).unwrap(), b"kept");
 }

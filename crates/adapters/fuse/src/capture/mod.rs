@@ -19,7 +19,7 @@
 //!
 //! Assumes: the file is not on the mount itself; it is opened before the volume is mounted.
 //! Tested in `format.rs`, `place.rs`, and through mounts in
-//! `crates/adapters/cli/tests/it/trace/mount.rs`.
+//! `lab/tests/program/trace/mount.rs`.
 
 mod event;
 mod format;

@@ -34,8 +34,8 @@ pub struct TraceOption {
 /// after the last, and their mean length in pages; seq %, written pages in runs over 64 KiB; cost,
 /// 100 us for each page read and 800 us for each written.
 ///
-/// Examples: `syncline-lab cache --trace app.trace --size 4M,64M --device sd-2012`; `syncline-lab cache
-/// --trace disk.csv --policy lru,spatialclock --size 10% --after-cache DIR`.
+/// Examples: `syncline-lab cache --trace app.trace --size 4M,64M --device sd-2012`;
+/// `syncline-lab cache --trace disk.csv --policy lru,spatialclock --size 10% --after-cache DIR`.
 #[derive(Debug, Args)]
 pub struct Cache {
     #[command(flatten)]
@@ -93,9 +93,9 @@ pub struct Cache {
 /// Traces of system calls are played with --dir, in a new directory that is removed at the end:
 /// each thread of the trace is a thread, and calls on one file keep the order of the trace.
 ///
-/// Examples: `syncline-lab replay --trace disk.trace --device sd-2012`; `syncline-lab replay --trace
-/// disk.trace --device /dev/sdx --overwrite --depth 8`; `syncline-lab replay --trace app.trace --dir
-/// /mnt/card`.
+/// Examples: `syncline-lab replay --trace disk.trace --device sd-2012`;
+/// `syncline-lab replay --trace disk.trace --device /dev/sdx --overwrite --depth 8`;
+/// `syncline-lab replay --trace app.trace --dir /mnt/card`.
 #[derive(Debug, Args)]
 pub struct Replay {
     #[command(flatten)]

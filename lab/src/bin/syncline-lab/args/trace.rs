@@ -14,7 +14,8 @@ use super::TraceWatch;
 /// logs and MobiGen scripts of phones, and others; the content tells which. gzip and zstd are
 /// unpacked. Lines that cannot be read are counted, and the first are shown.
 ///
-/// Examples: `syncline-lab trace record -o app.trace -- sqlite3 a.db`, `syncline-lab trace stat app.trace`,
+/// Examples: `syncline-lab trace record -o app.trace -- sqlite3 a.db`,
+/// `syncline-lab trace stat app.trace`,
 /// `syncline-lab trace import trace.csv.zst --output disk.trace`.
 #[derive(Debug, Args)]
 pub struct Trace {

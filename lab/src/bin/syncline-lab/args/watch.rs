@@ -9,10 +9,11 @@ use super::size_bytes;
 
 /// Record the requests to block devices, of any file system, until it is stopped.
 ///
-/// Needs root, and the kernel's tracefs. Each device has trace files in DIR, which `syncline-lab trace`
-/// and `syncline-lab lifetime` read: requests with their flush and FUA marks, latency, the program that
-/// asked, and, for writes of files where the kernel tells it, the inode. Ctrl-C or SIGTERM ends the
-/// files; started again with the same DIR it goes on with new ones. docs/FLEETS.md has more.
+/// Needs root, and the kernel's tracefs. Each device has trace files in DIR, which
+/// `syncline-lab trace` and `syncline-lab lifetime` read: requests with their flush and FUA marks,
+/// latency, the program that asked, and, for writes of files where the kernel tells it, the inode.
+/// Ctrl-C or SIGTERM ends the files; started again with the same DIR it goes on with new ones.
+/// docs/FLEETS.md has more.
 ///
 /// Names of files are looked up among the open files of the programs, and replaced by a hash with a
 /// secret of DIR; endings of up to eight letters stay. Names of programs stay.

@@ -1,5 +1,5 @@
-//! `trace import`: any trace into a file of ours, or into directories of Parquet files; the events of
-//! a mount into three traces.
+//! `trace import`: any trace into a file of ours, or into directories of Parquet files; the events
+//! of a mount into three traces.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read};
