@@ -233,7 +233,7 @@ swarm-test: cargo
 	cd swarm && cargo fmt --check && cargo clippy --release --all-targets -- -D warnings && cargo test --release
 
 bench: cargo
-	@$(SYNCLINE) bench sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
+	@$(SYNCLINE) bench several sqlite fileio create mixed --device $(DEVICE) --sync $(DEMO_SYNC)
 
 .PHONY: bench-buffer
 bench-buffer: cargo

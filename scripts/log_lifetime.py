@@ -5,7 +5,7 @@
 
     for each format of the log, each workload:
         mke2fs, syncline mount -o sync=eager,log=FORMAT,trace=RUN    a fresh image of 512 MiB
-        syncline bench sqlite/insert --journal-mode wal --dir, or syncline replay --trace TRACE --dir
+        syncline bench sqlite insert --journal-mode wal --dir, or syncline replay --trace TRACE --dir
         umount                                                       the write-back is in the trace
         syncline lifetime --trace RUN.blocks.trace --passes N        erases until nothing changes from pass to pass
 
@@ -78,7 +78,7 @@ def main():
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         sys.exit("log_lifetime: needs root and /dev/fuse; run it on a machine that has them")
     args.syncline = os.path.abspath(args.syncline)
-    bench = ["bench", "sqlite/insert", "--journal-mode", "wal", "--operations", str(args.operations)]
+    bench = ["bench", "sqlite", "insert", "--journal-mode", "wal", "--operations", str(args.operations)]
     works = {"SQLite insert, WAL": (bench, args.transactions / args.operations)}
     for trace in args.trace:
         name = os.path.splitext(os.path.basename(trace))[0]

@@ -160,7 +160,7 @@ def standing_in(syncline, place, seconds):
 def operations_of_a_second(syncline):
     """How many operations of the benchmark take a second of processor time here."""
     tried = 10_000
-    words = [syncline, "bench", "sqlite/insert", "--device", "nexus7-emmc", "--sync", "eager", "--operations", str(tried), "--json", "-"]
+    words = [syncline, "bench", "sqlite", "insert", "--device", "nexus7-emmc", "--sync", "eager", "--operations", str(tried), "--json", "-"]
     before = os.times()
     subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
     after = os.times()

@@ -19,6 +19,7 @@ fn a_list_runs_each_and_runs_repeat() {
     }
     let arguments = [
         "bench",
+        "several",
         "sqlite/insert",
         "create",
         "create/4k-fsync",
@@ -111,7 +112,8 @@ fn mtime_update_is_a_list_and_the_report_stands_alone() {
     let html = format!("--html={}", path.display());
     let arguments = [
         "bench",
-        "fileio/random-overwrite-fsync",
+        "fileio",
+        "random-overwrite-fsync",
         "--operations=30",
         "--size=128",
         "--device=ssd-850pro",
@@ -145,7 +147,7 @@ fn the_papers_figures_stand_under_the_table() {
     if !require("the_papers_figures", &[Need::E2fsck]) {
         return;
     }
-    let workload = ["bench", "sqlite/insert", "--operations=5", "--size=256"];
+    let workload = ["bench", "sqlite", "insert", "--operations=5", "--size=256"];
     let both = done(&workload);
     assert!(both.contains("Paper and here") && both.contains("table 5.4"), "{both}");
     let one = done(&[&workload[..], &["--sync=eager"]].concat());
@@ -177,7 +179,7 @@ fn fjord_compares_configurations_of_the_write_buffer() {
         return;
     }
     let arguments =
-        ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M", "--json=-"];
+        ["bench", "fjord", "email", "--operations=3", "--size=128", "--log-size=16M", "--json=-"];
     let document = document(&done(&arguments));
     assert_eq!(document["schema"], "syncline.fjord/1");
     let runs = document["runs"].as_array().expect("runs");
@@ -190,12 +192,32 @@ fn fjord_compares_configurations_of_the_write_buffer() {
     assert!(log["buffer"]["logged_pages"].as_u64().expect("a count") > 0, "{log}");
     assert_eq!(log["run"]["operations"], 3);
     assert!(of("eager", "both")["run"]["duration_s"].as_f64().expect("seconds") > 0.0);
-    for (refused, says) in [
-        (["bench", "fjord/mail", "--size=64"], "choose of fjord/rlbench"),
-        (["bench", "fjord", "--sensitivity"], "use --json or --html"),
+    let ran = run(&["bench", "fjord", "mail", "--size=64"]);
+    assert!(ran.code == 2 && ran.err.contains("rlbench"), "{ran:?}");
+}
+
+#[test]
+fn options_that_a_workload_does_not_read_are_refused() {
+    let (fileio, replay) = (["fileio"].as_slice(), ["replay"].as_slice());
+    for (workload, options) in [
+        (["sqlite"].as_slice(), ["--network=usb", "--gap-max=3", "--contents=same", "--scale=3"]),
+        (&["sqlite"], ["--solution=log-ram", "--flashlite=*", "--used", "--long"]),
+        (fileio, ["--journal-mode=wal", "--synchronous=off", "--sqlite-fsync", "--trace=t"]),
+        (&["create", "--size=64"], ["--journal-mode=wal", "--network=usb", "--used", "--ordered"]),
+        (
+            &["several", "create"],
+            ["--journal-mode=wal", "--synchronous=off", "--sqlite-fsync", "--used"],
+        ),
+        (replay, ["--journal-mode=wal", "--operations=3", "--html=x", "--sensitivity"]),
+        (&["fjord"], ["--sync=eager", "--sensitivity", "--fill=30", "--network=usb"]),
+        (&["applications"], ["--sync=eager", "--log=packed", "--dir=/tmp", "--operations=3"]),
+        (&["android-day"], ["--network=usb", "--trace=t", "--scale=3", "--long"]),
+        (&["mixed"], ["--network=usb", "--trace=t", "--scale=3", "--log-size=3M"]),
     ] {
-        let ran = run(&refused);
-        assert!(ran.code == 2 && ran.err.contains(says), "{ran:?}");
+        for option in options {
+            let ran = run(&[&["bench"][..], workload, &[option]].concat());
+            assert!(ran.code == 2 && ran.out.is_empty(), "{workload:?} {option}: {ran:?}");
+        }
     }
 }
 
@@ -207,7 +229,7 @@ fn fjord_is_told_in_words_and_on_a_page() {
     let dir = scratch();
     let page = dir.path().join("fjord.html");
     let html = format!("--html={}", page.display());
-    let common = ["bench", "fjord/email", "--operations=3", "--size=128", "--log-size=16M"];
+    let common = ["bench", "fjord", "email", "--operations=3", "--size=128", "--log-size=16M"];
     let text = done(&[&common[..], &[&html]].concat());
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("fjord/email")).collect();
     assert_eq!(rows.len(), 7, "{text}");

@@ -51,7 +51,7 @@ fn files_that_cannot_be_written_are_refused_before_the_run() {
     let (bad, trace) = (dir.path().join("no/such.json"), text(&trace).to_owned());
     let bad = text(&bad);
     for arguments in [
-        &["bench", "sqlite/insert", "--operations", "1000000"][..],
+        &["bench", "sqlite", "insert", "--operations", "1000000"][..],
         &["cache", "--trace", &trace],
         &["replay", "--trace", &trace, "--device", "sd-2012"],
         &["probe", "sd-2012"],

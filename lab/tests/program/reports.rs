@@ -4,8 +4,14 @@ use crate::support::{done, file, refused, scratch};
 use serde_json::{Value, json};
 use syncline_testkit::{Need, look, require};
 
-const BENCH: [&str; 5] =
-    ["bench", "create", "fileio/random-overwrite-fsync", "--operations=40", "--size=128"];
+const BENCH: [&str; 6] = [
+    "bench",
+    "several",
+    "create",
+    "fileio/random-overwrite-fsync",
+    "--operations=40",
+    "--size=128",
+];
 
 #[test]
 fn every_page_is_drawn_and_legible() {
@@ -20,7 +26,7 @@ fn every_page_is_drawn_and_legible() {
     done(&[&BENCH[..], &[&page("bench.html"), &json("a.json")]].concat());
     done(&[&BENCH[..], &["--seed=2", &json("b.json")]].concat());
     done(&["compare", &at("a.json"), &at("b.json"), &page("compare.html")]);
-    let fjord = ["bench", "fjord/email", "--operations=2", "--size=128", "--log-size=16M"];
+    let fjord = ["bench", "fjord", "email", "--operations=2", "--size=128", "--log-size=16M"];
     done(&[&fjord[..], &[&page("fjord.html")]].concat());
     let lines: String = (0..400)
         .map(|n| {

@@ -136,7 +136,7 @@ fn documents_fit_their_schemas() {
         &["reproduce", "--list", "--json", "-"],
         &["buffer", "zeros", &path("bytes"), "--json"],
         &["latency", here, "--operations", "3", "--fallocate-size", "1M", "--json", "-"],
-        &["bench", "sqlite/insert", "--operations", "3", "--dir", here, "--json", "-"],
+        &["bench", "sqlite", "insert", "--operations", "3", "--dir", here, "--json", "-"],
     ] {
         let ran = run(arguments);
         assert_eq!(ran.code, 0, "{arguments:?}: {}", ran.err);
@@ -159,12 +159,21 @@ fn documents_fit_their_schemas() {
         fits(&done(&["info", &path("i.img"), "--json"]), &mut seen);
         let sizes = ["--operations", "3", "--size", "64", "--json", "-"];
         for more in [
-            &["create", "sqlite/insert", "--mtime-update", "off,100", "--alloc", "default"][..],
+            &[
+                "several",
+                "create",
+                "sqlite/insert",
+                "--mtime-update",
+                "off,100",
+                "--alloc",
+                "default",
+            ][..],
             &["create", "--sensitivity"],
-            &["fjord/rlbench", "--scale", "1"],
-            &["applications/maps", "--scale", "10"],
+            &["fjord", "rlbench", "--scale", "1"],
+            &["applications", "maps", "--scale", "10"],
         ] {
-            let size = if more.len() == 3 { &sizes[4..] } else { &sizes[..] };
+            // Applications count no operations.
+            let size = if more[0] == "applications" { &sizes[4..] } else { &sizes[..] };
             fits(&run(&[&["bench"][..], more, size].concat()).text(), &mut seen);
         }
     }

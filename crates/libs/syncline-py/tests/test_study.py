@@ -37,7 +37,7 @@ def command_line(*arguments):
         (lambda: syncline.lifetime(BLOCKS, "sd-2012", passes=2),
          ["lifetime", "--trace", BLOCKS, "--device", "sd-2012", "--passes", "2", "--json"]),
         (lambda: syncline.bench("fileio/random-overwrite-fsync", size=64, operations=20),
-         ["bench", "fileio/random-overwrite-fsync", "--size", "64", "--operations", "20", "--json", "-"]),
+         ["bench", "fileio", "random-overwrite-fsync", "--size", "64", "--operations", "20", "--json", "-"]),
         (lambda: syncline.bench("replay", sync="ordered", trace=[CALLS], size=256),
          ["bench", "replay", "--sync", "ordered", "--trace", CALLS, "--size", "256", "--json", "-"]),
         (lambda: syncline.probe("sd-2012", size=16 << 20, bytes=1 << 20, sustain=0),

@@ -66,7 +66,7 @@ KINDS = {
     ),
     "bench": (
         dict(what="bench", workloads=["sqlite/update"], devices=["sd-2012"], seeds=[3], options=["operations=20,sync=eager,noatime"]),
-        "bench sqlite/update --device sd-2012 --seed 3 --operations 20 --sync eager -o noatime --json -",
+        "bench sqlite update --device sd-2012 --seed 3 --operations 20 --sync eager -o noatime --json -",
     ),
     "bench-calls": (
         dict(what="bench", traces=[CALLS], devices=["sd-2012"], sizes=[64], options=["sync=ordered"]),

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+#[path = "args/bench.rs"]
+mod bench;
 #[path = "args/evaluate.rs"]
 mod evaluate;
 #[path = "args/examples.rs"]
@@ -26,6 +28,7 @@ mod trace;
 #[path = "args/watch.rs"]
 mod watch;
 
+pub use bench::*;
 pub use evaluate::*;
 pub use generated::*;
 pub use probe::*;
@@ -57,7 +60,7 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Bench(Box<Bench>),
+    Bench(Bench),
     Trace(Trace),
     Cache(Box<Cache>),
     Compare(Compare),
@@ -71,128 +74,6 @@ pub enum Command {
     Probe(Probe),
     Completions(Completions),
     Man(Man),
-}
-
-/// Run workloads on a simulated device, or on a mounted directory.
-///
-/// On a simulated device everything runs in this process, in virtual time: the figures are the same
-/// on every machine. A workload is a name, or a group before the slash: sqlite, fileio, create,
-/// mixed, android-day. Where a paper has figures for two of the runs, they are printed beside ours.
-/// The workload replay, alone, plays traces of system calls in both sync modes, beside the
-/// eager-sync paper's Table 5.4. The workload fjord, or fjord/rlbench, fjord/email, fjord/browsing,
-/// runs applications with and without the write buffer, beside the informed-storage paper's
-/// figures; without -o, write-back is as on that paper's phones (writeback_preset=android). The
-/// workload applications, or applications/NAME, runs nine applications of a phone in ordered mode,
-/// with time for processor and network; --device all takes that paper's nine devices.
-///
-/// Ctrl-C ends the run after the operation under way and reports what was done.
-#[derive(Debug, Args)]
-pub struct Bench {
-    /// Workloads or groups of workloads.
-    #[arg(required = true, value_name = "WORKLOAD")]
-    pub workloads: Vec<String>,
-    /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
-    #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
-    pub device: String,
-    /// Durability of fsync; a list runs each mode.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
-    pub sync: Vec<String>,
-    /// Format of the journal, with eager sync: jbd2, or packed records of the bytes that changed; a
-    /// list runs each [default: jbd2].
-    #[arg(long, value_name = "FORMAT,...", value_delimiter = ',')]
-    pub log: Vec<String>,
-    /// SQLite's journal mode: delete, truncate, persist, memory, wal; a list runs each.
-    #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "delete")]
-    pub journal_mode: Vec<String>,
-    /// SQLite's synchronous: off, normal, full, extra.
-    #[arg(long, value_name = "LEVEL", default_value = "full")]
-    pub synchronous: String,
-    /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do.
-    #[arg(long)]
-    pub sqlite_fsync: bool,
-    /// Interval in milliseconds (1 to 1000) at whose multiples a write moves mtime, or off; a list
-    /// runs each [default: off].
-    #[arg(long, value_name = "MS,...", value_delimiter = ',')]
-    pub mtime_update: Vec<String>,
-    /// Operations of each run [default: the workload's].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub operations: Option<u64>,
-    /// Replacement policy of the page cache.
-    #[arg(long, value_name = "NAME", default_value = "clock")]
-    pub policy: String,
-    /// Allocation policy: default, hot_zones, lifetime. A list runs each and compares them.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
-    pub alloc: Vec<String>,
-    /// Use the volume for weeks before, until it is this full (1 to 95 per cent), and write its
-    /// size once more; a list runs each. It is made with four groups in a flex group [default: a
-    /// fresh volume of mke2fs's defaults].
-    #[arg(long, value_name = "PERCENT,...", value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..=95))]
-    pub fill: Vec<u32>,
-    /// Mount options, as for mount(8): commit=1,noatime,writeback_preset=android.
-    #[arg(short = 'o', value_name = "OPTIONS", default_value = "")]
-    pub options: String,
-    /// Seed of everything random.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Size of the volume in MiB.
-    #[arg(long, value_name = "MIB", default_value_t = 2048,
-        value_parser = clap::value_parser!(u64).range(16..=1 << 20))]
-    pub size: u64,
-    /// Use a copy of this image instead of a fresh volume.
-    #[arg(long, value_name = "IMAGE", conflicts_with = "size")]
-    pub image: Option<PathBuf>,
-    /// Run in this directory, in real time, on whatever is mounted there.
-    #[arg(long, value_name = "DIR",
-        conflicts_with_all = ["device", "sync", "policy", "options", "size", "image",
-            "log", "mtime_update", "sqlite_fsync", "sensitivity", "alloc", "fill"])]
-    pub dir: Option<PathBuf>,
-    /// Instead of --sync: ordered and eager for 1, 2, 4 and 8 open write streams and flushes of
-    /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
-    #[arg(long, conflicts_with_all = ["sync", "html"])]
-    pub sensitivity: bool,
-    /// With the workload replay: a trace of system calls, of any format that `syncline-lab trace`
-    /// reads; may be repeated. Without it the captured programs that ship.
-    #[arg(long, value_name = "TRACE", conflicts_with_all = ["dir", "sensitivity", "html"])]
-    pub trace: Vec<PathBuf>,
-    /// With the workload replay: contents of what is written, which a trace does not have. noise:
-    /// random bytes, other ones with every write; same: one byte everywhere. They bound what packed
-    /// records take.
-    #[arg(long, value_name = "KIND", default_value = "noise", value_parser = ["noise", "same"])]
-    pub contents: String,
-    /// With the workload replay: longest gap between two calls, milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 0)]
-    pub gap_max: u64,
-    /// With the workload replay: keep files as FlashLite logs, and make plain files of them at the
-    /// end. A glob of names, or of paths if it has a slash.
-    #[arg(long, value_name = "GLOB")]
-    pub flashlite: Option<String>,
-    /// With the workload replay: the device was filled in order once before.
-    #[arg(long)]
-    pub used: bool,
-    /// With applications: the network, wifi or usb; a list runs each.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "wifi")]
-    pub network: Vec<String>,
-    /// With applications: other storage: none, fast-region, stripes, log-ram, no-sync; a list runs
-    /// each.
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none")]
-    pub solution: Vec<String>,
-    /// With fjord and applications: length, percent of their public sizes.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100,
-        value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub scale: u64,
-    /// With fjord: every configuration, beside the paper's figures.
-    #[arg(long)]
-    pub long: bool,
-    /// With fjord: size of the log: bytes, or with K, M, G.
-    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size_bytes)]
-    pub log_size: u64,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write a report with plots: one self-contained HTML file.
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
 }
 
 /// List the simulated devices, or show the profile of one.

@@ -3,16 +3,32 @@
 /// Command, then one example a line: the command line, and its purpose.
 pub const EXAMPLES: crate::help::Examples = &[
     (
-        "bench",
+        "bench sqlite",
         &[
-            ["syncline-lab bench sqlite", "SQLite in both sync modes on a model of an eMMC"],
+            ["syncline-lab bench sqlite", "both sync modes on a model of an eMMC"],
             [
-                "syncline-lab bench sqlite --journal-mode delete,wal --device sd-2012",
+                "syncline-lab bench sqlite insert --journal-mode delete,wal --device sd-2012",
                 "two journal modes on a model of an SD card",
             ],
-            ["syncline-lab bench fileio create --html report.html", "a report with plots"],
             ["syncline-lab bench sqlite --dir /mnt/card", "what is mounted there, in real time"],
         ],
+    ),
+    ("bench fileio", &[["syncline-lab bench fileio --html report.html", "a report with plots"]]),
+    ("bench create", &[["syncline-lab bench create --log jbd2,packed", "both journal formats"]]),
+    ("bench mixed", &[["syncline-lab bench mixed --alloc default,hot_zones", "two policies"]]),
+    (
+        "bench android-day",
+        &[["syncline-lab bench android-day --fill 60,90", "on a volume that was used"]],
+    ),
+    (
+        "bench several",
+        &[["syncline-lab bench several sqlite/insert create --json a.json", "for `compare`"]],
+    ),
+    ("bench replay", &[["syncline-lab bench replay --trace app.trace", "in both sync modes"]]),
+    ("bench fjord", &[["syncline-lab bench fjord email --long", "every configuration"]]),
+    (
+        "bench applications",
+        &[["syncline-lab bench applications maps --device all", "on nine devices"]],
     ),
     (
         "compare",
@@ -41,7 +57,7 @@ pub const EXAMPLES: crate::help::Examples = &[
             ["syncline-lab trace import run.log -o run.trace", "any known format"],
             ["syncline-lab trace import day.events -o day", "what a mount with trace=day wrote"],
             [
-                "syncline-lab trace import day.trace --to parquet --device-name phone-17 -o records",
+                "syncline-lab trace import day.trace --to parquet --device-name phone -o records",
                 "for DuckDB, Polars, Dask and Spark",
             ],
         ],
@@ -101,4 +117,6 @@ pub const EXAMPLES: crate::help::Examples = &[
         &[["syncline-lab flash detach DIR", "ends what `syncline-lab flash serve` began"]],
     ),
     ("probe", &[["syncline-lab probe /mnt/card --fit card.toml", "a model of your card"]]),
+    ("completions", &[["syncline-lab completions bash", "to be sourced by the shell"]]),
+    ("man", &[["syncline-lab man bench", "one page, for `man -l -`"]]),
 ];

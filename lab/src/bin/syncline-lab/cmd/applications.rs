@@ -16,17 +16,14 @@ use syncline_nand::Profile;
 
 use super::bench::print;
 use crate::about;
-use crate::args::Bench;
+use crate::args::BenchApplications;
 use syncline_cli::error::{Failure, Result};
 use syncline_cli::{format, interrupt, progress};
 
 /// Runs everything, then prints.
-pub(crate) fn run(args: &Bench) -> Result<()> {
-    if args.dir.is_some() || args.sensitivity {
-        let text = "applications run on simulated devices only; leave out --dir and --sensitivity";
-        return Err(Failure::Usage(text.to_owned()));
-    }
-    let names = names(&args.workloads)?;
+pub(crate) fn run(args: &BenchApplications) -> Result<()> {
+    args.output.check()?;
+    let names = names(&args.applications)?;
     let networks = networks(&args.network)?;
     let solutions = args.solution.iter().map(|name| Solution::by_name(name));
     let solutions = solutions.collect::<std::result::Result<Vec<_>, _>>()?;
@@ -34,30 +31,26 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
     let mut runs = Vec::new();
     let done = simulated(args, &names, &profiles, &networks, &solutions, &mut runs);
     if !runs.is_empty() {
-        print(args, &applications_table(&runs), &|| applications_json(&runs))?;
-        if let Some(path) = &args.html {
+        print(args.output.json.as_deref(), &applications_table(&runs), &|| {
+            applications_json(&runs)
+        })?;
+        if let Some(path) = &args.output.html {
             format::write_file(path, page(&runs).as_bytes())?;
         }
     }
     done
 }
 
-/// `applications` are all, `applications/NAME` is one.
-fn names(workloads: &[String]) -> Result<Vec<&'static str>> {
-    let all: Vec<&str> = phone_applications().map(|(name, _)| name).collect();
-    let mut found: Vec<&'static str> = Vec::new();
-    for workload in workloads {
-        let name = workload.strip_prefix("applications/");
-        let named: Vec<&str> =
-            all.iter().copied().filter(|known| name.is_none_or(|name| name == *known)).collect();
-        if named.is_empty() {
-            let text = format!("unknown application `{workload}`; choose of {}", all.join(", "));
-            return Err(Failure::Usage(text));
-        }
-        found.extend(named);
-    }
-    found.dedup();
-    Ok(found)
+/// The applications of these names; all if none is named.
+fn names(given: &[String]) -> Result<Vec<&'static str>> {
+    let all: Vec<&'static str> = phone_applications().map(|(name, _)| name).collect();
+    let known = |name: &String| {
+        all.iter().copied().find(|known| known == name).ok_or_else(|| {
+            let text = format!("unknown application `{name}`; choose of {}", all.join(", "));
+            Failure::Usage(text)
+        })
+    };
+    if given.is_empty() { Ok(all) } else { given.iter().map(known).collect() }
 }
 
 fn networks(names: &[String]) -> Result<Vec<&'static Network>> {
@@ -72,31 +65,33 @@ fn networks(names: &[String]) -> Result<Vec<&'static Network>> {
 }
 
 /// The profiles that `--device` means; `all`: the chapter's.
-fn profiles(args: &Bench) -> Result<Vec<Profile>> {
-    if args.device != "all" {
+fn profiles(args: &BenchApplications) -> Result<Vec<Profile>> {
+    if args.device.device != "all" {
         let read_file = |path: &std::path::Path| std::fs::read_to_string(path);
-        return Ok(vec![Profile::parse_spec(&args.device, &read_file).map_err(LabError::from)?]);
+        return Ok(vec![
+            Profile::parse_spec(&args.device.device, &read_file).map_err(LabError::from)?,
+        ]);
     }
     let all = PHONE_DEVICES.map(Profile::by_name).into_iter();
     Ok(all.collect::<std::result::Result<_, _>>().map_err(LabError::from)?)
 }
 
 fn simulated(
-    args: &Bench,
+    args: &BenchApplications,
     names: &[&str],
     profiles: &[Profile],
     networks: &[&Network],
     solutions: &[Solution],
     runs: &mut Vec<AppRun>,
 ) -> Result<()> {
-    let source = match &args.image {
+    let source = match &args.device.image {
         Some(path) => ImageSource::File(path.clone()),
-        None => ImageSource::Mke2fs { size_bytes: args.size << 20 },
+        None => ImageSource::Mke2fs { size_bytes: args.device.size << 20 },
     };
     let image = Image::load(&source)?;
-    let mount = &mount_options(&args.options)?;
+    let mount = &mount_options(&args.device.options)?;
     let builtin = Profile::by_name(PHONE_DEVICES[0]).map_err(LabError::from)?;
-    let (seed, scale_percent) = (args.seed, args.scale);
+    let (seed, scale_percent) = (args.device.seed, args.scale);
     let phone = Phone { image: &image, mount, seed, scale_percent };
     for &name in names {
         for profile in profiles {

@@ -13,9 +13,12 @@ use syncline_lab::bench::{
 use syncline_lab::experiments::{Bench as Request, BenchResult};
 
 use crate::about;
-use crate::args::Bench;
+use crate::args::{
+    Bench, BenchCommand, DeviceOptions, ModeOptions, OutputOptions, RunOptions, SqliteOptions,
+    SyncOptions,
+};
 use crate::progress::Terminal;
-use syncline_cli::error::Result;
+use syncline_cli::error::{Failure, Result};
 use syncline_cli::format::{self, Out};
 
 /// Commands of one run that a report can plot.
@@ -23,75 +26,137 @@ const EVENTS_MAX: usize = 200_000;
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &Bench) -> Result<()> {
-    format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
-    let request = request(args);
-    if args.workloads == ["replay"] {
-        return super::replay::run(args, &request);
+    match &args.command {
+        BenchCommand::Sqlite(args) => {
+            counted(named("sqlite", &args.tests), Some(&args.sqlite), &args.run)
+        }
+        BenchCommand::Fileio(args) => counted(named("fileio", &args.tests), None, &args.run),
+        BenchCommand::Create(args) => counted(named("create", &[]), None, &args.run),
+        BenchCommand::Mixed(args) => counted(named("mixed", &[]), Some(&args.sqlite), &args.run),
+        BenchCommand::AndroidDay(args) => {
+            counted(named("android-day", &[]), Some(&args.sqlite), &args.run)
+        }
+        BenchCommand::Several(args) => {
+            counted(args.workloads.clone(), Some(&args.sqlite), &args.run)
+        }
+        BenchCommand::Replay(args) => super::replay::run(args),
+        BenchCommand::Fjord(args) => super::fjord::run(args),
+        BenchCommand::Applications(args) => super::applications::run(args),
     }
-    if args.workloads.iter().all(|name| name.split('/').next() == Some("applications")) {
-        return super::applications::run(args);
+}
+
+/// The tests of a group, all if none is named.
+pub(super) fn named(group: &str, tests: &[String]) -> Vec<String> {
+    match tests {
+        [] => vec![group.to_owned()],
+        tests => tests.iter().map(|test| format!("{group}/{test}")).collect(),
     }
-    if args.workloads.iter().all(|name| name == "fjord" || name.starts_with("fjord/")) {
-        return super::fjord::run(args, &request);
+}
+
+/// A request for workloads; `set` sets what their options say.
+pub(super) fn request(workloads: Vec<String>, device: &DeviceOptions) -> Request {
+    let DeviceOptions { device, options, seed, size, image } = device;
+    Request {
+        workloads,
+        device: device.clone(),
+        options: options.clone(),
+        seed: *seed,
+        size: *size,
+        image: image.clone(),
+        ..Request::default()
     }
-    if args.sensitivity {
+}
+
+impl SqliteOptions {
+    /// Puts them into a request.
+    pub(super) fn set(&self, request: &mut Request) {
+        if !self.journal_mode.is_empty() {
+            request.journal_mode.clone_from(&self.journal_mode);
+        }
+        if let Some(level) = &self.synchronous {
+            request.synchronous.clone_from(level);
+        }
+        request.sqlite_fsync = self.sqlite_fsync;
+    }
+
+    fn is_given(&self) -> bool {
+        !self.journal_mode.is_empty() || self.synchronous.is_some() || self.sqlite_fsync
+    }
+}
+
+impl ModeOptions {
+    /// Puts them into a request.
+    pub(super) fn set(&self, request: &mut Request) {
+        request.log.clone_from(&self.log);
+        request.mtime_update.clone_from(&self.mtime_update);
+        request.policy.clone_from(&self.policy);
+        request.alloc.clone_from(&self.alloc);
+    }
+}
+
+impl SyncOptions {
+    /// Puts them into a request.
+    pub(super) fn set(&self, request: &mut Request) {
+        request.sync.clone_from(&self.sync);
+        request.fill.clone_from(&self.fill);
+    }
+}
+
+impl OutputOptions {
+    /// Fails if a file cannot be written: before a run, not after it.
+    pub(super) fn check(&self) -> Result<()> {
+        format::check_outputs(&[self.json.as_deref(), self.html.as_deref()])
+    }
+}
+
+/// Runs workloads that count operations.
+fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOptions) -> Result<()> {
+    run.output.check()?;
+    let mut request = request(workloads, &run.device);
+    run.modes.set(&mut request);
+    run.sync.set(&mut request);
+    request.operations = run.operations;
+    request.dir.clone_from(&run.dir);
+    if let Some(sqlite) = sqlite {
+        sqlite.set(&mut request);
+        if sqlite.is_given() && !request.entries()?.iter().any(|entry| entry.sqlite) {
+            let text = "none of these workloads runs SQLite; leave out its options";
+            return Err(Failure::Usage(text.to_owned()));
+        }
+    }
+    if run.sensitivity {
         let mut cells = Vec::new();
         let done = request.sensitivity(&Terminal::default(), &mut cells);
-        let document = Sensitivity::new(&args.device, cells);
+        let document = Sensitivity::new(&request.device, cells);
         let (text, json) = (document.table(), || document.to_json());
-        let printed = if document.cells.is_empty() { Ok(()) } else { print(args, &text, &json) };
+        let printed = if document.cells.is_empty() {
+            Ok(())
+        } else {
+            print(run.output.json.as_deref(), &text, &json)
+        };
         return done.map_err(Into::into).and(printed);
     }
     let mut found = BenchResult::default();
-    let events_max = if args.html.is_some() { EVENTS_MAX } else { 0 };
+    let events_max = if run.output.html.is_some() { EVENTS_MAX } else { 0 };
     let done = request.run(events_max, &Terminal::default(), &mut found);
     // What was measured is reported, whatever came after it.
     let BenchResult { runs, traces } = &found;
-    let printed = if runs.is_empty() { Ok(()) } else { publish(args, runs, traces) };
+    let printed = if runs.is_empty() { Ok(()) } else { publish(&run.output, runs, traces) };
     done.map_err(Into::into).and(printed)
 }
 
-fn request(args: &Bench) -> Request {
-    Request {
-        workloads: args.workloads.clone(),
-        device: args.device.clone(),
-        sync: args.sync.clone(),
-        log: args.log.clone(),
-        journal_mode: args.journal_mode.clone(),
-        synchronous: args.synchronous.clone(),
-        sqlite_fsync: args.sqlite_fsync,
-        mtime_update: args.mtime_update.clone(),
-        operations: args.operations,
-        policy: args.policy.clone(),
-        alloc: args.alloc.clone(),
-        fill: args.fill.clone(),
-        options: args.options.clone(),
-        seed: args.seed,
-        size: args.size,
-        image: args.image.clone(),
-        dir: args.dir.clone(),
-        trace: args.trace.clone(),
-        contents: args.contents.clone(),
-        gap_max: args.gap_max,
-        flashlite: args.flashlite.clone(),
-        used: args.used,
-        scale: args.scale,
-    }
-}
-
 /// Table or document, then the report.
-pub(super) fn publish(args: &Bench, runs: &[Run], traces: &[Trace]) -> Result<()> {
+pub(super) fn publish(output: &OutputOptions, runs: &[Run], traces: &[Trace]) -> Result<()> {
     let text = table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs);
-    print(args, &text, &|| Document::new(runs.to_vec()).to_json())?;
-    match &args.html {
+    print(output.json.as_deref(), &text, &|| Document::new(runs.to_vec()).to_json())?;
+    match &output.html {
         Some(path) => format::write_file(path, report(runs, traces, &about()).as_bytes()),
         None => Ok(()),
     }
 }
 
-/// The text on standard output, and the document where `--json` wants it.
-pub(super) fn print(args: &Bench, text: &str, document: &dyn Fn() -> String) -> Result<()> {
-    let json = args.json.as_deref();
+/// The text on standard output, and the document where `json` wants it.
+pub(super) fn print(json: Option<&Path>, text: &str, document: &dyn Fn() -> String) -> Result<()> {
     let to_stdout = json == Some(Path::new("-"));
     let mut out = Out::new();
     if to_stdout {

@@ -1,6 +1,6 @@
 //! `bench fjord`: applications with and without the write buffer, in virtual time.
 //!
-//! All configurations run with `sync=ordered`, as the paper's phones did; unless `--sync ordered`
+//! All configurations run with `sync=ordered`, as the paper's phones did; unless `--ordered`
 //! asks for these alone, the strict ones run with `sync=eager` as well, and ext4 by itself with
 //! `sync=periodic`. With `--dir` the
 //! applications run once on whatever is mounted there. Ctrl-C ends the run under way.
@@ -16,11 +16,11 @@ use syncline_lab::bench::{
 use syncline_lab::experiments::{Bench as Request, Observer, Watched};
 use syncline_lab::report::{Chart, Page};
 
-use super::bench::{print, publish};
+use super::bench::{named, print, publish, request};
 use crate::about;
-use crate::args::Bench;
+use crate::args::BenchFjord;
 use crate::progress::Terminal;
-use syncline_cli::error::{Failure, Result};
+use syncline_cli::error::Result;
 use syncline_cli::{format, interrupt};
 
 /// Sync mode, configuration, what it is, what a power cut keeps.
@@ -34,9 +34,16 @@ const REMEDIES: [(&str, &str, &str, &str); 7] = [
     ("periodic", "native", "periodic sync", "the volume of a moment ago"),
 ];
 /// Runs every application in every configuration, then prints.
-pub(crate) fn run(args: &Bench, request: &Request) -> Result<()> {
+pub(crate) fn run(args: &BenchFjord) -> Result<()> {
+    args.output.check()?;
+    let workloads = named("fjord", &args.applications);
+    let mut request = request(workloads, &args.device);
+    args.sqlite.set(&mut request);
+    args.modes.set(&mut request);
+    request.scale = args.scale;
+    request.operations = args.operations;
     let mut entries: Vec<&Entry> = Vec::new();
-    for name in &args.workloads {
+    for name in &request.workloads {
         entries.extend(applications(name)?);
     }
     let modes = request.journal_modes()?;
@@ -44,19 +51,15 @@ pub(crate) fn run(args: &Bench, request: &Request) -> Result<()> {
         let mut runs = Vec::new();
         let terminal = Terminal::default();
         let done = request.in_directory(dir, &entries, &modes, &terminal, &mut runs);
-        let printed = if runs.is_empty() { Ok(()) } else { publish(args, &runs, &[]) };
+        let printed = if runs.is_empty() { Ok(()) } else { publish(&args.output, &runs, &[]) };
         return done.map_err(Into::into).and(printed);
     }
-    if args.sensitivity {
-        let text = "fjord has no sensitivity grid; use --json or --html".to_owned();
-        return Err(Failure::Usage(text));
-    }
     let mut runs = Vec::new();
-    let done = simulated(args, request, &entries, &mut runs);
+    let done = simulated(args, &request, &entries, &mut runs);
     if !runs.is_empty() {
         let text = if args.long { fjord_table(&runs) } else { summary(&runs) };
-        print(args, &text, &|| fjord_json(&runs))?;
-        if let Some(path) = &args.html {
+        print(args.output.json.as_deref(), &text, &|| fjord_json(&runs))?;
+        if let Some(path) = &args.output.html {
             format::write_file(path, page(&runs).as_bytes())?;
         }
     }
@@ -64,9 +67,9 @@ pub(crate) fn run(args: &Bench, request: &Request) -> Result<()> {
 }
 
 /// Reports whether a configuration has to run for the rows that are asked for.
-fn wanted(args: &Bench, sync: &str, config: &FjordConfig) -> bool {
+fn wanted(args: &BenchFjord, sync: &str, config: &FjordConfig) -> bool {
     let told = |(of, name, ..): &(&str, &str, &str, &str)| *of == sync && *name == config.name;
-    args.long || args.json.is_some() || REMEDIES.iter().any(told)
+    args.long || args.output.json.is_some() || REMEDIES.iter().any(told)
 }
 
 /// A remedy's share of the time and bytes of what it is compared with.
@@ -160,8 +163,8 @@ fn page(runs: &[FjordRun]) -> String {
 }
 
 /// Without options of the user, write-back is as on the paper's phones (6.1).
-fn phones(args: &Bench, mut mounts: Vec<MountOptions>) -> Result<Vec<MountOptions>> {
-    if args.options.is_empty() {
+fn phones(args: &BenchFjord, mut mounts: Vec<MountOptions>) -> Result<Vec<MountOptions>> {
+    if args.device.options.is_empty() {
         for mount in &mut mounts {
             mount.apply("writeback_preset=android")?;
         }
@@ -170,19 +173,19 @@ fn phones(args: &Bench, mut mounts: Vec<MountOptions>) -> Result<Vec<MountOption
 }
 
 fn simulated(
-    args: &Bench,
+    args: &BenchFjord,
     request: &Request,
     entries: &[&Entry],
     runs: &mut Vec<FjordRun>,
 ) -> Result<()> {
     let ordered = phones(args, request.mount_options("sync=ordered")?)?;
-    let eager = match args.sync.as_slice() {
-        [only] if only == "ordered" => Vec::new(),
-        _ => phones(args, request.mount_options("sync=eager")?)?,
+    let eager = match args.ordered {
+        true => Vec::new(),
+        false => phones(args, request.mount_options("sync=eager")?)?,
     };
-    let periodic = match args.sync.as_slice() {
-        [only] if only == "ordered" => Vec::new(),
-        _ => phones(args, request.mount_options("sync=periodic")?)?,
+    let periodic = match args.ordered {
+        true => Vec::new(),
+        false => phones(args, request.mount_options("sync=periodic")?)?,
     };
     let (profile, image) = request.load()?;
     let modes = request.journal_modes()?;
