@@ -14,7 +14,7 @@ use glob::Pattern;
 use rustc_hash::FxHashMap;
 use syncline_flashlite::{Log, Options, Rearrange, Storage};
 use syncline_fs::{FsError, InodeRef};
-use syncline_sqlite_vfs::VolumeFs;
+use syncline_sqlite::VolumeFs;
 use syncline_trace::{NameId, Names, Op, Record};
 
 use crate::contents::{Maker, PIECE_BYTES_MAX};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 use syncline_fs::FsError;
-use syncline_sqlite_vfs::VolumeFs;
+use syncline_sqlite::VolumeFs;
 use syncline_trace::{NameId, Names, Op, Record};
 
 use crate::error::Result;

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 use syncline_bench::{Target, VolumeTarget};
 use syncline_fs::{Create, FallocateMode, FsError, InodeRef, RenameFlags};
 use syncline_latency::Timer;
-use syncline_sqlite_vfs::VolumeFs;
+use syncline_sqlite::VolumeFs;
 use syncline_trace::{Flags, NameId, Names, Op, Record};
 
 use crate::contents::{Contents, Maker, PIECE_BYTES_MAX};

@@ -3,7 +3,7 @@
 //! ```text
 //!   cli  fuse  export  nfs       adapters: no logic
 //!   cli, syncline-py -> study -> replay, evaluate, probe, image
-//!   replay -> bench -> sqlite-vfs; bench, probe -> latency -> report -> trace
+//!   replay -> bench -> sqlite; bench, probe -> latency -> report -> trace
 //!   recorder  flashlite  evaluate -> trace
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; hints -> buffer, ondisk
 //!   buffer  nand  crash -> device
@@ -28,22 +28,19 @@ const BELOW: &[(&str, &[&str])] = &[
     ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
     ("flashlite", &["checksum"]),
     ("preload", &["flashlite"]),
-    ("flashlite-c", &["flashlite"]),
     ("trace", &[]),
     ("evaluate", &["device", "nand", "cache", "trace"]),
     ("recorder", &["checksum"]),
-    ("recorder-c", &["recorder"]),
-    ("library", &["device", "ondisk", "fs"]),
-    ("syncline-c", &["library"]),
-    ("sqlite-vfs", &["device", "fs"]),
-    ("sqlite-ext", &["library", "sqlite-vfs"]),
+    ("syncline", &["device", "ondisk", "fs"]),
+    ("syncline-c", &["syncline", "flashlite", "recorder"]),
+    ("sqlite", &["device", "fs", "syncline"]),
     ("report", &["device", "trace"]),
     ("latency", &["report"]),
     ("probe", &["device", "nand", "latency", "report"]),
-    ("bench", &["device", "nand", "buffer", "fs", "sqlite-vfs", "latency", "report"]),
+    ("bench", &["device", "nand", "buffer", "fs", "sqlite", "latency", "report"]),
     (
         "replay",
-        &["device", "nand", "fs", "flashlite", "trace", "sqlite-vfs", "latency", "report", "bench"],
+        &["device", "nand", "fs", "flashlite", "trace", "sqlite", "latency", "report", "bench"],
     ),
     (
         "reproduce",
@@ -64,7 +61,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "replay", "image",
         ],
     ),
-    ("syncline-py", &["library", "nand", "trace", "bench", "study"]),
+    ("syncline-py", &["syncline", "nand", "trace", "bench", "study"]),
     (
         "cli",
         &[
@@ -118,7 +115,8 @@ const BELOW: &[(&str, &[&str])] = &[
     ("swarm", &["device", "nand", "fs", "flashlite", "report", "bench", "fuse"]),
 ];
 
-const OURS: &str = "syncline-";
+/// The public crate, and before a `-` the start of the other names.
+const OURS: &str = "syncline";
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -170,7 +168,10 @@ fn package(path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Fin
 fn unused(tree: &Tree, path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Finding>) {
     let source = format!("{dir}/src/");
     for dependency in dependencies(manifest, "dependencies") {
-        let name = format!("{OURS}{dependency}").replace('-', "_");
+        let name = match dependency.as_str() {
+            OURS => format!("{OURS}::"),
+            other => format!("{OURS}_{}", other.replace('-', "_")),
+        };
         let mut files = tree.rust_files().filter(|(file, _)| file.starts_with(&source));
         if !files.any(|(_, text)| text.contains(&name)) {
             let message = format!(
@@ -193,7 +194,10 @@ fn dependencies(manifest: &toml::Table, kind: &str) -> Vec<String> {
         .flatten()
         .filter_map(toml::Value::as_table)
         .flat_map(toml::Table::keys)
-        .filter_map(|key| key.strip_prefix(OURS).map(str::to_owned))
+        .filter_map(|key| match key.strip_prefix(OURS)? {
+            "" => Some(key.clone()),
+            rest => rest.strip_prefix('-').map(str::to_owned),
+        })
         .collect()
 }
 

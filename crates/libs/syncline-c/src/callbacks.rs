@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use syncline_library::{BlockDevice, DeviceError, Error, Geometry, Op, Request, Result};
+use syncline::{BlockDevice, DeviceError, Error, Geometry, Op, Request, Result};
 
 use crate::table::in_callback;
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use syncline_library::{At, Change, Disk, Error, Result, SetTime, Timestamp, XattrFlags};
+use syncline::{At, Change, Disk, Error, Result, SetTime, Timestamp, XattrFlags};
 
 use crate::files::{Stat, Time};
 use crate::pointers::{

@@ -2,7 +2,7 @@
 //!
 //! Paths are bytes, errors are `OSError` with errno, and no call holds the interpreter's lock while
 //! it reads, writes or waits. Objects may be dropped in any order, by any thread and in a forked
-//! process: `syncline-library` says why. Tested by the pytest suite in `tests/`.
+//! process: `syncline` says why. Tested by the pytest suite in `tests/`.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use syncline_library as library;
-use syncline_library::{Access, At, Attr, Change, FallocateMode, SetTime, Timestamp, XattrFlags};
+use syncline as library;
+use syncline::{Access, At, Attr, Change, FallocateMode, SetTime, Timestamp, XattrFlags};
 
 const ENAMETOOLONG: i32 = 36;
 /// Part of a long read or write that is done between two looks for Ctrl-C.
