@@ -93,16 +93,16 @@ pub unsafe extern "C" fn syncline_file_open(
             return Err(unknown_flags());
         }
         let has = |flag: u32| flags & flag != 0;
-        let access = Access {
-            read: has(READ),
-            write: has(WRITE),
-            append: has(APPEND),
-            sync: has(DSYNC),
-            create: has(CREATE),
-            exclusive: has(EXCLUSIVE),
-            truncate: has(TRUNCATE),
-            nofollow: has(NOFOLLOW),
-        };
+        let access = Access::default().with(|access| {
+            access.read = has(READ);
+            access.write = has(WRITE);
+            access.append = has(APPEND);
+            access.sync = has(DSYNC);
+            access.create = has(CREATE);
+            access.exclusive = has(EXCLUSIVE);
+            access.truncate = has(TRUNCATE);
+            access.nofollow = has(NOFOLLOW);
+        });
         let permissions = mode(permissions)?;
         let open = || {
             let file = disk.open_file(path, access, permissions)?;

@@ -22,13 +22,12 @@ pub unsafe extern "C" fn syncline_mkfs(
     status(without(|| {
         // SAFETY: the caller promises both.
         let (path, label) = unsafe { (host_path(path)?, text_of(label)?) };
-        let how = Make {
-            size_bytes: (size_bytes > 0).then_some(size_bytes),
-            label: label.map(str::to_owned),
-            features: None,
-            force: force != 0,
-        };
-        syncline::make(path, &how)
+        let make = Make::default().with(|make| {
+            make.size_bytes = (size_bytes > 0).then_some(size_bytes);
+            make.label = label.map(str::to_owned);
+            make.force = force != 0;
+        });
+        make.image(path)
     }))
 }
 

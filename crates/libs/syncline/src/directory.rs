@@ -1,6 +1,7 @@
 //! Open directories, read in steps.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 
 use syncline_fs::{FileKind, InodeRef};
@@ -12,7 +13,25 @@ use crate::error::{EBADF, Error, Result};
 const STEP_ENTRIES: usize = 1024;
 
 /// One name of a directory.
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// use syncline::FileKind;
+///
+/// disk.mkdir(b"/photos", 0o755)?;
+/// let mut root = disk.open_directory(b"/")?;
+/// let mut names = Vec::new();
+/// while let Some(entry) = root.next_entry()? {
+///     assert_eq!(entry.kind, FileKind::Directory);
+///     names.push(entry.name);
+/// }
+/// names.sort();
+/// assert_eq!(names, [b"lost+found".to_vec(), b"photos".to_vec()]);
+/// # Ok::<(), syncline::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Entry {
     /// The name, 1 to 255 bytes.
     pub name: Vec<u8>,
@@ -23,6 +42,15 @@ pub struct Entry {
 }
 
 /// An open directory. A name that is there from the first to the last call comes exactly once.
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// let mut root = disk.open_directory(b"/")?;
+/// assert_eq!(root.next_entry()?.expect("mke2fs makes it").name, b"lost+found");
+/// assert!(root.next_entry()?.is_none());
+/// # Ok::<(), syncline::Error>(())
+/// ```
 pub struct Directory {
     disk: Arc<Inner>,
     id: u64,
@@ -64,6 +92,12 @@ impl Directory {
             self.cookie = next.filter(|_| taken == STEP_ENTRIES);
         }
         Ok(self.waiting.pop_front())
+    }
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory").field("waiting", &self.waiting.len()).finish_non_exhaustive()
     }
 }
 

@@ -5,6 +5,7 @@
 //! them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, Kind, Origin, WallClock};
-use syncline_fs::{InodeRef, MountOptions, MountReport, StatFs, Volume};
+use syncline_fs::{InodeRef, MountReport, StatFs, Volume};
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
@@ -40,7 +41,21 @@ pub(crate) struct Inner {
     in_memory: bool,
 }
 
-/// An opened image. Clones are the same one.
+/// An opened image: files and directories by path. Clones are the same one.
+///
+/// ```
+/// # let image = syncline_testkit::TempImage::tiny();
+/// use syncline::{Access, Disk, OpenOptions};
+///
+/// let disk = Disk::open(image.path(), &OpenOptions::default())?;
+/// disk.mkdir(b"/logs", 0o755)?;
+/// let file = disk.open_file(b"/logs/today", Access::CREATE, 0o644)?;
+/// file.write(b"first line\n")?;
+/// file.sync(false)?;
+/// drop(file);
+/// disk.close()?;
+/// # Ok::<(), syncline::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Disk(pub(crate) Arc<Inner>);
 
@@ -58,7 +73,20 @@ impl Disk {
         Disk::on(device, options).map_err(|err| err.at(path.display()))
     }
 
-    /// Opens the volume on any device.
+    /// Opens the volume on any device: memory, a partition, storage of yours.
+    ///
+    /// ```
+    /// # let bytes = syncline_testkit::tiny_ext4();
+    /// use std::sync::Arc;
+    /// use syncline::{Disk, MemoryDevice, OpenOptions};
+    ///
+    /// let device = Arc::new(MemoryDevice::from_bytes(&bytes));
+    /// let disk = Disk::on(device.clone(), &OpenOptions::default())?;
+    /// disk.symlink(b"target", b"/link")?;
+    /// disk.close()?; // the device holds a clean ext4 from here on
+    /// assert!(Disk::on(device, &OpenOptions::default())?.readlink(b"/link")? == b"target");
+    /// # Ok::<(), syncline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Disk::open`].
@@ -72,7 +100,7 @@ impl Disk {
         let in_memory = recovered.is_some();
         let (device, replayed) =
             recovered.map_or((device, None), |(memory, report)| (memory, Some(report)));
-        let mount = MountOptions { read_only, ..options.mount.clone() };
+        let mount = options.mount.clone().with(|mount| mount.read_only = read_only);
         let (volume, opened) = Volume::mount_report(device, Arc::clone(&clock), mount)?;
         let opened = replayed.unwrap_or(opened);
         let keeper = match options.background && !read_only {
@@ -94,6 +122,15 @@ impl Disk {
 
     /// The volume and its clock, for an interface of its own over it; calls through it do not hold
     /// up [`Disk::close`] and fail after it.
+    ///
+    /// ```
+    /// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+    /// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+    /// let (volume, _clock) = disk.volume()?;
+    /// let root = volume.root()?;
+    /// assert!(volume.getattr(&root).nlink >= 2);
+    /// # Ok::<(), syncline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// EBADF.
@@ -145,7 +182,16 @@ impl Disk {
         Ok(volume.unmount()?)
     }
 
-    /// Makes everything durable.
+    /// Makes everything durable, in every sync mode.
+    ///
+    /// ```
+    /// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+    /// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+    /// disk.mkdir(b"/a", 0o755)?;
+    /// disk.mkdir(b"/b", 0o755)?;
+    /// disk.sync()?; // one commit for both
+    /// # Ok::<(), syncline::Error>(())
+    /// ```
     ///
     /// # Errors
     /// EIO, for ever after a failed write.
@@ -168,6 +214,18 @@ impl Disk {
     /// Does what is due in the background, for a disk that was opened with `nobackground`. Returns
     /// how many milliseconds later to call again, at most.
     ///
+    /// ```
+    /// # let bytes = syncline_testkit::tiny_ext4();
+    /// use std::sync::Arc;
+    /// use syncline::{Disk, MemoryDevice, OpenOptions};
+    ///
+    /// let options = OpenOptions::parse("nobackground")?;
+    /// let disk = Disk::on(Arc::new(MemoryDevice::from_bytes(&bytes)), &options)?;
+    /// let wait_ms = disk.tick()?; // an event loop sleeps for so long, at most
+    /// assert!(wait_ms <= 5000);
+    /// # Ok::<(), syncline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// EIO as [`Disk::sync`].
     pub fn tick(&self) -> Result<u64> {
@@ -178,6 +236,15 @@ impl Disk {
         }
         let due = volume.next_deadline_ns().unwrap_or(u64::MAX);
         Ok((due.saturating_sub(now) / 1_000_000).min(5000))
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { pid, read_only, opened, .. } = &*self.0;
+        let mut disk = f.debug_struct("Disk");
+        disk.field("pid", pid).field("read_only", read_only).field("opened", opened);
+        disk.finish_non_exhaustive()
     }
 }
 

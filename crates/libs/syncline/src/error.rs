@@ -1,11 +1,25 @@
-//! Errors as both interfaces hand them on: Linux's number and a sentence with the next step.
+//! Errors of calls by path: Linux's number and a sentence with the next step.
 
 use std::fmt;
 
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
 
-/// Result of every operation of this crate.
+/// Result of every call by path.
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// use syncline::{Access, Disk};
+///
+/// fn note(disk: &Disk, text: &[u8]) -> syncline::Result<()> {
+///     let file = disk.open_file(b"/note", Access::CREATE, 0o644)?;
+///     file.write(text)?;
+///     file.sync(false)
+/// }
+/// note(&disk, b"done")?;
+/// # Ok::<(), syncline::Error>(())
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 pub(crate) const EIO: i32 = 5;
@@ -17,7 +31,19 @@ pub(crate) const EINVAL: i32 = 22;
 pub(crate) const EROFS: i32 = 30;
 
 /// Why an operation was not done.
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// use syncline::{Access, Disk};
+///
+/// let err = disk.open_file(b"/no/such", Access::READ, 0).unwrap_err();
+/// assert_eq!(err.errno, 2); // ENOENT
+/// assert_eq!(err.to_string(), "/no/such: no such file or directory");
+/// # Ok::<(), syncline::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Error {
     /// Linux's errno, above 0.
     pub errno: i32,
@@ -70,7 +96,7 @@ impl From<DeviceError> for Error {
             DeviceError::Open { errno, .. } | DeviceError::Io { errno, .. } => *errno,
             DeviceError::OutOfRange { .. } => EINVAL,
             DeviceError::ReadOnly => EROFS,
-            DeviceError::PowerCut => EIO,
+            _ => EIO,
         };
         Error::new(errno, err.to_string())
     }

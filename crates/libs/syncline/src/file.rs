@@ -1,5 +1,6 @@
 //! Open files.
 
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLockReadGuard};
@@ -11,8 +12,22 @@ use crate::error::{EBADF, Error, Result};
 /// Largest offset and size, as of `off_t`.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-/// Access mode of an open file.
+/// Access mode of an open file: a constant, or one that is changed by [`Access::with`].
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// use syncline::Access;
+///
+/// let log = Access::CREATE.with(|access| access.append = true);
+/// let file = disk.open_file(b"/log", log, 0o644)?;
+/// file.write(b"one, ")?;
+/// file.write(b"two")?;
+/// assert_eq!(disk.open_file(b"/log", Access::READ, 0)?.stat()?.size, 8);
+/// # Ok::<(), syncline::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Access {
     /// It may be read.
     pub read: bool,
@@ -33,12 +48,57 @@ pub struct Access {
 }
 
 /// An open file, or a directory that is opened to be synced.
+///
+/// It has a position, as a file descriptor has; [`File::read_at`] and [`File::write_at`] leave that
+/// alone. Dropping it closes it, and makes nothing durable.
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// use syncline::Access;
+///
+/// let file = disk.open_file(b"/table", Access::CREATE, 0o644)?;
+/// file.write_at(4096, b"second page")?;
+/// file.sync(true)?; // as fdatasync
+/// let mut page = [0; 6];
+/// assert_eq!(file.read_at(4096, &mut page)?, 6);
+/// assert_eq!(&page, b"second");
+/// assert_eq!(file.seek_extent(0, true)?, 4096); // a hole before it
+/// # Ok::<(), syncline::Error>(())
+/// ```
 pub struct File {
     disk: Arc<Inner>,
     id: u64,
     slot: Arc<Slot>,
     access: Access,
     position: Mutex<u64>,
+}
+
+impl Access {
+    /// To read only.
+    pub const READ: Access = Access { read: true, ..Access::NONE };
+    /// To read and write; the file has to be there.
+    pub const WRITE: Access = Access { write: true, ..Access::READ };
+    /// To read and write; the file is made if it is not there, and keeps its contents if it is.
+    pub const CREATE: Access = Access { create: true, ..Access::WRITE };
+
+    const NONE: Access = Access {
+        read: false,
+        write: false,
+        append: false,
+        sync: false,
+        create: false,
+        exclusive: false,
+        truncate: false,
+        nofollow: false,
+    };
+
+    /// Changes fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
 }
 
 type Node<'a> = MappedRwLockReadGuard<'a, InodeRef>;
@@ -171,6 +231,17 @@ impl File {
 
     /// Allocates, punches or zeroes a range.
     ///
+    /// ```
+    /// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+    /// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+    /// use syncline::{Access, FallocateMode};
+    ///
+    /// let file = disk.open_file(b"/journal", Access::CREATE, 0o644)?;
+    /// file.allocate(FallocateMode::Allocate, 0, 64 << 10)?;
+    /// assert_eq!(file.stat()?.size, 64 << 10);
+    /// # Ok::<(), syncline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// EBADF, EINVAL, ENOSPC, EFBIG, EOPNOTSUPP, EROFS, EIO.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
@@ -228,6 +299,12 @@ impl File {
             volume.fsync(inode, true)?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("File").field("access", &self.access).finish_non_exhaustive()
     }
 }
 

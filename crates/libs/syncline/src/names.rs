@@ -1,8 +1,6 @@
 //! Operations on paths.
 
-use syncline_fs::{
-    Attr, Create, FsError, InodeRef, RenameFlags, SetAttr, SetTime, Volume, XattrFlags,
-};
+use syncline_fs::{Attr, Create, FsError, InodeRef, RenameFlags, SetAttr, Volume, XattrFlags};
 
 use crate::directory::Directory;
 use crate::disk::Disk;
@@ -13,27 +11,23 @@ use crate::file::{Access, File};
 const OPEN_TRIES: u32 = 8;
 
 /// Inode that a path names if its last component is a symbolic link.
+///
+/// ```
+/// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
+/// # let disk = syncline::Disk::on(std::sync::Arc::new(device), &Default::default())?;
+/// use syncline::At;
+///
+/// disk.symlink(b"nowhere", b"/link")?;
+/// assert_eq!(disk.stat(b"/link", At::Link)?.size, 7);
+/// assert_eq!(disk.stat(b"/link", At::Follow).unwrap_err().errno, 2); // ENOENT
+/// # Ok::<(), syncline::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// Target of the link.
     Follow,
     /// The link.
     Link,
-}
-
-/// Attributes to change; `None` stays as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// Permission bits.
-    pub mode: Option<u16>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Access time.
-    pub atime: Option<SetTime>,
-    /// Modification time.
-    pub mtime: Option<SetTime>,
 }
 
 impl Disk {
@@ -93,13 +87,11 @@ impl Disk {
     /// Changes attributes.
     ///
     /// # Errors
-    /// As [`Disk::stat`], EPERM, EROFS.
-    pub fn change(&self, path: &[u8], follow: At, change: Change) -> Result<()> {
+    /// As [`Disk::stat`], EPERM, EFBIG, ENOSPC, EROFS.
+    pub fn setattr(&self, path: &[u8], follow: At, set: &SetAttr) -> Result<()> {
         let volume = self.0.for_change()?;
         let inode = find(&volume, path, follow)?;
-        let Change { mode, uid, gid, atime, mtime } = change;
-        let set = SetAttr { mode, uid, gid, atime, mtime, ..SetAttr::default() };
-        volume.setattr(&inode, &set).map_err(|err| at(err.into(), path))?;
+        volume.setattr(&inode, set).map_err(|err| at(err.into(), path))?;
         Ok(())
     }
 
@@ -135,13 +127,12 @@ impl Disk {
         volume.rmdir(&dir, name).map_err(|err| at(err.into(), path))
     }
 
-    /// Renames; `flags` are those of renameat2: 1 fails where the target exists, 2 exchanges.
+    /// Renames. An existing target is replaced, unless `flags` say otherwise.
     ///
     /// # Errors
     /// ENOENT, EEXIST, ENOTEMPTY, EINVAL, EROFS, EIO.
-    pub fn rename(&self, from: &[u8], to: &[u8], flags: u32) -> Result<()> {
+    pub fn rename(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
         let volume = self.0.for_change()?;
-        let flags = RenameFlags::from_bits(flags)?;
         let (from_dir, from_name) = parent(&volume, from)?;
         let (to_dir, to_name) = parent(&volume, to)?;
         let renamed = volume.rename(&from_dir, from_name, &to_dir, to_name, flags);

@@ -7,8 +7,19 @@ use crate::error::{EINVAL, Error, Result};
 /// Names beside those of [`MountOptions`].
 const NAMES: [&str; 2] = ["nobackground", "durability=periodic"];
 
-/// Options for opening an image.
+/// Options for opening an image: the defaults, changed by name or by [`OpenOptions::with`].
+///
+/// ```
+/// use syncline::{OpenOptions, SyncMode};
+///
+/// let options = OpenOptions::parse("sync=periodic,commit=1,cache=8M")?;
+/// assert_eq!(options.mount.sync, SyncMode::Periodic);
+/// let reader = OpenOptions::default().with(|options| options.mount.read_only = true);
+/// assert_eq!(reader, OpenOptions::parse("ro")?);
+/// # Ok::<(), syncline::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct OpenOptions {
     /// Options of the volume.
     pub mount: MountOptions,
@@ -24,6 +35,13 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
+    /// Changes fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// Parses a comma-separated list: every mount option of COMPAT.md, `nobackground`, and
     /// `durability=strict` or `durability=periodic`: whether a sync makes its data durable, or the
     /// volume goes back to one moment after a crash, at most `commit=` seconds old.

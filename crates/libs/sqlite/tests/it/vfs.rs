@@ -61,7 +61,7 @@ fn mount(device: Arc<dyn BlockDevice>) -> Mounted {
 
 fn mount_as(sync: SyncMode, device: Arc<dyn BlockDevice>) -> Mounted {
     let clock: Arc<dyn Clock> = Arc::new(VirtualClock::default());
-    let options = MountOptions { sync, ..MountOptions::default() };
+    let options = MountOptions::default().with(|options| options.sync = sync);
     let volume = Volume::mount(device, clock.clone(), options).unwrap();
     // A price, so that timestamps move.
     let fs = Arc::new(VolumeFs::new(volume, clock, 1000));
