@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use syncline_device::{FileDevice, FileOptions, WallClock};
-use syncline_fs::{Create, MountOptions, Volume};
+use syncline::{Create, FileDevice, FileOptions, MountOptions, Volume, WallClock};
 
 const MIB: usize = 1 << 20;
 const SPREAD: u64 = 16 << 20;
