@@ -285,16 +285,16 @@ bench-nand: cargo
 
 .PHONY: bench-libraries
 bench-libraries: cargo
-	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py -p syncline-sqlite-ext
-	@cargo build --quiet --release -p syncline-library --example throughput
-	@cargo build --quiet --release -p syncline-sqlite-ext --example inserts
+	@cargo build --quiet --release -p syncline-cli -p syncline-c -p syncline-py -p syncline-sqlite
+	@cargo build --quiet --release -p syncline --example throughput
+	@cargo build --quiet --release -p syncline-sqlite --example inserts
 	@$(PYTHON) scripts/bench_libraries.py target/release $(LIBRARIES)
 	@$(PYTHON) scripts/bench_libraries.py target/release --sqlite $(LIBRARIES)
 
 .PHONY: sqlite-suite test-arm
 sqlite-suite: cargo
 	@[ -n "$(SQLITE)" ] || { echo "give SQLITE=DIR, a source of SQLite: apt-get source sqlite3" >&2; exit 2; }
-	@cargo build --quiet --release -p syncline-sqlite-ext
+	@cargo build --quiet --release -p syncline-sqlite
 	@python3 scripts/sqlite_suite.py target/release/libsyncline_sqlite.so $(SQLITE) $(SUITE)
 
 test-arm: cargo
@@ -371,7 +371,7 @@ install: packages-built
 packages-built:
 	@[ -n "$$(command -v cargo)" ] || [ -x target/dist-build/dist/syncline ] || sh scripts/need-cargo.sh
 	@[ -z "$$(command -v cargo)" ] || cargo build --target-dir target/dist-build --profile dist \
-		-p syncline-cli -p syncline-preload -p syncline-c -p syncline-sqlite-ext
+		-p syncline-cli -p syncline-preload -p syncline-c -p syncline-sqlite
 
 dist: cargo
 	@sh packaging/dist.sh

@@ -3,7 +3,7 @@
 #
 #   syncline          the program, helpers of mount(8), units, udev rule, preload library, extension of SQLite
 #   libsyncline0      the C library
-#   libsyncline-dev   header, pkg-config file, static library
+#   libsyncline-dev   headers, pkg-config file, static library
 #
 # Made with dpkg-deb from what install.sh installs, so that there is one list of files.
 set -eu
@@ -83,7 +83,7 @@ for package in libsyncline0 libsyncline-dev; do
     documents "$package"
 done
 mv "$work/library/usr/lib/$triplet"/libsyncline.so.[0-9]* "$work/libsyncline0/usr/lib/$triplet/"
-depends=$(libraries "$build/libsyncline.so")
+depends=$(libraries "$build/libsyncline_c.so")
 finish libsyncline0 "$depends"
 cp -a "$work/library/usr/." "$work/libsyncline-dev/usr/"
 finish libsyncline-dev "libsyncline0 (= $version-1)"

@@ -13,7 +13,7 @@ export SYNCLINE_COMMIT
 
 rm -rf "$dist"
 mkdir -p "$dist"
-packages="-p syncline-cli -p syncline-preload -p syncline-c -p syncline-sqlite-ext"
+packages="-p syncline-cli -p syncline-preload -p syncline-c -p syncline-sqlite"
 # shellcheck disable=SC2086 # a list of words
 if tools; then
     cargo zigbuild --target-dir "$dist_build" --profile dist --target "$host.$glibc" $packages
@@ -50,7 +50,7 @@ else
     say "no dpkg-deb: no Debian packages"
 fi
 sh packaging/wheel.sh "$dist" || say "no wheel: maturin is not to be had" >&2
-cargo run --quiet -p xtask -- sbom syncline-cli syncline-preload syncline-c syncline-sqlite-ext syncline-py \
+cargo run --quiet -p xtask -- sbom syncline-cli syncline-preload syncline-c syncline-sqlite syncline-py \
     >"$dist/syncline-$version.cdx.json"
 (cd "$dist" && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)
 say "done:"

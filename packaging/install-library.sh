@@ -5,11 +5,13 @@ set -eu
 prefix=$1 lib=$2 root=$3$1 build=$4
 here=$(cd "$(dirname "$0")/../crates/libs/syncline-c" && pwd)
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$here/../../../Cargo.toml")
-install -D -m 644 "$build/libsyncline.so" "$root/$lib/libsyncline.so.$version"
+install -D -m 644 "$build/libsyncline_c.so" "$root/$lib/libsyncline.so.$version"
 ln -sf "libsyncline.so.$version" "$root/$lib/libsyncline.so.0"
 ln -sf libsyncline.so.0 "$root/$lib/libsyncline.so"
-install -D -m 644 "$build/libsyncline.a" "$root/$lib/libsyncline.a"
-install -D -m 644 "$here/include/syncline.h" "$root/include/syncline.h"
+install -D -m 644 "$build/libsyncline_c.a" "$root/$lib/libsyncline.a"
+for header in "$here"/include/*.h; do
+    install -D -m 644 "$header" "$root/include/$(basename "$header")"
+done
 mkdir -p "$root/$lib/pkgconfig"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|\${prefix}/$lib|" -e "s|@VERSION@|$version|" \
     "$here/syncline.pc.in" >"$root/$lib/pkgconfig/syncline.pc"

@@ -9,7 +9,7 @@ size() { # NAME FILE
     echo "$1 $(stat -c %s "$2")"
 }
 size program "$build/syncline"
-size c-library "$build/libsyncline.so"
+size c-library "$build/libsyncline_c.so"
 size extension "$build/libsyncline_sqlite.so"
 size preload "$build/libsyncline_preload.so"
 size deb "$dist"/syncline_*.deb

@@ -2,7 +2,7 @@
 """Throughput through the C library and the Python package beside Rust: bench_libraries.py BUILD [--json FILE].
 
 BUILD is the directory of a release build, or `syncline` in it: it has the examples `throughput` and `inserts`,
-libsyncline.so, libsyncline_native.so and libsyncline_sqlite.so (`make bench-libraries` builds them). Streams of 1 MiB
+libsyncline_c.so, libsyncline_native.so and libsyncline_sqlite.so (`make bench-libraries` builds them). Streams of 1 MiB
 blocks go to an image in memory, 4 KiB writes with fsync to the emulated eMMC in real time (FUSE). With --sqlite:
 inserts of SQLite through the Rust VFS and through the extension, in memory and on that eMMC. They take turns. In memory the
 fastest of ROUNDS counts, since the machine can only add to a time. On the eMMC the median of twice as many does, after a
@@ -62,8 +62,8 @@ def programs(build, work):
     c = work / "c"
     subprocess.run(
         ["cc", "-O2", "-Wall", "-Werror", "-I", ROOT / "crates/libs/syncline-c/include", "-o", c,
-         ROOT / "crates/libs/syncline-c/benches/throughput.c", build / "libsyncline.so"], check=True)
-    (work / "libsyncline.so.0").symlink_to(build / "libsyncline.so")
+         ROOT / "crates/libs/syncline-c/benches/throughput.c", build / "libsyncline_c.so"], check=True)
+    (work / "libsyncline.so.0").symlink_to(build / "libsyncline_c.so")
     package = work / "python" / "syncline"
     shutil.copytree(ROOT / "crates/libs/syncline-py/python/syncline", package)
     shutil.copy(build / "libsyncline_native.so", package / "_native.abi3.so")

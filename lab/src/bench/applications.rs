@@ -32,7 +32,7 @@ use syncline_device::{
 };
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::Profile;
-use syncline_sqlite_vfs::seed_sqlite;
+use syncline_sqlite::seed_sqlite;
 
 pub use report::{APPLICATIONS_SCHEMA, applications_json, applications_table};
 pub use storage::StorageCounts;

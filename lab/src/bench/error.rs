@@ -4,7 +4,7 @@ use syncline_buffer::BufferError;
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
 use syncline_nand::NandError;
-use syncline_sqlite_vfs::VfsError;
+use syncline_sqlite::VfsError;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, BenchError>;

@@ -28,7 +28,7 @@ use syncline_device::{
 };
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::Profile;
-use syncline_sqlite_vfs::seed_sqlite;
+use syncline_sqlite::seed_sqlite;
 
 pub use report::{FJORD_SCHEMA, fjord_json, fjord_table};
 

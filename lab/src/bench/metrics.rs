@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use syncline_device::Counts;
 use syncline_fs::{Alloc, LogFormat, MountOptions};
 use syncline_nand::Counters;
-use syncline_sqlite_vfs::AppBytes;
+use syncline_sqlite::AppBytes;
 
 /// The schema name of [`Document`].
 pub const SCHEMA: &str = "syncline.bench/1";

@@ -4,7 +4,7 @@
 //!   WORKLOADS (sqlite, fileio, create, mixed), APPLICATIONS (fjord)
 //!        |  Target: the same code runs on a volume of this process or on a mounted directory
 //!        v
-//!   VolumeTarget ── sqlite-vfs ── Volume                 DirectoryTarget ── std::fs, SQLite's VFS
+//!   VolumeTarget ── sqlite ── Volume                     DirectoryTarget ── std::fs, SQLite's VFS
 //!        |
 //!   Simulation: image, simulated flash, recording; virtual time  ──>  Run: metrics ──> JSON, table
 //!   aging: years of use before a run; sensitivity, peers: other devices, other file systems

@@ -22,7 +22,7 @@ use crate::latency::{Timer, Watch};
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
-use syncline_sqlite_vfs::{AppBytes, seed_sqlite};
+use syncline_sqlite::{AppBytes, seed_sqlite};
 
 use crate::bench::aging::Aging;
 use crate::bench::error::Result;

@@ -179,7 +179,7 @@ impl Grid<'_> {
         profile.validate()?;
         let mut runs = Vec::new();
         for sync in [SyncMode::Ordered, SyncMode::Eager] {
-            let mount = MountOptions { sync, ..self.mount.clone() };
+            let mount = self.mount.clone().with(|options| options.sync = sync);
             let simulation = Simulation { profile, image: self.image, mount: &mount, parameters };
             let run = simulation.run(entry, watch)?;
             if run.interrupted {

@@ -15,7 +15,7 @@ use glob::Pattern;
 use rustc_hash::FxHashMap;
 use syncline_flashlite::{Log, Options, Rearrange, Storage};
 use syncline_fs::{FsError, InodeRef};
-use syncline_sqlite_vfs::VolumeFs;
+use syncline_sqlite::VolumeFs;
 
 use crate::replay::contents::{Maker, PIECE_BYTES_MAX};
 use crate::replay::error::Result;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use crate::trace::{NameId, Names, Op, Record};
 use rustc_hash::FxHashMap;
 use syncline_fs::FsError;
-use syncline_sqlite_vfs::VolumeFs;
+use syncline_sqlite::VolumeFs;
 
 use crate::replay::error::Result;
 

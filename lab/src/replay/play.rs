@@ -8,7 +8,7 @@ use crate::trace::{Flags, NameId, Names, Op, Record};
 use glob::Pattern;
 use rustc_hash::FxHashMap;
 use syncline_fs::{Create, FallocateMode, FsError, InodeRef, RenameFlags};
-use syncline_sqlite_vfs::VolumeFs;
+use syncline_sqlite::VolumeFs;
 
 use crate::replay::contents::{Contents, Maker, PIECE_BYTES_MAX};
 use crate::replay::error::Result;

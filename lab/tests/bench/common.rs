@@ -24,7 +24,7 @@ pub fn parameters(journal_mode: JournalMode, operations: Option<u64>) -> Paramet
 
 /// Mount options with `sync=ordered`, whose figures a kernel was measured for.
 pub fn ordered() -> MountOptions {
-    MountOptions { sync: SyncMode::Ordered, ..MountOptions::default() }
+    MountOptions::default().with(|options| options.sync = SyncMode::Ordered)
 }
 
 /// Runs one workload on a profile with `sync=ordered`.

@@ -59,7 +59,7 @@ fn a_small_trace_is_replayed_exactly_and_twice_alike() {
     let image = &Image::load(&ImageSource::default()).unwrap();
     let trace = small();
     let eager = MountOptions::default();
-    let ordered = MountOptions { sync: SyncMode::Ordered, ..MountOptions::default() };
+    let ordered = MountOptions::default().with(|options| options.sync = SyncMode::Ordered);
     let runs = [&ordered, &eager].map(|mount| replay(mount, image, &trace));
     assert_eq!(runs[0], replay(&ordered, image, &trace), "a run repeats");
     for replayed in &runs {

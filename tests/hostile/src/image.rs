@@ -59,7 +59,10 @@ fn populate(volume: &Volume) -> Result<()> {
 }
 
 fn mount(device: Arc<MemoryDevice>, read_only: bool) -> Result<Volume> {
-    let options = MountOptions { read_only, cache_bytes: 4 << 20, ..MountOptions::default() };
+    let options = MountOptions::default().with(|options| {
+        options.read_only = read_only;
+        options.cache_bytes = 4 << 20;
+    });
     Volume::mount(device, Arc::new(VirtualClock::default()), options)
 }
 

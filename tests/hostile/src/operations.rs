@@ -73,7 +73,7 @@ pub(crate) fn mount(
     options: &str,
 ) -> Volume {
     let options = MountOptions::parse(options).expect("options of the table");
-    let options = MountOptions { cache_bytes: 4 << 20, ..options };
+    let options = options.with(|options| options.cache_bytes = 4 << 20);
     Volume::mount(device.clone(), clock.clone(), options).expect("an image of ours")
 }
 

@@ -242,7 +242,10 @@ fn exercise(image: &MemoryDevice, number: u64) -> Result<bool, FsError> {
     let mut random = Random::new(number ^ 0x55);
     let mut mounted = false;
     for read_only in [true, false] {
-        let options = MountOptions { read_only, cache_bytes: 4 << 20, ..MountOptions::default() };
+        let options = MountOptions::default().with(|options| {
+            options.read_only = read_only;
+            options.cache_bytes = 4 << 20;
+        });
         let device = Arc::new(image.snapshot());
         let clock = Arc::new(VirtualClock::default());
         let Ok(volume) = Volume::mount(device, clock, options) else { continue };

@@ -26,8 +26,8 @@ use bounded::{Limits, Line};
 use summary::Summary;
 
 /// The steps in their order.
-pub const STEP_NAMES: [&str; 8] =
-    ["fmt", "tidy", "deny", "clippy", "portable", "test", "figures", "python"];
+pub const STEP_NAMES: [&str; 9] =
+    ["fmt", "tidy", "package", "deny", "clippy", "portable", "test", "figures", "python"];
 /// Systems on which files of an image by path have to compile, with the volume and all below it.
 const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
 /// Exit code of a script that cannot run on this machine.
@@ -53,6 +53,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
         match name {
             "fmt" => ci.check(name, cargo(root).args(["fmt", "--all", "--check"])),
             "tidy" => own(&mut ci, name, &["tidy"]),
+            "package" => package(&mut ci),
             "deny" => deny(&mut ci),
             "clippy" if wanted(&"test") => println!("by the build of the tests"),
             "clippy" => ci.check(name, clippy(&mut cargo(root))),
@@ -224,6 +225,21 @@ fn figures(ci: &mut Ci) {
     let built = built.as_deref().and_then(Path::to_str);
     let arguments: Vec<&str> = ["figures", "--check"].into_iter().chain(built).collect();
     own(ci, "figures", &arguments);
+}
+
+/// Packs the published crates, all at once since they need each other. Publishing compiles them.
+fn package(ci: &mut Ci) {
+    let manifest = match std::fs::read_to_string(ci.root.join("Cargo.toml")) {
+        Ok(manifest) => manifest,
+        Err(error) => return ci.ended("package", Err(format!("Cargo.toml: {error}"))),
+    };
+    let mut command = cargo(ci.root);
+    // Tidy has fetched every dependency.
+    command.args(["package", "--offline", "--locked", "--no-verify", "--allow-dirty"]);
+    for name in crate::tidy::published::names(&manifest) {
+        command.args(["-p", &name]);
+    }
+    ci.check("package", &mut command);
 }
 
 fn deny(ci: &mut Ci) {

@@ -26,19 +26,16 @@ const BELOW: &[(&str, &[&str])] = &[
     ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
     ("flashlite", &["checksum"]),
     ("preload", &["flashlite"]),
-    ("flashlite-c", &["flashlite"]),
     ("recorder", &["checksum"]),
-    ("recorder-c", &["recorder"]),
-    ("library", &["device", "ondisk", "fs"]),
-    ("syncline-c", &["library"]),
-    ("sqlite-vfs", &["device", "fs"]),
-    ("sqlite-ext", &["library", "sqlite-vfs"]),
+    ("syncline", &["device", "ondisk", "fs"]),
+    ("syncline-c", &["syncline", "flashlite", "recorder"]),
+    ("sqlite", &["device", "fs", "syncline"]),
     ("control", &["buffer", "device", "fs"]),
     ("fuse", &["device", "lockrank", "fs"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
-    ("syncline-py", &["library", "nand", "lab"]),
+    ("syncline-py", &["syncline", "nand", "lab"]),
     (
         "cli",
         &[
@@ -70,7 +67,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "image",
             "nand",
             "recorder",
-            "sqlite-vfs",
+            "sqlite",
         ],
     ),
     ("testkit", &[]),
@@ -100,7 +97,8 @@ const BELOW: &[(&str, &[&str])] = &[
     ("swarm", &["device", "nand", "fs", "flashlite", "lab", "fuse"]),
 ];
 
-const OURS: &str = "syncline-";
+/// The public crate, and before a `-` the start of the other names.
+const OURS: &str = "syncline";
 
 pub fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -152,7 +150,10 @@ fn package(path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Fin
 fn unused(tree: &Tree, path: &str, dir: &str, manifest: &toml::Table, findings: &mut Vec<Finding>) {
     let source = format!("{dir}/src/");
     for dependency in dependencies(manifest, "dependencies") {
-        let name = format!("{OURS}{dependency}").replace('-', "_");
+        let name = match dependency.as_str() {
+            OURS => format!("{OURS}::"),
+            other => format!("{OURS}_{}", other.replace('-', "_")),
+        };
         let mut files = tree.rust_files().filter(|(file, _)| file.starts_with(&source));
         if !files.any(|(_, text)| text.contains(&name)) {
             let message = format!(
@@ -175,7 +176,10 @@ fn dependencies(manifest: &toml::Table, kind: &str) -> Vec<String> {
         .flatten()
         .filter_map(toml::Value::as_table)
         .flat_map(toml::Table::keys)
-        .filter_map(|key| key.strip_prefix(OURS).map(str::to_owned))
+        .filter_map(|key| match key.strip_prefix(OURS)? {
+            "" => Some(key.clone()),
+            rest => rest.strip_prefix('-').map(str::to_owned),
+        })
         .collect()
 }
 

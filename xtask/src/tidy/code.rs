@@ -13,17 +13,14 @@ const FUNCTION_LINES_MAX: usize = 70;
 const PROOF_LINES_ABOVE: usize = 8;
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 11] = [
+const UNSAFE_CRATES: [(&str, &str); 8] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/adapters/fuse/", "policies of threads"),
     ("crates/adapters/export/", "io_uring and shared memory of ublk"),
-    ("crates/libs/flashlite-c/", "pointers of C programs"),
-    ("crates/libs/recorder-c/", "C interface"),
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
-    ("crates/libs/sqlite-vfs/", "SQLite's C interface"),
-    ("crates/libs/sqlite-ext/", "SQLite's C interface"),
+    ("crates/libs/sqlite/", "SQLite's C interface"),
     ("tests/posix/", "maps the files it tests"),
 ];
 
@@ -45,8 +42,9 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),
     ("crates/libs/syncline-py/", "adapter"),
-    ("crates/libs/sqlite-ext/", "adapter"),
-    ("crates/libs/library/", "what adapters for C and Python share: a thread, mke2fs, processes"),
+    ("crates/libs/sqlite/src/extension/", "adapter"),
+    ("crates/libs/sqlite/examples/", "programs"),
+    ("crates/libs/syncline/", "an adapter for programs: a thread, mke2fs, processes"),
     ("crates/libs/recorder/src/os/", "the adapter part of the recorder"),
     ("lab/src/evaluate/os/", "traces played on real devices"),
     ("lab/build.rs", "a build script"),

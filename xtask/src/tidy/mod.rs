@@ -16,6 +16,7 @@
 //! | `modules` | source files that no `mod` reaches |
 //! | `examples` | `doctest = false` in crates whose documentation has no examples |
 //! | `docs` | GUARANTEES names existing tests; ARCHITECTURE the crates; links; README is one page |
+//! | `published` | fields of crates that are published; `publish = false` of the others |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
 
@@ -29,6 +30,7 @@ mod inside;
 mod licences;
 mod modules;
 mod pointers;
+pub mod published;
 mod text;
 mod wrap;
 
@@ -117,6 +119,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         headings::check,
         docs::check,
         examples::check,
+        published::check,
         pointers::check,
         calls::check,
     ];

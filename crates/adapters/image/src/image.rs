@@ -153,7 +153,7 @@ fn mount(
     clock: &Arc<dyn Clock>,
     read_only: bool,
 ) -> Result<(Volume, MountReport)> {
-    let mut options = MountOptions { read_only, ..MountOptions::default() };
+    let mut options = MountOptions::default().with(|options| options.read_only = read_only);
     if !read_only {
         // A tool that lists and copies is no user of the files.
         options.apply("noatime")?;

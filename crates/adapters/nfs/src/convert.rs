@@ -10,7 +10,6 @@ pub(crate) type Status<T> = Result<T, nfsstat3>;
 /// The status for an error of the volume.
 pub(crate) fn status(err: &FsError) -> nfsstat3 {
     match err {
-        FsError::Io(_) | FsError::Corrupt { .. } | FsError::Latched(_) => nfsstat3::NFS3ERR_IO,
         FsError::Unsupported(_) | FsError::NotSupported(_) => nfsstat3::NFS3ERR_NOTSUPP,
         FsError::ReadOnly => nfsstat3::NFS3ERR_ROFS,
         FsError::NoSpace => nfsstat3::NFS3ERR_NOSPC,
@@ -31,6 +30,8 @@ pub(crate) fn status(err: &FsError) -> nfsstat3 {
         | FsError::Busy
         | FsError::Loop
         | FsError::NoSuchOffset => nfsstat3::NFS3ERR_INVAL,
+        // The device, the image, or a latched volume.
+        _ => nfsstat3::NFS3ERR_IO,
     }
 }
 

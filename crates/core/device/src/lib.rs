@@ -96,6 +96,19 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// A device of so many bytes that takes reads, writes and flushes, and may lose completed
+    /// writes until a flush: what is right for every storage. Change what yours does better.
+    pub const fn new(size_bytes: u64) -> Geometry {
+        Geometry {
+            size_bytes,
+            max_request_bytes: MAX_REQUEST_BYTES,
+            volatile_cache: true,
+            fua: false,
+            discard: false,
+            read_only: false,
+        }
+    }
+
     /// Checks that `request` lies inside the device, is aligned to sectors and is allowed. Every
     /// device of this crate calls it first, so that a bad request never reaches a medium.
     ///
@@ -121,6 +134,7 @@ impl Geometry {
 
 /// Why a device did not do what it was asked.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// The medium or the layer below failed; `errno` is Linux's number where one is known.
     #[error("{op} of {len_bytes} bytes at byte {offset_bytes} failed: {reason}")]

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::{BlockDevice, DeviceError, Geometry, MAX_REQUEST_BYTES, Op, Request, SECTOR_BYTES};
+use crate::{BlockDevice, DeviceError, Geometry, Op, Request, SECTOR_BYTES};
 
 /// Unit of copy-on-write, in bytes.
 pub(crate) const CHUNK_BYTES: usize = 16 * 1024;
@@ -47,14 +47,7 @@ impl MemoryDevice {
     pub fn new(size_bytes: u64) -> Self {
         let size_bytes = size_bytes / SECTOR_BYTES * SECTOR_BYTES;
         let segments = (0..size_bytes.div_ceil(SEGMENT_BYTES)).map(|_| RwLock::new(None)).collect();
-        let geometry = Geometry {
-            size_bytes,
-            max_request_bytes: MAX_REQUEST_BYTES,
-            volatile_cache: true,
-            fua: true,
-            discard: true,
-            read_only: false,
-        };
+        let geometry = Geometry { fua: true, discard: true, ..Geometry::new(size_bytes) };
         MemoryDevice { geometry, segments }
     }
 

@@ -12,6 +12,7 @@ pub type Result<T> = std::result::Result<T, FsError>;
 
 /// Why an operation on a volume was not done.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FsError {
     /// The device failed (EIO).
     #[error("{0}; look at the device, then run `syncline recover` on the image")]

@@ -60,6 +60,7 @@ const MAX_LOG_EXTENTS: usize = 4096;
 
 /// Results of a mount: its recovery, and the settings in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MountReport {
     /// Transactions replayed from the log.
     pub transactions_replayed: u32,

@@ -1,4 +1,4 @@
-/* Throughput through C; crates/libs/library/examples/throughput.rs says what is measured. */
+/* Throughput through C; crates/libs/syncline/examples/throughput.rs says what is measured. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

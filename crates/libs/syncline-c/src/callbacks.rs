@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use syncline_library::{BlockDevice, DeviceError, Error, Geometry, Op, Request, Result};
+use syncline::{BlockDevice, DeviceError, Error, Geometry, Op, Request, Result};
 
 use crate::table::in_callback;
 
@@ -89,12 +89,10 @@ impl Callbacks {
 impl BlockDevice for Callbacks {
     fn geometry(&self) -> Geometry {
         Geometry {
-            size_bytes: self.0.size_bytes,
             max_request_bytes: REQUEST_BYTES_MAX,
             volatile_cache: self.0.flush.is_some(),
-            fua: false,
-            discard: false,
             read_only: self.0.write.is_none(),
+            ..Geometry::new(self.0.size_bytes)
         }
     }
 

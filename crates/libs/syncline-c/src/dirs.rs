@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use parking_lot::Mutex;
-use syncline_library::{Entry, FileKind};
+use syncline::{Entry, FileKind};
 
 use crate::pointers::{bytes_of, count, null, status, store};
 use crate::table::{self, Object, on_directory, on_volume};

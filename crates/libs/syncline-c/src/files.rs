@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use syncline_library::{Access, Attr, Error, FallocateMode, File, Timestamp};
+use syncline::{Access, Attr, Error, FallocateMode, File, Timestamp};
 
 use crate::pointers::{bytes_of, count, mode, room_of, slice_of, status, store, unknown_flags};
 use crate::table::{self, Object, on_file, on_volume};
@@ -93,16 +93,16 @@ pub unsafe extern "C" fn syncline_file_open(
             return Err(unknown_flags());
         }
         let has = |flag: u32| flags & flag != 0;
-        let access = Access {
-            read: has(READ),
-            write: has(WRITE),
-            append: has(APPEND),
-            sync: has(DSYNC),
-            create: has(CREATE),
-            exclusive: has(EXCLUSIVE),
-            truncate: has(TRUNCATE),
-            nofollow: has(NOFOLLOW),
-        };
+        let access = Access::default().with(|access| {
+            access.read = has(READ);
+            access.write = has(WRITE);
+            access.append = has(APPEND);
+            access.sync = has(DSYNC);
+            access.create = has(CREATE);
+            access.exclusive = has(EXCLUSIVE);
+            access.truncate = has(TRUNCATE);
+            access.nofollow = has(NOFOLLOW);
+        });
         let permissions = mode(permissions)?;
         let open = || {
             let file = disk.open_file(path, access, permissions)?;
@@ -178,7 +178,7 @@ pub extern "C" fn syncline_file_seek(file: u64, offset: i64, whence: c_int) -> i
     count(on_file(file, |file| file.seek(position(file, offset, whence)?)))
 }
 
-fn position(file: &File, offset: i64, whence: c_int) -> syncline_library::Result<u64> {
+fn position(file: &File, offset: i64, whence: c_int) -> syncline::Result<u64> {
     let before = || Error::invalid("the position is before the start of the file; give another");
     let absolute = || u64::try_from(offset).map_err(|_| before());
     let from = match whence {

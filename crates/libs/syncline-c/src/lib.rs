@@ -1,8 +1,12 @@
-//! The C interface: `include/syncline.h` documents every function.
+//! The C interfaces, as one library: the headers in `include` document every function.
 //!
 //! ```text
-//!   C ── number ──> table ──> Disk, File, Directory (syncline-library)
+//!   syncline.h            number ──> table ──> Disk, File, Directory (syncline)
+//!   flashlite.h           flashlite.rs, feature `flashlite`
+//!   syncline_recorder.h   recorder.rs, feature `recorder`
 //! ```
+//!
+//! The first is described here, the other two in their files.
 //!
 //! Promises: no handle is a pointer, so a stale one is EBADF; pointers that are null where
 //! something is needed are EINVAL; a panic, which would be a bug of ours, becomes EIO and does not
@@ -13,8 +17,12 @@
 mod callbacks;
 mod dirs;
 mod files;
+#[cfg(feature = "flashlite")]
+mod flashlite;
 mod names;
 mod pointers;
+#[cfg(feature = "recorder")]
+mod recorder;
 mod table;
 mod tools;
 mod volumes;

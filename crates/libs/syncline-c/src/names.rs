@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use syncline_library::{At, Change, Disk, Error, Result, SetTime, Timestamp, XattrFlags};
+use syncline::{At, Disk, Error, RenameFlags, Result, SetAttr, SetTime, Timestamp, XattrFlags};
 
 use crate::files::{Stat, Time};
 use crate::pointers::{
@@ -76,8 +76,8 @@ pub unsafe extern "C" fn syncline_chmod(
     permissions: u32,
 ) -> c_int {
     let call = |disk: &Disk, path: &[u8]| {
-        let change = Change { mode: Some(mode(permissions)?), ..Change::default() };
-        disk.change(path, at(flags)?, change)
+        let set = SetAttr { mode: Some(mode(permissions)?), ..SetAttr::default() };
+        disk.setattr(path, at(flags)?, &set)
     };
     // SAFETY: the caller promises it.
     unsafe { on_path(volume, path, call) }
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn syncline_chown(
 ) -> c_int {
     let call = |disk: &Disk, path: &[u8]| {
         let given = |id: u32| (id != u32::MAX).then_some(id);
-        let change = Change { uid: given(uid), gid: given(gid), ..Change::default() };
-        disk.change(path, at(flags)?, change)
+        let set = SetAttr { uid: given(uid), gid: given(gid), ..SetAttr::default() };
+        disk.setattr(path, at(flags)?, &set)
     };
     // SAFETY: the caller promises it.
     unsafe { on_path(volume, path, call) }
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn syncline_utimes(
     let call = |disk: &Disk, path: &[u8]| {
         // SAFETY: the caller promises both.
         let (atime, mtime) = unsafe { (time_of(atime)?, time_of(mtime)?) };
-        disk.change(path, at(flags)?, Change { atime, mtime, ..Change::default() })
+        disk.setattr(path, at(flags)?, &SetAttr { atime, mtime, ..SetAttr::default() })
     };
     // SAFETY: the caller promises it.
     unsafe { on_path(volume, path, call) }
@@ -185,7 +185,11 @@ pub unsafe extern "C" fn syncline_rename(
     flags: u32,
 ) -> c_int {
     // SAFETY: the caller promises it.
-    unsafe { on_paths(volume, (from, to), |disk, from, to| disk.rename(from, to, flags)) }
+    unsafe {
+        on_paths(volume, (from, to), |disk, from, to| {
+            disk.rename(from, to, RenameFlags::from_bits(flags)?)
+        })
+    }
 }
 
 /// As the header says.

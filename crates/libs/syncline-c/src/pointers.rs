@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use syncline_library::{At, Error, Result};
+use syncline::{At, Error, Result};
 
 /// The flag of `SYNCLINE_NOFOLLOW`.
 pub(crate) const NOFOLLOW: u32 = 128;

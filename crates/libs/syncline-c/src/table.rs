@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
-use syncline_library::{Directory, Disk, Error, File, Result};
+use syncline::{Directory, Disk, Error, File, Result};
 
 const EIO: i32 = 5;
 const EBADF: i32 = 9;

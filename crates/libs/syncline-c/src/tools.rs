@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
-use syncline_library::Make;
+use syncline::Make;
 
 use crate::pointers::{count, status, text_of};
 use crate::table::{in_callback, without};
@@ -22,13 +22,12 @@ pub unsafe extern "C" fn syncline_mkfs(
     status(without(|| {
         // SAFETY: the caller promises both.
         let (path, label) = unsafe { (host_path(path)?, text_of(label)?) };
-        let how = Make {
-            size_bytes: (size_bytes > 0).then_some(size_bytes),
-            label: label.map(str::to_owned),
-            features: None,
-            force: force != 0,
-        };
-        syncline_library::make(path, &how)
+        let make = Make::default().with(|make| {
+            make.size_bytes = (size_bytes > 0).then_some(size_bytes);
+            make.label = label.map(str::to_owned);
+            make.force = force != 0;
+        });
+        make.image(path)
     }))
 }
 
@@ -48,7 +47,7 @@ pub unsafe extern "C" fn syncline_check(
     count(without(|| {
         // SAFETY: the caller promises it.
         let path = unsafe { host_path(path) }?;
-        let report = syncline_library::check(path, &mut |_| true)?;
+        let report = syncline::check(path, &mut |_| true)?;
         for finding in &report.findings {
             let Some(say) = say else { break };
             // Without zero bytes it is a C string.
@@ -68,7 +67,7 @@ pub unsafe extern "C" fn syncline_check(
 pub unsafe extern "C" fn syncline_recover(path: *const c_char, report: *mut Report) -> c_int {
     status(without(|| {
         // SAFETY: the caller promises it.
-        let done = syncline_library::recover(unsafe { host_path(path) }?)?;
+        let done = syncline::recover(unsafe { host_path(path) }?)?;
         if !report.is_null() {
             // SAFETY: not null, and the caller promises the rest.
             unsafe { report.write(Report::of(&done, false)) };

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_library::{Disk, Error, OpenOptions, Result};
+use syncline::{Disk, Error, OpenOptions, Result};
 
 use crate::callbacks::Callbacks;
 pub use crate::callbacks::CallerDevice;
@@ -23,7 +23,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(crate) fn of(report: &syncline_library::MountReport, in_memory: bool) -> Report {
+    pub(crate) fn of(report: &syncline::MountReport, in_memory: bool) -> Report {
         Report {
             transactions_replayed: report.transactions_replayed,
             blocks_replayed: report.blocks_replayed,

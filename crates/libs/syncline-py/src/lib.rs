@@ -2,7 +2,7 @@
 //!
 //! Paths are bytes, errors are `OSError` with errno, and no call holds the interpreter's lock while
 //! it reads, writes or waits. Objects may be dropped in any order, by any thread and in a forked
-//! process: `syncline-library` says why. Tested by the pytest suite in `tests/`.
+//! process: `syncline` says why. Tested by the pytest suite in `tests/`.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,10 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use syncline_library as library;
-use syncline_library::{Access, At, Attr, Change, FallocateMode, SetTime, Timestamp, XattrFlags};
+use syncline as library;
+use syncline::{
+    Access, At, Attr, FallocateMode, Make, RenameFlags, SetAttr, SetTime, Timestamp, XattrFlags,
+};
 
 const ENAMETOOLONG: i32 = 36;
 /// Part of a long read or write that is done between two looks for Ctrl-C.
@@ -127,16 +129,16 @@ impl Disk {
     /// (no links).
     fn open(&self, py: Python<'_>, path: &[u8], how: &str, mode: u32) -> PyResult<File> {
         let has = |letter: char| how.contains(letter);
-        let access = Access {
-            read: has('r'),
-            write: has('w'),
-            append: has('a'),
-            sync: has('s'),
-            create: has('c'),
-            exclusive: has('x'),
-            truncate: has('t'),
-            nofollow: has('n'),
-        };
+        let access = Access::default().with(|access| {
+            access.read = has('r');
+            access.write = has('w');
+            access.append = has('a');
+            access.sync = has('s');
+            access.create = has('c');
+            access.exclusive = has('x');
+            access.truncate = has('t');
+            access.nofollow = has('n');
+        });
         let mode = permissions(mode)?;
         free(py, || self.0.open_file(path, access, mode)).map(File)
     }
@@ -176,7 +178,7 @@ impl Disk {
     }
 
     fn rename(&self, py: Python<'_>, from: &[u8], to: &[u8], flags: u32) -> PyResult<()> {
-        free(py, || self.0.rename(from, to, flags))
+        free(py, || self.0.rename(from, to, RenameFlags::from_bits(flags)?))
     }
 
     fn link(&self, py: Python<'_>, from: &[u8], to: &[u8]) -> PyResult<()> {
@@ -193,8 +195,8 @@ impl Disk {
     }
 
     fn chmod(&self, py: Python<'_>, path: &[u8], follow: bool, mode: u32) -> PyResult<()> {
-        let change = Change { mode: Some(permissions(mode)?), ..Change::default() };
-        free(py, || self.0.change(path, at(follow), change))
+        let set = SetAttr { mode: Some(permissions(mode)?), ..SetAttr::default() };
+        free(py, || self.0.setattr(path, at(follow), &set))
     }
 
     fn chown(
@@ -205,7 +207,7 @@ impl Disk {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> PyResult<()> {
-        free(py, || self.0.change(path, at(follow), Change { uid, gid, ..Change::default() }))
+        free(py, || self.0.setattr(path, at(follow), &SetAttr { uid, gid, ..SetAttr::default() }))
     }
 
     /// Times in nanoseconds; both `None`: now.
@@ -220,8 +222,8 @@ impl Disk {
             Some((atime, mtime)) => (timestamp(atime)?, timestamp(mtime)?),
             None => (SetTime::Now, SetTime::Now),
         };
-        let change = Change { atime: Some(atime), mtime: Some(mtime), ..Change::default() };
-        free(py, || self.0.change(path, at(follow), change))
+        let set = SetAttr { atime: Some(atime), mtime: Some(mtime), ..SetAttr::default() };
+        free(py, || self.0.setattr(path, at(follow), &set))
     }
 
     fn getxattr(
@@ -380,7 +382,12 @@ fn mkfs(
     if path.as_os_str().len() > 4095 {
         return Err(raised(library::Error::new(ENAMETOOLONG, "the path is too long; shorten it")));
     }
-    free(py, || library::make(&path, &library::Make { size_bytes, label, features: None, force }))
+    let make = Make::default().with(|make| {
+        make.size_bytes = size_bytes;
+        make.label = label;
+        make.force = force;
+    });
+    free(py, || make.image(&path))
 }
 
 /// `(findings, how many more)`. Ctrl-C ends it.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rusqlite::Connection;
 use syncline_device::{Clock, WallClock};
-use syncline_sqlite_vfs::AppBytes;
+use syncline_sqlite::AppBytes;
 
 use crate::bench::error::{BenchError, Result};
 use crate::bench::target::{Open, Target, TargetFile};
@@ -75,8 +75,7 @@ impl Target for DirectoryTarget {
     }
 
     fn allow_atomic(&self, allow: bool) -> Result<()> {
-        syncline_sqlite_vfs::allow_host_atomic(allow)
-            .map_err(|text| BenchError::Usage(text.to_owned()))
+        syncline_sqlite::allow_host_atomic(allow).map_err(|text| BenchError::Usage(text.to_owned()))
     }
 
     fn database(&self, path: &str) -> Result<Connection> {

@@ -12,7 +12,7 @@ mod volume;
 use rusqlite::Connection;
 
 pub use directory::DirectoryTarget;
-use syncline_sqlite_vfs::AppBytes;
+use syncline_sqlite::AppBytes;
 pub use volume::VolumeTarget;
 
 use crate::bench::error::Result;

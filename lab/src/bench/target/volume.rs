@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rusqlite::Connection;
 use syncline_device::Clock;
 use syncline_fs::{InodeRef, Volume};
-use syncline_sqlite_vfs::SqliteVfs;
-use syncline_sqlite_vfs::{AppBytes, VolumeFs};
+use syncline_sqlite::SqliteVfs;
+use syncline_sqlite::{AppBytes, VolumeFs};
 
 use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, TargetFile};

@@ -133,7 +133,7 @@ pub(crate) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Res
             p.journal_mode.pragma()
         )));
     }
-    if is_atomic && !syncline_sqlite_vfs::offers_atomic(&db) {
+    if is_atomic && !syncline_sqlite::offers_atomic(&db) {
         let text = "no atomic writes here; journal mode atomic needs sync=eager, or f2fs";
         return Err(BenchError::Usage(text.to_owned()));
     }

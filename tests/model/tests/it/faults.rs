@@ -159,7 +159,10 @@ fn workload(
 ) -> (Outcome, u64, u64) {
     let device = Arc::new(FailingDevice::new(image.clone()));
     let clock = Arc::new(VirtualClock::default());
-    let mount = MountOptions { sync, cache_bytes: 1 << 20, ..MountOptions::default() };
+    let mount = MountOptions::default().with(|options| {
+        options.sync = sync;
+        options.cache_bytes = 1 << 20;
+    });
     let volume = Volume::mount(device.clone(), clock.clone(), mount).unwrap();
     let latches = plan.is_some_and(|p| matches!(p.class, OpClass::Write | OpClass::Flush));
     let before = device.counts();

@@ -25,7 +25,7 @@ fn config(
     change: impl FnOnce(&mut ModelConfig),
 ) -> ModelConfig {
     let spec = ImageSpec { block_size_bytes: block_size, ..ImageSpec::with_size(size_mib << 20) };
-    let mount = MountOptions { cache_bytes: 8 << 20, ..MountOptions::default() };
+    let mount = MountOptions::default().with(|options| options.cache_bytes = 8 << 20);
     let block_size = u64::from(block_size);
     let ops = OpOptions { count: 0, block_size, reach_bytes: 64 * block_size, fill: false };
     let mut config = ModelConfig { name, spec, mount, ops };

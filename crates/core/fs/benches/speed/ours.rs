@@ -11,8 +11,10 @@ pub(super) struct Ours;
 
 fn mount(device: &Arc<MemoryDevice>) -> Result<Volume, String> {
     // As much as the kernel uses here; the bound has a test of its own.
-    let options =
-        MountOptions { sync: SyncMode::Ordered, cache_bytes: 1 << 30, ..MountOptions::default() };
+    let options = MountOptions::default().with(|options| {
+        options.sync = SyncMode::Ordered;
+        options.cache_bytes = 1 << 30;
+    });
     Volume::mount(device.clone(), Arc::new(VirtualClock::default()), options)
         .map_err(|err| err.to_string())
 }

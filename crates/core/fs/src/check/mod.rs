@@ -45,6 +45,7 @@ pub const FINDINGS_MAX: usize = 1000;
 
 /// One broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// Inode number, where one is involved.
     pub inode: Option<u32>,
@@ -67,6 +68,7 @@ impl fmt::Display for Finding {
 
 /// Progress of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckProgress {
     /// Current pass: `groups`, `inodes`, `directories`, `links`, `bitmaps`.
     pub stage: &'static str,
@@ -78,6 +80,7 @@ pub struct CheckProgress {
 
 /// Results of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CheckReport {
     /// Broken rules, in the order they were met, at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,

@@ -37,6 +37,7 @@ use crate::store::Store;
 
 /// Mode of [`crate::Volume::fallocate`], named as Linux's `FALLOC_FL_*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FallocateMode {
     /// Allocate; the file grows to the end of the range.
     Allocate,

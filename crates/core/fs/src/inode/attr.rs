@@ -81,6 +81,7 @@ pub struct SetAttr {
 
 /// Statistics of the file system, as from `statfs`, in blocks of `block_size` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StatFs {
     /// Block size in bytes.
     pub block_size: u32,

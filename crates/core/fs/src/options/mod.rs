@@ -48,6 +48,7 @@ pub enum OnError {
 
 /// Durability of fsync (`sync=`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SyncMode {
     /// As the kernel's ext4 does with data=ordered: data in place, then a full journal commit.
     Ordered,
@@ -134,8 +135,9 @@ impl Alloc {
     }
 }
 
-/// Options of one mount.
+/// Options of one mount: the defaults, changed by [`MountOptions::with`] or by their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MountOptions {
     /// No write of any kind reaches the device; the journal must be clean.
     pub read_only: bool,
@@ -254,6 +256,13 @@ impl Default for MountOptions {
 }
 
 impl MountOptions {
+    /// Changes fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
     /// Parses a comma-separated `-o` list on top of the defaults.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use syncline_testkit::{
 };
 
 fn options(read_only: bool) -> MountOptions {
-    MountOptions { read_only, ..MountOptions::default() }
+    MountOptions::default().with(|options| options.read_only = read_only)
 }
 
 fn mount(dev: &Arc<MemoryDevice>, read_only: bool) -> Result<Volume, FsError> {

@@ -74,7 +74,7 @@ fn a_large_copy_stays_within_the_cache() {
     };
     let image = syncline_testkit::mkfs(&spec);
     let device = Arc::new(Forgetful(MemoryDevice::load(image.path()).unwrap()));
-    let options = MountOptions { cache_bytes: CACHE_BYTES, ..MountOptions::default() };
+    let options = MountOptions::default().with(|options| options.cache_bytes = CACHE_BYTES);
     let clock = Arc::new(VirtualClock::default());
     let volume = Volume::mount(device.clone(), clock, options).unwrap();
     let file = volume.create(&volume.root().unwrap(), b"large", &Create::default()).unwrap();

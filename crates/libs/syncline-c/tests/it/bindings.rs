@@ -6,7 +6,7 @@ use std::process::Command;
 
 use syncline_testkit::{Need, e2fsck_clean, require, skip};
 
-use crate::{here, library_dir, run, scratch, there};
+use crate::{here, library, run, scratch, there};
 
 /// Versions of the packages that call C.
 const KOFFI: &str = "koffi@3.3.4";
@@ -67,7 +67,7 @@ fn node_writes_an_image() {
     std::fs::copy(here("examples/node/example.mjs"), &program).unwrap();
     let dir = scratch();
     let mut node = Command::new("node");
-    node.arg(&program).env("SYNCLINE_LIBRARY", library_dir().join("libsyncline.so"));
+    node.arg(&program).env("SYNCLINE_LIBRARY", library());
     example("Node", &mut node, dir.path());
 }
 
@@ -80,18 +80,21 @@ fn go_writes_an_image() {
     if !there(NAME, "cc") || !there(NAME, "pkg-config") || !require(NAME, &[Need::E2fsck]) {
         return;
     }
-    let dir = scratch();
-    let library = library_dir();
+    let (dir, cache) = (scratch(), kept("cgo"));
+    // Go keeps the flags of the linker in its cache: the directory that they name stays the same.
+    let link = cache.join("libsyncline.so");
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(library(), link).unwrap();
     let text = format!(
         "Name: syncline\nDescription: -\nVersion: 0\nCflags: -I{}\nLibs: -L{} -lsyncline\n",
         here("include").display(),
-        library.display()
+        cache.display()
     );
     std::fs::write(dir.path().join("syncline.pc"), text).unwrap();
     let program = dir.path().join("example");
     let mut go = Command::new("go");
     go.args(["build", "-o"]).arg(&program).arg(".").current_dir(here("examples/go"));
-    go.env("PKG_CONFIG_PATH", dir.path()).env("GOCACHE", kept("go")).env("CGO_ENABLED", "1");
+    go.env("PKG_CONFIG_PATH", dir.path()).env("GOCACHE", &cache).env("CGO_ENABLED", "1");
     go.env("GOFLAGS", "-mod=mod").env("GOTOOLCHAIN", "local");
     let built = go.output().unwrap();
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
@@ -118,7 +121,7 @@ fn java_writes_an_image() {
     }
     let dir = scratch();
     let mut java = Command::new("java");
-    java.arg(format!("-Djna.library.path={}", library_dir().display())).arg("-cp").arg(&jar);
+    java.arg(format!("-Djna.library.path={}", dir.path().display())).arg("-cp").arg(&jar);
     java.arg(here("examples/java/Example.java"));
     example("Java", &mut java, dir.path());
 }

@@ -1,14 +1,16 @@
-//! C programs use the header and the shared library, under AddressSanitizer and valgrind; stock
+//! C programs use the headers and the shared library, under AddressSanitizer and valgrind; stock
 //! e2fsck judges the images that they leave.
 
 mod bindings;
+mod flashlite;
+mod recorder;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 // So that cargo builds the library, with its C form, before this test.
-use syncline as _;
+use syncline_c as _;
 use syncline_testkit::{Need, e2fsck_clean, require, skip};
 
 const SANITIZERS: [&str; 2] = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -19,11 +21,11 @@ fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Finds the directory in which cargo puts the shared library: that of this test, or its parent.
-fn library_dir() -> PathBuf {
+/// Finds the shared library where cargo puts it: in the directory of this test, or its parent.
+fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
-    let mut dirs = test.ancestors().skip(1).take(2);
-    dirs.find(|dir| dir.join("libsyncline.so").is_file()).unwrap().to_owned()
+    let mut files = test.ancestors().skip(1).take(2).map(|dir| dir.join("libsyncline_c.so"));
+    files.find(|file| file.is_file()).unwrap()
 }
 
 /// Reports whether the program is there; the test is skipped otherwise.
@@ -38,9 +40,10 @@ fn there(test: &str, program: &str) -> bool {
 
 fn scratch() -> tempfile::TempDir {
     let dir = tempfile::tempdir_in(syncline_testkit::scratch_dir()).unwrap();
-    // The name that the loader asks for.
-    let library = library_dir().join("libsyncline.so");
-    std::os::unix::fs::symlink(library, dir.path().join("libsyncline.so.0")).unwrap();
+    // The names that the linker and the loader ask for.
+    for name in ["libsyncline.so", "libsyncline.so.0"] {
+        std::os::unix::fs::symlink(library(), dir.path().join(name)).unwrap();
+    }
     dir
 }
 
@@ -54,7 +57,7 @@ fn compile(source: &Path, dir: &Path, more: &[&str]) -> PathBuf {
         .arg(source)
         .arg("-o")
         .arg(&program)
-        .arg(library_dir().join("libsyncline.so"))
+        .arg(library())
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
@@ -188,14 +191,16 @@ fn an_installed_library_is_found_by_pkg_config() {
     let root = dir.path().join("root");
     let mut install = Command::new("sh");
     install.arg(here("../../../packaging/install-library.sh")).args(["/opt/mine", "lib/here"]);
-    run(install.arg(&root).arg(library_dir()), dir.path());
+    run(install.arg(&root).arg(library().parent().unwrap()), dir.path());
 
     let libraries = root.join("opt/mine/lib/here");
     let examples = root.join("opt/mine/share/doc/libsyncline-dev/examples");
     let script = format!(
         "cc {}/files.c $(pkg-config --cflags --libs syncline) -o example && ./example card.img &&\
+         cc {} $(pkg-config --cflags --libs syncline) -o download && ./download &&\
          pkg-config --modversion syncline",
-        examples.display()
+        examples.display(),
+        here("tests/it/download.c").display()
     );
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(script).env("PKG_CONFIG_PATH", libraries.join("pkgconfig"));
@@ -209,17 +214,19 @@ fn an_installed_library_is_found_by_pkg_config() {
 }
 
 #[test]
-fn the_header_is_cpp_too() {
-    const NAME: &str = "the_header_is_cpp_too";
+fn the_headers_are_cpp_too() {
+    const NAME: &str = "the_headers_are_cpp_too";
     if !there(NAME, "c++") {
         return;
     }
-    let checked = Command::new("c++")
-        .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"])
-        .arg(here("include/syncline.h"))
-        .output()
-        .unwrap();
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    for header in ["syncline.h", "flashlite.h", "syncline_recorder.h"] {
+        let checked = Command::new("c++")
+            .args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-x", "c++"])
+            .arg(here("include").join(header))
+            .output()
+            .unwrap();
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    }
 }
 
 /// Names of functions in a C text: `syncline_` words before a parenthesis.

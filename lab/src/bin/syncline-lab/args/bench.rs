@@ -155,9 +155,9 @@ pub struct SyncOptions {
     /// Durability of fsync; a list runs each mode.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
     pub sync: Vec<String>,
-    /// Age the volume until it is this full (1 to 95 per cent), and write its size once more; a list
-    /// runs each. The volume has four groups in a flex group [default: a fresh volume of mke2fs's
-    /// defaults].
+    /// Age the volume until it is this full (1 to 95 per cent), and write its size once more; a
+    /// list runs each. The volume has four groups in a flex group [default: a fresh volume of
+    /// mke2fs's defaults].
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=95))]
     pub fill: Vec<u32>,
@@ -213,8 +213,8 @@ pub struct BenchReplay {
     /// Longest gap between two calls, milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_max: u64,
-    /// Keep files as FlashLite logs, and make plain files of them at the end. A glob of names, or of
-    /// paths if it has a slash.
+    /// Keep files as FlashLite logs, and make plain files of them at the end. A glob of names, or
+    /// of paths if it has a slash.
     #[arg(long, value_name = "GLOB")]
     pub flashlite: Option<String>,
     /// The device was filled in order once before.

@@ -73,7 +73,7 @@ pub fn recover(device: Arc<dyn BlockDevice>, mount: &str) -> Result<Volume, Stri
 }
 
 fn read_only(image: MemoryDevice) -> Result<Recovered, String> {
-    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let options = MountOptions::default().with(|options| options.read_only = true);
     let clock = Arc::new(VirtualClock::default());
     let volume = Volume::mount(Arc::new(image), clock, options)
         .map_err(|e| format!("our read-only mount after stock recovery: {e}"))?;

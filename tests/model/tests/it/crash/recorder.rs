@@ -39,8 +39,8 @@ pub fn parent_of(path: &str) -> (&str, &str) {
 /// Returns the order that a crash must keep under these options.
 pub fn order(mount: &MountOptions) -> Order {
     match mount.sync {
-        SyncMode::Ordered | SyncMode::Periodic => Order::All,
         SyncMode::Eager => Order::Linked,
+        _ => Order::All,
     }
 }
 
