@@ -115,7 +115,6 @@ const BELOW: &[(&str, &[&str])] = &[
     ),
     ("fuzz", &["hostile"]),
     ("xtask", &[]),
-    ("swarm", &["device", "nand", "fs", "flashlite", "report", "bench", "fuse"]),
 ];
 
 const OURS: &str = "syncline-";

@@ -31,7 +31,6 @@ const UNSAFE_CRATES: [(&str, &str); 11] = [
 /// them the files that are the one place for it.
 const SYSTEM_USERS: &[(&str, &str)] = &[
     ("xtask/", "a developer's tool"),
-    ("swarm/", "a measurement in real time"),
     ("crates/adapters/cli/", "adapter"),
     ("tests/posix/", "a developer's tool"),
     ("crates/adapters/fuse/", "adapter"),

@@ -1,8 +1,5 @@
 //! Dependencies have permissive licences. `deny.toml` says the same to cargo-deny, which not every
 //! machine has; the two lists are kept equal by a test.
-//!
-//! `swarm` is not looked at: it is a workspace of its own that is built only to measure, nothing of
-//! it is part of the product, and its client brings `option-ext` (MPL-2.0).
 
 use std::path::Path;
 use std::process::Command;
