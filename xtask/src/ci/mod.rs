@@ -183,7 +183,7 @@ fn pass_on(line: &Line) {
 }
 
 fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(crate::cargo());
     command.current_dir(root);
     command
 }

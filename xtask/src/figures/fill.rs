@@ -189,8 +189,8 @@ mod tests {
         let mut run = Results { kind: "wall".to_owned(), ..Results::default() };
         run.date = "2026-11-23".to_owned();
         run.commit = "abc".to_owned();
-        run.commands = vec!["make x".to_owned()];
+        run.commands = vec!["make demo".to_owned()];
         let said = caption("Foreground", "", &[run]);
-        assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make x`.*");
+        assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make demo`.*");
     }
 }

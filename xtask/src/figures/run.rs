@@ -13,21 +13,16 @@ use super::store::{Results, SCHEMA, flatten};
 pub fn build_release(root: &Path) -> Result<PathBuf, String> {
     let arguments = ["build", "--quiet", "--release", "-p", "syncline-cli"];
     build(root, &arguments)?;
-    Ok(target(root).join("release/syncline"))
+    Ok(crate::target(root).join("release/syncline"))
 }
 
 /// The command line as `cargo test` has just built it for its integration tests.
 pub fn built_by_tests(root: &Path) -> PathBuf {
-    target(root).join("debug/syncline")
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+    crate::target(root).join("debug/syncline")
 }
 
 fn build(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(arguments).current_dir(root).status();
+    let status = Command::new(crate::cargo()).args(arguments).current_dir(root).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err("the command line does not build: correct that first".to_owned()),

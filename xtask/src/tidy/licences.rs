@@ -22,8 +22,7 @@ const ALLOWED: [&str; 12] = [
 ];
 
 pub fn check(root: &Path) -> Vec<Finding> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = Command::new(crate::cargo())
         .args(["metadata", "--format-version", "1"])
         .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
         .current_dir(root)

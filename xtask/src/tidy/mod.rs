@@ -11,6 +11,7 @@
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `inside` | which module of a crate may use which; circles of modules |
 //! | `calls` | drawings of calls in documents: straight down, each file once |
+//! | `commands` | targets of make and names of `cargo xtask run` that documents and code name |
 //! | `headings` | `# Errors` of doc comments stands alone |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
@@ -22,6 +23,7 @@
 mod arrows;
 mod calls;
 mod code;
+mod commands;
 mod docs;
 mod examples;
 mod headings;
@@ -119,6 +121,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         examples::check,
         pointers::check,
         calls::check,
+        commands::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

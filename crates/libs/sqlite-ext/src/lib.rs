@@ -18,7 +18,7 @@
 //!
 //! Journal modes are those of `syncline_sqlite_vfs`. The library stays loaded until the process
 //! ends, and serves one SQLite of the process. Tested with the stock shell, Python and Node in
-//! `tests/it`, and with SQLite's own tests by `make sqlite-suite`.
+//! `tests/it`, and with SQLite's own tests by `cargo xtask run sqlite-suite`.
 
 #![deny(unsafe_code)]
 

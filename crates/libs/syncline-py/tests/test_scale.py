@@ -1,4 +1,4 @@
-"""The arithmetic of the scaling plan, `scripts/sweep_scale.py`, on schedules whose time is known."""
+"""The arithmetic of the scaling plan, `lab/scripts/sweep_scale.py`, on schedules whose time is known."""
 
 import pathlib
 import sys

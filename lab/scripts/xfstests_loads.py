@@ -1,6 +1,6 @@
 """Times the loads of those tests of kdave/xfstests that take long on a mount, there and on the kernel's ext4.
 
-    make xfstests-loads XFSTESTS=CHECKOUT [LOADS="--rounds 9"]
+    cargo xtask run xfstests-loads XFSTESTS=CHECKOUT [--rounds 9]
 
 The programs are the suite's, and xfs_io; each load runs on a new image of each kind in turn, and the median counts. One line a load and
 kind: milliseconds, and how many times those of ext4.

@@ -1,6 +1,6 @@
 """Programs with their syncs put off: the preload library beside libeatmydata and beside none, alternated in one run.
 
-    python3 scripts/bench_preload.py target/release/libsyncline_preload.so [--dir DIR] [--rounds N]
+    python3 lab/scripts/bench_preload.py target/release/libsyncline_preload.so [--dir DIR] [--rounds N]
 
 SQLite inserts rows one a transaction (DELETE journal: about four syncs each); `files` creates, writes, syncs and renames files.
 Each ratio is the median of N rounds of the time beside that of libeatmydata in the same round; under 1 is faster.

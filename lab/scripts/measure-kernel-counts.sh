@@ -1,7 +1,7 @@
 #!/bin/sh
 # Counts what the running kernel's ext4 sends to a device for the workloads of `syncline bench`: write requests, KiB and
 # flushes per operation, as JSON on standard output. The figures in baselines/ were measured so.
-# Usage: scripts/measure-kernel-counts.sh [OPERATIONS-DIVISOR]    as root, with loop devices, python3, e2fsprogs.
+# Usage: lab/scripts/measure-kernel-counts.sh [OPERATIONS-DIVISOR]    as root, with loop devices, python3, e2fsprogs.
 set -eu
 
 divisor=${1:-1}

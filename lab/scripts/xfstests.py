@@ -1,10 +1,10 @@
 """Runs a checkout of kdave/xfstests on mounts (FSTYP=fuse) and on the kernel's ext4.
 
-    make xfstests XFSTESTS=CHECKOUT [TESTS="generic/451 generic/103"] [XFS="--modes eager,ordered --options log=packed"]
+    cargo xtask run xfstests XFSTESTS=CHECKOUT [TESTS="generic/451 generic/103"] [--modes eager,ordered --options log=packed]
 
 Without TESTS: the group `quick` of generic; NNN-NNN is the part of it with these numbers. Each test runs alone, on the test image of its run and on a new scratch
 image; `e2fsck -fn` judges both afterwards. One line a test, with seconds; exit code 1 if a test that ext4
-passes fails on a mount and is not in scripts/xfstests.expected. On Debian: apt install xfsprogs xfslibs-dev
+passes fails on a mount and is not in lab/scripts/xfstests.expected. On Debian: apt install xfsprogs xfslibs-dev
 automake libtool-bin autoconf gettext uuid-dev libacl1-dev libattr1-dev libaio-dev libcap-dev libgdbm-dev
 liburing-dev attr acl bc gawk dbench psmisc quota; and users: useradd -m fsgqa; useradd fsgqa2; useradd 123456-fsgqa.
 """

@@ -2,7 +2,7 @@
 """Throughput through the C library and the Python package beside Rust: bench_libraries.py BUILD [--json FILE].
 
 BUILD is the directory of a release build, or `syncline` in it: it has the examples `throughput` and `inserts`,
-libsyncline.so, libsyncline_native.so and libsyncline_sqlite.so (`make bench-libraries` builds them). Streams of 1 MiB
+libsyncline.so, libsyncline_native.so and libsyncline_sqlite.so (`cargo xtask run bench-libraries` builds them). Streams of 1 MiB
 blocks go to an image in memory, 4 KiB writes with fsync to the emulated eMMC in real time (FUSE). With --sqlite:
 inserts of SQLite through the Rust VFS and through the extension, in memory and on that eMMC. They take turns. In memory the
 fastest of ROUNDS counts, since the machine can only add to a time. On the eMMC the median of twice as many does, after a

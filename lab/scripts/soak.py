@@ -1,6 +1,6 @@
 """Soaks a mount in little memory: mixed load, figures of the serving process, then a kill and a comparison.
 
-    make soak [SOAK="--minutes 60 --options log=packed"]
+    cargo xtask run soak [--minutes 60 --options log=packed]
 
 The process that serves is in a memory cgroup (version 1 or 2) with a limit; cache=16M. Programs make, overwrite,
 append to, rename, truncate, sync, read back and remove files all the while, each in its own directory, and note

@@ -1,9 +1,9 @@
 """Runs a checkout of pjd/pjdfstest (C and shell) on mounts of both sync modes and on the kernel's ext4.
 
-    make pjdfstest PJDFSTEST=CHECKOUT [PJD="--modes packed,periodic --only chown"]
+    cargo xtask run pjdfstest PJDFSTEST=CHECKOUT [--modes packed,periodic --only chown]
 
 Each file of tests gets a new image, which `e2fsck -fn` judges afterwards. One table; exit code 1 if an
-assertion fails on a mount that is not in scripts/pjdfstest.expected. Needs autoconf, automake, gcc, make, openssl.
+assertion fails on a mount that is not in lab/scripts/pjdfstest.expected. Needs autoconf, automake, gcc, make, openssl.
 """
 
 import argparse
