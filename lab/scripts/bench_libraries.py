@@ -9,9 +9,7 @@ fastest of ROUNDS counts, since the machine can only add to a time. On the eMMC 
 round that does not count: what a run finds there is what the runs before have left.
 """
 
-import argparse
 import contextlib
-import json
 import os
 import pathlib
 import shutil
@@ -21,7 +19,9 @@ import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import common
+from common import ROOT, call
+
 MIB = 1 << 20
 SPREAD = 16 << 20
 
@@ -91,25 +91,21 @@ def timed(commands, rounds, on_flash):
 
 
 @contextlib.contextmanager
-def flash(build, work, options):
+def flash(build, options):
     """An ext4 on an emulated device, in real time."""
-    served = work / "flash"
-    served.mkdir()
-    subprocess.run([build / "syncline", "flash", "serve", options.device, served, "--size", "256M"], check=True)
-    try:
-        subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", served / "flash"], check=True)
-        yield served / "flash"
-    finally:
-        subprocess.run([build / "syncline", "flash", "detach", served], check=True)
+    with common.flash(build / "syncline", options.device, "--size", "256M") as (directory, _):
+        card = os.path.join(directory, "flash")
+        call("mke2fs", "-q", "-F", "-t", "ext4", card)
+        yield card
 
 
 def sqlite_rows(build, work, options):
     """Inserts a second through the Rust VFS and the extension, in each journal mode."""
     memory = work / "memory.img"
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", memory, "256M"], check=True)
+    call("mke2fs", "-q", "-t", "ext4", memory, "256M")
     ways = {"Rust VFS": "rust", "extension": build / "libsyncline_sqlite.so"}
     found = []
-    with flash(build, work, options) as card:
+    with flash(build, options) as card:
         for image, where, count in ((memory, "memory", options.syncs * 50), (card, options.device, options.syncs)):
             # SQLite's journal mode "delete" commits by atomic writes, which both VFSs offer.
             for name, mode in (("batch-atomic", "delete"), ("WAL", "wal")):
@@ -123,12 +119,12 @@ def sqlite_rows(build, work, options):
 
 def rows(commands, build, work, options):
     image = work / "memory.img"
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", image, "1G"], check=True)
+    call("mke2fs", "-q", "-t", "ext4", image, "1G")
     stream = measure(commands, image, "stream", options.mib, options.rounds)
     image.unlink()
     per_s = {language: [options.mib / (ns / 1e9) for ns in found] for language, found in stream.items()}
     figures = {"write_mib_per_s": {n: v[0] for n, v in per_s.items()}, "read_mib_per_s": {n: v[1] for n, v in per_s.items()}}
-    with flash(build, work, options) as card:
+    with flash(build, options) as card:
         sync = measure(commands, card, "sync", options.syncs, options.rounds, on_flash=True)
     figures["syncs_per_s"] = {language: options.syncs / (ns / 1e9) for language, (ns,) in sync.items()}
     return [
@@ -141,9 +137,7 @@ def rows(commands, build, work, options):
 def main():
     if sys.argv[1:2] == ["--child"]:
         return python(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--json", type=pathlib.Path)
+    parser = common.parser(__doc__, "build")
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--syncs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=7)
@@ -152,11 +146,10 @@ def main():
     options = parser.parse_args()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=memory) as work:
-        work, build = pathlib.Path(work), options.build.resolve()
+        work, build = pathlib.Path(work), pathlib.Path(options.build).resolve()
         build = build.parent if build.is_file() else build
         found = sqlite_rows(build, work, options) if options.sqlite else rows(programs(build, work), build, work, options)
-    if options.json:
-        options.json.write_text(json.dumps({"schema": "syncline.libraries/1", "rows": found}, indent=2) + "\n")
+    common.store(options.json, "libraries", rows=found)
     if options.sqlite:
         print(f"{'inserts/s':14}{'journal':10}{'Rust VFS':>12}{'extension':>12}   of Rust")
         for row in found:
@@ -170,4 +163,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

@@ -1,17 +1,19 @@
+#!/usr/bin/env python3
 """Programs with their syncs put off: the preload library beside libeatmydata and beside none, alternated in one run.
 
-    python3 lab/scripts/bench_preload.py target/release/libsyncline_preload.so [--dir DIR] [--rounds N]
+    bench_preload.py LIBRARY [--dir DIR] [--rounds N]
 
 SQLite inserts rows one a transaction (DELETE journal: about four syncs each); `files` creates, writes, syncs and renames files.
 Each ratio is the median of N rounds of the time beside that of libeatmydata in the same round; under 1 is faster.
 """
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+import common
 
 EATMYDATA = ["/usr/lib/x86_64-linux-gnu/libeatmydata.so", "/usr/lib/aarch64-linux-gnu/libeatmydata.so",
              "/usr/lib/libeatmydata/libeatmydata.so"]
@@ -43,8 +45,7 @@ def run(command, text, libraries, rules, where):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("library")
+    parser = common.parser(__doc__, "library")
     parser.add_argument("--dir", default=None)
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--operations", type=int, default=3000)
@@ -52,10 +53,11 @@ def main():
     library = os.path.abspath(args.library)
     other = next((path for path in EATMYDATA if os.path.exists(path)), None)
     if other is None:
-        sys.exit("libeatmydata is not installed; install libeatmydata1")
+        raise common.Missing("libeatmydata is not installed; install libeatmydata1")
     ways = {"libeatmydata": (other, ""), "every file": (library, "relaxed *"),
             "chosen files": (library, "relaxed *\nstrict *.keep"), "strict": (library, ""), "none": ("", "")}
     print(f"{'workload':10} {'way':14} {'median s':>9} {'ratio':>6}  (beside libeatmydata, {args.rounds} rounds)")
+    rows = []
     for name, (command, text) in workloads(args.operations).items():
         times = {way: [] for way in ways}
         for at in range(args.rounds + 1):
@@ -67,6 +69,9 @@ def main():
         for way, seconds in times.items():
             ratio = statistics.median(own / base for own, base in zip(seconds, times["libeatmydata"]))
             print(f"{name:10} {way:14} {statistics.median(seconds):9.3f} {ratio:6.2f}")
+            rows.append({"workload": name, "way": way, "seconds": statistics.median(seconds), "ratio": ratio})
+    common.store(args.json, "preload-cost", results=rows)
 
 
-main()
+if __name__ == "__main__":
+    common.main(main)

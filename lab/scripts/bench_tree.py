@@ -13,16 +13,17 @@
 Prints the best time of each, in seconds, and Syncline's speed as a multiple of the others'. Needs root, loop devices and FUSE;
 a file system whose tools are missing is left out, and the table says why. Run it on a machine that does nothing else.
 """
-import argparse
-import json
+import io
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+
+import common
+from common import MKE2FS, Failed, Missing, call
 
 # name, what mounts it: {image} the file, {node} a loop device over it, {mnt} the mount point
 SYSTEMS = [
@@ -34,7 +35,6 @@ SYSTEMS = [
 ]
 STEPS = ["untar", "find", "rm", "write", "read"]
 IMAGE_MIB = 6144
-MOUNTED_SECONDS = 30
 BLOCK = 1 << 20
 
 
@@ -48,7 +48,7 @@ def make_tree(path, files):
         info = tarfile.TarInfo(name)
         info.type, info.mode, info.size, info.mtime = kind, 0o755 if kind == tarfile.DIRTYPE else 0o644, size, 1_600_000_000
         start = rng.randrange(len(noise) - size) if size else 0
-        tar.addfile(info, Bytes(noise, start, size) if size else None)
+        tar.addfile(info, io.BytesIO(noise[start:start + size]) if size else None)
 
     with tarfile.open(path, "w") as tar:
         add(tar, "tree", tarfile.DIRTYPE)
@@ -60,28 +60,6 @@ def make_tree(path, files):
             add(tar, f"{dirs[-1]}/file{number}.c", tarfile.REGTYPE, size)
 
 
-class Bytes:
-    """A part of a buffer as a file."""
-
-    def __init__(self, data, start, size):
-        self.data, self.at, self.end = data, start, start + size
-
-    def read(self, size):
-        piece = self.data[self.at:min(self.at + size, self.end)]
-        self.at += len(piece)
-        return piece
-
-
-def run(command, **names):
-    words = [word.format(**names) for word in command.split()]
-    if shutil.which(words[0]) is None:
-        raise RuntimeError(f"{words[0]} is not installed")
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError((done.stderr.strip() or done.stdout.strip() or words[0] + " failed").splitlines()[-1])
-    return done.stdout.strip()
-
-
 class System:
     """One file system on one image."""
 
@@ -89,56 +67,28 @@ class System:
         self.command = system[1]
         self.image, self.mnt = os.path.join(directory, "image"), os.path.join(directory, "mnt")
         os.mkdir(self.mnt)
-        self.names = {"image": self.image, "mnt": self.mnt, "syncline": syncline}
-        run(f"truncate -s {IMAGE_MIB}M {{image}}", **self.names)
-        run("mke2fs -q -t ext4 -b 4096 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 {image}", **self.names)
-        self.node = None
-        if "{node}" in self.command:
-            self.node = self.names["node"] = run("losetup -f --show {image}", **self.names)
-
-    def mount(self):
-        run(self.command, **self.names)
-        end = time.monotonic() + MOUNTED_SECONDS
-        while not os.path.ismount(self.mnt):
-            if time.monotonic() > end:
-                raise RuntimeError("it did not mount")
-            time.sleep(0.02)
-
-    def unmount(self):
-        if not os.path.ismount(self.mnt):
-            return
-        run("umount {mnt}", **self.names)
-        end = time.monotonic() + MOUNTED_SECONDS
-        # A FUSE server writes back after the mount is gone.
-        while self.node is None and in_use(self.image) and time.monotonic() < end:
-            time.sleep(0.02)
+        with open(self.image, "wb") as file:
+            file.truncate(IMAGE_MIB << 20)
+        call(*MKE2FS.split(), self.image)
+        self.node = call("losetup", "-f", "--show", self.image) if "{node}" in self.command else None
+        self.names = {"image": self.image, "mnt": self.mnt, "syncline": syncline, "node": self.node}
 
     def remount(self):
-        self.unmount()
-        self.mount()
+        common.unmount(self.mnt, self.node or self.image)
+        call(*(word.format(**self.names) for word in self.command.split()))
+        common.wait_until(lambda: os.path.ismount(self.mnt), "it did not mount")
 
     def close(self):
-        self.unmount()
+        common.unmount(self.mnt, self.node or self.image)
         if self.node:
-            run("losetup -d {node}", **self.names)
-
-
-def in_use(path):
-    """Whether a process has this file open."""
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if any(os.readlink(f"/proc/{pid}/fd/{fd}") == path for fd in os.listdir(f"/proc/{pid}/fd")):
-                return True
-        except OSError:
-            continue
-    return False
+            call("losetup", "-d", self.node)
 
 
 def timed(*words):
     began = time.monotonic()
     done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{words[0]}: {done.stderr.strip().splitlines()[-1:]}")
+        raise Failed(f"{words[0]}: {done.stderr.strip().splitlines()[-1:]}")
     return time.monotonic() - began
 
 
@@ -146,7 +96,7 @@ def measure(system, tar, mib):
     """The seconds of each step."""
     tree, stream = os.path.join(system.mnt, "tree"), os.path.join(system.mnt, "stream")
     seconds = {}
-    system.mount()
+    system.remount()
     seconds["untar"] = timed("tar", "xf", tar, "-C", system.mnt)
     system.remount()
     seconds["find"] = timed("find", tree, "-type", "f", "-size", "+0")
@@ -161,17 +111,15 @@ def measure(system, tar, mib):
 
 def one(system, args, tar):
     """A fresh image: its figures, or why there are none."""
-    directory = tempfile.mkdtemp(prefix="tree", dir=args.memory)
-    made = None
-    try:
-        made = System(system, args.syncline, directory)
-        return measure(made, tar, args.mib)
-    except RuntimeError as why:
-        return {"why": str(why)}
-    finally:
-        if made:
-            made.close()
-        shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(prefix="tree", dir=args.memory) as directory:
+        try:
+            made = System(system, args.syncline, directory)
+            try:
+                return measure(made, tar, args.mib)
+            finally:
+                made.close()
+        except (Failed, Missing) as why:
+            return {"why": str(why)}
 
 
 def table(best):
@@ -187,17 +135,14 @@ def table(best):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--mib", type=int, default=1024, help="length of the stream")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", default="/dev/shm", help="a directory in memory, with 4 GiB free")
     parser.add_argument("--only", action="append", help="part of a file system's name")
-    parser.add_argument("--json", help="write the figures as JSON")
     args = parser.parse_args()
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
-        sys.exit("bench_tree: needs root, /dev/fuse and loop devices; run it on a machine that has them")
+    common.need_mounts()
     best = {}
     with tempfile.TemporaryDirectory(prefix="tree", dir=args.memory) as scratch:
         tar = os.path.join(scratch, "tree.tar")
@@ -213,10 +158,8 @@ def main():
                 else:
                     best.setdefault(system[0], row)
     table(best)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "syncline.tree/1", "seconds": best}, file, indent=1)
+    common.store(args.json, "tree", seconds=best)
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

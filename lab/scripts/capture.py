@@ -15,11 +15,8 @@ samples/; larger ones make larger traces.
 import argparse
 import contextlib
 import email.message
-import http.server
-import json
 import os
 import random
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -28,24 +25,13 @@ import threading
 import time
 import zipfile
 
+import common
 import downloads
-import loopback
+from common import Missing, lab, need
 
 IMAGE = "1G"
 PAGES = 24
 ROOT = os.geteuid() == 0
-
-
-class Missing(Exception):
-    """A program that is not installed."""
-
-
-def need(*names):
-    for name in names:
-        found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin:/usr/lib/dovecot")
-        if found:
-            return found
-    raise Missing(f"{names[0]} is not installed")
 
 
 def run(command, timeout_s=600, **how):
@@ -64,35 +50,12 @@ def words(rng, count):
 def served(answer):
     """A web server; `answer(path)` gives a type and bytes."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def with_headers(path):
+        kind, body = answer(path)
+        return {"Content-Type": kind, "Cache-Control": "max-age=86400", "ETag": f'"{hash(path) & 0xffffffff:x}"'}, body
 
-        def do_GET(self):
-            kind, body = answer(self.path)
-            whole = len(body)
-            asked = self.headers.get("Range", "")
-            part = asked.startswith("bytes=")
-            if part:
-                first, _, last = asked[6:].partition("-")
-                first, last = int(first), min(int(last or whole - 1), whole - 1)
-                body = body[first:last + 1]
-            self.send_response(206 if part else 200)
-            if part:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{whole}")
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.send_header("Cache-Control", "max-age=86400")
-            self.send_header("ETag", f'"{hash(self.path) & 0xffffffff:x}"')
-            self.end_headers()
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with loopback.served(Handler) as address:
+    with common.web(with_headers, lambda file, part: file.write(part)) as address:
         yield address
-
 
 
 PAGE = """<!doctype html><meta charset=utf-8><title>{title}</title><link rel=stylesheet href=/style{style}.css>
@@ -385,10 +348,7 @@ def download(name):
     """The program that downloads a file with one of the clients."""
 
     def program(mnt, work, scale):
-        try:
-            downloads.fetch(name, mnt, work, downloads.content(int((128 << 20) * scale)), 16 << 20)
-        except downloads.Missing as err:
-            raise Missing(str(err)) from err
+        downloads.fetch(name, mnt, work, downloads.content(int((128 << 20) * scale)), 16 << 20)
 
     program.__doc__ = f"A file that is downloaded by {downloads.CLIENTS[name][2].__doc__}"
     return program
@@ -410,7 +370,7 @@ PROGRAMS = [
 
 
 def stat(syncline, path):
-    return json.loads(run([syncline, "trace", "stat", "--json=-", path]))["statistics"]
+    return common.document(lab(syncline), "trace", "stat", path)["statistics"]
 
 
 def capture(syncline, name, program, image, out, sync, scale):

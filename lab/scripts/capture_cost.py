@@ -7,15 +7,16 @@ One piece of work: unpack a tree of small files, walk it, write a file in 4 KiB 
 file, remove the tree. Each round does it once on each mount, in alternating order, on an image in memory; printed are the
 median of the ratios of a round and their range. Real time: run it on a quiet machine.
 """
-import argparse
 import os
 import random
 import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+
+import common
+from common import call
 
 WRITER = """
 import os, sys
@@ -26,11 +27,6 @@ for n in range(8192):
     if n % 64 == 63:
         os.fdatasync(f)
 """
-
-
-def run(command):
-    # Not with a timeout: that looks for the end in steps of up to 50 ms.
-    subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
 
 
 def tree(path, files):
@@ -46,25 +42,23 @@ def tree(path, files):
 def work(mnt, tar):
     """Seconds for one piece of work."""
     began = time.monotonic()
-    run(["tar", "-xf", tar, "-C", mnt])
-    run(["find", mnt, "-type", "f", "-size", "+4k", "-newer", "/"])
-    run([sys.executable, "-c", WRITER, os.path.join(mnt, "pages")])
+    call("tar", "-xf", tar, "-C", mnt)
+    call("find", mnt, "-type", "f", "-size", "+4k", "-newer", "/")
+    call(sys.executable, "-c", WRITER, os.path.join(mnt, "pages"))
     for name in os.listdir(os.path.join(mnt, "tree")):
         where = os.path.join(mnt, "tree", name)
         for file in os.listdir(where):
             os.rename(os.path.join(where, file), os.path.join(where, "moved-" + file))
-    run(["rm", "-rf", os.path.join(mnt, "tree"), os.path.join(mnt, "pages")])
+    call("rm", "-rf", os.path.join(mnt, "tree"), os.path.join(mnt, "pages"))
     return time.monotonic() - began
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("syncline", help="the binary")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--files", type=int, default=8000)
     parser.add_argument("--work", default="/dev/shm", help="where image and traces are")
     args = parser.parse_args()
-    syncline = os.path.abspath(args.syncline)
     ratios, seconds = [], {"without": [], "with": []}
     with tempfile.TemporaryDirectory(dir=args.work) as scratch:
         tree(os.path.join(scratch, "tree"), args.files)
@@ -76,17 +70,16 @@ def main():
         for round_nr in range(args.rounds + 1):
             took = {}
             for which in ("without", "with") if round_nr % 2 else ("with", "without"):
-                run(["mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard", image, "1G"])
+                call("mke2fs", "-q", "-F", "-t", "ext4", "-E", "nodiscard", image, "1G")
                 options = "noatime" if which == "without" else f"noatime,trace={scratch}/trace"
-                run([syncline, "mount", "-o", options, image, mnt])
+                call(args.syncline, "mount", "-o", options, image, mnt)
                 try:
                     took[which] = work(mnt, tar)
-                    status = subprocess.run([syncline, "status", "--json", mnt], capture_output=True, text=True).stdout
+                    status = call(args.syncline, "status", "--json", mnt)
                 finally:
-                    run([syncline, "umount", mnt])
+                    call(args.syncline, "umount", mnt)
                 if which == "with" and '"lost":0' not in status.replace(" ", ""):
-                    print("records were lost: the figure does not count", file=sys.stderr)
-                    return 1
+                    raise common.Failed("records were lost: the figure does not count")
             # The first round warms up.
             if round_nr:
                 ratios.append(took["with"] / took["without"])
@@ -95,8 +88,8 @@ def main():
     median = {which: statistics.median(times) for which, times in seconds.items()}
     print(f"without {median['without']:.2f} s, with trace= {median['with']:.2f} s; median ratio of {args.rounds} rounds "
           f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})")
-    return 0
+    common.store(args.json, "capture-cost", seconds=median, ratios=ratios)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    common.main(main)

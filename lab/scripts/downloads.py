@@ -15,12 +15,10 @@ named and left out. For `capture.py`, `fetch` with one of `CLIENTS`; `wrap` is p
 import argparse
 import contextlib
 import hashlib
-import http.server
 import json
 import os
 import random
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -31,7 +29,8 @@ import threading
 import time
 import urllib.request
 
-import loopback
+import common
+from common import Missing, need
 
 NAME = "film.iso"
 PIECE = 256 << 10
@@ -40,16 +39,6 @@ PEERS = 8
 OFFER = 16
 PART = 64 << 10
 TIMEOUT_S = 600
-
-
-class Missing(Exception):
-    """A program that is not installed."""
-
-
-def need(name):
-    if not shutil.which(name):
-        raise Missing(f"{name} is not installed")
-    return name
 
 
 def content(size_bytes):
@@ -88,40 +77,6 @@ class Rate:
             self.gate.take(count)
         self.due = max(self.due, time.monotonic() - 0.05) + count / self.bytes_s
         time.sleep(max(0, self.due - time.monotonic()))
-
-
-@contextlib.contextmanager
-def web(body, bytes_s, gate):
-    """A web server that knows ranges; its address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self):
-            first, last = 0, len(body) - 1
-            asked = self.headers.get("Range", "")
-            if asked.startswith("bytes="):
-                low, _, high = asked[6:].partition("-")
-                first, last = int(low), min(int(high or last), last)
-            self.send_response(206 if asked else 200)
-            if asked:
-                self.send_header("Content-Range", f"bytes {first}-{last}/{len(body)}")
-            self.send_header("Accept-Ranges", "bytes")
-            self.send_header("Content-Length", str(last + 1 - first))
-            self.end_headers()
-            rate = Rate(bytes_s, gate)
-            with contextlib.suppress(ConnectionError):
-                for at in range(first, last + 1, PART):
-                    part = body[at:min(at + PART, last + 1)]
-                    rate.wait(len(part))
-                    self.wfile.write(part)
-
-        def log_message(self, *_):
-            pass
-
-    with loopback.served(Handler) as address:
-        yield f"{address}/{NAME}"
-
 
 
 def bencode(value):
@@ -257,8 +212,15 @@ class Run:
 
 @contextlib.contextmanager
 def serves_web(_work, body, bytes_s, gate):
-    with web(body, bytes_s, gate) as url:
-        yield url
+    def send(file, whole):
+        rate = Rate(bytes_s, gate)
+        for at in range(0, len(whole), PART):
+            part = whole[at:at + PART]
+            rate.wait(len(part))
+            file.write(part)
+
+    with common.web(lambda _: ({}, body), send) as address:
+        yield f"{address}/{NAME}"
 
 
 @contextlib.contextmanager

@@ -15,17 +15,12 @@ apart: no file system holds it on that machine. Needs root, loop devices, FUSE. 
 With --guest all of it runs in qemu guests, flash included, in virtual time: one processor that takes a nanosecond for an
 instruction, and no hypervisor that takes it away. Needs what guest.py needs.
 """
-import argparse
 import json
-import os
-import shutil
-import subprocess
-import sys
 
-# A checkout stays as it is.
-sys.dont_write_bytecode = True
-import guest  # noqa: E402
-from bench_mounted import MKE2FS, VIRTUAL_MODULES, mounted  # noqa: E402
+import common
+import guest
+from bench_mounted import VIRTUAL_MODULES
+from common import MKE2FS, Failed, Missing, lab, mounted
 
 # Room for what is allocated and given back, without waiting for a commit.
 SIZE = "2G"
@@ -46,35 +41,36 @@ WRITE_RATIO_MAX = 3
 FALLOCATE_MAX_US = 5000
 
 
-def measure(command):
-    """Runs `syncline latency`; its document, or why there is none."""
-    done = subprocess.run(command + ["--json", "-"], stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout) if done.returncode == 0 else {"why": f"exit code {done.returncode}"}
-
-
 def in_guest(syncline, profile, options, system=None, volume=None):
-    """As `measure`, in a guest of its own: on a mount of `system`, or in process with the options `volume`."""
-    tools = [shutil.which(tool) for tool in ("mke2fs", "chrt")]
-    if None in tools:
-        return {"why": "mke2fs or chrt is not installed"}
-    cache = os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
-    names = {"mnt": "/mnt", "flash": "/flash/flash", "syncline": "/bin/" + os.path.basename(syncline)}
-    commands = [f"{names['syncline']} latency --in-process {profile} -o {volume} {options}"]
+    """The document of a guest of its own: on a mount of `system`, or in process with the options `volume`."""
+    names = {"mnt": "/mnt", "flash": "/flash/flash", "syncline": "/bin/syncline"}
+    commands = [f"syncline-lab latency --in-process {profile} -o {volume} {options}"]
     if system:
-        serve = f"mkdir /flash && {names['syncline']} flash serve {profile} --size {SIZE} /flash --attach=ublk > /tmp/node"
+        serve = f"mkdir /flash && syncline-lab flash serve {profile} --size {SIZE} /flash --attach=ublk > /tmp/node"
         # A shell of busybox prefers its own mke2fs to one on the path.
-        commands = [serve, "/bin/" + system[1], system[2], f"{names['syncline']} latency /mnt {options}"]
+        commands = [serve, "/bin/" + system[1], system[2], f"syncline-lab latency /mnt {options}"]
     commands[-1] += " --json /tmp/latency > /dev/null && cat /tmp/latency"
+    programs = [syncline, lab(syncline), common.need("mke2fs"), common.need("chrt")]
+    with guest.Guest(guest.cache_of(syncline), programs, [*VIRTUAL_MODULES, "ext4"], instruction_ns=1) as inside:
+        for command in commands:
+            node = inside.sh("cat /tmp/node").strip() if "{node}" in command else ""
+            said = inside.sh(command.format(node=node, **names))
+        return json.loads(said)
+
+
+def measure(args, options, place):
+    """The document of `syncline-lab latency` in a place, or why there is none."""
+    system = next((system for system in SYSTEMS if system[0] == place), None)
     try:
-        with guest.Guest(cache, [syncline, *tools], [*VIRTUAL_MODULES, "ext4"], instruction_ns=1) as inside:
-            for command in commands:
-                node = inside.run("cat /tmp/node")[1].strip() if "{node}" in command else ""
-                code, said = inside.run(command.format(node=node, **names))
-                if code != 0:
-                    return {"why": (said.strip().splitlines() or [f"`{command}` failed"])[-1]}
-            return json.loads(said)
-    except guest.Missing as missing:
-        return {"why": str(missing)}
+        if args.guest:
+            return in_guest(args.syncline, args.profile, " ".join(options), system, IN_PROCESS.get(place))
+        if system is None:
+            words = ["--in-process", args.profile, "-o", IN_PROCESS[place]]
+            return common.document(lab(args.syncline), "latency", *words, *options)
+        with mounted(args.syncline, args.profile, system, "--size", SIZE) as names:
+            return common.document(lab(args.syncline), "latency", names["mnt"], *options)
+    except (Failed, Missing) as why:
+        return {"why": str(why)}
 
 
 def table(name, document):
@@ -145,47 +141,28 @@ def results(documents):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--profile", default="nexus7-emmc")
     parser.add_argument("--quick", action="store_true", help="a minute for each place")
     parser.add_argument("--guest", action="store_true", help="all in guests of Debian's kernel, in virtual time")
     parser.add_argument("--operations", type=int, help="calls of each case")
-    parser.add_argument("--place", action="append", choices=[name for name, *_ in SYSTEMS] + list(IN_PROCESS),
-                        help="only this one; may be given several times")
-    parser.add_argument("--json", help="all documents, by place")
-    arguments = parser.parse_args()
-    extra = ["--quick"] if arguments.quick else []
-    extra += ["--operations", str(arguments.operations)] if arguments.operations else []
+    places = [name for name, *_ in SYSTEMS] + list(IN_PROCESS)
+    parser.add_argument("--place", action="append", choices=places, help="only this one; may be given several times")
+    args = parser.parse_args()
+    if not args.guest:
+        common.need_mounts()
+    options = ["--quick"] * args.quick + (["--operations", str(args.operations)] if args.operations else [])
     documents = {}
-    for system in SYSTEMS:
-        if arguments.place and system[0] not in arguments.place:
-            continue
-        if arguments.guest:
-            documents[system[0]] = in_guest(arguments.syncline, arguments.profile, " ".join(extra), system=system)
-        else:
-            with mounted(arguments.syncline, arguments.profile, system, SIZE) as (names, why):
-                command = [arguments.syncline, "latency", names["mnt"]] + extra
-                documents[system[0]] = {"why": why} if why else measure(command)
-        table(system[0], documents[system[0]])
-    for place, options in IN_PROCESS.items():
-        if place not in (arguments.place or IN_PROCESS) or (options != RESERVE and not arguments.guest):
-            continue
-        if arguments.guest:
-            documents[place] = in_guest(arguments.syncline, arguments.profile, " ".join(extra), volume=options)
-        else:
-            command = [arguments.syncline, "latency", "--in-process", arguments.profile, "-o", options] + extra
-            documents[place] = measure(command)
-        table(place, documents[place])
+    for place in args.place or places:
+        if args.guest or IN_PROCESS.get(place, RESERVE) == RESERVE:
+            documents[place] = measure(args, options, place)
+            table(place, documents[place])
     print()
     # The kernel and the lack of a reserve are comparisons: what they do not hold is no fault of ours.
-    missed = {name: judge(name, document) for name, document in documents.items()}
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            found = {"schema": "syncline.latency-places/1", "results": list(results(documents)), "documents": documents}
-            json.dump(found, file, indent=1)
+    missed = {name: judge(name, found) for name, found in documents.items()}
+    common.store(args.json, "latency-places", results=list(results(documents)), documents=documents)
     return 1 if sum(missed.get(name, 0) for name in ("syncline mount", "in process")) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    common.main(main)

@@ -10,14 +10,14 @@
 The calls are `Volume::fsync`, `Volume::commit_atomic` and `Volume::write`, with the memory and the flash model below them in it; the
 model costs more for the longer writes of jbd2. Needs valgrind and a binary with symbols.
 """
-import argparse
 import concurrent.futures
-import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
+
+import common
+from common import Failed, bench_words, lab
 
 # label, workload and its arguments, calls that count
 WORKS = [
@@ -36,19 +36,17 @@ def counted(syncline, workload, calls, log, operations):
     with tempfile.TemporaryDirectory() as place:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={place}/out", "--collect-atstart=no"]
         command += [f"--toggle-collect=syncline_fs::volume::Volume::{call}" for call in calls]
-        command += [syncline, "bench", *workload, "--operations", str(operations), "--sync", "eager", "--log", log, "--size", "256"]
+        command += [lab(syncline), *bench_words(*workload, "--operations", operations, "--sync", "eager", "--log", log, "--size", "256")]
         done = subprocess.run(command, capture_output=True, text=True)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or found is None:
-        sys.exit(f"log_instructions: {' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
+        raise Failed(f"{' '.join(command)}: {done.stderr.strip().splitlines()[-1:]}")
     return int(found.group(1))
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--operations", type=int, default=100)
-    parser.add_argument("--json", help="write the figures as JSON")
     args = parser.parse_args()
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         def start(work, log, operations):
@@ -59,11 +57,9 @@ def main():
     for label, _, _ in WORKS:
         jbd2, packed = (each[label, log] for log in LOGS)
         print(f"{label:<50}{jbd2:>10.0f}{packed:>10.0f}{packed / jbd2:>8.2f}")
-    if args.json:
-        results = {label: {log: {"instructions": round(each[label, log])} for log in LOGS} for label, _, _ in WORKS}
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "syncline.log-instructions/1", "results": results}, file, indent=1)
+    results = {label: {log: {"instructions": round(each[label, log])} for log in LOGS} for label, _, _ in WORKS}
+    common.store(args.json, "log-instructions", results=results)
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

@@ -11,9 +11,8 @@ fsync. One database is made in memory; each row of the table starts with a copy 
     ... with mtime_update=100             the same with timestamps at multiples of 100 ms
 
 MariaDB calls fdatasync where it says fsync; a library of five lines, compiled here, gives it the fsync that the paper's database
-had. Needs root, loop devices, FUSE, mariadbd, sysbench, cc; packages are installed by apt where they are missing.
+had. Needs root, loop devices, FUSE, mariadbd, sysbench, cc.
 """
-import argparse
 import json
 import os
 import pathlib
@@ -24,9 +23,8 @@ import sys
 import tempfile
 import time
 
-# A checkout stays as it is.
-sys.dont_write_bytecode = True
-import bench_mounted  # noqa: E402
+import common
+from common import Failed, call, mounted, stats
 
 ROWS = [
     ("ext4 ordered", "mount -t ext4 -o data=ordered {node} {mnt}"),
@@ -35,7 +33,6 @@ ROWS = [
     ("syncline eager", "{syncline} mount {flash} {mnt} -o sync=eager,allow_other"),
     ("syncline eager,mtime_update=100", "{syncline} mount {flash} {mnt} -o sync=eager,mtime_update=100,allow_other"),
 ]
-PACKAGES = {"mariadbd": "mariadb-server", "sysbench": "sysbench", "cc": "build-essential", "mke2fs": "e2fsprogs"}
 FSYNC = """#include <unistd.h>
 int fdatasync(int fd)
 {
@@ -43,19 +40,6 @@ int fdatasync(int fd)
 }
 """
 START_SECONDS = 600
-
-
-class Failed(Exception):
-    """What went wrong, for the person who runs this."""
-
-
-def call(command, **more):
-    """Runs a program; its output."""
-    done = subprocess.run(command, capture_output=True, text=True, **more)
-    if done.returncode != 0:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-3:]
-        raise Failed(f"{command[0]} failed: {' '.join(said)}")
-    return done.stdout
 
 
 class Database:
@@ -82,7 +66,7 @@ class Database:
         return [program, "--no-defaults", f"--socket={self.socket}", "-u", "root"]
 
     def end(self):
-        call([*self.client("mariadb-admin"), "shutdown"])
+        call(*self.client("mariadb-admin"), "shutdown")
         self.process.wait()
 
     def kill(self):
@@ -91,8 +75,8 @@ class Database:
 
 
 def sysbench(args, socket, *command):
-    return call(["sysbench", "oltp_read_write", f"--mysql-socket={socket}", "--mysql-user=root",
-                 f"--table-size={args.rows}", "--tables=1", f"--threads={args.threads}", *command])
+    return call("sysbench", "oltp_read_write", f"--mysql-socket={socket}", "--mysql-user=root",
+                f"--table-size={args.rows}", "--tables=1", f"--threads={args.threads}", *command)
 
 
 def prepared(args, work, library):
@@ -102,23 +86,23 @@ def prepared(args, work, library):
     with open(image, "wb") as file:
         file.truncate((1 << 30) + args.rows * 600)
     os.mkdir(mnt)
-    call(["mke2fs", "-q", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", image])
-    call(["mount", "-o", "loop", image, mnt])
+    call("mke2fs", "-q", "-t", "ext4", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0", image)
+    call("mount", "-o", "loop", image, mnt)
     try:
         data = os.path.join(mnt, "data")
         os.mkdir(data)
         shutil.chown(data, "mysql")
-        call(["mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={data}", "--skip-test-db",
-              "--innodb-log-file-size=96M", "--auth-root-authentication-method=normal"])
+        call("mariadb-install-db", "--no-defaults", "--user=mysql", f"--datadir={data}", "--skip-test-db",
+             "--innodb-log-file-size=96M", "--auth-root-authentication-method=normal")
         database = Database(data, work, library)
         try:
-            call([*database.client("mariadb"), "-e", "CREATE DATABASE sbtest"])
+            call(*database.client("mariadb"), "-e", "CREATE DATABASE sbtest")
             sysbench(args, database.socket, "prepare")
             database.end()
         finally:
             database.kill()
     finally:
-        call(["umount", mnt])
+        call("umount", mnt)
     return image
 
 
@@ -134,52 +118,32 @@ def kernel_journal_bytes(node):
 def journal_bytes(syncline, mnt, node):
     if node:
         return kernel_journal_bytes(node)
-    return json.loads(call([syncline, "status", "--json", mnt]))["device"]["journal_bytes"]
+    return json.loads(call(syncline, "status", "--json", mnt))["device"]["journal_bytes"]
 
 
 def one(args, row, work, image, library):
     """The run on one kind of mount."""
-    kernel = "{node}" in row[1]
-    copy, directory, mnt = (os.path.join(work, name) for name in ("copy", "flash", "mnt"))
-    call(["cp", "--sparse=always", image, copy])
-    for made in (directory, mnt):
-        os.makedirs(made, exist_ok=True)
-    serve = [args.syncline, "flash", "serve", args.profile, directory, "--image", copy]
-    node = call(serve + (["--attach=loop"] if kernel else [])).strip()
-    flash = os.path.join(directory, "flash")
-    database = None
+    copy = os.path.join(work, "copy")
+    call("cp", "--sparse=always", image, copy)
     try:
-        why = bench_mounted.run(row[1], node=node, flash=flash, mnt=mnt, syncline=args.syncline)
-        if why:
-            raise Failed(why)
-        database = Database(os.path.join(mnt, "data"), work, library)
-        sysbench(args, database.socket, f"--time={args.seconds // 4 + 1}", "run")
-        before = bench_mounted.stats(directory), journal_bytes(args.syncline, mnt, node)
-        said = sysbench(args, database.socket, f"--time={args.seconds}", "run")
-        after = bench_mounted.stats(directory), journal_bytes(args.syncline, mnt, node)
-        database.end()
-        done = int(re.search(r"transactions:\s+(\d+)", said).group(1))
-        return {
-            "transactions_per_s": float(re.search(r"transactions:.*\((\S+) per sec", said).group(1)),
-            "transactions": done,
-            "journal_bytes": after[1] - before[1],
-            **{key: after[0][key] - before[0][key]
-               for key in ("written_bytes", "write_requests", "flushes", "nand_page_programs")},
-        }
+        with mounted(args.syncline, args.profile, (row[0], "", row[1]), "--image", copy) as names:
+            database = Database(os.path.join(names["mnt"], "data"), work, library)
+            try:
+                sysbench(args, database.socket, f"--time={args.seconds // 4 + 1}", "run")
+                before = stats(names["directory"]), journal_bytes(args.syncline, names["mnt"], names["node"])
+                said = sysbench(args, database.socket, f"--time={args.seconds}", "run")
+                after = stats(names["directory"]), journal_bytes(args.syncline, names["mnt"], names["node"])
+                database.end()
+            finally:
+                database.kill()
     finally:
-        if database:
-            database.kill()
-        bench_mounted.leave(mnt, directory, flash, node)
         os.remove(copy)
-
-
-def install(program, package):
-    if shutil.which(program) is None:
-        subprocess.run(["apt-get", "update", "-qq"], check=False)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], check=False,
-                       env=dict(os.environ, DEBIAN_FRONTEND="noninteractive"), stdout=subprocess.DEVNULL)
-    if shutil.which(program) is None:
-        sys.exit(f"oltp: needs {program}; install {package}")
+    return {
+        "transactions_per_s": float(re.search(r"transactions:.*\((\S+) per sec", said).group(1)),
+        "transactions": int(re.search(r"transactions:\s+(\d+)", said).group(1)),
+        "journal_bytes": after[1] - before[1],
+        **{key: after[0][key] - before[0][key] for key in ("written_bytes", "write_requests", "flushes", "nand_page_programs")},
+    }
 
 
 def table(results):
@@ -204,23 +168,17 @@ def table(results):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--profile", default="nexus7-emmc")
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=int, default=180)
     parser.add_argument("--threads", type=int, default=8)
     parser.add_argument("--only", action="append", help="part of a row's name")
     parser.add_argument("--quick", action="store_true", help="10,000 rows and 5 seconds: whether every row works")
-    parser.add_argument("--json", help="write the figures as JSON")
     args = parser.parse_args()
-    args.syncline = os.path.abspath(args.syncline)
     if args.quick:
         args.rows, args.seconds = 10_000, 5
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
-        sys.exit("oltp: needs root, /dev/fuse and loop devices; run it on a machine that has them")
-    for program, package in PACKAGES.items():
-        install(program, package)
+    common.need_mounts("mariadbd", "mariadb-install-db", "sysbench", "cc", "mke2fs")
     results = {}
     with tempfile.TemporaryDirectory(prefix="syncline-oltp-", dir="/dev/shm") as work:
         # The server runs as another user, who need not be able to write to /tmp.
@@ -229,24 +187,19 @@ def main():
         library = os.path.join(work, "fsync.so")
         source = os.path.join(work, "fsync.c")
         pathlib.Path(source).write_text(FSYNC)
-        try:
-            call(["cc", "-shared", "-fPIC", "-o", library, source])
-            image = prepared(args, work, library)
-            for row in ROWS:
-                if args.only and not any(part in row[0] for part in args.only):
-                    continue
-                try:
-                    results[row[0]] = one(args, row, work, image, library)
-                except Failed as why:
-                    results[row[0]] = {"why": str(why)}
-                print(f"{row[0]}: {results[row[0]]}", file=sys.stderr, flush=True)
-        except Failed as why:
-            sys.exit(f"oltp: {why}")
+        call("cc", "-shared", "-fPIC", "-o", library, source)
+        image = prepared(args, work, library)
+        for row in ROWS:
+            if args.only and not any(part in row[0] for part in args.only):
+                continue
+            try:
+                results[row[0]] = one(args, row, work, image, library)
+            except Failed as why:
+                results[row[0]] = {"why": str(why)}
+            print(f"{row[0]}: {results[row[0]]}", file=sys.stderr, flush=True)
     table(results)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "syncline.oltp/1", "profile": args.profile, "rows": args.rows, "results": results}, file, indent=1)
+    common.store(args.json, "oltp", profile=args.profile, rows=args.rows, results=results)
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

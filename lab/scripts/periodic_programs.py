@@ -13,7 +13,6 @@ the age of the last moment, which the mount is asked for right before the blow. 
 SQLite's modes MEMORY and OFF are left out: by its own account they do not survive a kill of the program.
 Needs root and FUSE; a program that is not installed is left out, and the table says so.
 """
-import argparse
 import contextlib
 import ctypes
 import ctypes.util
@@ -28,8 +27,9 @@ import sys
 import tempfile
 import time
 
-# A checkout stays as it is.
-sys.dont_write_bytecode = True
+import capture
+import common
+from common import call, lab
 
 # One moment a second; relaxed data reaches the device as often.
 LEVELS = {
@@ -466,13 +466,11 @@ class Chromium(Program):
         return None if shutil.which("chromium") else "chromium is not installed"
 
     def work(self, where, acks):
-        import capture
         while True:
             with tempfile.TemporaryDirectory() as work:
                 capture.browse(where, work, 0.3, stay_ms=100)
 
     def check(self, where):
-        import capture
         profile = os.path.join(where, "profile")
         for top, _, names in os.walk(profile):
             for name in names:
@@ -504,13 +502,6 @@ GROUPS = [
 ]
 
 
-def call(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
-    return done.stdout
-
-
 class Mount:
     """A mount of an image, or of an emulated flash device whose power can be cut."""
 
@@ -520,24 +511,20 @@ class Mount:
         self.image, self.mnt, self.flash = (os.path.join(self.work, name) for name in ("image", "mnt", "flash"))
         os.chmod(self.work, 0o755)
         os.mkdir(self.mnt)
-        with open(self.image, "wb") as file:
-            file.truncate(4 << 30)
-        call("mke2fs", "-q", "-t", "ext4", "-b", "4096", "-E", "nodiscard,root_owner=0:0", self.image)
+        common.make_image(self.image, 4 << 10)
         self.source, self.cut, self.server = self.image, cut, None
         if cut:
             os.mkdir(self.flash)
-            call(syncline, "flash", "serve", FLASH, self.flash, "--image", self.image)
+            call(lab(syncline), "flash", "serve", FLASH, self.flash, "--image", self.image)
             self.source = os.path.join(self.flash, "flash")
         self.mount()
 
     def mount(self):
         command = [self.syncline, "mount", "-f", "-o", f"{self.options},allow_other", self.source, self.mnt]
         self.server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        until = time.monotonic() + 120
-        while not os.path.ismount(self.mnt):
-            if self.server.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"mount {self.options} failed")
-            time.sleep(0.02)
+        common.wait_until(lambda: self.server.poll() is not None or os.path.ismount(self.mnt), "no mount")
+        if self.server.poll() is not None:
+            raise common.Failed(f"mount {self.options} failed")
 
     def moment(self):
         """Age of the last moment and the longest time that one took, in seconds; none without `sync=periodic`."""
@@ -546,7 +533,7 @@ class Mount:
 
     def strike(self):
         if self.cut:
-            call(self.syncline, "flash", "cut", self.flash)
+            call(lab(self.syncline), "flash", "cut", self.flash)
         self.server.kill()
         at = time.monotonic()
         self.server.wait()
@@ -555,7 +542,7 @@ class Mount:
     def again(self):
         subprocess.run(["umount", "-l", self.mnt], check=True)
         if self.cut:
-            call(self.syncline, "flash", "on", self.flash)
+            call(lab(self.syncline), "flash", "on", self.flash)
         self.mount()
 
     def end(self):
@@ -681,15 +668,13 @@ def main():
             program.work(where, Acks(sys.argv[4]))
         print(json.dumps(check_here(program, where)))
         return
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--blows", type=int, default=10, help="kills and power cuts of each program at each level")
     parser.add_argument("--only", nargs="*", help="parts of the names of programs")
     parser.add_argument("--levels", nargs="*", default=list(LEVELS), choices=list(LEVELS))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json")
     args = parser.parse_args()
-    syncline = os.path.abspath(args.syncline)
+    common.need_mounts("mke2fs")
     # Ends what runs.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
@@ -703,7 +688,7 @@ def main():
                 programs.remove(program)
         for level in args.levels if programs else []:
             for cut in (False, True):
-                for name, tally in strike(syncline, programs, level, cut, args.blows, args.seed).items():
+                for name, tally in strike(args.syncline, programs, level, cut, args.blows, args.seed).items():
                     rows.append({"program": name, "level": level, "blow": "power cut" if cut else "kill", **tally})
                     if level.startswith("periodic"):
                         worst += tally["damaged"] + tally["older"]
@@ -712,12 +697,10 @@ def main():
               f"{row['level']:<18}{row['blow']:<10} {row['blows']:>4} blows, {row['damaged']:>3} damaged, {row['answered']:>7} answered, "
               f"{row['lost_transactions']:>6} lost, at most {row['loss_s_max']:.2f} s; last moment at most {row['age_s_max']:.2f} s before, "
               f"a commit {row['commit_s_max']:.2f} s"))
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "syncline.periodic-programs/1", "commit_s": COMMIT_S, "results": rows}, file, indent=1)
+    common.store(args.json, "periodic-programs", commit_s=COMMIT_S, results=rows)
     if worst:
-        sys.exit("databases with sync=periodic are damaged, or lost more than the last moment's age")
+        raise common.Failed("databases with sync=periodic are damaged, or lost more than the last moment's age")
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

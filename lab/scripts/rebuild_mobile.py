@@ -18,9 +18,10 @@ import argparse
 import csv
 import os
 import random
-import subprocess
 import sys
 import tempfile
+
+from common import call, lab
 
 # Table 7: page reads and page writes.
 WORKLOADS = {"W1": (23_666, 47_350), "W2": (67, 387_701), "W3": (134_910, 105_796)}
@@ -32,9 +33,7 @@ class Source:
 
     def __init__(self, syncline, path, new, reads_only, scratch):
         exported = os.path.join(scratch, "export.csv")
-        subprocess.run(
-            [syncline, "trace", "export", "--to", "libcachesim-csv", "-o", exported, path],
-            check=True, stdin=subprocess.DEVNULL)
+        call(lab(syncline), "trace", "export", "--to", "libcachesim-csv", "-o", exported, path)
         with open(exported, newline="", encoding="ascii") as lines:
             self.accesses = [(int(row["obj_id"]), row["op"] == "write")
                              for row in csv.DictReader(lines)

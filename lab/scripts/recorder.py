@@ -11,16 +11,15 @@ Each run records 16 KiB each period, with three faults whose events overlap, whi
 file (not in an image). Prints records lost, events, the most records that the writer was behind, and what the reader finds. Needs
 root, loop devices, FUSE. Exit code 1: a record was lost or an event is not whole.
 """
-import argparse
 import contextlib
-import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
 
-from bench_mounted import MKE2FS, mounted
+import common
+from common import MKE2FS, Failed, Missing, mounted
 
 OPTIONS = "noatime,lazytime"
 RT = "chrt --fifo 40 "
@@ -74,38 +73,35 @@ def recorded(syncline, arguments, where, strategy):
 
 
 def run(arguments, system, commands, strategy):
-    with mounted(arguments.syncline, arguments.profile, (system, *commands), "2G") as (names, why):
-        if why:
-            return {"why": why}
-        directory = tempfile.mkdtemp(dir=names["mnt"])
-        with disturbed(os.path.join(names["mnt"], "other")):
-            return recorded(arguments.syncline, arguments, [directory], strategy)
-
-
-def in_image(arguments):
-    # The file system is not mounted: the directory of the device stands in for it.
-    unmounted = (MKE2FS + "{flash}", "mount --bind {directory} {mnt}")
-    with mounted(arguments.syncline, arguments.profile, ("in an image", *unmounted), "2G") as (names, why):
-        return {"why": why} if why else recorded(arguments.syncline, arguments, ["--image", names["flash"]], None)
+    """The figures of one of `RUNS`, or in an image without `commands`; or why there are none."""
+    # A file system that is not mounted: the directory of the device stands in for it.
+    made = commands or (MKE2FS + "{flash}", "mount --bind {directory} {mnt}")
+    try:
+        with mounted(arguments.syncline, arguments.profile, (system, *made), "--size", "2G") as names:
+            if not commands:
+                return recorded(arguments.syncline, arguments, ["--image", names["flash"]], None)
+            directory = tempfile.mkdtemp(dir=names["mnt"])
+            with disturbed(os.path.join(names["mnt"], "other")):
+                return recorded(arguments.syncline, arguments, [directory], strategy)
+    except (Failed, Missing) as why:
+        return {"why": str(why)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--profile", default="nexus7-emmc")
     parser.add_argument("--records", type=int, default=8000)
     parser.add_argument("--period-us", type=int, default=5000)
     parser.add_argument("--only", action="append", help="such as 'syncline mount pool'; may be given several times")
-    parser.add_argument("--json")
     arguments = parser.parse_args()
-    arguments.syncline = os.path.abspath(arguments.syncline)
+    common.need_mounts()
     results = {}
     print(f"{'':<24} {'records':>8} {'lost':>5} {'events':>7} {'behind by at most':>18}  read back")
     for system, commands, strategy in RUNS + [("in an image", None, None)]:
         name = f"{system} {strategy}" if strategy else system
         if arguments.only and name not in arguments.only:
             continue
-        figures = run(arguments, system, commands, strategy) if commands else in_image(arguments)
+        figures = run(arguments, system, commands, strategy)
         results[name] = figures
         if "why" in figures:
             print(f"{name:<24} left out: {figures['why']}")
@@ -113,11 +109,9 @@ def main():
         behind = f"{figures['slack_used_records']} of {figures['slack_records']}"
         print(f"{name:<24} {figures['records']:>8} {figures['lost']:>5} {figures['events']:>7} {behind:>18}  "
               f"{'every event whole' if figures['whole'] else 'NOT WHOLE'}", flush=True)
-    if arguments.json:
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
+    common.store(arguments.json, "recorder", results=results)
     return 1 if any(f.get("lost") or f.get("whole") is False for f in results.values()) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    common.main(main)

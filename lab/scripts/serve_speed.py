@@ -9,14 +9,14 @@
 The image is in memory. Rounds take turns, so that a busy machine slows both; of each the best round counts, in MiB a second. Both
 files are compared with what was written. nfs-cp has one request under way at a time, as the simplest of clients.
 """
-import argparse
-import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
+
+import common
+from common import Failed, call
 
 SYSTEMS = ["mount", "serve"]
 
@@ -30,7 +30,7 @@ def timed(mib, command):
 
 class Bench:
     def __init__(self, program, directory, mib):
-        self.program, self.directory, self.mib = program, directory, mib
+        self.program, self.mib = program, mib
         self.source, self.image, self.back = (os.path.join(directory, name) for name in ("source", "card.img", "back"))
         self.mnt = os.path.join(directory, "mnt")
         os.mkdir(self.mnt)
@@ -39,18 +39,17 @@ class Bench:
                 file.write(os.urandom(1 << 20))
 
     def new(self):
-        subprocess.run([self.program, "mkfs", "--force", "--size", f"{self.mib * 2 + 64}M", self.image], check=True)
+        call(self.program, "mkfs", "--force", "--size", f"{self.mib * 2 + 64}M", self.image)
 
     def mount(self):
         self.new()
-        there = ["mount", self.image, self.mnt]
-        done = [self.program, "umount", self.mnt]
-        subprocess.run([self.program, *there], check=True)
+        there, done = [self.program, "mount", self.image, self.mnt], [self.program, "umount", self.mnt]
+        call(*there)
         write = timed(self.mib, f"dd if={self.source} of={self.mnt}/f bs=1M conv=fsync")
-        subprocess.run(done, check=True)
-        subprocess.run([self.program, *there], check=True)
+        call(*done)
+        call(*there)
         read = timed(self.mib, f"dd if={self.mnt}/f of={self.back} bs=1M")
-        subprocess.run(done, check=True)
+        call(*done)
         return write, read
 
     def serve(self):
@@ -66,36 +65,32 @@ class Bench:
         finally:
             server.send_signal(signal.SIGTERM)
             if server.wait() != 0:
-                sys.exit(f"serve_speed: the server ended with {server.returncode}")
+                raise Failed(f"the server ended with {server.returncode}")
 
     def round(self, system):
         rates = getattr(self, system)()
         if subprocess.run(["cmp", "-s", self.source, self.back]).returncode != 0:
-            sys.exit(f"serve_speed: {system}: other bytes came back")
+            raise Failed(f"{system}: other bytes came back")
         return rates
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--memory", default="/dev/shm")
-    parser.add_argument("--json", help="write the figures as JSON")
     args = parser.parse_args()
     best = {system: {"write": 0.0, "read": 0.0} for system in SYSTEMS}
     with tempfile.TemporaryDirectory(dir=args.memory) as directory:
-        bench = Bench(os.path.abspath(args.syncline), directory, args.mib)
+        bench = Bench(args.syncline, directory, args.mib)
         for _ in range(args.rounds):
             for system in SYSTEMS:
                 for what, rate in zip(("write", "read"), bench.round(system)):
                     best[system][what] = max(best[system][what], round(rate, 1))
     for system, rates in best.items():
         print(f"{system:6} write {rates['write']:8.1f} MiB/s  read {rates['read']:8.1f} MiB/s")
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "syncline.serve-speed/1", "mib_per_s": best}, file, indent=1)
+    common.store(args.json, "serve-speed", mib_per_s=best)
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

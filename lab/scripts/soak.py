@@ -9,7 +9,6 @@ At the end it is killed under load, the image is mounted again, and what was ack
 One table; exit code 1 if anything is missing, or memory or descriptors grow from the middle third to the last one.
 """
 
-import argparse
 import json
 import multiprocessing
 import os
@@ -17,11 +16,11 @@ import random
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
-import suite
+import common
+from common import Failed
 
 CACHE = "16M"
 FILES = 60
@@ -43,7 +42,7 @@ class Memory:
             with open(os.path.join(self.path, limit), "w", encoding="ascii") as file:
                 file.write(str(megabytes << 20))
         except OSError as err:
-            suite.fail(f"{self.path}: no memory cgroup ({err}); run as root where cgroups can be made")
+            raise common.Missing(f"{self.path}: no memory cgroup ({err}); run as root where cgroups can be made")
 
     def enter(self):
         with open(os.path.join(self.path, "cgroup.procs"), "w", encoding="ascii") as file:
@@ -151,10 +150,9 @@ def serve(program, options, image, directory, memory):
         if os.path.ismount(directory):
             return server
         if server.poll() is not None:
-            suite.fail(f"the mount ended: {server.stderr.read()}", 1)
+            raise Failed(f"the mount ended: {server.stderr.read()}")
         time.sleep(0.02)
-    suite.fail("no mount within a minute", 1)
-    return None
+    raise Failed("no mount within a minute")
 
 
 def grew(samples, most):
@@ -166,9 +164,9 @@ def grew(samples, most):
 def soak(mode, args, memory, place):
     image, directory = os.path.join(place, f"{mode}.img"), os.path.join(place, "mnt")
     os.makedirs(directory, exist_ok=True)
-    suite.make_image(image, 512)
+    common.make_image(image, 512)
     options = ",".join(filter(None, [f"sync={mode},cache={CACHE}", args.options]))
-    server = serve(args.program, options, image, directory, memory)
+    server = serve(args.syncline, options, image, directory, memory)
     stop = multiprocessing.Event()
     ledgers = [os.path.join(place, f"{mode}-{number}.ledger") for number in range(args.workers)]
     workers = []
@@ -189,7 +187,7 @@ def soak(mode, args, memory, place):
     for process in workers:
         process.join()
     subprocess.run(["umount", "-l", directory], check=True)
-    again = serve(args.program, options, image, directory, None)
+    again = serve(args.syncline, options, image, directory, None)
     complaints, checked, operations = [], 0, 0
     for number, path in enumerate(ledgers):
         kept, wrong, done = acknowledged(path)
@@ -203,12 +201,12 @@ def soak(mode, args, memory, place):
                         complaints.append(f"w{number}/{name} is not what was synced")
             except FileNotFoundError:
                 complaints.append(f"w{number}/{name} was synced and is gone")
-    suite.run(args.program, "umount", directory)
+    common.call(args.syncline, "umount", directory)
     again.wait()
-    complaints += filter(None, [suite.judge(image)])
+    complaints += filter(None, [common.judge(image)])
     if ended is not None:
         where = "; an image in a tmpfs counts as memory, set TMPDIR" if ended == -signal.SIGKILL else ""
-        suite.fail(f"{mode}: the serving process ended by itself ({ended}){where}", 1)
+        raise Failed(f"{mode}: the serving process ended by itself ({ended}){where}")
     memory_grew, middle, last = grew(rss, GROWTH_KIB_MAX)
     more_open, few, many = grew(descriptors, GROWTH_DESCRIPTORS_MAX)
     if memory_grew:
@@ -221,15 +219,14 @@ def soak(mode, args, memory, place):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--minutes", type=float, default=60, help="of each mode")
     parser.add_argument("--modes", default="eager,ordered,periodic", help="values of sync=")
     parser.add_argument("--options", default="", help="more mount options")
     parser.add_argument("--megabytes", type=int, default=64, help="memory of the serving process")
     parser.add_argument("--workers", type=int, default=4, help="programs at a time")
     args = parser.parse_args()
-    suite.need(["mkfs.ext4", "e2fsck", "umount"], "e2fsprogs mount")
+    common.need_mounts("mke2fs", "e2fsck")
     failed = False
     memory = Memory(args.megabytes)
     try:
@@ -239,8 +236,8 @@ def main():
                 failed |= bool(soak(mode, args, memory, place))
     finally:
         memory.remove()
-    sys.exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

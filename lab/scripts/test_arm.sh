@@ -11,7 +11,7 @@
 # the emulated code. Emulation keeps x86's order of memory accesses: what a weakly ordered processor would do is
 # not seen; sizes, alignment, 32-bit atomics and arithmetic are.
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 targets=${TARGETS:-aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf}
 crates=${CRATES:-checksum device ondisk jbd2 cache buffer fs crash model}
 states=${STATES:-200}

@@ -7,27 +7,19 @@ For each rate, random writes of 4 KiB with O_DIRECT: to a loop device over a fil
 (`file`), with the watch and without it. `cpu_percent` is what the watch takes of one processor, user and system; `sys_us` what a request costs
 fio's own calls into the kernel, in which the events are made; the trace file has `bytes` a request.
 """
-import argparse
 import contextlib
 import glob
 import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 
-import suite
+import common
+from common import call, lab
 
 SIZE_MIB = 512
-
-
-def call(*command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"watch_cost: {' '.join(command)}: {(done.stderr or done.stdout).strip()}")
-    return done.stdout.strip()
 
 
 @contextlib.contextmanager
@@ -74,7 +66,7 @@ def measured(args, kind, rate):
         fio(path, rate, 3)
         _, bare_us = fio(path, rate, args.seconds)
         output = os.path.join(place, "out")
-        watch = subprocess.Popen([args.syncline, "trace", "watch", node, "-o", output, "--cpu", "100", "--rotate-size", "1G"],
+        watch = subprocess.Popen([lab(args.syncline), "trace", "watch", node, "-o", output, "--cpu", "100", "--rotate-size", "1G"],
                                  stdout=subprocess.PIPE, text=True)
         while not os.path.exists(os.path.join(output, "watch.json")):
             time.sleep(0.05)
@@ -90,20 +82,17 @@ def measured(args, kind, rate):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--rates", default="1000,10000")
     parser.add_argument("--seconds", type=int, default=60)
-    parser.add_argument("--json")
     args = parser.parse_args()
     records = []
     for kind in ("device", "file"):
         for rate in map(int, args.rates.split(",")):
             records.append(measured(args, kind, rate))
             print(records[-1])
-    if args.json:
-        suite.store(args.json, "watch-cost", records)
+    common.store(args.json, "watch-cost", results=records)
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)

@@ -5,13 +5,13 @@
 need cargo cargo
 need git git
 begin build 8G
-root=$(cd "$(dirname "$0")/../.." && pwd)
+root=$(cd "$(dirname "$0")/../../.." && pwd)
 mkdir "$mnt/source"
 (cd "$root" && git ls-files -z | tar --null -T - -cf -) | tar -C "$mnt/source" -xf -
 cd "$mnt/source"
-CARGO_TARGET_DIR="$mnt/target" cargo build --quiet --locked -p syncline-cli
+CARGO_TARGET_DIR="$mnt/target" cargo build --quiet --locked -p syncline-cli -p syncline-lab
 said=$("$mnt/target/debug/syncline" --version)
 case $said in syncline*) ;; *) fail "the built program says $said" ;; esac
-"$mnt/target/debug/syncline" bench sqlite --sync eager >/dev/null
+"$mnt/target/debug/syncline-lab" bench sqlite --sync eager >/dev/null
 cd /
 finish

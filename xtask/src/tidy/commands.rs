@@ -1,9 +1,10 @@
 //! Commands that documents and code name exist: targets of the Makefile behind `make`, names of
-//! `xtask/runs.toml` behind `cargo xtask run`.
+//! `xtask/runs.toml` behind `cargo xtask run`, files behind `lab/scripts/` and `lab/plans/`.
 //!
 //! `make` begins a command behind a quote, a backquote or `$ `, and at the start of a line of a
 //! code block.
 
+use super::docs::exists;
 use super::{Finding, Tree};
 use crate::run;
 
@@ -34,6 +35,14 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                     say(format!("the Makefile has no {name}: see its head and `cargo xtask run`"));
                 }
             }
+            for folder in ["lab/scripts/", "lab/plans/"] {
+                for (at, _) in line.match_indices(folder) {
+                    let file = file_at(&line[at..]);
+                    if !file.ends_with('/') && !exists(tree, file) {
+                        say(format!("there is no {file}: correct the path"));
+                    }
+                }
+            }
             for name in named(line, "cargo xtask run ", |_| true) {
                 if !runs.iter().any(|run| run == name) {
                     say(format!("no run is called {name}: see `cargo xtask run`"));
@@ -42,6 +51,12 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// The path that a text begins with.
+fn file_at(text: &str) -> &str {
+    let part = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+    text[..text.find(|c| !part(c)).unwrap_or(text.len())].trim_end_matches('.')
 }
 
 /// The words behind `command`, of those with a fitting text before it.
@@ -67,11 +82,18 @@ mod tests {
         let table = "[[subject]]\nname = \"S\"\n[[subject.run]]\nname = \"long\"\nhelp = \"\"\n\
                      command = \"\"\n";
         let text = "`MAKE test` `MAKE gone`, MAKE them\n```\nMAKE lost # MAKE it\n```\nMAKE it\n\
-                    RUN long; RUN short; RUN NAME\n";
+                    RUN long; RUN short; RUN NAME\nLAB/a.sh x; LAB/b.sh, LAB/.\n";
         // This file passes, too.
         let text = text.replace("MAKE", "make").replace("RUN", "cargo xtask run");
-        let files = [("Makefile", "test: x\n"), (run::TABLE, table), ("docs/a.md", text.as_str())];
+        let text = text.replace("LAB", "lab/scripts");
+        let script = concat!("lab/scripts/", "a.sh");
+        let files = [
+            ("Makefile", "test: x\n"),
+            (run::TABLE, table),
+            ("docs/a.md", text.as_str()),
+            (script, ""),
+        ];
         let lines: Vec<usize> = check(&Tree::of(&files)).into_iter().map(|f| f.line).collect();
-        assert_eq!(lines, [1, 3, 6]);
+        assert_eq!(lines, [1, 3, 6, 7]);
     }
 }

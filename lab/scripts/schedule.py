@@ -1,9 +1,6 @@
-#!/usr/bin/env python3
-"""A scaling plan: the schedule of a sweep on up to 1000 workers, simulated from the measured costs. Exact: the same on every machine.
+"""The schedule of a sweep on up to 1000 workers, simulated from costs of a task. Exact: the same on every machine.
 
-    sweep_scale.py [--costs docs/figures/sweep-cost.json] [--json FILE]
-
-driver   one thread: takes a finished row and submits the next task, `driver_us` for both (measured: `sweep_measure.py cost`)
+driver   one thread: takes a finished row and submits the next task, `driver_us` for both (measured: `sweeps.py cost`)
 window   twice as many tasks are submitted as there are workers; a worker that ends one begins the next that is there
 worker   a task takes its length, a tenth more or less by a draw, and the measured overhead
 trace    1 GiB, fetched once a worker; all share a link of 10 Gbit/s, one after the other
@@ -12,16 +9,10 @@ losses   a worker is lost every 1000 hours of its own: half of the task, and the
 A sweep has 40 tasks a worker, at least 400. Efficiency is the speed-up against one worker over the number of workers. `bend` is the largest of the
 numbers of workers tried with 90 % or more, and `limit` is what works longest at the next: the driver, or the link of the traces.
 """
-import argparse
 import heapq
-import json
-import os
 import random
 from dataclasses import dataclass
 
-import suite
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 WORKERS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 TASK_S = (0.1, 1, 10, 60)
 TASKS_A_WORKER, TASKS_MIN = 40, 400
@@ -113,24 +104,9 @@ def plan(executor, task_s, costs):
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--costs", default=os.path.join(ROOT, "docs", "figures", "sweep-cost.json"))
-    parser.add_argument("--json")
-    args = parser.parse_args()
-    with open(args.costs) as file:
-        measured = json.load(file)["records"]
-    records = []
-    for cost in measured:
-        # Processes of one machine do not become a thousand.
-        if cost["executor"] != "local":
-            overhead_s = max(cost["overhead_percent_1"], 0) / 100 * cost["task_s"]
-            costs = Costs(cost["driver_us"] / 1e6, max(overhead_s - cost["driver_us"] / 1e6, 0))
-            records += [plan(cost["executor"], task_s, costs) for task_s in TASK_S]
-            print(*records[-len(TASK_S) :], sep="\n")
-    if args.json:
-        suite.store(args.json, "sweep-scale", records)
-
-
-if __name__ == "__main__":
-    main()
+def plans(cost):
+    """The rows of an executor with these measured costs."""
+    driver_s = cost["driver_us"] / 1e6
+    overhead_s = max(cost["overhead_percent_1"], 0) / 100 * cost["task_s"]
+    costs = Costs(driver_s, max(overhead_s - driver_s, 0))
+    return [plan(cost["executor"], task_s, costs) for task_s in TASK_S]
