@@ -7,7 +7,7 @@
 //! | file | rules |
 //! |---|---|
 //! | `text` | file length, line length, words that do not belong into the repository |
-//! | `code` | function length, unfinished code, `unwrap`, clock/thread/file use, `unsafe` |
+//! | `code` | `unwrap`, reasons of `expect`, clock/thread/file use, `forbid(unsafe_code)` |
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `inside` | which module of a crate may use which; circles of modules |
 //! | `calls` | drawings of calls in documents: straight down, each file once |
@@ -19,6 +19,9 @@
 //! | `docs` | GUARANTEES.md names existing tests; links resolve; no counts of what grows |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
+//!
+//! Clippy has the rest by `clippy.toml` and the manifest: function length, unfinished code, proofs
+//! of `unsafe`.
 
 mod arrows;
 mod calls;
