@@ -7,12 +7,12 @@ in place is faster. `whole` has the write-back and the unmount, `foreground` end
 the default, where the mount measures the costs of its device, over the shorter of the two; `fixed` that of sizes for every
 device.
 """
-import argparse
-import json
 import os
 import random
-import subprocess
 import tempfile
+
+import common
+from common import bench, lab
 
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
@@ -50,10 +50,8 @@ def syncs(data, size):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("syncline")
+    parser = common.parser(__doc__, "syncline")
     parser.add_argument("--devices", default=",".join(DEVICES))
-    parser.add_argument("--json")
     args = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -61,10 +59,8 @@ def main():
 
         def seconds(device, options, writes):
             iolog(trace, writes)
-            command = [args.syncline, "bench", "replay", "--trace", trace, "--sync", "eager", "--device", device,
-                       "--size", "512", "--json", "-"] + (["-o", options] if options else [])
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
-            run = json.loads(done.stdout)["runs"][0]
+            words = ["--trace", trace, "--sync", "eager", "--device", device, "--size", 512] + (["-o", options] if options else [])
+            run = bench(lab(args.syncline), "replay", *words)[0]
             return run["metrics"]["duration_s"], run["foreground"]["duration_s"]
 
         for device in args.devices.split(","):
@@ -84,10 +80,8 @@ def main():
                 for name in ("whole", "measured", "fixed"):
                     words = [f"{row[f'{name}_{kib}k']:6.2f}" for kib in SIZES_KIB]
                     print(f"{device:14} {data:10} {name:10} {' '.join(words)}", flush=True)
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump({"schema": "syncline.eager-sizes/1", "rows": found}, file, indent=1)
+    common.store(args.json, "eager-sizes", rows=found)
 
 
 if __name__ == "__main__":
-    main()
+    common.main(main)
