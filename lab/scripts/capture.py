@@ -27,7 +27,7 @@ import zipfile
 
 import common
 import downloads
-from common import Missing, lab, need
+from common import Failed, Missing, call, lab, need
 
 IMAGE = "1G"
 PAGES = 24
@@ -35,11 +35,8 @@ ROOT = os.geteuid() == 0
 
 
 def run(command, timeout_s=600, **how):
-    """Runs a program with nothing on standard input; its output only if it fails."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, **how)
-    if done.returncode != 0:
-        raise RuntimeError(f"{command[0]}: {(done.stderr or done.stdout).strip()[-600:]}")
-    return done.stdout
+    """Runs a program with a limit of time."""
+    return call(*command, timeout=timeout_s, **how)
 
 
 def words(rng, count):
@@ -393,7 +390,7 @@ def capture(syncline, name, program, image, out, sync, scale):
                     break
                 time.sleep(0.2)
         if done.returncode != 0:
-            raise RuntimeError(done.stderr.strip())
+            raise Failed(done.stderr.strip())
     calls, blocks = (stat(syncline, f"{trace}.{kind}.trace") for kind in ("calls", "blocks"))
     if name.startswith("download-"):
         # Only the calls are looked at.
@@ -439,7 +436,7 @@ def main():
                 left_out.append(f"{name}: left out, {err}")
                 for kind in ("calls", "pages", "blocks"):
                     os.remove(os.path.join(out, f"{name}.{kind}.trace"))
-            except (RuntimeError, subprocess.SubprocessError, OSError) as err:
+            except (Failed, RuntimeError, subprocess.SubprocessError, OSError) as err:
                 left_out.append(f"{name}: failed, {err}")
                 failed = 1
     for line in left_out:
