@@ -2,6 +2,7 @@
 # Debian packages of a build: deb.sh BUILD. Run by dist.sh.
 #
 #   syncline          the program, helpers of mount(8), units, udev rule, preload library, extension of SQLite
+#   syncline-lab      the measuring program
 #   libsyncline0      the C library
 #   libsyncline-dev   headers, pkg-config file, static library
 #
@@ -76,6 +77,12 @@ find "$work/syncline/usr/share/man" -type f -exec gzip -9n {} +
 documents syncline
 depends=$(libraries "$build/syncline" "$build/libsyncline_preload.so" "$build/libsyncline_sqlite.so")
 finish syncline "$depends"
+
+sh packaging/install-lab.sh /usr "$work/syncline-lab" "$build"
+find "$work/syncline-lab/usr/share/man" -type f -exec gzip -9n {} +
+documents syncline-lab
+depends=$(libraries "$build/syncline-lab")
+finish syncline-lab "$depends"
 
 sh packaging/install-library.sh /usr "lib/$triplet" "$work/library" "$build"
 for package in libsyncline0 libsyncline-dev; do

@@ -13,7 +13,7 @@ export SYNCLINE_COMMIT
 
 rm -rf "$dist"
 mkdir -p "$dist"
-packages="-p syncline-cli -p syncline-preload -p syncline-c -p syncline-sqlite"
+packages="-p syncline-cli -p syncline-lab -p syncline-preload -p syncline-c -p syncline-sqlite"
 # shellcheck disable=SC2086 # a list of words
 if tools; then
     cargo zigbuild --target-dir "$dist_build" --profile dist --target "$host.$glibc" $packages
@@ -24,22 +24,23 @@ else
 fi
 build=$dist_build/$host/dist
 
-needs=$(newest_glibc "$build/syncline" "$build"/libsyncline*.so)
+needs=$(newest_glibc "$build/syncline" "$build/syncline-lab" "$build"/libsyncline*.so)
 if [ "$(printf '%s\n%s\n' "$needs" "$glibc" | sort -V | tail -n 1)" != "$glibc" ]; then
     say "the programs need glibc $needs, later than $glibc; look for new symbols with objdump -T" >&2
     exit 1
 fi
 bytes=$(stat -c %s "$build/syncline")
 if [ "$bytes" -ge $((binary_mb_max * 1000000)) ]; then
-    say "the binary has $bytes bytes, not less than $binary_mb_max MB; see [profile.dist]" >&2
+    say "the program has $bytes bytes, not less than $binary_mb_max MB; see [profile.dist]" >&2
     exit 1
 fi
-say "the binary has $bytes bytes and needs glibc $needs"
+say "the program has $bytes bytes and needs glibc $needs"
 
 # The tarball: PREFIX as it will be, under one directory.
 name=syncline-$version-$arch-linux-gnu
 rm -rf "$dist_build/stage"
 sh packaging/install.sh "" "$dist_build/stage/$name" "$build"
+sh packaging/install-lab.sh "" "$dist_build/stage/$name" "$build"
 sh packaging/install-library.sh /usr/local lib "$dist_build/stage/library" "$build"
 cp -a "$dist_build/stage/library/usr/local/." "$dist_build/stage/$name/"
 tar -C "$dist_build/stage" --owner=0 --group=0 --sort=name -cJf "$dist/$name.tar.xz" "$name"
@@ -50,7 +51,7 @@ else
     say "no dpkg-deb: no Debian packages"
 fi
 sh packaging/wheel.sh "$dist" || say "no wheel: maturin is not to be had" >&2
-cargo run --quiet -p xtask -- sbom syncline-cli syncline-preload syncline-c syncline-sqlite syncline-py \
+cargo run --quiet -p xtask -- sbom syncline-cli syncline-lab syncline-preload syncline-c syncline-sqlite syncline-py \
     >"$dist/syncline-$version.cdx.json"
 (cd "$dist" && sha256sum -- * >../SHA256SUMS && mv ../SHA256SUMS .)
 say "done:"

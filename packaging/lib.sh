@@ -3,8 +3,8 @@
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The oldest glibc that the packages run with: Debian 11's.
 glibc=2.31
-# The limit of the stripped binary.
-binary_mb_max=15
+# The limit of the stripped `syncline`.
+binary_mb_max=6
 dist=target/dist
 dist_build=target/dist-build
 

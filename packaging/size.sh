@@ -9,6 +9,7 @@ size() { # NAME FILE
     echo "$1 $(stat -c %s "$2")"
 }
 size program "$build/syncline"
+size lab "$build/syncline-lab"
 size c-library "$build/libsyncline_c.so"
 size extension "$build/libsyncline_sqlite.so"
 size preload "$build/libsyncline_preload.so"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the Python package into a fresh virtual environment and runs its suite there. With a program and an extension
-# module that `make test` has built, in SYNCLINE and SYNCLINE_NATIVE, the package is laid out as its wheel lays it out;
+# module that `make test` has built, in SYNCLINE_LAB and SYNCLINE_NATIVE, the package is laid out as its wheel lays it out;
 # without them both are built, and the wheel is. Exits with 77, and the reason as the last line of standard error, where
 # the tools cannot be had.
 set -eu
@@ -24,7 +24,7 @@ if ! cmp -s packaging/requirements-test.txt "$tools/requirements.txt"; then
 fi
 rm -rf "$venv" "$wheels"
 python3 -m venv "$venv"
-if [ -n "${SYNCLINE_NATIVE:-}" ] && [ -n "${SYNCLINE:-}" ]; then
+if [ -n "${SYNCLINE_NATIVE:-}" ] && [ -n "${SYNCLINE_LAB:-}" ]; then
     "$venv/bin/pip" install -q --no-compile --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt
     site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     cp -r "$package/python/syncline" "$site/"
@@ -37,9 +37,9 @@ if [ -n "${SYNCLINE_NATIVE:-}" ] && [ -n "${SYNCLINE:-}" ]; then
 else
     "$tools/bin/maturin" build --quiet --profile dev --out "$wheels" -m "$package/Cargo.toml"
     "$venv/bin/pip" install -q --no-compile --no-index --find-links "$tools/wheels" -r packaging/requirements-test.txt "$wheels"/*.whl
-    cargo build -q -p syncline-cli
-    SYNCLINE="$(pwd)/target/debug/syncline"
+    cargo build -q -p syncline-lab
+    SYNCLINE_LAB="$(pwd)/target/debug/syncline-lab"
 fi
-export SYNCLINE
+export SYNCLINE_LAB
 cd "$package"
 "../../../$venv/bin/python" -X dev -m pytest -q -p no:cacheprovider tests

@@ -23,7 +23,7 @@ echo hello >greeting
 syncline cp greeting card.img:/greeting
 syncline cat card.img:/greeting | grep -q hello
 syncline check card.img
-syncline bench sqlite/insert --operations 20 --json bench.json
+syncline-lab bench sqlite insert --operations 20 --json bench.json
 grep -q syncline.bench/1 bench.json
 syncline preload --relaxed '*' -- sh -c 'echo x >file; sync file'
 # As README says: an image as a directory, with a database.
@@ -117,6 +117,6 @@ tar -C /unpacked -xJf "$packages"/*.tar.xz
 /unpacked/*/bin/syncline preload --relaxed '*' -- true
 rm -rf /unpacked
 
-apt-get purge -y -qq syncline libsyncline0 libsyncline-dev >/dev/null
-[ ! -e /usr/bin/syncline ]
+apt-get purge -y -qq syncline syncline-lab libsyncline0 libsyncline-dev >/dev/null
+[ ! -e /usr/bin/syncline ] && [ ! -e /usr/bin/syncline-lab ]
 userdel -r somebody 2>/dev/null || rm -rf /home/somebody

@@ -32,11 +32,10 @@ failed() {
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         export DEBIAN_FRONTEND=noninteractive
+        echo "installing:$missing"
         # shellcheck disable=SC2086 # a list of words
-        if timeout --kill-after=10 300 apt-get update -qq &&
-            timeout --kill-after=10 600 apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
-            echo "installed:$missing"
-        else
+        if ! timeout --kill-after=10 300 apt-get update -qq ||
+            ! timeout --kill-after=10 600 apt-get install -y -qq --no-install-recommends $missing >/dev/null; then
             echo "not installed:$missing; tests that need them are skipped" >&2
             failed "${1:-}"
         fi

@@ -28,9 +28,8 @@ pub fn run(root: &Path, packages: &[&str]) -> ExitCode {
 }
 
 fn metadata(root: &Path) -> Result<Value, String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let output = Command::new(cargo)
+    let output = Command::new(crate::cargo())
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", &target])
         .current_dir(root)
         .output()

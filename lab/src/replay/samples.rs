@@ -1,4 +1,4 @@
-//! The traces that ship: real programs on a Syncline mount, captured by `scripts/capture.py`.
+//! The traces that ship: real programs on a Syncline mount, captured by `lab/scripts/capture.py`.
 //!
 //! `samples/README.md` says what each is. The system calls are built in; the page and block traces
 //! of the same runs are files beside them. Tested in `lab/tests/replay/samples.rs`.

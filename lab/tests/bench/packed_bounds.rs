@@ -76,7 +76,7 @@ fn a_sqlite_transaction_writes_a_fraction() {
 fn transactions_with_atomic_writes_a_second() {
     for workload in ["sqlite/insert", "sqlite/update"] {
         let rate = |options| {
-            // As many as `syncline bench` makes.
+            // As many as `syncline-lab bench` makes.
             run_of(options, workload, JournalMode::Atomic, 300)
                 .map(|(run, _)| run.transactions_per_s)
         };

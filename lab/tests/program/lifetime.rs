@@ -1,5 +1,5 @@
 //! `syncline-lab lifetime`: a trace made here, figures worked out by hand, every refusal. And
-//! `syncline probe`: profiles, directories, files; nothing destroyed that was not meant to be.
+//! `syncline-lab probe`: profiles, directories, files; nothing destroyed that was not meant to be.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use syncline_testkit::{Need, look, require};
 fn about() -> About {
     About {
         version: "syncline 0.1.0".into(),
-        command: "syncline bench --html 'a b'".into(),
+        command: "syncline-lab bench --html 'a b'".into(),
         host: "Linux 6.18".into(),
         date: "2026-01-01 00:00:00 UTC".into(),
     }

@@ -184,7 +184,7 @@ fn pass_on(line: &Line) {
 }
 
 fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(crate::cargo());
     command.current_dir(root);
     command
 }
@@ -277,7 +277,7 @@ fn run_python(ci: &Ci) -> Python {
     command.arg("packaging/test-python.sh").current_dir(ci.root);
     if let Some(built) = built_by_tests(ci) {
         command.env("SYNCLINE_NATIVE", built.with_file_name("libsyncline_native.so"));
-        command.env("SYNCLINE", built);
+        command.env("SYNCLINE_LAB", built.with_file_name("syncline-lab"));
     }
     let (mut said, mut reason) = (String::new(), "no reason given".to_owned());
     let mut each = |line: &Line| {

@@ -214,10 +214,10 @@ mod tests {
         let mut run = Results { kind: "wall".to_owned(), ..Results::default() };
         run.date = "2026-11-23".to_owned();
         run.commit = "abc".to_owned();
-        run.commands = vec!["make x".to_owned()];
+        run.commands = vec!["make demo".to_owned()];
         let said = caption("Foreground", "", std::slice::from_ref(&run));
-        assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make x`.*");
-        (run.id, run.commands) = ("a".to_owned(), vec!["make x".to_owned(); 2]);
+        assert_eq!(said, "*Foreground; real time; 2026-11-23, commit abc; `make demo`.*");
+        (run.id, run.commands) = ("a".to_owned(), vec!["make demo".to_owned(); 2]);
         let said = caption("", "", &[run]);
         assert!(said.ends_with("commit abc; run `a` of docs/figures/runs.toml.*"), "{said}");
         assert_eq!(short_caption("A", "b.md#c"), "*A; [how](b.md#c).*");

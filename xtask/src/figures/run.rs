@@ -9,25 +9,20 @@ use serde_json::Value;
 use super::spec::{Kind, Run};
 use super::store::{Results, SCHEMA, flatten};
 
-/// The release build of the command line.
+/// The release build of `syncline`, with `syncline-lab` beside it.
 pub fn build_release(root: &Path) -> Result<PathBuf, String> {
-    let arguments = ["build", "--quiet", "--release", "-p", "syncline-cli"];
+    let arguments = ["build", "--quiet", "--release", "-p", "syncline-cli", "-p", "syncline-lab"];
     build(root, &arguments)?;
-    Ok(target(root).join("release/syncline"))
+    Ok(crate::target(root).join("release/syncline"))
 }
 
-/// The command line as `cargo test` has just built it for its integration tests.
+/// `syncline` as `cargo test` has just built it for its tests, with `syncline-lab` beside it.
 pub fn built_by_tests(root: &Path) -> PathBuf {
-    target(root).join("debug/syncline")
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+    crate::target(root).join("debug/syncline")
 }
 
 fn build(root: &Path, arguments: &[&str]) -> Result<(), String> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(arguments).current_dir(root).status();
+    let status = Command::new(crate::cargo()).args(arguments).current_dir(root).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err("the command line does not build: correct that first".to_owned()),
@@ -80,6 +75,7 @@ fn one(
     let json = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     let words = command.split_whitespace().map(|word| match word {
         "{syncline}" => program.as_os_str().to_owned(),
+        "{lab}" => program.with_file_name("syncline-lab").into_os_string(),
         "{json}" => json.path().as_os_str().to_owned(),
         word => word.into(),
     });

@@ -84,7 +84,8 @@ impl Run {
     /// Commands as a reader would type them.
     pub fn shown_commands(&self) -> Vec<String> {
         let shown = |command: &String| {
-            command.replace(" --json {json}", "").replace("{syncline}", "syncline")
+            let command = command.replace(" --json {json}", "");
+            command.replace("{syncline}", "syncline").replace("{lab}", "syncline-lab")
         };
         self.commands.iter().map(shown).collect()
     }

@@ -94,7 +94,6 @@ const BELOW: &[(&str, &[&str])] = &[
     ),
     ("fuzz", &["hostile"]),
     ("xtask", &[]),
-    ("swarm", &["device", "nand", "fs", "flashlite", "lab", "fuse"]),
 ];
 
 /// The public crate, and before a `-` the start of the other names.

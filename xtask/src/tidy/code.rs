@@ -7,11 +7,6 @@ use syn::visit::Visit;
 
 use super::{Finding, Tree, is_test_file};
 
-const FUNCTION_LINES_MAX: usize = 70;
-/// Largest distance in lines between an `unsafe` and the end of its proof above it: between them
-/// stands only the start of the statement.
-const PROOF_LINES_ABOVE: usize = 8;
-
 /// Crates with an interface that needs unsafe code; the others forbid it.
 const UNSAFE_CRATES: [(&str, &str); 8] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
@@ -28,7 +23,6 @@ const UNSAFE_CRATES: [(&str, &str); 8] = [
 /// them the files that are the one place for it.
 const SYSTEM_USERS: &[(&str, &str)] = &[
     ("xtask/", "a developer's tool"),
-    ("swarm/", "a measurement in real time"),
     ("crates/adapters/cli/", "adapter"),
     ("tests/posix/", "a developer's tool"),
     ("crates/adapters/fuse/", "adapter"),
@@ -90,13 +84,6 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 fn check_file(path: &str, text: &str, file: &syn::File, findings: &mut Vec<Finding>) {
     let mut items = Items::default();
     items.visit_file(file);
-    for (name, first, lines) in &items.long_functions {
-        let message = format!(
-            "fn {name} has {lines} lines, at most {FUNCTION_LINES_MAX}: move a step of it into a \
-             function of its own"
-        );
-        findings.push(Finding::new(path, *first, message));
-    }
     if is_crate_root(path) {
         forbids_unsafe(path, file, findings);
     }
@@ -105,7 +92,6 @@ fn check_file(path: &str, text: &str, file: &syn::File, findings: &mut Vec<Findi
     flatten(tokens, &mut flat);
     let scan = Scan {
         path,
-        lines: text.lines().collect(),
         tokens: &flat,
         tests: if is_test_file(path) { vec![(0, usize::MAX)] } else { items.tests },
     };
@@ -140,25 +126,13 @@ fn forbids_unsafe(path: &str, file: &syn::File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Facts of the syntax tree: long functions, and the lines of test code.
+/// The lines of test code, first and last of each item.
 #[derive(Default)]
 struct Items {
-    /// Name, first line, number of lines.
-    long_functions: Vec<(String, usize, usize)>,
-    /// First and last lines.
     tests: Vec<(usize, usize)>,
 }
 
 impl Items {
-    fn function(&mut self, signature: &syn::Signature, block: &syn::Block) {
-        let first = signature.fn_token.span.start().line;
-        let last = block.brace_token.span.close().end().line;
-        let lines = last + 1 - first;
-        if lines > FUNCTION_LINES_MAX {
-            self.long_functions.push((signature.ident.to_string(), first, lines));
-        }
-    }
-
     fn test_item(&mut self, attributes: &[syn::Attribute], item: &impl Spanned) {
         if attributes.iter().any(is_test_attribute) {
             let span = item.span();
@@ -181,22 +155,13 @@ fn is_test_attribute(attribute: &syn::Attribute) -> bool {
 
 impl<'ast> Visit<'ast> for Items {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
-        self.function(&item.sig, &item.block);
         self.test_item(&item.attrs, item);
         syn::visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
-        self.function(&item.sig, &item.block);
         self.test_item(&item.attrs, item);
         syn::visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_trait_item_fn(&mut self, item: &'ast syn::TraitItemFn) {
-        if let Some(block) = &item.default {
-            self.function(&item.sig, block);
-        }
-        syn::visit::visit_trait_item_fn(self, item);
     }
 
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
@@ -242,7 +207,6 @@ fn flatten(tokens: TokenStream, flat: &mut Vec<Token>) {
 /// The token rules on one file.
 struct Scan<'a> {
     path: &'a str,
-    lines: Vec<&'a str>,
     tokens: &'a [Token],
     /// Lines of test code, first to last.
     tests: Vec<(usize, usize)>,
@@ -255,14 +219,6 @@ impl Scan<'_> {
             let line = token.start.line;
             let mut say = |message: String| findings.push(Finding::new(self.path, line, message));
             let is = |pattern: &[&str]| self.is(at, pattern);
-            if let name @ ("todo" | "unimplemented" | "dbg") = token.text.as_str()
-                && is(&[name, "!"])
-            {
-                say(format!("{name}! is unfinished code: finish it, or return an error"));
-            }
-            if token.text == "unsafe" {
-                self.proof(at, &mut say);
-            }
             let lower = token.text.to_lowercase();
             if !self.path.starts_with("xtask/")
                 && !self.path.starts_with("tests/testkit/")
@@ -292,19 +248,6 @@ impl Scan<'_> {
     fn is(&self, at: usize, pattern: &[&str]) -> bool {
         let tokens = self.tokens[at..].iter().map(|token| token.text.as_str());
         tokens.take(pattern.len()).eq(pattern.iter().copied())
-    }
-
-    /// `unsafe { .. }` and `unsafe impl` have a SAFETY comment above or beside them.
-    fn proof(&self, at: usize, say: &mut impl FnMut(String)) {
-        if !self.is(at, &["unsafe", "{"]) && !self.is(at, &["unsafe", "impl"]) {
-            return;
-        }
-        let line = self.tokens[at].start.line;
-        let first = line.saturating_sub(PROOF_LINES_ABOVE + 1);
-        let above = self.lines.get(first..line).unwrap_or_default();
-        if !above.iter().any(|line| line.contains("// SAFETY:")) {
-            say("unsafe without proof: write above it \"// SAFETY:\" and why it holds".to_owned());
-        }
     }
 
     /// A literal text in `expect` is a reason, not a word.
@@ -374,26 +317,6 @@ mod tests {
     }
 
     #[test]
-    fn long_functions() {
-        let body = |n: usize| "\n    let _ = \"}\"; // {".repeat(n);
-        none(&format!("fn a() {{{}\n}}", body(68)));
-        one(&format!("\nfn a() {{{}\n}}", body(69)), "2: fn a has 71 lines");
-        let method = format!("struct S;\nimpl S {{\nfn m(&self) {{{}\n}}\n}}", body(69));
-        one(&method, "3: fn m");
-        one(&format!("trait T {{\nfn d(&self) {{{}\n}}\n}}", body(69)), "2: fn d");
-        one(&format!("mod x {{\nfn n() {{{}\n}}\n}}", body(69)), "2: fn n");
-    }
-
-    #[test]
-    fn unfinished_code() {
-        one("fn a() { todo!() }", "1: todo!");
-        one("fn a() { unimplemented!(\"later\") }", "1: unimplemented!");
-        one("fn a(x: u8) { dbg!(x); }", "1: dbg!");
-        one("#[test]\nfn a() { todo!() }", "2: todo!");
-        none("fn a() -> &'static str { \"todo!()\" } // todo!() dbg!(x)");
-    }
-
-    #[test]
     fn unwrap_and_expect() {
         one("fn a(x: Option<u8>) {\n x\n .unwrap();\n }", "3: unwrap()");
         one("fn a(x: Option<u8>) { println!(\"{}\", x.unwrap()); }", "1: unwrap()");
@@ -422,14 +345,6 @@ mod tests {
         let text = "use std::time::Instant;";
         assert_eq!(found("crates/core/device/src/clock.rs", text), [""; 0]);
         assert_eq!(found("crates/core/fs/tests/a.rs", text), [""; 0]);
-    }
-
-    #[test]
-    fn unsafe_code() {
-        one("fn a() {\n unsafe { b() }\n}", "2: unsafe without proof");
-        one("struct S;\nunsafe impl Send for S {}", "2: unsafe without proof");
-        none("fn a() {\n // SAFETY: b has no conditions.\n let x =\n unsafe { b() };\n}");
-        none("fn a() { call(\"unsafe {\") }");
     }
 
     #[test]

@@ -195,7 +195,7 @@ fn targets(line: &str) -> Vec<&str> {
 }
 
 /// True if a tracked file has this path, or some file is below it.
-fn exists(tree: &Tree, path: &str) -> bool {
+pub(super) fn exists(tree: &Tree, path: &str) -> bool {
     let below = format!("{path}/");
     path.is_empty()
         || tree.files.contains_key(path)

@@ -7,10 +7,11 @@
 //! | file | rules |
 //! |---|---|
 //! | `text` | file length, line length, words that do not belong into the repository |
-//! | `code` | function length, unfinished code, `unwrap`, clock/thread/file use, `unsafe` |
+//! | `code` | `unwrap`, reasons of `expect`, clock/thread/file use, `forbid(unsafe_code)` |
 //! | `arrows` | which crate may use which; inherited lints |
 //! | `inside` | which module of a crate may use which; circles of modules |
 //! | `calls` | drawings of calls in documents: straight down, each file once |
+//! | `commands` | targets of make and names of `cargo xtask run` that documents and code name |
 //! | `headings` | `# Errors` of doc comments stands alone |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
 //! | `modules` | source files that no `mod` reaches |
@@ -19,10 +20,14 @@
 //! | `published` | fields of crates that are published; `publish = false` of the others |
 //! | `wrap` | `tidy --fix`: breaks long comment lines |
 //! | `licences` | licences of all dependencies (needs cargo, not part of the tree) |
+//!
+//! Clippy has the rest by `clippy.toml` and the manifest: function length, unfinished code, proofs
+//! of `unsafe`.
 
 mod arrows;
 mod calls;
 mod code;
+mod commands;
 mod docs;
 mod examples;
 mod headings;
@@ -122,6 +127,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         published::check,
         pointers::check,
         calls::check,
+        commands::check,
     ];
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(tree)).collect();
     findings.sort();

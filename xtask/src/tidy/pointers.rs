@@ -13,7 +13,7 @@ use super::modules::normal;
 use super::{Finding, Tree};
 
 /// First parts that make a word in backquotes a path of this repository.
-const TOPS: [&str; 12] = [
+const TOPS: [&str; 11] = [
     "crates/",
     "lab/",
     "tests/",
@@ -24,7 +24,6 @@ const TOPS: [&str; 12] = [
     "scripts/",
     "profiles/",
     "baselines/",
-    "swarm/",
     "xtask/",
 ];
 

@@ -21,7 +21,7 @@
 //! - A device error is `EIO`, never a short success.
 //!
 //! Writes of parts of sectors of 512 bytes are a read and a write. Tested in `tests/it/export.rs`
-//! and `tests/it/nbd.rs`; ublk in a guest, `make guest`.
+//! and `tests/it/nbd.rs`; ublk in a guest, `cargo xtask run guest`.
 
 #![deny(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Cost of the buffer itself: real time on memory devices, which take no time of their own.
 //!
-//! `make bench-buffer`; `LOG_MIB` is the size of the log whose recovery is timed (default 1024).
-//! Each figure is the best of three rounds; bare device and buffer take turns.
+//! `cargo xtask run bench-buffer`; `LOG_MIB` is the size of the log whose recovery is timed
+//! (default 1024). Each figure is the best of three rounds; bare device and buffer take turns.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Accesses a second of every policy in the simulator: `make bench-cache`.
+//! Accesses a second of every policy in the simulator: `cargo xtask run bench-cache`.
 //!
 //! A trace of 10 million accesses to 4 KiB pages of a 16 GiB space, half of them writes: nine of
 //! ten go to an eighth of the cache's size, to places picked at random; the others are runs of 8 to

@@ -1,10 +1,10 @@
 //! A log against a plain file in one run, real time: appends, random reads, and opening.
 //!
-//! `make flashlite-bench`; `BYTES` sets how much is written (default 1 GiB), `DIR` where. Log and
-//! file take turns, and which is first changes, so that both see the same machine. Each figure is
-//! the median of the ratios of the rounds, with the lowest and the highest: of real time, and of
-//! the time that the processor spent in this thread, which other programs disturb less and which a
-//! disk that is waited for does not enter.
+//! `cargo xtask run flashlite-bench`; `BYTES` sets how much is written (default 1 GiB), `DIR`
+//! where. Log and file take turns, and which is first changes, so that both see the same machine.
+//! Each figure is the median of the ratios of the rounds, with the lowest and the highest: of real
+//! time, and of the time that the processor spent in this thread, which other programs disturb less
+//! and which a disk that is waited for does not enter.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};

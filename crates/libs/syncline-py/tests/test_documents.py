@@ -27,7 +27,7 @@ def test_example(block, tmp_path, monkeypatch):
     if "samples/" in block:
         pytest.importorskip("pyarrow")
         (tmp_path / "samples").symlink_to(ROOT / "samples")
-        if not os.environ.get("SYNCLINE"):
-            pytest.skip("SYNCLINE names no program to run")
+        if not os.environ.get("SYNCLINE_LAB"):
+            pytest.skip("SYNCLINE_LAB names no program to run")
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "example", "exec"), {"__name__": "example"})

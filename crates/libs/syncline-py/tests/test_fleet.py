@@ -19,7 +19,7 @@ MAIL, PHONE = (str(SAMPLES / f"{name}.blocks.trace") for name in ("mail", "pocke
 GIB = 1 << 30
 TOLERANCE = 0.05
 
-needs_program = pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+needs_program = pytest.mark.skipif(not os.environ.get("SYNCLINE_LAB"), reason="SYNCLINE_LAB names no program to run")
 
 
 def day_of(usage, factor, path):
@@ -48,7 +48,7 @@ def test_a_small_fleet_lives_as_long_as_its_devices_simulated_one_by_one(tmp_pat
         day_of(usage, drawn.factor[at], path)
         device = f"{model.device}:rated_cycles={round(drawn.cycles[at])}"
         command = ["lifetime", "--trace", path, "--device", device, "--size", "1G", "--passes", "3", "--json"]
-        said = subprocess.run([os.environ["SYNCLINE"], *command], capture_output=True, check=True).stdout
+        said = subprocess.run([os.environ["SYNCLINE_LAB"], *command], capture_output=True, check=True).stdout
         document = json.loads(said)
         days = document["duration_s"] / 86400 * drawn.factor[at]
         assert days == pytest.approx(3, rel=0.05)

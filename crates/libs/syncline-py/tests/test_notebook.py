@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[4]
 LIMIT_S = 600
 
 
-@pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+@pytest.mark.skipif(not os.environ.get("SYNCLINE_LAB"), reason="SYNCLINE_LAB names no program to run")
 def test_four_cards(tmp_path, monkeypatch, capsys):
     matplotlib = pytest.importorskip("matplotlib")
     pytest.importorskip("pyarrow")

@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = HERE.parents[3] / "samples"
 QUERIES = re.findall(r"```sql\n(.*?)```", (HERE.parents[3] / "docs" / "FLEETS.md").read_text(), re.S)
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE_LAB"), reason="SYNCLINE_LAB names no program to run")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def records(tmp_path_factory):
     for device, app in (("card-1", "mail"), ("card-1", "pocketdata"), ("card-2", "mail")):
         trace = SAMPLES / f"{app}.calls.trace"
         words = ["trace", "import", trace, "--to", "parquet", "--device-name", device, "--app", app]
-        command = [os.environ["SYNCLINE"], *words, "--start", "1767225600", "-o", root / "records"]
+        command = [os.environ["SYNCLINE_LAB"], *words, "--start", "1767225600", "-o", root / "records"]
         subprocess.run(command, check=True, capture_output=True)
     return root
 

@@ -55,11 +55,11 @@ def write(path, pages):
     """A block trace: reads of single pages."""
     lines = "".join(f"{at * 1e-3:.3f},R,{page * 8},4096\n" for at, page in enumerate(pages.tolist()))
     path.with_suffix(".csv").write_text(lines)
-    command = [os.environ["SYNCLINE"], "trace", "import", "--columns", "time_s,op,offset_sectors,len_bytes"]
+    command = [os.environ["SYNCLINE_LAB"], "trace", "import", "--columns", "time_s,op,offset_sectors,len_bytes"]
     subprocess.run([*command, str(path.with_suffix(".csv")), "-o", str(path)], check=True, capture_output=True)
 
 
-@pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+@pytest.mark.skipif(not os.environ.get("SYNCLINE_LAB"), reason="SYNCLINE_LAB names no program to run")
 def test_the_curve_is_that_of_the_simulator_and_samples_are_near(tmp_path):
     path = tmp_path / "skewed.trace"
     write(path, skewed(20_000, 60_000, 0.5))

@@ -1,14 +1,14 @@
-"""The arithmetic of the scaling plan, `scripts/sweep_scale.py`, on schedules whose time is known."""
+"""The arithmetic of the scaling plan, `lab/scripts/schedule.py`, on schedules whose time is known."""
 
 import pathlib
 import sys
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "scripts"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[4] / "lab/scripts"))
 
-import sweep_scale
-from sweep_scale import Costs, Schedule
+import schedule
+from schedule import Costs, Schedule
 
 FREE = dict(overhead_s=0.0, fetch_s=0.0, loss_s=float("inf"), spread=0.0)
 
@@ -42,11 +42,11 @@ def test_overhead_and_losses_are_time_of_workers():
 
 
 def test_a_plan_names_the_bend_and_what_bends_it():
-    driver = sweep_scale.plan("x", 1, Costs(0.01, **FREE))
+    driver = schedule.plan("x", 1, Costs(0.01, **FREE))
     assert driver["limit"] == "driver" and 50 <= driver["bend"] <= 100
     assert driver["tasks_per_s_1000"] == pytest.approx(100, rel=0.02)
-    traces = sweep_scale.plan("x", 10, Costs(1e-6, **{**FREE, "fetch_s": 1.0}))
+    traces = schedule.plan("x", 10, Costs(1e-6, **{**FREE, "fetch_s": 1.0}))
     assert traces["limit"] == "traces" and traces["bend"] < 1000
-    nothing = sweep_scale.plan("x", 10, Costs(1e-6, **FREE))
+    nothing = schedule.plan("x", 10, Costs(1e-6, **FREE))
     assert (nothing["limit"], nothing["bend"]) == ("none", 1000)
     assert nothing["efficiency_1000"] > 99

@@ -20,10 +20,10 @@ CALLS = SAMPLES / "git.calls.trace"
 
 
 def command_line(*arguments):
-    """The document of the binary, where the test run has one (SYNCLINE)."""
-    program = os.environ.get("SYNCLINE")
+    """The document of the binary, where the test run has one (SYNCLINE_LAB)."""
+    program = os.environ.get("SYNCLINE_LAB")
     if not program:
-        pytest.skip("SYNCLINE names no binary to compare with")
+        pytest.skip("SYNCLINE_LAB names no binary to compare with")
     return json.loads(subprocess.run([program, *map(str, arguments)], check=True, capture_output=True).stdout)
 
 

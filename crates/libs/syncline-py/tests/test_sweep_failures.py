@@ -22,7 +22,7 @@ SAMPLES = pathlib.Path(__file__).resolve().parents[4] / "samples"
 MAIL = str(SAMPLES / "mail.pages.trace")
 NO_RAY = "Ray is not installed; its wheel has 80 MB"
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE_LAB"), reason="SYNCLINE_LAB names no program to run")
 
 
 def plan(rows=2, **axes):
@@ -215,7 +215,7 @@ def test_a_worker_of_dask_with_another_version_is_refused_by_name(tmp_path):
     many, old = plan(400), older(tmp_path)
     # The worker of the right version begins alone; the other one joins when there are rows.
     right = {"cls": distributed.Nanny, "options": {"nthreads": 1, "dashboard": False}}
-    other = {"cls": distributed.Nanny, "options": {"nthreads": 1, "dashboard": False, "env": {"SYNCLINE": old}}}
+    other = {"cls": distributed.Nanny, "options": {"nthreads": 1, "dashboard": False, "env": {"SYNCLINE_LAB": old}}}
     scheduler = {"cls": distributed.Scheduler, "options": {"dashboard": False, "port": 0}}
     with distributed.SpecCluster(workers={"right": right}, scheduler=scheduler) as cluster:
         with distributed.Client(cluster) as client:
@@ -238,10 +238,10 @@ def test_a_worker_of_ray_with_another_version_is_refused_by_name(tmp_path):
     script = (
         "import os, sys, ray\n"
         "from syncline import sweeps\n"
-        "right = os.environ['SYNCLINE']\n"
-        "os.environ['SYNCLINE'] = sys.argv[1]\n"
+        "right = os.environ['SYNCLINE_LAB']\n"
+        "os.environ['SYNCLINE_LAB'] = sys.argv[1]\n"
         "ray.init('local', num_cpus=1, log_to_driver=False, logging_level='ERROR', include_dashboard=False)\n"
-        "os.environ['SYNCLINE'] = right\n"
+        "os.environ['SYNCLINE_LAB'] = right\n"
         "try:\n"
         f"    sweeps.sweep([{MAIL!r}], policies=['lru'], sizes=['64K'], executor='ray')\n"
         "except sweeps.SweepError as error:\n"

@@ -26,7 +26,7 @@ from syncline.sweeps import Plan, SweepError, engine, executors, results
 SAMPLES = pathlib.Path(__file__).resolve().parents[4] / "samples"
 MAIL, RLBENCH = str(SAMPLES / "mail.pages.trace"), str(SAMPLES / "rlbench.pages.trace")
 
-pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE"), reason="SYNCLINE names no program to run")
+pytestmark = pytest.mark.skipif(not os.environ.get("SYNCLINE_LAB"), reason="SYNCLINE_LAB names no program to run")
 
 
 def plan(**axes):
@@ -43,7 +43,7 @@ def test_rows_are_the_documents_of_the_command_line(expected):
     assert expected.num_rows == 4
     for row in expected.to_pylist():
         command = ["cache", "--trace", row["trace"], "--policy", row["policy"], "--size", row["size"], "--json", "-"]
-        said = json.loads(subprocess.run([os.environ["SYNCLINE"], *command], capture_output=True, check=True).stdout)
+        said = json.loads(subprocess.run([os.environ["SYNCLINE_LAB"], *command], capture_output=True, check=True).stdout)
         assert json.loads(row["document"]) == said
         assert row["hits"] == said["runs"][0]["hits"] and row["error"] is None
 
@@ -84,7 +84,7 @@ def kinds():
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_is_the_document_of_the_command_line(kinds, kind):
     (row,) = kinds[kind].to_pylist()
-    command = [os.environ["SYNCLINE"], *KINDS[kind][1].split()]
+    command = [os.environ["SYNCLINE_LAB"], *KINDS[kind][1].split()]
     said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     if kind == "bench-calls":
         said["runs"] = [run for run in said["runs"] if run["config"]["sync"] == "ordered"]
@@ -432,7 +432,7 @@ def test_the_program_without_python_gives_the_same_rows(tmp_path, text):
         (place / path.name).symlink_to(path)
     (place / "plan.toml").write_text(text)
     out = tmp_path / "out"
-    words = [os.environ["SYNCLINE"], "sweep", place / "plan.toml", "-o", out]
+    words = [os.environ["SYNCLINE_LAB"], "sweep", place / "plan.toml", "-o", out]
     alone = {**os.environ, "PATH": "/nonexistent"}
     done = subprocess.run(words, env=alone, capture_output=True, text=True)
     assert done.returncode in (0, 1), done.stderr

@@ -1,4 +1,4 @@
-//! Throughput of the volume from Rust, the yardstick of `make bench-libraries`.
+//! Throughput of the volume from Rust, the yardstick of `cargo xtask run bench-libraries`.
 //!
 //! `throughput IMAGE stream MIB` writes and reads a file in blocks of 1 MiB, `throughput IMAGE sync
 //! COUNT` overwrites 4 KiB at scattered places of 16 MiB, with an fsync each. Prints nanoseconds.

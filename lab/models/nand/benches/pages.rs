@@ -1,4 +1,4 @@
-//! Page writes from a file on a plain page map, or BAST, for `scripts/compare_ftlsim.py`,
+//! Page writes from a file on a plain page map, or BAST, for `lab/scripts/compare.py`,
 //! `compare_femu.py` and `compare_flashsim.py`: no streams, no map cache, one 4 KiB unit a page,
 //! greedy or first-in-first-out collection, one request at a time. A read takes 40 us, a program
 //! 200 us and an erase 2 ms; transfers and commands take next to nothing.
@@ -16,7 +16,7 @@ const PAGE_BYTES: u64 = 4096;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     let [file, fill, warm, pages_per_block, spare, victims, dies] = words.as_slice() else {
-        println!("nothing to play; scripts/compare_*.py run this");
+        println!("nothing to play; lab/scripts/compare.py run this");
         return;
     };
     let number = |word: &String| word.parse::<usize>().expect("a number");

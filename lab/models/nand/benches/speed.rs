@@ -1,5 +1,5 @@
-//! Speed of the model, wall clock: `make bench-nand`. Host writes of 4 KiB at random places of a
-//! device that is used to 90 %, with collection or merging; one core.
+//! Speed of the model, wall clock: `cargo xtask run bench-nand`. Host writes of 4 KiB at random
+//! places of a device that is used to 90 %, with collection or merging; one core.
 
 use std::time::Instant;
 use syncline_device::SplitMix64;

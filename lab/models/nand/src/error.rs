@@ -6,7 +6,7 @@
 pub enum NandError {
     /// No built-in profile has this name.
     #[error(
-        "no device profile is called '{name}'; nearest: {nearest}; `syncline devices` lists all"
+        "no device profile is called '{name}'; nearest: {nearest}; `syncline-lab devices` lists all"
     )]
     UnknownProfile {
         /// The request.

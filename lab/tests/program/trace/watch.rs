@@ -145,7 +145,7 @@ fn a_file_system_is_watched_with_programs_files_flushes_and_latencies() {
     assert_eq!(late, 0, "each request has its latency");
     // What other commands make of it.
     let stat = done(&["trace".as_ref(), "stat".as_ref(), found[0].as_os_str()]);
-    assert!(stat.starts_with("block trace of syncline trace watch: "), "{stat}");
+    assert!(stat.starts_with("block trace of syncline-lab trace watch: "), "{stat}");
     let life = done(&["lifetime".as_ref(), "--trace".as_ref(), found[0].as_os_str()]);
     assert!(life.contains("years until") || life.contains("until 3000 cycles"), "{life}");
     let parted = dir.path().join("records");

@@ -1,7 +1,8 @@
 //! A large tree goes back and forth between us and the running kernel: what one writes the other
 //! reads back identically, changes, and gives back, twice around; e2fsck finds nothing in between.
 //!
-//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 3,000; `make model-long` has 20,000.
+//! `SYNCLINE_INTEROP_NAMES`: names in the tree, default 3,000; `cargo xtask run model-long` has
+//! 20,000.
 
 use std::sync::Arc;
 

@@ -156,7 +156,7 @@ fn random_operations_agree_with_the_reference() {
 }
 
 #[test]
-#[ignore = "long: make model-long"]
+#[ignore = "long: cargo xtask run model-long"]
 fn long_run() {
     if !require("long_run", &[Need::E2fsck]) {
         return;

@@ -273,7 +273,7 @@ fn free_again(path: &Path) {
     }
 }
 
-/// Refusal where the kernel has no ublk. A guest tests it with ublk: `make guest`.
+/// Refusal where the kernel has no ublk. A guest tests it with ublk: `cargo xtask run guest`.
 #[test]
 fn without_ublk_in_the_kernel_it_is_refused_and_nothing_stays() {
     let test = "without_ublk_in_the_kernel_it_is_refused_and_nothing_stays";

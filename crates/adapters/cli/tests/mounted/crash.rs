@@ -255,7 +255,7 @@ fn a_power_cut_keeps_every_acknowledged_fsync_eager() {
 
 /// Not a test of ours: what the alternative does under the same blows, for the documents.
 #[test]
-#[ignore = "a comparison, part of `make mount-long`"]
+#[ignore = "a comparison, part of `cargo xtask run mount-long`"]
 fn the_same_blows_on_fuse2fs() {
     let name = "the_same_blows_on_fuse2fs";
     if !require(name, &CUT_NEEDS) {

@@ -244,7 +244,7 @@ fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
 
 /// The comparison: relaxed files under the same blows, for the documents.
 #[test]
-#[ignore = "a comparison, part of `make mount-long`"]
+#[ignore = "a comparison, part of `cargo xtask run mount-long`"]
 fn the_same_blows_on_relaxed_files() {
     let test = "the_same_blows_on_relaxed_files";
     if require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {

@@ -88,14 +88,14 @@ fn sqlite_in_every_journal_mode_packed() {
     }
 }
 
-/// A script of scripts/programs in its short form; it says itself what it cannot run without.
+/// A script of lab/scripts/programs in its short form; it says itself what it cannot run without.
 fn script(test: &str, name: &str, sync: &str) {
     if !require(test, &NEEDS) || !require(test, &[Need::Root]) {
         return;
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/programs").join(name);
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../lab/scripts/programs");
     let output = Command::new("sh")
-        .arg(path)
+        .arg(scripts.join(name))
         .args([env!("CARGO_BIN_EXE_syncline"), "--short"])
         .env("SYNC", sync)
         .env("SYNCLINE_SCRATCH", syncline_testkit::scratch_dir())

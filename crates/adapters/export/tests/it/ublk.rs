@@ -1,5 +1,5 @@
 //! A device through ublk, where the kernel has it and we are root; else how it is refused. The
-//! whole of it, with power cuts, runs in a guest: `make guest`.
+//! whole of it, with power cuts, runs in a guest: `cargo xtask run guest`.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Speed of the volume in memory, beside the kernel's ext4 and libext2fs: `make bench-speed`.
+//! Speed of the volume in memory, beside the kernel's ext4 and libext2fs:
+//! `cargo xtask run bench-speed`.
 //!
 //! ```text
 //!   ours        Volume on a populated MemoryDevice, in this process
@@ -11,7 +12,7 @@
 //! own threads (loop device, write-back) is not counted, which favours it.
 //! The C library's heap is asked for huge pages by its tunable, as the mount daemon does: a cache
 //! that fills for the first time costs one page fault per 2 MiB then, not one per 4 KiB. A tunable
-//! set by the caller stays: `GLIBC_TUNABLES= make bench-speed` shows the difference.
+//! set by the caller stays: `GLIBC_TUNABLES= cargo xtask run bench-speed` shows the difference.
 //! Arguments: `rounds=3 names=100000 only=ours`.
 
 mod kernel;

@@ -2,7 +2,8 @@
 //!
 //! The log must open, and its contents must be those after some number of the writes made, at least
 //! as many as the last sync covered. What is written after that, and cut again, must hold too.
-//! `SYNCLINE_FLASHLITE_CRASH_STATES` sets how many states are tried (`make flashlite-long`).
+//! `SYNCLINE_FLASHLITE_CRASH_STATES` sets how many states are tried
+//! (`cargo xtask run flashlite-long`).
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

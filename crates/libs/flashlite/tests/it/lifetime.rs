@@ -12,8 +12,8 @@
 //! 10 KiB, a buffer of 240 KiB). Blocks of 512 KiB are those at which the paper's 13,254 erases are
 //! its 6.6 GB. The default is not charged for creating the file. Beside eMule's there are the
 //! paper's BitTorrent, pieces of 256 KiB and no files of the client's own, and an eMule that
-//! rewrites more of them. `make flashlite-lifetime` is the full form, on more devices, with a sweep
-//! of what the paper does not tell.
+//! rewrites more of them. `cargo xtask run flashlite-lifetime` is the full form, on more devices,
+//! with a sweep of what the paper does not tell.
 
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};

@@ -3,7 +3,7 @@
 //!
 //! The devices are models that were filled once; the file system is that of `lifetime.rs`. Reads
 //! find nothing in memory, which is where a page more counts most. Exact, so the bounds are held
-//! here; `make flashlite-bench` measures the time of the processor.
+//! here; `cargo xtask run flashlite-bench` measures the time of the processor.
 
 use std::io::IoSlice;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Files that are FlashLite logs while a program runs: a C program that fills one in random order
-//! in every way, and real programs that download (`scripts/downloads.py`).
+//! in every way, and real programs that download (`lab/scripts/downloads.py`).
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -118,7 +118,7 @@ fn what_a_log_cannot_do_makes_a_plain_file() {
 #[test]
 fn real_downloads_are_whole_after_a_kill() {
     let test = "real_downloads_are_whole_after_a_kill";
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scripts/downloads.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../lab/scripts/downloads.py");
     let ran = Command::new("python3")
         .arg(script)
         .args(["--size", "8", "--kill", "--library"])

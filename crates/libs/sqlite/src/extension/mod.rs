@@ -18,7 +18,7 @@
 //!
 //! Journal modes are those of the crate. The library stays loaded until the process ends, and
 //! serves one SQLite of the process. Tested with the stock shell, Python and Node in
-//! `tests/it/extension.rs`, and with SQLite's own tests by `make sqlite-suite`.
+//! `tests/it/extension.rs`, and with SQLite's own tests by `cargo xtask run sqlite-suite`.
 
 mod api;
 mod ffi;

@@ -54,7 +54,7 @@ def cache(
     format: Optional[str] = None,
     drop_repeats: bool = False,
 ) -> Document:
-    """Compares page replacement policies on a trace (`syncline cache`).
+    """Compares page replacement policies on a trace (`syncline-lab cache`).
 
     `size` is in bytes (`4M`), pages (`1024p`) or a share of the pages that the trace touches (`10%`); `merge` is the
     longest request after the cache, bytes; `write_back` the share of dirty pages above which all are written, percent.
@@ -79,7 +79,7 @@ def replay(
     format: Optional[str] = None,
     drop_repeats: bool = False,
 ) -> Document:
-    """Plays a trace on a device profile, a file or block device, or in the directory `dir` (`syncline replay`).
+    """Plays a trace on a device profile, a file or block device, or in the directory `dir` (`syncline-lab replay`).
 
     Writing to a file or device destroys what is there: it wants `overwrite=True`, and `yes=True` as well if it is
     mounted or carries a file system.
@@ -98,7 +98,7 @@ def lifetime(
     precondition: int = 80,
     passes: int = 1,
 ) -> Document:
-    """Replays a block trace on a simulated device and estimates its lifetime (`syncline lifetime`).
+    """Replays a block trace on a simulated device and estimates its lifetime (`syncline-lab lifetime`).
 
     `size` is the device's in bytes, by itself the power of two that holds the trace; `precondition` is in percent.
     """
@@ -131,7 +131,7 @@ def bench(
     contents: str = "noise",
     gap_max: int = 0,
 ) -> Document:
-    """Runs workloads on a simulated device in virtual time, or in the directory `dir` (`syncline bench`).
+    """Runs workloads on a simulated device in virtual time, or in the directory `dir` (`syncline-lab bench`).
 
     `size` is that of the volume, MiB; `fill` in percent; `gap_max` in milliseconds; `contents` noise or same. The workload `replay` plays
     traces of system calls.
@@ -159,7 +159,7 @@ def probe(
     fit: Optional[Path] = None,
     tries: int = 600,
 ) -> Document:
-    """Measures a directory, file, block device or profile (`syncline probe`). Sizes are in bytes.
+    """Measures a directory, file, block device or profile (`syncline-lab probe`). Sizes are in bytes.
 
     `destroy=2` overwrites what a file or block device holds. `fit` is a file for a profile with the same figures.
     """
@@ -170,5 +170,5 @@ def probe(
 
 
 def devices() -> Document:
-    """The device profiles that ship, with their sources (`syncline devices --json`)."""
+    """The device profiles that ship, with their sources (`syncline-lab devices --json`)."""
     return run("devices")

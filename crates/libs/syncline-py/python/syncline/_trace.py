@@ -9,7 +9,7 @@ from ._study import Document, Path, file, run
 
 
 class Trace:
-    """A trace of any format that `syncline trace` reads.
+    """A trace of any format that `syncline-lab trace` reads.
 
     It is an Arrow stream: `pyarrow.table(trace)`, `polars.DataFrame(trace)`, `pandas.DataFrame.from_arrow(trace)`.
     Records are read batch by batch; their buffers are handed over without a copy. Each use reads the file anew.
@@ -26,7 +26,7 @@ class Trace:
         return _native.trace_stream(json.dumps(self._file))
 
     def stat(self) -> Document:
-        """Sizes, sequentiality, synchronous share, reuse (`syncline trace stat`)."""
+        """Sizes, sequentiality, synchronous share, reuse (`syncline-lab trace stat`)."""
         return run("trace_stat", **self._file)
 
     def __repr__(self) -> str:

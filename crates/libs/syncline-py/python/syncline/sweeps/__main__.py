@@ -1,4 +1,4 @@
-"""`python -m syncline.sweeps PLAN.toml`: what `syncline sweep` runs where Python is installed."""
+"""`python -m syncline.sweeps PLAN.toml`: what `syncline-lab sweep` runs where Python is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from . import Plan, SweepError, sweep
 
 def main(arguments=None) -> int:
     """Runs a plan; returns the exit code: 0 done, 1 a task or the sweep failed, 2 usage, 130 interrupted."""
-    parser = argparse.ArgumentParser(prog="syncline sweep", description="Run every configuration of a plan.")
+    parser = argparse.ArgumentParser(prog="syncline-lab sweep", description="Run every configuration of a plan.")
     parser.add_argument("plan", metavar="PLAN", help="a plan: TOML")
     parser.add_argument("-o", "--output", metavar="DIR", required=True, help="directory of the results")
     parser.add_argument("--resume", action="store_true", help="run only what the directory lacks")

@@ -1,6 +1,6 @@
 """One task on a worker: a command's document, and the row made of it.
 
-The document is exactly that of the command line (`syncline cache --json -` and so on), which runs as a child process: a
+The document is exactly that of the command line (`syncline-lab cache --json -` and so on), which runs as a child process: a
 crash or a lack of memory there is the error of one task. The program is `$SYNCLINE`, or `syncline` in the path.
 """
 

@@ -20,7 +20,7 @@ PAGES_MIN = 16
 
 
 def cache(task, command) -> dict:
-    """The document of `syncline cache` for a sample of the task's trace, with the estimate and what was sampled.
+    """The document of `syncline-lab cache` for a sample of the task's trace, with the estimate and what was sampled.
 
     `command(task, path, size)` runs the command. Raises ValueError for a size that the rate makes too small.
     """

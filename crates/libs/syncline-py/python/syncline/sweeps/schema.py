@@ -28,7 +28,7 @@ CONFIGURATION = {
 def kinds() -> dict:
     """Of each kind of sweep: `axes` in the order of the product, each with `True` if it is required; `options` of the
     command that are flags or take a value (for `bench`, all others are mount options); `columns`, the figures: name,
-    Arrow type and place in the command's document. The program `syncline sweep` reads the same file.
+    Arrow type and place in the command's document. The program `syncline-lab sweep` reads the same file.
     """
     text = resources.files(__package__).joinpath("kinds.json").read_text()
     return json.loads(text)

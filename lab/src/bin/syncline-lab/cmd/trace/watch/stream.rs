@@ -136,7 +136,8 @@ impl Segment {
         let options = options.write(true).create(true).truncate(true).mode(0o600);
         let out = options.open(&partial).map_err(io)?;
         let file = out.try_clone().map_err(io)?;
-        let header = Header { kind: TraceKind::Block, source: "syncline trace watch".to_owned() };
+        let header =
+            Header { kind: TraceKind::Block, source: "syncline-lab trace watch".to_owned() };
         let out = BufWriter::with_capacity(BUFFER_BYTES, out);
         let mut writer = TraceWriter::new(out, &header)?;
         writer.started(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX >> 1));
