@@ -13,6 +13,7 @@
 //! | `calls` | drawings of calls in documents: straight down, each file once |
 //! | `headings` | `# Errors` of doc comments stands alone |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
+//! | `modes` | questions for the mode of `sync=` outside of the engines of `fs` |
 //! | `modules` | source files that no `mod` reaches |
 //! | `examples` | `doctest = false` in crates whose documentation has no examples |
 //! | `docs` | GUARANTEES.md names existing tests; links resolve; no counts of what grows |
@@ -27,6 +28,7 @@ mod examples;
 mod headings;
 mod inside;
 mod licences;
+mod modes;
 mod modules;
 mod pointers;
 mod text;
@@ -113,6 +115,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         code::check,
         arrows::check,
         inside::check,
+        modes::check,
         modules::check,
         headings::check,
         docs::check,

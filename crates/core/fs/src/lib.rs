@@ -32,7 +32,7 @@ pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use data::atomic::AtomicWrite;
 pub use data::engine::eager::EagerCosts;
 pub use data::fallocate::FallocateMode;
-pub use data::schedule::state::MomentStats;
+pub use data::schedule::state::SyncPointStats;
 pub use data::seek::FileExtent;
 pub use error::{FsError, Result};
 pub use incore::Inode;

@@ -43,7 +43,7 @@ use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::names::Names;
 use crate::names::dcache::Dcache;
-use crate::options::{Alloc, INODE_SHARE, LogFormat, MountOptions, NAME_SHARE, SyncMode};
+use crate::options::{Alloc, INODE_SHARE, LogFormat, MountOptions, NAME_SHARE};
 use crate::pages::PageCache;
 use crate::ranks;
 use crate::space::Space;
@@ -85,9 +85,10 @@ pub(crate) fn mount(
     clock: Arc<dyn Clock>,
     options: MountOptions,
 ) -> Result<(Arc<Names>, MountReport)> {
-    check_together(&options)?;
+    options.check_together()?;
     let mut report = MountReport::default();
-    let measured = (options.sync == SyncMode::Eager)
+    let measured = engine(options.sync)
+        .uses_costs()
         .then(|| Arc::new(CostDevice::new(Arc::clone(&dev), Arc::clone(&clock))));
     let dev = measured.clone().map_or(dev, |measured| measured as Arc<dyn BlockDevice>);
     let (mut store, check) = open_store(&dev, &clock, &options)?;
@@ -95,13 +96,13 @@ pub(crate) fn mount(
     if !read_only {
         check_can_be_written(&store.sb.lock(), &check)?;
     }
-    let chosen = Chosen::new(&options, store.geo.block_size)?;
+    let parts = OptionParts::new(&options, store.geo.block_size)?;
     if read_only {
         refuse_unclean_read_only(&store.sb.lock())?;
         if let Some(measured) = measured {
             let _ = store.costs.set(measured);
         }
-        return Ok((build(store, chosen)?, report));
+        return Ok((build(store, parts)?, report));
     }
     let recovery = if store.sb.lock().needs_recovery() {
         Journal::recover(&*dev, &log_map(&store)?, Default::default())?
@@ -131,15 +132,14 @@ pub(crate) fn mount(
     if let Some(measured) = measured {
         let _ = store.costs.set(measured);
     }
-    let names = build(store, chosen)?;
+    let names = build(store, parts)?;
     open_for_writing(&names)?;
     report.orphans += process_orphans(&names)?;
     (report.hot_zones, report.hot_zone_bytes) = names.balloc.zones();
     Ok((names, report))
 }
 
-/// Makes a volume writable that was mounted read-only; its device can be written to by now. See
-/// [`crate::Volume::make_writable`].
+/// Makes a volume writable that was mounted read-only. Its device can be written to by now.
 pub(crate) fn make_writable(names: &Arc<Names>) -> Result<()> {
     if names.journal.get().is_some() {
         return Ok(());
@@ -169,24 +169,6 @@ fn check_can_be_written(sb: &Superblock, check: &FeatureCheck) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-/// Refuses options that mean nothing beside each other.
-fn check_together(options: &MountOptions) -> Result<()> {
-    let periodic = options.sync == SyncMode::Periodic;
-    let refused = if options.log == LogFormat::Packed && options.sync == SyncMode::Ordered {
-        "`log=packed` needs `sync=eager` or `sync=periodic`; leave `sync=ordered` or it out"
-    } else if options.log != LogFormat::Packed && options.log_unit_bytes != 4096 {
-        "`log_unit` is for `log=packed`; give both, or neither"
-    } else if !options.strict.is_empty() && !periodic {
-        "`strict` is for `sync=periodic`; give both, or neither"
-    } else if !options.relaxed.is_empty() && periodic {
-        "`relaxed` is not for `sync=periodic`, where every file but those of `strict` may lose \
-         what came after the last moment; leave it out"
-    } else {
-        return Ok(());
-    };
-    Err(FsError::invalid(refused))
 }
 
 /// Writes everything back and leaves the image clean.
@@ -232,18 +214,20 @@ fn open_store(
 
 /// The parts that the mount options alone decide. Made first, so that an option that is refused
 /// leaves the image as it was.
-struct Chosen {
+struct OptionParts {
     pages: PageCache,
     hot: HotFiles,
     relaxed: RelaxedFiles,
 }
 
-impl Chosen {
-    fn new(options: &MountOptions, block_size: usize) -> Result<Chosen> {
-        Ok(Chosen {
-            pages: PageCache::new(options, block_size)?,
+impl OptionParts {
+    fn new(options: &MountOptions, block_size: usize) -> Result<OptionParts> {
+        let engine = engine(options.sync);
+        let pages = PageCache::new(options, block_size)?;
+        Ok(OptionParts {
+            pages: if engine.owner_commits() { pages.with_changes_held() } else { pages },
             hot: HotFiles::new(options)?,
-            relaxed: RelaxedFiles::new(options, engine(options.sync).sends_relaxed())?,
+            relaxed: RelaxedFiles::new(options, engine.sends_relaxed())?,
         })
     }
 }
@@ -271,9 +255,9 @@ fn open_space(store: Arc<Store>, hot: HotFiles) -> Result<Space> {
 }
 
 /// Puts the floors on top of each other; the volume has no journal yet.
-fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
+fn build(store: Arc<Store>, parts: OptionParts) -> Result<Arc<Names>> {
     check_root(&store)?;
-    let Chosen { pages, hot, relaxed } = chosen;
+    let OptionParts { pages, hot, relaxed } = parts;
     let cache_bytes = store.options.cache_bytes;
     let inodes = Arc::new(Inodes {
         space: open_space(store, hot)?,
@@ -286,7 +270,7 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
     let files = Files { inodes, engine, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
     let names = Arc::new(Names { files, dcache, rename_lock: Mutex::new(ranks::RENAME, ()) });
-    if names.engine.is_periodic() {
+    if names.engine.owner_commits() {
         let weak: Weak<dyn Committer> = Arc::<Names>::downgrade(&names);
         let _ = names.committer.set(weak);
     }

@@ -132,33 +132,35 @@ struct Checker<'a> {
     orphans: BTreeSet<u32>,
 }
 
-/// [`crate::Volume::check`].
-pub(crate) fn check(
-    inodes: &Arc<Inodes>,
-    progress: &mut dyn FnMut(CheckProgress) -> bool,
-) -> Result<CheckReport> {
-    let sb = inodes.sb.lock().clone();
-    let mut checker = Checker {
-        vol: inodes,
-        sb,
-        report: CheckReport::default(),
-        progress,
-        blocks: BlockMarks::default(),
-        shared: BlockMarks::default(),
-        inodes: KnownInodes::default(),
-        dirs: BTreeMap::new(),
-        xattrs: BTreeMap::new(),
-        values: BTreeMap::new(),
-        orphans: BTreeSet::new(),
-    };
-    match checker.run() {
-        Ok(()) => {}
-        Err(Stop::Asked) => checker.report.stopped = true,
-        Err(Stop::Error(err)) => return Err(err),
+impl crate::Volume {
+    /// Checks the whole volume; see the module. `progress` is called about once a group and a
+    /// directory and stops the check by returning false.
+    ///
+    /// # Errors
+    /// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
+    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
+        let sb = self.0.sb.lock().clone();
+        let mut checker = Checker {
+            vol: &self.0,
+            sb,
+            report: CheckReport::default(),
+            progress,
+            blocks: BlockMarks::default(),
+            shared: BlockMarks::default(),
+            inodes: KnownInodes::default(),
+            dirs: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            values: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+        };
+        match checker.run() {
+            Ok(()) => {}
+            Err(Stop::Asked) => checker.report.stopped = true,
+            Err(Stop::Error(err)) => return Err(err),
+        }
+        Ok(checker.report)
     }
-    Ok(checker.report)
 }
-
 impl Checker<'_> {
     fn run(&mut self) -> Step {
         self.mark_groups()?;

@@ -77,9 +77,15 @@ impl RelaxedFiles {
         self.patterns.iter().any(|rule| rule.matches(&name))
     }
 
-    /// With `sync=periodic`: true if a sync of this inode takes a moment. Its attribute decides,
-    /// without one whether any of its names is one of `strict=`; everything is strict while relaxed
-    /// files are switched off.
+    /// True if fsync of this inode is deferred: a file with the attribute `relaxed`, or without the
+    /// attribute one whose names all match `relaxed=`. Nothing is relaxed while that is disabled.
+    pub(crate) fn is_relaxed(&self, inode: &InodeRef) -> bool {
+        self.is_on() && inode.state.read().raw.is_file() && is_relaxed(durability_bits(inode))
+    }
+
+    /// With `sync=periodic`: true if a sync of this inode takes a sync point. Its attribute
+    /// decides, without one whether any of its names is one of `strict=`; everything is strict
+    /// while relaxed files are switched off.
     pub(crate) fn is_strict(&self, inode: &InodeRef) -> bool {
         if !self.is_on() {
             return true;

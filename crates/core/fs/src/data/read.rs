@@ -35,31 +35,33 @@ const CHUNK_BLOCKS: usize = 128;
 /// Access times older than this are moved by a read whatever the other times are (relatime).
 const RELATIME_S: i64 = 24 * 60 * 60;
 
-/// [`crate::Volume::read`].
-pub(crate) fn read(files: &Files, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-    read_and(files, inode, offset, into, (true, true))
-}
+impl crate::Volume {
+    /// Reads at `offset` into `into`. Returns how many bytes there were: fewer than asked only at
+    /// the end of the file.
+    ///
+    /// # Errors
+    /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
+    pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        read_and(&self.0, inode, offset, into, (true, true))
+    }
 
-/// [`crate::Volume::read_once`].
-pub(crate) fn read_once(
-    files: &Files,
-    inode: &InodeRef,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<usize> {
-    read_and(files, inode, offset, into, (false, true))
-}
+    /// As [`Self::read`] for a caller with a cache of its own, which will not ask again soon:
+    /// what large reads bring from the device is not cached here, too.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_once(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        read_and(&self.0, inode, offset, into, (false, true))
+    }
 
-/// [`crate::Volume::read_unseen`].
-pub(crate) fn read_unseen(
-    files: &Files,
-    inode: &InodeRef,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<usize> {
-    read_and(files, inode, offset, into, (false, false))
+    /// As [`Self::read_once`], and the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_unseen(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        read_and(&self.0, inode, offset, into, (false, false))
+    }
 }
-
 fn read_and(
     files: &Files,
     inode: &InodeRef,
@@ -79,8 +81,8 @@ fn read_and(
     Ok(done)
 }
 
-/// [`crate::Volume::read`] without checks and access time, under `rwsem`; `keep`: what is read from
-/// the device is cached, however it is read.
+/// Reads under `rwsem`, without checks and access time. With `keep` all data from the device is
+/// cached; without it large reads are not.
 fn read_shared(
     files: &Files,
     inode: &Inode,

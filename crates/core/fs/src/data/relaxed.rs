@@ -13,7 +13,7 @@
 //!   fsync is relaxed.
 //! - A file that becomes strict is strict with its next fsync: what was written relaxed is flushed
 //!   when it gets a strict name or another attribute, and again if a write was under way.
-//! - They can be switched off and on while mounted ([`crate::Volume::set_relaxes`]).
+//! - They can be switched off and on while mounted ([`crate::Volume::set_relaxed_enabled`]).
 //! - syncfs and unmounting make relaxed files durable as well.
 //!
 //! Tested in `tests/it/relaxed.rs`, with power cuts.

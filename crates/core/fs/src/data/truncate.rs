@@ -26,7 +26,7 @@ use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
-use crate::inode::attr::{Attr, SetAttr, getattr, setattr_locked};
+use crate::inode::attr::{Attr, SetAttr, setattr_locked};
 use crate::inode::blocks::{FREE_ROOM, drop_pages, first_block_behind, free_range};
 use crate::inode::orphan::{orphan_add, orphan_del};
 use crate::inode::reference::InodeRef;
@@ -36,30 +36,6 @@ use crate::store::Store;
 
 /// Inode table, and orphan file block or superblock with a neighbour's inode.
 const ORPHAN_CREDITS: u32 = 4;
-
-/// [`crate::Volume::truncate`].
-pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()> {
-    files.before_change()?;
-    check_regular(inode)?;
-    let _exclusive = inode.rwsem.write();
-    let old = {
-        let st = inode.state.read();
-        if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
-            return Err(FsError::Perm);
-        }
-        if size > size_limit(files, st.raw.i_flags & flags::EXTENTS != 0) {
-            return Err(FsError::TooBig);
-        }
-        st.size
-    };
-    if size <= old {
-        // Also where it stays: blocks behind the end go.
-        return shrink_file(files, inode, size);
-    }
-    prepare_extension(files, inode, old)?;
-    let _room = files.reserve_room(1)?;
-    set_larger_size(files, inode, size)
-}
 
 fn touch_times(store: &Store, st: &mut InodeState) {
     let now = store.now();
@@ -134,16 +110,53 @@ pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
     write_inode(inodes, h, inode, &mut st, Dirty::Data)
 }
 
-/// [`crate::Volume::setattr`].
-pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
-    files.before_change()?;
-    if let Some(size) = set.size {
-        truncate(files, inode, size)?;
+impl crate::Volume {
+    /// Changes attributes. A size goes through [`Self::truncate`].
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] on an immutable file, and what truncation gives.
+    pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+        let files: &Files = &self.0;
+        files.before_change()?;
+        if let Some(size) = set.size {
+            self.truncate(inode, size)?;
+        }
+        let other = SetAttr { size: None, ..*set };
+        if other != SetAttr::default() {
+            let _rwsem = inode.rwsem.write();
+            setattr_locked(files, inode, &other)?;
+        }
+        Ok(self.getattr(inode))
     }
-    let other = SetAttr { size: None, ..*set };
-    if other != SetAttr::default() {
-        let _rwsem = inode.rwsem.write();
-        setattr_locked(files, inode, &other)?;
+
+    /// Sets the size of a regular file. What is cut off is freed; what is added reads as zeros.
+    /// Also frees what is allocated behind the end, if the size stays.
+    ///
+    /// # Errors
+    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable
+    /// or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O
+    /// errors.
+    pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        let files: &Files = &self.0;
+        files.before_change()?;
+        check_regular(inode)?;
+        let _exclusive = inode.rwsem.write();
+        let old = {
+            let st = inode.state.read();
+            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+                return Err(FsError::Perm);
+            }
+            if size > size_limit(files, st.raw.i_flags & flags::EXTENTS != 0) {
+                return Err(FsError::TooBig);
+            }
+            st.size
+        };
+        if size <= old {
+            // Also where it stays: blocks behind the end go.
+            return shrink_file(files, inode, size);
+        }
+        prepare_extension(files, inode, old)?;
+        let _room = files.reserve_room(1)?;
+        set_larger_size(files, inode, size)
     }
-    Ok(getattr(files, inode))
 }

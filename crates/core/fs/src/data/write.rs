@@ -8,9 +8,10 @@
 //!   i_size moves in the same step as the pages: write-back never sees one without the other
 //! ```
 //!
-//! With `sync=periodic` up to [`CHANGE_BYTES`] of a write are one change, so that no sync point
-//! lies within: blocks for the holes, room in the running transaction and room in the cache are
-//! taken before, since none of them can be waited for meanwhile.
+//! With `sync=periodic` the first bytes of a write, up to [`Engine::whole_write_bytes`], are one
+//! change, so that no sync point divides them. Blocks for the holes, room in the running
+//! transaction and room in the cache are reserved before the change, because a change must not
+//! wait.
 //!
 //! The inode on disk changes here only if the coarse clock moved since the last change (mtime and
 //! ctime) or set-id bits go: then one handle with one inode table block, as `file_update_time` does
@@ -22,6 +23,8 @@ use syncline_ondisk::inode::flags;
 
 use crate::data::Files;
 use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_range, zero_partial};
+#[cfg(doc)]
+use crate::data::engine::Engine;
 use crate::data::evict::make_room;
 use crate::data::schedule::throttle::balance_dirty;
 use crate::data::sync::fsync_file;
@@ -38,43 +41,54 @@ use crate::time::{self, Timestamp};
 /// Blocks that one step takes.
 const CHUNK_BLOCKS: u64 = 64;
 
-/// Bytes of a write that no sync point tears, where the log is large enough: as many as Linux gives
-/// a FUSE mount at once.
-const CHANGE_BYTES: u64 = 1 << 20;
-
 const S_ISUID: u16 = 0o4000;
 const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
-/// [`crate::Volume::write`].
-pub(crate) fn write(files: &Files, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
-    before_write(files, inode)?;
-    let _exclusive = inode.rwsem.write();
-    write_exclusive(files, inode, offset, data)
-}
+impl crate::Volume {
+    /// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
+    /// taken: fewer than given only if space or the largest file size ran out on the way.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] and [`FsError::TooBig`] if not one byte could be taken;
+    /// [`FsError::IsDir`], [`FsError::Perm`] (immutable, or not at the end of an append-only file),
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
+        before_write(&self.0, inode)?;
+        let _exclusive = inode.rwsem.write();
+        write_exclusive(&self.0, inode, offset, data)
+    }
 
-/// [`crate::Volume::write_append`].
-pub(crate) fn write_append(files: &Files, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-    before_write(files, inode)?;
-    let _exclusive = inode.rwsem.write();
-    let offset = inode.state.read().size;
-    let done = write_exclusive(files, inode, offset, data)?;
-    Ok((offset, done))
-}
+    /// Writes `data` at the end of the file, wherever that is by then. Returns the offset and how
+    /// many bytes were taken.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+        before_write(&self.0, inode)?;
+        let _exclusive = inode.rwsem.write();
+        let offset = inode.state.read().size;
+        let done = write_exclusive(&self.0, inode, offset, data)?;
+        Ok((offset, done))
+    }
 
-/// [`crate::Volume::write_sync`].
-pub(crate) fn write_sync(
-    files: &Files,
-    inode: &InodeRef,
-    offset: u64,
-    data: &[u8],
-    datasync: bool,
-) -> Result<usize> {
-    let done = write(files, inode, offset, data)?;
-    fsync_file(files, inode, offset, done as u64, datasync)?;
-    Ok(done)
+    /// Writes and makes what was written durable before it returns (`O_SYNC`; with `datasync`
+    /// `O_DSYNC`, `RWF_DSYNC`).
+    ///
+    /// # Errors
+    /// As [`Self::write`] and [`Self::fsync`].
+    pub fn write_sync(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        datasync: bool,
+    ) -> Result<usize> {
+        let done = self.write(inode, offset, data)?;
+        fsync_file(&self.0, inode, offset, done as u64, datasync)?;
+        Ok(done)
+    }
 }
-
 /// Block, content, and whether it comes with a reserved block.
 type NewPage = (u64, Arc<[u8]>, bool);
 
@@ -86,7 +100,7 @@ fn before_write(files: &Files, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// [`crate::Volume::write`] under `rwsem`.
+/// Writes under `rwsem`.
 fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
     let (size, limit) = {
         let st = inode.state.read();
@@ -212,16 +226,14 @@ pub(crate) fn clear_tail(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()
     zero_partial(inodes, inode, size, inodes.block_size() as u64 - used)
 }
 
-/// Writes a part of `data`: one step, or with `sync=periodic` as much as is one change. Returns the
-/// bytes written.
+/// Writes a part of `data`: one step, or as many bytes as the engine wants in one change. Returns
+/// the number of bytes.
 fn write_some(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
-    if !files.engine.is_periodic() {
+    let Some(most) = files.engine.whole_write_bytes(files)? else {
         return write_step(files, inode, offset, data, None);
-    }
+    };
     let block_size = files.block_size() as u64;
-    // A quarter of what the running transaction may have, so that it is there soon.
-    let blocks = u64::from(files.journal()?.running_blocks_max() / 4).max(1);
-    let end = offset.saturating_add(CHANGE_BYTES.min(blocks * block_size));
+    let end = offset.saturating_add(most);
     let whole = (end - end % block_size).max(offset - offset % block_size + block_size) - offset;
     let data = &data[..data.len().min(usize::try_from(whole).unwrap_or(usize::MAX))];
     let (first, to) = (offset / block_size, (offset + data.len() as u64).div_ceil(block_size));

@@ -64,7 +64,7 @@ impl Inodes {
         self.relieve_log()
     }
 
-    /// With `sync=periodic`: commits everything if what waits for the next moment fills three
+    /// With `sync=periodic`: commits everything if what waits for the next sync point fills three
     /// quarters of what one transaction may have, so that no operation finds it full. The caller
     /// holds neither `io` nor a handle.
     #[inline]
@@ -74,7 +74,7 @@ impl Inodes {
     }
 
     fn relieve_full_log(&self) -> Result<()> {
-        if self.moment_fills(3) {
+        if self.sync_point_fills(3) {
             self.commit(self.journal()?.newest_tid())?;
         }
         Ok(())
@@ -113,9 +113,9 @@ impl Inodes {
         }
     }
 
-    /// With `sync=periodic`: true if the blocks that wait for the next moment fill more than
+    /// With `sync=periodic`: true if the blocks that wait for the next sync point fill more than
     /// `quarters` of what one transaction may have. False in the other modes.
-    pub(crate) fn moment_fills(&self, quarters: usize) -> bool {
+    pub(crate) fn sync_point_fills(&self, quarters: usize) -> bool {
         self.committer.get().is_some()
             && self.journal().is_ok_and(|journal| {
                 let waiting = journal.running_blocks() as usize + self.pages.overwritten();

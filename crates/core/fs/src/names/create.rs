@@ -57,72 +57,81 @@ pub struct Create {
     pub gid: u32,
 }
 
-/// [`crate::Volume::create`].
-pub(crate) fn create(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    create: &Create,
-) -> Result<InodeRef> {
-    make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
-}
+impl crate::Volume {
+    /// Creates an empty regular file.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotFound`] if `dir` was removed.
+    pub fn create(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
+        make(&self.0, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
+    }
 
-/// [`crate::Volume::mkdir`].
-pub(crate) fn mkdir(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    create: &Create,
-) -> Result<InodeRef> {
-    let parent = dir.ino;
-    make(names, dir, name, S_IFDIR, create, |names, h, inode, st| {
-        fill_new_dir(names, h, inode, st, parent)
-    })
-}
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and [`FsError::TooManyLinks`].
+    pub fn mkdir(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
+        let parent = dir.ino;
+        make(&self.0, dir, name, S_IFDIR, create, |space, h, inode, st| {
+            fill_new_dir(space, h, inode, st, parent)
+        })
+    }
 
-/// [`crate::Volume::mknod`].
-pub(crate) fn mknod(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    create: &Create,
-    rdev: u64,
-) -> Result<InodeRef> {
-    let kind = create.mode & S_IFMT;
-    match kind {
-        0 => make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(())),
-        S_IFREG | S_IFIFO | S_IFSOCK => make(names, dir, name, kind, create, |_, _, _, _| Ok(())),
-        S_IFCHR | S_IFBLK => make(names, dir, name, kind, create, |_, _, _, st| {
-            let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
-            let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
-            match (u32::try_from(major), u32::try_from(minor & 0xffff_ffff)) {
-                (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => {
-                    st.raw.set_device_number(major, minor);
-                    Ok(())
-                }
-                _ => Err(FsError::invalid("ext4 cannot hold this device number")),
+    /// Creates a device file, pipe, socket or regular file, by the type bits of `mode`. `rdev` is
+    /// Linux's 64-bit device number.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::Perm`] for a directory, [`FsError::Invalid`] for other
+    /// types.
+    pub fn mknod(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        create: &Create,
+        rdev: u64,
+    ) -> Result<InodeRef> {
+        let kind = create.mode & S_IFMT;
+        match kind {
+            0 => make(&self.0, dir, name, S_IFREG, create, |_, _, _, _| Ok(())),
+            S_IFREG | S_IFIFO | S_IFSOCK => {
+                make(&self.0, dir, name, kind, create, |_, _, _, _| Ok(()))
             }
-        }),
-        S_IFDIR => Err(FsError::Perm),
-        _ => Err(FsError::invalid("mknod makes files, pipes, sockets and devices")),
+            S_IFCHR | S_IFBLK => make(&self.0, dir, name, kind, create, |_, _, _, st| {
+                let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
+                let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
+                match (u32::try_from(major), u32::try_from(minor & 0xffff_ffff)) {
+                    (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => {
+                        st.raw.set_device_number(major, minor);
+                        Ok(())
+                    }
+                    _ => Err(FsError::invalid("ext4 cannot hold this device number")),
+                }
+            }),
+            S_IFDIR => Err(FsError::Perm),
+            _ => Err(FsError::invalid("mknod makes files, pipes, sockets and devices")),
+        }
+    }
+
+    /// Creates a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::NotFound`] for an empty target, [`FsError::NameTooLong`]
+    /// for one that does not fit a block.
+    pub fn symlink(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        create: &Create,
+    ) -> Result<InodeRef> {
+        let names: &Names = &self.0;
+        check_target(names, target)?;
+        let create = Create { mode: 0o777, ..*create };
+        make(names, dir, name, S_IFLNK, &create, |space, h, inode, st| {
+            fill_symlink(space, h, inode, st, target)
+        })
     }
 }
-
-/// [`crate::Volume::symlink`].
-pub(crate) fn symlink(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    target: &[u8],
-    create: &Create,
-) -> Result<InodeRef> {
-    check_target(names, target)?;
-    let create = Create { mode: 0o777, ..*create };
-    make(names, dir, name, S_IFLNK, &create, |names, h, inode, st| {
-        fill_symlink(names, h, inode, st, target)
-    })
-}
-
 fn make(
     names: &Names,
     dir: &InodeRef,

@@ -56,7 +56,50 @@ pub(crate) const REMOVE_CREDITS: u32 = 2;
 /// Blocks that making an inode an orphan may change: superblock or orphan file, and its inode.
 pub(crate) const ORPHAN_CREDITS: u32 = 2;
 
-/// [`crate::Volume::lookup`].
+impl crate::Volume {
+    /// Returns the inode that `name` has in `dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+        lookup(&self.0, dir, name)
+    }
+
+    /// Calls `sink` for each entry from `cookie` on (0 is the start; then
+    /// [`DirEntry::next_cookie`]), `.` and `..` included, until it returns false or the end. No
+    /// lock is held while `sink` runs, so it may look entries up. Names that exist from the first
+    /// to the last call of a reader that passes cookies on come exactly once.
+    ///
+    /// # Errors
+    /// [`FsError::NotDir`], or what reading the directory gives; entries before the error were
+    /// delivered.
+    pub fn readdir(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        readdir(&self.0, dir, cookie, sink, true)
+    }
+
+    /// As [`Self::readdir`], and the access time stays (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Self::readdir`].
+    pub fn readdir_unseen(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        readdir(&self.0, dir, cookie, sink, false)
+    }
+}
+
+/// Returns the inode of a name in a directory. The caller does not hold `rwsem` of `dir`.
+///
+/// # Errors
+/// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
 pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
     check_name(name)?;
     let _rwsem = dir.rwsem.read();
@@ -90,7 +133,7 @@ pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<Inode
     }
 }
 
-/// [`crate::Volume::readdir`].
+/// Calls `sink` for the entries of a directory from `cookie` on; `touch` moves the access time.
 pub(crate) fn readdir(
     inodes: &Inodes,
     dir: &InodeRef,

@@ -99,7 +99,43 @@ pub(super) struct How<'a> {
     pub(super) whiteout: Option<&'a Create>,
 }
 
-/// [`crate::Volume::rename`], and with a whiteout [`crate::Volume::rename_whiteout`].
+impl crate::Volume {
+    /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] with NOREPLACE, [`FsError::NotDir`],
+    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory moved below
+    /// itself, [`FsError::Busy`] for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::NoSpace`],
+    /// [`FsError::Perm`].
+    pub fn rename(
+        &self,
+        old_dir: &InodeRef,
+        old_name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        rename(&self.0, (old_dir, old_name), (new_dir, new_name), flags, None)
+    }
+
+    /// As [`Self::rename`]; the old name becomes a whiteout of overlayfs, a character device 0:0
+    /// of this owner (`RENAME_WHITEOUT`), in the same transaction.
+    ///
+    /// # Errors
+    /// As [`Self::rename`]; [`FsError::Invalid`] for an exchange.
+    pub fn rename_whiteout(
+        &self,
+        (old_dir, old_name): (&InodeRef, &[u8]),
+        (new_dir, new_name): (&InodeRef, &[u8]),
+        flags: RenameFlags,
+        owner: &Create,
+    ) -> Result<()> {
+        let (from, to) = ((old_dir, old_name), (new_dir, new_name));
+        rename(&self.0, from, to, flags, Some(owner))
+    }
+}
+
+/// Renames; `whiteout` is the owner of the whiteout that takes the old name, if there is to be one.
 pub(crate) fn rename(
     names: &Names,
     (old_dir, old_name): (&InodeRef, &[u8]),

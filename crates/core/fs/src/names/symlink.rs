@@ -20,7 +20,17 @@ use crate::names::path::PATH_BYTES_MAX;
 use crate::space::Space;
 use crate::store::Store;
 
-/// [`crate::Volume::readlink`].
+impl crate::Volume {
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is not one.
+    pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        readlink(&self.0, inode)
+    }
+}
+
+/// Reads the target of a symbolic link and moves its access time.
 pub(crate) fn readlink(inodes: &Inodes, inode: &InodeRef) -> Result<Vec<u8>> {
     let target = target(inodes, inode)?;
     touch_atime(inodes, inode);

@@ -17,6 +17,9 @@ use crate::error::{FsError, Result};
 /// `cache=` where it is not given.
 const USUAL_CACHE_BYTES: u64 = 256 << 20;
 
+/// `log_unit=` without the option.
+const LOG_UNIT_BYTES: u32 = 4096;
+
 /// One part in this many of `cache=` is for everything that is not a file page: the three below.
 pub(crate) const METADATA_SHARE: u64 = 4;
 /// One part in this many is for metadata blocks.
@@ -55,7 +58,7 @@ pub enum SyncMode {
     /// one flush.
     Eager,
     /// fsync returns at once; every [`MountOptions::commit_s`] seconds the whole volume becomes
-    /// durable as it was at one moment. A crash loses what came after the last one, and nothing
+    /// durable as it was at one sync point. A crash loses what came after the last one, and nothing
     /// else.
     Periodic,
 }
@@ -209,7 +212,7 @@ pub struct MountOptions {
     /// Names of files that need not survive a power cut (`relaxed=GLOB`, repeatable): fsync of them
     /// returns at once, and their data may stay in a write buffer (informed-storage paper, 6.6).
     pub relaxed: Vec<String>,
-    /// With [`SyncMode::Periodic`], names of files whose fsync takes a moment (`strict=GLOB`,
+    /// With [`SyncMode::Periodic`], names of files whose fsync takes a sync point (`strict=GLOB`,
     /// repeatable).
     pub strict: Vec<String>,
 }
@@ -220,7 +223,7 @@ impl Default for MountOptions {
             read_only: false,
             sync: SyncMode::Eager,
             log: LogFormat::Jbd2,
-            log_unit_bytes: 4096,
+            log_unit_bytes: LOG_UNIT_BYTES,
             eager_threshold: None,
             eager_stream_bytes: None,
             eager_run_bytes: None,
@@ -294,6 +297,27 @@ impl MountOptions {
             SyncMode::Eager | SyncMode::Periodic if is_small => Writeback::Space,
             _ => Writeback::File,
         })
+    }
+
+    /// Refuses options that contradict each other.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`]; the message says which to add or to leave out.
+    pub(crate) fn check_together(&self) -> Result<()> {
+        let periodic = self.sync == SyncMode::Periodic;
+        let refused = if self.log == LogFormat::Packed && self.sync == SyncMode::Ordered {
+            "`log=packed` needs `sync=eager` or `sync=periodic`; leave `sync=ordered` or it out"
+        } else if self.log != LogFormat::Packed && self.log_unit_bytes != LOG_UNIT_BYTES {
+            "`log_unit` is for `log=packed`; give both, or neither"
+        } else if !self.strict.is_empty() && !periodic {
+            "`strict` is for `sync=periodic`; give both, or neither"
+        } else if !self.relaxed.is_empty() && periodic {
+            "`relaxed` is not for `sync=periodic`, where every file but those of `strict` may lose \
+             what came after the last sync point; leave it out"
+        } else {
+            return Ok(());
+        };
+        Err(FsError::invalid(refused))
     }
 
     fn set_alloc(&mut self, name: &str) {

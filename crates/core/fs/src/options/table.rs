@@ -84,7 +84,7 @@ pub const VOLUME_OPTIONS: &[Row] = &[
         "eager: fsync is one write and one flush, with the file's data and its part of the \
          metadata in the journal. ordered: as the kernel's ext4, data in place before the \
          metadata that points to it commits. periodic: fsync returns at once, and \
-         every `commit=` seconds the whole volume becomes durable as it was at one moment; a crash \
+         every `commit=` seconds the whole volume becomes durable at one sync point; a crash \
          goes back to the last one.",
         set!(|o, given| o.sync = match given.text() {
             "ordered" => SyncMode::Ordered,

@@ -22,6 +22,7 @@ mod changes;
 mod limits;
 #[cfg(test)]
 mod model_tests;
+mod stats;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -35,10 +36,11 @@ use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
 use crate::error::{FsError, Result};
-use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
+use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, Writeback};
 use crate::ranks;
 
 pub(crate) use changes::Changes;
+pub use stats::CacheStats;
 pub(crate) use tree::{Outgoing, PageTree, Pick, SyncDirty, UNLOGGED, WriteEnd};
 
 /// Pages of one group.
@@ -52,23 +54,6 @@ const CHANGE_TRIES: usize = 64;
 
 /// Smallest limit, in pages: one write and one readahead window at once.
 const PAGES_MIN: usize = 64;
-
-/// Figures of the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheStats {
-    /// Cached pages (one file system block each).
-    pub pages: usize,
-    /// Of these, dirty or being written.
-    pub dirty_pages: usize,
-    /// The limit, in pages.
-    pub pages_max: usize,
-    /// Pages read from the device so far.
-    pub pages_read: u64,
-    /// Pages written to the device so far.
-    pub pages_written: u64,
-    /// Pages given up for others so far.
-    pub pages_evicted: u64,
-}
 
 /// Accounting and replacement of all cached file pages of one volume.
 pub(crate) struct PageCache {
@@ -91,7 +76,7 @@ pub(crate) struct PageCache {
     flush_needed: AtomicU64,
     /// Dirty pages with a block on disk that the log does not have as they are.
     overwritten: AtomicUsize,
-    /// When the first page since the last moment got dirty; 0: none.
+    /// When the first page since the last sync point got dirty; 0: none.
     unlogged_since_ns: AtomicU64,
     /// `sync=periodic`: held shared while pages or sizes change.
     changes: Option<RwLock<()>>,
@@ -139,11 +124,16 @@ impl PageCache {
             flush_needed: AtomicU64::new(0),
             overwritten: AtomicUsize::new(0),
             unlogged_since_ns: AtomicU64::new(0),
-            changes: (options.sync == SyncMode::Periodic).then(|| RwLock::new(ranks::CHANGES, ())),
+            changes: None,
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
         })
+    }
+
+    /// Makes [`PageCache::hold_changes`] available: each change holds a lock shared from now on.
+    pub(crate) fn with_changes_held(self) -> PageCache {
+        PageCache { changes: Some(RwLock::new(ranks::CHANGES, ())), ..self }
     }
 
     /// Sets the limits of dirty data, in per cent of the cache.
@@ -247,15 +237,15 @@ impl PageCache {
         }
     }
 
-    /// Held while the pages of a file, or its size with them, change: with `sync=periodic` a moment
-    /// has all of the change or nothing. Taken after `rwsem`, before `io`; not twice.
+    /// Held while the pages of a file, or its size with them, change: with `sync=periodic` a sync
+    /// point has all of the change or nothing. Taken after `rwsem`, before `io`; not twice.
     #[inline]
     pub(crate) fn change(&self) -> Option<ReadGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.read())
     }
 
     /// As [`PageCache::change`] with the `io` of the file: not held while a request of this file is
-    /// waited for, since a moment, and with it every other change, would wait for that, too.
+    /// waited for, since a sync point, and with it every other change, would wait for that, too.
     pub(crate) fn change_with<'a>(
         &'a self,
         io: &'a Mutex<()>,
@@ -305,12 +295,12 @@ impl PageCache {
         }
     }
 
-    /// When the first page since the last moment got dirty, in nanoseconds of the clock.
+    /// When the first page since the last sync point got dirty, in nanoseconds of the clock.
     pub(crate) fn unlogged_since_ns(&self) -> Option<u64> {
         Some(self.unlogged_since_ns.load(Ordering::Relaxed)).filter(|since_ns| *since_ns > 0)
     }
 
-    /// A moment has every page.
+    /// A sync point has every page.
     pub(crate) fn forget_unlogged_since(&self) {
         self.unlogged_since_ns.store(0, Ordering::Relaxed);
     }
@@ -379,18 +369,6 @@ impl PageCache {
                 .range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded))
                 .next()
                 .copied(),
-        }
-    }
-
-    /// Figures for `info` and tests.
-    pub(crate) fn stats(&self) -> CacheStats {
-        CacheStats {
-            pages: self.frames.len(),
-            dirty_pages: self.dirty_pages(),
-            pages_max: self.pages_max,
-            pages_read: self.read.load(Ordering::Relaxed),
-            pages_written: self.written.load(Ordering::Relaxed),
-            pages_evicted: self.evicted.load(Ordering::Relaxed),
         }
     }
 }

@@ -32,6 +32,7 @@ use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction}
 
 use crate::data::Files;
 use crate::data::engine::Engine;
+use crate::data::engine::ordered::Ordered;
 use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
 use crate::data::flush::file::write_back;
 use crate::data::flush::install::install_one;
@@ -91,6 +92,14 @@ impl Engine for Eager {
             st.datasync_tid = journal.committed_tid();
         }
         Ok(())
+    }
+
+    fn sync_all(&self, files: &Files) -> Result<()> {
+        Ordered.sync_all(files)
+    }
+
+    fn uses_costs(&self) -> bool {
+        true
     }
 
     fn logs_data(&self) -> bool {
@@ -225,12 +234,13 @@ impl EagerCosts {
     }
 }
 
-/// Measured costs of a volume with `sync=eager` that can be written to.
-pub(crate) fn eager_costs(store: &Store) -> Option<EagerCosts> {
-    let device = store.costs.get()?.costs();
-    Some(EagerCosts::new(device, store.block_size() as u64))
+impl crate::Volume {
+    /// Measured costs of the device of a volume with `sync=eager`; `None` for others.
+    pub fn eager_costs(&self) -> Option<EagerCosts> {
+        let device = self.0.costs.get()?.costs();
+        Some(EagerCosts::new(device, self.0.block_size() as u64))
+    }
 }
-
 /// True if a sync writes these pages in place. An option rules its kind of data: new blocks, runs
 /// of overwritten ones, scattered ones. What no option rules the costs decide.
 fn goes_in_place(dirty: SyncDirty, block_bytes: u64, options: &MountOptions, costs: Costs) -> bool {

@@ -6,7 +6,7 @@
 //!              flush                   one write to the log
 //!  write-back  every page to its       pages that the log holds:  new blocks in place, long runs
 //!              place                   see the table there        to new blocks, others logged
-//!  background  whole files by age      steps of bounded length    moments of the whole volume
+//!  background  whole files by age      steps of bounded length    sync points of the whole volume
 //! ```
 //!
 //! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
@@ -21,8 +21,10 @@ use syncline_jbd2::{Checksums, JournalOptions, Member};
 use crate::data::Files;
 use crate::data::flush::batch::OutPage;
 use crate::data::flush::plan::Target;
+use crate::data::schedule::state::SyncPointStats;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
+use crate::inode::reference::InodeRef;
 use crate::options::{LogFormat, SyncMode};
 
 /// One way to make files durable.
@@ -41,9 +43,53 @@ pub(crate) trait Engine: Send + Sync {
         datasync: bool,
     ) -> Result<()>;
 
-    /// True if the volume becomes durable as a whole, at moments.
-    fn is_periodic(&self) -> bool {
+    /// True if fsync of this file only reports whether the volume has failed.
+    fn defers_fsync(&self, files: &Files, inode: &InodeRef) -> bool {
+        files.relaxed.is_relaxed(inode)
+    }
+
+    /// True if syncfs only reports whether the volume has failed.
+    fn defers_syncfs(&self, _files: &Files) -> bool {
         false
+    }
+
+    /// Makes every file and all metadata durable.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn sync_all(&self, files: &Files) -> Result<()>;
+
+    /// Figures of the sync points; `None` if there are none.
+    fn sync_point_stats(&self, _files: &Files) -> Option<SyncPointStats> {
+        None
+    }
+
+    /// True if the volume, not the journal, decides when the running transaction commits
+    /// ([`JournalOptions::owner_commits`]).
+    fn owner_commits(&self) -> bool {
+        false
+    }
+
+    /// True if [`Engine::fsync`] chooses by the measured costs of the device.
+    fn uses_costs(&self) -> bool {
+        false
+    }
+
+    /// Bytes of one write that no commit may divide. `None`: it may lie between any two steps.
+    ///
+    /// # Errors
+    /// [`FsError::Latched`] and [`FsError::ReadOnly`].
+    fn whole_write_bytes(&self, _files: &Files) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Lowers the number of dirty pages further where a writer has written back its share: `pages`
+    /// of its own file. The caller holds neither `io` nor a handle.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn throttle(&self, _files: &Files, _inode: &Inode, _pages: usize) -> Result<()> {
+        Ok(())
     }
 
     /// Destination of what write-back takes from a file.
@@ -85,12 +131,22 @@ pub(crate) trait Engine: Send + Sync {
         Err(FsError::NotSupported("file data in the log without sync=eager".into()))
     }
 
-    /// Makes the sets of these members durable, as a sync of their file does.
+    /// Makes the sets of these members durable, as a sync of their file does. The caller holds
+    /// `io`.
     ///
     /// # Errors
     /// As [`Engine::fsync`].
     fn make_durable(&self, files: &Files, members: &[Member]) -> Result<()> {
         Ok(files.journal()?.sync(members, false)?)
+    }
+
+    /// Completes an atomic write of a file after [`Engine::make_durable`]. The caller holds
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn finish_atomic(&self, _files: &Files, _inode: &InodeRef) -> Result<()> {
+        Ok(())
     }
 
     /// Decides for each planned page how it gets to its place. Those that must go through the

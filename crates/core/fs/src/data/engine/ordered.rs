@@ -22,10 +22,12 @@ use crate::data::Files;
 use crate::data::engine::Engine;
 use crate::data::flush::batch::OutPage;
 use crate::data::flush::file::write_back;
+use crate::data::flush::files::write_back_files;
+use crate::data::relaxed::flush_relaxed;
 use crate::data::schedule::timers::background_writeback;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
-use crate::inode::lazytime::write_lazy_times_of;
+use crate::inode::lazytime::{write_lazy_times, write_lazy_times_of};
 use crate::options::LogFormat;
 use crate::store::Store;
 
@@ -52,6 +54,13 @@ impl Engine for Ordered {
             if datasync { st.datasync_tid } else { st.sync_tid }
         };
         commit_or_flush(files, tid, Kind::Data { inode: u64::from(inode.ino) })
+    }
+
+    fn sync_all(&self, files: &Files) -> Result<()> {
+        write_back_files(files, true, |_, _| true)?;
+        write_lazy_times(files)?;
+        commit_or_flush(files, files.journal()?.newest_tid(), Kind::Other)?;
+        flush_relaxed(files)
     }
 
     fn classify(&self, _files: &Files, _inode: &Inode, _pages: &mut [OutPage]) -> Result<()> {

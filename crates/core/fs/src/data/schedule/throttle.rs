@@ -12,7 +12,6 @@
 use crate::data::Files;
 use crate::data::flush::file::write_back_at_most;
 use crate::data::flush::files::{Group, write_group};
-use crate::data::moment::take_moment;
 use crate::data::schedule::victims::write_victims;
 use crate::incore::Inode;
 use crate::inode::iget::cached_inode;
@@ -45,9 +44,5 @@ pub(crate) fn balance_dirty(files: &Files, inode: &Inode) {
         }
     }
     let _ = write_group(files, group, false);
-    if files.engine.is_periodic() && files.pages.above_throttle() {
-        // What the last moment has is not overwritten before the next.
-        let _ = take_moment(files);
-        let _ = write(inode, SHARE_PAGES);
-    }
+    let _ = files.engine.throttle(files, inode, SHARE_PAGES);
 }

@@ -22,35 +22,45 @@ use super::core::{Core, GroupSource, Range};
 use crate::error::{FsError, Result};
 use crate::space::Space;
 
-/// [`crate::Volume::trim`].
-pub(crate) fn trim(space: &Space, range: Bytes<u64>, least_bytes: u64) -> Result<u64> {
-    space.check_writable()?;
-    if !space.dev.geometry().discard {
-        return Err(FsError::NotSupported("the device has no discard".into()));
-    }
-    let (bits, geo) = (space.geo.block_bits, &space.geo);
-    let least = (least_bytes >> bits).max(1);
-    let blocks = (range.end.saturating_sub(range.start)) >> bits;
-    let first = range.start >> bits;
-    if least > u64::from(geo.blocks_per_group) || first >= geo.blocks_count || blocks == 0 {
-        return Err(FsError::invalid("a range outside of the volume, or runs longer than a group"));
-    }
-    let end = first.saturating_add(blocks).min(geo.blocks_count);
-    let first = first.max(u64::from(geo.first_data_block));
-    let mut discarded = 0;
-    for group in 0..geo.group_count {
-        let start = geo.group_first_block(group);
-        let len = u64::from(geo.group_blocks(group));
-        let part = first.max(start)..end.min(start + len);
-        if part.start < part.end {
-            // Within a group, whose blocks are counted in 32 bits.
-            let bits = (part.start - start) as u32..(part.end - start) as u32;
-            discarded += trim_group(space, group, bits, least as u32)?;
+impl crate::Volume {
+    /// Discards the free blocks in a range of bytes of the device, for the sake of flash
+    /// (`FITRIM`). Runs shorter than `least_bytes` are left out. Returns the bytes discarded.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for a range outside of the volume or below a block, and for runs longer
+    /// than a group; [`FsError::NotSupported`] without a discard of the device,
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O.
+    pub fn trim(&self, range: std::ops::Range<u64>, least_bytes: u64) -> Result<u64> {
+        let space: &Space = &self.0;
+        space.check_writable()?;
+        if !space.dev.geometry().discard {
+            return Err(FsError::NotSupported("the device has no discard".into()));
         }
+        let (bits, geo) = (space.geo.block_bits, &space.geo);
+        let least = (least_bytes >> bits).max(1);
+        let blocks = (range.end.saturating_sub(range.start)) >> bits;
+        let first = range.start >> bits;
+        if least > u64::from(geo.blocks_per_group) || first >= geo.blocks_count || blocks == 0 {
+            return Err(FsError::invalid(
+                "a range outside of the volume, or runs longer than a group",
+            ));
+        }
+        let end = first.saturating_add(blocks).min(geo.blocks_count);
+        let first = first.max(u64::from(geo.first_data_block));
+        let mut discarded = 0;
+        for group in 0..geo.group_count {
+            let start = geo.group_first_block(group);
+            let len = u64::from(geo.group_blocks(group));
+            let part = first.max(start)..end.min(start + len);
+            if part.start < part.end {
+                // Within a group, whose blocks are counted in 32 bits.
+                let bits = (part.start - start) as u32..(part.end - start) as u32;
+                discarded += trim_group(space, group, bits, least as u32)?;
+            }
+        }
+        Ok(discarded << bits)
     }
-    Ok(discarded << bits)
 }
-
 /// Discards runs of at least `least` blocks among some blocks of a group; blocks discarded.
 fn trim_group(space: &Space, group: u32, part: Bytes<u32>, least: u32) -> Result<u64> {
     let core = &space.balloc.core;
