@@ -50,6 +50,7 @@ pub use options::{
 };
 pub use pages::CacheStats;
 pub use store::buffered::Buffered;
+pub use syncline_cache::VolumePolicy;
 pub use syncline_jbd2::JournalStats;
 pub use time::Timestamp;
 pub use volume::Volume;

@@ -223,7 +223,7 @@ struct OptionParts {
 impl OptionParts {
     fn new(options: &MountOptions, block_size: usize) -> Result<OptionParts> {
         let engine = engine(options.sync);
-        let pages = PageCache::new(options, block_size)?;
+        let pages = PageCache::new(options, block_size);
         Ok(OptionParts {
             pages: if engine.owner_commits() { pages.with_changes_held() } else { pages },
             hot: HotFiles::new(options)?,

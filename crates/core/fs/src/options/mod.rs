@@ -9,6 +9,7 @@ pub mod spec;
 mod table;
 
 use glob::Pattern;
+use syncline_cache::VolumePolicy;
 
 pub use self::table::VOLUME_OPTIONS;
 
@@ -193,7 +194,7 @@ pub struct MountOptions {
     /// Freed blocks are discarded after the commit that frees them.
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
-    pub policy: String,
+    pub policy: VolumePolicy,
     /// Order of write-back (`writeback=`). `None`: [`MountOptions::writeback_order`] decides.
     pub writeback: Option<Writeback>,
     /// Allocation policy (`alloc=`).
@@ -243,7 +244,7 @@ impl Default for MountOptions {
             privileged: true,
             set_id_by_caller: false,
             discard: false,
-            policy: "clock".into(),
+            policy: VolumePolicy::default(),
             writeback: None,
             alloc: Alloc::Default,
             hot_zones: 0,
@@ -295,7 +296,7 @@ impl MountOptions {
         let is_small = self.cache_bytes < USUAL_CACHE_BYTES;
         self.writeback.unwrap_or(match self.sync {
             SyncMode::Eager | SyncMode::Periodic if is_small => Writeback::Space,
-            _ => Writeback::File,
+            SyncMode::Eager | SyncMode::Periodic | SyncMode::Ordered => Writeback::File,
         })
     }
 
@@ -320,10 +321,9 @@ impl MountOptions {
         Err(FsError::invalid(refused))
     }
 
-    fn set_alloc(&mut self, name: &str) {
-        let found = Alloc::ALL.into_iter().find(|alloc| alloc.name() == name);
-        self.alloc = found.unwrap_or(Alloc::Default);
-        if self.alloc == Alloc::Default {
+    fn set_alloc(&mut self, alloc: Alloc) {
+        self.alloc = alloc;
+        if alloc == Alloc::Default {
             self.hot_zones = 0;
         }
     }

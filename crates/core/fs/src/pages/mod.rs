@@ -35,7 +35,6 @@ use syncline_device::Clock;
 use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
-use crate::error::{FsError, Result};
 use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, Writeback};
 use crate::ranks;
 
@@ -88,31 +87,25 @@ pub(crate) struct PageCache {
 impl PageCache {
     /// The file pages' share of `cache=` in pages of `block_size` bytes; the dirty limits are per
     /// cent of it.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for an unknown policy; the message lists the known ones.
-    pub(crate) fn new(options: &MountOptions, block_size: usize) -> Result<PageCache> {
+    pub(crate) fn new(options: &MountOptions, block_size: usize) -> PageCache {
         let bytes = options.cache_bytes - options.cache_bytes / METADATA_SHARE;
         let pages = bytes / (block_size.max(512) as u64);
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
         let limits = Limits::default();
         let live = LiveLimits::of(options);
         limits.set(pages_max, live.dirty_background_ratio, live.dirty_ratio);
-        let new = |name: &str| {
-            syncline_cache::policy(name, pages_max).map_err(|err| FsError::invalid(err.to_string()))
-        };
         let cleaner = match options.writeback_order() {
             Writeback::File => None,
-            Writeback::Policy => Some(new(&options.policy)?),
+            Writeback::Policy => Some(options.policy.make(pages_max)),
             Writeback::Space => Some(syncline_cache::write_back_order(pages_max)),
         };
         let reserve = options.cache_reserve_bytes / block_size.max(512) as u64;
         let reserve = usize::try_from(reserve).unwrap_or(usize::MAX).min(pages_max);
         // Writing the zeros makes the system give each page now and not at its first use.
         let spare = (0..reserve).map(|_| std::iter::repeat_n(0, block_size).collect()).collect();
-        Ok(PageCache {
+        PageCache {
             frames: Frames::new(pages_max + FRAMES_SLACK),
-            policy: new(&options.policy)?,
+            policy: options.policy.make(pages_max),
             cleaner,
             pages_max,
             limits,
@@ -128,7 +121,7 @@ impl PageCache {
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-        })
+        }
     }
 
     /// Makes [`PageCache::hold_changes`] available: each change holds a lock shared from now on.
@@ -380,7 +373,7 @@ mod tests {
     fn options(policy: &str, background: u32, ratio: u32) -> MountOptions {
         MountOptions {
             cache_bytes: 4_000 << 10,
-            policy: policy.into(),
+            policy: policy.parse().expect("it is known"),
             dirty_background_ratio: Some(background),
             dirty_ratio: Some(ratio),
             ..MountOptions::default()
@@ -389,17 +382,17 @@ mod tests {
 
     #[test]
     fn limits_follow_the_ratios() {
-        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let cache = PageCache::new(&options("lru", 10, 20), 1024);
         assert_eq!((cache.pages_max, cache.limits.get()), (3000, (300, 600)));
         cache.set_dirty_limits(1, 2);
         assert_eq!(cache.limits.get(), (30, 60));
-        let cache = PageCache::new(&options("lru", 50, 20), 1024).expect("lru is known");
+        let cache = PageCache::new(&options("lru", 50, 20), 1024);
         assert_eq!(cache.limits.get(), (300, 600));
     }
 
     #[test]
     fn memory_of_pages_that_went_is_used_again_and_bounded() {
-        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let cache = PageCache::new(&options("lru", 10, 20), 1024);
         let page = cache.page(&[7; 1024]);
         let address = page.as_ptr();
         cache.recycle(Arc::clone(&page));
@@ -417,7 +410,7 @@ mod tests {
     fn reserved_pages_are_there_before_the_first_use_and_within_the_limit() {
         let reserve = |kib: u64| {
             let options = MountOptions { cache_reserve_bytes: kib << 10, ..options("lru", 10, 20) };
-            PageCache::new(&options, 1024).expect("lru is known")
+            PageCache::new(&options, 1024)
         };
         let cache = reserve(100);
         let reserved: Vec<_> = cache.spare.lock().iter().map(|page| page.as_ptr()).collect();
@@ -428,16 +421,10 @@ mod tests {
         assert_eq!(reserve(1 << 20).spare.lock().len(), cache.pages_max);
     }
 
-    #[test]
-    fn an_unknown_policy_is_a_usage_error() {
-        let error = PageCache::new(&options("random", 10, 20), 4096).err().expect("refused");
-        assert!(matches!(error, FsError::Invalid(ref text) if text.contains("clock")), "{error}");
-    }
-
     /// A file whose write-back ends while it is dirty is moved, and met wherever it is.
     #[test]
     fn a_file_that_stays_dirty_is_in_every_list_of_dirty_files() {
-        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        let cache = PageCache::new(&options("clock", 10, 20), 4096);
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -464,7 +451,7 @@ mod tests {
 
     #[test]
     fn dirty_files_come_by_age_then_number() {
-        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        let cache = PageCache::new(&options("clock", 10, 20), 4096);
         for (since, ino) in [(20, 3), (10, 9), (10, 2)] {
             cache.relist(ino, None, Some(since));
         }
