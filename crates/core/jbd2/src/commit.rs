@@ -266,7 +266,7 @@ impl Journal {
             for copy in frozen.copies {
                 let block = copy.block;
                 if state.take_over(copy, sequence, self.packed.is_some()) {
-                    state.ring.unsettle(block, sequence);
+                    state.ring.owe_write(block, sequence);
                 }
             }
         }

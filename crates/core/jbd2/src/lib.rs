@@ -34,7 +34,7 @@
 //! The writer produces what the kernel's data=ordered journal produces: checksums v3 (or none),
 //! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one write
 //! with one flush, and [`Journal::sync`] is a group commit of a part of the running transaction:
-//! the operations that belong together with a file's (`isets/`, `group_commit.rs`, `in_place.rs`).
+//! the operations that belong together with a file's (`dependency_sets/`, `group_commit.rs`, `in_place.rs`).
 //! The reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: checked by
 //! e2fsck, debugfs and kernel mounts, not by this crate's own reader.
 //!
@@ -48,13 +48,13 @@ mod buffer;
 mod checkpoint;
 mod commit;
 mod deferred;
+mod dependency_sets;
 mod error;
 mod flushes;
 mod format;
 mod group_commit;
 mod handle;
 mod in_place;
-mod isets;
 mod journal;
 mod log_map;
 mod log_superblock;
@@ -76,10 +76,10 @@ mod write_back;
 mod zeroed;
 
 pub use buffer::BufferCache;
+pub use dependency_sets::{Counters, Member};
 pub use error::JournalError;
 pub use handle::Handle;
 pub use in_place::{InPlacePage, WriteAction};
-pub use isets::{Counters, Member};
 pub use journal::{Checksums, Committed, Host, Journal, JournalOptions};
 pub use log_map::LogMap;
 pub use recover::{FastCommits, RecoverOptions, Recovery};

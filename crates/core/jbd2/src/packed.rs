@@ -15,7 +15,7 @@
 //! Promises, by the rules of a log that holds differences
 //! 1. The base is durable or in the log. It is the last logged image while that is not in place
 //!    (`write_back.rs`), the image that a metadata block had before its first change since it was
-//!    logged or read (`isets/`, `transaction.rs`), or none: then the record holds the complete
+//!    logged or read (`dependency_sets/`, `transaction.rs`), or none: then the record holds the complete
 //!    image. Of file data whose logged image is in place already, or that was never logged, the
 //!    caller knows which parts changed since ([`crate::Handle::journal_data`]): since an image that
 //!    was logged, or that was in place when a flush began that is over.
@@ -29,7 +29,7 @@
 //!    of the former owner left does not count. Blocks freed with a live record are not used for
 //!    anything else before the tail has passed it (`deferred.rs`), so nothing has to be revoked.
 //! 5. Blocks that many files share are differences between two logged images, never between the
-//!    logged and the newest one: changes of sets that are not committed stay out (`isets/`).
+//!    logged and the newest one: changes of sets that are not committed stay out (`dependency_sets/`).
 //! 6. One record is in flight. Recovery stops at the first that is not whole and refuses a log that
 //!    has whole ones of the same epoch behind it (`recover/packed.rs`).
 //! 7. Records are padded to the log unit: 4096 bytes, more if the mount says so for flash with

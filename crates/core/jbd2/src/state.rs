@@ -104,7 +104,7 @@ impl State {
     /// Ends the obligation to write an older image of `block` in place.
     pub(crate) fn drop_pending(&mut self, block: u64) {
         if let Some(old) = self.write_back.pending.remove(&block) {
-            self.ring.settle(block, old.chain);
+            self.ring.end_write(block, old.chain);
         }
     }
 
@@ -116,8 +116,8 @@ impl State {
             self.drop_pending(block);
         } else if let Some(chain) = pending.after_step.take() {
             let before = std::mem::replace(&mut pending.chain, chain);
-            self.ring.settle(block, before);
-            self.ring.unsettle(block, chain);
+            self.ring.end_write(block, before);
+            self.ring.owe_write(block, chain);
         }
     }
 
@@ -136,7 +136,7 @@ impl State {
         let mut after_step = None;
         if let Some(old) = old {
             if chain != old.chain {
-                self.ring.settle(block, old.chain);
+                self.ring.end_write(block, old.chain);
             } else if in_flight {
                 after_step = old.after_step.or(Some(sequence));
             }

@@ -47,7 +47,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(debug_assertions)]
-        let held = Held::enter(self.rank);
+        let held = Held::acquire(self.rank);
         MutexGuard {
             inner: self.inner.lock(),
             #[cfg(debug_assertions)]
@@ -61,7 +61,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard {
             inner,
             #[cfg(debug_assertions)]
-            held: Held::enter_unchecked(self.rank),
+            held: Held::acquire_unchecked(self.rank),
         })
     }
 
@@ -72,7 +72,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
         #[cfg(debug_assertions)]
-        let held = Held::enter(self.rank);
+        let held = Held::acquire(self.rank);
         Some(MutexGuard {
             inner: self.inner.try_lock_for(timeout)?,
             #[cfg(debug_assertions)]

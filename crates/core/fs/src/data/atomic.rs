@@ -264,7 +264,7 @@ impl crate::Volume {
             let _change = files.pages.change();
             clear_tail(files, &inode, size)?;
         }
-        settle(files, &inode)?;
+        prepare_file(files, &inode)?;
         make_room(files, atomic.staged.len());
         let pages = images(files, &inode, &atomic.staged, size)?;
         let end = size.max(atomic.end);
@@ -313,10 +313,10 @@ fn stage(files: &Files, atomic: &mut AtomicWrite, first: u64, end: u64) -> Resul
 }
 
 /// Earlier changes of the file are durable, so that the commit holds nothing else.
-fn settle(files: &Files, inode: &InodeRef) -> Result<()> {
+fn prepare_file(files: &Files, inode: &InodeRef) -> Result<()> {
     let pages = inode.pages.lock().sync_dirty_in(0, u64::MAX).pages;
     if pages > 0 || first_unreached_block(files, inode) != u64::MAX {
-        files.engine.stage(files, inode)?;
+        files.engine.prepare_sync(files, inode)?;
     }
     Ok(())
 }

@@ -99,7 +99,7 @@ impl crate::Volume {
         }
         let span = block_span(files, offset, end)?;
         if !matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize) {
-            settle_size(files, inode)?;
+            write_unreached(files, inode)?;
         }
         match mode {
             FallocateMode::PunchHole => punch_hole(files, inode, &span),
@@ -140,7 +140,7 @@ fn block_span(store: &Store, offset: u64, end: u64) -> Result<Span> {
 /// Writes delayed data back if the size on disk waits for it. What drops such pages would
 /// leave nothing that raises that size, and a later fsync would not keep it
 /// (`ext4_punch_hole` writes the pages first, too).
-fn settle_size(files: &Files, inode: &Inode) -> Result<()> {
+fn write_unreached(files: &Files, inode: &Inode) -> Result<()> {
     match first_unreached_block(files, inode) {
         u64::MAX => Ok(()),
         from => write_back(files, inode, from, u64::MAX, false).map(drop),

@@ -192,10 +192,10 @@ fn send_held(files: &Files, jobs: &mut Vec<Job<'_>>) {
     for job in jobs.drain(..) {
         let job = if sent { job } else { Job { placed_end: 0, ..job } };
         if sent {
-            files.engine.sent(files, &job.pages);
+            files.engine.on_data_written(files, &job.pages);
         }
         end_job(files, &job);
-        job.settle(files);
+        job.end_pass(files);
     }
 }
 
@@ -236,7 +236,7 @@ fn stage_ahead(files: &Files, few: usize) -> Result<()> {
 /// Stages files together, so that the allocator's neighbours are one request; a large one alone.
 fn stage_group(files: &Files, group: &[Arc<Inode>]) -> Result<()> {
     if let [alone] = group {
-        return files.engine.stage(files, alone);
+        return files.engine.prepare_sync(files, alone);
     }
     let (mut held, mut jobs) = (Vec::new(), Vec::new());
     for inode in group {
@@ -247,7 +247,7 @@ fn stage_group(files: &Files, group: &[Arc<Inode>]) -> Result<()> {
     }
     write_jobs(files, &mut jobs, true);
     jobs.into_iter().try_for_each(|job| {
-        job.settle(files);
+        job.end_pass(files);
         job.result
     })
 }

@@ -105,14 +105,14 @@ fn insert_read(
 ) -> Option<InodeRef> {
     let synced = inodes.journal.get().map_or(0, |journal| journal.committed_tid());
     let mut shard = inodes.icache.shard(ino).lock();
-    let inode = shard.enter_read(Arc::new(Inode::new(ino, raw, synced)), removals)?;
+    let inode = shard.insert_read(Arc::new(Inode::new(ino, raw, synced)), removals)?;
     Some(entered(inodes, shard, inode))
 }
 
 /// Puts a new inode into the cache, unless another thread was faster.
 pub(crate) fn insert_inode(inodes: &Arc<Inodes>, fresh: Arc<Inode>) -> InodeRef {
     let mut shard = inodes.icache.shard(fresh.ino).lock();
-    let inode = shard.enter(fresh);
+    let inode = shard.insert(fresh);
     entered(inodes, shard, inode)
 }
 

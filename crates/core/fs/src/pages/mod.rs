@@ -437,7 +437,7 @@ mod tests {
                         break;
                     }
                     clock.sleep_until(round);
-                    tree.settle(&cache, &clock);
+                    tree.end_pass(&cache, &clock);
                 }
             });
             while cache.dirty_files().is_empty() {

@@ -242,7 +242,7 @@ impl PageTree {
 
     /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written
     /// to meanwhile counts as dirty from now on (`redirty_tail`).
-    pub fn settle(&mut self, cache: &PageCache, clock: &dyn Clock) {
+    pub fn end_pass(&mut self, cache: &PageCache, clock: &dyn Clock) {
         self.relist(cache, self.has_dirty().then(|| clock.now_ns()));
         self.note_dirty(cache, clock);
     }

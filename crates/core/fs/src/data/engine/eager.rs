@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Promises
-//! - Data goes to the log in the same indivisible set as the extents that lead to it, so no crash
+//! - Data goes to the log in the same dependency set as the extents that lead to it, so no crash
 //!   shows blocks without their data. Extents of data that was written in place are committed after
 //!   a flush of that data.
 //! - A page that was logged is not logged again unless it was changed; in place it is written once,
@@ -140,7 +140,7 @@ impl Engine for Eager {
         journal_again(files, inode, pages)
     }
 
-    fn sent(&self, files: &Files, pages: &[OutPage]) {
+    fn on_data_written(&self, files: &Files, pages: &[OutPage]) {
         let Some(journal) = files.journal.get() else { return };
         let is_unlogged = |out: &OutPage| out.action == WriteAction::Write && out.is_newer();
         if pages.iter().any(is_unlogged) {

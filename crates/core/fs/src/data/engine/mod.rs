@@ -105,7 +105,7 @@ pub(crate) trait Engine: Send + Sync {
     ///
     /// # Errors
     /// As [`Engine::fsync`].
-    fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
+    fn prepare_sync(&self, files: &Files, inode: &Inode) -> Result<()> {
         self.fsync(files, inode, 0..u64::MAX, true)
     }
 
@@ -157,7 +157,7 @@ pub(crate) trait Engine: Send + Sync {
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()>;
 
     /// The pages with [`syncline_jbd2::WriteAction::Write`] are in their places, not flushed.
-    fn sent(&self, files: &Files, pages: &[OutPage]);
+    fn on_data_written(&self, files: &Files, pages: &[OutPage]);
 
     /// Write-back in the background at `now_ns` of the volume's clock.
     ///

@@ -67,7 +67,7 @@ impl Engine for Ordered {
         Ok(())
     }
 
-    fn sent(&self, _files: &Files, _pages: &[OutPage]) {}
+    fn on_data_written(&self, _files: &Files, _pages: &[OutPage]) {}
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
         background_writeback(files, now_ns)

@@ -113,7 +113,7 @@ impl Engine for Periodic {
         Ok(if unwrote { Target::Home } else { Target::NewRuns })
     }
 
-    fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
+    fn prepare_sync(&self, files: &Files, inode: &Inode) -> Result<()> {
         let mut pick = Pick { max: STAGE_PAGES, ..UNLOGGED };
         while inode.pages.lock().unlogged() > 0 {
             let _io = inode.io.lock();
@@ -124,7 +124,7 @@ impl Engine for Periodic {
         }
         let mut tree = inode.pages.lock();
         if !tree.has_dirty() {
-            tree.settle(&files.pages, &*files.clock);
+            tree.end_pass(&files.pages, &*files.clock);
         }
         Ok(())
     }
@@ -160,8 +160,8 @@ impl Engine for Periodic {
         journal_again(files, inode, pages)
     }
 
-    fn sent(&self, files: &Files, pages: &[OutPage]) {
-        Eager.sent(files, pages);
+    fn on_data_written(&self, files: &Files, pages: &[OutPage]) {
+        Eager.on_data_written(files, pages);
     }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {

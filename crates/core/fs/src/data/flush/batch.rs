@@ -72,10 +72,10 @@ pub(crate) struct Job<'a> {
 
 impl Job<'_> {
     /// Off the list of dirty files if nothing is left; otherwise the file is as old as before.
-    pub(crate) fn settle(&self, inodes: &Inodes) {
+    pub(crate) fn end_pass(&self, inodes: &Inodes) {
         let mut tree = self.inode.pages.lock();
         if !tree.has_dirty() {
-            tree.settle(&inodes.pages, &*inodes.clock);
+            tree.end_pass(&inodes.pages, &*inodes.clock);
         }
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn write_back_at_most(
     let mut tree = inode.pages.lock();
     // What was not asked for is as old as before.
     if sent < most || !tree.has_dirty() {
-        tree.settle(&files.pages, &*files.clock);
+        tree.end_pass(&files.pages, &*files.clock);
     }
     result.map(|()| sent)
 }

@@ -19,7 +19,7 @@ pub(crate) fn write_jobs(files: &Files, jobs: &mut [Job<'_>], sync: bool) {
             job.result = sent.clone();
         }
         if job.result.is_ok() {
-            files.engine.sent(files, &job.pages);
+            files.engine.on_data_written(files, &job.pages);
         }
         finish_job(files, job);
     }

@@ -176,6 +176,6 @@ fn write_step(files: &Files, pass: &mut Incremental, inode: &Inode) -> Result<bo
         // The pages stay dirty; whoever syncs the file is told.
         Err(_) => files.latch.check()?,
     }
-    inode.pages.lock().settle(&files.pages, &*files.clock);
+    inode.pages.lock().end_pass(&files.pages, &*files.clock);
     Ok(false)
 }

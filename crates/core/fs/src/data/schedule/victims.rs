@@ -76,7 +76,7 @@ pub(crate) fn write_victims(files: &Files, most: usize) -> Result<usize> {
     write_jobs(files, &mut jobs, false);
     let mut result = Ok(());
     for job in jobs {
-        job.settle(files);
+        job.end_pass(files);
         result = job.result.and(result);
     }
     result.map(|()| before.saturating_sub(files.pages.dirty_pages()))

@@ -44,7 +44,7 @@ pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
 const PIECE_BLOCKS_MIN: u32 = 16;
 /// Part of each zone, in eighths, that stays with hot files when others borrow; tried in turn. A
 /// zone is borrowed from its end, and its front, where hot files gather, last.
-const GIVES_WAY: [u64; 5] = [8, 4, 2, 1, 0];
+const RESERVE_STEPS: [u64; 5] = [8, 4, 2, 1, 0];
 
 /// Consecutive physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +260,7 @@ impl Core {
             }
             return look(Area::Others(all), 1);
         }
-        for kept in GIVES_WAY.map(|part| all * part / GIVES_WAY[0]) {
+        for kept in RESERVE_STEPS.map(|part| all * part / RESERVE_STEPS[0]) {
             if let Some(found) = look(Area::Others(kept), PIECE_BLOCKS_MIN.min(least))? {
                 return Ok(Some(found));
             }
