@@ -1,4 +1,4 @@
-//! Writes, discards, eviction and flushes: what goes to its place and what to the log.
+//! Writes, discards, eviction and flushes: the choice between home block and log.
 //!
 //! ```text
 //!   flush:   strict pages of RAM
@@ -7,8 +7,9 @@
 //!            overtaken copies in the ring?  -> one header that names them, durable
 //! ```
 //!
-//! An overtaken copy is one whose place was written directly. Its record must not be durable before
-//! that write is: else a cut in between would show what is older than both.
+//! A copy in the log is overtaken if its home block was written directly. The record of that must
+//! not be durable before the write is, or a power cut in between would show a version older than
+//! both.
 
 use syncline_device::{DeviceError, Op, Plug, Request};
 

@@ -16,7 +16,7 @@ use crate::volume::Volume;
 
 /// The attribute with the ACL that permissions are checked against.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute of a directory with the ACL of what is made in it.
+/// The attribute of a directory with the ACL that new entries inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const HEADER_BYTES: usize = 4;
@@ -54,7 +54,7 @@ fn each_class(value: &mut [u8], mut change: impl FnMut(u8, u32) -> u8) {
     }
 }
 
-/// Narrows a default ACL to what `mode` asks for. Returns the mode to make the file with, and
+/// Narrows a default ACL to the permissions in `mode`. Returns the mode to make the file with, and
 /// whether that says everything, so that no ACL need be stored.
 pub fn narrow(value: &mut [u8], mode: u32) -> (u32, bool) {
     let mut left = mode;

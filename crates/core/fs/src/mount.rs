@@ -6,10 +6,10 @@
 //!  unmount  data, times ─ commit ─ checkpoint, flush ─ s_start = 0, flush ─ RECOVER cleared, flush
 //! ```
 //!
-//! Promises: between the two the superblock on the device always has `needs_recovery`, so that
-//! stock tools replay the log; after unmount there is no trace of us. A read-only mount writes
-//! nothing, not even a replay: an image with a log to replay is refused, and `in_memory` has it
-//! recovered for readers.
+//! Promises: between mount and unmount the superblock on the device always has `needs_recovery`, so
+//! that stock tools replay the log. After unmount the image is a plain clean ext4. A read-only
+//! mount writes nothing, not even a replay: it refuses an image with a log to replay, and
+//! `in_memory` recovers that one for readers.
 
 mod fast_commits;
 pub(crate) mod in_memory;
@@ -184,7 +184,7 @@ pub(crate) fn unmount(names: &Names) -> Result<()> {
     close_volume(names)
 }
 
-/// Reads and checks the superblock; nothing else is looked at.
+/// Reads and checks the superblock, and nothing else.
 fn read_superblock(dev: &dyn BlockDevice) -> Result<(Superblock, FeatureCheck)> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     if dev.geometry().size_bytes < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
@@ -202,7 +202,7 @@ fn read_superblock(dev: &dyn BlockDevice) -> Result<(Superblock, FeatureCheck)> 
     Ok((sb, check))
 }
 
-/// Reads what reading needs: superblock, geometry, where the descriptors lie.
+/// Opens the parts that reading needs: superblock, geometry, locations of the descriptors.
 fn open_store(
     dev: &Arc<dyn BlockDevice>,
     clock: &Arc<dyn Clock>,
@@ -212,8 +212,8 @@ fn open_store(
     Ok((Arc::new(Store::new(Arc::clone(dev), Arc::clone(clock), options.clone(), sb)?), check))
 }
 
-/// The parts that the mount options alone decide. Made first, so that an option that is refused
-/// leaves the image as it was.
+/// The parts that depend only on the mount options. They are made first, so that a refused option
+/// leaves the image unchanged.
 struct OptionParts {
     pages: PageCache,
     hot: HotFiles,
@@ -254,7 +254,7 @@ fn open_space(store: Arc<Store>, hot: HotFiles) -> Result<Space> {
     Ok(Space { store, balloc, hot, ialloc })
 }
 
-/// Puts the floors on top of each other; the volume has no journal yet.
+/// Builds the volume from its parts, without a journal.
 fn build(store: Arc<Store>, parts: OptionParts) -> Result<Arc<Names>> {
     check_root(&store)?;
     let OptionParts { pages, hot, relaxed } = parts;
@@ -277,8 +277,8 @@ fn build(store: Arc<Store>, parts: OptionParts) -> Result<Arc<Names>> {
     Ok(names)
 }
 
-/// Start and length of the log's extents as its inode has them: a hint for the allocator, so
-/// what cannot be read is not there. Opening the journal says what is wrong.
+/// Start and length of the log's extents as its inode has them: a hint for the allocator, so runs
+/// that cannot be read are left out. Opening the journal reports the error.
 fn log_runs(store: &Store) -> Vec<(u64, u64)> {
     let ino = store.sb.lock().s_journal_inum;
     let Ok(raw) = read_inode(store, ino) else { return Vec::new() };

@@ -54,7 +54,7 @@ impl Volume {
         Ok(Volume::mount_report(dev, clock, options)?.0)
     }
 
-    /// As [`Volume::mount`], and says what had to be repaired.
+    /// As [`Volume::mount`], with a report of the recovery.
     ///
     /// # Errors
     /// As [`Volume::mount`].
@@ -67,11 +67,11 @@ impl Volume {
         Ok((Volume(names), report))
     }
 
-    /// Recovers for a reader: `dev` as recovery would leave it, in memory, and the report of that.
+    /// Recovers in memory, for a reader: returns `dev` as recovery would leave it, and the report.
     /// `dev` itself is only read. `None` if there is nothing to replay.
     ///
     /// # Errors
-    /// As of a mount that may write.
+    /// As [`Volume::mount`].
     pub fn recovered_in_memory(
         dev: &Arc<dyn BlockDevice>,
         clock: &Arc<dyn Clock>,
@@ -80,44 +80,42 @@ impl Volume {
         crate::mount::in_memory::recovered(dev, clock, cache_bytes)
     }
 
-    /// Writes everything back and leaves the image clean. Other clones of the volume fail from then
-    /// on. On an error the image is recoverable, as after a crash.
+    /// Writes everything back and leaves the image clean. Calls of other clones fail afterwards.
+    /// After an error the image is recoverable, as after a crash.
     ///
     /// # Errors
-    /// The first failure of a write; whatever latched the volume before.
+    /// The first failed write, or the error that latched the volume before.
     pub fn unmount(self) -> Result<()> {
         crate::mount::unmount(&self.0)
     }
 
-    /// Makes a volume that was mounted read-only writable, as a remount of ext4 does. Its device
-    /// has to take writes by now. Nobody else calls it at the same time.
+    /// Makes a volume that was mounted read-only writable, as a remount of ext4 does. The device
+    /// must be writable by now. Calls must not overlap.
     ///
     /// # Errors
     /// [`FsError::Unsupported`] for features that can only be read, a volume without a journal and
     /// one whose log has to be replayed; [`FsError::Invalid`] if the superblock is not the one that
-    /// was mounted. The volume is read-only as before then. After an I/O error it is to be
-    /// unmounted.
+    /// was mounted. The volume stays read-only then. After an I/O error it has to be unmounted.
     pub fn make_writable(&self) -> Result<()> {
         crate::mount::make_writable(&self.0)
     }
 
-    /// True if the volume was mounted read-only and was not made writable.
+    /// Returns true if the volume was mounted read-only and was not made writable.
     pub fn is_read_only(&self) -> bool {
         self.0.journal.get().is_none()
     }
 
-    /// Nanoseconds by which timestamps of its files differ at least: a second with inodes of 128
-    /// bytes.
+    /// Returns the resolution of timestamps in nanoseconds: a second with inodes of 128 bytes.
     pub fn time_granularity_ns(&self) -> u32 {
         if self.0.has_long_times() { 1 } else { 1_000_000_000 }
     }
 
-    /// Counters and fill level of the journal; `None` on a read-only mount.
+    /// Returns counters and fill level of the journal; `None` on a read-only mount.
     pub fn journal_stats(&self) -> Option<syncline_jbd2::JournalStats> {
         self.0.journal.get().map(|journal| journal.stats())
     }
 
-    /// [`FsError::Latched`] with its cause once nothing is written any more.
+    /// Returns [`FsError::Latched`] with its cause if the volume has latched.
     pub fn latched(&self) -> Option<FsError> {
         self.0.latch.check().err()
     }

@@ -222,7 +222,7 @@ impl Journal {
         matches!(self.options.checksums, Checksums::V1Async | Checksums::Packed)
     }
 
-    /// Sets who is told of an abort.
+    /// Sets the host that is told of an abort.
     pub fn set_host(&self, host: Arc<dyn Host>) {
         *self.host.lock() = Some(host);
     }

@@ -1,4 +1,4 @@
-//! Log space: how much a transaction needs, and who makes it when it is short.
+//! Log space: the amount that a transaction needs, and the steps that free it.
 //!
 //! The ring itself is in `ring.rs`. Tested in `tests/it/transactions.rs` and `tests/it/crash.rs`.
 

@@ -1,7 +1,7 @@
-//! The compound transaction that handles join, and what is left of it once it is frozen.
+//! The compound transaction that handles join, and its frozen form.
 //!
-//! In eager mode it also knows its dependency sets (`dependency_sets/`). Some of them are taken out, while
-//! the others run on, in three steps:
+//! In eager mode it also knows its dependency sets (`dependency_sets/`). A group commit takes some
+//! of them out in three steps, while the others run on:
 //!
 //! ```text
 //!   take_sets     state and transaction locked   the sets of the seeds, snapshots of shared blocks
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Between the steps the running transaction is locked: it admits no handle, so nothing in it
-//! changes. Its blocks stay in it until the last step, so whoever asks meanwhile whether a block is
-//! part of it is told so.
+//! changes. Its blocks stay in it until the last step, so a question whether a block is part of it
+//! is answered correctly meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

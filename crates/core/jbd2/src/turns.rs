@@ -1,4 +1,4 @@
-//! Turns: one transaction is on its way into the log at a time, and who may be the next.
+//! Turns: one transaction at a time is written to the log, and the order of the callers.
 //!
 //! ```text
 //!   callers of sync --> group commit (one of them leads) --\

@@ -133,11 +133,12 @@ struct Checker<'a> {
 }
 
 impl crate::Volume {
-    /// Checks the whole volume; see the module. `progress` is called about once a group and a
-    /// directory and stops the check by returning false.
+    /// Checks the whole volume. `progress` is called about once per group and per directory; the
+    /// check stops if it returns false.
     ///
     /// # Errors
-    /// I/O; [`FsError::Unsupported`] for what cannot be judged. Broken rules are no errors.
+    /// I/O; [`FsError::Unsupported`] for a volume that cannot be checked. Broken rules are
+    /// findings, not errors.
     pub fn check(&self, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
         let sb = self.0.sb.lock().clone();
         let mut checker = Checker {
@@ -181,7 +182,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Notes what a decoder refused.
+    /// Notes the refusal of a decoder.
     fn note_bad(&mut self, err: OndiskError, inode: Option<u32>, block: Option<u64>) -> Step {
         self.keep::<()>(Err(err.into()), inode, block).map(|_| ())
     }

@@ -124,7 +124,7 @@ impl Staged {
         self.parts.insert(before, merged);
     }
 
-    /// Copies what is staged over bytes of the block from `at` on.
+    /// Copies the staged bytes over a part of the block that begins at `at`.
     fn overlay(&self, at: usize, into: &mut [u8]) {
         let end = at + into.len();
         for part in &self.parts {
@@ -146,12 +146,12 @@ impl crate::Volume {
         self.0.engine.logs_data()
     }
 
-    /// Begins an atomic write of a file: what [`Self::write_atomic`] stages becomes visible and
-    /// durable as one at [`Self::commit_atomic`]. Dropping it, or a crash, undoes all of it.
+    /// Begins an atomic write of a file. Bytes that [`Self::write_atomic`] stages become visible
+    /// and durable together at [`Self::commit_atomic`]. Dropping it, or a crash, undoes all of it.
     ///
     /// # Errors
     /// [`FsError::NotSupported`] without `sync=eager`, [`FsError::Busy`] if one has begun already,
-    /// [`FsError::Invalid`] or [`FsError::IsDir`] for what is no regular file.
+    /// [`FsError::Invalid`] or [`FsError::IsDir`] if it is no regular file.
     pub fn begin_atomic(&self, inode: &InodeRef) -> Result<AtomicWrite> {
         self.0.check_writable()?;
         check_regular(inode)?;
@@ -173,12 +173,12 @@ impl crate::Volume {
         })
     }
 
-    /// Stages bytes. Returns how many: all.
+    /// Stages all bytes of `data`. Returns their number.
     ///
     /// # Errors
     /// [`FsError::AtomicTooBig`] for more than one record of the log holds, [`FsError::NoSpace`],
-    /// [`FsError::TooBig`], [`FsError::Perm`]: nothing of this call is staged then, and what was
-    /// staged before may still be committed.
+    /// [`FsError::TooBig`], [`FsError::Perm`]. Nothing of this call is staged then, and earlier
+    /// staged bytes can still be committed.
     pub fn write_atomic(
         &self,
         atomic: &mut AtomicWrite,
@@ -245,7 +245,7 @@ impl crate::Volume {
         Ok(len)
     }
 
-    /// Makes what was staged visible and durable, as one.
+    /// Makes all staged bytes visible and durable together.
     ///
     /// # Errors
     /// For lack of space nothing has changed. I/O errors latch the volume; whether all of it or
@@ -312,7 +312,7 @@ fn stage(files: &Files, atomic: &mut AtomicWrite, first: u64, end: u64) -> Resul
     Ok(())
 }
 
-/// Earlier changes of the file are durable, so that the commit holds nothing else.
+/// Writes or logs earlier changes of the file, so that the commit holds nothing else.
 fn prepare_file(files: &Files, inode: &InodeRef) -> Result<()> {
     let pages = inode.pages.lock().sync_dirty_in(0, u64::MAX).pages;
     if pages > 0 || first_unreached_block(files, inode) != u64::MAX {

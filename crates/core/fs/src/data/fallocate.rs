@@ -114,8 +114,9 @@ impl crate::Volume {
             }
             FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
                 let grow = mode == FallocateMode::ZeroRange && end > size;
-                // First what may lack space, or wait for a sync point that frees some: a call that
-                // fails has zeroed nothing. Delayed blocks are among it, as in `ext4_zero_range`.
+                // Steps that may lack space, or wait for a sync point that frees some, come first:
+                // a call that fails has zeroed nothing. They include delayed blocks, as in
+                // `ext4_zero_range`.
                 write_delayed(files, inode)?;
                 allocate_range(files, inode, span.touched)?;
                 if grow {
@@ -137,9 +138,9 @@ fn block_span(store: &Store, offset: u64, end: u64) -> Result<Span> {
     })
 }
 
-/// Writes delayed data back if the size on disk waits for it. What drops such pages would
-/// leave nothing that raises that size, and a later fsync would not keep it
-/// (`ext4_punch_hole` writes the pages first, too).
+/// Writes delayed data back if the size on disk waits for it. Otherwise dropping such pages would
+/// leave the size on disk too small, also after a later fsync (`ext4_punch_hole` writes the pages
+/// first, too).
 fn write_unreached(files: &Files, inode: &Inode) -> Result<()> {
     match first_unreached_block(files, inode) {
         u64::MAX => Ok(()),

@@ -2,8 +2,8 @@
 //!
 //! Readahead is Linux's ("on-demand", `mm/readahead.c`) without the asynchronous part, since
 //! nothing here runs in the background: a miss of a reader that continues where the last one ended
-//! reads a window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads what was asked
-//! for.
+//! reads a window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads the requested
+//! range.
 
 use std::sync::atomic::Ordering;
 
@@ -36,8 +36,8 @@ const CHUNK_BLOCKS: usize = 128;
 const RELATIME_S: i64 = 24 * 60 * 60;
 
 impl crate::Volume {
-    /// Reads at `offset` into `into`. Returns how many bytes there were: fewer than asked only at
-    /// the end of the file.
+    /// Reads at `offset` into `into`. Returns the number of bytes; fewer than requested only at the
+    /// end of the file.
     ///
     /// # Errors
     /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
@@ -45,8 +45,7 @@ impl crate::Volume {
         read_and(&self.0, inode, offset, into, (true, true))
     }
 
-    /// As [`Self::read`] for a caller with a cache of its own, which will not ask again soon:
-    /// what large reads bring from the device is not cached here, too.
+    /// As [`Self::read`] for a caller with its own cache: data of large reads is not cached here.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -54,7 +53,7 @@ impl crate::Volume {
         read_and(&self.0, inode, offset, into, (false, true))
     }
 
-    /// As [`Self::read_once`], and the access time stays (`O_NOATIME`).
+    /// As [`Self::read_once`], without an update of the access time (`O_NOATIME`).
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -229,8 +228,8 @@ fn readahead_window(store: &Store, sequential: bool, last: u64, want: u64) -> u6
     next.min(max).max(want)
 }
 
-/// Moves the access time if the mount options and Linux's relatime rule say so. Failures are
-/// kept to itself: a read that worked has worked.
+/// Updates the access time if the mount options and Linux's relatime rule require it. A failure is
+/// ignored: the read has succeeded.
 pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
     if inodes.options.atime == Atime::Noatime || inodes.check_writable().is_err() {
         return;

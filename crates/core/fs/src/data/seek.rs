@@ -1,9 +1,8 @@
 //! Data and holes of a file: SEEK_DATA, SEEK_HOLE, extent queries (fiemap).
 //!
-//! Data is what is on disk in written extents, and what is in the cache waiting to get there:
-//! delayed blocks, and dirty pages over unwritten extents. Everything else is a hole, also
-//! unwritten extents that nobody wrote to (as ext4 reports them).
-//! Tested in `tests/it/space.rs`.
+//! Data is in written extents on disk, or in the cache on its way there: delayed blocks, and dirty
+//! pages over unwritten extents. Everything else is a hole, also unwritten extents that nobody
+//! wrote to (as ext4 reports them). Tested in `tests/it/space.rs`.
 
 use syncline_ondisk::inode as disk;
 
@@ -100,7 +99,7 @@ fn seek_from(store: &Store, inode: &Inode, offset: u64, data: bool) -> Result<u6
 }
 
 impl crate::Volume {
-    /// First offset from `offset` on that holds data (`SEEK_DATA`).
+    /// Returns the first offset from `offset` on that holds data (`SEEK_DATA`).
     ///
     /// # Errors
     /// [`FsError::NoSuchOffset`] (ENXIO) if none does before the end.
@@ -110,7 +109,8 @@ impl crate::Volume {
         seek_from(&self.0, inode, offset, true)
     }
 
-    /// First offset from `offset` on that is in a hole; the end counts as one (`SEEK_HOLE`).
+    /// Returns the first offset from `offset` on that is in a hole; the end counts as a hole
+    /// (`SEEK_HOLE`).
     ///
     /// # Errors
     /// [`FsError::NoSuchOffset`] (ENXIO) behind the end.
@@ -120,7 +120,8 @@ impl crate::Volume {
         seek_from(&self.0, inode, offset, false)
     }
 
-    /// The extents that touch `len` bytes from `start`, in order, also those behind the end.
+    /// Returns the extents that touch `len` bytes from `start`, in order, also those behind the
+    /// end.
     ///
     /// # Errors
     /// [`FsError::Invalid`] for special files, I/O, corrupt trees.

@@ -1,14 +1,14 @@
-//! fsync, fdatasync, syncfs and the write-back in the background.
+//! fsync, fdatasync, syncfs, sync_file_range and close.
 //!
 //! ```text
 //!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
 //!                                                                        commit just did one
 //! ```
 //!
-//! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
-//! back earlier may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`]
-//! changes only: an overwrite is one data write and one flush. For a directory and other inodes
-//! without data both commit whatever runs, and flush nothing else.
+//! As `ext4_sync_file` does: the device is flushed even if nothing is dirty, because earlier
+//! write-back may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`] changes
+//! only: an overwrite is one data write and one flush. For a directory and other inodes without
+//! data both commit the running transaction, and flush nothing else.
 //!
 //! Promises: after Ok everything the call covers survives a power cut. After a failed write, flush
 //! or commit the volume is latched and no fsync returns Ok again.
@@ -90,25 +90,25 @@ pub(crate) fn fsync_file(
 }
 
 impl crate::Volume {
-    /// Returns the switch for relaxed files; false makes every file strict. It is on at every
-    /// mount.
+    /// Returns true if relaxed files are enabled, as they are at every mount; false makes every
+    /// file strict.
     pub fn relaxed_enabled(&self) -> bool {
         self.0.relaxed.is_on()
     }
 
-    /// Switches that on, or off: then every file is strict, and what relaxed files had waiting is
-    /// durable when this returns.
+    /// Enables relaxed files, or disables them: then every file is strict, and deferred data of
+    /// relaxed files is durable when this returns.
     ///
     /// # Errors
-    /// As [`Self::syncfs`]; it is off all the same.
+    /// As [`Self::syncfs`]; relaxed files are disabled nevertheless.
     pub fn set_relaxed_enabled(&self, on: bool) -> Result<()> {
         let was_off = self.0.relaxed.off.swap(!on, Ordering::AcqRel);
         if on || was_off { Ok(()) } else { self.syncfs() }
     }
 
-    /// Makes the file durable: its data, and with `datasync` false its inode whatever changed;
-    /// with `datasync` true only what is needed to read the data back. For directories and other
-    /// inodes: their metadata.
+    /// Makes a file durable: its data and its inode; with `datasync` of the inode only the changes
+    /// that are needed to read the data back. Of directories and other inodes it makes the metadata
+    /// durable.
     ///
     /// # Errors
     /// I/O errors, [`crate::FsError::Latched`] for ever after one, [`crate::FsError::NoSpace`] if
@@ -117,7 +117,7 @@ impl crate::Volume {
         fsync_file(&self.0, inode, 0, u64::MAX, datasync)
     }
 
-    /// Makes everything on the volume durable, whatever `sync=` says.
+    /// Makes everything on the volume durable, in every mode of `sync=`.
     ///
     /// # Errors
     /// As [`Self::fsync`].
@@ -125,8 +125,8 @@ impl crate::Volume {
         sync_all(&self.0)
     }
 
-    /// Makes everything on the volume durable; with `sync=periodic` nothing, as fsync of a file
-    /// that is not strict.
+    /// Makes everything on the volume durable. With `sync=periodic` it does nothing, as fsync of a
+    /// file that is not strict.
     ///
     /// # Errors
     /// As [`Self::fsync`].
@@ -148,8 +148,8 @@ impl crate::Volume {
         write_back(&self.0, inode, from, to, true)
     }
 
-    /// An open file is closed. If the file was cut to nothing and written again, its data is sent
-    /// on its way, so that a crash after the next commit does not leave it empty
+    /// Notes that an open file is closed. If the file was truncated to zero and written again, its
+    /// delayed data is written back, so that a crash after the next commit does not leave it empty
     /// (`auto_da_alloc`, as `ext4_release_file`).
     ///
     /// # Errors

@@ -9,9 +9,9 @@
 //! Promises
 //! - Each handle changes a bounded number of blocks, however large the file; in between the inode
 //!   is an orphan, so that a crash is finished by recovery.
-//! - What a file lost never shows again: when it grows over its old last block, that block's rest
-//!   is zero on the device before the new size can commit. A block that has no place yet reads as
-//!   zeros until its data is there.
+//! - Data behind a truncated end never shows again: when the file grows over its old last block,
+//!   the rest of that block is zero on the device before the new size can commit. A block that has
+//!   no place yet reads as zeros until its data is there.
 //! - Writers of other files wait for none of it.
 //!
 //! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/it/space.rs`.
@@ -42,8 +42,8 @@ fn touch_times(store: &Store, st: &mut InodeState) {
     (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
 }
 
-/// Zeroes what the last block holds behind the old end, so that a larger size shows zeros. The
-/// caller holds `rwsem`.
+/// Zeroes the last block behind the old end, so that a larger size shows zeros. The caller holds
+/// `rwsem`.
 pub(crate) fn prepare_extension(files: &Files, inode: &Inode, old: u64) -> Result<()> {
     let block_size = files.geo.block_size as u64;
     if !old.is_multiple_of(block_size) {
@@ -72,7 +72,7 @@ pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Resu
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
 }
 
-/// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
+/// Shrinks a file, or frees its blocks behind the end. The caller holds `rwsem`.
 fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     let _room = inodes.reserve_room(FREE_ROOM)?;
     let (change, _io) = inodes.pages.change_with(&inode.io);
@@ -114,7 +114,7 @@ impl crate::Volume {
     /// Changes attributes. A size goes through [`Self::truncate`].
     ///
     /// # Errors
-    /// [`FsError::Perm`] on an immutable file, and what truncation gives.
+    /// [`FsError::Perm`] on an immutable file, and those of [`Self::truncate`].
     pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
         let files: &Files = &self.0;
         files.before_change()?;
@@ -129,13 +129,13 @@ impl crate::Volume {
         Ok(self.getattr(inode))
     }
 
-    /// Sets the size of a regular file. What is cut off is freed; what is added reads as zeros.
-    /// Also frees what is allocated behind the end, if the size stays.
+    /// Sets the size of a regular file. It frees blocks behind a smaller size; bytes up to a larger
+    /// size read as zeros. If the size stays, it frees blocks that are allocated behind the end.
     ///
     /// # Errors
-    /// [`FsError::IsDir`], [`FsError::Invalid`] for what has no size, [`FsError::Perm`] (immutable
-    /// or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O
-    /// errors.
+    /// [`FsError::IsDir`], [`FsError::Invalid`] for an inode without a size, [`FsError::Perm`]
+    /// (immutable or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`],
+    /// [`FsError::Latched`], I/O errors.
     pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
         let files: &Files = &self.0;
         files.before_change()?;

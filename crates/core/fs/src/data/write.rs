@@ -46,12 +46,12 @@ const S_ISGID: u16 = 0o2000;
 const S_IXGRP: u16 = 0o0010;
 
 impl crate::Volume {
-    /// Writes `data` at `offset`; holes before it appear by themselves. Returns how many bytes were
-    /// taken: fewer than given only if space or the largest file size ran out on the way.
+    /// Writes `data` at `offset`; a gap before it becomes a hole. Returns the number of bytes
+    /// written; fewer than given only if space or the largest file size ran out.
     ///
     /// # Errors
-    /// [`FsError::NoSpace`] and [`FsError::TooBig`] if not one byte could be taken;
-    /// [`FsError::IsDir`], [`FsError::Perm`] (immutable, or not at the end of an append-only file),
+    /// [`FsError::NoSpace`] and [`FsError::TooBig`] if no byte was written; [`FsError::IsDir`],
+    /// [`FsError::Perm`] (immutable, or not at the end of an append-only file),
     /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
     pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
         before_write(&self.0, inode)?;
@@ -59,8 +59,7 @@ impl crate::Volume {
         write_exclusive(&self.0, inode, offset, data)
     }
 
-    /// Writes `data` at the end of the file, wherever that is by then. Returns the offset and how
-    /// many bytes were taken.
+    /// Appends `data` to the file. Returns the offset and the number of bytes written.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -72,7 +71,7 @@ impl crate::Volume {
         Ok((offset, done))
     }
 
-    /// Writes and makes what was written durable before it returns (`O_SYNC`; with `datasync`
+    /// Writes, and makes the written bytes durable before it returns (`O_SYNC`; with `datasync`
     /// `O_DSYNC`, `RWF_DSYNC`).
     ///
     /// # Errors
@@ -216,8 +215,8 @@ fn update_time_at(store: &Store, held: Timestamp, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Zeroes what the last block holds behind the old end of the file, before the file grows over
-/// it. Another writer of this image may have left anything there.
+/// Zeroes the last block behind the old end of the file, before the file grows over it. Another
+/// writer of this image may have left any bytes there.
 pub(crate) fn clear_tail(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     let used = size % inodes.block_size() as u64;
     if used == 0 {
@@ -276,8 +275,8 @@ fn reserve_absent(files: &Files, inode: &Inode, absent: &[u64]) -> Result<u64> {
     }
 }
 
-/// One step of a write: what is cached, or else one run of blocks that are not. `reserved`: the
-/// step is a part of a change, for which so many blocks were reserved.
+/// Does one step of a write: cached blocks, or else one run of blocks that are not cached.
+/// `reserved`: the step is a part of a change, for which so many blocks were reserved.
 fn write_step(
     files: &Files,
     inode: &Inode,
@@ -380,7 +379,8 @@ fn hole_blocks(runs: &[Run]) -> u64 {
     runs.iter().filter(|run| run.is_hole()).map(|run| run.len).sum()
 }
 
-/// Takes what the holes need `from` blocks that were reserved before, if these are enough.
+/// Takes the blocks that the holes need out of `from`, which were reserved before, if these are
+/// enough.
 fn take_reserved(runs: &[Run], from: Option<&mut u64>) -> Option<u64> {
     let (from, holes) = (from?, hole_blocks(runs));
     *from = from.checked_sub(holes)?;
@@ -403,7 +403,8 @@ fn reserve_holes(space: &Space, runs: &[Run], may_wait: bool) -> Result<u64> {
     Ok(holes)
 }
 
-/// One page for each block of `runs`: `data`, around it what the block holds now or zeros.
+/// Builds one page for each block of `runs`: `data`, and around it the old contents of the block or
+/// zeros.
 fn build_pages(
     inodes: &Inodes,
     inode: &Inode,

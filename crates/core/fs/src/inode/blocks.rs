@@ -64,7 +64,7 @@ pub(crate) fn free_all_blocks(inodes: &Inodes, inode: &Inode) -> Result<()> {
     if has_map { free_range(inodes, inode, 0, u32::MAX) } else { Ok(()) }
 }
 
-/// Frees what a file has behind `size`; the caller holds `io`.
+/// Frees the blocks of a file behind `size`. The caller holds `io`.
 pub(crate) fn free_blocks_beyond(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     free_range(inodes, inode, first_block_behind(inodes, size), u32::MAX)
 }

@@ -73,7 +73,7 @@ fn map_bytes(
     table: Option<u64>,
 ) -> Result<Arc<[u8]>> {
     let Some(block) = table else { return Ok(Arc::from(st.raw.i_block.as_slice())) };
-    // As for extents: before the block is held, whatever it was verified as.
+    // As for extents: before the block is held, also if it was verified as metadata.
     check_file_blocks(store, inode.ino, block, 1)?;
     Ok(store.buffers.read(block)?)
 }
@@ -241,8 +241,8 @@ struct Unmap<'a> {
 
 impl Unmap<'_> {
     /// Clears pointers of a table, the last of `path`, from that of block `to - 1` down to that of
-    /// `from` at most, and frees their blocks. Frees the tables that are empty then. `cost`: credits
-    /// to keep for a run. Returns the new `to`.
+    /// `from` at most, and frees their blocks. Then frees empty tables. `cost`: credits to keep for
+    /// a run. Returns the new `to`.
     fn clear_slots(
         &mut self,
         path: &IndirectPath,

@@ -2,8 +2,8 @@
 //!
 //! Promises: inode, name and first block appear in one transaction or not at all. A creation that
 //! fails half way (no block for the directory) leaves an orphan in the same transaction, which is
-//! freed at once. A set-group-id directory gives its group to what is made in it, and the bit to
-//! directories. Tested in `tests/it/namespace.rs`.
+//! freed at once. New entries of a set-group-id directory get its group, and new directories its
+//! bit. Tested in `tests/it/namespace.rs`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir as disk_dir;

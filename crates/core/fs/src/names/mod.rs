@@ -1,5 +1,4 @@
-//! Names: directories, operations on names, paths, and attributes whose change does more than
-//! store a value.
+//! Names: directories, operations on names, paths, and attributes whose change has an effect.
 //!
 //! ```text
 //!   create, link, unlink, rename, symlink    one operation on names, in one handle

@@ -67,11 +67,11 @@ impl crate::Volume {
 
     /// Calls `sink` for each entry from `cookie` on (0 is the start; then
     /// [`DirEntry::next_cookie`]), `.` and `..` included, until it returns false or the end. No
-    /// lock is held while `sink` runs, so it may look entries up. Names that exist from the first
-    /// to the last call of a reader that passes cookies on come exactly once.
+    /// lock is held while `sink` runs, so it may look entries up. A reader that continues with the
+    /// cookies sees each name exactly once, if the name exists from its first call to its last.
     ///
     /// # Errors
-    /// [`FsError::NotDir`], or what reading the directory gives; entries before the error were
+    /// [`FsError::NotDir`], or the error of reading the directory. Entries before the error were
     /// delivered.
     pub fn readdir(
         &self,
@@ -82,7 +82,7 @@ impl crate::Volume {
         readdir(&self.0, dir, cookie, sink, true)
     }
 
-    /// As [`Self::readdir`], and the access time stays (`O_NOATIME`).
+    /// As [`Self::readdir`], without an update of the access time (`O_NOATIME`).
     ///
     /// # Errors
     /// As [`Self::readdir`].
@@ -172,7 +172,7 @@ impl Inode {
     }
 }
 
-/// Refuses what no entry can be called.
+/// Refuses names that no entry can have.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(FsError::NotFound);
@@ -227,7 +227,7 @@ pub(crate) fn iget_entry(inodes: &Arc<Inodes>, dir: &Inode, found: &Found) -> Re
 }
 
 /// Adds a name in the handle's transaction and writes the directory's inode, also when the name
-/// could not be added: what was done up to then is a valid directory.
+/// could not be added: the directory is valid at that point.
 pub(crate) fn add_name(
     inodes: &Inodes,
     h: &mut Handle,

@@ -19,17 +19,17 @@ pub const SYMLINKS_MAX: u32 = 40;
 pub const PATH_BYTES_MAX: usize = 4095;
 
 impl crate::Volume {
-    /// The inode that `path` names, following symbolic links everywhere. Relative paths start at
-    /// the root.
+    /// Returns the inode of `path`, and follows every symbolic link. Relative paths start at the
+    /// root.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::Loop`], [`FsError::NameTooLong`], and
-    /// what reading directories gives.
+    /// errors of reading directories.
     pub fn resolve(&self, path: impl AsRef<[u8]>) -> Result<InodeRef> {
         walk(&self.0, self.root()?, path.as_ref(), true)
     }
 
-    /// As [`Self::resolve`], but a symbolic link in the last component is itself the result.
+    /// As [`Self::resolve`], but does not follow a symbolic link in the last component.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -37,8 +37,8 @@ impl crate::Volume {
         walk(&self.0, self.root()?, path.as_ref(), false)
     }
 
-    /// The directory that holds the last component of `path`, and that component: what create,
-    /// unlink and rename want. Trailing slashes are ignored.
+    /// Returns the directory that holds the last component of `path`, and that component, for
+    /// create, unlink and rename. Trailing slashes are ignored.
     ///
     /// # Errors
     /// As [`Self::resolve`]; [`FsError::Invalid`] if there is no last component or it is `.` or

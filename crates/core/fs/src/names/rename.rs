@@ -229,7 +229,7 @@ fn ancestors(inodes: &Arc<Inodes>, dir: &InodeRef) -> Result<Line> {
             return Err(inodes.corrupt(Some(here.ino), None, None, what));
         }
         here = match iget(inodes, parent) {
-            // `dir` was removed after the check above, and its parent as well.
+            // `dir` and its parent were removed after the check above.
             Err(FsError::Stale) => return Err(FsError::NotFound),
             other => other?,
         };

@@ -1,5 +1,5 @@
 //! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block. With
-//! `inline_data` longer ones may be in the inode, too.
+//! `inline_data` longer ones may also be in the inode.
 //!
 //! The block is metadata: it is journaled, as ext4 does since Linux 5.19, so the link and its
 //! target appear together. Tested in `tests/it/namespace.rs`.

@@ -59,14 +59,15 @@ pub(crate) struct PageCache {
     pub(crate) frames: Frames,
     pub(crate) policy: Box<dyn Policy>,
     /// A policy over the dirty pages alone: with `writeback=policy` the same one, with
-    /// `writeback=space` full blocks and SpatialClock. Who is given up there is written back next.
+    /// `writeback=space` full blocks and SpatialClock. The page that it evicts is written back
+    /// next.
     pub(crate) cleaner: Option<Box<dyn Policy>>,
     pages_max: usize,
     limits: Limits,
     dirty: AtomicUsize,
     files: Mutex<BTreeSet<(u64, u32)>>,
-    /// Memory of pages that went, for those that come: what the allocator would give back to the
-    /// system and fault in again. Together with the frames in use at most the limit.
+    /// Memory of evicted pages, for new ones; the allocator would return it to the system and fault
+    /// it in again. Together with the frames in use at most the limit.
     spare: Mutex<Vec<Arc<[u8]>>>,
     block_size: usize,
     /// Pages keep the changes since their base: the log has packed records.
@@ -237,8 +238,8 @@ impl PageCache {
         self.changes.as_ref().map(|changes| changes.read())
     }
 
-    /// As [`PageCache::change`] with the `io` of the file: not held while a request of this file is
-    /// waited for, since a sync point, and with it every other change, would wait for that, too.
+    /// As [`PageCache::change`] with the `io` of the file: it is not held while a request of this
+    /// file is waited for, because a sync point and every other change would wait for that request.
     pub(crate) fn change_with<'a>(
         &'a self,
         io: &'a Mutex<()>,
@@ -320,7 +321,8 @@ impl PageCache {
         Arc::from(bytes)
     }
 
-    /// A page that nobody else has, with any bytes in it: to be filled before it is cached.
+    /// Returns a page without other references and with undefined bytes, to be filled before it is
+    /// cached.
     pub(crate) fn page_to_fill(&self) -> Arc<[u8]> {
         let spare = self.spare.lock().pop();
         spare.unwrap_or_else(|| std::iter::repeat_n(0, self.block_size).collect())

@@ -80,7 +80,7 @@ pub(crate) struct Store {
     pub(crate) committer: OnceLock<Weak<dyn Committer>>,
 }
 
-/// Whoever commits where the journal alone must not.
+/// Commits on behalf of the journal, if the owner of the volume decides about commits.
 pub(crate) trait Committer: Send + Sync {
     /// Makes everything durable that was done before this call. The caller holds neither `io` nor a
     /// handle.

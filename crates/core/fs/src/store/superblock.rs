@@ -23,7 +23,7 @@ use crate::time::NS_PER_S;
 
 /// The feature is on the device.
 const PRESENT: u64 = u64::MAX;
-/// Nobody has needed it.
+/// The feature was not needed yet.
 const MISSING: u64 = u64::MAX - 1;
 
 /// One feature: present, missing, or the transaction that sets it.

@@ -12,9 +12,9 @@
 //!
 //! Directory, extent, xattr blocks and inode slots are members: operations that touch the same one
 //! are recovered together. Bitmaps, group descriptors, inode table blocks and orphan file blocks
-//! hold what belongs to many files. For each of them the image that recovery would give is kept
-//! beside the newest contents, and each set knows which bits, counters and slots are its own. So
-//! two files that only share such blocks are independent. (The kernel's jbd2 knows blocks only.)
+//! belong to many files. For each of them the transaction keeps the image that recovery would give
+//! beside the newest contents, and each set knows its own bits, counters and slots. So two files
+//! that share only such blocks are independent. (The kernel's jbd2 knows blocks only.)
 //!
 //! Programs rely on the order of renames and links without syncing directories: a file that is
 //! renamed into place last may refer to those before it. So all renames and links are one set
@@ -22,12 +22,12 @@
 //! have made the old name superfluous.
 //!
 //! Promises
-//! - Closed: whatever two operations both touched links them, by [`Member`].
+//! - Sets are closed: two operations that touched the same [`Member`] are in one set.
 //! - Bits and slots belong to one set at a time, since a freed block or inode is not reused before
 //!   the set that freed it is durable. Counters add up in any order.
 //! - Where a corrupt file system uses one block in both ways, everything is committed at once.
 //!
-//! Assumptions: no handle is open while sets are taken. Locks: sets are taken and given back under
+//! Assumptions: no handle is open while sets are taken. Locks: sets are acquired and released under
 //! the transaction's lock; images are composed without any lock of the journal (`compose.rs`), by
 //! the holder of the commit turn, while the transaction admits no handle. Tested below and in the
 //! file system's `fs/tests/it/eager.rs`.
@@ -63,12 +63,12 @@ pub enum Member {
 /// Something to run once a set is durable.
 pub(crate) struct Release {
     pub(crate) run: Callback,
-    /// First block and number of blocks that it gives away: held back while the log has a live
-    /// copy of one.
+    /// First block and number of the blocks that it frees. They are not reused while the log has a
+    /// live copy of one.
     pub(crate) range: Option<(u64, u64)>,
 }
 
-/// One set; also what one operation has gathered so far.
+/// One set, or the members of one operation so far.
 #[derive(Default)]
 pub(crate) struct DependencySet {
     pub(crate) members: BTreeSet<Member>,

@@ -1,4 +1,4 @@
-//! Sync engines: all that the modes of `sync=` do differently above the journal.
+//! Sync engines: the differences between the modes of `sync=` above the journal.
 //!
 //! ```text
 //!              ordered.rs              eager.rs                   periodic.rs
@@ -9,8 +9,8 @@
 //!  background  whole files by age      steps of bounded length    sync points of the whole volume
 //! ```
 //!
-//! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
-//! no modes.
+//! The engine of a volume is chosen at mount and never changes. All other code asks the engine and
+//! does not know the modes (`tidy` counts the exceptions).
 
 pub(crate) mod eager;
 pub(crate) mod ordered;
@@ -30,8 +30,8 @@ use crate::options::{LogFormat, SyncMode};
 /// One way to make files durable.
 pub(crate) trait Engine: Send + Sync {
     /// Makes blocks `range` of a file durable, and its inode; with `datasync` the inode only if
-    /// that is needed to read the data back. `range` is empty for what has no data outside of the
-    /// journal.
+    /// that is needed to read the data back. `range` is empty for an inode without data outside of
+    /// the journal.
     ///
     /// # Errors
     /// I/O errors and [`crate::FsError::Latched`]; for lack of space the pages stay dirty.
@@ -92,7 +92,7 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Destination of what write-back takes from a file.
+    /// Destination of the pages that write-back takes from a file.
     ///
     /// # Errors
     /// [`FsError::Latched`] and [`FsError::ReadOnly`].
@@ -149,14 +149,15 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Decides for each planned page how it gets to its place. Those that must go through the
+    /// Decides for each planned page how it reaches its home block. Those that must go through the
     /// journal are given to it.
     ///
     /// # Errors
-    /// Whatever joining a transaction gives.
+    /// As joining a transaction.
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()>;
 
-    /// The pages with [`syncline_jbd2::WriteAction::Write`] are in their places, not flushed.
+    /// Notes that the pages with [`syncline_jbd2::WriteAction::Write`] were written to their home
+    /// blocks, without a flush.
     fn on_data_written(&self, files: &Files, pages: &[OutPage]);
 
     /// Write-back in the background at `now_ns` of the volume's clock.
@@ -165,7 +166,7 @@ pub(crate) trait Engine: Send + Sync {
     /// As [`Engine::fsync`].
     fn background(&self, files: &Files, now_ns: u64) -> Result<()>;
 
-    /// True if [`Engine::background`] has work to do now, whatever the timers say.
+    /// True if [`Engine::background`] has work to do now, regardless of the timers.
     fn is_due_at_once(&self, files: &Files) -> bool;
 
     /// When [`Engine::background`] has more to do than write-back, in nanoseconds of the clock.

@@ -1,14 +1,14 @@
-//! Ordered sync: what the kernel's ext4 does with `data=ordered`.
+//! Ordered sync: as the kernel's ext4 with `data=ordered`.
 //!
 //! ```text
 //!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
 //!                                                                        commit just did one
 //! ```
 //!
-//! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
-//! back earlier may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`]
-//! changes only: an overwrite is one data write and one flush. For a directory and other inodes
-//! without data both commit whatever runs, and flush nothing else.
+//! As `ext4_sync_file` does: the device is flushed even if nothing is dirty, because earlier
+//! write-back may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`] changes
+//! only: an overwrite is one data write and one flush. For a directory and other inodes without
+//! data both commit the running transaction, and flush nothing else.
 //!
 //! Tested in `tests/it/file_io_sync.rs`, with exact request counts.
 
@@ -44,8 +44,9 @@ impl Engine for Ordered {
             write_lazy_times_of(files, inode)?;
         }
         if !regular {
-            // `ext4_force_commit`: whatever runs is committed, with datasync as well. A directory
-            // has no data outside of the journal, so without a commit there is nothing to flush.
+            // `ext4_force_commit`: the running transaction is committed, also with datasync. A
+            // directory has no data outside of the journal, so without a commit there is nothing to
+            // flush.
             files.journal()?.commit(files.journal()?.newest_tid())?;
             return files.latch.check();
         }

@@ -208,7 +208,7 @@ fn plan_hole(
     Ok(())
 }
 
-/// Gives back what was allocated and will not be installed.
+/// Releases allocated blocks that will not be installed.
 pub(crate) fn cancel_segments(space: &Space, segments: &[Segment]) {
     for segment in segments {
         if let After::Install(source) | After::Replace(source) = segment.after {

@@ -20,7 +20,7 @@ pub(crate) struct Schedule {
     pub(crate) lazy_since_ns: AtomicU64,
     /// Incremental write-back of eager mode that is under way.
     pub(crate) incremental: Mutex<Option<Incremental>>,
-    /// `sync=periodic`: held by whoever takes a sync point.
+    /// `sync=periodic`: held while a sync point is made.
     pub(crate) sync_point: Mutex<()>,
     pub(crate) sync_point_stats: Mutex<SyncPointStats>,
     /// Sync points for which writes have stood still, and the last of these that is durable.
@@ -68,7 +68,7 @@ pub(crate) struct Incremental {
     pub(crate) before_ns: u64,
     /// For log space: all of the log's blocks, and only files that have some.
     pub(crate) for_space: bool,
-    /// The journal's blocks are due as well.
+    /// True if the journal's blocks are due, too.
     pub(crate) journal: bool,
     /// First transaction that is not written in place.
     pub(crate) upto: u32,

@@ -13,8 +13,8 @@ use crate::inode::lazytime::write_lazy_times;
 
 /// Nanoseconds in a hundredth of a second.
 pub(crate) const NS_PER_CENTISECOND: u64 = 10_000_000;
-/// Least time between the starts of two write-backs because of `dirty_background_ratio`: where
-/// nothing can be written, for lack of space, nobody spins.
+/// Least time between the starts of two write-backs because of `dirty_background_ratio`: without
+/// space for any write, no thread spins.
 const BACKGROUND_PAUSE_NS: u64 = 50_000_000;
 /// Age at which timestamps that lazytime kept in memory are written (`dirtytime_expire_seconds`).
 const LAZY_EXPIRE_NS: u64 = 12 * 60 * 60 * 1_000_000_000;
@@ -35,8 +35,8 @@ impl crate::Volume {
         files.engine.background(files, now_ns)
     }
 
-    /// When [`Self::tick`] has something to do next, in nanoseconds of the volume's clock. What
-    /// is due at once was due at 0: a caller that has read the clock before finds it past.
+    /// Returns the time at which [`Self::tick`] has something to do next, in nanoseconds of the
+    /// volume's clock; 0 if it is due now.
     pub fn next_deadline_ns(&self) -> Option<u64> {
         let files: &Files = &self.0;
         let journal = files.journal().ok()?;
@@ -48,22 +48,22 @@ impl crate::Volume {
         deadlines.into_iter().flatten().min()
     }
 
-    /// True if dirty pages are above `dirty_background_ratio`, or with `sync=periodic` a quarter of
-    /// what one transaction may have waits for the next sync point: with a wall clock the
-    /// maintenance thread should check [`Self::next_deadline_ns`] now.
+    /// Returns true if dirty pages are above `dirty_background_ratio`, or with `sync=periodic` the
+    /// next sync point fills a quarter of a transaction: with a wall clock the maintenance thread
+    /// should check [`Self::next_deadline_ns`] now.
     pub fn wants_writeback(&self) -> bool {
         self.0.pages.above_background() || self.0.sync_point_fills(1)
     }
 
-    /// True if so much is dirty that writers will soon have to write back themselves: half way from
+    /// Returns true if writers will soon have to write back themselves: half way from
     /// `dirty_background_ratio` to `dirty_ratio`, or with `sync=periodic` half of a transaction.
     pub fn is_near_throttle(&self) -> bool {
         self.0.pages.above_free_run() || self.0.sync_point_fills(2)
     }
 
     /// Ends the pause between two write-backs for `dirty_background_ratio`: [`Self::tick`] is due
-    /// at once if there is something to do for it. For a maintenance thread, which writes beside
-    /// the writers; a simulation has one thread, and writes as much whoever does it.
+    /// at once if there is something to do for it. For a maintenance thread, which writes
+    /// concurrently with the writers; in a simulation with one thread it makes no difference.
     pub fn hurry_writeback(&self) {
         self.0.schedule.last_background_ns.store(0, Ordering::Relaxed);
     }

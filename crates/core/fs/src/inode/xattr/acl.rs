@@ -1,4 +1,4 @@
-//! POSIX ACLs: between what system calls carry and what ext4 stores.
+//! POSIX ACLs: conversion between the form of system calls and the form on disk.
 //!
 //! ```text
 //!   system call   version u32 = 2 | tag u16, perm u16, id u32         8 bytes each
@@ -64,7 +64,7 @@ impl Acl {
         Ok(Some(Acl(acl)))
     }
 
-    /// From what ext4 stores.
+    /// Reads the form on disk.
     pub(crate) fn from_disk(bytes: &[u8]) -> std::result::Result<Acl, OndiskError> {
         let fail = |at, detail| Err(OndiskError::corrupt_at("ACL", at, detail));
         if bytes.len() < HEADER_BYTES || le32(bytes, 0) != DISK_VERSION {

@@ -16,8 +16,8 @@
 //!   that says no more than those is not stored.
 //! - Space is the inode's area and one block: more is [`FsError::NoSpace`].
 //!
-//! Not here: who may read or write an attribute; inheriting a default ACL (a creator passes the
-//! mode it wants and sets the ACLs). Values in inodes of their own (`ea_inode`, see `outside.rs`)
+//! Not here: permission to read or write an attribute, and inheritance of a default ACL (a creator
+//! passes the mode and sets the ACLs). Values in inodes of their own (`ea_inode`, see `outside.rs`)
 //! are read; a change of attributes beside them is refused by name. `i_extra_isize` is left as it
 //! is. Tested in `tests/it/namespace_xattr.rs` and `tests/it/ea_inode.rs`.
 

@@ -392,8 +392,8 @@ pub(crate) fn unmap_credits(store: &Store, st: &InodeState) -> u32 {
     1 + 2 * groups + (map_depth(st) + 1) * 4
 }
 
-/// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look
-/// first. Install them with [`install_extent`] or give them back with `Balloc::cancel`.
+/// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look first.
+/// Install them with [`install_extent`] or release them with `Balloc::cancel`.
 ///
 /// # Errors
 /// As `Balloc::allocate`.

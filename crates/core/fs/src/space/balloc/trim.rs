@@ -5,11 +5,11 @@
 //! ```
 //!
 //! Promises
-//! - Only blocks are discarded that anybody could be given to write in place: free in the newest
-//!   commit, without a copy in the log. What is freed but not committed is left alone, and windows
-//!   of files are.
-//! - While a run is discarded nobody gets it, and an allocation that finds nothing else waits for
-//!   it: nothing fails because of a trim. One run, at most a group, is held at a time.
+//! - Only blocks are discarded that could be allocated and written in place: free in the newest
+//!   commit, without a copy in the log. Blocks that are freed but not committed are left alone, and
+//!   so are windows of files.
+//! - A run that is being discarded is not allocated. An allocation that finds no other block waits
+//!   for it, so no allocation fails because of a trim. One run, at most a group, is held at a time.
 //!
 //! As ext4, but blocks discarded before are discarded again. Linux: `ext4_trim_fs`. Tested in
 //! `tests/it/trim.rs`.
@@ -95,15 +95,15 @@ impl Core {
         Ok(start.map(|start| start..start + map.run_at(start, part.end - start)))
     }
 
-    /// Takes what is free from the start of a run, does `work` on it and gives it back. The result
-    /// of `work`, or 0 if somebody else has taken the first block by then.
+    /// Takes what is free from the start of a run, does `work` on it and releases it. Returns the
+    /// result of `work`, or 0 if the first block was allocated by then.
     fn aside(
         &self,
         group: u32,
         run: Bytes<u32>,
         work: impl FnOnce(Range) -> Result<u64>,
     ) -> Result<u64> {
-        // Who finds no room at all waits until the blocks are back.
+        // An allocation that finds no room waits until the blocks are back.
         let _shared = self.gate.read();
         let Some(taken) = self.take_run(group, run) else { return Ok(0) };
         let done = work(taken);
