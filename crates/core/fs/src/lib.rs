@@ -54,3 +54,12 @@ pub use syncline_cache::VolumePolicy;
 pub use syncline_jbd2::JournalStats;
 pub use time::Timestamp;
 pub use volume::Volume;
+
+/// Bits of a mode, as in [`Attr`], and of the flags of an inode.
+pub mod bits {
+    pub use syncline_ondisk::inode::flags::{APPEND, IMMUTABLE};
+    pub use syncline_ondisk::inode::{
+        S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, S_ISGID, S_ISUID,
+        S_IXGRP,
+    };
+}

@@ -2,6 +2,7 @@
 
 use syncline_device::TraceEvent;
 use syncline_fs::Attr;
+use syncline_fs::bits::{S_IFDIR, S_IFMT, S_IFREG};
 use syncline_trace::{Flags, Op};
 
 use super::process::Process;
@@ -32,10 +33,6 @@ pub(crate) struct Call {
     pub result: i64,
     pub detail: Detail,
 }
-
-const S_IFMT: u16 = 0o170_000;
-const S_IFREG: u16 = 0o100_000;
-const S_IFDIR: u16 = 0o040_000;
 
 /// The inode behind a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use syncline_ondisk::inode::flags;
+use syncline_ondisk::inode::{S_ISGID, S_ISUID, S_IXGRP, flags};
 
 use crate::data::Files;
 use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_range, zero_partial};
@@ -40,10 +40,6 @@ use crate::time::{self, Timestamp};
 
 /// Blocks that one step takes.
 const CHUNK_BLOCKS: u64 = 64;
-
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o0010;
 
 impl crate::Volume {
     /// Writes `data` at `offset`; a gap before it becomes a hole. Returns the number of bytes

@@ -8,7 +8,7 @@
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir as disk_dir;
 use syncline_ondisk::inode::{
-    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, flags,
+    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, S_ISGID, flags,
 };
 
 use crate::data::Files;
@@ -38,9 +38,6 @@ use crate::names::xattr::setxattr;
 use crate::space::Space;
 use crate::space::ialloc::NewInode;
 use crate::space::retry::retry_when_full;
-
-/// `S_ISGID`.
-const SET_GID: u16 = 0o2000;
 
 /// Blocks that a new inode may change: inode bitmap, group descriptor, inode table, and a first
 /// block with its bitmap and descriptor.
@@ -201,10 +198,10 @@ pub(super) fn owned_by(
 ) -> NewInode {
     let mut mode = kind | create.mode & !S_IFMT;
     let mut gid = create.gid;
-    if parent.raw.i_mode & SET_GID != 0 {
+    if parent.raw.i_mode & S_ISGID != 0 {
         gid = parent.raw.i_gid;
         if kind == S_IFDIR {
-            mode |= SET_GID;
+            mode |= S_ISGID;
         }
     }
     NewInode { mode, uid: create.uid, gid, life }
