@@ -46,7 +46,7 @@ pub enum Fault {
     FaultyFlush,
 }
 
-/// When and what to fail.
+/// The time and the class of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Class of the operations that are counted.
@@ -107,7 +107,7 @@ struct State {
 }
 
 impl State {
-    /// Counts one operation and says what is to happen to it.
+    /// Counts one operation and returns its fault, if any.
     fn next(&mut self, op: &Op<'_>) -> Option<Fault> {
         let (class, count) = match op {
             Op::Read { .. } => (OpClass::Read, &mut self.counts.reads),

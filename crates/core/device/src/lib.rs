@@ -117,7 +117,7 @@ impl Geometry {
     }
 }
 
-/// Why a device did not do what it was asked.
+/// Reason for which a device refused or failed a request.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DeviceError {
     /// The medium or the layer below failed; `errno` is Linux's number where one is known.

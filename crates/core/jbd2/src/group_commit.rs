@@ -78,7 +78,7 @@ impl Journal {
         }
     }
 
-    /// Makes one group commit for everybody who waits.
+    /// Makes one group commit for all waiting callers.
     fn lead(&self, state: &mut MutexGuard<'_, State>) -> Result<(), JournalError> {
         let before = state.committed_tid;
         self.lock_running(state, before)?;

@@ -11,7 +11,7 @@
 //!          └─ latch, lost, tids, stats
 //! ```
 //!
-//! The lock is held for memory work only. Those who wait for a condition name it ([`Signals`]).
+//! The lock is held for memory work only. Each condition to wait for has a name ([`Signals`]).
 
 use std::sync::Arc;
 
@@ -179,12 +179,12 @@ pub(crate) struct Signals {
     pub(crate) unlocked: Condvar,
     /// The last handle of a transaction that is being frozen ended: the committer.
     pub(crate) handles_ended: Condvar,
-    /// A handle or a reservation ended: those who wait for room in the running transaction, with
+    /// A handle or a reservation ended: for waiters for room in the running transaction, with
     /// [`crate::JournalOptions::owner_commits`].
     pub(crate) room: Condvar,
     /// Somebody took a turn, gave it back, or stands back: committers and callers of sync.
     pub(crate) turn: Condvar,
-    /// A step of in-place writes ended: the next step, and those who write or free its blocks.
+    /// A step of in-place writes ended: for the next step, and for writes and frees of its blocks.
     pub(crate) step_ended: Condvar,
 }
 

@@ -103,8 +103,8 @@ pub(crate) struct Frozen {
     pub(crate) callbacks: Vec<Release>,
     /// Number of the device flush that must be over first; 0: none.
     pub(crate) flush: u64,
-    /// Nobody asked for what was written in place to be durable with it: if the device has FUA the
-    /// record needs no flush.
+    /// No caller needs in-place writes to become durable with it: with FUA the record needs no
+    /// flush.
     pub(crate) only_record: bool,
 }
 

@@ -80,7 +80,7 @@ impl<T: ?Sized> Mutex<T> {
         })
     }
 
-    /// The value, which nobody else can reach meanwhile.
+    /// The value, without a lock: `&mut` is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -122,7 +122,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// A condition variable that nobody waits for.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
     }
@@ -132,12 +132,12 @@ impl Condvar {
         self.0.wait(&mut guard.inner);
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }

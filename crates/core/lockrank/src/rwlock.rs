@@ -68,7 +68,7 @@ impl<T: ?Sized> RwLock<T> {
         })
     }
 
-    /// The value, which nobody else can reach meanwhile.
+    /// The value, without a lock: `&mut` is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Promises
-//! - `state.raw` is what the inode table says after the running transaction; `raw.i_size` is
+//! - `state.raw` is the slot of the inode table after the running transaction; `raw.i_size` is
 //!   `i_disksize`: it never covers data that has not been written. `state.size` is `i_size`.
 //! - `inode/table.rs` alone writes an inode table slot.
 //! - Dropping the last reference to an unlinked inode frees it ([`crate::inode::evict`]).

@@ -97,7 +97,7 @@ pub struct StatFs {
     pub name_len: u32,
 }
 
-/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without what changes the format).
+/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without flags that change the format).
 pub const USER_FLAGS: u32 = 0x0001_00fb;
 
 impl crate::Volume {

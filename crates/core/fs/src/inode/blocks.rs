@@ -1,6 +1,7 @@
 //! Freeing the blocks of an inode, in as many handles as it takes, and dropping its cached pages.
 //!
-//! Restartable: what was freed until a crash is consistent, and the inode is an orphan meanwhile.
+//! Restartable: blocks that were freed before a crash are consistent, and the inode is an orphan
+//! meanwhile.
 
 use syncline_ondisk::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 

@@ -78,7 +78,7 @@ impl Shard {
     }
 
     /// As [`Shard::insert`] for an inode as it was read from its slot after `removals` had left the
-    /// shard. `None`: one has left since, so what was read may be old.
+    /// shard. `None`: one has left since, so the image of the slot may be old.
     pub(crate) fn insert_read(&mut self, read: Arc<Inode>, removals: u64) -> Option<Arc<Inode>> {
         (self.removals == removals).then(|| self.insert(read))
     }

@@ -95,8 +95,8 @@ fn cached_reference(inodes: &Arc<Inodes>, ino: u32) -> std::result::Result<Inode
     shard.get(ino).map(|inode| InodeRef::new(inodes, inode))
 }
 
-/// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left
-/// the shard before that and none has since; else what was read may be old.
+/// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left the
+/// shard before that and none has since; else the image of the slot may be old.
 fn insert_read(
     inodes: &Arc<Inodes>,
     ino: u32,

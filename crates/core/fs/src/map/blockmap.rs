@@ -141,7 +141,8 @@ pub(crate) fn nearest_in_map(
     Ok(found.map(|run| (before, run.start)))
 }
 
-/// Blocks from `lblk` on whose pointers share one table: what one call may map.
+/// Returns the number of blocks from `lblk` on whose pointers share one table, which one call may
+/// map.
 pub(crate) fn map_run(store: &Store, lblk: u32) -> Result<u32> {
     BlockPath::new(lblk, store.geo.block_size).map(|path| path.run).ok_or(FsError::TooBig)
 }

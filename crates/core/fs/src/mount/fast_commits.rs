@@ -6,8 +6,8 @@
 //!     └─ log: fast commits ───────────> transaction of the same number ── recovered as any other
 //! ```
 //!
-//! Promises: the image is what it was until that transaction is durable, which voids the fast
-//! commits at the same instant; at every instant any Linux recovers it.
+//! Promises: the image is unchanged until that transaction is durable, which voids the fast commits
+//! at the same instant; at every instant any Linux recovers it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -27,6 +27,9 @@ pub struct OptionSpec<T: 'static> {
     pub show: fn(&T) -> Option<String>,
 }
 
+/// A word of [`Form::Choice`] with its setter.
+pub type Word<T> = (&'static str, fn(&mut T));
+
 /// Form of an option's value. Each form has a setter that takes a value of this form.
 pub enum Form<T: 'static> {
     /// The name alone.
@@ -65,7 +68,7 @@ pub enum Form<T: 'static> {
         set: fn(&mut T, u64),
     },
     /// One of these words, each with its setter.
-    Choice(&'static [(&'static str, fn(&mut T))]),
+    Choice(&'static [Word<T>]),
     /// Any text but none.
     Text {
         /// Word for the value in help.
@@ -133,7 +136,7 @@ impl<T> Form<T> {
     }
 }
 
-fn join<T>(words: &[(&'static str, fn(&mut T))], between: &str) -> String {
+fn join<T>(words: &[Word<T>], between: &str) -> String {
     words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(between)
 }
 

@@ -1,4 +1,4 @@
-//! Plan of a batch: where each run of pages goes, and what has to be done once it is there.
+//! Plan of a batch: the destination of each run of pages, and the steps after its write.
 
 use syncline_ondisk::inode::flags;
 

@@ -1,4 +1,5 @@
-//! Extent trees on a volume: node blocks as journaled metadata, and what a file does with its tree.
+//! Extent trees on a volume: node blocks as journaled metadata, and the operations of a file on its
+//! tree.
 //!
 //! [`Tree`] lends one inode's tree to the algorithms. Node blocks are checked (header, order,
 //! block ranges, checksum) when they come from the device; new ones are allocated near the data,
