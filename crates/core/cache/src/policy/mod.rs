@@ -1,6 +1,6 @@
 //! Interface of replacement policies, and the table of all policies.
 //!
-//! A policy is written as an [`Order`]: plain data, `&mut self`. [`Locked`] makes a [`Policy`] of
+//! A policy is written as an [`Order`]: plain data, `&mut self`. `Locked` makes a [`Policy`] of
 //! it that any thread may call; a [`crate::Simulator`] runs the order itself, without locks and
 //! with its calls inlined. So both run the same code.
 //!

@@ -18,7 +18,7 @@
 //!   flush behind the FUA of each (`blkdev_write_iter` in block/fops.c).
 //! - Discard punches a hole or is `BLKDISCARD`, and does nothing where that is not supported.
 //!
-//! Outside of Linux ([`portable`]) requests go one by one through the page cache; a FUA write is a
+//! Outside of Linux (`portable`) requests go one by one through the page cache; a FUA write is a
 //! write and a flush behind it, and a discard does nothing.
 //!
 //! Worst case memory: 32 bounce buffers of 512 KiB. Tested in `tests.rs` on temporary files, with
