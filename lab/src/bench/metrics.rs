@@ -99,7 +99,7 @@ impl Config {
             log: (mount.log == LogFormat::Packed).then(|| "packed".to_owned()),
             mtime_update_ms: mount.mtime_update_ms,
             alloc: (mount.alloc != Alloc::Default).then(|| mount.alloc.name().to_owned()),
-            policy: Some(mount.policy.clone()),
+            policy: Some(mount.policy.name().to_owned()),
             seed,
             ..Config::default()
         }

@@ -176,7 +176,7 @@ fn no_policy_scatters_the_writes_of_a_volume_with_a_small_cache() {
     for device in ["nexus7-emmc", "sd-2012"] {
         let run = |policy: &str| {
             let mut mount = crate::common::ordered();
-            (mount.policy, mount.cache_bytes) = (policy.into(), 1 << 20);
+            (mount.policy, mount.cache_bytes) = (policy.parse().unwrap(), 1 << 20);
             crate::common::run_as(&mount, image, device, "mixed", &parameters)
                 .metrics
                 .device

@@ -14,7 +14,7 @@ use crate::{Content, CrashLog, Entry, LoggedWrite};
 
 /// Promise that the device breaks. For canaries: a test that cannot see the lie is worth nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lie {
+pub enum FaultyFlush {
     /// None; the honest device.
     #[default]
     None,
@@ -35,12 +35,12 @@ pub struct CrashOptions {
     /// to send a flush.
     pub fua: bool,
     /// Promise that it breaks.
-    pub lie: Lie,
+    pub faulty: FaultyFlush,
 }
 
 impl Default for CrashOptions {
     fn default() -> Self {
-        CrashOptions { volatile_cache: true, fua: true, lie: Lie::None }
+        CrashOptions { volatile_cache: true, fua: true, faulty: FaultyFlush::None }
     }
 }
 
@@ -107,7 +107,7 @@ impl CrashDevice {
             Op::Discard { len_bytes } => (Content::Discard { len_bytes: *len_bytes }, false),
             Op::Read { .. } | Op::Flush => return None,
         };
-        let honest_fua = fua && self.options.fua && self.options.lie != Lie::Fua;
+        let honest_fua = fua && self.options.fua && self.options.faulty != FaultyFlush::Fua;
         let durable = honest_fua || !self.options.volatile_cache;
         let (offset_bytes, origin) = (request.offset_bytes, request.origin);
         (request.len_bytes() > 0).then_some(LoggedWrite { offset_bytes, content, durable, origin })
@@ -115,10 +115,10 @@ impl CrashDevice {
 
     fn flushed(&self, state: &mut State) {
         state.flushes += 1;
-        let lied = match self.options.lie {
-            Lie::Flush(k) => k == state.flushes,
-            Lie::EveryFlush => true,
-            Lie::None | Lie::Fua => false,
+        let lied = match self.options.faulty {
+            FaultyFlush::Flush(k) => k == state.flushes,
+            FaultyFlush::EveryFlush => true,
+            FaultyFlush::None | FaultyFlush::Fua => false,
         };
         if !lied {
             state.entries.push(Entry::Flush);

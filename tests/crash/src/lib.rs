@@ -33,7 +33,7 @@ mod plan;
 mod run;
 mod state_id;
 
-pub use device::{CrashDevice, CrashOptions, Lie};
+pub use device::{CrashDevice, CrashOptions, FaultyFlush};
 pub use explorer::{CrashState, Exploration, ExploreOptions, Explorer};
 pub use log::{Content, CrashLog, Entry, LoggedWrite};
 pub use plan::{Budget, Shard};

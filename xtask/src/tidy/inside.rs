@@ -2,7 +2,8 @@
 //!
 //! An arrow is a path that begins with `crate`, `super` or `self` and leads into another file of
 //! the crate; a name that a module re-exports leads to where it comes from. Test code does not
-//! count.
+//! count, and neither does the name after `impl crate::`: methods of a public type stand beside the
+//! code that they call, and the paths in them are arrows of that file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -250,6 +251,16 @@ impl<'ast> Visit<'ast> for Reader {
         syn::visit::visit_path(self, path);
     }
 
+    fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
+        let is_public_type = matches!(&*item.self_ty, syn::Type::Path(path)
+            if path.path.segments.len() == 2 && path.path.segments[0].ident == "crate");
+        if item.trait_.is_none() && is_public_type {
+            item.items.iter().for_each(|one| self.visit_impl_item(one));
+        } else {
+            syn::visit::visit_item_impl(self, item);
+        }
+    }
+
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_test(&item.attrs) {
             syn::visit::visit_item_mod(self, item);
@@ -349,6 +360,9 @@ mod tests {
         assert_eq!(up("use std::fmt;\nuse crate::high::deep::Deep;\n"), [2]);
         assert_eq!(up("use crate::{Thing, other};\n"), [1]);
         assert_eq!(up("fn a() -> super::high::Deep { todo!() }\n"), [1]);
+        assert_eq!(up("impl crate::Thing {\n    fn a(&self) {}\n}\n"), [0; 0]);
+        assert_eq!(up("impl crate::Thing {\n    fn a(&self) { crate::high::b() }\n}\n"), [2]);
+        assert_eq!(up("impl Clone for crate::Thing {}\n"), [1]);
         assert_eq!(up("#[cfg(test)]\nmod tests { use crate::high::X; }\n"), [0; 0]);
         assert_eq!(up("#[cfg(test)]\nuse crate::high::X;\nuse crate::low::part::Y;\n"), [0; 0]);
     }

@@ -14,6 +14,7 @@
 //! | `commands` | targets of make and names of `cargo xtask run` that documents and code name |
 //! | `headings` | `# Errors` of doc comments stands alone |
 //! | `pointers` | paths, files and tests named in documents and docs; blocks that show a file |
+//! | `modes` | questions for the mode of `sync=` outside of the engines of `fs` |
 //! | `modules` | source files that no `mod` reaches |
 //! | `examples` | `doctest = false` in crates whose documentation has no examples |
 //! | `docs` | GUARANTEES names existing tests; ARCHITECTURE the crates; links; README is one page |
@@ -33,6 +34,7 @@ mod examples;
 mod headings;
 mod inside;
 mod licences;
+mod modes;
 mod modules;
 mod pointers;
 pub mod published;
@@ -120,6 +122,7 @@ fn check(tree: &Tree) -> Vec<Finding> {
         code::check,
         arrows::check,
         inside::check,
+        modes::check,
         modules::check,
         headings::check,
         docs::check,

@@ -45,14 +45,14 @@ impl<'a> Governed<'a> {
         Governed { buffer: Some(buffer), volume: None }
     }
 
-    /// True if a volume becomes durable moment by moment.
-    fn has_moments(&self) -> bool {
-        self.volume.is_some_and(|volume| volume.moments().is_some())
+    /// True if a volume becomes durable by sync points.
+    fn has_sync_points(&self) -> bool {
+        self.volume.is_some_and(|volume| volume.sync_points().is_some())
     }
 
-    /// True if something was changed since the last moment.
+    /// True if something was changed since the last sync point.
     fn is_behind(&self) -> bool {
-        self.volume.and_then(Volume::moments).is_some_and(|moments| moments.is_behind)
+        self.volume.and_then(Volume::sync_points).is_some_and(|stats| stats.is_behind)
     }
 }
 
@@ -60,7 +60,7 @@ impl<'a> Governed<'a> {
 struct Wanted {
     buffer: Option<BufferOptions>,
     limits: Option<LiveLimits>,
-    relaxes: Option<bool>,
+    relaxed: Option<bool>,
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ struct State {
     /// The size while the memory is switched off by a policy.
     ram_bytes_before: Option<u64>,
     /// State of `relaxed` before a policy made all files strict.
-    relaxes_before: Option<bool>,
+    relaxed_before: Option<bool>,
     looked: Option<Duration>,
     last_change: Option<String>,
     watching: bool,
@@ -110,7 +110,7 @@ const VOLUME_NAMES: &str = "relaxed, dirty_expire, dirty_ratio, dirty_background
 
 /// Returns the names of the settings that apply to `of`.
 fn names(of: Governed<'_>) -> String {
-    let session = (of.buffer.is_none() && of.has_moments()).then_some("session");
+    let session = (of.buffer.is_none() && of.has_sync_points()).then_some("session");
     let all =
         [of.buffer.map(|_| BUFFER_NAMES), of.volume.map(|_| VOLUME_NAMES), session, Some("power")];
     all.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -121,7 +121,7 @@ impl Setting {
     fn fits(&self, of: Governed<'_>) -> bool {
         match self {
             Setting::Policy("power", _) => true,
-            Setting::Policy("session", _) => of.buffer.is_some() || of.has_moments(),
+            Setting::Policy("session", _) => of.buffer.is_some() || of.has_sync_points(),
             Setting::Relaxes(_)
             | Setting::DirtyExpire(_)
             | Setting::DirtyRatio(_)
@@ -262,9 +262,9 @@ impl Governor {
             apply_to_limits(limits, &setting);
         }
         match setting {
-            Setting::Relaxes(on) => match &mut state.relaxes_before {
+            Setting::Relaxes(on) => match &mut state.relaxed_before {
                 Some(before) => *before = on,
-                None => wanted.relaxes = Some(on),
+                None => wanted.relaxed = Some(on),
             },
             Setting::RamLimits(limits) => {
                 state.limits = limits;
@@ -314,7 +314,7 @@ impl Governor {
         state.last_change = Some(format!("{name}: {change}"));
         match (change, &mut wanted.buffer) {
             (Change::Clean, _) => {
-                if let Some(volume) = of.volume.filter(|_| of.has_moments()) {
+                if let Some(volume) = of.volume.filter(|_| of.has_sync_points()) {
                     volume.sync().map_err(|err| err.to_string())?;
                 }
                 let drained = of.buffer.map_or(Ok(()), Buffer::drain);
@@ -325,8 +325,8 @@ impl Governor {
             (Change::RamOn(false), options) => {
                 let taken = options.as_mut().map(|o| std::mem::take(&mut o.ram_bytes));
                 state.ram_bytes_before = taken;
-                state.relaxes_before = of.volume.map(Volume::relaxes);
-                wanted.relaxes = Some(false);
+                state.relaxed_before = of.volume.map(Volume::relaxed_enabled);
+                wanted.relaxed = Some(false);
             }
             (Change::RamOn(true), _) => power_is_good(&mut state, &mut wanted),
         }
@@ -356,8 +356,8 @@ impl Governor {
         }
         if let Some(volume) = of.volume {
             let limits = volume.live_limits();
-            document["relaxed"] = volume.relaxes().into();
-            document["relaxed_off_by_policy"] = state.relaxes_before.is_some().into();
+            document["relaxed"] = volume.relaxed_enabled().into();
+            document["relaxed_off_by_policy"] = state.relaxed_before.is_some().into();
             document["dirty_expire_s"] = (f64::from(limits.dirty_expire_centisecs) / 100.0).into();
             document["dirty_ratio"] = limits.dirty_ratio.into();
             document["dirty_background_ratio"] = limits.dirty_background_ratio.into();
@@ -369,7 +369,7 @@ impl Governor {
 impl Wanted {
     fn of(of: Governed<'_>) -> Wanted {
         let limits = of.volume.map(Volume::live_limits);
-        Wanted { buffer: of.buffer.map(Buffer::options), limits, relaxes: None }
+        Wanted { buffer: of.buffer.map(Buffer::options), limits, relaxed: None }
     }
 }
 
@@ -405,7 +405,7 @@ fn power_is_good(state: &mut State, wanted: &mut Wanted) {
     if let (Some(options), Some(bytes)) = (&mut wanted.buffer, state.ram_bytes_before.take()) {
         options.ram_bytes = bytes;
     }
-    wanted.relaxes = state.relaxes_before.take().or(wanted.relaxes);
+    wanted.relaxed = state.relaxed_before.take().or(wanted.relaxed);
 }
 
 /// Changes what is wanted. Limits that are refused come first, so that nothing else changes then.
@@ -416,8 +416,8 @@ fn configure(of: Governed<'_>, wanted: Wanted) -> Result<(), String> {
     if let (Some(volume), Some(limits)) = (of.volume, wanted.limits) {
         volume.set_live_limits(limits).map_err(|err| err.to_string())?;
     }
-    if let (Some(volume), Some(on)) = (of.volume, wanted.relaxes) {
-        volume.set_relaxes(on).map_err(|err| failed(&err))?;
+    if let (Some(volume), Some(on)) = (of.volume, wanted.relaxed) {
+        volume.set_relaxed_enabled(on).map_err(|err| failed(&err))?;
     }
     if let (Some(buffer), Some(mut options)) = (of.buffer, wanted.buffer) {
         options.relaxed_bytes_max = options.relaxed_bytes_max.min(options.ram_bytes);

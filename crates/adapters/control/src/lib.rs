@@ -80,7 +80,7 @@ pub struct Observation {
     pub ram_bytes: u64,
     /// Memory that it uses.
     pub ram_used_bytes: u64,
-    /// True if any write waits in memory or log, or for the next moment of `sync=periodic`.
+    /// True if any write waits in memory or log, or for the next sync point of `sync=periodic`.
     pub holds_data: bool,
     /// The user.
     pub session: Session,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{EagerCosts, JournalStats, LogFormat, MomentStats, Volume};
+use syncline_fs::{EagerCosts, JournalStats, LogFormat, SyncPointStats, Volume};
 use syncline_lockrank::Mutex;
 
 use crate::capture::{CaptureCounts, Tap};
@@ -130,14 +130,14 @@ impl Status {
     }
 
     /// The part of `sync=periodic`.
-    fn moments(&self, m: &MomentStats) -> serde_json::Value {
-        let age_ns = self.clock.now_ns().saturating_sub(m.last_ns.max(self.began_ns));
+    fn sync_points(&self, stats: &SyncPointStats) -> serde_json::Value {
+        let age_ns = self.clock.now_ns().saturating_sub(stats.last_ns.max(self.began_ns));
         json!({
-            "taken": m.count,
+            "taken": stats.count,
             "age_ms": age_ns / 1_000_000,
-            "changed_since": m.is_behind,
-            "hold_us_max": m.hold_ns_max / 1000,
-            "commit_ms_max": m.commit_ns_max / 1_000_000,
+            "changed_since": stats.is_behind,
+            "hold_us_max": stats.hold_ns_max / 1000,
+            "commit_ms_max": stats.commit_ns_max / 1_000_000,
         })
     }
 
@@ -176,7 +176,7 @@ impl Status {
             "uptime_s": self.clock.now_ns().saturating_sub(self.began_ns) / 1_000_000_000,
             "open_files": open_files,
             "journal": journal,
-            "moments": vol.moments().map(|moments| self.moments(&moments)),
+            "moments": vol.sync_points().map(|stats| self.sync_points(&stats)),
             "costs": vol.eager_costs().as_ref().map(Status::costs),
             "dirty_bytes": cache.dirty_pages as u64 * block_size,
             "cache": {

@@ -1,39 +1,32 @@
 //! The options of a mount beside those of its volume, one row each.
 
-use syncline_fs::options::spec::{Given, Kind, OptionSpec};
+use syncline_fs::options::spec::{Form, OptionSpec};
 
 use crate::options::{Affinity, FuseOptions};
 
 type Row = OptionSpec<FuseOptions>;
-type Set = fn(&mut FuseOptions, Given<'_>) -> syncline_fs::Result<()>;
 
 /// Most worker threads.
 const THREADS_MAX: u32 = 128;
 
-/// Sizes of a buffer and its log: at most a tebibyte.
-const BYTES: Kind = Kind::Size { low: 0, high: 1 << 40 };
+/// A size of a buffer or its log: at most a tebibyte.
+const fn bytes(set: fn(&mut FuseOptions, u64)) -> Form<FuseOptions> {
+    Form::Size { low: 0, high: 1 << 40, set }
+}
 
 /// An owner or a group.
-const ID: Kind = Kind::Number { low: 0, high: u32::MAX - 1, unit: "N" };
+const fn id(set: fn(&mut FuseOptions, u32)) -> Form<FuseOptions> {
+    Form::Number { low: 0, high: u32::MAX - 1, unit: "N", set }
+}
 
 /// A row whose default is nothing.
-const fn row(name: &'static str, kind: Kind, help: &'static str, set: Set) -> Row {
-    Row { name, kind, help, live: false, set, show: |_| None }
+const fn row(name: &'static str, form: Form<FuseOptions>, help: &'static str) -> Row {
+    Row { name, form, help, live: false, show: |_| None }
 }
 
 /// A row of a flag.
-const fn flag(name: &'static str, help: &'static str, set: Set) -> Row {
-    row(name, Kind::Flag, help, set)
-}
-
-/// A closure that assigns, and does not fail.
-macro_rules! set {
-    (|$options:ident, $given:pat_param| $assignment:expr) => {
-        |$options, $given| {
-            $assignment;
-            Ok(())
-        }
-    };
+const fn flag(name: &'static str, help: &'static str, set: fn(&mut FuseOptions)) -> Row {
+    row(name, Form::Flag(set), help)
 }
 
 /// Every option of a mount that is none of its volume.
@@ -42,52 +35,56 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         "allow_other",
         "Users other than the one who mounted may use it; without root it needs `user_allow_other` \
          in /etc/fuse.conf.",
-        set!(|o, _| o.allow_other = true),
+        |o| o.allow_other = true,
     ),
     Row {
         show: |_| Some("on".to_owned()),
         ..flag(
             "default_permissions",
             "The kernel checks permissions and ACLs; nobody else would.",
-            |_, _| Ok(()),
+            |_| {},
         )
     },
-    flag("defaults", "Nothing changes.", |_, _| Ok(())),
-    row("uid", ID, "Every file shows this owner.", set!(|o, given| o.uid = Some(given.number()))),
-    row("gid", ID, "Every file shows this group.", set!(|o, given| o.gid = Some(given.number()))),
-    flag("suid", "Set-id bits have their effect.", set!(|o, _| o.suid = true)),
+    flag("defaults", "Nothing changes.", |_| {}),
+    row("uid", id(|o, uid| o.uid = Some(uid)), "Every file shows this owner."),
+    row("gid", id(|o, gid| o.gid = Some(gid)), "Every file shows this group."),
+    flag("suid", "Set-id bits have their effect.", |o| o.suid = true),
     flag(
         "allow_suid",
         "As suid, for fstab and mount(8), which take that for a default of theirs and do not \
-         pass it on; nosuid goes before it.",
-        set!(|o, _| o.suid = true),
+         pass it on; nosuid takes precedence.",
+        |o| o.suid = true,
     ),
     Row {
         show: |o| (!o.suid).then(|| "on".to_owned()),
-        ..flag("nosuid", "Set-id bits have no effect.", set!(|o, _| o.suid = false))
+        ..flag("nosuid", "Set-id bits have no effect.", |o| o.suid = false)
     },
-    flag("dev", "Device files work.", set!(|o, _| o.dev = true)),
-    flag("allow_dev", "As dev, for fstab and mount(8).", set!(|o, _| o.dev = true)),
+    flag("dev", "Device files work.", |o| o.dev = true),
+    flag("allow_dev", "As dev, for fstab and mount(8).", |o| o.dev = true),
     Row {
         show: |o| (!o.dev).then(|| "on".to_owned()),
-        ..flag("nodev", "Device files do not work.", set!(|o, _| o.dev = false))
+        ..flag("nodev", "Device files do not work.", |o| o.dev = false)
     },
     Row {
         show: |o| (!o.noexec).then(|| "on".to_owned()),
-        ..flag("exec", "Programs can be run.", set!(|o, _| o.noexec = false))
+        ..flag("exec", "Programs can be run.", |o| o.noexec = false)
     },
-    flag("noexec", "Programs cannot be run.", set!(|o, _| o.noexec = true)),
+    flag("noexec", "Programs cannot be run.", |o| o.noexec = true),
     flag(
         "writeback_cache",
         "The kernel keeps written data until fsync, or as long as it likes, also past a rename \
          over another file.",
-        set!(|o, _| o.writeback_cache = true),
+        |o| o.writeback_cache = true,
     ),
     row(
         "threads",
-        Kind::Number { low: 1, high: THREADS_MAX, unit: "N" },
+        Form::Number {
+            low: 1,
+            high: THREADS_MAX,
+            unit: "N",
+            set: |o, number| o.threads = number as usize,
+        },
         "Worker threads; two a processor and at least 8 where none are given.",
-        set!(|o, given| o.threads = given.number() as usize),
     ),
     Row {
         show: |o| {
@@ -98,46 +95,53 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         },
         ..row(
             "affinity",
-            Kind::Choice(&["caller", "none"]),
+            Form::Choice(&[
+                ("caller", |o| o.affinity = Affinity::Caller),
+                ("none", |o| o.affinity = Affinity::None),
+            ]),
             "caller: the worker that serves one program's small calls runs on that program's \
              processor; as root only.",
-            set!(|o, given| o.affinity = match given.text() {
-                "none" => Affinity::None,
-                _ => Affinity::Caller,
-            }),
         )
     },
     row(
         "buffer_log",
-        Kind::Text("FILE"),
+        Form::Text {
+            word: "FILE",
+            set: |o, file| {
+                o.buffer_log = Some(file.into());
+                Ok(())
+            },
+        },
         "A write buffer under the volume, with its log in this file or partition; made if it \
          does not exist. Until the unmount the image needs it.",
-        set!(|o, given| o.buffer_log = Some(given.text().into())),
     ),
     row(
         "buffer_log_size",
-        BYTES,
+        bytes(|o, size| o.buffer_log_size = Some(size)),
         "Size of a log file that is made, 64M where none is given.",
-        set!(|o, given| o.buffer_log_size = Some(given.size())),
     ),
     row(
         "buffer_ram",
-        BYTES,
+        bytes(|o, size| o.buffer_ram = Some(size)),
         "Memory of the buffer, 16M where none is given; with 0 relaxed data waits in the page \
          cache only.",
-        set!(|o, given| o.buffer_ram = Some(given.size())),
     ),
     row(
         "trace",
-        Kind::Text("FILE"),
+        Form::Text {
+            word: "FILE",
+            set: |o, file| {
+                o.trace = Some(file.into());
+                Ok(())
+            },
+        },
         "Records requests and commands to the device in FILE.events; `syncline-lab trace import` \
          makes traces of it.",
-        set!(|o, given| o.trace = Some(given.text().into())),
     ),
     flag(
         "trace_reads",
         "With `trace=` every read of a program is recorded, past the kernel's cache.",
-        set!(|o, _| o.trace_reads = true),
+        |o| o.trace_reads = true,
     ),
 ];
 

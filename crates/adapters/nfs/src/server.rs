@@ -75,9 +75,9 @@ impl Server {
         listener.set_nonblocking(true)?;
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let verifier = since.map_or(0, |since| since.as_nanos() as u64).to_be_bytes();
-        if volume.moments().is_some() {
-            // A reply says that it is durable, so every sync takes a moment.
-            volume.set_relaxes(false).map_err(io::Error::other)?;
+        if volume.sync_points().is_some() {
+            // A reply says that it is durable, so every sync takes a sync point.
+            volume.set_relaxed_enabled(false).map_err(io::Error::other)?;
         }
         let shared = Arc::new(Shared {
             export: Export::new(volume, fsid, verifier, rules.permissions),

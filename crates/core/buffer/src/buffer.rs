@@ -1,4 +1,4 @@
-//! The device: one lock, what it holds, and which request goes where.
+//! The device: one lock, the state under it, and the dispatch of requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::ram::{Ram, SECTORS};
 use crate::{BufferError, BufferOptions, recover};
 
 pub(crate) const PAGE: u64 = PAGE_BYTES as u64;
-/// Origin of flushes and of what the cleaner moves.
+/// Origin of flushes and of pages that the cleaner moves.
 pub(crate) const OWN: Origin = Origin::new(Kind::Other, false);
 /// Pages that RAM gives up at a time.
 pub(crate) const EVICT_PAGES: usize = 64;
@@ -209,8 +209,8 @@ impl Buffer {
         self.state.lock().options.clone()
     }
 
-    /// Works like this from now on. What RAM holds beyond its new limits is written out before this
-    /// returns; relaxed data whose limit is 0 is durable then.
+    /// Replaces the options. Data in RAM beyond the new limits is written out before this returns;
+    /// relaxed data whose limit is 0 is then durable.
     ///
     /// # Errors
     /// The error of the device below; the buffer has latched.
@@ -297,7 +297,7 @@ impl State {
         self.measured.as_ref().map_or(Costs::ASSUMED, |measured| measured.costs())
     }
 
-    /// The error that stopped the buffer, with what it means now.
+    /// The error that stopped the buffer, with its meaning for the caller.
     fn latched(&self) -> Result<(), DeviceError> {
         match &self.failed {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! The cleaner: a sweep over the map in logical order, paced by what is written.
+//! The cleaner: a sweep over the map in logical order, paced by the writes.
 //!
 //! ```text
 //!   ring   tail ......... boundary ........ head .......... tail + pages

@@ -1,4 +1,4 @@
-//! Fuzzed logs: opening answers, within bounds, and what it accepts can be read and drained.
+//! Fuzzed logs: opening ends within bounds, and an accepted log can be read and drained.
 
 use std::sync::Arc;
 

@@ -18,7 +18,7 @@
 //! - A completed flush or FUA write: everything strict before it is durable, wherever the power is
 //!   cut later. Data written with `Durability::Relaxed` may stay in RAM, within `relaxed_bytes_max`
 //!   and for at most `relaxed_expire` plus the time to the next tick.
-//! - A flush whose origin is relaxed covers relaxed data as well.
+//! - A flush whose origin is relaxed also covers relaxed data.
 //! - Before its flush a write may be lost or torn at sectors, as on any disk. A page that was
 //!   flushed once is never older than that flush.
 //! - After a failed write or flush below, every later write and flush fails ("latched"); reads go
@@ -29,7 +29,7 @@
 //! - Deterministic: no thread, and no clock but that of the owner, for the costs of the device.
 //!   [`Buffer::tick`] passes the time in; the owner of the device calls it.
 //!
-//! Assumes: 512-byte sectors are atomic, flushes below are true, nobody else writes home or log.
+//! Assumes: 512-byte sectors are atomic, flushes below are true, no one else writes home or log.
 //! Tested in `tests/it`: model, crash states, failing I/O, fuzzed logs, exact counts.
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The log: ring, map, what was overtaken, and the sweep that cleans it.
+//! The log: ring, map, overtaken copies, and the sweep that cleans it.
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,7 @@ pub(crate) struct Mapped {
     pub(crate) sequence: u64,
     /// Description from the header, if the page does not describe itself.
     pub(crate) opaque: Option<Opaque>,
-    /// Written to its place as well.
+    /// Also written to its home block.
     pub(crate) clean: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Writes, discards, eviction and flushes: what goes to its place and what to the log.
+//! Writes, discards, eviction and flushes: the choice between home block and log.
 //!
 //! ```text
 //!   flush:   strict pages of RAM
@@ -7,8 +7,9 @@
 //!            overtaken copies in the ring?  -> one header that names them, durable
 //! ```
 //!
-//! An overtaken copy is one whose place was written directly. Its record must not be durable before
-//! that write is: else a cut in between would show what is older than both.
+//! A copy in the log is overtaken if its home block was written directly. The record of that must
+//! not be durable before the write is, or a power cut in between would show a version older than
+//! both.
 
 use syncline_device::{DeviceError, Op, Plug, Request};
 
@@ -93,7 +94,7 @@ impl State {
             return Ok(());
         }
         self.write_out(&covered, true)?;
-        self.settle()
+        self.make_durable()
     }
 
     /// Everything in RAM, relaxed or not.
@@ -108,7 +109,7 @@ impl State {
     }
 
     /// Makes all completed writes durable and records the overtaken pages in the log.
-    fn settle(&mut self) -> Result<(), DeviceError> {
+    fn make_durable(&mut self) -> Result<(), DeviceError> {
         let log_owed = self.log.as_ref().is_some_and(|log| log.ring.owed);
         if self.home_owed || log_owed && self.same_medium {
             self.home.flush(OWN)?;
@@ -167,7 +168,7 @@ impl State {
             self.evict()?;
         }
         let none_may_wait = self.options.ram_bytes == 0 || self.options.relaxed_bytes_max == 0;
-        if had_relaxed && none_may_wait { self.settle() } else { Ok(()) }
+        if had_relaxed && none_may_wait { self.make_durable() } else { Ok(()) }
     }
 
     /// Relaxed data that has been here for `relaxed_expire` becomes durable.
@@ -183,7 +184,7 @@ impl State {
             return Ok(());
         }
         self.write_out(&due, false)?;
-        self.settle()
+        self.make_durable()
     }
 
     /// A piece of the work for idle time; true if there is more.
@@ -194,14 +195,14 @@ impl State {
             return Ok(true);
         }
         if self.owed() {
-            self.settle()?;
+            self.make_durable()?;
         }
         self.clean_when_idle()
     }
 
     pub(crate) fn drain(&mut self) -> Result<(), DeviceError> {
         self.write_out_all()?;
-        self.settle()?;
+        self.make_durable()?;
         self.clean_all()
     }
 

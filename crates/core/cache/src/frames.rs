@@ -192,7 +192,7 @@ impl Frames {
         self.has(id, REFERENCED)
     }
 
-    /// Clears the reference bit and returns what it was.
+    /// Clears the reference bit and returns its old value.
     #[inline]
     pub fn take_reference(&self, id: FrameId) -> bool {
         let Some(frame) = self.frame(id) else { return false };

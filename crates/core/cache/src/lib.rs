@@ -38,7 +38,9 @@ mod simulator;
 mod spatial;
 
 pub use frames::{FrameId, Frames, PageKey};
-pub use policy::{Accept, Access, Entry, Order, POLICIES, Policy, entry, policy, write_back_order};
+pub use policy::{
+    Accept, Access, Entry, Order, POLICIES, Policy, VolumePolicy, entry, write_back_order,
+};
 pub use simulator::{
     Counts, DeviceAccess, LONG_RUN_PAGES, PageAccess, Simulator, WriteBack, next_uses,
 };

@@ -1,4 +1,4 @@
-//! Recency lists over slots, through one vector: what every list policy is made of.
+//! Recency lists over slots, through one vector, for the list policies.
 //!
 //! ```text
 //!   links: [ head 0 | head 1 | ... | slot 0 | slot 1 | ... ]      8 bytes each

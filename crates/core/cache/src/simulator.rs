@@ -136,7 +136,7 @@ impl Simulator {
         Simulator((entry.simulate)(Setup { capacity: capacity.max(1), write_back }))
     }
 
-    /// Keeps what reaches the device from now on, for [`Simulator::take_device_accesses`].
+    /// Records accesses to the device from now on, for [`Simulator::take_device_accesses`].
     pub fn record(&mut self) {
         self.0.record();
     }
@@ -195,7 +195,7 @@ impl Simulator {
         self.0.counts()
     }
 
-    /// Empties the cache in the order of the policy and writes what is dirty; pinned pages are
+    /// Empties the cache in the order of the policy and writes dirty pages; pinned pages are
     /// written last. Not counted as evictions.
     pub fn drain(&mut self) -> Counts {
         self.0.drain();

@@ -1,4 +1,4 @@
-//! A device that passes everything on and estimates what its requests cost.
+//! A device that passes everything on and estimates the costs of its requests.
 //!
 //! ```text
 //!   flush | w w w ... | flush | w w | flush        an interval: writes and the flush that ends it
@@ -153,7 +153,7 @@ impl Sums {
     }
 }
 
-/// Passes requests on to `D` and keeps what they cost. See the module's description.
+/// Passes requests on to `D` and estimates their costs. See the module's description.
 pub struct CostDevice<D> {
     inner: D,
     clock: Arc<dyn Clock>,

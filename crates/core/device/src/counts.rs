@@ -22,12 +22,6 @@ macro_rules! counters {
         pub struct $name {
             $($(#[$field_doc])* pub $field: u64,)*
         }
-        impl $name {
-            /// Every counter with its name, in a fixed order.
-            pub fn named(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($field), self.$field)),*]
-            }
-        }
         impl Sub for $name {
             type Output = $name;
             /// Subtracts the counts at an `earlier` time; zero where `earlier` is larger.

@@ -43,10 +43,10 @@ pub enum Fault {
         sectors: u64,
     },
     /// Success is reported and nothing is done. A read then returns zeroes.
-    Lie,
+    FaultyFlush,
 }
 
-/// When and what to fail.
+/// The time and the class of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Class of the operations that are counted.
@@ -107,7 +107,7 @@ struct State {
 }
 
 impl State {
-    /// Counts one operation and says what is to happen to it.
+    /// Counts one operation and returns its fault, if any.
     fn next(&mut self, op: &Op<'_>) -> Option<Fault> {
         let (class, count) = match op {
             Op::Read { .. } => (OpClass::Read, &mut self.counts.reads),
@@ -183,7 +183,7 @@ impl<D: BlockDevice> FailingDevice<D> {
                 }
                 Err(error)
             }
-            Fault::Lie => {
+            Fault::FaultyFlush => {
                 if let Op::Read { into } = &mut request.op {
                     into.iter_mut().for_each(|b| b.fill(0));
                 }
@@ -300,7 +300,12 @@ mod tests {
     fn lies_report_success() {
         let device = device();
         device.write(0, &[7; 512], OTHER).unwrap();
-        device.arm(FaultPlan { class: OpClass::Any, at: 1, persistent: true, fault: Fault::Lie });
+        device.arm(FaultPlan {
+            class: OpClass::Any,
+            at: 1,
+            persistent: true,
+            fault: Fault::FaultyFlush,
+        });
         device.write(0, &[8; 512], OTHER).unwrap();
         let mut buffer = [1; 512];
         device.read(0, &mut buffer, OTHER).unwrap();

@@ -132,7 +132,7 @@ impl Geometry {
     }
 }
 
-/// Why a device did not do what it was asked.
+/// Reason for which a device refused or failed a request.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeviceError {

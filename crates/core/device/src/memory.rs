@@ -1,4 +1,4 @@
-//! A device in memory: sparse, fast, and snapshots that share what did not change.
+//! A device in memory: sparse, fast, and snapshots that share unchanged parts.
 //!
 //! ```text
 //!   segments  [ lock | Arc ]  one per 1 MiB, None = all zeroes

@@ -1,4 +1,4 @@
-//! A device whose writes stay in memory: what is below it is only read.
+//! A device whose writes stay in memory: the device below is only read.
 //!
 //! For looking at an image that wants its journal replayed without changing it. Promises: reads see
 //! the overlay's writes; the device below gets no write, flush or discard. Memory: what was
@@ -33,7 +33,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         pieces.keys().map(|nr| nr * PIECE_BYTES..(nr + 1) * PIECE_BYTES).collect()
     }
 
-    /// Reads a piece of the device below; what lies past its end is zero.
+    /// Reads a piece of the device below; bytes past its end are zero.
     fn load(&self, nr: u64, origin: Origin) -> Result<Piece, DeviceError> {
         let mut piece = Box::new([0; PIECE_BYTES as usize]);
         let start = nr * PIECE_BYTES;
@@ -66,7 +66,7 @@ impl<D: BlockDevice> OverlayDevice<D> {
         Ok(())
     }
 
-    /// Puts what was written over what was read below.
+    /// Puts the written bytes over those that were read below.
     fn cover(&self, at: u64, into: &mut [u8]) {
         let pieces = self.pieces.lock();
         let end = at + into.len() as u64;

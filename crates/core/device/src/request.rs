@@ -1,4 +1,4 @@
-//! One device command and who caused it.
+//! One device command and its origin.
 //!
 //! A request borrows its buffers, so that pages of a cache form one command without a copy. It
 //! promises nothing about its range: [`crate::Geometry::check`] decides, in every device. Exercised

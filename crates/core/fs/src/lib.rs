@@ -32,7 +32,7 @@ pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
 pub use data::atomic::AtomicWrite;
 pub use data::engine::eager::EagerCosts;
 pub use data::fallocate::FallocateMode;
-pub use data::schedule::state::MomentStats;
+pub use data::schedule::state::SyncPointStats;
 pub use data::seek::FileExtent;
 pub use error::{FsError, Result};
 pub use incore::Inode;
@@ -50,6 +50,16 @@ pub use options::{
 };
 pub use pages::CacheStats;
 pub use store::buffered::Buffered;
+pub use syncline_cache::VolumePolicy;
 pub use syncline_jbd2::JournalStats;
 pub use time::Timestamp;
 pub use volume::Volume;
+
+/// Bits of a mode, as in [`Attr`], and of the flags of an inode.
+pub mod bits {
+    pub use syncline_ondisk::inode::flags::{APPEND, IMMUTABLE};
+    pub use syncline_ondisk::inode::{
+        S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, S_ISGID, S_ISUID,
+        S_IXGRP,
+    };
+}

@@ -6,10 +6,10 @@
 //!  unmount  data, times ─ commit ─ checkpoint, flush ─ s_start = 0, flush ─ RECOVER cleared, flush
 //! ```
 //!
-//! Promises: between the two the superblock on the device always has `needs_recovery`, so that
-//! stock tools replay the log; after unmount there is no trace of us. A read-only mount writes
-//! nothing, not even a replay: an image with a log to replay is refused, and `in_memory` has it
-//! recovered for readers.
+//! Promises: between mount and unmount the superblock on the device always has `needs_recovery`, so
+//! that stock tools replay the log. After unmount the image is a plain clean ext4. A read-only
+//! mount writes nothing, not even a replay: it refuses an image with a log to replay, and
+//! `in_memory` recovers that one for readers.
 
 mod fast_commits;
 pub(crate) mod in_memory;
@@ -43,7 +43,7 @@ use crate::map::extents::Mapping;
 use crate::map::extents::search::map_blocks;
 use crate::names::Names;
 use crate::names::dcache::Dcache;
-use crate::options::{Alloc, INODE_SHARE, LogFormat, MountOptions, NAME_SHARE, SyncMode};
+use crate::options::{Alloc, INODE_SHARE, LogFormat, MountOptions, NAME_SHARE};
 use crate::pages::PageCache;
 use crate::ranks;
 use crate::space::Space;
@@ -86,9 +86,10 @@ pub(crate) fn mount(
     clock: Arc<dyn Clock>,
     options: MountOptions,
 ) -> Result<(Arc<Names>, MountReport)> {
-    check_together(&options)?;
+    options.check_together()?;
     let mut report = MountReport::default();
-    let measured = (options.sync == SyncMode::Eager)
+    let measured = engine(options.sync)
+        .uses_costs()
         .then(|| Arc::new(CostDevice::new(Arc::clone(&dev), Arc::clone(&clock))));
     let dev = measured.clone().map_or(dev, |measured| measured as Arc<dyn BlockDevice>);
     let (mut store, check) = open_store(&dev, &clock, &options)?;
@@ -96,13 +97,13 @@ pub(crate) fn mount(
     if !read_only {
         check_can_be_written(&store.sb.lock(), &check)?;
     }
-    let chosen = Chosen::new(&options, store.geo.block_size)?;
+    let parts = OptionParts::new(&options, store.geo.block_size)?;
     if read_only {
         refuse_unclean_read_only(&store.sb.lock())?;
         if let Some(measured) = measured {
             let _ = store.costs.set(measured);
         }
-        return Ok((build(store, chosen)?, report));
+        return Ok((build(store, parts)?, report));
     }
     let recovery = if store.sb.lock().needs_recovery() {
         Journal::recover(&*dev, &log_map(&store)?, Default::default())?
@@ -132,15 +133,14 @@ pub(crate) fn mount(
     if let Some(measured) = measured {
         let _ = store.costs.set(measured);
     }
-    let names = build(store, chosen)?;
+    let names = build(store, parts)?;
     open_for_writing(&names)?;
     report.orphans += process_orphans(&names)?;
     (report.hot_zones, report.hot_zone_bytes) = names.balloc.zones();
     Ok((names, report))
 }
 
-/// Makes a volume writable that was mounted read-only; its device can be written to by now. See
-/// [`crate::Volume::make_writable`].
+/// Makes a volume writable that was mounted read-only. Its device can be written to by now.
 pub(crate) fn make_writable(names: &Arc<Names>) -> Result<()> {
     if names.journal.get().is_some() {
         return Ok(());
@@ -172,24 +172,6 @@ fn check_can_be_written(sb: &Superblock, check: &FeatureCheck) -> Result<()> {
     Ok(())
 }
 
-/// Refuses options that mean nothing beside each other.
-fn check_together(options: &MountOptions) -> Result<()> {
-    let periodic = options.sync == SyncMode::Periodic;
-    let refused = if options.log == LogFormat::Packed && options.sync == SyncMode::Ordered {
-        "`log=packed` needs `sync=eager` or `sync=periodic`; leave `sync=ordered` or it out"
-    } else if options.log != LogFormat::Packed && options.log_unit_bytes != 4096 {
-        "`log_unit` is for `log=packed`; give both, or neither"
-    } else if !options.strict.is_empty() && !periodic {
-        "`strict` is for `sync=periodic`; give both, or neither"
-    } else if !options.relaxed.is_empty() && periodic {
-        "`relaxed` is not for `sync=periodic`, where every file but those of `strict` may lose \
-         what came after the last moment; leave it out"
-    } else {
-        return Ok(());
-    };
-    Err(FsError::invalid(refused))
-}
-
 /// Writes everything back and leaves the image clean.
 ///
 /// # Errors
@@ -203,7 +185,7 @@ pub(crate) fn unmount(names: &Names) -> Result<()> {
     close_volume(names)
 }
 
-/// Reads and checks the superblock; nothing else is looked at.
+/// Reads and checks the superblock, and nothing else.
 fn read_superblock(dev: &dyn BlockDevice) -> Result<(Superblock, FeatureCheck)> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     if dev.geometry().size_bytes < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
@@ -221,7 +203,7 @@ fn read_superblock(dev: &dyn BlockDevice) -> Result<(Superblock, FeatureCheck)> 
     Ok((sb, check))
 }
 
-/// Reads what reading needs: superblock, geometry, where the descriptors lie.
+/// Opens the parts that reading needs: superblock, geometry, locations of the descriptors.
 fn open_store(
     dev: &Arc<dyn BlockDevice>,
     clock: &Arc<dyn Clock>,
@@ -231,20 +213,22 @@ fn open_store(
     Ok((Arc::new(Store::new(Arc::clone(dev), Arc::clone(clock), options.clone(), sb)?), check))
 }
 
-/// The parts that the mount options alone decide. Made first, so that an option that is refused
-/// leaves the image as it was.
-struct Chosen {
+/// The parts that depend only on the mount options. They are made first, so that a refused option
+/// leaves the image unchanged.
+struct OptionParts {
     pages: PageCache,
     hot: HotFiles,
     relaxed: RelaxedFiles,
 }
 
-impl Chosen {
-    fn new(options: &MountOptions, block_size: usize) -> Result<Chosen> {
-        Ok(Chosen {
-            pages: PageCache::new(options, block_size)?,
+impl OptionParts {
+    fn new(options: &MountOptions, block_size: usize) -> Result<OptionParts> {
+        let engine = engine(options.sync);
+        let pages = PageCache::new(options, block_size);
+        Ok(OptionParts {
+            pages: if engine.owner_commits() { pages.with_changes_held() } else { pages },
             hot: HotFiles::new(options)?,
-            relaxed: RelaxedFiles::new(options, engine(options.sync).sends_relaxed())?,
+            relaxed: RelaxedFiles::new(options, engine.sends_relaxed())?,
         })
     }
 }
@@ -271,10 +255,10 @@ fn open_space(store: Arc<Store>, hot: HotFiles) -> Result<Space> {
     Ok(Space { store, balloc, hot, ialloc })
 }
 
-/// Puts the floors on top of each other; the volume has no journal yet.
-fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
+/// Builds the volume from its parts, without a journal.
+fn build(store: Arc<Store>, parts: OptionParts) -> Result<Arc<Names>> {
     check_root(&store)?;
-    let Chosen { pages, hot, relaxed } = chosen;
+    let OptionParts { pages, hot, relaxed } = parts;
     let cache_bytes = store.options.cache_bytes;
     let inodes = Arc::new(Inodes {
         space: open_space(store, hot)?,
@@ -287,15 +271,15 @@ fn build(store: Arc<Store>, chosen: Chosen) -> Result<Arc<Names>> {
     let files = Files { inodes, engine, relaxed, schedule };
     let dcache = Dcache::new(cache_bytes / NAME_SHARE);
     let names = Arc::new(Names { files, dcache, rename_lock: Mutex::new(ranks::RENAME, ()) });
-    if names.engine.is_periodic() {
+    if names.engine.owner_commits() {
         let weak: Weak<dyn Committer> = Arc::<Names>::downgrade(&names);
         let _ = names.committer.set(weak);
     }
     Ok(names)
 }
 
-/// Start and length of the log's extents as its inode has them: a hint for the allocator, so
-/// what cannot be read is not there. Opening the journal says what is wrong.
+/// Start and length of the log's extents as its inode has them: a hint for the allocator, so runs
+/// that cannot be read are left out. Opening the journal reports the error.
 fn log_runs(store: &Store) -> Vec<(u64, u64)> {
     let ino = store.sb.lock().s_journal_inum;
     let Ok(raw) = read_inode(store, ino) else { return Vec::new() };

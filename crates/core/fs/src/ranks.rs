@@ -1,7 +1,7 @@
 //! Ranks of this crate's locks, in the order in which they are taken.
 //!
 //! ```text
-//!   incremental -> rename -> rwsem -> moment -> changes -> io -> (handle) -> state -> pages
+//!   incremental -> rename -> rwsem -> sync point -> changes -> io -> (handle) -> state -> pages
 //!   state -> inode group -> freed inodes        state -> orphans -> superblock
 //!   state -> allocation -> windows | group map -> superblock        bitmap -> superblock
 //! ```
@@ -11,8 +11,8 @@
 //! | incremental | the incremental write-back under way; only tried | its step |
 //! | rename | renames between directories, one at a time | reads of directories |
 //! | rwsem | one operation on a file or directory | reads |
-//! | moment | the taking of a moment (`sync=periodic`) | all of it |
-//! | changes | no page and no size changes while a moment begins | reads |
+//! | sync point | the taking of a sync point (`sync=periodic`) | all of it |
+//! | changes | no page and no size changes while a sync point begins | reads |
 //! | io | data of a file on its way to the device | yes |
 //! | state | the inode | reads of metadata |
 //! | extent cache | extents of an inode that were looked up | never |
@@ -37,9 +37,10 @@ pub(crate) const INCREMENTAL: Rank = Rank::new(1000, "incremental write-back");
 pub(crate) const RENAME: Rank = Rank::new(1050, "rename");
 /// A family: parents first, then ascending numbers.
 pub(crate) const RWSEM: Rank = Rank::family(1100, "inode rwsem");
-pub(crate) const MOMENT: Rank = Rank::new(1150, "moment");
+pub(crate) const SYNC_POINT: Rank = Rank::new(1150, "sync point");
 pub(crate) const CHANGES: Rank = Rank::new(1200, "changes");
-/// A family: a batch takes the first and tries the others; a moment takes them in ascending order.
+/// A family: a batch takes the first and tries the others; a sync point takes them in ascending
+/// order.
 pub(crate) const IO: Rank = Rank::family(1250, "inode io");
 /// A family: a directory, then the inodes that an operation on it changes.
 pub(crate) const STATE: Rank = Rank::family(1300, "inode state");
@@ -56,7 +57,7 @@ pub(crate) const ENDINGS: Rank = Rank::new(1720, "lifetimes by ending");
 pub(crate) const DIRTY_FILES: Rank = Rank::new(1760, "dirty files");
 pub(crate) const SPARE_PAGES: Rank = Rank::new(1770, "spare pages");
 pub(crate) const LIMITS: Rank = Rank::new(1780, "live limits");
-pub(crate) const MOMENT_STATS: Rank = Rank::new(1790, "figures of moments");
+pub(crate) const SYNC_POINT_STATS: Rank = Rank::new(1790, "figures of sync points");
 
 // Taken also when the journal says that blocks or inodes are free, under its superblock lock.
 pub(crate) const FREED_INODES: Rank = Rank::new(2240, "freed inodes");
@@ -77,7 +78,7 @@ mod tests {
 
     /// Ranks in the order of the drawing; each may be taken under those before it.
     const ORDER: [Rank; 9] =
-        [INCREMENTAL, RENAME, RWSEM, MOMENT, CHANGES, IO, STATE, PAGES, SUPERBLOCK];
+        [INCREMENTAL, RENAME, RWSEM, SYNC_POINT, CHANGES, IO, STATE, PAGES, SUPERBLOCK];
 
     fn panics(first: Rank, second: Rank) -> bool {
         let taken = std::thread::spawn(move || {

@@ -23,9 +23,9 @@ pub(crate) fn coarse(clock: &dyn Clock, timer_tick_ms: u32) -> Timestamp {
     from_ns(now - now % tick_ns)
 }
 
-/// Algorithm 1 of the coarse-mtime paper: what a write makes of a timestamp that is `held`, at
-/// `now` (itself floored to the tick), with an update interval of `interval_ms` milliseconds. It
-/// moves only to multiples of the interval, so that an overwrite inside one leaves the inode clean.
+/// Algorithm 1 of the coarse-mtime paper: the new value of a timestamp that is `held`, at `now`
+/// (itself floored to the tick), with an update interval of `interval_ms` milliseconds. It moves
+/// only to multiples of the interval, so that an overwrite inside one leaves the inode clean.
 ///
 /// Two cases the paper leaves open: a file created or touched inside the interval holds a time
 /// later than its multiple, and keeps it, because time does not go back; a time in the future, set

@@ -42,7 +42,7 @@ pub enum HintError {
 /// Relaxed files now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HintedStatus {
-    /// Files whose writes may wait.
+    /// Files whose writes are deferrable.
     pub relaxed_files: u64,
     /// Bytes of the device in them.
     pub relaxed_file_bytes: u64,

@@ -1,4 +1,4 @@
-//! The log of a mounted ext4: where it lies, and what a transaction in it holds.
+//! The log of a mounted ext4: its blocks, and the contents of its transactions.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Relaxed files under a kernel's ext4: which writes of a mounted file system may wait.
+//! Relaxed files under a kernel's ext4: the writes of a mounted file system that are deferrable.
 //!
 //! ```text
 //!   kernel ext4 --- block requests ---> Hinted --- the same, with Durability ---> Buffer

@@ -1,4 +1,4 @@
-//! The file system on the device: what is read of it once, and its inodes.
+//! The file system on the device: the parts that are read once, and its inodes.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ pub(crate) struct Mounted {
     seed: Option<u32>,
 }
 
-/// A file: who it is, and where its data lies.
+/// A file: its inode, and the blocks of its data.
 #[derive(Debug)]
 pub(crate) struct File {
     ino: u32,
@@ -52,7 +52,7 @@ fn read(buffer: &Buffer, offset: u64, len: usize) -> Result<Vec<u8>, String> {
 }
 
 impl Mounted {
-    /// Reads what does not change while it is mounted; true if the log is empty.
+    /// Reads the parts that do not change while it is mounted; true if the log is empty.
     pub(crate) fn open(buffer: &Buffer) -> Result<(Mounted, bool), String> {
         let size = buffer.geometry().size_bytes;
         let raw = read(buffer, SUPERBLOCK.start, SUPERBLOCK_BYTES)?;

@@ -12,7 +12,7 @@
 //! - A snapshot never changes. A modification copies the block only while a snapshot, a frozen copy
 //!   or a checkpoint image of it is alive.
 //! - A block whose newest contents are not in their place on the device is never dropped: the
-//!   transaction or the checkpoint list holds its buffer, and only buffers held by nobody are
+//!   transaction or the checkpoint list holds its buffer, and only buffers without a holder are
 //!   evicted.
 //! - Device reads happen under the lock of the one block only. Nothing else waits for them.
 //!

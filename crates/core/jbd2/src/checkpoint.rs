@@ -2,10 +2,10 @@
 //! bounded steps.
 //!
 //! A step writes at most [`crate::JournalOptions::checkpoint_step_blocks`] blocks (512 by default:
-//! 2 MiB of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail.
-//! Nobody waits for more than one step and one tail update at a time. Only committed images are
-//! written: what the running transaction did to a block since stays in memory.
-//! Tested in `tests/it/transactions.rs` and `tests/it/crash.rs`.
+//! 2 MiB of 4 KiB blocks) as one sorted plug, without a flush; the flush comes with the tail. A
+//! caller waits for at most one step and one tail update. Only committed images are written: later
+//! changes of the running transaction stay in memory. Tested in `tests/it/transactions.rs` and
+//! `tests/it/crash.rs`.
 
 use std::sync::Arc;
 use syncline_device::{Kind, Origin, Plug};
@@ -184,8 +184,8 @@ impl Journal {
         }
     }
 
-    /// Marks the log empty, durably: no obligation is left and nobody has the turn. Takes it, so
-    /// that the log stays empty until the superblock says so.
+    /// Marks the log empty, durably: no obligation is left and the turn is free. Takes it, so that
+    /// the log stays empty until the superblock says so.
     pub(crate) fn empty_log(&self, state: &mut MutexGuard<'_, State>) -> Result<(), JournalError> {
         let tid = state.committed_tid;
         state.turns.take(tid).flush_started = true;

@@ -7,9 +7,10 @@
 //!          give the turn back
 //! ```
 //!
-//! One transaction is in flight at a time (`turns.rs`). Whoever has the turn, a full commit here or
-//! a group commit (`group_commit.rs`), ends it with [`Journal::finish`]. Counted exactly in
-//! `tests/it/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with FUA).
+//! One transaction is in flight at a time (`turns.rs`). The holder of the turn, a full commit here
+//! or a group commit (`group_commit.rs`), ends the transaction with [`Journal::finish`]. Counted
+//! exactly in `tests/it/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with
+//! FUA).
 
 use syncline_lockrank::MutexGuard;
 
@@ -35,8 +36,8 @@ pub(crate) enum Ending {
 }
 
 impl Journal {
-    /// Waits until `tid` is durable, committing it if nobody else is. Concurrent callers share one
-    /// commit. A transaction that holds nothing is left running and costs nothing.
+    /// Waits until `tid` is durable, and commits it unless another caller does. Concurrent callers
+    /// share one commit. A transaction that holds nothing is left running and costs nothing.
     ///
     /// # Errors
     /// `Aborted` once the journal is latched, which includes a failure of this very commit; `Usage`
@@ -266,7 +267,7 @@ impl Journal {
             for copy in frozen.copies {
                 let block = copy.block;
                 if state.take_over(copy, sequence, self.packed.is_some()) {
-                    state.ring.unsettle(block, sequence);
+                    state.ring.owe_write(block, sequence);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Deferred free: freed blocks with a live copy in the log are not given away before the tail has
 //! passed the copy, since recovery would write it over whatever is there by then.
 
-use crate::isets::Release;
+use crate::dependency_sets::Release;
 use crate::ring::Ring;
 use crate::transaction::Callback;
 use crate::{tid_geq, tid_gt};

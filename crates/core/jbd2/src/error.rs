@@ -9,7 +9,7 @@ pub enum JournalError {
     /// The device failed.
     #[error("journal I/O: {0}")]
     Io(#[from] DeviceError),
-    /// The log holds what no jbd2 writes. Nothing was written to the file system.
+    /// The log has contents that no jbd2 writes. The file system was not written to.
     #[error(
         "the journal is corrupt at log block {log_block}: {detail}; \
          run e2fsck -f on a copy of the image"

@@ -1,4 +1,4 @@
-//! Group commit of eager mode: the indivisible sets of a few files go to the log as one write and
+//! Group commit of eager mode: the dependency sets of a few files go to the log as one write and
 //! one flush.
 //!
 //! ```text
@@ -21,12 +21,12 @@
 //! time that the last group commit took, a millisecond in all at most.
 //!
 //! The images that a group commit logged become the "logged images" of blocks that other sets have
-//! changed as well (`isets/`). Tested in the file system's `fs/tests/it/eager.rs`.
+//! changed as well (`dependency_sets/`). Tested in the file system's `fs/tests/it/eager.rs`.
 
 use syncline_lockrank::MutexGuard;
 
 use crate::commit::Ending;
-use crate::isets::compose;
+use crate::dependency_sets::compose;
 use crate::journal::Journal;
 use crate::state::State;
 use crate::transaction::Frozen;
@@ -78,7 +78,7 @@ impl Journal {
         }
     }
 
-    /// Makes one group commit for everybody who waits.
+    /// Makes one group commit for all waiting callers.
     fn lead(&self, state: &mut MutexGuard<'_, State>) -> Result<(), JournalError> {
         let before = state.committed_tid;
         self.lock_running(state, before)?;

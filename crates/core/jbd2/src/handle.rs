@@ -9,7 +9,7 @@ use std::sync::Arc;
 use syncline_device::Kind;
 
 use crate::buffer::{BufferState, zeroed};
-use crate::isets::{Counters, Delta, Iset, Member, Release};
+use crate::dependency_sets::{Counters, Delta, DependencySet, Member, Release};
 use crate::journal::Journal;
 use crate::transaction::Transaction;
 use crate::{JournalError, Tid};
@@ -21,7 +21,7 @@ pub struct Handle {
     pub(crate) transaction: Arc<Transaction>,
     pub(crate) credits: u32,
     /// Members and changes of the operation; eager mode only.
-    pub(crate) op: Option<Iset>,
+    pub(crate) op: Option<DependencySet>,
     /// True once a block was changed.
     pub(crate) changed: bool,
 }
@@ -208,7 +208,7 @@ impl Handle {
         }
     }
 
-    /// True if indivisible sets are kept.
+    /// True if dependency sets are kept.
     pub fn is_eager(&self) -> bool {
         self.op.is_some()
     }

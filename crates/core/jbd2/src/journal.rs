@@ -25,9 +25,9 @@ use syncline_device::{BlockDevice, Clock, DeviceError};
 use syncline_lockrank::{Mutex, MutexGuard};
 
 use crate::buffer::BufferCache;
+use crate::dependency_sets::{Counters, DependencySet};
 use crate::flushes::Flushes;
 use crate::handle::Handle;
-use crate::isets::{Counters, Iset};
 use crate::log_superblock::LogSuperblock;
 use crate::packed::{LOG_UNIT_BYTES, PackedLog};
 use crate::ring::Span;
@@ -44,7 +44,7 @@ pub enum Checksums {
     V3,
     /// `JBD2_FEATURE_COMPAT_CHECKSUM` with `INCOMPAT_ASYNC_COMMIT`: one CRC in the commit block
     /// covers the whole transaction, which leaves as one write followed by one flush. Turns on
-    /// indivisible sets and group commits ([`Journal::sync`]).
+    /// dependency sets and group commits ([`Journal::sync`]).
     V1Async,
     /// Packed records instead of jbd2's blocks (`packed.rs`), otherwise as
     /// [`Checksums::V1Async`]. The journal superblock has the feature `packed_log` meanwhile, so
@@ -217,12 +217,12 @@ impl Journal {
         self.dirty_expire_ns.load(Ordering::Relaxed)
     }
 
-    /// True if indivisible sets are kept and a commit is one write and one flush.
+    /// True if dependency sets are kept and a commit is one write and one flush.
     pub fn is_eager(&self) -> bool {
         matches!(self.options.checksums, Checksums::V1Async | Checksums::Packed)
     }
 
-    /// Sets who is told of an abort.
+    /// Sets the host that is told of an abort.
     pub fn set_host(&self, host: Arc<dyn Host>) {
         *self.host.lock() = Some(host);
     }
@@ -280,7 +280,7 @@ impl Journal {
             running.open_handles += 1;
             running.reserved = running.reserved.saturating_add(credits);
             let transaction = Arc::clone(&running.transaction);
-            let op = self.is_eager().then(Iset::default);
+            let op = self.is_eager().then(DependencySet::default);
             let journal = Arc::clone(self);
             return Ok(Handle { journal, transaction, credits, op, changed: false });
         }

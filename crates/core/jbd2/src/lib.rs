@@ -21,7 +21,7 @@
 //!   written in place.
 //! - No device I/O happens under a lock that `start`, `modify` or `get` need. `start` waits only
 //!   while the running transaction is frozen (memory work), or when the log is out of space.
-//! - After the first failed write or flush nothing succeeds any more ([`JournalError::Aborted`]).
+//! - After the first failed write or flush every call fails ([`JournalError::Aborted`]).
 //! - No panic and no unbounded work on any log: recovery reads each log block a fixed number of
 //!   times.
 //!
@@ -31,12 +31,12 @@
 //! - Blocks freed in a transaction are not reused before it is durable ([`Handle::on_commit`]).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
-//! The writer produces what the kernel's data=ordered journal produces: checksums v3 (or none),
+//! The writer produces the format of the kernel's data=ordered journal: checksums v3 (or none),
 //! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one write
 //! with one flush, and [`Journal::sync`] is a group commit of a part of the running transaction:
-//! the operations that belong together with a file's (`isets/`, `group_commit.rs`, `in_place.rs`).
-//! The reader takes v1, v2 and v3, 32 and 64 bit, async commit. Tested in `tests/`: checked by
-//! e2fsck, debugfs and kernel mounts, not by this crate's own reader.
+//! the dependency sets of a few files (`dependency_sets/`, `group_commit.rs`, `in_place.rs`). The
+//! reader accepts v1, v2 and v3, 32 and 64 bit, and async commit. Tested in `tests/` with e2fsck,
+//! debugfs and kernel mounts, not with this crate's own reader.
 //!
 //! The state in memory is in parts that each own their rules (`state.rs`). Locks have ranks
 //! (`ranks.rs`): debug builds panic where one is taken in the wrong order. The protocol of commit
@@ -48,13 +48,13 @@ mod buffer;
 mod checkpoint;
 mod commit;
 mod deferred;
+mod dependency_sets;
 mod error;
 mod flushes;
 mod format;
 mod group_commit;
 mod handle;
 mod in_place;
-mod isets;
 mod journal;
 mod log_map;
 mod log_superblock;
@@ -76,10 +76,10 @@ mod write_back;
 mod zeroed;
 
 pub use buffer::BufferCache;
+pub use dependency_sets::{Counters, Member};
 pub use error::JournalError;
 pub use handle::Handle;
 pub use in_place::{InPlacePage, WriteAction};
-pub use isets::{Counters, Member};
 pub use journal::{Checksums, Committed, Host, Journal, JournalOptions};
 pub use log_map::LogMap;
 pub use recover::{FastCommits, RecoverOptions, Recovery};

@@ -84,8 +84,8 @@ impl Journal {
         state: &mut MutexGuard<'_, State>,
         place: Place,
     ) -> Result<bool, JournalError> {
-        // Of the options, not of the superblock: whoever moves the tail holds that one and waits
-        // for the state, which is locked here.
+        // From the options, not from the superblock: a thread that moves the tail holds the
+        // superblock and waits for the state, which is locked here.
         if self.options.checksums != Checksums::V3 {
             return Ok(false);
         }

@@ -1,4 +1,5 @@
-//! Packed records in the log: what recovery makes of them, and why torn writes do no harm.
+//! Packed records in the log: the images that recovery builds from them, and the reasons why torn
+//! writes do no harm.
 //!
 //! ```text
 //!   log, by sequence      R1(b)        R2(b)  R3(b)                 R4(b)
@@ -14,8 +15,8 @@
 //!
 //! Promises, by the rules of a log that holds differences
 //! 1. The base is durable or in the log. It is the last logged image while that is not in place
-//!    (`write_back.rs`), the image that a metadata block had before its first change since it was
-//!    logged or read (`isets/`, `transaction.rs`), or none: then the record holds the complete
+//!    (`write_back.rs`), the image of a metadata block before its first change since it was logged
+//!    or read (`dependency_sets/`, `transaction.rs`), or none: then the record holds the complete
 //!    image. Of file data whose logged image is in place already, or that was never logged, the
 //!    caller knows which parts changed since ([`crate::Handle::journal_data`]): since an image that
 //!    was logged, or that was in place when a flush began that is over.
@@ -27,9 +28,9 @@
 //!    those differ the chain has the bytes: the result is the newest image.
 //! 4. A block with a new owner has no base: its record is relative to zeros and what older records
 //!    of the former owner left does not count. Blocks freed with a live record are not used for
-//!    anything else before the tail has passed it (`deferred.rs`), so nothing has to be revoked.
+//!    anything else before the tail has passed it (`deferred.rs`), so no revoke is needed.
 //! 5. Blocks that many files share are differences between two logged images, never between the
-//!    logged and the newest one: changes of sets that are not committed stay out (`isets/`).
+//!    logged and the newest one: changes of uncommitted sets stay out (`dependency_sets/`).
 //! 6. One record is in flight. Recovery stops at the first that is not whole and refuses a log that
 //!    has whole ones of the same epoch behind it (`recover/packed.rs`).
 //! 7. Records are padded to the log unit: 4096 bytes, more if the mount says so for flash with

@@ -40,7 +40,7 @@ pub struct Reservation {
 
 impl Journal {
     /// Most blocks that the running transaction should have: `log / 4`, as jbd2, or with
-    /// [`JournalOptions::owner_commits`] so many that it and the one being written both fit.
+    /// [`crate::JournalOptions::owner_commits`] so many that it and the one being written both fit.
     pub fn running_blocks_max(&self) -> u32 {
         if self.options.owner_commits { self.limits.hard / 2 } else { self.limits.soft }
     }

@@ -152,7 +152,7 @@ impl Ring {
     }
 
     /// A transaction with copies of `blocks` is durable. None of them has to be written in place
-    /// for its sake before [`Ring::unsettle`].
+    /// for its sake before [`Ring::owe_write`].
     pub(crate) fn push(&mut self, place: Place, blocks: Vec<u64>, revokes: &[u64]) {
         for block in revokes {
             // Dead from now on: the log is a queue, so the copy leaves it before the revoke does.
@@ -162,14 +162,14 @@ impl Ring {
     }
 
     /// `block` of transaction `sequence` needs no in-place write any more.
-    pub(crate) fn settle(&mut self, block: u64, sequence: u32) {
+    pub(crate) fn end_write(&mut self, block: u64, sequence: u32) {
         if let Some(transaction) = self.find(sequence) {
             transaction.pending.remove(&block);
         }
     }
 
     /// `block` of transaction `sequence` needs an in-place write again.
-    pub(crate) fn unsettle(&mut self, block: u64, sequence: u32) {
+    pub(crate) fn owe_write(&mut self, block: u64, sequence: u32) {
         if let Some(transaction) = self.find(sequence) {
             transaction.pending.insert(block);
         }
@@ -265,7 +265,7 @@ mod tests {
         let len = blocks.len() as u32 + 2;
         let first_block = ring.take(len);
         ring.push(Place { sequence, first_block, len }, blocks.to_vec(), &[]);
-        blocks.iter().for_each(|block| ring.unsettle(*block, sequence));
+        blocks.iter().for_each(|block| ring.owe_write(*block, sequence));
         sequence
     }
 
@@ -276,7 +276,7 @@ mod tests {
         let second = log(&mut ring, &[8]);
         assert_eq!((first, second, ring.free()), (u32::MAX, 0, 3));
         assert_eq!(ring.reclaimable(None), None);
-        ring.settle(7, first);
+        ring.end_write(7, first);
         let tail = Tail { sequence: second, block: 4, freed: 3 };
         assert_eq!(ring.reclaimable(None), Some(tail));
         ring.pop_before(tail.sequence);
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(ring.oldest_pending(9, 1), [8]);
         assert_eq!(ring.oldest_pending(2, 9), [8, 7]);
         for (block, sequence) in [(8, second), (7, third), (9, third)] {
-            ring.settle(block, sequence);
+            ring.end_write(block, sequence);
         }
         assert_eq!(ring.reclaimable(None), Some(Tail { sequence: 2, block: 1, freed: 7 }));
     }
@@ -296,7 +296,7 @@ mod tests {
         let mut ring = ring();
         let first = log(&mut ring, &[7]);
         let second = log(&mut ring, &[7]);
-        ring.settle(7, first);
+        ring.end_write(7, first);
         ring.pop_before(second);
         assert_eq!(ring.live_in(0, 9).collect::<Vec<_>>(), [(7, second)]);
         assert_eq!(ring.live_in(9, 0).count(), 0);
@@ -316,7 +316,7 @@ mod tests {
         ring.set_started();
         let second = log(&mut ring, &[8, 9]);
         for (block, sequence) in [(7, first), (8, second), (9, second)] {
-            ring.settle(block, sequence);
+            ring.end_write(block, sequence);
         }
         let tail = ring.reclaimable(None).unwrap();
         ring.pop_before(tail.sequence);

@@ -1,4 +1,4 @@
-//! Log space: how much a transaction needs, and who makes it when it is short.
+//! Log space: the amount that a transaction needs, and the steps that free it.
 //!
 //! The ring itself is in `ring.rs`. Tested in `tests/it/transactions.rs` and `tests/it/crash.rs`.
 
@@ -36,7 +36,7 @@ impl Journal {
     }
 
     /// One bounded piece of work towards `short` more free log blocks: moves the tail, or writes a
-    /// step of blocks in place, or waits for whoever is doing so.
+    /// step of blocks in place, or waits for the thread that does so.
     pub(crate) fn make_space(
         &self,
         state: &mut MutexGuard<'_, State>,

@@ -11,7 +11,7 @@
 //!          └─ latch, lost, tids, stats
 //! ```
 //!
-//! The lock is held for memory work only. Those who wait for a condition name it ([`Signals`]).
+//! The lock is held for memory work only. Each condition to wait for has a name ([`Signals`]).
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl State {
     /// Ends the obligation to write an older image of `block` in place.
     pub(crate) fn drop_pending(&mut self, block: u64) {
         if let Some(old) = self.write_back.pending.remove(&block) {
-            self.ring.settle(block, old.chain);
+            self.ring.end_write(block, old.chain);
         }
     }
 
@@ -116,8 +116,8 @@ impl State {
             self.drop_pending(block);
         } else if let Some(chain) = pending.after_step.take() {
             let before = std::mem::replace(&mut pending.chain, chain);
-            self.ring.settle(block, before);
-            self.ring.unsettle(block, chain);
+            self.ring.end_write(block, before);
+            self.ring.owe_write(block, chain);
         }
     }
 
@@ -136,7 +136,7 @@ impl State {
         let mut after_step = None;
         if let Some(old) = old {
             if chain != old.chain {
-                self.ring.settle(block, old.chain);
+                self.ring.end_write(block, old.chain);
             } else if in_flight {
                 after_step = old.after_step.or(Some(sequence));
             }
@@ -179,12 +179,12 @@ pub(crate) struct Signals {
     pub(crate) unlocked: Condvar,
     /// The last handle of a transaction that is being frozen ended: the committer.
     pub(crate) handles_ended: Condvar,
-    /// A handle or a reservation ended: those who wait for room in the running transaction, with
+    /// A handle or a reservation ended: for waiters for room in the running transaction, with
     /// [`crate::JournalOptions::owner_commits`].
     pub(crate) room: Condvar,
     /// Somebody took a turn, gave it back, or stands back: committers and callers of sync.
     pub(crate) turn: Condvar,
-    /// A step of in-place writes ended: the next step, and those who write or free its blocks.
+    /// A step of in-place writes ended: for the next step, and for writes and frees of its blocks.
     pub(crate) step_ended: Condvar,
 }
 

@@ -1,17 +1,17 @@
-//! The compound transaction that handles join, and what is left of it once it is frozen.
+//! The compound transaction that handles join, and its frozen form.
 //!
-//! In eager mode it also knows its indivisible sets (`isets/`). Some of them are taken out, while
-//! the others run on, in three steps:
+//! In eager mode it also knows its dependency sets (`dependency_sets/`). A group commit takes some
+//! of them out in three steps, while the others run on:
 //!
 //! ```text
 //!   take_sets     state and transaction locked   the sets of the seeds, snapshots of shared blocks
-//!   compose       nothing locked                 next logged images (isets/compose.rs)
+//!   compose       nothing locked                 next logged images (dependency_sets/compose.rs)
 //!   freeze_sets   state and transaction locked   their blocks leave the transaction as images
 //! ```
 //!
 //! Between the steps the running transaction is locked: it admits no handle, so nothing in it
-//! changes. Its blocks stay in it until the last step, so whoever asks meanwhile whether a block is
-//! part of it is told so.
+//! changes. Its blocks stay in it until the last step, so a question whether a block is part of it
+//! is answered correctly meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use syncline_lockrank::Mutex;
 use syncline_ondisk::packed::Previous;
 
 use crate::buffer::{Buffer, BufferState};
-use crate::isets::{Iset, Isets, Logged, Member, Release, Shared};
+use crate::dependency_sets::{DependencySet, DependencySets, Logged, Member, Release, Shared};
 use crate::{JournalError, Tid, ranks};
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -48,7 +48,7 @@ struct Inner {
     /// Blocks freed: their checkpoint obligation ends when this transaction is durable.
     forgotten: BTreeSet<u64>,
     callbacks: Vec<Callback>,
-    isets: Isets,
+    dependencies: DependencySets,
 }
 
 /// One block on its way into the log.
@@ -103,15 +103,15 @@ pub(crate) struct Frozen {
     pub(crate) callbacks: Vec<Release>,
     /// Number of the device flush that must be over first; 0: none.
     pub(crate) flush: u64,
-    /// Nobody asked for what was written in place to be durable with it: if the device has FUA the
-    /// record needs no flush.
+    /// No caller needs in-place writes to become durable with it: with FUA the record needs no
+    /// flush.
     pub(crate) only_record: bool,
 }
 
 /// Sets on their way out of the running transaction.
 pub(crate) struct TakenSets {
     /// Without its changes of shared blocks, which are in `shared`.
-    set: Iset,
+    set: DependencySet,
     pub(crate) shared: Vec<Shared>,
 }
 
@@ -144,7 +144,7 @@ impl Transaction {
             && inner.revokes.is_empty()
             && inner.forgotten.is_empty()
             && inner.callbacks.is_empty()
-            && inner.isets.sets.is_empty()
+            && inner.dependencies.sets.is_empty()
     }
 
     /// Makes a buffer part of the transaction. Journaling a block cancels its pending revoke: a
@@ -209,16 +209,16 @@ impl Transaction {
         let mut inner = self.inner.lock();
         match base {
             Some(image) if !joined_before => {
-                inner.isets.logged.insert(buffer.block, Logged { image, fresh, uses: 0 });
+                inner.dependencies.logged.insert(buffer.block, Logged { image, fresh, uses: 0 });
                 Ok(true)
             }
-            _ => Ok(inner.isets.logged.contains_key(&buffer.block)),
+            _ => Ok(inner.dependencies.logged.contains_key(&buffer.block)),
         }
     }
 
     /// True if the block is one that many files share.
     pub(crate) fn is_shared(&self, block: u64) -> bool {
-        self.inner.lock().isets.logged.contains_key(&block)
+        self.inner.lock().dependencies.logged.contains_key(&block)
     }
 
     /// Puts file data into the transaction, instead of older data of that block. `changed`: parts
@@ -305,8 +305,8 @@ impl Transaction {
     }
 
     /// An operation of eager mode ended.
-    pub(crate) fn close(&self, op: Iset) {
-        self.inner.lock().isets.close(op);
+    pub(crate) fn close(&self, op: DependencySet) {
+        self.inner.lock().dependencies.close(op);
     }
 
     /// Clones the contents of every block and releases the blocks to the next transaction. The
@@ -318,7 +318,7 @@ impl Transaction {
         for callback in inner.callbacks {
             frozen.callbacks.push(Release { run: callback, range: None });
         }
-        for (_, set) in inner.isets.sets {
+        for (_, set) in inner.dependencies.sets {
             frozen.callbacks.extend(set.callbacks);
             frozen.flush = frozen.flush.max(set.flush);
             forgotten.extend(set.forgotten);
@@ -326,7 +326,7 @@ impl Transaction {
         frozen.copies.reserve(inner.blocks.len() + inner.data.len());
         for (block, buffer) in inner.blocks {
             let base = inner.bases.get(&block);
-            let logged = inner.isets.logged.get(&block).filter(|logged| !logged.fresh);
+            let logged = inner.dependencies.logged.get(&block).filter(|logged| !logged.fresh);
             let base = base.or_else(|| logged.map(|logged| &logged.image));
             frozen.copies.extend(Copy::changed(buffer, base));
         }
@@ -341,13 +341,13 @@ impl Transaction {
     /// handle is open.
     pub(crate) fn take_sets(&self, seeds: &[Member]) -> Option<TakenSets> {
         let mut inner = self.inner.lock();
-        if inner.isets.mixed {
+        if inner.dependencies.mixed {
             return None;
         }
-        let mut set = inner.isets.take(seeds);
+        let mut set = inner.dependencies.take(seeds);
         let mut found = Vec::with_capacity(set.shared.len());
         for (block, delta) in std::mem::take(&mut set.shared) {
-            let logged = inner.isets.logged.get(&block);
+            let logged = inner.dependencies.logged.get(&block);
             let (Some(logged), Some(buffer)) = (logged, inner.blocks.get(&block)) else {
                 inner.keep(set);
                 return None;
@@ -379,7 +379,7 @@ impl Transaction {
         // meanwhile, since that takes the state lock, which the caller holds.
         let mut inner = std::mem::take(&mut *self.inner.lock());
         let frozen = match images {
-            Some(images) if !inner.isets.mixed && !taken.set.mixed => {
+            Some(images) if !inner.dependencies.mixed && !taken.set.mixed => {
                 Some(inner.freeze_sets(taken.set, images))
             }
             _ => {
@@ -427,7 +427,7 @@ impl Copy {
 }
 
 impl Inner {
-    fn freeze_sets(&mut self, set: Iset, images: BTreeMap<u64, Arc<[u8]>>) -> Frozen {
+    fn freeze_sets(&mut self, set: DependencySet, images: BTreeMap<u64, Arc<[u8]>>) -> Frozen {
         let mut frozen = Frozen { flush: set.flush, ..Frozen::default() };
         for member in &set.members {
             let Member::Block(block) = *member else { continue };
@@ -450,14 +450,14 @@ impl Inner {
     /// `image` becomes the logged image of a shared block, which leaves the transaction if no other
     /// set has changed it. `None`: recovery gives that image anyway.
     fn freeze_shared(&mut self, block: u64, image: Arc<[u8]>) -> Option<Copy> {
-        let logged = self.isets.logged.get_mut(&block)?;
+        let logged = self.dependencies.logged.get_mut(&block)?;
         let fresh = std::mem::take(&mut logged.fresh);
         let changed = fresh || logged.image != image;
         let last = logged.uses == 0;
         let before = std::mem::replace(&mut logged.image, Arc::clone(&image));
         let base = if fresh { Base::Unknown } else { Base::Image(before) };
         let buffer = if last {
-            self.isets.logged.remove(&block);
+            self.dependencies.logged.remove(&block);
             self.blocks.remove(&block)
         } else {
             self.blocks.get(&block).cloned()
@@ -469,8 +469,8 @@ impl Inner {
     }
 
     /// Sets cannot be told apart after all: callbacks and the like go with the whole.
-    fn keep(&mut self, set: Iset) {
-        self.isets.mixed = true;
-        self.isets.sets.insert(0, set);
+    fn keep(&mut self, set: DependencySet) {
+        self.dependencies.mixed = true;
+        self.dependencies.sets.insert(0, set);
     }
 }

@@ -1,4 +1,4 @@
-//! Turns: one transaction is on its way into the log at a time, and who may be the next.
+//! Turns: one transaction at a time is written to the log, and the order of the callers.
 //!
 //! ```text
 //!   callers of sync --> group commit (one of them leads) --\
@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Promises
-//! - At most one holder. It gives the turn back exactly once, and then everybody who waits looks
-//!   again.
+//! - At most one holder. It releases the turn exactly once, and then all waiters look again.
 //! - A group commit that begins takes every caller that waits; a caller is not done before a group
 //!   commit that began after its call has ended.
 //! - Group commits and full commits alternate while both wait, so each waits for one of the other
@@ -66,9 +65,9 @@ pub(crate) trait Monitor {
     fn turns(&mut self) -> &mut Turns;
     /// No commit succeeds any more.
     fn is_stopped(&self) -> bool;
-    /// Releases the lock until somebody wakes those who wait.
+    /// Releases the lock until a call of `wake`.
     fn wait(&mut self);
-    /// Wakes everybody who waits.
+    /// Wakes all waiters.
     fn wake(&mut self);
 }
 
@@ -93,7 +92,7 @@ impl Turns {
         self.committing.as_mut()
     }
 
-    /// Takes the turn. The caller made sure that nobody holds it.
+    /// Acquires the turn, which the caller has found free.
     pub(crate) fn take(&mut self, tid: Tid) -> &mut Committing {
         assert!(self.committing.is_none(), "two transactions on their way into the log");
         self.taken += 1;
@@ -113,7 +112,7 @@ impl Turns {
         self.group
     }
 
-    /// The holder's group commit takes everybody who has asked. Returns its number.
+    /// Begins the holder's group commit, which serves all callers so far. Returns its number.
     pub(crate) fn begin_group(&mut self) -> u64 {
         let number = self.group;
         self.group += 1;

@@ -47,7 +47,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(debug_assertions)]
-        let held = Held::enter(self.rank);
+        let held = Held::acquire(self.rank);
         MutexGuard {
             inner: self.inner.lock(),
             #[cfg(debug_assertions)]
@@ -61,7 +61,7 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard {
             inner,
             #[cfg(debug_assertions)]
-            held: Held::enter_unchecked(self.rank),
+            held: Held::acquire_unchecked(self.rank),
         })
     }
 
@@ -72,7 +72,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
         #[cfg(debug_assertions)]
-        let held = Held::enter(self.rank);
+        let held = Held::acquire(self.rank);
         Some(MutexGuard {
             inner: self.inner.try_lock_for(timeout)?,
             #[cfg(debug_assertions)]
@@ -80,7 +80,7 @@ impl<T: ?Sized> Mutex<T> {
         })
     }
 
-    /// The value, which nobody else can reach meanwhile.
+    /// The value, without a lock: `&mut` is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -122,7 +122,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 pub struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
-    /// A condition variable that nobody waits for.
+    /// A condition variable without waiters.
     pub const fn new() -> Condvar {
         Condvar(parking_lot::Condvar::new())
     }
@@ -132,12 +132,12 @@ impl Condvar {
         self.0.wait(&mut guard.inner);
     }
 
-    /// Wakes everybody who waits.
+    /// Wakes all waiters.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }
 
-    /// Wakes one of those who wait.
+    /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }

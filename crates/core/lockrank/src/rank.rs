@@ -37,13 +37,13 @@ pub(crate) struct Held {
 impl Held {
     /// Checks the order and enters the lock. Called before the thread may block on it.
     #[track_caller]
-    pub(crate) fn enter(rank: Rank) -> Held {
+    pub(crate) fn acquire(rank: Rank) -> Held {
         check(rank);
-        Held::enter_unchecked(rank)
+        Held::acquire_unchecked(rank)
     }
 
     /// Enters a lock that was taken without waiting.
-    pub(crate) fn enter_unchecked(rank: Rank) -> Held {
+    pub(crate) fn acquire_unchecked(rank: Rank) -> Held {
         let id = NEXT.get();
         NEXT.set(id + 1);
         // At the end of a thread a destructor may lock after the list is gone: nobody compares.
@@ -56,7 +56,7 @@ impl Held {
     }
 
     fn leave(&self) {
-        // As in `enter_unchecked`.
+        // As in `acquire_unchecked`.
         let _ = HELD.try_with(|held| held.borrow_mut().retain(|(id, _)| *id != self.id));
     }
 
@@ -65,7 +65,7 @@ impl Held {
     pub(crate) fn released<R>(&mut self, f: impl FnOnce() -> R) -> R {
         self.leave();
         let result = f();
-        *self = Held::enter(self.rank);
+        *self = Held::acquire(self.rank);
         result
     }
 }

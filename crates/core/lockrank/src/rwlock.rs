@@ -50,7 +50,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn read(&self) -> ReadGuard<'_, T> {
         #[cfg(debug_assertions)]
-        let held = Held::enter(self.rank);
+        let held = Held::acquire(self.rank);
         ReadGuard {
             inner: self.inner.read(),
             #[cfg(debug_assertions)]
@@ -64,11 +64,11 @@ impl<T: ?Sized> RwLock<T> {
         Some(ReadGuard {
             inner,
             #[cfg(debug_assertions)]
-            _held: Held::enter_unchecked(self.rank),
+            _held: Held::acquire_unchecked(self.rank),
         })
     }
 
-    /// The value, which nobody else can reach meanwhile.
+    /// The value, without a lock: `&mut` is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -80,7 +80,7 @@ impl<T: ?Sized> RwLock<T> {
     #[track_caller]
     pub fn write(&self) -> WriteGuard<'_, T> {
         #[cfg(debug_assertions)]
-        let held = Held::enter(self.rank);
+        let held = Held::acquire(self.rank);
         WriteGuard {
             inner: self.inner.write(),
             #[cfg(debug_assertions)]

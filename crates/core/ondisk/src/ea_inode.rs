@@ -7,7 +7,7 @@
 //!  old Lustre: no hash, no count; mtime = the file's number, and the file's generation
 //! ```
 //!
-//! Tested in `syncline-fs` on what Linux writes.
+//! Tested in `syncline-fs` on values that Linux wrote.
 
 use crate::bytes::lo32;
 use crate::inode::{Inode, Timestamp};

@@ -1,4 +1,4 @@
-//! The error type of this crate: what is wrong with some bytes, and where.
+//! The error type of this crate: the defect of some bytes, and its offset.
 //!
 //! Decoders know the offset inside the structure they look at; the caller knows which inode or
 //! block the bytes came from and adds it with [`OndiskError::in_inode`] and

@@ -53,6 +53,13 @@ pub const S_IFCHR: u16 = 0x2000;
 /// `i_mode`: FIFO.
 pub const S_IFIFO: u16 = 0x1000;
 
+/// `i_mode`: set-user-id.
+pub const S_ISUID: u16 = 0o4000;
+/// `i_mode`: set-group-id.
+pub const S_ISGID: u16 = 0o2000;
+/// `i_mode`: execution by the group.
+pub const S_IXGRP: u16 = 0o0010;
+
 /// `i_flags` bits (`EXT4_*_FL`).
 pub mod flags {
     /// Synchronous updates.

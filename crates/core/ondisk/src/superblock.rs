@@ -9,7 +9,8 @@
 //! A superblock is two sectors: what changes lies in the first, the checksum in the second. A power
 //! cut between them would leave a superblock that no tool opens. So an encoding that changes only
 //! the first sector keeps the checksum: it balances the change in `s_snapshot_id`, a word of a
-//! feature that never came and that nobody reads. Either mix of sectors is then the old or the new.
+//! feature that was never specified and that no reader uses. Either mix of sectors is then the old
+//! or the new.
 //!
 //! [`Superblock`] holds the fields this project reads or writes, under Linux's names (struct
 //! ext4_super_block in fs/ext4/ext4.h). [`Superblock::encode_into`] writes them over the bytes they

@@ -44,7 +44,7 @@ impl OpenOptions {
 
     /// Parses a comma-separated list: every mount option of COMPAT.md, `nobackground`, and
     /// `durability=strict` or `durability=periodic`: whether a sync makes its data durable, or the
-    /// volume goes back to one moment after a crash, at most `commit=` seconds old.
+    /// volume goes back to one sync point after a crash, at most `commit=` seconds old.
     ///
     /// # Errors
     /// EINVAL for an unknown name, with the nearest known one, or a bad value.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use syncline_crash::{
-    Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, Summary, run, run_nested,
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, Summary, run, run_nested,
 };
 use syncline_device::{
     BlockDevice, DeviceError, FailingDevice, Fault, FaultPlan, FileMirror, Kind, MemoryDevice,
@@ -77,8 +77,8 @@ fn judge(state: &CrashState) -> Result<(), String> {
     Ok(())
 }
 
-fn workload(lie: Lie) -> Explorer {
-    let options = CrashOptions { lie, ..CrashOptions::default() };
+fn workload(faulty: FaultyFlush) -> Explorer {
+    let options = CrashOptions { faulty, ..CrashOptions::default() };
     let device = CrashDevice::new(&MemoryDevice::new(65536), options);
     for value in 1..=3 {
         update(&device, value, &|mark| device.mark(mark)).unwrap();
@@ -92,7 +92,7 @@ fn explore(explorer: &Explorer) -> Summary {
 
 #[test]
 fn the_honest_device_passes() {
-    let summary = explore(&workload(Lie::None)).into_result().unwrap();
+    let summary = explore(&workload(FaultyFlush::None)).into_result().unwrap();
     assert!(summary.judged > 20, "{summary}");
     println!("{summary}");
 }
@@ -100,7 +100,7 @@ fn the_honest_device_passes() {
 #[test]
 fn every_dropped_flush_is_caught_and_its_command_reruns_it() {
     for k in 1..=11 {
-        let explorer = workload(Lie::Flush(k));
+        let explorer = workload(FaultyFlush::Flush(k));
         let summary = explore(&explorer);
         let failure = summary.failures.first().unwrap_or_else(|| panic!("flush {k} not missed"));
         assert_eq!(failure.rerun, format!("SYNCLINE_CRASH_STATE={} {COMMAND}", failure.id));
@@ -110,14 +110,19 @@ fn every_dropped_flush_is_caught_and_its_command_reruns_it() {
         assert_eq!(again.judged, 1);
         assert!(again.into_result().unwrap_err().contains("rerun: SYNCLINE_CRASH_STATE="));
     }
-    assert!(explore(&workload(Lie::EveryFlush)).into_result().is_err());
+    assert!(explore(&workload(FaultyFlush::EveryFlush)).into_result().is_err());
 }
 
 #[test]
 fn a_flush_that_a_layer_above_swallows_is_caught() {
     let crash = Arc::new(CrashDevice::new(&MemoryDevice::new(65536), CrashOptions::default()));
     let device = FailingDevice::new(crash.clone());
-    device.arm(FaultPlan { class: OpClass::Flush, at: 5, persistent: false, fault: Fault::Lie });
+    device.arm(FaultPlan {
+        class: OpClass::Flush,
+        at: 5,
+        persistent: false,
+        fault: Fault::FaultyFlush,
+    });
     for value in 1..=3 {
         update(&device, value, &|mark| crash.mark(mark)).unwrap();
     }
@@ -127,8 +132,8 @@ fn a_flush_that_a_layer_above_swallows_is_caught() {
 
 #[test]
 fn fua_that_lies_is_caught() {
-    for (lie, caught) in [(Lie::None, false), (Lie::Fua, true)] {
-        let options = CrashOptions { lie, ..CrashOptions::default() };
+    for (faulty, caught) in [(FaultyFlush::None, false), (FaultyFlush::Fua, true)] {
+        let options = CrashOptions { faulty, ..CrashOptions::default() };
         let device = CrashDevice::new(&MemoryDevice::new(65536), options);
         device.write_durable(0, &[1; 512], LOG).unwrap();
         device.mark(1);
@@ -143,7 +148,7 @@ fn fua_that_lies_is_caught() {
 
 #[test]
 fn cuts_within_recovery_are_explored() {
-    let explorer = workload(Lie::None);
+    let explorer = workload(FaultyFlush::None);
     let everything = Budget::new(u64::MAX, 1);
     let nested = |good: bool, budget: &Budget| {
         let recover = |d: Arc<CrashDevice>| recover(&d, good).map_err(|e| e.to_string());

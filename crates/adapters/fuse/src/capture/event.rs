@@ -2,6 +2,7 @@
 
 use syncline_device::TraceEvent;
 use syncline_fs::Attr;
+use syncline_fs::bits::{S_IFDIR, S_IFMT, S_IFREG};
 
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,10 +149,6 @@ impl CallFlags {
         if set { CallFlags(self.0 | other.0) } else { self }
     }
 }
-
-const S_IFMT: u16 = 0o170_000;
-const S_IFREG: u16 = 0o100_000;
-const S_IFDIR: u16 = 0o040_000;
 
 /// The inode behind a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

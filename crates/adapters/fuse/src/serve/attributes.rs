@@ -1,9 +1,10 @@
 //! Attributes, extended attributes and flags of files.
 
+use syncline_fs::bits::{S_IFDIR, S_IFMT, S_ISGID, S_ISUID};
 use syncline_fs::{Attr, FsError, InodeRef, Result, SetAttr, StatFs, USER_FLAGS, XattrFlags, acl};
 
 use super::privileges::{check_flags, drop_privileges, without_set_id};
-use super::{ROOT, S_IFDIR, S_IFMT, S_ISGID, S_ISUID, Serve};
+use super::{ROOT, Serve};
 use crate::caller::Caller;
 use crate::status::STATUS_XATTR;
 

@@ -5,11 +5,12 @@ use std::ops::Deref;
 
 use fuser::WriteFlags;
 use rustix::fs::OFlags;
+use syncline_fs::bits::{APPEND, IMMUTABLE};
 use syncline_fs::{FallocateMode, FsError, Result};
 
+use super::Serve;
 use super::atomic;
 use super::privileges::{drop_capabilities, drop_privileges};
-use super::{FS_APPEND_FL, FS_IMMUTABLE_FL, Serve};
 use crate::adapter::REQUEST_BYTES_MAX;
 use crate::caller::Caller;
 use crate::handle::Handle;
@@ -135,8 +136,8 @@ pub(crate) fn open(serve: &Serve, ino: u32, how: OpenHow) -> Result<Handle> {
     serve.vol.check_running()?;
     let inode = serve.inode(ino)?;
     let flags = serve.vol.getattr(&inode).flags;
-    let append_only = flags & FS_APPEND_FL != 0;
-    if how.write && (flags & FS_IMMUTABLE_FL != 0 || append_only && !how.append) {
+    let append_only = flags & APPEND != 0;
+    if how.write && (flags & IMMUTABLE != 0 || append_only && !how.append) {
         return Err(FsError::Perm);
     }
     Ok(serve.handles.next(serve.nodes.open(&inode, how.write), how.write))

@@ -38,12 +38,6 @@ use crate::status::Status;
 use crate::wakeup::Wakeup;
 use nodes::Nodes;
 
-const S_IFMT: u16 = 0o170_000;
-const S_IFDIR: u16 = 0o040_000;
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const FS_IMMUTABLE_FL: u32 = 0x10;
-const FS_APPEND_FL: u32 = 0x20;
 /// The root directory.
 const ROOT: u32 = 2;
 

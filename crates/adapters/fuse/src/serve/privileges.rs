@@ -2,12 +2,12 @@
 //! written to or truncated by somebody without privileges; files marked immutable or append-only
 //! refuse changes.
 
+use syncline_fs::bits::{APPEND, IMMUTABLE, S_IFDIR, S_IFMT, S_ISGID, S_ISUID, S_IXGRP};
 use syncline_fs::{Attr, FsError, InodeRef, Result, SetAttr, SetTime};
 
-use super::{FS_APPEND_FL, FS_IMMUTABLE_FL, S_IFDIR, S_IFMT, S_ISGID, S_ISUID, Serve};
+use super::Serve;
 use crate::caller::Caller;
 
-const S_IXGRP: u16 = 0o0010;
 /// File capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
 
@@ -49,7 +49,7 @@ pub(super) fn check_flags(now: &Attr, set: &SetAttr) -> Result<()> {
     // With the time of change it is the kernel that writes back times of its own.
     let times = (set.atime.is_some() || set.mtime.is_some()) && set.ctime.is_none();
     let chosen = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || times && !present;
-    let forbids = if chosen { FS_APPEND_FL | FS_IMMUTABLE_FL } else { FS_IMMUTABLE_FL };
+    let forbids = if chosen { APPEND | IMMUTABLE } else { IMMUTABLE };
     let any = chosen || times;
     if any && now.flags & forbids != 0 { Err(FsError::Perm) } else { Ok(()) }
 }
@@ -57,8 +57,7 @@ pub(super) fn check_flags(now: &Attr, set: &SetAttr) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const S_IFREG: u16 = 0o100_000;
+    use syncline_fs::bits::S_IFREG;
 
     fn file(mode: u16, flags: u32) -> Attr {
         Attr { mode, flags, gid: 7, ..crate::convert::NOTHING }
@@ -91,7 +90,7 @@ mod tests {
             SetAttr { uid: Some(1), ..none },
             SetAttr { mode: Some(0), ..none },
         ];
-        let (grows, fixed) = (file(S_IFREG, FS_APPEND_FL), file(S_IFREG, FS_IMMUTABLE_FL));
+        let (grows, fixed) = (file(S_IFREG, APPEND), file(S_IFREG, IMMUTABLE));
         for set in chosen {
             assert_eq!(check_flags(&grows, &set), Err(FsError::Perm), "{set:?}");
             assert_eq!(check_flags(&fixed, &set), Err(FsError::Perm), "{set:?}");

@@ -12,8 +12,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use syncline_buffer::{Buffer, BufferOptions};
 use syncline_crash::{
-    Budget, CrashDevice, CrashOptions, ExploreOptions, Explorer, Lie, StateId, Summary, run,
-    run_nested,
+    Budget, CrashDevice, CrashOptions, ExploreOptions, Explorer, FaultyFlush, StateId, Summary,
+    run, run_nested,
 };
 use syncline_device::{BlockDevice, MemoryDevice, Op, Request};
 
@@ -383,7 +383,7 @@ fn cuts_within_recovery_and_drain() {
 #[test]
 fn a_device_that_lies_about_flushes_is_caught() {
     let config = CONFIGS[1];
-    let options = CrashOptions { lie: Lie::EveryFlush, ..CrashOptions::default() };
+    let options = CrashOptions { faulty: FaultyFlush::EveryFlush, ..CrashOptions::default() };
     let (explorer, history) = recorded(config, 7, rounds(config), options);
     let summary = run(&explorer, &Budget::new(3000, 1), "", |state| {
         judge(config, &history, state.marks(), &state.image)

@@ -46,8 +46,8 @@ pub struct Fab {
     free: Vec<u32>,
     /// Remaining pages of the victim block, the next one last.
     leaving: Vec<u32>,
-    /// Full blocks that were named since the last change.
-    named: Vec<u32>,
+    /// Full blocks that were offered since the last change.
+    offered: Vec<u32>,
 }
 
 fn block_key(key: PageKey) -> PageKey {
@@ -101,11 +101,11 @@ impl Fab {
                 }
             }
             let mut block = self.lists.oldest(LISTS - 1);
-            while block.is_some_and(|block| self.named.contains(&block)) {
+            while block.is_some_and(|block| self.offered.contains(&block)) {
                 block = block.and_then(|block| self.lists.newer(block));
             }
             let block = block?;
-            self.named.push(block);
+            self.offered.push(block);
             self.leaving = self.pages_of(block, frames, accept);
         }
     }
@@ -138,13 +138,13 @@ impl Order for Fab {
             blocks: HashTable::new(),
             free: Vec::new(),
             leaving: Vec::new(),
-            named: Vec::new(),
+            offered: Vec::new(),
         }
     }
 
     fn insert(&mut self, frames: &Frames, frame: FrameId, _access: Access) {
         let slot = frame.0;
-        self.named.clear();
+        self.offered.clear();
         if slot as usize >= self.pages.len() {
             self.pages.resize(slot as usize + 1, Link { next: 0, previous: 0 });
         }
@@ -170,7 +170,7 @@ impl Order for Fab {
 
     fn remove(&mut self, frames: &Frames, frame: FrameId) {
         let slot = frame.0;
-        self.named.clear();
+        self.offered.clear();
         self.leaving.retain(|leaving| *leaving != slot);
         let Some(block) = self.block(frames, frame) else { return };
         let Link { next, previous } = self.pages[slot as usize];

@@ -36,7 +36,7 @@ impl Min {
     }
 
     /// Moves the slot at `at` to where its key belongs.
-    fn settle(&mut self, mut at: usize) {
+    fn sift(&mut self, mut at: usize) {
         while at > 0 && self.key((at - 1) / 2) < self.key(at) {
             let (parent, slot) = ((at - 1) / 2, self.heap[at]);
             self.set(at, self.heap[parent]);
@@ -77,7 +77,7 @@ impl Order for Min {
         }
         self.heap.push(frame.0);
         self.slots[slot] = (self.next_use, self.heap.len() as u32 - 1);
-        self.settle(self.heap.len() - 1);
+        self.sift(self.heap.len() - 1);
     }
 
     fn hit(&mut self, _frames: &Frames, frame: FrameId, _access: Access) {
@@ -85,7 +85,7 @@ impl Order for Min {
         slot.0 = self.next_use;
         let at = slot.1;
         if at != NONE {
-            self.settle(at as usize);
+            self.sift(at as usize);
         }
     }
 
@@ -95,7 +95,7 @@ impl Order for Min {
         let last = if at == NONE { None } else { self.heap.pop() };
         let Some(last) = last.filter(|last| *last != frame.0) else { return };
         self.set(at as usize, last);
-        self.settle(at as usize);
+        self.sift(at as usize);
     }
 
     fn pick(&mut self, frames: &Frames, accept: Accept) -> Option<FrameId> {

@@ -1,6 +1,6 @@
 //! Interface of replacement policies, and the table of all policies.
 //!
-//! A policy is written as an [`Order`]: plain data, `&mut self`. [`Locked`] makes a [`Policy`] of
+//! A policy is written as an [`Order`]: plain data, `&mut self`. `Locked` makes a [`Policy`] of
 //! it that any thread may call; a [`crate::Simulator`] runs the order itself, without locks and
 //! with its calls inlined. So both run the same code.
 //!
@@ -34,6 +34,9 @@ pub mod spatial_blocks;
 pub mod spatial_protected;
 pub mod spatialclock;
 pub mod twoq;
+
+use std::fmt;
+use std::str::FromStr;
 
 use crate::simulator::{Engine, Run, Setup};
 use crate::{CacheError, FrameId, Frames, PageKey};
@@ -237,18 +240,56 @@ pub fn entry(name: &str) -> Result<&'static Entry, CacheError> {
         .ok_or_else(|| CacheError::UnknownPolicy { name: name.to_owned(), known: known(|_| true) })
 }
 
-/// The policy called `name` for about `capacity_frames` frames, for any thread.
-///
-/// # Errors
-/// [`CacheError::UnknownPolicy`], [`CacheError::NeedsFuture`].
-pub fn policy(name: &str, capacity_frames: usize) -> Result<Box<dyn Policy>, CacheError> {
-    let usable = || known(|entry| !entry.needs_future);
-    match entry(name) {
-        Ok(entry) if entry.needs_future => {
-            Err(CacheError::NeedsFuture { name: name.to_owned(), known: usable() })
+/// A policy of [`POLICIES`] that runs without a trace; parsed from its name.
+#[derive(Clone, Copy)]
+pub struct VolumePolicy(&'static Entry);
+
+impl VolumePolicy {
+    /// Its name in [`POLICIES`].
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Makes the policy for about `capacity_frames` frames, for any thread.
+    pub fn make(self, capacity_frames: usize) -> Box<dyn Policy> {
+        (self.0.make)(capacity_frames)
+    }
+}
+
+impl Default for VolumePolicy {
+    fn default() -> Self {
+        VolumePolicy(&POLICIES[0])
+    }
+}
+
+impl fmt::Debug for VolumePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for VolumePolicy {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for VolumePolicy {}
+
+impl FromStr for VolumePolicy {
+    type Err = CacheError;
+
+    /// # Errors
+    /// [`CacheError::UnknownPolicy`], [`CacheError::NeedsFuture`].
+    fn from_str(name: &str) -> Result<Self, CacheError> {
+        let known = || known(|entry| !entry.needs_future);
+        match entry(name) {
+            Ok(entry) if entry.needs_future => {
+                Err(CacheError::NeedsFuture { name: name.to_owned(), known: known() })
+            }
+            Ok(entry) => Ok(VolumePolicy(entry)),
+            Err(_) => Err(CacheError::UnknownPolicy { name: name.to_owned(), known: known() }),
         }
-        Ok(entry) => Ok((entry.make)(capacity_frames)),
-        Err(_) => Err(CacheError::UnknownPolicy { name: name.to_owned(), known: usable() }),
     }
 }
 
@@ -330,15 +371,16 @@ mod tests {
     #[test]
     fn every_policy_answers_to_its_name() {
         for entry in POLICIES.iter().filter(|entry| !entry.needs_future) {
-            assert_eq!(policy(entry.name, 8).expect("it is in the table").name(), entry.name);
+            let policy: VolumePolicy = entry.name.parse().expect("it is in the table");
+            assert_eq!((policy.name(), policy.make(8).name()), (entry.name, entry.name));
         }
     }
 
     #[test]
     fn an_unknown_policy_is_refused_with_the_known_names() {
-        let error = policy("fifo", 8).err().expect("not in the table").to_string();
+        let error = "fifo".parse::<VolumePolicy>().expect_err("not in the table").to_string();
         assert!(error.contains("clock, lru") && !error.contains("min"), "{error}");
-        let error = policy("min", 8).err().expect("needs a trace").to_string();
+        let error = "min".parse::<VolumePolicy>().expect_err("needs a trace").to_string();
         assert!(error.contains("whole trace") && error.contains("clock, lru"), "{error}");
     }
 

@@ -1,4 +1,4 @@
-//! FOR: weighs each page by what its next read and its next write would cost, and how soon.
+//! FOR: weighs each page by the costs of its next read and write, and by their distance.
 //!
 //! ```text
 //!   lambda(op) = alpha * distance between its last two + (1 - alpha) * time since the last

@@ -1,4 +1,4 @@
-//! SpatialClock with protection: what is new or was used often is passed in more turns.
+//! SpatialClock with protection: new pages and pages that were used often survive more turns.
 //!
 //! ```text
 //!   hand -> [used since the last turn: one use more on its account, pass]

@@ -1,4 +1,4 @@
-//! Locks of an open image, which somebody who may only read it cannot hold against a writer.
+//! Locks of an open image. A user with read permission only cannot hold them against a writer.
 //!
 //! ```text
 //!   byte   WRITER   write lock of the writer: the kernel gives it to descriptors that may write

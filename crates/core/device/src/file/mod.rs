@@ -3,8 +3,8 @@
 //! Promises
 //! - A file that is open for writing is locked against others, one for reading against writers, in
 //!   a way that strangers cannot abuse (`lock.rs`); a block device is opened with `O_EXCL`.
-//! - What the kernel has mounted is refused for writing: devices, and files through loop devices,
-//!   in any mount namespace (`mounts.rs`). [`FileOptions::lock`] turns all of this off.
+//! - Anything that the kernel has mounted is refused for writing: devices, and files through loop
+//!   devices, in any mount namespace (`mounts.rs`). [`FileOptions::lock`] turns all of this off.
 //! - `O_DIRECT` where the file takes it (tried at open with a 512 B, then a 4096 B read); requests
 //!   or buffers that are not aligned enough go through aligned bounce buffers or the page cache.
 //! - A batch goes through io_uring where the kernel allows it. Whatever the ring does not finish in
@@ -18,7 +18,7 @@
 //!   flush behind the FUA of each (`blkdev_write_iter` in block/fops.c).
 //! - Discard punches a hole or is `BLKDISCARD`, and does nothing where that is not supported.
 //!
-//! Outside of Linux ([`portable`]) requests go one by one through the page cache; a FUA write is a
+//! Outside of Linux (`portable`) requests go one by one through the page cache; a FUA write is a
 //! write and a flush behind it, and a discard does nothing.
 //!
 //! Worst case memory: 32 bounce buffers of 512 KiB. Tested in `tests.rs` on temporary files, with

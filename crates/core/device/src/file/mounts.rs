@@ -1,4 +1,4 @@
-//! The mount table, the present mount of an image, and what else of the kernel uses a file.
+//! The mount table, the present mount of an image, and other users of a file in the kernel.
 //!
 //! Promises: an image that the kernel has mounted is found by device and inode, under any of its
 //! names: on a block device, through a loop device or a partition of one, also where another mount

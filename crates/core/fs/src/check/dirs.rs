@@ -1,4 +1,4 @@
-//! Directories: blocks, index, entries, and what the entries name.
+//! Directories: blocks, index, entries, and the inodes that entries name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;

@@ -1,4 +1,4 @@
-//! The index of a directory: which block is what, and which hashes belong in a leaf.
+//! The index of a directory: the kind of each block, and the hashes that belong in a leaf.
 
 use std::collections::BTreeMap;
 

@@ -135,33 +135,36 @@ struct Checker<'a> {
     orphans: BTreeSet<u32>,
 }
 
-/// [`crate::Volume::check`].
-pub(crate) fn check(
-    inodes: &Arc<Inodes>,
-    progress: &mut dyn FnMut(CheckProgress) -> bool,
-) -> Result<CheckReport> {
-    let sb = inodes.sb.lock().clone();
-    let mut checker = Checker {
-        vol: inodes,
-        sb,
-        report: CheckReport::default(),
-        progress,
-        blocks: BlockMarks::default(),
-        shared: BlockMarks::default(),
-        inodes: KnownInodes::default(),
-        dirs: BTreeMap::new(),
-        xattrs: BTreeMap::new(),
-        values: BTreeMap::new(),
-        orphans: BTreeSet::new(),
-    };
-    match checker.run() {
-        Ok(()) => {}
-        Err(Stop::Asked) => checker.report.stopped = true,
-        Err(Stop::Error(err)) => return Err(err),
+impl crate::Volume {
+    /// Checks the whole volume. `progress` is called about once per group and per directory; the
+    /// check stops if it returns false.
+    ///
+    /// # Errors
+    /// I/O; [`FsError::Unsupported`] for a volume that cannot be checked. Broken rules are
+    /// findings, not errors.
+    pub fn check(&self, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Result<CheckReport> {
+        let sb = self.0.sb.lock().clone();
+        let mut checker = Checker {
+            vol: &self.0,
+            sb,
+            report: CheckReport::default(),
+            progress,
+            blocks: BlockMarks::default(),
+            shared: BlockMarks::default(),
+            inodes: KnownInodes::default(),
+            dirs: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            values: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+        };
+        match checker.run() {
+            Ok(()) => {}
+            Err(Stop::Asked) => checker.report.stopped = true,
+            Err(Stop::Error(err)) => return Err(err),
+        }
+        Ok(checker.report)
     }
-    Ok(checker.report)
 }
-
 impl Checker<'_> {
     fn run(&mut self) -> Step {
         self.mark_groups()?;
@@ -182,7 +185,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Notes what a decoder refused.
+    /// Notes the refusal of a decoder.
     fn note_bad(&mut self, err: OndiskError, inode: Option<u32>, block: Option<u64>) -> Step {
         self.keep::<()>(Err(err.into()), inode, block).map(|_| ())
     }

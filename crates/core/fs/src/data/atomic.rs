@@ -12,16 +12,16 @@
 //! ```
 //!
 //! Promises
-//! - Before the commit nobody but [`read`] sees staged bytes: they are in no cache, and neither
-//!   write-back nor a sync of another handle touches them.
-//! - The commit is one journal handle, so it is one indivisible set of one transaction. Recovery,
+//! - Before the commit only [`crate::Volume::read_atomic`] shows staged bytes. They are in no
+//!   cache, and neither write-back nor a sync of another handle touches them.
+//! - The commit is one journal handle, so it is one dependency set of one transaction. Recovery,
 //!   ours or a stock kernel's, gives all of it or nothing. It returns when the record is durable.
-//! - Space for new blocks is reserved when they are staged, and a write that would make more than
-//!   one record is refused there with [`FsError::AtomicTooBig`]; what was staged before stays. Only
-//!   where free space is so fragmented that new blocks need more extents than foreseen the commit
-//!   says so.
-//! - Bytes that were not staged are those of the file at the commit: other writers, truncation and
-//!   punched holes meanwhile count, and staged bytes are written over what they left.
+//! - Space for new blocks is reserved when they are staged. A write that would make the commit
+//!   larger than one record fails there with [`FsError::AtomicTooBig`], and earlier staged bytes
+//!   stay. The commit itself reports it only if free space is so fragmented that new blocks need
+//!   more extents than foreseen.
+//! - Bytes that were not staged are those of the file at the commit. Changes by other writers,
+//!   truncation and punched holes count, and staged bytes are written over them.
 //! - A commit that fails has changed nothing, or the volume is latched.
 //!
 //! Assumptions: `sync=eager`, whose log takes file data. One atomic write of a file at a time; a
@@ -42,7 +42,6 @@ use crate::data::blocks::{check_regular, load_blocks, map_range};
 use crate::data::evict::make_room;
 use crate::data::flush::batch::out_pages;
 use crate::data::flush::plan::first_unreached_block;
-use crate::data::moment::take_moment;
 use crate::data::sync::fsync_file;
 use crate::data::write::{clear_tail, cut, size_limit, touch_mtime};
 use crate::error::{FsError, Result};
@@ -86,7 +85,7 @@ impl AtomicWrite {
         &self.inode
     }
 
-    /// Size of the file as [`read`] sees it, in bytes.
+    /// Size of the file as [`crate::Volume::read_atomic`] shows it, in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.inode.state.read().size.max(self.end)
     }
@@ -125,7 +124,7 @@ impl Staged {
         self.parts.insert(before, merged);
     }
 
-    /// Copies what is staged over bytes of the block from `at` on.
+    /// Copies the staged bytes over a part of the block that begins at `at`.
     fn overlay(&self, at: usize, into: &mut [u8]) {
         let end = at + into.len();
         for part in &self.parts {
@@ -141,59 +140,139 @@ impl Staged {
     }
 }
 
-/// [`crate::Volume::begin_atomic`].
-pub(crate) fn begin(files: &Files, inode: &InodeRef) -> Result<AtomicWrite> {
-    files.check_writable()?;
-    check_regular(inode)?;
-    if !files.engine.logs_data() {
-        return Err(FsError::NotSupported(
-            "atomic writes need sync=eager, whose log takes file data".into(),
-        ));
+impl crate::Volume {
+    /// Reports whether [`Self::begin_atomic`] is supported: with `sync=eager`.
+    pub fn has_atomic_writes(&self) -> bool {
+        self.0.engine.logs_data()
     }
-    if inode.has_atomic.swap(true, Ordering::AcqRel) {
-        return Err(FsError::Busy);
-    }
-    let inode = inode.clone();
-    Ok(AtomicWrite { inode, staged: BTreeMap::new(), end: 0, credits: CREDITS_BASE, reserved: 0 })
-}
 
-/// [`crate::Volume::write_atomic`].
-pub(crate) fn write(
-    files: &Files,
-    atomic: &mut AtomicWrite,
-    offset: u64,
-    data: &[u8],
-) -> Result<usize> {
-    files.check_writable()?;
-    let inode = atomic.inode.clone();
-    let _shared = inode.rwsem.read();
-    let limit = {
-        let st = inode.state.read();
-        if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
-            return Err(FsError::Perm);
+    /// Begins an atomic write of a file. Bytes that [`Self::write_atomic`] stages become visible
+    /// and durable together at [`Self::commit_atomic`]. Dropping it, or a crash, undoes all of it.
+    ///
+    /// # Errors
+    /// [`FsError::NotSupported`] without `sync=eager`, [`FsError::Busy`] if one has begun already,
+    /// [`FsError::Invalid`] or [`FsError::IsDir`] if it is no regular file.
+    pub fn begin_atomic(&self, inode: &InodeRef) -> Result<AtomicWrite> {
+        self.0.check_writable()?;
+        check_regular(inode)?;
+        if !self.0.engine.logs_data() {
+            return Err(FsError::NotSupported(
+                "atomic writes need sync=eager, whose log takes file data".into(),
+            ));
         }
-        size_limit(files, st.raw.i_flags & flags::EXTENTS != 0)
-    };
-    let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
-    let end = end.ok_or(FsError::TooBig)?;
-    if data.is_empty() {
-        return Ok(0);
-    }
-    let block_size = files.block_size() as u64;
-    let (first, last) = (offset / block_size, (end - 1) / block_size);
-    stage(files, atomic, first, last + 1)?;
-    let mut done = 0;
-    while done < data.len() {
-        let (lblk, at, n) = cut(offset + done as u64, data.len() - done, block_size as usize);
-        if let Some(staged) = atomic.staged.get_mut(&lblk) {
-            staged.write(at, &data[done..done + n]);
+        if inode.has_atomic.swap(true, Ordering::AcqRel) {
+            return Err(FsError::Busy);
         }
-        done += n;
+        let inode = inode.clone();
+        Ok(AtomicWrite {
+            inode,
+            staged: BTreeMap::new(),
+            end: 0,
+            credits: CREDITS_BASE,
+            reserved: 0,
+        })
     }
-    atomic.end = atomic.end.max(end);
-    Ok(done)
-}
 
+    /// Stages all bytes of `data`. Returns their number.
+    ///
+    /// # Errors
+    /// [`FsError::AtomicTooBig`] for more than one record of the log holds, [`FsError::NoSpace`],
+    /// [`FsError::TooBig`], [`FsError::Perm`]. Nothing of this call is staged then, and earlier
+    /// staged bytes can still be committed.
+    pub fn write_atomic(
+        &self,
+        atomic: &mut AtomicWrite,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize> {
+        let files: &Files = &self.0;
+        files.check_writable()?;
+        let inode = atomic.inode.clone();
+        let _shared = inode.rwsem.read();
+        let limit = {
+            let st = inode.state.read();
+            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+                return Err(FsError::Perm);
+            }
+            size_limit(files, st.raw.i_flags & flags::EXTENTS != 0)
+        };
+        let end = offset.checked_add(data.len() as u64).filter(|end| *end <= limit);
+        let end = end.ok_or(FsError::TooBig)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let block_size = files.block_size() as u64;
+        let (first, last) = (offset / block_size, (end - 1) / block_size);
+        stage(files, atomic, first, last + 1)?;
+        let mut done = 0;
+        while done < data.len() {
+            let (lblk, at, n) = cut(offset + done as u64, data.len() - done, block_size as usize);
+            if let Some(staged) = atomic.staged.get_mut(&lblk) {
+                staged.write(at, &data[done..done + n]);
+            }
+            done += n;
+        }
+        atomic.end = atomic.end.max(end);
+        Ok(done)
+    }
+
+    /// Reads the file as it would be after the commit.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_atomic(&self, atomic: &AtomicWrite, offset: u64, into: &mut [u8]) -> Result<usize> {
+        let len = atomic.size().saturating_sub(offset).min(into.len() as u64) as usize;
+        let into = &mut into[..len];
+        let mut done = 0;
+        while done < len {
+            let next = offset + done as u64;
+            match self.read(&atomic.inode, next, &mut into[done..])? {
+                0 => break,
+                n => done += n,
+            }
+        }
+        // Behind the end of the file as others see it.
+        into[done..].fill(0);
+        let block_size = self.0.block_size();
+        let mut at = 0;
+        while at < len {
+            let (lblk, skip, n) = cut(offset + at as u64, len - at, block_size);
+            if let Some(staged) = atomic.staged.get(&lblk) {
+                staged.overlay(skip, &mut into[at..at + n]);
+            }
+            at += n;
+        }
+        Ok(len)
+    }
+
+    /// Makes all staged bytes visible and durable together.
+    ///
+    /// # Errors
+    /// For lack of space nothing has changed. I/O errors latch the volume; whether all of it or
+    /// nothing is on the device is known after recovery.
+    pub fn commit_atomic(&self, mut atomic: AtomicWrite) -> Result<()> {
+        let files: &Files = &self.0;
+        let inode = atomic.inode.clone();
+        if atomic.staged.is_empty() {
+            return fsync_file(files, &inode, 0, u64::MAX, true);
+        }
+        files.before_change()?;
+        let exclusive = inode.rwsem.write();
+        touch_mtime(files, &inode)?;
+        let size = inode.state.read().size;
+        if atomic.end > size {
+            let _change = files.pages.change();
+            clear_tail(files, &inode, size)?;
+        }
+        prepare_file(files, &inode)?;
+        make_room(files, atomic.staged.len());
+        let pages = images(files, &inode, &atomic.staged, size)?;
+        let end = size.max(atomic.end);
+        let _room = files.reserve_room(u32::try_from(atomic.credits).unwrap_or(u32::MAX))?;
+        commit_pages(files, &inode, exclusive, pages, end, &mut atomic.reserved)?;
+        files.engine.finish_atomic(files, &inode)
+    }
+}
 /// Makes blocks `first..end` staged, with space and log room, or changes nothing.
 fn stage(files: &Files, atomic: &mut AtomicWrite, first: u64, end: u64) -> Result<()> {
     let limit = files.journal()?.max_credits() as usize / 2;
@@ -233,68 +312,11 @@ fn stage(files: &Files, atomic: &mut AtomicWrite, first: u64, end: u64) -> Resul
     Ok(())
 }
 
-/// [`crate::Volume::read_atomic`].
-pub(crate) fn read(
-    files: &Files,
-    atomic: &AtomicWrite,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<usize> {
-    let len = atomic.size().saturating_sub(offset).min(into.len() as u64) as usize;
-    let into = &mut into[..len];
-    let mut done = 0;
-    while done < len {
-        let next = offset + done as u64;
-        match crate::data::read::read(files, &atomic.inode, next, &mut into[done..])? {
-            0 => break,
-            n => done += n,
-        }
-    }
-    // Behind the end of the file as others see it.
-    into[done..].fill(0);
-    let block_size = files.block_size();
-    let mut at = 0;
-    while at < len {
-        let (lblk, skip, n) = cut(offset + at as u64, len - at, block_size);
-        if let Some(staged) = atomic.staged.get(&lblk) {
-            staged.overlay(skip, &mut into[at..at + n]);
-        }
-        at += n;
-    }
-    Ok(len)
-}
-
-/// [`crate::Volume::commit_atomic`].
-pub(crate) fn commit(files: &Files, mut atomic: AtomicWrite) -> Result<()> {
-    let inode = atomic.inode.clone();
-    if atomic.staged.is_empty() {
-        return fsync_file(files, &inode, 0, u64::MAX, true);
-    }
-    files.before_change()?;
-    let exclusive = inode.rwsem.write();
-    touch_mtime(files, &inode)?;
-    let size = inode.state.read().size;
-    if atomic.end > size {
-        let _change = files.pages.change();
-        clear_tail(files, &inode, size)?;
-    }
-    settle(files, &inode)?;
-    make_room(files, atomic.staged.len());
-    let pages = images(files, &inode, &atomic.staged, size)?;
-    let end = size.max(atomic.end);
-    let _room = files.reserve_room(u32::try_from(atomic.credits).unwrap_or(u32::MAX))?;
-    commit_pages(files, &inode, exclusive, pages, end, &mut atomic.reserved)?;
-    if files.engine.is_periodic() && files.relaxed.is_strict(&inode) {
-        return take_moment(files);
-    }
-    Ok(())
-}
-
-/// Earlier changes of the file are durable, so that the commit holds nothing else.
-fn settle(files: &Files, inode: &InodeRef) -> Result<()> {
+/// Writes or logs earlier changes of the file, so that the commit holds nothing else.
+fn prepare_file(files: &Files, inode: &InodeRef) -> Result<()> {
     let pages = inode.pages.lock().sync_dirty_in(0, u64::MAX).pages;
     if pages > 0 || first_unreached_block(files, inode) != u64::MAX {
-        files.engine.stage(files, inode)?;
+        files.engine.prepare_sync(files, inode)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Durability of a file, strict or relaxed, by its name, its attribute and the mount's switch.
 //!
-//! Bits of [`Inode::durability`]: what its names and its attribute say, and whether data went down
-//! relaxed since its last sync. `relaxed.rs` has the promises.
+//! Bits of [`Inode::durability`]: the rules of its names and its attribute, and whether relaxed
+//! data was written since its last sync. `relaxed.rs` has the promises.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ pub(crate) struct RelaxedFiles {
     pub(crate) patterns: Vec<Pattern>,
     /// `strict=`, with `sync=periodic`.
     strict: Vec<Pattern>,
-    /// `sync=ordered`: eager mode's write-back may end what the log owes for an older, synced copy.
+    /// `sync=ordered`: in eager mode write-back may replace an older, synced copy in the log.
     sends_relaxed: bool,
     /// True once relaxed data was written; some may still wait in a buffer below.
     pub(crate) wrote: AtomicBool,
@@ -77,9 +77,15 @@ impl RelaxedFiles {
         self.patterns.iter().any(|rule| rule.matches(&name))
     }
 
-    /// With `sync=periodic`: true if a sync of this inode takes a moment. Its attribute decides,
-    /// without one whether any of its names is one of `strict=`; everything is strict while relaxed
-    /// files are switched off.
+    /// True if fsync of this inode is deferred: a file with the attribute `relaxed`, or without the
+    /// attribute one whose names all match `relaxed=`. Nothing is relaxed while that is disabled.
+    pub(crate) fn is_relaxed(&self, inode: &InodeRef) -> bool {
+        self.is_on() && inode.state.read().raw.is_file() && is_relaxed(durability_bits(inode))
+    }
+
+    /// With `sync=periodic`: true if fsync of this inode forces a sync point. Its attribute
+    /// decides, without one whether any of its names is one of `strict=`; everything is strict
+    /// while relaxed files are switched off.
     pub(crate) fn is_strict(&self, inode: &InodeRef) -> bool {
         if !self.is_on() {
             return true;
@@ -105,7 +111,7 @@ pub(crate) fn is_relaxed(bits: u8) -> bool {
     }
 }
 
-/// Refuses what the attribute cannot be.
+/// Refuses values that the attribute cannot have.
 pub(crate) fn check_durability(name: &[u8], value: &[u8]) -> Result<()> {
     if name != ATTRIBUTE || value == RELAXED || value == STRICT {
         return Ok(());

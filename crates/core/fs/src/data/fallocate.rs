@@ -61,65 +61,73 @@ struct Span {
     touched: (u32, u32),
 }
 
-/// [`crate::Volume::fallocate`].
-pub(crate) fn fallocate(
-    files: &Files,
-    inode: &InodeRef,
-    mode: FallocateMode,
-    offset: u64,
-    len: u64,
-) -> Result<()> {
-    files.before_change()?;
-    check_regular(inode)?;
-    if len == 0 {
-        return Err(FsError::invalid("fallocate of an empty range"));
-    }
-    let _exclusive = inode.rwsem.write();
-    let (has_extents, size) = {
-        let st = inode.state.read();
-        if st.raw.i_flags & flags::IMMUTABLE != 0
-            || (st.raw.i_flags & flags::APPEND != 0 && mode != FallocateMode::KeepSize)
-        {
-            return Err(FsError::Perm);
+impl crate::Volume {
+    /// Allocates, punches or zeroes `len` bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for an empty range, [`FsError::TooBig`], [`FsError::NotSupported`] for
+    /// files with block maps, [`FsError::NoSpace`] (a part may be done), [`FsError::IsDir`],
+    /// [`FsError::Perm`], [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+    pub fn fallocate(
+        &self,
+        inode: &InodeRef,
+        mode: FallocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let files: &Files = &self.0;
+        files.before_change()?;
+        check_regular(inode)?;
+        if len == 0 {
+            return Err(FsError::invalid("fallocate of an empty range"));
         }
-        (st.raw.i_flags & flags::EXTENTS != 0, st.size)
-    };
-    let end = offset.checked_add(len).ok_or(FsError::TooBig)?;
-    if end > size_limit(files, has_extents) {
-        return Err(FsError::TooBig);
-    }
-    if !has_extents && mode != FallocateMode::PunchHole {
-        return Err(FsError::NotSupported("unwritten blocks need extents".into()));
-    }
-    let span = block_span(files, offset, end)?;
-    if !matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize) {
-        settle_size(files, inode)?;
-    }
-    match mode {
-        FallocateMode::PunchHole => punch_hole(files, inode, &span),
-        FallocateMode::Allocate | FallocateMode::KeepSize => {
-            let grow = mode == FallocateMode::Allocate && end > size;
-            allocate_range(files, inode, span.touched)?;
-            if grow {
-                prepare_extension(files, inode, size)?;
+        let _exclusive = inode.rwsem.write();
+        let (has_extents, size) = {
+            let st = inode.state.read();
+            if st.raw.i_flags & flags::IMMUTABLE != 0
+                || (st.raw.i_flags & flags::APPEND != 0 && mode != FallocateMode::KeepSize)
+            {
+                return Err(FsError::Perm);
             }
-            let _room = files.reserve_room(1)?;
-            change_size(files, inode, grow.then_some(end))
+            (st.raw.i_flags & flags::EXTENTS != 0, st.size)
+        };
+        let end = offset.checked_add(len).ok_or(FsError::TooBig)?;
+        if end > size_limit(files, has_extents) {
+            return Err(FsError::TooBig);
         }
-        FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
-            let grow = mode == FallocateMode::ZeroRange && end > size;
-            // First what may lack space, or wait for a moment that frees some: a call that fails
-            // has zeroed nothing. Delayed blocks are among it, as in `ext4_zero_range`.
-            write_delayed(files, inode)?;
-            allocate_range(files, inode, span.touched)?;
-            if grow {
-                prepare_extension(files, inode, size)?;
+        if !has_extents && mode != FallocateMode::PunchHole {
+            return Err(FsError::NotSupported("unwritten blocks need extents".into()));
+        }
+        let span = block_span(files, offset, end)?;
+        if !matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize) {
+            write_unreached(files, inode)?;
+        }
+        match mode {
+            FallocateMode::PunchHole => punch_hole(files, inode, &span),
+            FallocateMode::Allocate | FallocateMode::KeepSize => {
+                let grow = mode == FallocateMode::Allocate && end > size;
+                allocate_range(files, inode, span.touched)?;
+                if grow {
+                    prepare_extension(files, inode, size)?;
+                }
+                let _room = files.reserve_room(1)?;
+                change_size(files, inode, grow.then_some(end))
             }
-            zero_range(files, inode, &span, grow.then_some(end))
+            FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
+                let grow = mode == FallocateMode::ZeroRange && end > size;
+                // Steps that may lack space, or wait for a sync point that frees some, come first:
+                // a call that fails has zeroed nothing. They include delayed blocks, as in
+                // `ext4_zero_range`.
+                write_delayed(files, inode)?;
+                allocate_range(files, inode, span.touched)?;
+                if grow {
+                    prepare_extension(files, inode, size)?;
+                }
+                zero_range(files, inode, &span, grow.then_some(end))
+            }
         }
     }
 }
-
 fn block_span(store: &Store, offset: u64, end: u64) -> Result<Span> {
     let block_size = store.geo.block_size as u64;
     let block = |n: u64| u32::try_from(n).map_err(|_| FsError::TooBig);
@@ -131,10 +139,10 @@ fn block_span(store: &Store, offset: u64, end: u64) -> Result<Span> {
     })
 }
 
-/// Writes delayed data back if the size on disk waits for it. What drops such pages would
-/// leave nothing that raises that size, and a later fsync would not keep it
-/// (`ext4_punch_hole` writes the pages first, too).
-fn settle_size(files: &Files, inode: &Inode) -> Result<()> {
+/// Writes delayed data back if the size on disk waits for it. Otherwise dropping such pages would
+/// leave the size on disk too small, also after a later fsync (`ext4_punch_hole` writes the pages
+/// first, too).
+fn write_unreached(files: &Files, inode: &Inode) -> Result<()> {
     match first_unreached_block(files, inode) {
         u64::MAX => Ok(()),
         from => write_back(files, inode, from, u64::MAX, false).map(drop),
@@ -253,7 +261,7 @@ fn punch_hole(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
 }
 
 /// Zeroes a range that has its blocks, and makes the file as long as `size`: one change, so that no
-/// moment has half of it.
+/// sync point has half of it.
 fn zero_range(inodes: &Inodes, inode: &Inode, span: &Span, size: Option<u64>) -> Result<()> {
     let _room = inodes.reserve_room(FREE_ROOM)?;
     let (_change, _io) = inodes.pages.change_with(&inode.io);

@@ -6,7 +6,7 @@
 //!   blocks, evict, durability                            what they share
 //!   flush/      write-back: batch -> plan -> send -> install
 //!   engine/     sync=ordered, eager and periodic, all that differs above the journal
-//!   moment      sync=periodic: the volume at one point in time becomes durable
+//!   sync point      sync=periodic: the volume at one point in time becomes durable
 //!   schedule/   when data is written back: timers, limits, throttling, order
 //!   sync        fsync, syncfs        shutdown    the end, as if by a crash
 //! ```
@@ -20,7 +20,6 @@ pub(crate) mod engine;
 pub(crate) mod evict;
 pub(crate) mod fallocate;
 pub(crate) mod flush;
-pub(crate) mod moment;
 pub(crate) mod read;
 pub(crate) mod relaxed;
 pub(crate) mod relocate;
@@ -28,6 +27,7 @@ pub(crate) mod schedule;
 pub(crate) mod seek;
 pub(crate) mod shutdown;
 pub(crate) mod sync;
+pub(crate) mod sync_point;
 pub(crate) mod truncate;
 pub(crate) mod write;
 

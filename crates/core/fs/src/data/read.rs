@@ -2,8 +2,8 @@
 //!
 //! Readahead is Linux's ("on-demand", `mm/readahead.c`) without the asynchronous part, since
 //! nothing here runs in the background: a miss of a reader that continues where the last one ended
-//! reads a window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads what was asked
-//! for.
+//! reads a window that doubles up to [`READAHEAD_BYTES_MAX`]; any other miss reads the requested
+//! range.
 
 use std::sync::atomic::Ordering;
 
@@ -35,31 +35,32 @@ const CHUNK_BLOCKS: usize = 128;
 /// Access times older than this are moved by a read whatever the other times are (relatime).
 const RELATIME_S: i64 = 24 * 60 * 60;
 
-/// [`crate::Volume::read`].
-pub(crate) fn read(files: &Files, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-    read_and(files, inode, offset, into, (true, true))
-}
+impl crate::Volume {
+    /// Reads at `offset` into `into`. Returns the number of bytes; fewer than requested only at the
+    /// end of the file.
+    ///
+    /// # Errors
+    /// [`crate::FsError::IsDir`], I/O errors, and corruption found on the way to the blocks.
+    pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        read_and(&self.0, inode, offset, into, (true, true))
+    }
 
-/// [`crate::Volume::read_once`].
-pub(crate) fn read_once(
-    files: &Files,
-    inode: &InodeRef,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<usize> {
-    read_and(files, inode, offset, into, (false, true))
-}
+    /// As [`Self::read`] for a caller with its own cache: data of large reads is not cached here.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_once(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        read_and(&self.0, inode, offset, into, (false, true))
+    }
 
-/// [`crate::Volume::read_unseen`].
-pub(crate) fn read_unseen(
-    files: &Files,
-    inode: &InodeRef,
-    offset: u64,
-    into: &mut [u8],
-) -> Result<usize> {
-    read_and(files, inode, offset, into, (false, false))
+    /// As [`Self::read_once`], without an update of the access time (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_unseen(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
+        read_and(&self.0, inode, offset, into, (false, false))
+    }
 }
-
 fn read_and(
     files: &Files,
     inode: &InodeRef,
@@ -79,8 +80,8 @@ fn read_and(
     Ok(done)
 }
 
-/// [`crate::Volume::read`] without checks and access time, under `rwsem`; `keep`: what is read from
-/// the device is cached, however it is read.
+/// Reads under `rwsem`, without checks and access time. With `keep` all data from the device is
+/// cached; without it large reads are not.
 fn read_shared(
     files: &Files,
     inode: &Inode,
@@ -227,8 +228,8 @@ fn readahead_window(store: &Store, sequential: bool, last: u64, want: u64) -> u6
     next.min(max).max(want)
 }
 
-/// Moves the access time if the mount options and Linux's relatime rule say so. Failures are
-/// kept to itself: a read that worked has worked.
+/// Updates the access time if the mount options and Linux's relatime rule require it. A failure is
+/// ignored: the read has succeeded.
 pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
     if inodes.options.atime == Atime::Noatime || inodes.check_writable().is_err() {
         return;

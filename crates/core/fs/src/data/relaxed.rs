@@ -9,12 +9,13 @@
 //! - Metadata is never relaxed, and neither is the first write to a block: only data that
 //!   overwrites blocks of the file on disk goes down with `Durability::Relaxed`, with
 //!   `sync=ordered`. So a crash shows old or new bytes of the file itself, or zeros. With
-//!   `sync=eager` the write-back may end what the log owes for an older, synced copy: there only
-//!   fsync is relaxed.
-//! - A file that becomes strict is strict with its next fsync: what was written relaxed is flushed
-//!   when it gets a strict name or another attribute, and again if a write was under way.
-//! - They can be switched off and on while mounted ([`crate::Volume::set_relaxes`]).
-//! - syncfs and unmounting make relaxed files durable as well.
+//!   `sync=eager` write-back may replace an older, synced copy in the log, so only fsync is relaxed
+//!   there.
+//! - A file that becomes strict is strict with its next fsync: its relaxed data is flushed when it
+//!   gets a strict name or another attribute, and again if a write was under way.
+//! - Relaxed files can be disabled and enabled while mounted
+//!   ([`crate::Volume::set_relaxed_enabled`]).
+//! - syncfs and unmounting also make relaxed files durable.
 //!
 //! Tested in `tests/it/relaxed.rs`, with power cuts.
 

@@ -11,7 +11,7 @@
 //! Promises
 //! - At every instant the file has its contents: a power cut leaves each piece where it was or
 //!   where it went, because the commit that carries the switch flushes the copy first.
-//! - Nobody sees a change but the allocator: contents, size, times and `i_blocks` stay.
+//! - Only the allocator sees a change: contents, size, times and `i_blocks` stay.
 //! - When the zone is full the rest stays where it is; that is no error.
 //!
 //! Reached by [`crate::Volume::relocate`] and, on a mount, by setting the attribute
@@ -138,7 +138,7 @@ fn relocate_piece(
     Ok(Piece::Moved(range))
 }
 
-/// Writes what a run holds to other blocks: cached pages, which may be newer than the device.
+/// Writes the contents of a run to other blocks; cached pages may be newer than the device.
 fn copy_blocks(inodes: &Inodes, inode: &Inode, at: u32, (from, to): (Range, Range)) -> Result<()> {
     let block_size = inodes.block_size();
     let origin = Origin::new(Kind::Data { inode: u64::from(inode.ino) }, true);

@@ -1,9 +1,8 @@
 //! Data and holes of a file: SEEK_DATA, SEEK_HOLE, extent queries (fiemap).
 //!
-//! Data is what is on disk in written extents, and what is in the cache waiting to get there:
-//! delayed blocks, and dirty pages over unwritten extents. Everything else is a hole, also
-//! unwritten extents that nobody wrote to (as ext4 reports them).
-//! Tested in `tests/it/space.rs`.
+//! Data is in written extents on disk, or in the cache on its way there: delayed blocks, and dirty
+//! pages over unwritten extents. Everything else is a hole, also unwritten extents that nobody
+//! wrote to (as ext4 reports them). Tested in `tests/it/space.rs`.
 
 use syncline_ondisk::inode as disk;
 
@@ -99,66 +98,81 @@ fn seek_from(store: &Store, inode: &Inode, offset: u64, data: bool) -> Result<u6
     if data { Err(FsError::NoSuchOffset) } else { Ok(st.size) }
 }
 
-/// [`crate::Volume::seek_data`].
-pub(crate) fn seek_data(store: &Store, inode: &InodeRef, offset: u64) -> Result<u64> {
-    check_regular(inode)?;
-    let _shared = inode.rwsem.read();
-    seek_from(store, inode, offset, true)
-}
-
-/// [`crate::Volume::seek_hole`].
-pub(crate) fn seek_hole(store: &Store, inode: &InodeRef, offset: u64) -> Result<u64> {
-    check_regular(inode)?;
-    let _shared = inode.rwsem.read();
-    seek_from(store, inode, offset, false)
-}
-
-/// [`crate::Volume::fiemap`].
-pub(crate) fn fiemap(
-    store: &Store,
-    inode: &InodeRef,
-    start: u64,
-    len: u64,
-) -> Result<Vec<FileExtent>> {
-    let _shared = inode.rwsem.read();
-    let st = inode.state.read();
-    if !(st.raw.is_file() || st.raw.is_dir()) {
-        return Err(FsError::invalid("this inode has no extents"));
+impl crate::Volume {
+    /// Returns the first offset from `offset` on that holds data (`SEEK_DATA`).
+    ///
+    /// # Errors
+    /// [`FsError::NoSuchOffset`] (ENXIO) if none does before the end.
+    pub fn seek_data(&self, inode: &InodeRef, offset: u64) -> Result<u64> {
+        check_regular(inode)?;
+        let _shared = inode.rwsem.read();
+        seek_from(&self.0, inode, offset, true)
     }
-    if is_inline(&st) {
-        return inline_extent(store, inode, &st, start, len);
+
+    /// Returns the first offset from `offset` on that is in a hole; the end counts as a hole
+    /// (`SEEK_HOLE`).
+    ///
+    /// # Errors
+    /// [`FsError::NoSuchOffset`] (ENXIO) behind the end.
+    pub fn seek_hole(&self, inode: &InodeRef, offset: u64) -> Result<u64> {
+        check_regular(inode)?;
+        let _shared = inode.rwsem.read();
+        seek_from(&self.0, inode, offset, false)
     }
-    let bits = store.geo.block_bits;
-    let clamp = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
-    let bytes_to = start.saturating_add(len);
-    let to = clamp((bytes_to >> bits) + u64::from(bytes_to & ((1 << bits) - 1) != 0));
-    let mut at = clamp(start >> bits);
-    let mut found: Vec<FileExtent> = Vec::new();
-    while at < to {
-        let piece = piece_at(store, inode, &st, at, to)?;
-        at = piece.lblk.saturating_add(piece.len);
-        let logical = u64::from(piece.lblk) << bits;
-        let (physical, unwritten, delalloc) = match piece.mapping {
-            Mapping::Hole { .. } if !piece.dirty => continue,
-            Mapping::Hole { .. } => (0, false, true),
-            Mapping::Mapped { pblk, unwritten, .. } => (pblk << bits, unwritten, false),
-        };
-        let len = u64::from(piece.len) << bits;
-        let next =
-            FileExtent { logical, physical, len, unwritten, delalloc, inline: false, last: false };
-        match found.last_mut().filter(|last| continues(last, &next)) {
-            Some(last) => last.len += next.len,
-            None => found.push(next),
+
+    /// Returns the extents that touch `len` bytes from `start`, in order, also those behind the
+    /// end.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for special files, I/O, corrupt trees.
+    pub fn fiemap(&self, inode: &InodeRef, start: u64, len: u64) -> Result<Vec<FileExtent>> {
+        let store: &Store = &self.0;
+        let _shared = inode.rwsem.read();
+        let st = inode.state.read();
+        if !(st.raw.is_file() || st.raw.is_dir()) {
+            return Err(FsError::invalid("this inode has no extents"));
         }
+        if is_inline(&st) {
+            return inline_extent(store, inode, &st, start, len);
+        }
+        let bits = store.geo.block_bits;
+        let clamp = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+        let bytes_to = start.saturating_add(len);
+        let to = clamp((bytes_to >> bits) + u64::from(bytes_to & ((1 << bits) - 1) != 0));
+        let mut at = clamp(start >> bits);
+        let mut found: Vec<FileExtent> = Vec::new();
+        while at < to {
+            let piece = piece_at(store, inode, &st, at, to)?;
+            at = piece.lblk.saturating_add(piece.len);
+            let logical = u64::from(piece.lblk) << bits;
+            let (physical, unwritten, delalloc) = match piece.mapping {
+                Mapping::Hole { .. } if !piece.dirty => continue,
+                Mapping::Hole { .. } => (0, false, true),
+                Mapping::Mapped { pblk, unwritten, .. } => (pblk << bits, unwritten, false),
+            };
+            let len = u64::from(piece.len) << bits;
+            let next = FileExtent {
+                logical,
+                physical,
+                len,
+                unwritten,
+                delalloc,
+                inline: false,
+                last: false,
+            };
+            match found.last_mut().filter(|last| continues(last, &next)) {
+                Some(last) => last.len += next.len,
+                None => found.push(next),
+            }
+        }
+        if let Some(last) = found.last_mut() {
+            let end = clamp((last.logical + last.len) >> bits);
+            last.last = is_hole(store, inode, &st, end, u32::MAX)?
+                && inode.pages.lock().next_dirty(end.into()).is_none();
+        }
+        Ok(found)
     }
-    if let Some(last) = found.last_mut() {
-        let end = clamp((last.logical + last.len) >> bits);
-        last.last = is_hole(store, inode, &st, end, u32::MAX)?
-            && inode.pages.lock().next_dirty(end.into()).is_none();
-    }
-    Ok(found)
 }
-
 /// The extent of a file or directory whose data is in the inode (`ext4_inline_data_iomap`).
 fn inline_extent(
     store: &Store,

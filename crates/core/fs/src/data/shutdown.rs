@@ -1,4 +1,4 @@
-//! Shutdown: the volume ends as in a crash, by request (`EXT4_IOC_SHUTDOWN`).
+//! Shutdown: the volume stops as in a crash, on request (`EXT4_IOC_SHUTDOWN`).
 //!
 //! ```text
 //!   flush      everything durable, then nothing is written any more     GOING_DOWN_DEFAULT
@@ -6,25 +6,33 @@
 //! ```
 //!
 //! Promises: afterwards reads of contents, changes and syncs fail with EIO, and the device gets
-//! nothing but what was under way. The image is what a crash leaves; the next mount recovers it.
+//! only requests that were under way. The image is as after a crash; the next mount recovers it.
 //! Tested in `tests/it/shutdown.rs`.
 
-use crate::data::Files;
 use crate::data::sync::sync_all;
 use crate::error::Result;
-use crate::store::Store;
 
-/// [`crate::Volume::shutdown`].
-pub(crate) fn shutdown(files: &Files, flush: bool) -> Result<()> {
-    files.check_writable()?;
-    if flush {
-        sync_all(files)?;
+impl crate::Volume {
+    /// Stops the volume as a crash does (`EXT4_IOC_SHUTDOWN`): afterwards nothing is written, and
+    /// every call that would reach the device fails. With `flush` everything is made durable first.
+    ///
+    /// # Errors
+    /// [`crate::FsError::ReadOnly`], [`crate::FsError::Latched`]; with `flush` as [`Self::fsync`],
+    /// and then the volume either continues or has latched.
+    pub fn shutdown(&self, flush: bool) -> Result<()> {
+        self.0.check_writable()?;
+        if flush {
+            sync_all(&self.0)?;
+        }
+        self.0.shut_down();
+        Ok(())
     }
-    files.shut_down();
-    Ok(())
-}
 
-/// [`crate::Volume::check_running`].
-pub(crate) fn check_running(store: &Store) -> Result<()> {
-    store.check_running()
+    /// Fails once [`Self::shutdown`] has ended the volume, for calls that reach no device.
+    ///
+    /// # Errors
+    /// [`crate::FsError::Latched`].
+    pub fn check_running(&self) -> Result<()> {
+        self.0.check_running()
+    }
 }

@@ -9,9 +9,9 @@
 //! Promises
 //! - Each handle changes a bounded number of blocks, however large the file; in between the inode
 //!   is an orphan, so that a crash is finished by recovery.
-//! - What a file lost never shows again: when it grows over its old last block, that block's rest
-//!   is zero on the device before the new size can commit. A block that has no place yet reads as
-//!   zeros until its data is there.
+//! - Data behind a truncated end never shows again: when the file grows over its old last block,
+//!   the rest of that block is zero on the device before the new size can commit. A block that has
+//!   no place yet reads as zeros until its data is there.
 //! - Writers of other files wait for none of it.
 //!
 //! Linux: `ext4_setattr`, `ext4_truncate`. Tested in `tests/it/space.rs`.
@@ -26,7 +26,7 @@ use crate::data::write::{clear_tail, size_limit};
 use crate::error::{FsError, Result};
 use crate::incore::{Dirty, Inode, InodeState};
 use crate::inode::Inodes;
-use crate::inode::attr::{Attr, SetAttr, getattr, setattr_locked};
+use crate::inode::attr::{Attr, SetAttr, setattr_locked};
 use crate::inode::blocks::{FREE_ROOM, drop_pages, first_block_behind, free_range};
 use crate::inode::orphan::{orphan_add, orphan_del};
 use crate::inode::reference::InodeRef;
@@ -37,37 +37,13 @@ use crate::store::Store;
 /// Inode table, and orphan file block or superblock with a neighbour's inode.
 const ORPHAN_CREDITS: u32 = 4;
 
-/// [`crate::Volume::truncate`].
-pub(crate) fn truncate(files: &Files, inode: &InodeRef, size: u64) -> Result<()> {
-    files.before_change()?;
-    check_regular(inode)?;
-    let _exclusive = inode.rwsem.write();
-    let old = {
-        let st = inode.state.read();
-        if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
-            return Err(FsError::Perm);
-        }
-        if size > size_limit(files, st.raw.i_flags & flags::EXTENTS != 0) {
-            return Err(FsError::TooBig);
-        }
-        st.size
-    };
-    if size <= old {
-        // Also where it stays: blocks behind the end go.
-        return shrink_file(files, inode, size);
-    }
-    prepare_extension(files, inode, old)?;
-    let _room = files.reserve_room(1)?;
-    set_larger_size(files, inode, size)
-}
-
 fn touch_times(store: &Store, st: &mut InodeState) {
     let now = store.now();
     (st.raw.i_mtime, st.raw.i_ctime) = (now, now);
 }
 
-/// Zeroes what the last block holds behind the old end, so that a larger size shows zeros. The
-/// caller holds `rwsem`.
+/// Zeroes the last block behind the old end, so that a larger size shows zeros. The caller holds
+/// `rwsem`.
 pub(crate) fn prepare_extension(files: &Files, inode: &Inode, old: u64) -> Result<()> {
     let block_size = files.geo.block_size as u64;
     if !old.is_multiple_of(block_size) {
@@ -96,7 +72,7 @@ pub(crate) fn set_larger_size(inodes: &Inodes, inode: &Inode, size: u64) -> Resu
     write_inode(inodes, &mut h, inode, &mut st, Dirty::Data)
 }
 
-/// Shrinks a file, or frees what lies behind its end; the caller holds `rwsem`.
+/// Shrinks a file, or frees its blocks behind the end. The caller holds `rwsem`.
 fn shrink_file(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     let _room = inodes.reserve_room(FREE_ROOM)?;
     let (change, _io) = inodes.pages.change_with(&inode.io);
@@ -134,16 +110,53 @@ pub(crate) fn finish_change(inodes: &Inodes, h: &mut Handle, inode: &Inode) -> R
     write_inode(inodes, h, inode, &mut st, Dirty::Data)
 }
 
-/// [`crate::Volume::setattr`].
-pub(crate) fn setattr(files: &Files, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
-    files.before_change()?;
-    if let Some(size) = set.size {
-        truncate(files, inode, size)?;
+impl crate::Volume {
+    /// Changes attributes. A size goes through [`Self::truncate`].
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] on an immutable file, and those of [`Self::truncate`].
+    pub fn setattr(&self, inode: &InodeRef, set: &SetAttr) -> Result<Attr> {
+        let files: &Files = &self.0;
+        files.before_change()?;
+        if let Some(size) = set.size {
+            self.truncate(inode, size)?;
+        }
+        let other = SetAttr { size: None, ..*set };
+        if other != SetAttr::default() {
+            let _rwsem = inode.rwsem.write();
+            setattr_locked(files, inode, &other)?;
+        }
+        Ok(self.getattr(inode))
     }
-    let other = SetAttr { size: None, ..*set };
-    if other != SetAttr::default() {
-        let _rwsem = inode.rwsem.write();
-        setattr_locked(files, inode, &other)?;
+
+    /// Sets the size of a regular file. It frees blocks behind a smaller size; bytes up to a larger
+    /// size read as zeros. If the size stays, it frees blocks that are allocated behind the end.
+    ///
+    /// # Errors
+    /// [`FsError::IsDir`], [`FsError::Invalid`] for an inode without a size, [`FsError::Perm`]
+    /// (immutable or append-only), [`FsError::TooBig`], [`FsError::ReadOnly`],
+    /// [`FsError::Latched`], I/O errors.
+    pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
+        let files: &Files = &self.0;
+        files.before_change()?;
+        check_regular(inode)?;
+        let _exclusive = inode.rwsem.write();
+        let old = {
+            let st = inode.state.read();
+            if st.raw.i_flags & (flags::IMMUTABLE | flags::APPEND) != 0 {
+                return Err(FsError::Perm);
+            }
+            if size > size_limit(files, st.raw.i_flags & flags::EXTENTS != 0) {
+                return Err(FsError::TooBig);
+            }
+            st.size
+        };
+        if size <= old {
+            // Also where it stays: blocks behind the end go.
+            return shrink_file(files, inode, size);
+        }
+        prepare_extension(files, inode, old)?;
+        let _room = files.reserve_room(1)?;
+        set_larger_size(files, inode, size)
     }
-    Ok(getattr(files, inode))
 }

@@ -8,9 +8,10 @@
 //!   i_size moves in the same step as the pages: write-back never sees one without the other
 //! ```
 //!
-//! With `sync=periodic` up to [`CHANGE_BYTES`] of a write are one change, so that no sync point
-//! lies within: blocks for the holes, room in the running transaction and room in the cache are
-//! taken before, since none of them can be waited for meanwhile.
+//! With `sync=periodic` the first bytes of a write, up to [`Engine::whole_write_bytes`], are one
+//! change, so that no sync point divides them. Blocks for the holes, room in the running
+//! transaction and room in the cache are reserved before the change, because a change must not
+//! wait.
 //!
 //! The inode on disk changes here only if the coarse clock moved since the last change (mtime and
 //! ctime) or set-id bits go: then one handle with one inode table block, as `file_update_time` does
@@ -18,10 +19,12 @@
 
 use std::sync::Arc;
 
-use syncline_ondisk::inode::flags;
+use syncline_ondisk::inode::{S_ISGID, S_ISUID, S_IXGRP, flags};
 
 use crate::data::Files;
 use crate::data::blocks::{Loaded, Run, check_regular_mode, load_blocks, map_range, zero_partial};
+#[cfg(doc)]
+use crate::data::engine::Engine;
 use crate::data::evict::make_room;
 use crate::data::schedule::throttle::balance_dirty;
 use crate::data::sync::fsync_file;
@@ -38,43 +41,49 @@ use crate::time::{self, Timestamp};
 /// Blocks that one step takes.
 const CHUNK_BLOCKS: u64 = 64;
 
-/// Bytes of a write that no sync point tears, where the log is large enough: as many as Linux gives
-/// a FUSE mount at once.
-const CHANGE_BYTES: u64 = 1 << 20;
+impl crate::Volume {
+    /// Writes `data` at `offset`; a gap before it becomes a hole. Returns the number of bytes
+    /// written; fewer than given only if space or the largest file size ran out.
+    ///
+    /// # Errors
+    /// [`FsError::NoSpace`] and [`FsError::TooBig`] if no byte was written; [`FsError::IsDir`],
+    /// [`FsError::Perm`] (immutable, or not at the end of an append-only file),
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O errors.
+    pub fn write(&self, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
+        before_write(&self.0, inode)?;
+        let _exclusive = inode.rwsem.write();
+        write_exclusive(&self.0, inode, offset, data)
+    }
 
-const S_ISUID: u16 = 0o4000;
-const S_ISGID: u16 = 0o2000;
-const S_IXGRP: u16 = 0o0010;
+    /// Appends `data` to the file. Returns the offset and the number of bytes written.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_append(&self, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
+        before_write(&self.0, inode)?;
+        let _exclusive = inode.rwsem.write();
+        let offset = inode.state.read().size;
+        let done = write_exclusive(&self.0, inode, offset, data)?;
+        Ok((offset, done))
+    }
 
-/// [`crate::Volume::write`].
-pub(crate) fn write(files: &Files, inode: &InodeRef, offset: u64, data: &[u8]) -> Result<usize> {
-    before_write(files, inode)?;
-    let _exclusive = inode.rwsem.write();
-    write_exclusive(files, inode, offset, data)
+    /// Writes, and makes the written bytes durable before it returns (`O_SYNC`; with `datasync`
+    /// `O_DSYNC`, `RWF_DSYNC`).
+    ///
+    /// # Errors
+    /// As [`Self::write`] and [`Self::fsync`].
+    pub fn write_sync(
+        &self,
+        inode: &InodeRef,
+        offset: u64,
+        data: &[u8],
+        datasync: bool,
+    ) -> Result<usize> {
+        let done = self.write(inode, offset, data)?;
+        fsync_file(&self.0, inode, offset, done as u64, datasync)?;
+        Ok(done)
+    }
 }
-
-/// [`crate::Volume::write_append`].
-pub(crate) fn write_append(files: &Files, inode: &InodeRef, data: &[u8]) -> Result<(u64, usize)> {
-    before_write(files, inode)?;
-    let _exclusive = inode.rwsem.write();
-    let offset = inode.state.read().size;
-    let done = write_exclusive(files, inode, offset, data)?;
-    Ok((offset, done))
-}
-
-/// [`crate::Volume::write_sync`].
-pub(crate) fn write_sync(
-    files: &Files,
-    inode: &InodeRef,
-    offset: u64,
-    data: &[u8],
-    datasync: bool,
-) -> Result<usize> {
-    let done = write(files, inode, offset, data)?;
-    fsync_file(files, inode, offset, done as u64, datasync)?;
-    Ok(done)
-}
-
 /// Block, content, and whether it comes with a reserved block.
 type NewPage = (u64, Arc<[u8]>, bool);
 
@@ -86,7 +95,7 @@ fn before_write(files: &Files, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// [`crate::Volume::write`] under `rwsem`.
+/// Writes under `rwsem`.
 fn write_exclusive(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
     let (size, limit) = {
         let st = inode.state.read();
@@ -202,8 +211,8 @@ fn update_time_at(store: &Store, held: Timestamp, now: Timestamp) -> Timestamp {
     }
 }
 
-/// Zeroes what the last block holds behind the old end of the file, before the file grows over
-/// it. Another writer of this image may have left anything there.
+/// Zeroes the last block behind the old end of the file, before the file grows over it. Another
+/// writer of this image may have left any bytes there.
 pub(crate) fn clear_tail(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     let used = size % inodes.block_size() as u64;
     if used == 0 {
@@ -212,16 +221,14 @@ pub(crate) fn clear_tail(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()
     zero_partial(inodes, inode, size, inodes.block_size() as u64 - used)
 }
 
-/// Writes a part of `data`: one step, or with `sync=periodic` as much as is one change. Returns the
-/// bytes written.
+/// Writes a part of `data`: one step, or as many bytes as the engine wants in one change. Returns
+/// the number of bytes.
 fn write_some(files: &Files, inode: &Inode, offset: u64, data: &[u8]) -> Result<usize> {
-    if !files.engine.is_periodic() {
+    let Some(most) = files.engine.whole_write_bytes(files)? else {
         return write_step(files, inode, offset, data, None);
-    }
+    };
     let block_size = files.block_size() as u64;
-    // A quarter of what the running transaction may have, so that it is there soon.
-    let blocks = u64::from(files.journal()?.running_blocks_max() / 4).max(1);
-    let end = offset.saturating_add(CHANGE_BYTES.min(blocks * block_size));
+    let end = offset.saturating_add(most);
     let whole = (end - end % block_size).max(offset - offset % block_size + block_size) - offset;
     let data = &data[..data.len().min(usize::try_from(whole).unwrap_or(usize::MAX))];
     let (first, to) = (offset / block_size, (offset + data.len() as u64).div_ceil(block_size));
@@ -264,8 +271,8 @@ fn reserve_absent(files: &Files, inode: &Inode, absent: &[u64]) -> Result<u64> {
     }
 }
 
-/// One step of a write: what is cached, or else one run of blocks that are not. `reserved`: the
-/// step is a part of a change, for which so many blocks were reserved.
+/// Does one step of a write: cached blocks, or else one run of blocks that are not cached.
+/// `reserved`: the step is a part of a change, for which so many blocks were reserved.
 fn write_step(
     files: &Files,
     inode: &Inode,
@@ -368,7 +375,8 @@ fn hole_blocks(runs: &[Run]) -> u64 {
     runs.iter().filter(|run| run.is_hole()).map(|run| run.len).sum()
 }
 
-/// Takes what the holes need `from` blocks that were reserved before, if these are enough.
+/// Takes the blocks that the holes need out of `from`, which were reserved before, if these are
+/// enough.
 fn take_reserved(runs: &[Run], from: Option<&mut u64>) -> Option<u64> {
     let (from, holes) = (from?, hole_blocks(runs));
     *from = from.checked_sub(holes)?;
@@ -391,7 +399,8 @@ fn reserve_holes(space: &Space, runs: &[Run], may_wait: bool) -> Result<u64> {
     Ok(holes)
 }
 
-/// One page for each block of `runs`: `data`, around it what the block holds now or zeros.
+/// Builds one page for each block of `runs`: `data`, and around it the old contents of the block or
+/// zeros.
 fn build_pages(
     inodes: &Inodes,
     inode: &Inode,

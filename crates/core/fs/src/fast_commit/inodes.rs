@@ -1,4 +1,4 @@
-//! Slots of inodes: what a fast commit says of one, and what it leaves to be derived.
+//! Slots of inodes: the fields in a fast commit, and those that are derived.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Replay<'_> {
         Ok(Some(inode))
     }
 
-    /// Refuses what no file can be.
+    /// Refuses numbers that no file can have.
     fn check_number(&self, ino: u32) -> Result<()> {
         let (journal, orphans) = {
             let sb = self.names.sb.lock();

@@ -1,4 +1,4 @@
-//! Fast commits applied to a volume: what Linux's `ext4_fc_replay` does after the log was replayed.
+//! Fast commits applied to a volume, as Linux's `ext4_fc_replay` does after the log was replayed.
 //!
 //! ```text
 //!   tags ── claim    blocks that files get are taken, so that directories and trees do not
@@ -47,11 +47,11 @@ pub(crate) fn decode(found: &FastCommits, inode_size: usize) -> Result<Vec<Tag<'
     found.frames().map(|frame| Ok(Tag::decode(&frame, inode_size)?)).collect()
 }
 
-/// Applies all tags. `unowned` is what [`claim`] gave, on the same image. Returns how many orphans
-/// were finished.
+/// Applies all tags. `unowned` is the result of [`claim`] on the same image. Returns how many
+/// orphans were finished.
 ///
 /// # Errors
-/// [`FsError::Corrupt`] for tags that contradict the image; what the operations give.
+/// [`FsError::Corrupt`] for tags that contradict the image; the errors of the operations.
 pub(crate) fn apply(names: &Names, tags: &[Tag<'_>], unowned: Unowned) -> Result<u32> {
     let orphans = hold_orphans(names)?;
     let count = orphans.len() as u32;
@@ -92,7 +92,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Frees what has no name and no owner.
+    /// Frees inodes without a name and blocks without an owner.
     fn finish(mut self) -> Result<()> {
         while let Some((ino, inode)) = self.held.pop_first() {
             let (links, is_orphan, size) = {

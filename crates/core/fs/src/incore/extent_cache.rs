@@ -34,7 +34,7 @@ impl ExtentCache {
         runs.insert(run.block, run);
     }
 
-    /// Forgets what overlaps `from..to`.
+    /// Forgets extents that overlap `from..to`.
     pub(crate) fn forget(&self, from: u32, to: u32) {
         let mut runs = self.0.lock();
         // Runs that begin before `from` may reach into it, and being from different times they may

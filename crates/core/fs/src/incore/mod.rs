@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Promises
-//! - `state.raw` is what the inode table says after the running transaction; `raw.i_size` is
+//! - `state.raw` is the slot of the inode table after the running transaction; `raw.i_size` is
 //!   `i_disksize`: it never covers data that has not been written. `state.size` is `i_size`.
 //! - `inode/table.rs` alone writes an inode table slot.
 //! - Dropping the last reference to an unlinked inode frees it ([`crate::inode::evict`]).
@@ -70,11 +70,11 @@ pub(crate) struct InodeState {
     pub(crate) sync_tid: Tid,
     /// Transaction that fdatasync must wait for.
     pub(crate) datasync_tid: Tid,
-    /// Counts what moved `datasync_tid`.
+    /// Counts the changes of `datasync_tid`.
     pub(crate) data_changes: u64,
     /// Timestamps in `raw` are newer than the inode table (lazytime).
     pub(crate) times_dirty: bool,
-    /// Cut to nothing since the last close: what is written now replaces something.
+    /// True if the file was truncated to zero since the last close: new data replaces old contents.
     pub(crate) write_at_close: bool,
     /// Newest transaction in which written extents became unwritten.
     pub(crate) unwrote_tid: Tid,

@@ -11,7 +11,6 @@ use crate::inode::inline::is_inline;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::write_inode;
 use crate::space::Space;
-use crate::store::Store;
 use crate::time::Timestamp;
 
 /// Attributes of an inode, as from `stat`.
@@ -99,57 +98,59 @@ pub struct StatFs {
     pub name_len: u32,
 }
 
-/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without what changes the format).
+/// Flags that `chattr` may change (`EXT4_FL_USER_MODIFIABLE` without flags that change the format).
 pub const USER_FLAGS: u32 = 0x0001_00fb;
 
-/// Attributes of an inode.
-pub(crate) fn getattr(store: &Store, inode: &InodeRef) -> Attr {
-    let st = inode.state.read();
-    let raw = &st.raw;
-    let block_size = store.geo.block_size;
-    // As `ext4_file_getattr`: what takes no blocks is taken for a hole by programs that copy.
-    let inline = if raw.is_file() && is_inline(&st) { st.size.div_ceil(512) } else { 0 };
-    let delayed = st.reserved_blocks * (block_size as u64 / 512);
-    Attr {
-        ino: inode.ino,
-        mode: raw.i_mode,
-        uid: raw.i_uid,
-        gid: raw.i_gid,
-        nlink: u32::from(raw.i_links_count),
-        size: st.size,
-        blocks: raw.sectors(block_size).saturating_add(delayed).saturating_add(inline),
-        blksize: block_size as u32,
-        rdev: match raw.i_mode & S_IFMT {
-            S_IFBLK | S_IFCHR => device_number(raw.device_number()),
-            _ => 0,
-        },
-        atime: raw.i_atime,
-        mtime: raw.i_mtime,
-        ctime: raw.i_ctime,
-        crtime: raw.i_crtime,
-        flags: raw.i_flags,
-        generation: raw.i_generation,
+impl crate::Volume {
+    /// Returns the attributes of an inode.
+    pub fn getattr(&self, inode: &InodeRef) -> Attr {
+        let st = inode.state.read();
+        let raw = &st.raw;
+        let block_size = self.0.geo.block_size;
+        // As `ext4_file_getattr`: what takes no blocks is taken for a hole by programs that copy.
+        let inline = if raw.is_file() && is_inline(&st) { st.size.div_ceil(512) } else { 0 };
+        let delayed = st.reserved_blocks * (block_size as u64 / 512);
+        Attr {
+            ino: inode.ino,
+            mode: raw.i_mode,
+            uid: raw.i_uid,
+            gid: raw.i_gid,
+            nlink: u32::from(raw.i_links_count),
+            size: st.size,
+            blocks: raw.sectors(block_size).saturating_add(delayed).saturating_add(inline),
+            blksize: block_size as u32,
+            rdev: match raw.i_mode & S_IFMT {
+                S_IFBLK | S_IFCHR => device_number(raw.device_number()),
+                _ => 0,
+            },
+            atime: raw.i_atime,
+            mtime: raw.i_mtime,
+            ctime: raw.i_ctime,
+            crtime: raw.i_crtime,
+            flags: raw.i_flags,
+            generation: raw.i_generation,
+        }
+    }
+
+    /// Returns the space and inodes of the volume.
+    pub fn statfs(&self) -> StatFs {
+        let space: &Space = &self.0;
+        let total = {
+            let sb = space.sb.lock();
+            sb.s_blocks_count.saturating_sub(u64::from(sb.s_overhead_clusters))
+        };
+        let free_space = space.balloc.counts();
+        StatFs {
+            block_size: space.geo.block_size as u32,
+            blocks: total,
+            blocks_free: free_space.free,
+            blocks_available: free_space.available,
+            files: u64::from(space.geo.inodes_count),
+            files_free: space.ialloc.free_inodes(),
+            name_len: 255,
+        }
     }
 }
-
-/// Space and inodes of the volume.
-pub(crate) fn statfs(space: &Space) -> StatFs {
-    let total = {
-        let sb = space.sb.lock();
-        sb.s_blocks_count.saturating_sub(u64::from(sb.s_overhead_clusters))
-    };
-    let free_space = space.balloc.counts();
-    StatFs {
-        block_size: space.geo.block_size as u32,
-        blocks: total,
-        blocks_free: free_space.free,
-        blocks_available: free_space.available,
-        files: u64::from(space.geo.inodes_count),
-        files_free: space.ialloc.free_inodes(),
-        name_len: 255,
-    }
-}
-
 pub(crate) fn setattr_locked(inodes: &Arc<Inodes>, inode: &InodeRef, set: &SetAttr) -> Result<()> {
     let now = inodes.now();
     let time = |t: SetTime| match t {

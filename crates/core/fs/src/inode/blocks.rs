@@ -1,6 +1,7 @@
 //! Freeing the blocks of an inode, in as many handles as it takes, and dropping its cached pages.
 //!
-//! Restartable: what was freed until a crash is consistent, and the inode is an orphan meanwhile.
+//! Restartable: blocks that were freed before a crash are consistent, and the inode is an orphan
+//! meanwhile.
 
 use syncline_ondisk::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
@@ -64,7 +65,7 @@ pub(crate) fn free_all_blocks(inodes: &Inodes, inode: &Inode) -> Result<()> {
     if has_map { free_range(inodes, inode, 0, u32::MAX) } else { Ok(()) }
 }
 
-/// Frees what a file has behind `size`; the caller holds `io`.
+/// Frees the blocks of a file behind `size`. The caller holds `io`.
 pub(crate) fn free_blocks_beyond(inodes: &Inodes, inode: &Inode, size: u64) -> Result<()> {
     free_range(inodes, inode, first_block_behind(inodes, size), u32::MAX)
 }

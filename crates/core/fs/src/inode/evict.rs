@@ -64,7 +64,7 @@ pub(crate) fn truncate_orphan(inodes: &Arc<Inodes>, inode: &Arc<Inode>, size: u6
 
 /// Called when the count of references fell to zero.
 pub(crate) fn last_reference_dropped(inodes: &Arc<Inodes>, inode: &Arc<Inode>) {
-    // Nobody appends to it now: what was kept free for that may serve others.
+    // No writer appends to it now: blocks kept free for that may serve other files.
     if inode.may_have_window.swap(false, Ordering::AcqRel) {
         inodes.balloc.drop_window(inode.ino);
     }

@@ -67,7 +67,7 @@ impl Shard {
     }
 
     /// Puts an inode in, unless another thread was faster; returns the one that is in.
-    pub(crate) fn enter(&mut self, fresh: Arc<Inode>) -> Arc<Inode> {
+    pub(crate) fn insert(&mut self, fresh: Arc<Inode>) -> Arc<Inode> {
         match self.inodes.entry(fresh.ino) {
             Entry::Occupied(found) => Arc::clone(found.get()),
             Entry::Vacant(room) => {
@@ -77,10 +77,10 @@ impl Shard {
         }
     }
 
-    /// As [`Shard::enter`] for an inode as it was read from its slot after `removals` had left the
-    /// shard. `None`: one has left since, so what was read may be old.
-    pub(crate) fn enter_read(&mut self, read: Arc<Inode>, removals: u64) -> Option<Arc<Inode>> {
-        (self.removals == removals).then(|| self.enter(read))
+    /// As [`Shard::insert`] for an inode as it was read from its slot after `removals` had left the
+    /// shard. `None`: one has left since, so the image of the slot may be old.
+    pub(crate) fn insert_read(&mut self, read: Arc<Inode>, removals: u64) -> Option<Arc<Inode>> {
+        (self.removals == removals).then(|| self.insert(read))
     }
 
     pub(crate) fn remove(&mut self, ino: u32) -> Option<Arc<Inode>> {

@@ -18,7 +18,43 @@ use crate::inode::icache::Shard;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::read_inode;
 
-/// [`crate::Volume::iget`].
+impl crate::Volume {
+    /// Returns the inode with this number.
+    ///
+    /// # Errors
+    /// [`FsError::Stale`] if it is not in use, [`FsError::Corrupt`] if its slot is broken.
+    pub fn iget(&self, ino: u32) -> Result<InodeRef> {
+        iget(&self.0, ino)
+    }
+
+    /// Returns the inode of a file handle, whose number may be any.
+    ///
+    /// # Errors
+    /// As [`Self::iget`]; [`FsError::Stale`] also for an inode that is no file: the journal,
+    /// or the value of an attribute.
+    pub fn iget_handle(&self, ino: u32) -> Result<InodeRef> {
+        let geo = &self.0.geo;
+        if ino != ROOT_INO && ino < geo.first_ino || ino > geo.inodes_count {
+            return Err(FsError::Stale);
+        }
+        let inode = iget(&self.0, ino)?;
+        let holds_value = inode.state.read().raw.has_flag(disk::flags::EA_INODE);
+        if holds_value { Err(FsError::Stale) } else { Ok(inode) }
+    }
+
+    /// Returns the root directory.
+    ///
+    /// # Errors
+    /// As [`Self::iget`].
+    pub fn root(&self) -> Result<InodeRef> {
+        iget(&self.0, ROOT_INO)
+    }
+}
+
+/// Returns the inode with this number, from the cache or from its slot.
+///
+/// # Errors
+/// [`FsError::Stale`] if it is not in use, [`FsError::Corrupt`] if its slot is broken.
 pub(crate) fn iget(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
     loop {
         let removals = match cached_reference(inodes, ino) {
@@ -37,29 +73,6 @@ pub(crate) fn iget(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
             return Ok(inode);
         }
     }
-}
-
-/// The inode that a file handle names, which may have any number.
-///
-/// # Errors
-/// As [`iget`]; [`FsError::Stale`] also if no file can have the number, as the journal's, and for
-/// an inode that holds the value of an attribute.
-pub(crate) fn iget_handle(inodes: &Arc<Inodes>, ino: u32) -> Result<InodeRef> {
-    let geo = &inodes.geo;
-    if ino != ROOT_INO && ino < geo.first_ino || ino > geo.inodes_count {
-        return Err(FsError::Stale);
-    }
-    let inode = iget(inodes, ino)?;
-    let holds_value = inode.state.read().raw.has_flag(disk::flags::EA_INODE);
-    if holds_value { Err(FsError::Stale) } else { Ok(inode) }
-}
-
-/// The root directory.
-///
-/// # Errors
-/// As [`iget`].
-pub(crate) fn root(inodes: &Arc<Inodes>) -> Result<InodeRef> {
-    iget(inodes, ROOT_INO)
 }
 
 /// As [`iget`], but also for an inode with no links (orphan processing).
@@ -82,8 +95,8 @@ fn cached_reference(inodes: &Arc<Inodes>, ino: u32) -> std::result::Result<Inode
     shard.get(ino).map(|inode| InodeRef::new(inodes, inode))
 }
 
-/// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left
-/// the shard before that and none has since; else what was read may be old.
+/// Puts an inode into the cache as it was read from its slot, if as many as `removals` had left the
+/// shard before that and none has since; else the image of the slot may be old.
 fn insert_read(
     inodes: &Arc<Inodes>,
     ino: u32,
@@ -92,14 +105,14 @@ fn insert_read(
 ) -> Option<InodeRef> {
     let synced = inodes.journal.get().map_or(0, |journal| journal.committed_tid());
     let mut shard = inodes.icache.shard(ino).lock();
-    let inode = shard.enter_read(Arc::new(Inode::new(ino, raw, synced)), removals)?;
+    let inode = shard.insert_read(Arc::new(Inode::new(ino, raw, synced)), removals)?;
     Some(entered(inodes, shard, inode))
 }
 
 /// Puts a new inode into the cache, unless another thread was faster.
 pub(crate) fn insert_inode(inodes: &Arc<Inodes>, fresh: Arc<Inode>) -> InodeRef {
     let mut shard = inodes.icache.shard(fresh.ino).lock();
-    let inode = shard.enter(fresh);
+    let inode = shard.insert(fresh);
     entered(inodes, shard, inode)
 }
 

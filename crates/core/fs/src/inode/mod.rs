@@ -9,8 +9,8 @@
 //! ```
 //!
 //! [`Inodes`] is shared by every reference to an inode, so that the drop of the last one can free
-//! it. Cached pages belong to this floor as well: freeing an inode drops them. Nothing here writes
-//! file data.
+//! it. Cached pages belong to this part: freeing an inode drops them. Nothing here writes file
+//! data.
 
 pub(crate) mod attr;
 pub(crate) mod blocks;
@@ -64,9 +64,9 @@ impl Inodes {
         self.relieve_log()
     }
 
-    /// With `sync=periodic`: commits everything if what waits for the next moment fills three
-    /// quarters of what one transaction may have, so that no operation finds it full. The caller
-    /// holds neither `io` nor a handle.
+    /// With `sync=periodic`: commits everything if the next sync point fills three quarters of a
+    /// transaction, so that no operation finds the transaction full. The caller holds neither `io`
+    /// nor a handle.
     #[inline]
     pub(crate) fn relieve_log(&self) -> Result<()> {
         // Each write comes here, in every mode.
@@ -74,7 +74,7 @@ impl Inodes {
     }
 
     fn relieve_full_log(&self) -> Result<()> {
-        if self.moment_fills(3) {
+        if self.sync_point_fills(3) {
             self.commit(self.journal()?.newest_tid())?;
         }
         Ok(())
@@ -90,9 +90,9 @@ impl Inodes {
         self.start_under_io(credits)
     }
 
-    /// With `sync=periodic`: keeps `blocks` of the running transaction for what the caller is about
-    /// to do, and commits everything where they are not there. The caller holds neither `io`,
-    /// changes, nor a handle or a reservation.
+    /// With `sync=periodic`: reserves `blocks` of the running transaction for the caller. If the
+    /// transaction has fewer, it commits everything first. The caller holds neither `io`, changes,
+    /// nor a handle or a reservation.
     ///
     /// # Errors
     /// As write-back and commit.
@@ -113,9 +113,9 @@ impl Inodes {
         }
     }
 
-    /// With `sync=periodic`: true if the blocks that wait for the next moment fill more than
-    /// `quarters` of what one transaction may have. False in the other modes.
-    pub(crate) fn moment_fills(&self, quarters: usize) -> bool {
+    /// With `sync=periodic`: true if the next sync point fills more than `quarters` quarters of a
+    /// transaction. False in the other modes.
+    pub(crate) fn sync_point_fills(&self, quarters: usize) -> bool {
         self.committer.get().is_some()
             && self.journal().is_ok_and(|journal| {
                 let waiting = journal.running_blocks() as usize + self.pages.overwritten();

@@ -59,8 +59,8 @@ impl Volume {
             thread::yield_now();
             let mut shard = self.shard.lock().unwrap();
             let entered = match self.forgets_removals {
-                true => Some(shard.enter(inode(read))),
-                false => shard.enter_read(inode(read), removals),
+                true => Some(shard.insert(inode(read))),
+                false => shard.insert_read(inode(read), removals),
             };
             if let Some(inode) = entered {
                 inode.refs.fetch_add(1, Ordering::AcqRel);

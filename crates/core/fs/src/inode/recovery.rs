@@ -12,8 +12,8 @@ use crate::inode::iget::iget_unlinked;
 use crate::inode::reference::InodeRef;
 use crate::inode::table::inode_csum_seed;
 
-/// Finishes what orphans were left from: deletes those without links, truncates the others to
-/// their size. Called once at mount.
+/// Finishes orphans: deletes those without links, truncates the others to their size. Called once
+/// at mount.
 ///
 /// # Errors
 /// [`FsError::Corrupt`] for a list with a cycle or impossible numbers.

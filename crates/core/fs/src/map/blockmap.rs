@@ -28,31 +28,41 @@ use crate::space::balloc::install::free_blocks;
 use crate::store::Store;
 use crate::store::validity::check_file_blocks;
 
-/// One table of pointers on the way to a block: `None` is `i_block`.
-struct Hop {
+/// One table of pointers on the path to a block, and the slot of the next one.
+#[derive(Clone, Copy)]
+struct Level {
+    /// Block of the table; `None` is `i_block`.
     table: Option<u64>,
     slot: u32,
 }
 
-/// The tables on the way to a block, as far as they exist.
-struct Way {
-    hops: Vec<Hop>,
-    path: BlockPath,
-    /// True if the last hop holds the block's own pointer (not that of a missing table).
+/// The tables on the path to a block, as far as they exist.
+struct IndirectPath {
+    levels: Vec<Level>,
+    slots: BlockPath,
+    /// True if the last level holds the block's own pointer (not that of a missing table).
     complete: bool,
 }
 
-impl Way {
-    fn last(&self) -> Option<&Hop> {
-        self.hops.last()
+impl IndirectPath {
+    fn last(&self) -> Option<&Level> {
+        self.levels.last()
     }
 
-    /// Blocks from `lblk`'s place to the end of what the missing table would cover.
+    /// Slots of the levels that do not exist.
+    fn missing_slots(&self) -> &[u32] {
+        self.slots.slots().get(self.levels.len()..).unwrap_or(&[])
+    }
+
+    /// Blocks before `lblk` that the missing table would cover; `per` pointers fill a table.
+    fn covered_before(&self, per: u64) -> u64 {
+        self.missing_slots().iter().fold(0, |sum, slot| sum * per + u64::from(*slot))
+    }
+
+    /// Blocks from `lblk` to the end of the range that the missing table would cover.
     fn missing_span(&self, per: u64) -> u64 {
-        let below = self.path.slots().get(self.hops.len()..).unwrap_or(&[]);
-        let inside = below.iter().fold(0_u64, |sum, slot| sum * per + u64::from(*slot));
-        let span = below.iter().fold(1_u64, |span, _| span.saturating_mul(per));
-        span.saturating_sub(inside).max(1)
+        let span = self.missing_slots().iter().fold(1_u64, |span, _| span.saturating_mul(per));
+        span.saturating_sub(self.covered_before(per)).max(1)
     }
 }
 
@@ -63,20 +73,24 @@ fn map_bytes(
     table: Option<u64>,
 ) -> Result<Arc<[u8]>> {
     let Some(block) = table else { return Ok(Arc::from(st.raw.i_block.as_slice())) };
-    // As for extents: before the block is held, whatever it was verified as.
+    // As for extents: before the block is held, also if it was verified as metadata.
     check_file_blocks(store, inode.ino, block, 1)?;
     Ok(store.buffers.read(block)?)
 }
 
-fn map_way(store: &Store, inode: &Inode, st: &InodeState, lblk: u32) -> Result<Option<Way>> {
-    let Some(path) = BlockPath::new(lblk, store.geo.block_size) else { return Ok(None) };
-    let mut way = Way { hops: Vec::with_capacity(4), path, complete: false };
+fn indirect_path(
+    store: &Store,
+    inode: &Inode,
+    st: &InodeState,
+    lblk: u32,
+) -> Result<Option<IndirectPath>> {
+    let Some(slots) = BlockPath::new(lblk, store.geo.block_size) else { return Ok(None) };
+    let mut path = IndirectPath { levels: Vec::with_capacity(4), slots, complete: false };
     let mut table = None;
-    let slots = path.slots();
-    for (level, slot) in slots.iter().enumerate() {
-        way.hops.push(Hop { table, slot: *slot });
-        if level + 1 == slots.len() {
-            way.complete = true;
+    for slot in slots.slots() {
+        path.levels.push(Level { table, slot: *slot });
+        if path.levels.len() == slots.slots().len() {
+            path.complete = true;
             break;
         }
         let bytes = map_bytes(store, inode, st, table)?;
@@ -85,7 +99,7 @@ fn map_way(store: &Store, inode: &Inode, st: &InodeState, lblk: u32) -> Result<O
             _ => break,
         }
     }
-    Ok(Some(way))
+    Ok(Some(path))
 }
 
 /// The run at `lblk`, at most `max` blocks, or one past the end of the hole there.
@@ -96,15 +110,15 @@ pub(crate) fn lookup_map(
     lblk: u32,
     max: u32,
 ) -> Result<(Option<Extent>, u64)> {
-    let Some(way) = map_way(store, inode, st, lblk)? else { return Ok((None, 1 << 32)) };
+    let Some(path) = indirect_path(store, inode, st, lblk)? else { return Ok((None, 1 << 32)) };
     let per = store.geo.block_size as u64 / 4;
-    let Some(hop) = way.last() else { return Ok((None, 1 << 32)) };
-    if !way.complete {
-        return Ok((None, u64::from(lblk) + way.missing_span(per)));
+    let Some(level) = path.last() else { return Ok((None, 1 << 32)) };
+    if !path.complete {
+        return Ok((None, u64::from(lblk) + path.missing_span(per)));
     }
-    let bytes = map_bytes(store, inode, st, hop.table)?;
-    let at = |i: u32| pointer(&bytes, hop.slot + i).unwrap_or(0);
-    let (first, most) = (at(0), way.path.run.min(max.max(1)));
+    let bytes = map_bytes(store, inode, st, level.table)?;
+    let at = |i: u32| pointer(&bytes, level.slot + i).unwrap_or(0);
+    let (first, most) = (at(0), path.slots.run.min(max.max(1)));
     let goes_on = |i: u32| match first {
         0 => at(i) == 0,
         first => first.checked_add(i) == Some(at(i)),
@@ -127,7 +141,8 @@ pub(crate) fn nearest_in_map(
     Ok(found.map(|run| (before, run.start)))
 }
 
-/// Blocks from `lblk` on whose pointers share one table: what one call may map.
+/// Returns the number of blocks from `lblk` on whose pointers share one table, which one call may
+/// map.
 pub(crate) fn map_run(store: &Store, lblk: u32) -> Result<u32> {
     BlockPath::new(lblk, store.geo.block_size).map(|path| path.run).ok_or(FsError::TooBig)
 }
@@ -163,29 +178,29 @@ pub(crate) fn insert_in_map(
         return Err(FsError::TooBig);
     }
     // Each turn adds one missing table; there are at most three.
-    let way = loop {
-        let way = map_way(space, inode, st, lblk)?.ok_or(FsError::TooBig)?;
-        if way.complete {
-            break way;
+    let path = loop {
+        let path = indirect_path(space, inode, st, lblk)?.ok_or(FsError::TooBig)?;
+        if path.complete {
+            break path;
         }
-        let Some(hop) = way.last() else { return Err(FsError::TooBig) };
+        let Some(level) = path.last() else { return Err(FsError::TooBig) };
         let block = new_metadata_block(space, h, range.start)?;
         let Ok(low) = u32::try_from(block) else { return Err(FsError::TooBig) };
         h.create(block, |bytes| bytes.fill(0))?;
-        let slot = hop.slot as usize * 4;
-        edit_table(h, st, hop.table, |bytes| put_le32(bytes, slot, low))?;
+        let slot = level.slot as usize * 4;
+        edit_table(h, st, level.table, |bytes| put_le32(bytes, slot, low))?;
         add_blocks(space, st, 1)?;
     };
-    let Some(hop) = way.last() else { return Err(FsError::TooBig) };
-    let bytes = map_bytes(space, inode, st, hop.table)?;
-    if (0..range.len).any(|i| pointer(&bytes, hop.slot + i) != Some(0)) {
+    let Some(level) = path.last() else { return Err(FsError::TooBig) };
+    let bytes = map_bytes(space, inode, st, level.table)?;
+    if (0..range.len).any(|i| pointer(&bytes, level.slot + i) != Some(0)) {
         let text = format!("logical block {lblk} is mapped twice");
-        return Err(space.corrupt(Some(inode.ino), hop.table, None, text));
+        return Err(space.corrupt(Some(inode.ino), level.table, None, text));
     }
     let first = range.start as u32;
-    edit_table(h, st, hop.table, |bytes| {
+    edit_table(h, st, level.table, |bytes| {
         for i in 0..range.len {
-            put_le32(bytes, (hop.slot + i) as usize * 4, first.wrapping_add(i));
+            put_le32(bytes, (level.slot + i) as usize * 4, first.wrapping_add(i));
         }
     })
 }
@@ -201,103 +216,109 @@ pub(crate) fn remove_from_map(
 ) -> Result<u32> {
     let end = max_blocks(space.geo.block_size).min(u32::MAX.into()) as u32;
     let mut to = to.min(end);
-    let mut left = credits;
     let per = space.geo.block_size as u64 / 4;
     let cost = unmap_credits(space, st);
-    while to > from && left >= cost {
-        let Some(way) = map_way(space, inode, st, to - 1)? else { break };
-        if !way.complete {
+    let mut unmap = Unmap { space, h, inode, st, credits };
+    while to > from && unmap.credits >= cost {
+        let Some(path) = indirect_path(space, inode, unmap.st, to - 1)? else { break };
+        to = match path.last() {
+            Some(level) if path.complete => unmap.clear_slots(&path, *level, (from, to), cost)?,
             // The whole part that the missing table would cover is a hole.
-            let inside = way.path.slots().get(way.hops.len()..).unwrap_or(&[]);
-            let skip = inside.iter().fold(0_u64, |sum, slot| sum * per + u64::from(*slot));
-            to = u64::from(to - 1).saturating_sub(skip) as u32;
-            continue;
-        }
-        let runs = ((left - cost) / 4).max(1);
-        to = clear_slots(space, h, inode, st, &way, (from, to), &mut left, runs)?;
+            _ => u64::from(to - 1).saturating_sub(path.covered_before(per)) as u32,
+        };
     }
     Ok(to.max(from))
 }
 
-/// Clears pointers of the last table of `way`, from that of `to - 1` down, freeing at most
-/// `runs` runs; frees the tables that are empty then. Returns the new `to`.
-#[allow(clippy::too_many_arguments)]
-fn clear_slots(
-    space: &Space,
-    h: &mut Handle,
-    inode: &Inode,
-    st: &mut InodeState,
-    way: &Way,
-    (from, to): (u32, u32),
-    left: &mut u32,
-    runs: u32,
-) -> Result<u32> {
-    let Some(hop) = way.last() else { return Ok(from) };
-    let bytes = map_bytes(space, inode, st, hop.table)?;
-    let base = (to - 1).saturating_sub(hop.slot);
-    let lowest = from.saturating_sub(base).min(hop.slot);
-    let mut gone: Vec<Range> = Vec::new();
-    let mut stop = hop.slot + 1;
-    while stop > lowest {
-        let block = u64::from(pointer(&bytes, stop - 1).unwrap_or(0));
-        let known = gone.len() as u32;
-        match gone.last_mut() {
+/// Removal of blocks from the map of one file, within one handle.
+struct Unmap<'a> {
+    space: &'a Space,
+    h: &'a mut Handle,
+    inode: &'a Inode,
+    st: &'a mut InodeState,
+    /// Credits that are left.
+    credits: u32,
+}
+
+impl Unmap<'_> {
+    /// Clears pointers of a table, the last of `path`, from that of block `to - 1` down to that of
+    /// `from` at most, and frees their blocks. Then frees empty tables. `cost`: credits to keep for
+    /// a run. Returns the new `to`.
+    fn clear_slots(
+        &mut self,
+        path: &IndirectPath,
+        level: Level,
+        (from, to): (u32, u32),
+        cost: u32,
+    ) -> Result<u32> {
+        let bytes = map_bytes(self.space, self.inode, self.st, level.table)?;
+        let base = (to - 1).saturating_sub(level.slot);
+        let lowest = from.saturating_sub(base).min(level.slot);
+        let runs_max = ((self.credits - cost) / 4).max(1);
+        let (runs, first) = runs_from_end(&bytes, lowest..level.slot + 1, runs_max as usize);
+        let cleared = first as usize * 4..(level.slot as usize + 1) * 4;
+        let mut empty = false;
+        edit_table(self.h, self.st, level.table, |bytes| {
+            if let Some(slots) = bytes.get_mut(cleared) {
+                slots.fill(0);
+            }
+            empty = bytes.iter().all(|byte| *byte == 0);
+        })?;
+        let metadata = !self.st.raw.is_file();
+        for run in &runs {
+            release_run(self.space, self.h, self.inode.ino, *run, metadata)?;
+            sub_blocks(self.space, self.st, run.len.into())?;
+        }
+        // A run of 32-bit pointers is at most one table long and touches two groups or, with small
+        // groups, as many as `unmap_credits` counts once more.
+        self.credits = self.credits.saturating_sub((runs.len() as u32).saturating_mul(4).max(1));
+        if empty {
+            self.credits = self.credits.saturating_sub(unmap_credits(self.space, self.st));
+            self.free_tables(path)?;
+        }
+        Ok(base + first)
+    }
+
+    /// Frees the last table of `path`, and those above that become empty by it.
+    fn free_tables(&mut self, path: &IndirectPath) -> Result<()> {
+        for pair in path.levels.windows(2).rev() {
+            let [above, below] = pair else { break };
+            let Some(block) = below.table else { break };
+            self.h.forget(block)?;
+            free_blocks(self.space, self.h, self.inode.ino, Range { start: block, len: 1 })?;
+            sub_blocks(self.space, self.st, 1)?;
+            let slot = above.slot as usize * 4;
+            let mut empty = false;
+            edit_table(self.h, self.st, above.table, |bytes| {
+                put_le32(bytes, slot, 0);
+                empty = bytes.iter().all(|byte| *byte == 0);
+            })?;
+            if !empty || above.table.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs of blocks that the slots of a table point at, from the last slot down and at most
+/// `runs_max`; and the first slot of these.
+fn runs_from_end(table: &[u8], slots: std::ops::Range<u32>, runs_max: usize) -> (Vec<Range>, u32) {
+    let mut runs: Vec<Range> = Vec::new();
+    let mut first = slots.end;
+    while first > slots.start {
+        let block = u64::from(pointer(table, first - 1).unwrap_or(0));
+        let known = runs.len();
+        match runs.last_mut() {
             _ if block == 0 => {}
             Some(run) if block + 1 == run.start => {
                 run.start = block;
                 run.len += 1;
             }
-            _ if known >= runs => break,
-            _ => gone.push(Range { start: block, len: 1 }),
+            _ if known >= runs_max => break,
+            _ => runs.push(Range { start: block, len: 1 }),
         }
-        stop -= 1;
+        first -= 1;
     }
-    let cleared = stop as usize * 4..(hop.slot as usize + 1) * 4;
-    let mut empty = false;
-    edit_table(h, st, hop.table, |bytes| {
-        if let Some(slots) = bytes.get_mut(cleared) {
-            slots.fill(0);
-        }
-        empty = bytes.iter().all(|byte| *byte == 0);
-    })?;
-    let metadata = !st.raw.is_file();
-    for run in &gone {
-        release_run(space, h, inode.ino, *run, metadata)?;
-        sub_blocks(space, st, run.len.into())?;
-    }
-    // A run of 32-bit pointers is at most one table long and touches two groups or, with small
-    // groups, as many as `unmap_credits` counts once more.
-    *left = left.saturating_sub((gone.len() as u32).saturating_mul(4).max(1));
-    if empty {
-        *left = left.saturating_sub(unmap_credits(space, st));
-        free_tables(space, h, inode, st, way)?;
-    }
-    Ok(base + stop)
-}
-
-/// Frees the last table of `way`, and those above that have nothing else.
-fn free_tables(
-    space: &Space,
-    h: &mut Handle,
-    inode: &Inode,
-    st: &mut InodeState,
-    way: &Way,
-) -> Result<()> {
-    for pair in way.hops.windows(2).rev() {
-        let [above, below] = pair else { break };
-        let Some(block) = below.table else { break };
-        h.forget(block)?;
-        free_blocks(space, h, inode.ino, Range { start: block, len: 1 })?;
-        sub_blocks(space, st, 1)?;
-        let slot = above.slot as usize * 4;
-        let mut empty = false;
-        edit_table(h, st, above.table, |bytes| {
-            put_le32(bytes, slot, 0);
-            empty = bytes.iter().all(|byte| *byte == 0);
-        })?;
-        if !empty || above.table.is_none() {
-            break;
-        }
-    }
-    Ok(())
+    (runs, first)
 }

@@ -6,8 +6,8 @@
 //!     └─ log: fast commits ───────────> transaction of the same number ── recovered as any other
 //! ```
 //!
-//! Promises: the image is what it was until that transaction is durable, which voids the fast
-//! commits at the same instant; at every instant any Linux recovers it.
+//! Promises: the image is unchanged until that transaction is durable, which voids the fast commits
+//! at the same instant; at every instant any Linux recovers it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use syncline_device::{BlockDevice, Clock, Kind, Origin, OverlayDevice};
 use syncline_jbd2::{Journal, LogMap};
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
-use super::{Chosen, build, open_for_writing, open_store, unmount};
+use super::{OptionParts, build, open_for_writing, open_store, unmount};
 use crate::error::Result;
 use crate::fast_commit::{apply, claim, decode};
 use crate::names::Names;
@@ -66,8 +66,8 @@ fn open(
     options: &MountOptions,
 ) -> Result<Arc<Names>> {
     let (store, _) = open_store(dev, clock, options)?;
-    let chosen = Chosen::new(options, store.geo.block_size)?;
-    let names = build(store, chosen)?;
+    let parts = OptionParts::new(options, store.geo.block_size)?;
+    let names = build(store, parts)?;
     open_for_writing(&names)?;
     Ok(names)
 }

@@ -2,13 +2,13 @@
 //!
 //! Promises: inode, name and first block appear in one transaction or not at all. A creation that
 //! fails half way (no block for the directory) leaves an orphan in the same transaction, which is
-//! freed at once. A set-group-id directory gives its group to what is made in it, and the bit to
-//! directories. Tested in `tests/it/namespace.rs`.
+//! freed at once. New entries of a set-group-id directory get its group, and new directories its
+//! bit. Tested in `tests/it/namespace.rs`.
 
 use syncline_jbd2::Handle;
 use syncline_ondisk::dir as disk_dir;
 use syncline_ondisk::inode::{
-    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, flags,
+    S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK, S_ISGID, flags,
 };
 
 use crate::data::Files;
@@ -39,9 +39,6 @@ use crate::space::Space;
 use crate::space::ialloc::NewInode;
 use crate::space::retry::retry_when_full;
 
-/// `S_ISGID`.
-const SET_GID: u16 = 0o2000;
-
 /// Blocks that a new inode may change: inode bitmap, group descriptor, inode table, and a first
 /// block with its bitmap and descriptor.
 pub(super) const NEW_INODE_CREDITS: u32 = 6;
@@ -57,72 +54,81 @@ pub struct Create {
     pub gid: u32,
 }
 
-/// [`crate::Volume::create`].
-pub(crate) fn create(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    create: &Create,
-) -> Result<InodeRef> {
-    make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
-}
+impl crate::Volume {
+    /// Creates an empty regular file.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`], [`FsError::NoSpace`], [`FsError::NotFound`] if `dir` was removed.
+    pub fn create(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
+        make(&self.0, dir, name, S_IFREG, create, |_, _, _, _| Ok(()))
+    }
 
-/// [`crate::Volume::mkdir`].
-pub(crate) fn mkdir(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    create: &Create,
-) -> Result<InodeRef> {
-    let parent = dir.ino;
-    make(names, dir, name, S_IFDIR, create, |names, h, inode, st| {
-        fill_new_dir(names, h, inode, st, parent)
-    })
-}
+    /// Creates a directory.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and [`FsError::TooManyLinks`].
+    pub fn mkdir(&self, dir: &InodeRef, name: &[u8], create: &Create) -> Result<InodeRef> {
+        let parent = dir.ino;
+        make(&self.0, dir, name, S_IFDIR, create, |space, h, inode, st| {
+            fill_new_dir(space, h, inode, st, parent)
+        })
+    }
 
-/// [`crate::Volume::mknod`].
-pub(crate) fn mknod(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    create: &Create,
-    rdev: u64,
-) -> Result<InodeRef> {
-    let kind = create.mode & S_IFMT;
-    match kind {
-        0 => make(names, dir, name, S_IFREG, create, |_, _, _, _| Ok(())),
-        S_IFREG | S_IFIFO | S_IFSOCK => make(names, dir, name, kind, create, |_, _, _, _| Ok(())),
-        S_IFCHR | S_IFBLK => make(names, dir, name, kind, create, |_, _, _, st| {
-            let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
-            let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
-            match (u32::try_from(major), u32::try_from(minor & 0xffff_ffff)) {
-                (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => {
-                    st.raw.set_device_number(major, minor);
-                    Ok(())
-                }
-                _ => Err(FsError::invalid("ext4 cannot hold this device number")),
+    /// Creates a device file, pipe, socket or regular file, by the type bits of `mode`. `rdev` is
+    /// Linux's 64-bit device number.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::Perm`] for a directory, [`FsError::Invalid`] for other
+    /// types.
+    pub fn mknod(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        create: &Create,
+        rdev: u64,
+    ) -> Result<InodeRef> {
+        let kind = create.mode & S_IFMT;
+        match kind {
+            0 => make(&self.0, dir, name, S_IFREG, create, |_, _, _, _| Ok(())),
+            S_IFREG | S_IFIFO | S_IFSOCK => {
+                make(&self.0, dir, name, kind, create, |_, _, _, _| Ok(()))
             }
-        }),
-        S_IFDIR => Err(FsError::Perm),
-        _ => Err(FsError::invalid("mknod makes files, pipes, sockets and devices")),
+            S_IFCHR | S_IFBLK => make(&self.0, dir, name, kind, create, |_, _, _, st| {
+                let major = (rdev >> 8 & 0xfff) | (rdev >> 32 & !0xfff);
+                let minor = (rdev & 0xff) | (rdev >> 12 & !0xff);
+                match (u32::try_from(major), u32::try_from(minor & 0xffff_ffff)) {
+                    (Ok(major), Ok(minor)) if major < 1 << 12 && minor < 1 << 20 => {
+                        st.raw.set_device_number(major, minor);
+                        Ok(())
+                    }
+                    _ => Err(FsError::invalid("ext4 cannot hold this device number")),
+                }
+            }),
+            S_IFDIR => Err(FsError::Perm),
+            _ => Err(FsError::invalid("mknod makes files, pipes, sockets and devices")),
+        }
+    }
+
+    /// Creates a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`Self::create`]; [`FsError::NotFound`] for an empty target, [`FsError::NameTooLong`]
+    /// for one that does not fit a block.
+    pub fn symlink(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        target: &[u8],
+        create: &Create,
+    ) -> Result<InodeRef> {
+        let names: &Names = &self.0;
+        check_target(names, target)?;
+        let create = Create { mode: 0o777, ..*create };
+        make(names, dir, name, S_IFLNK, &create, |space, h, inode, st| {
+            fill_symlink(space, h, inode, st, target)
+        })
     }
 }
-
-/// [`crate::Volume::symlink`].
-pub(crate) fn symlink(
-    names: &Names,
-    dir: &InodeRef,
-    name: &[u8],
-    target: &[u8],
-    create: &Create,
-) -> Result<InodeRef> {
-    check_target(names, target)?;
-    let create = Create { mode: 0o777, ..*create };
-    make(names, dir, name, S_IFLNK, &create, |names, h, inode, st| {
-        fill_symlink(names, h, inode, st, target)
-    })
-}
-
 fn make(
     names: &Names,
     dir: &InodeRef,
@@ -192,10 +198,10 @@ pub(super) fn owned_by(
 ) -> NewInode {
     let mut mode = kind | create.mode & !S_IFMT;
     let mut gid = create.gid;
-    if parent.raw.i_mode & SET_GID != 0 {
+    if parent.raw.i_mode & S_ISGID != 0 {
         gid = parent.raw.i_gid;
         if kind == S_IFDIR {
-            mode |= SET_GID;
+            mode |= S_ISGID;
         }
     }
     NewInode { mode, uid: create.uid, gid, life }

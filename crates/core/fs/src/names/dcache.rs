@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Promises
-//! - An entry says what the directory says, also that a name is not there: names are entered under
-//!   the directory's `rwsem` (shared is enough), and whoever changes a name, which takes it
+//! - An entry equals the directory on disk, also for an absent name: names are entered under the
+//!   directory's `rwsem` (shared is enough), and an operation that changes a name, which takes it
 //!   exclusively, forgets the entry before and enters the new state only after it worked.
 //! - Exact: an entry counts only if directory and name are equal, never by the hash alone.
 //! - Bounded: [`Dcache::new`] says by how many bytes. What was not used for a whole generation

@@ -13,13 +13,18 @@ use crate::names::dir::Probe;
 use crate::names::namei::{self, INSERT_CREDITS, LINKS_MAX, add_name, probe_name};
 use crate::space::retry::retry_when_full;
 
-/// [`crate::Volume::link`].
-pub(crate) fn link(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
-    namei::check_name(name)?;
-    names.before_change()?;
-    retry_when_full(names, || link_once(names, inode, dir, name))
+impl crate::Volume {
+    /// Gives `inode` one more name.
+    ///
+    /// # Errors
+    /// [`FsError::Perm`] for a directory, an immutable or append-only file, [`FsError::Exists`],
+    /// [`FsError::TooManyLinks`] above 65,000, [`FsError::NotFound`] for a file without names.
+    pub fn link(&self, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        namei::check_name(name)?;
+        self.0.before_change()?;
+        retry_when_full(&self.0, || link_once(&self.0, inode, dir, name))
+    }
 }
-
 fn link_once(names: &Names, inode: &InodeRef, dir: &InodeRef, name: &[u8]) -> Result<()> {
     let _rwsem = dir.rwsem.write();
     let place = match probe_name(names, dir, name)? {

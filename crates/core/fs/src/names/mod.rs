@@ -1,5 +1,4 @@
-//! Names: directories, operations on names, paths, and attributes whose change does more than
-//! store a value.
+//! Names: directories, operations on names, paths, and attributes whose change has an effect.
 //!
 //! ```text
 //!   create, link, unlink, rename, symlink    one operation on names, in one handle
@@ -27,7 +26,7 @@ use std::ops::Deref;
 use syncline_lockrank::Mutex;
 
 use crate::data::Files;
-use crate::data::moment::take_moment;
+use crate::data::sync_point::make_sync_point;
 use crate::error::Result;
 use crate::names::dcache::Dcache;
 use crate::store::Committer;
@@ -47,6 +46,6 @@ impl Deref for Names {
 
 impl Committer for Names {
     fn commit_all(&self) -> Result<()> {
-        take_moment(&self.files)
+        make_sync_point(&self.files)
     }
 }

@@ -56,7 +56,50 @@ pub(crate) const REMOVE_CREDITS: u32 = 2;
 /// Blocks that making an inode an orphan may change: superblock or orphan file, and its inode.
 pub(crate) const ORPHAN_CREDITS: u32 = 2;
 
-/// [`crate::Volume::lookup`].
+impl crate::Volume {
+    /// Returns the inode that `name` has in `dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
+    pub fn lookup(&self, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
+        lookup(&self.0, dir, name)
+    }
+
+    /// Calls `sink` for each entry from `cookie` on (0 is the start; then
+    /// [`DirEntry::next_cookie`]), `.` and `..` included, until it returns false or the end. No
+    /// lock is held while `sink` runs, so it may look entries up. A reader that continues with the
+    /// cookies sees each name exactly once, if the name exists from its first call to its last.
+    ///
+    /// # Errors
+    /// [`FsError::NotDir`], or the error of reading the directory. Entries before the error were
+    /// delivered.
+    pub fn readdir(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        readdir(&self.0, dir, cookie, sink, true)
+    }
+
+    /// As [`Self::readdir`], without an update of the access time (`O_NOATIME`).
+    ///
+    /// # Errors
+    /// As [`Self::readdir`].
+    pub fn readdir_unseen(
+        &self,
+        dir: &InodeRef,
+        cookie: u64,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        readdir(&self.0, dir, cookie, sink, false)
+    }
+}
+
+/// Returns the inode of a name in a directory. The caller does not hold `rwsem` of `dir`.
+///
+/// # Errors
+/// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NameTooLong`].
 pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<InodeRef> {
     check_name(name)?;
     let _rwsem = dir.rwsem.read();
@@ -90,7 +133,7 @@ pub(crate) fn lookup(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<Inode
     }
 }
 
-/// [`crate::Volume::readdir`].
+/// Calls `sink` for the entries of a directory from `cookie` on; `touch` moves the access time.
 pub(crate) fn readdir(
     inodes: &Inodes,
     dir: &InodeRef,
@@ -129,7 +172,7 @@ impl Inode {
     }
 }
 
-/// Refuses what no entry can be called.
+/// Refuses names that no entry can have.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(FsError::NotFound);
@@ -184,7 +227,7 @@ pub(crate) fn iget_entry(inodes: &Arc<Inodes>, dir: &Inode, found: &Found) -> Re
 }
 
 /// Adds a name in the handle's transaction and writes the directory's inode, also when the name
-/// could not be added: what was done up to then is a valid directory.
+/// could not be added: the directory is valid at that point.
 pub(crate) fn add_name(
     inodes: &Inodes,
     h: &mut Handle,

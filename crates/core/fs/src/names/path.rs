@@ -7,7 +7,6 @@
 //! [`PATH_BYTES_MAX`] bytes; both bound the walk on any image. Tested in `tests/it/namespace.rs`.
 
 use crate::error::{FsError, Result};
-use crate::inode::iget::root;
 use crate::inode::reference::InodeRef;
 use crate::names::Names;
 use crate::names::namei::lookup;
@@ -19,29 +18,43 @@ pub const SYMLINKS_MAX: u32 = 40;
 /// Longest path in bytes (Linux's PATH_MAX without its NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// [`crate::Volume::resolve`].
-pub(crate) fn resolve(names: &Names, path: impl AsRef<[u8]>) -> Result<InodeRef> {
-    walk(names, root(names)?, path.as_ref(), true)
-}
-
-/// [`crate::Volume::resolve_nofollow`].
-pub(crate) fn resolve_nofollow(names: &Names, path: impl AsRef<[u8]>) -> Result<InodeRef> {
-    walk(names, root(names)?, path.as_ref(), false)
-}
-
-/// [`crate::Volume::resolve_parent`].
-pub(crate) fn resolve_parent<'p>(names: &Names, path: &'p [u8]) -> Result<(InodeRef, &'p [u8])> {
-    let trimmed = trim_end_slashes(path);
-    let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
-        Some(slash) => (&trimmed[..slash], &trimmed[slash + 1..]),
-        None => (&trimmed[..0], trimmed),
-    };
-    if name.is_empty() || name == b"." || name == b".." {
-        return Err(FsError::invalid("the path has no last component that could be changed"));
+impl crate::Volume {
+    /// Returns the inode of `path`, and follows every symbolic link. Relative paths start at the
+    /// root.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::Loop`], [`FsError::NameTooLong`], and
+    /// errors of reading directories.
+    pub fn resolve(&self, path: impl AsRef<[u8]>) -> Result<InodeRef> {
+        walk(&self.0, self.root()?, path.as_ref(), true)
     }
-    Ok((walk(names, root(names)?, parent, true)?, name))
-}
 
+    /// As [`Self::resolve`], but does not follow a symbolic link in the last component.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub fn resolve_nofollow(&self, path: impl AsRef<[u8]>) -> Result<InodeRef> {
+        walk(&self.0, self.root()?, path.as_ref(), false)
+    }
+
+    /// Returns the directory that holds the last component of `path`, and that component, for
+    /// create, unlink and rename. Trailing slashes are ignored.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`]; [`FsError::Invalid`] if there is no last component or it is `.` or
+    /// `..`.
+    pub fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<(InodeRef, &'p [u8])> {
+        let trimmed = trim_end_slashes(path);
+        let (parent, name) = match trimmed.iter().rposition(|byte| *byte == b'/') {
+            Some(slash) => (&trimmed[..slash], &trimmed[slash + 1..]),
+            None => (&trimmed[..0], trimmed),
+        };
+        if name.is_empty() || name == b"." || name == b".." {
+            return Err(FsError::invalid("the path has no last component that could be changed"));
+        }
+        Ok((walk(&self.0, self.root()?, parent, true)?, name))
+    }
+}
 pub(crate) fn walk(
     names: &Names,
     start: InodeRef,

@@ -8,7 +8,20 @@ use crate::inode::reference::InodeRef;
 use crate::names::namei::readdir;
 use crate::options::Alloc;
 
-/// [`crate::Volume::relocate`].
+impl crate::Volume {
+    /// Moves the blocks of a file into the zones of the mount and keeps it there; of a directory,
+    /// those of the files in it, not further down. Returns how many blocks moved.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] on a mount without zones; [`FsError::NotSupported`] for anything but a
+    /// file with extents or a directory; I/O and corruption.
+    pub fn relocate(&self, inode: &InodeRef) -> Result<u64> {
+        relocate(&self.0, inode)
+    }
+}
+
+/// Moves the blocks of a file, or of the files in a directory, into zones. Returns the number of
+/// blocks.
 pub(crate) fn relocate(files: &Files, inode: &InodeRef) -> Result<u64> {
     files.before_change()?;
     if files.options.alloc == Alloc::Default {

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Promises
-//! - One transaction: after a crash the old names are there or the new ones, and what was replaced
-//!   is either there or an orphan.
+//! - A rename is one transaction: after a crash the old names exist or the new ones, and the
+//!   replaced inode either has its name or is an orphan.
 //! - A directory never becomes its own ancestor ([`FsError::Invalid`]); that check reads `..` up to
 //!   the root and ends on any image.
-//! - Two names of one inode: nothing is done, as POSIX wants it.
-//! - What replaces a file has its delayed data on the device when the rename commits.
+//! - A rename between two names of one inode does nothing, as POSIX requires.
+//! - A file that replaces another has its delayed data on the device when the rename commits.
 //! - A whiteout is made in the same transaction (`whiteout.rs`).
 
 use std::collections::BTreeSet;
@@ -83,23 +83,59 @@ struct End<'a> {
 }
 
 /// Inodes and entries at both ends of a rename, looked up under the locks.
-struct Parties {
+struct RenameInodes {
     old: Found,
     source: InodeRef,
     new: Probe,
     target: Option<InodeRef>,
 }
 
-/// Treatment of the two names.
+/// Options of a rename.
 #[derive(Clone, Copy)]
-pub(super) struct How<'a> {
-    /// Of the new one.
+pub(super) struct RenameArgs<'a> {
+    /// Treatment of an existing target.
     pub(super) flags: RenameFlags,
-    /// Owner of the whiteout that takes the old one.
+    /// Owner of the whiteout that gets the old name.
     pub(super) whiteout: Option<&'a Create>,
 }
 
-/// [`crate::Volume::rename`], and with a whiteout [`crate::Volume::rename_whiteout`].
+impl crate::Volume {
+    /// Moves `old_name` of `old_dir` to `new_name` of `new_dir`.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::Exists`] with NOREPLACE, [`FsError::NotDir`],
+    /// [`FsError::IsDir`], [`FsError::NotEmpty`], [`FsError::Invalid`] for a directory moved below
+    /// itself, [`FsError::Busy`] for `.` and `..`, [`FsError::TooManyLinks`], [`FsError::NoSpace`],
+    /// [`FsError::Perm`].
+    pub fn rename(
+        &self,
+        old_dir: &InodeRef,
+        old_name: &[u8],
+        new_dir: &InodeRef,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        rename(&self.0, (old_dir, old_name), (new_dir, new_name), flags, None)
+    }
+
+    /// As [`Self::rename`]; the old name becomes a whiteout of overlayfs, a character device 0:0
+    /// of this owner (`RENAME_WHITEOUT`), in the same transaction.
+    ///
+    /// # Errors
+    /// As [`Self::rename`]; [`FsError::Invalid`] for an exchange.
+    pub fn rename_whiteout(
+        &self,
+        (old_dir, old_name): (&InodeRef, &[u8]),
+        (new_dir, new_name): (&InodeRef, &[u8]),
+        flags: RenameFlags,
+        owner: &Create,
+    ) -> Result<()> {
+        let (from, to) = ((old_dir, old_name), (new_dir, new_name));
+        rename(&self.0, from, to, flags, Some(owner))
+    }
+}
+
+/// Renames; `whiteout` is the owner of the whiteout that takes the old name, if there is to be one.
 pub(crate) fn rename(
     names: &Names,
     (old_dir, old_name): (&InodeRef, &[u8]),
@@ -121,40 +157,40 @@ pub(crate) fn rename(
     if flags == RenameFlags::NONE {
         write_before_replace(names, from, to);
     }
-    retry_when_full(names, || rename_once(names, from, to, How { flags, whiteout }))
+    retry_when_full(names, || rename_once(names, from, to, RenameArgs { flags, whiteout }))
 }
 
 /// A program that replaces a file by a new one expects the old contents or the new ones after a
 /// crash, also if it did not sync. So delayed data goes to its place before the rename that
-/// shows it can commit (`ext4_rename`). Whatever is in the way the rename itself will find.
+/// shows it can commit (`ext4_rename`). Errors of the lookups are left to the rename itself.
 fn write_before_replace(names: &Names, from: End<'_>, to: End<'_>) {
     if !names.options.auto_da_alloc || lookup(names, to.dir, to.name).is_err() {
         return;
     }
     if let Ok(source) = lookup(names, from.dir, from.name) {
-        // A failed write has latched the volume, which the rename says; without room for index
-        // blocks the data waits, as it would have without this.
+        // A failed write has latched the volume, which the rename reports. Without room for index
+        // blocks the data stays delayed.
         let _ = write_delayed(names, &source);
     }
 }
 
-fn rename_once(names: &Names, from: End<'_>, to: End<'_>, how: How<'_>) -> Result<()> {
-    let parties = {
+fn rename_once(names: &Names, from: End<'_>, to: End<'_>, args: RenameArgs<'_>) -> Result<()> {
+    let ends = {
         let across = (from.dir.ino != to.dir.ino).then(|| names.rename_lock.lock());
         let lines = match &across {
             Some(_) => Some((ancestors(names, from.dir)?, ancestors(names, to.dir)?)),
             None => None,
         };
         let _locks = lock_both(from, to, lines.as_ref());
-        let parties = rename_parties(names, from, to)?;
+        let ends = look_up_both(names, from, to)?;
         // Both names mean something else afterwards, or the same as before.
         names.dcache.forget(from.dir.ino, from.name);
         names.dcache.forget(to.dir.ino, to.name);
-        rename_locked(names, from, to, &parties, lines.as_ref(), how)?;
-        parties
+        rename_locked(names, from, to, &ends, lines.as_ref(), args)?;
+        ends
     };
     // Locks and handle are released: this may free what was replaced.
-    drop(parties);
+    drop(ends);
     Ok(())
 }
 
@@ -181,7 +217,7 @@ fn lock_both<'a>(
     (first.rwsem.write(), Some(second.rwsem.write()))
 }
 
-/// The way from `dir` to the root. The caller holds the rename lock: no directory moves.
+/// Returns the path from `dir` to the root. The caller holds the rename lock: no directory moves.
 fn ancestors(inodes: &Arc<Inodes>, dir: &InodeRef) -> Result<Line> {
     namei::check_may_add(dir)?;
     let mut line = Line::from([dir.ino]);
@@ -193,7 +229,7 @@ fn ancestors(inodes: &Arc<Inodes>, dir: &InodeRef) -> Result<Line> {
             return Err(inodes.corrupt(Some(here.ino), None, None, what));
         }
         here = match iget(inodes, parent) {
-            // `dir` was removed after the check above, and its parent as well.
+            // `dir` and its parent were removed after the check above.
             Err(FsError::Stale) => return Err(FsError::NotFound),
             other => other?,
         };
@@ -204,7 +240,7 @@ fn ancestors(inodes: &Arc<Inodes>, dir: &InodeRef) -> Result<Line> {
     Ok(line)
 }
 
-fn rename_parties(inodes: &Arc<Inodes>, from: End<'_>, to: End<'_>) -> Result<Parties> {
+fn look_up_both(inodes: &Arc<Inodes>, from: End<'_>, to: End<'_>) -> Result<RenameInodes> {
     namei::check_may_remove(from.dir)?;
     namei::check_may_add(to.dir)?;
     let old = find_name(inodes, from.dir, from.name)?;
@@ -214,32 +250,32 @@ fn rename_parties(inodes: &Arc<Inodes>, from: End<'_>, to: End<'_>) -> Result<Pa
         Probe::Found(found) => Some(iget_entry(inodes, to.dir, found)?),
         Probe::Absent(_) => None,
     };
-    Ok(Parties { old, source, new, target })
+    Ok(RenameInodes { old, source, new, target })
 }
 
 fn rename_locked(
     files: &Files,
     from: End<'_>,
     to: End<'_>,
-    parties: &Parties,
+    ends: &RenameInodes,
     lines: Option<&(Line, Line)>,
-    how: How<'_>,
+    args: RenameArgs<'_>,
 ) -> Result<()> {
-    let exchange = how.flags == RenameFlags::EXCHANGE;
-    if how.flags == RenameFlags::NOREPLACE && parties.target.is_some() {
+    let exchange = args.flags == RenameFlags::EXCHANGE;
+    if args.flags == RenameFlags::NOREPLACE && ends.target.is_some() {
         return Err(FsError::Exists);
     }
-    if exchange && parties.target.is_none() {
+    if exchange && ends.target.is_none() {
         return Err(FsError::NotFound);
     }
-    let source = &parties.source;
-    if parties.target.as_ref().is_some_and(|target| target.ino == source.ino) {
+    let source = &ends.source;
+    if ends.target.as_ref().is_some_and(|target| target.ino == source.ino) {
         return Ok(());
     }
-    check_shape(parties, lines, exchange)?;
-    check_permitted(to, parties, exchange)?;
+    check_shape(ends, lines, exchange)?;
+    check_permitted(to, ends, exchange)?;
     let across = lines.is_some();
-    let target_dir = parties.target.as_ref().filter(|target| target.is_dir());
+    let target_dir = ends.target.as_ref().filter(|target| target.is_dir());
     let source_dir = Some(source).filter(|source| source.is_dir());
     let locked_source = source_dir.filter(|_| across);
     let locked_target = target_dir.filter(|_| across || !exchange);
@@ -255,66 +291,42 @@ fn rename_locked(
     }
     // Its last reference must go after the handle.
     let whiteout;
-    let more = if how.whiteout.is_some() { NEW_INODE_CREDITS } else { 0 };
+    let more = if args.whiteout.is_some() { NEW_INODE_CREDITS } else { 0 };
     let mut h = files.start(RENAME_CREDITS + more)?;
     h.keep_order();
-    if let (Some(target), Probe::Found(new), true) = (&parties.target, &parties.new, exchange) {
-        let (from, to) = ((from, &parties.old, source), (to, new, target));
+    if let (Some(target), Probe::Found(new), true) = (&ends.target, &ends.new, exchange) {
+        let (from, to) = ((from, &ends.old, source), (to, new, target));
         let done = exchange_entries(files, &mut h, from, to, across);
         return files.all_or_nothing(&h, done, HALF_WAY);
     }
-    let Some(owner) = how.whiteout else {
-        let done = replace_entry(files, &mut h, from, to, (parties, across, None));
+    let Some(owner) = args.whiteout else {
+        let done = replace_entry(files, &mut h, from, to, (ends, across, None));
         return files.all_or_nothing(&h, done, HALF_WAY);
     };
     whiteout = new_whiteout(files, &mut h, from.dir, owner)?;
-    let done = replace_entry(files, &mut h, from, to, (parties, across, Some(&whiteout)));
+    let done = replace_entry(files, &mut h, from, to, (ends, across, Some(&whiteout)));
     let done = files.all_or_nothing(&h, done, HALF_WAY);
     done.map_err(|err| give_up_inode(files, &mut h, &whiteout).err().unwrap_or(err))
 }
 
-/// Moves the source over the target or to a new name; the old one goes, or to the whiteout.
+/// Moves the source over the target or to a new name. The old name goes, or gets the whiteout.
 fn replace_entry(
     files: &Files,
     h: &mut Handle,
     from: End<'_>,
     to: End<'_>,
-    (parties, across, whiteout): (&Parties, bool, Option<&InodeRef>),
+    (ends, across, whiteout): (&RenameInodes, bool, Option<&InodeRef>),
 ) -> Result<()> {
-    let source = &parties.source;
-    let source_type = type_of(source);
-    note_name(files, source, to.name);
-    let moves_dir = source_type == file_type::DIR;
-    let gains = moves_dir && across && parties.target.is_none();
-    {
-        let mut st = to.dir.state.write();
-        match &parties.new {
-            Probe::Found(found) => {
-                let new = (found, source.ino, source_type);
-                set_entry(files, h, to.dir, &mut st, new)?;
-            }
-            Probe::Absent(place) => {
-                let links = st.raw.i_links_count;
-                if gains {
-                    namei::inc_links_of_dir(&mut st);
-                }
-                let entry = (to.name, source.ino, source_type);
-                if let Err(err) = add_name(files, h, to.dir, &mut st, entry, *place) {
-                    if st.raw.i_links_count != links {
-                        st.raw.i_links_count = links;
-                        write_inode(files, h, to.dir, &mut st, Dirty::Data)?;
-                    }
-                    return Err(err);
-                }
-            }
-        }
-    }
-    write_moved(files, h, source, (moves_dir && across).then_some(to.dir.ino))?;
+    note_name(files, &ends.source, to.name);
+    let moves_dir = ends.source.is_dir();
+    let replaces = ends.target.is_some();
+    put_new_entry(files, h, to, ends, moves_dir && across && !replaces)?;
+    write_moved(files, h, &ends.source, (moves_dir && across).then_some(to.dir.ino))?;
     // The new name may have split the block of the old one.
     let old = find_name(files, from.dir, from.name)?;
     {
         let mut st = from.dir.state.write();
-        if moves_dir && (across || parties.target.is_some()) {
+        if moves_dir && (across || replaces) {
             namei::dec_links_of_dir(&mut st);
         }
         match whiteout {
@@ -325,11 +337,38 @@ fn replace_entry(
             }
         }
     }
-    match &parties.target {
+    match &ends.target {
         Some(target) if moves_dir => drop_dir(files, h, target),
         Some(target) => drop_link(files, h, target),
         None => Ok(()),
     }
+}
+
+/// Points the new name to the source: its entry, or a new one. `gains_dir`: the directory gets one
+/// subdirectory more.
+fn put_new_entry(
+    inodes: &Inodes,
+    h: &mut Handle,
+    to: End<'_>,
+    ends: &RenameInodes,
+    gains_dir: bool,
+) -> Result<()> {
+    let (ino, kind) = (ends.source.ino, type_of(&ends.source));
+    let mut st = to.dir.state.write();
+    let place = match &ends.new {
+        Probe::Found(found) => return set_entry(inodes, h, to.dir, &mut st, (found, ino, kind)),
+        Probe::Absent(place) => *place,
+    };
+    let links = st.raw.i_links_count;
+    if gains_dir {
+        namei::inc_links_of_dir(&mut st);
+    }
+    let added = add_name(inodes, h, to.dir, &mut st, (to.name, ino, kind), place);
+    if added.is_err() && st.raw.i_links_count != links {
+        st.raw.i_links_count = links;
+        write_inode(inodes, h, to.dir, &mut st, Dirty::Data)?;
+    }
+    added
 }
 
 fn exchange_entries(
@@ -387,13 +426,13 @@ fn type_of(inode: &Inode) -> u8 {
 }
 
 /// Kinds fit each other, and no directory moves below itself.
-fn check_shape(parties: &Parties, lines: Option<&(Line, Line)>, exchange: bool) -> Result<()> {
-    let source_is_dir = parties.source.is_dir();
+fn check_shape(ends: &RenameInodes, lines: Option<&(Line, Line)>, exchange: bool) -> Result<()> {
+    let source_is_dir = ends.source.is_dir();
     if let Some((from_line, to_line)) = lines {
-        if to_line.contains(&parties.source.ino) {
+        if to_line.contains(&ends.source.ino) {
             return Err(FsError::invalid("a directory cannot be moved below itself"));
         }
-        if parties.target.as_ref().is_some_and(|target| from_line.contains(&target.ino)) {
+        if ends.target.as_ref().is_some_and(|target| from_line.contains(&target.ino)) {
             return Err(if exchange {
                 FsError::invalid("a directory cannot be exchanged with what is below it")
             } else {
@@ -401,7 +440,7 @@ fn check_shape(parties: &Parties, lines: Option<&(Line, Line)>, exchange: bool) 
             });
         }
     }
-    match &parties.target {
+    match &ends.target {
         Some(target) if !exchange => match (source_is_dir, target.is_dir()) {
             (true, false) => Err(FsError::NotDir),
             (false, true) => Err(FsError::IsDir),
@@ -411,9 +450,9 @@ fn check_shape(parties: &Parties, lines: Option<&(Line, Line)>, exchange: bool) 
     }
 }
 
-fn check_permitted(to: End<'_>, parties: &Parties, exchange: bool) -> Result<()> {
-    namei::check_may_lose_name(&parties.source)?;
-    let Some(target) = &parties.target else { return Ok(()) };
+fn check_permitted(to: End<'_>, ends: &RenameInodes, exchange: bool) -> Result<()> {
+    namei::check_may_lose_name(&ends.source)?;
+    let Some(target) = &ends.target else { return Ok(()) };
     namei::check_may_remove(to.dir)?;
     namei::check_may_lose_name(target)?;
     if target.ino == ROOT_INO && !exchange { Err(FsError::Busy) } else { Ok(()) }

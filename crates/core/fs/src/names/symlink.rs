@@ -1,5 +1,5 @@
 //! Symbolic links: targets of up to 59 bytes in the inode, longer ones in one block. With
-//! `inline_data` longer ones may be in the inode, too.
+//! `inline_data` longer ones may also be in the inode.
 //!
 //! The block is metadata: it is journaled, as ext4 does since Linux 5.19, so the link and its
 //! target appear together. Tested in `tests/it/namespace.rs`.
@@ -20,7 +20,17 @@ use crate::names::path::PATH_BYTES_MAX;
 use crate::space::Space;
 use crate::store::Store;
 
-/// [`crate::Volume::readlink`].
+impl crate::Volume {
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] if it is not one.
+    pub fn readlink(&self, inode: &InodeRef) -> Result<Vec<u8>> {
+        readlink(&self.0, inode)
+    }
+}
+
+/// Reads the target of a symbolic link and moves its access time.
 pub(crate) fn readlink(inodes: &Inodes, inode: &InodeRef) -> Result<Vec<u8>> {
     let target = target(inodes, inode)?;
     touch_atime(inodes, inode);

@@ -19,57 +19,68 @@ use crate::names::dir::{self, Found};
 use crate::names::namei::{self, ORPHAN_CREDITS, REMOVE_CREDITS, find_name, iget_entry, touch_dir};
 use crate::store::Store;
 
-/// [`crate::Volume::unlink`].
-pub(crate) fn unlink(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
-    namei::check_name(name)?;
-    names.before_change()?;
-    let victim = {
-        let _rwsem = dir.rwsem.write();
-        let found = find_name(names, dir, name)?;
-        namei::check_may_remove(dir)?;
-        let victim = iget_entry(names, dir, &found)?;
-        if victim.is_dir() {
-            return Err(FsError::IsDir);
+impl crate::Volume {
+    /// Removes a name of something that is not a directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::IsDir`], [`FsError::Perm`] for immutable and append-only
+    /// files and directories.
+    pub fn unlink(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        let names: &Names = &self.0;
+        namei::check_name(name)?;
+        names.before_change()?;
+        let victim = {
+            let _rwsem = dir.rwsem.write();
+            let found = find_name(names, dir, name)?;
+            namei::check_may_remove(dir)?;
+            let victim = iget_entry(names, dir, &found)?;
+            if victim.is_dir() {
+                return Err(FsError::IsDir);
+            }
+            namei::check_may_lose_name(&victim)?;
+            names.dcache.forget(dir.ino, name);
+            let mut h = names.start(REMOVE_CREDITS + ORPHAN_CREDITS + 1)?;
+            h.follow_names();
+            let done = remove_name(names, &mut h, dir, &mut dir.state.write(), &found);
+            let done = done.and_then(|()| drop_link(names, &mut h, &victim));
+            names.all_or_nothing(&h, done, "an unlink failed half way")?;
+            names.dcache.put(dir.ino, name, Known::Absent);
+            names.hot.note_removed(&victim, name, names.now().seconds);
+            victim
+        };
+        // Handle and locks are released: this may free the file.
+        drop(victim);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`FsError::NotFound`], [`FsError::NotDir`], [`FsError::NotEmpty`], [`FsError::Busy`] for the
+    /// root, [`FsError::Invalid`] for `.`, [`FsError::Perm`] as for [`Self::unlink`].
+    pub fn rmdir(&self, dir: &InodeRef, name: &[u8]) -> Result<()> {
+        let names: &Names = &self.0;
+        namei::check_name(name)?;
+        names.before_change()?;
+        if name == b"." {
+            return Err(FsError::invalid("`.` cannot be removed; name the directory"));
         }
-        namei::check_may_lose_name(&victim)?;
-        names.dcache.forget(dir.ino, name);
-        let mut h = names.start(REMOVE_CREDITS + ORPHAN_CREDITS + 1)?;
-        h.follow_names();
-        let done = remove_name(names, &mut h, dir, &mut dir.state.write(), &found);
-        let done = done.and_then(|()| drop_link(names, &mut h, &victim));
-        names.all_or_nothing(&h, done, "an unlink failed half way")?;
-        names.dcache.put(dir.ino, name, Known::Absent);
-        names.hot.note_removed(&victim, name, names.now().seconds);
-        victim
-    };
-    // Handle and locks are released: this may free the file.
-    drop(victim);
-    Ok(())
-}
-
-/// [`crate::Volume::rmdir`].
-pub(crate) fn rmdir(names: &Names, dir: &InodeRef, name: &[u8]) -> Result<()> {
-    namei::check_name(name)?;
-    names.before_change()?;
-    if name == b"." {
-        return Err(FsError::invalid("`.` cannot be removed; name the directory"));
+        if name == b".." {
+            return Err(FsError::NotEmpty);
+        }
+        let victim = {
+            let _rwsem = dir.rwsem.write();
+            let found = find_name(names, dir, name)?;
+            namei::check_may_remove(dir)?;
+            let victim = iget_entry(names, dir, &found)?;
+            names.dcache.forget(dir.ino, name);
+            rmdir_locked(names, dir, &found, &victim)?;
+            victim
+        };
+        drop(victim);
+        Ok(())
     }
-    if name == b".." {
-        return Err(FsError::NotEmpty);
-    }
-    let victim = {
-        let _rwsem = dir.rwsem.write();
-        let found = find_name(names, dir, name)?;
-        namei::check_may_remove(dir)?;
-        let victim = iget_entry(names, dir, &found)?;
-        names.dcache.forget(dir.ino, name);
-        rmdir_locked(names, dir, &found, &victim)?;
-        victim
-    };
-    drop(victim);
-    Ok(())
 }
-
 fn rmdir_locked(inodes: &Inodes, dir: &InodeRef, found: &Found, victim: &InodeRef) -> Result<()> {
     if !victim.is_dir() {
         return Err(FsError::NotDir);

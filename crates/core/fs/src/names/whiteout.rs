@@ -4,9 +4,9 @@
 //!   rename(old, new, WHITEOUT)   one transaction:   new -> inode of old     old -> whiteout
 //! ```
 //!
-//! So after a crash a layer above shows the old name or the new one, never both and never what lies
-//! below the old one. Linux: `ext4_whiteout_for_rename`. Tested in `tests/it/whiteout.rs`, and
-//! under overlayfs in the tests of `fuse`.
+//! So after a crash a layer above shows the old name or the new one, never both and never an entry
+//! of a lower layer. Linux: `ext4_whiteout_for_rename`. Tested in `tests/it/whiteout.rs`, and under
+//! overlayfs in the tests of `fuse`.
 
 use std::sync::Arc;
 

@@ -12,7 +12,40 @@ use crate::inode::xattr::{
 };
 use crate::names::relocate::relocate;
 
-/// [`crate::Volume::setxattr`].
+impl crate::Volume {
+    /// Sets an attribute.
+    ///
+    /// # Errors
+    /// [`FsError::Exists`] and [`FsError::NoData`] by `flags`, [`FsError::ArgumentTooBig`] above
+    /// 64 KiB, [`FsError::NoSpace`] if it does not fit, [`FsError::Perm`] for immutable and
+    /// append-only files and for `user.` on anything but files and directories,
+    /// [`FsError::Invalid`] for a broken ACL. `user.syncline.relocate` is no attribute but a
+    /// request: errors are those of [`Self::relocate`].
+    pub fn setxattr(
+        &self,
+        inode: &InodeRef,
+        name: &[u8],
+        value: &[u8],
+        flags: XattrFlags,
+    ) -> Result<()> {
+        setxattr(&self.0, inode, name, value, flags)
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoData`] if there is none; otherwise as [`Self::setxattr`].
+    pub fn removexattr(&self, inode: &InodeRef, name: &[u8]) -> Result<()> {
+        let (index, rest) = split(name)?;
+        // Linux removes an ACL that is not there without complaint.
+        let flags = if is_acl(index) { XattrFlags::Any } else { XattrFlags::Replace };
+        let done = change_xattr(&self.0, inode, (index, rest), None, flags, None);
+        note_attribute(&self.0, inode, name);
+        done
+    }
+}
+
+/// Sets an attribute, with its effect on durability, placement or mode.
 pub(crate) fn setxattr(
     files: &Files,
     inode: &InodeRef,
@@ -45,14 +78,4 @@ pub(crate) fn setxattr(
     let bits = mode.map(|(bits, _)| bits);
     let stored = acl.filter(|_| !mode.is_some_and(|(_, plain)| plain)).map(|a| a.to_disk());
     change_xattr(files, inode, (index, rest), stored.as_deref(), flags, bits)
-}
-
-/// [`crate::Volume::removexattr`].
-pub(crate) fn removexattr(files: &Files, inode: &InodeRef, name: &[u8]) -> Result<()> {
-    let (index, rest) = split(name)?;
-    // Linux removes an ACL that is not there without complaint.
-    let flags = if is_acl(index) { XattrFlags::Any } else { XattrFlags::Replace };
-    let done = change_xattr(files, inode, (index, rest), None, flags, None);
-    note_attribute(files, inode, name);
-    done
 }

@@ -9,6 +9,7 @@ pub mod spec;
 mod table;
 
 use glob::Pattern;
+use syncline_cache::VolumePolicy;
 
 pub use self::table::VOLUME_OPTIONS;
 
@@ -16,6 +17,9 @@ use crate::error::{FsError, Result};
 
 /// `cache=` where it is not given.
 const USUAL_CACHE_BYTES: u64 = 256 << 20;
+
+/// `log_unit=` without the option.
+const LOG_UNIT_BYTES: u32 = 4096;
 
 /// One part in this many of `cache=` is for everything that is not a file page: the three below.
 pub(crate) const METADATA_SHARE: u64 = 4;
@@ -55,9 +59,8 @@ pub enum SyncMode {
     /// The file's data and its part of the metadata go to the journal as one write, followed by
     /// one flush.
     Eager,
-    /// fsync returns at once; every [`MountOptions::commit_s`] seconds the whole volume becomes
-    /// durable as it was at one moment. A crash loses what came after the last one, and nothing
-    /// else.
+    /// fsync returns at once; every [`MountOptions::commit_s`] seconds a sync point makes the whole
+    /// volume durable. A crash loses exactly the changes after the last sync point.
     Periodic,
 }
 
@@ -82,18 +85,16 @@ pub enum LogFormat {
     Packed,
 }
 
-/// In which order write-back takes dirty pages where they are too many (`writeback=`). What is old,
-/// or synced, is written file by file with both.
+/// Order of write-back if too many pages are dirty (`writeback=`). Expired and synced data is
+/// written file by file in each order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writeback {
     /// File by file, the one that has been dirty longest first, each in ascending order.
     File,
-    /// Page by page, in the order in which the policy of the page cache would give up a cache of
-    /// dirty pages.
+    /// Page by page, in the order in which the policy of the page cache would evict dirty pages.
     Policy,
-    /// Page by page along the files, each from its first block on, as a hand of the policy
-    /// `spatialclock` over the dirty pages meets them, whatever the policy of the page cache is
-    /// (informed-storage paper, section 5.3).
+    /// Page by page in file-offset order, CLOCK-style: a `spatialclock` over the dirty pages,
+    /// independent of the policy of the page cache (informed-storage paper, section 5.3).
     Space,
 }
 
@@ -116,8 +117,8 @@ pub enum Alloc {
     /// These, with zones at the front of flex groups for files that are updated often (hot-zones
     /// paper, section 2).
     HotZones,
-    /// By expected lifetime: one region for what is short-lived or updated often, everything else
-    /// as low as there is room.
+    /// By expected lifetime: one region for short-lived data and data that is updated often; all
+    /// other data gets the lowest free blocks.
     Lifetime,
 }
 
@@ -149,8 +150,8 @@ pub struct MountOptions {
     /// Bytes to a multiple of which packed records are padded (`log_unit=`).
     pub log_unit_bytes: u32,
     /// Pages of changed data above which an eager fsync writes them in place instead of to the log
-    /// (`eager_threshold=`). What is `None` of this and the next two is decided by the costs that
-    /// the mount measures of its device.
+    /// (`eager_threshold=`). Of this and the next two, an option that is `None` is decided by the
+    /// measured costs of the device.
     pub eager_threshold: Option<u32>,
     /// Bytes of new blocks from which on it does so (`eager_stream=`).
     pub eager_stream_bytes: Option<u64>,
@@ -186,13 +187,13 @@ pub struct MountOptions {
     pub errors: OnError,
     /// True if the caller may use the root-reserved blocks.
     pub privileged: bool,
-    /// The caller knows who writes and takes set-id bits away itself; else a write does where
-    /// `privileged` is not set.
+    /// True if the caller knows the writer and clears set-id bits itself. Otherwise a write clears
+    /// them unless `privileged` is set.
     pub set_id_by_caller: bool,
     /// Freed blocks are discarded after the commit that frees them.
     pub discard: bool,
     /// Replacement policy of the page cache (`policy=`).
-    pub policy: String,
+    pub policy: VolumePolicy,
     /// Order of write-back (`writeback=`). `None`: [`MountOptions::writeback_order`] decides.
     pub writeback: Option<Writeback>,
     /// Allocation policy (`alloc=`).
@@ -211,7 +212,7 @@ pub struct MountOptions {
     /// Names of files that need not survive a power cut (`relaxed=GLOB`, repeatable): fsync of them
     /// returns at once, and their data may stay in a write buffer (informed-storage paper, 6.6).
     pub relaxed: Vec<String>,
-    /// With [`SyncMode::Periodic`], names of files whose fsync takes a moment (`strict=GLOB`,
+    /// With [`SyncMode::Periodic`], names of files whose fsync forces a sync point (`strict=GLOB`,
     /// repeatable).
     pub strict: Vec<String>,
 }
@@ -222,7 +223,7 @@ impl Default for MountOptions {
             read_only: false,
             sync: SyncMode::Eager,
             log: LogFormat::Jbd2,
-            log_unit_bytes: 4096,
+            log_unit_bytes: LOG_UNIT_BYTES,
             eager_threshold: None,
             eager_stream_bytes: None,
             eager_run_bytes: None,
@@ -242,7 +243,7 @@ impl Default for MountOptions {
             privileged: true,
             set_id_by_caller: false,
             discard: false,
-            policy: "clock".into(),
+            policy: VolumePolicy::default(),
             writeback: None,
             alloc: Alloc::Default,
             hot_zones: 0,
@@ -301,14 +302,34 @@ impl MountOptions {
         let is_small = self.cache_bytes < USUAL_CACHE_BYTES;
         self.writeback.unwrap_or(match self.sync {
             SyncMode::Eager | SyncMode::Periodic if is_small => Writeback::Space,
-            _ => Writeback::File,
+            SyncMode::Eager | SyncMode::Periodic | SyncMode::Ordered => Writeback::File,
         })
     }
 
-    fn set_alloc(&mut self, name: &str) {
-        let found = Alloc::ALL.into_iter().find(|alloc| alloc.name() == name);
-        self.alloc = found.unwrap_or(Alloc::Default);
-        if self.alloc == Alloc::Default {
+    /// Refuses options that contradict each other.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`]; the message says which to add or to leave out.
+    pub(crate) fn check_together(&self) -> Result<()> {
+        let periodic = self.sync == SyncMode::Periodic;
+        let refused = if self.log == LogFormat::Packed && self.sync == SyncMode::Ordered {
+            "`log=packed` needs `sync=eager` or `sync=periodic`; leave `sync=ordered` or it out"
+        } else if self.log != LogFormat::Packed && self.log_unit_bytes != LOG_UNIT_BYTES {
+            "`log_unit` is for `log=packed`; give both, or neither"
+        } else if !self.strict.is_empty() && !periodic {
+            "`strict` is for `sync=periodic`; give both, or neither"
+        } else if !self.relaxed.is_empty() && periodic {
+            "`relaxed` is not for `sync=periodic`, where every file but those of `strict` may lose \
+             what came after the last sync point; leave it out"
+        } else {
+            return Ok(());
+        };
+        Err(FsError::invalid(refused))
+    }
+
+    fn set_alloc(&mut self, alloc: Alloc) {
+        self.alloc = alloc;
+        if alloc == Alloc::Default {
             self.hot_zones = 0;
         }
     }
@@ -332,7 +353,7 @@ impl MountOptions {
 /// path.
 ///
 /// # Errors
-/// [`FsError::Invalid`] for what is no glob or has a `/`.
+/// [`FsError::Invalid`] if the rule is no glob or has a `/`.
 pub(crate) fn check_glob(option: &str, rule: &str) -> Result<Pattern> {
     let bad = |why: &str| FsError::invalid(format!("mount option `{option}={rule}`: {why}"));
     if rule.contains('/') {
@@ -358,9 +379,9 @@ const DIRTY_RATIOS: (u32, u32) = (10, 20);
 const DIRTY_RATIOS_MAX: (u32, u32) = (50, 75);
 
 impl LiveLimits {
-    /// Limits of a mount: what is given, else Linux's shares. With [`Writeback::Space`] they are
-    /// shares of the usual cache where `cache=` is smaller, up to half and three quarters of it:
-    /// the more pages wait, the more of them are neighbours.
+    /// Limits of a mount: the given options, else Linux's shares. With [`Writeback::Space`] they
+    /// are shares of the usual cache where `cache=` is smaller, up to half and three quarters of
+    /// it: more waiting pages give longer runs of neighbours.
     pub(crate) fn of(options: &MountOptions) -> LiveLimits {
         let share = |given: Option<u32>, ratio: u32, most: u32| {
             let bytes = match options.writeback_order() {

@@ -1,7 +1,7 @@
 //! Option tables: one row an option, from which parsing, help and documentation come.
 //!
 //! ```text
-//!   row  ──> apply    `name=value` checked against the row's kind, set in the target
+//!   row  ──> apply    `name=value` checked against the row's form, set in the target
 //!        ──> help     `name=VALUE  text [default]`, for the command line and the man page
 //!        ──> document a row of a Markdown table
 //!        ──> nearest  the name that was meant
@@ -16,24 +16,24 @@ use crate::error::{FsError, Result};
 pub struct OptionSpec<T: 'static> {
     /// Name before the `=`.
     pub name: &'static str,
-    /// Form of the value.
-    pub kind: Kind,
+    /// Form of the value, with the function that sets it.
+    pub form: Form<T>,
     /// Effect of the option, in a sentence.
     pub help: &'static str,
     /// The option may change while mounted.
     pub live: bool,
-    /// Takes a value that has the right form.
-    pub set: fn(&mut T, Given<'_>) -> Result<()>,
     /// The value that a target has, as it would be given; `None` for an option that only sets what
     /// another one shows.
     pub show: fn(&T) -> Option<String>,
 }
 
-/// Form of an option's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+/// A word of [`Form::Choice`] with its setter.
+pub type Word<T> = (&'static str, fn(&mut T));
+
+/// Form of an option's value. Each form has a setter that takes a value of this form.
+pub enum Form<T: 'static> {
     /// The name alone.
-    Flag,
+    Flag(fn(&mut T)),
     /// A number from `low` to `high`; its unit is the word shown for it.
     Number {
         /// Least value.
@@ -42,8 +42,10 @@ pub enum Kind {
         high: u32,
         /// Word for the value in help.
         unit: &'static str,
+        /// Sets the number.
+        set: fn(&mut T, u32),
     },
-    /// As [`Kind::Number`], or the name alone.
+    /// As [`Form::Number`], or the name alone.
     OptionalNumber {
         /// Least value.
         low: u32,
@@ -51,6 +53,10 @@ pub enum Kind {
         high: u32,
         /// Word for the value in help.
         unit: &'static str,
+        /// Value of the name alone.
+        alone: u32,
+        /// Sets the number.
+        set: fn(&mut T, u32),
     },
     /// Bytes, or a number with K, M or G; from `low` to `high` bytes.
     Size {
@@ -58,99 +64,86 @@ pub enum Kind {
         low: u64,
         /// Largest value, in bytes.
         high: u64,
+        /// Sets the number of bytes.
+        set: fn(&mut T, u64),
     },
-    /// One of these words.
-    Choice(&'static [&'static str]),
-    /// Any text but none; its word in help.
-    Text(&'static str),
+    /// One of these words, each with its setter.
+    Choice(&'static [Word<T>]),
+    /// Any text but none.
+    Text {
+        /// Word for the value in help.
+        word: &'static str,
+        /// Sets the text, or refuses it.
+        set: fn(&mut T, &str) -> Result<()>,
+    },
 }
 
-/// A value of the form that its row asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given<'a> {
-    /// The name stood alone.
-    Alone,
-    /// Of [`Kind::Number`] and [`Kind::OptionalNumber`].
-    Number(u32),
-    /// Of [`Kind::Size`], in bytes.
-    Size(u64),
-    /// Of [`Kind::Choice`] and [`Kind::Text`].
-    Text(&'a str),
-}
-
-impl<'a> Given<'a> {
-    /// The number; `alone` where the name stood alone.
-    pub fn number_or(self, alone: u32) -> u32 {
-        if let Given::Number(number) = self { number } else { alone }
-    }
-
-    /// The number of a row whose kind has one.
-    pub fn number(self) -> u32 {
-        self.number_or(0)
-    }
-
-    /// The bytes of a row of sizes.
-    pub fn size(self) -> u64 {
-        if let Given::Size(bytes) = self { bytes } else { 0 }
-    }
-
-    /// The word or text of a row that has one.
-    pub fn text(self) -> &'a str {
-        if let Given::Text(text) = self { text } else { "" }
-    }
-}
-
-impl Kind {
-    /// Reads a value.
+impl<T> Form<T> {
+    /// Reads a value and sets it in `target`.
     ///
     /// # Errors
-    /// [`FsError::Invalid`] for one of another form; `item` is named in the message.
-    fn read<'a>(&self, item: &str, value: Option<&'a str>) -> Result<Given<'a>> {
+    /// [`FsError::Invalid`] for a value of another form; `item` is named in the message.
+    fn apply(&self, target: &mut T, item: &str, value: Option<&str>) -> Result<()> {
         let bad = |text: String| FsError::invalid(format!("mount option `{item}`: {text}"));
-        match (*self, value) {
-            (Kind::Flag | Kind::OptionalNumber { .. }, None) => Ok(Given::Alone),
-            (Kind::Flag, Some(_)) => Err(bad("it takes no value; leave out the `=`".to_owned())),
+        let number = |low: u32, high: u32, value: &str| match value.parse::<u32>() {
+            Ok(number) if (low..=high).contains(&number) => Ok(number),
+            _ => Err(bad(format!("give a number, {low} to {high}"))),
+        };
+        match (self, value) {
+            (Form::Flag(set), None) => set(target),
+            (Form::Flag(_), Some(_)) => {
+                return Err(bad("it takes no value; leave out the `=`".to_owned()));
+            }
+            (Form::OptionalNumber { alone, set, .. }, None) => set(target, *alone),
             (
-                Kind::Number { low, high, .. } | Kind::OptionalNumber { low, high, .. },
+                Form::Number { low, high, set, .. } | Form::OptionalNumber { low, high, set, .. },
                 Some(value),
-            ) => match value.parse::<u32>() {
-                Ok(number) if (low..=high).contains(&number) => Ok(Given::Number(number)),
-                _ => Err(bad(format!("give a number, {low} to {high}"))),
-            },
-            (Kind::Size { low, high }, Some(value)) => match size(value) {
-                Some(bytes) if (low..=high).contains(&bytes) => Ok(Given::Size(bytes)),
-                _ if high == u64::MAX => {
-                    Err(bad(format!("give a size from {}, as 256M", size_text(low))))
+            ) => set(target, number(*low, *high, value)?),
+            (Form::Size { low, high, set }, Some(value)) => match size(value) {
+                Some(bytes) if (*low..=*high).contains(&bytes) => set(target, bytes),
+                _ if *high == u64::MAX => {
+                    return Err(bad(format!("give a size from {}, as 256M", size_text(*low))));
                 }
                 _ => {
-                    let (low, high) = (size_text(low), size_text(high));
-                    Err(bad(format!("give a size from {low} to {high}, as 256M")))
+                    let (low, high) = (size_text(*low), size_text(*high));
+                    return Err(bad(format!("give a size from {low} to {high}, as 256M")));
                 }
             },
-            (Kind::Choice(words), Some(value)) if words.contains(&value) => Ok(Given::Text(value)),
-            (Kind::Choice(words), _) => Err(bad(format!("give one of {}", words.join(", ")))),
-            (Kind::Text(_), Some(value)) if !value.is_empty() => Ok(Given::Text(value)),
-            _ => Err(bad("bad or missing value".to_owned())),
+            (Form::Choice(words), value) => {
+                let Some((_, set)) = words.iter().find(|(word, _)| Some(*word) == value) else {
+                    return Err(bad(format!("give one of {}", join(words, ", "))));
+                };
+                set(target);
+            }
+            (Form::Text { set, .. }, Some(value)) if !value.is_empty() => set(target, value)?,
+            (Form::Number { .. } | Form::Size { .. } | Form::Text { .. }, _) => {
+                return Err(bad("bad or missing value".to_owned()));
+            }
         }
+        Ok(())
     }
 
     /// The form in help: `=SECONDS`, `=file|policy`, `[=MS]`, or nothing.
-    fn form(&self) -> String {
+    fn usage(&self) -> String {
         match self {
-            Kind::Flag => String::new(),
-            Kind::Number { unit, .. } => format!("={unit}"),
-            Kind::OptionalNumber { unit, .. } => format!("[={unit}]"),
-            Kind::Size { .. } => "=SIZE".to_owned(),
-            Kind::Choice(words) => format!("={}", words.join("|")),
-            Kind::Text(word) => format!("={word}"),
+            Form::Flag(_) => String::new(),
+            Form::Number { unit, .. } => format!("={unit}"),
+            Form::OptionalNumber { unit, .. } => format!("[={unit}]"),
+            Form::Size { .. } => "=SIZE".to_owned(),
+            Form::Choice(words) => format!("={}", join(words, "|")),
+            Form::Text { word, .. } => format!("={word}"),
         }
     }
+}
+
+fn join<T>(words: &[Word<T>], between: &str) -> String {
+    words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(between)
 }
 
 impl<T: Default> OptionSpec<T> {
     /// The option as it is written, `commit=SECONDS`.
     pub fn usage(&self) -> String {
-        format!("{}{}", self.name, self.kind.form())
+        format!("{}{}", self.name, self.form.usage())
     }
 
     /// The value without the option; `None` where there is none to show.
@@ -159,32 +152,26 @@ impl<T: Default> OptionSpec<T> {
     }
 }
 
-/// Sets the option `item`, which is `name` or `name=value`, in `target`. Several rows may have one
-/// name; the first whose kind takes the value counts. `None`: no row has the name.
+/// Sets the option `item`, which is `name` or `name=value`, in `target`. `None`: no row has the
+/// name.
 ///
 /// # Errors
-/// [`FsError::Invalid`] for a value that the last row of that name refuses.
+/// [`FsError::Invalid`] for a value that the row refuses.
 pub fn apply<T>(table: &[OptionSpec<T>], target: &mut T, item: &str) -> Option<Result<()>> {
     let (name, value) = match item.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (item, None),
     };
-    let mut rows = table.iter().filter(|row| row.name == name).peekable();
-    while let Some(row) = rows.next() {
-        match row.kind.read(item, value) {
-            Ok(given) => return Some((row.set)(target, given)),
-            Err(_) if rows.peek().is_some() => {}
-            Err(err) => return Some(Err(err)),
-        }
-    }
-    None
+    let row = table.iter().find(|row| row.name == name)?;
+    Some(row.form.apply(target, item, value))
 }
 
 /// The error for an option that no table has; names the nearest of `names`.
 pub fn unknown<'a>(item: &str, names: impl Iterator<Item = &'a str>) -> FsError {
     let name = item.split_once('=').map_or(item, |(name, _)| name);
-    let near = names.min_by_key(|known| distance(name, known)).unwrap_or("ro");
-    FsError::invalid(format!("unknown mount option `{item}`; the nearest is `{near}`"))
+    let nearest = names.min_by_key(|known| distance(name, known));
+    let hint = nearest.map_or(String::new(), |near| format!("; the nearest is `{near}`"));
+    FsError::invalid(format!("unknown mount option `{item}`{hint}"))
 }
 
 /// Rows as lines of help, indented by two, the text wrapped at `columns`.
@@ -279,18 +266,56 @@ mod tests {
     }
 
     #[test]
-    fn kinds_refuse_other_forms() {
-        let number = Kind::Number { low: 1, high: 9, unit: "N" };
-        assert_eq!(number.read("a=9", Some("9")), Ok(Given::Number(9)));
-        for (kind, value) in [
-            (number, Some("10")),
-            (number, None),
-            (Kind::Flag, Some("1")),
-            (Kind::Choice(&["a", "b"]), Some("c")),
-            (Kind::Text("FILE"), Some("")),
-            (Kind::Size { low: 1 << 20, high: u64::MAX }, Some("4")),
+    fn forms_set_their_values_and_refuse_others() {
+        #[derive(Default, Debug, PartialEq)]
+        struct Target(u64, String);
+        let number =
+            || Form::Number { low: 1, high: 9, unit: "N", set: |t: &mut Target, n| t.0 = n.into() };
+        let optional = || Form::OptionalNumber {
+            low: 1,
+            high: 9,
+            unit: "N",
+            alone: 4,
+            set: |t: &mut Target, n| t.0 = n.into(),
+        };
+        let size = || Form::Size { low: 1 << 20, high: u64::MAX, set: |t: &mut Target, n| t.0 = n };
+        let choice = || Form::Choice(&[("a", |t: &mut Target| t.0 = 1), ("b", |t| t.0 = 2)]);
+        let text = || Form::Text {
+            word: "FILE",
+            set: |t: &mut Target, text| {
+                t.1 = text.to_owned();
+                Ok(())
+            },
+        };
+        let flag = || Form::Flag(|t: &mut Target| t.0 = 7);
+        for (form, value, set) in [
+            (number(), Some("9"), Target(9, String::new())),
+            (optional(), None, Target(4, String::new())),
+            (size(), Some("1M"), Target(1 << 20, String::new())),
+            (choice(), Some("b"), Target(2, String::new())),
+            (text(), Some("x"), Target(0, "x".to_owned())),
+            (flag(), None, Target(7, String::new())),
         ] {
-            assert!(matches!(kind.read("x", value), Err(FsError::Invalid(_))), "{kind:?}");
+            let mut target = Target::default();
+            assert_eq!(form.apply(&mut target, "o", value), Ok(()), "{}", form.usage());
+            assert_eq!(target, set);
+        }
+        for (form, value) in [
+            (number(), Some("10")),
+            (number(), None),
+            (optional(), Some("")),
+            (size(), Some("4")),
+            (size(), None),
+            (choice(), Some("c")),
+            (choice(), None),
+            (text(), Some("")),
+            (text(), None),
+            (flag(), Some("1")),
+        ] {
+            let mut target = Target::default();
+            let refused = form.apply(&mut target, "o", value);
+            assert!(matches!(refused, Err(FsError::Invalid(_))), "{} {value:?}", form.usage());
+            assert_eq!(target, Target::default());
         }
     }
 }

@@ -22,6 +22,7 @@ mod changes;
 mod limits;
 #[cfg(test)]
 mod model_tests;
+mod stats;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -34,11 +35,11 @@ use syncline_device::Clock;
 use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
-use crate::error::{FsError, Result};
-use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, SyncMode, Writeback};
+use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, Writeback};
 use crate::ranks;
 
 pub(crate) use changes::Changes;
+pub use stats::CacheStats;
 pub(crate) use tree::{Outgoing, PageTree, Pick, SyncDirty, UNLOGGED, WriteEnd};
 
 /// Pages of one group.
@@ -53,36 +54,20 @@ const CHANGE_TRIES: usize = 64;
 /// Smallest limit, in pages: one write and one readahead window at once.
 const PAGES_MIN: usize = 64;
 
-/// Figures of the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheStats {
-    /// Cached pages (one file system block each).
-    pub pages: usize,
-    /// Of these, dirty or being written.
-    pub dirty_pages: usize,
-    /// The limit, in pages.
-    pub pages_max: usize,
-    /// Pages read from the device so far.
-    pub pages_read: u64,
-    /// Pages written to the device so far.
-    pub pages_written: u64,
-    /// Pages given up for others so far.
-    pub pages_evicted: u64,
-}
-
 /// Accounting and replacement of all cached file pages of one volume.
 pub(crate) struct PageCache {
     pub(crate) frames: Frames,
     pub(crate) policy: Box<dyn Policy>,
     /// A policy over the dirty pages alone: with `writeback=policy` the same one, with
-    /// `writeback=space` full blocks and SpatialClock. Who is given up there is written back next.
+    /// `writeback=space` full blocks and SpatialClock. The page that it evicts is written back
+    /// next.
     pub(crate) cleaner: Option<Box<dyn Policy>>,
     pages_max: usize,
     limits: Limits,
     dirty: AtomicUsize,
     files: Mutex<BTreeSet<(u64, u32)>>,
-    /// Memory of pages that went, for those that come: what the allocator would give back to the
-    /// system and fault in again. Together with the frames in use at most the limit.
+    /// Memory of evicted pages, for new ones; the allocator would return it to the system and fault
+    /// it in again. Together with the frames in use at most the limit.
     spare: Mutex<Vec<Arc<[u8]>>>,
     block_size: usize,
     /// Pages keep the changes since their base: the log has packed records.
@@ -91,7 +76,7 @@ pub(crate) struct PageCache {
     flush_needed: AtomicU64,
     /// Dirty pages with a block on disk that the log does not have as they are.
     overwritten: AtomicUsize,
-    /// When the first page since the last moment got dirty; 0: none.
+    /// When the first page since the last sync point got dirty; 0: none.
     unlogged_since_ns: AtomicU64,
     /// `sync=periodic`: held shared while pages or sizes change.
     changes: Option<RwLock<()>>,
@@ -103,31 +88,25 @@ pub(crate) struct PageCache {
 impl PageCache {
     /// The file pages' share of `cache=` in pages of `block_size` bytes; the dirty limits are per
     /// cent of it.
-    ///
-    /// # Errors
-    /// [`FsError::Invalid`] for an unknown policy; the message lists the known ones.
-    pub(crate) fn new(options: &MountOptions, block_size: usize) -> Result<PageCache> {
+    pub(crate) fn new(options: &MountOptions, block_size: usize) -> PageCache {
         let bytes = options.cache_bytes - options.cache_bytes / METADATA_SHARE;
         let pages = bytes / (block_size.max(512) as u64);
         let pages_max = usize::try_from(pages).unwrap_or(usize::MAX).clamp(PAGES_MIN, 1 << 30);
         let limits = Limits::default();
         let live = LiveLimits::of(options);
         limits.set(pages_max, live.dirty_background_ratio, live.dirty_ratio);
-        let new = |name: &str| {
-            syncline_cache::policy(name, pages_max).map_err(|err| FsError::invalid(err.to_string()))
-        };
         let cleaner = match options.writeback_order() {
             Writeback::File => None,
-            Writeback::Policy => Some(new(&options.policy)?),
+            Writeback::Policy => Some(options.policy.make(pages_max)),
             Writeback::Space => Some(syncline_cache::write_back_order(pages_max)),
         };
         let reserve = options.cache_reserve_bytes / block_size.max(512) as u64;
         let reserve = usize::try_from(reserve).unwrap_or(usize::MAX).min(pages_max);
         // Writing the zeros makes the system give each page now and not at its first use.
         let spare = (0..reserve).map(|_| std::iter::repeat_n(0, block_size).collect()).collect();
-        Ok(PageCache {
+        PageCache {
             frames: Frames::new(pages_max + FRAMES_SLACK),
-            policy: new(&options.policy)?,
+            policy: options.policy.make(pages_max),
             cleaner,
             pages_max,
             limits,
@@ -139,11 +118,16 @@ impl PageCache {
             flush_needed: AtomicU64::new(0),
             overwritten: AtomicUsize::new(0),
             unlogged_since_ns: AtomicU64::new(0),
-            changes: (options.sync == SyncMode::Periodic).then(|| RwLock::new(ranks::CHANGES, ())),
+            changes: None,
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),
             evicted: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// Makes [`PageCache::hold_changes`] available: each change holds a lock shared from now on.
+    pub(crate) fn with_changes_held(self) -> PageCache {
+        PageCache { changes: Some(RwLock::new(ranks::CHANGES, ())), ..self }
     }
 
     /// Sets the limits of dirty data, in per cent of the cache.
@@ -247,15 +231,15 @@ impl PageCache {
         }
     }
 
-    /// Held while the pages of a file, or its size with them, change: with `sync=periodic` a moment
-    /// has all of the change or nothing. Taken after `rwsem`, before `io`; not twice.
+    /// Held while the pages of a file, or its size with them, change: with `sync=periodic` a sync
+    /// point has all of the change or nothing. Taken after `rwsem`, before `io`; not twice.
     #[inline]
     pub(crate) fn change(&self) -> Option<ReadGuard<'_, ()>> {
         self.changes.as_ref().map(|changes| changes.read())
     }
 
-    /// As [`PageCache::change`] with the `io` of the file: not held while a request of this file is
-    /// waited for, since a moment, and with it every other change, would wait for that, too.
+    /// As [`PageCache::change`] with the `io` of the file: it is not held while a request of this
+    /// file is waited for, because a sync point and every other change would wait for that request.
     pub(crate) fn change_with<'a>(
         &'a self,
         io: &'a Mutex<()>,
@@ -305,12 +289,12 @@ impl PageCache {
         }
     }
 
-    /// When the first page since the last moment got dirty, in nanoseconds of the clock.
+    /// When the first page since the last sync point got dirty, in nanoseconds of the clock.
     pub(crate) fn unlogged_since_ns(&self) -> Option<u64> {
         Some(self.unlogged_since_ns.load(Ordering::Relaxed)).filter(|since_ns| *since_ns > 0)
     }
 
-    /// A moment has every page.
+    /// A sync point has every page.
     pub(crate) fn forget_unlogged_since(&self) {
         self.unlogged_since_ns.store(0, Ordering::Relaxed);
     }
@@ -337,7 +321,8 @@ impl PageCache {
         Arc::from(bytes)
     }
 
-    /// A page that nobody else has, with any bytes in it: to be filled before it is cached.
+    /// Returns a page without other references and with undefined bytes, to be filled before it is
+    /// cached.
     pub(crate) fn page_to_fill(&self) -> Arc<[u8]> {
         let spare = self.spare.lock().pop();
         spare.unwrap_or_else(|| std::iter::repeat_n(0, self.block_size).collect())
@@ -381,18 +366,6 @@ impl PageCache {
                 .copied(),
         }
     }
-
-    /// Figures for `info` and tests.
-    pub(crate) fn stats(&self) -> CacheStats {
-        CacheStats {
-            pages: self.frames.len(),
-            dirty_pages: self.dirty_pages(),
-            pages_max: self.pages_max,
-            pages_read: self.read.load(Ordering::Relaxed),
-            pages_written: self.written.load(Ordering::Relaxed),
-            pages_evicted: self.evicted.load(Ordering::Relaxed),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -402,7 +375,7 @@ mod tests {
     fn options(policy: &str, background: u32, ratio: u32) -> MountOptions {
         MountOptions {
             cache_bytes: 4_000 << 10,
-            policy: policy.into(),
+            policy: policy.parse().expect("it is known"),
             dirty_background_ratio: Some(background),
             dirty_ratio: Some(ratio),
             ..MountOptions::default()
@@ -411,17 +384,17 @@ mod tests {
 
     #[test]
     fn limits_follow_the_ratios() {
-        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let cache = PageCache::new(&options("lru", 10, 20), 1024);
         assert_eq!((cache.pages_max, cache.limits.get()), (3000, (300, 600)));
         cache.set_dirty_limits(1, 2);
         assert_eq!(cache.limits.get(), (30, 60));
-        let cache = PageCache::new(&options("lru", 50, 20), 1024).expect("lru is known");
+        let cache = PageCache::new(&options("lru", 50, 20), 1024);
         assert_eq!(cache.limits.get(), (300, 600));
     }
 
     #[test]
     fn memory_of_pages_that_went_is_used_again_and_bounded() {
-        let cache = PageCache::new(&options("lru", 10, 20), 1024).expect("lru is known");
+        let cache = PageCache::new(&options("lru", 10, 20), 1024);
         let page = cache.page(&[7; 1024]);
         let address = page.as_ptr();
         cache.recycle(Arc::clone(&page));
@@ -439,7 +412,7 @@ mod tests {
     fn reserved_pages_are_there_before_the_first_use_and_within_the_limit() {
         let reserve = |kib: u64| {
             let options = MountOptions { cache_reserve_bytes: kib << 10, ..options("lru", 10, 20) };
-            PageCache::new(&options, 1024).expect("lru is known")
+            PageCache::new(&options, 1024)
         };
         let cache = reserve(100);
         let reserved: Vec<_> = cache.spare.lock().iter().map(|page| page.as_ptr()).collect();
@@ -450,16 +423,10 @@ mod tests {
         assert_eq!(reserve(1 << 20).spare.lock().len(), cache.pages_max);
     }
 
-    #[test]
-    fn an_unknown_policy_is_a_usage_error() {
-        let error = PageCache::new(&options("random", 10, 20), 4096).err().expect("refused");
-        assert!(matches!(error, FsError::Invalid(ref text) if text.contains("clock")), "{error}");
-    }
-
     /// A file whose write-back ends while it is dirty is moved, and met wherever it is.
     #[test]
     fn a_file_that_stays_dirty_is_in_every_list_of_dirty_files() {
-        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        let cache = PageCache::new(&options("clock", 10, 20), 4096);
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -472,7 +439,7 @@ mod tests {
                         break;
                     }
                     clock.sleep_until(round);
-                    tree.settle(&cache, &clock);
+                    tree.end_pass(&cache, &clock);
                 }
             });
             while cache.dirty_files().is_empty() {
@@ -486,7 +453,7 @@ mod tests {
 
     #[test]
     fn dirty_files_come_by_age_then_number() {
-        let cache = PageCache::new(&options("clock", 10, 20), 4096).expect("clock is known");
+        let cache = PageCache::new(&options("clock", 10, 20), 4096);
         for (since, ino) in [(20, 3), (10, 9), (10, 2)] {
             cache.relist(ino, None, Some(since));
         }

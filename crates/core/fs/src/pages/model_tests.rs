@@ -30,7 +30,7 @@ struct File {
 impl File {
     fn new(loses_failures: bool) -> File {
         let options = crate::options::MountOptions::default();
-        let cache = PageCache::new(&options, 4096).expect("the default policy is known");
+        let cache = PageCache::new(&options, 4096);
         let (pages, device) = (Mutex::new(PageTree::new(12)), Mutex::new((0, 0)));
         File { cache, pages, device, loses_failures }
     }

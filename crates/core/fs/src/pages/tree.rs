@@ -12,7 +12,7 @@
 //! - A page's bytes are an `Arc<[u8]>`: readers and write-back hold a snapshot, a writer copies
 //!   only when one is out, so what write-back sends cannot change under it (stable pages).
 //! - A page is only present if its block is allocated on disk or reserved (`delalloc`): holes and
-//!   unwritten blocks that nobody wrote to are never cached.
+//!   unwritten blocks without new data are never cached.
 //! - `delalloc` pages are dirty or in write-back; each holds one reserved block, which the caller
 //!   of [`PageTree::remove_range`] gives back and the caller of [`PageTree::end_writeback`] uses
 //!   up.
@@ -87,7 +87,7 @@ pub(crate) struct Outgoing {
     pub sync_dirty: bool,
     /// Its changes since its base; those of the page begin anew with the snapshot.
     pub changes: Changes,
-    /// It is clean: what is in its place already, sent so that its neighbours are one request.
+    /// A clean page, sent so that its neighbours become one request.
     pub fill: bool,
 }
 
@@ -240,9 +240,9 @@ impl PageTree {
         }
     }
 
-    /// Ends one pass of write-back: off the list when nothing is left, otherwise what was written
-    /// to meanwhile counts as dirty from now on (`redirty_tail`).
-    pub fn settle(&mut self, cache: &PageCache, clock: &dyn Clock) {
+    /// Ends one pass of write-back: without dirty pages the file leaves the list; otherwise pages
+    /// written meanwhile count as dirty from now on (`redirty_tail`).
+    pub fn end_pass(&mut self, cache: &PageCache, clock: &dyn Clock) {
         self.relist(cache, self.has_dirty().then(|| clock.now_ns()));
         self.note_dirty(cache, clock);
     }

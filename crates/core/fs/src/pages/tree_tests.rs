@@ -8,7 +8,7 @@ fn pick(from: u64, to: u64, max: usize) -> Pick {
 
 fn cache() -> PageCache {
     let options = crate::options::MountOptions::default();
-    PageCache::new(&options, 4096).expect("the default policy is known")
+    PageCache::new(&options, 4096)
 }
 
 fn page(byte: u8) -> Arc<[u8]> {

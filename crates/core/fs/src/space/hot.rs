@@ -38,7 +38,7 @@ const UPDATED: &[&str] = &[
     "undo_[0-9]*",
 ];
 
-/// Names of what databases log to and remove.
+/// Names of files that databases log to and remove.
 const SHORT: &[&str] = &["*-journal", "*-wal", "*-shm", "[0-9][0-9][0-9][0-9][0-9][0-9].log"];
 
 /// First bytes of a SQLite database.
@@ -72,7 +72,7 @@ pub(crate) struct HotFiles {
     endings: Mutex<BTreeMap<Vec<u8>, Ending>>,
 }
 
-/// Returns the ending of a name: its last `.` or `-` and what follows.
+/// Returns the ending of a name, from its last `.` or `-` on.
 fn ending(name: &[u8]) -> Option<&[u8]> {
     let at = name.iter().rposition(|byte| matches!(byte, b'.' | b'-'))?;
     name.get(at..).filter(|ending| (2..=ENDING_BYTES_MAX).contains(&ending.len()))

@@ -14,9 +14,10 @@
 //!   refuses it (`ondisk::write_log`).
 //! - A log that holds data is used with its image only, in the state it was left in: a copy that
 //!   lacks the mark, or has that of another log, is refused.
-//! - What a crash leaves, the next attach recovers. Mark and removal are one sector each.
+//! - The next attach recovers after a crash. Mark and removal are one sector each.
 //!
-//! Assumes nobody else writes image or log. Tested in `tests/it/relaxed.rs`, with power cuts.
+//! Assumes that no other program writes image or log. Tested in `tests/it/relaxed.rs`, with power
+//! cuts.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The store: a device with an ext4 on it, as far as reading needs it. Lowest floor of a volume.
+//! The store: a device with an ext4 on it, as far as reading needs it. It is the lowest part of a
+//! volume.
 //!
 //! ```text
 //!   Store ── dev, clock, options, geometry, checksum seeds   constant while mounted
@@ -16,7 +17,7 @@
 //!   write latches it always.
 //!
 //! A mount opens the store first, reads and recovers the log through it, and only then builds the
-//! floors above (`mount.rs`).
+//! other parts (`mount.rs`).
 
 pub(crate) mod buffered;
 pub(crate) mod dir_format;
@@ -80,7 +81,7 @@ pub(crate) struct Store {
     pub(crate) committer: OnceLock<Weak<dyn Committer>>,
 }
 
-/// Whoever commits where the journal alone must not.
+/// Commits on behalf of the journal, if the owner of the volume decides about commits.
 pub(crate) trait Committer: Send + Sync {
     /// Makes everything durable that was done before this call. The caller holds neither `io` nor a
     /// handle.
@@ -134,7 +135,7 @@ impl Store {
     /// everything. All others use [`crate::inode::Inodes::start`].
     ///
     /// # Errors
-    /// [`FsError::ReadOnly`], [`FsError::Latched`], or what the journal says.
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], or the error of the journal.
     pub(crate) fn start_under_io(&self, credits: u32) -> Result<Handle> {
         self.latch.check()?;
         let journal = self.journal.get().ok_or(FsError::ReadOnly)?;

@@ -22,11 +22,11 @@ use crate::store::Store;
 use crate::time::NS_PER_S;
 
 /// The feature is on the device.
-const SETTLED: u64 = u64::MAX;
-/// Nobody has needed it.
+const PRESENT: u64 = u64::MAX;
+/// The feature was not needed yet.
 const MISSING: u64 = u64::MAX - 1;
 
-/// One feature: settled, missing, or the transaction that sets it.
+/// One feature: present, missing, or the transaction that sets it.
 pub(crate) struct NeededState(AtomicU64);
 
 /// The features, as the superblock had them when the volume was opened.
@@ -38,7 +38,7 @@ pub(crate) struct NeededFeatures {
 impl NeededFeatures {
     pub(crate) fn new(sb: &Superblock) -> NeededFeatures {
         let state =
-            |needed| NeededState(AtomicU64::new(if sb.has(needed) { SETTLED } else { MISSING }));
+            |needed| NeededState(AtomicU64::new(if sb.has(needed) { PRESENT } else { MISSING }));
         NeededFeatures { ext_attr: state(Needed::ExtAttr), large_file: state(Needed::LargeFile) }
     }
 
@@ -59,7 +59,7 @@ impl NeededFeatures {
 pub(crate) fn need_feature(store: &Store, h: &mut Handle, needed: Needed) -> Result<()> {
     let state = store.needed.of(needed);
     match state.load(Ordering::Acquire) {
-        SETTLED => Ok(()),
+        PRESENT => Ok(()),
         before => set_feature(store, h, needed, (state, before)),
     }
 }
@@ -80,7 +80,7 @@ fn set_feature(
     }
     let tid = Tid::try_from(before).unwrap_or(h.tid());
     if tid != h.tid() && !store.journal()?.needs_commit(tid) {
-        state.store(SETTLED, Ordering::Release);
+        state.store(PRESENT, Ordering::Release);
         return Ok(());
     }
     write_superblock(store, h)

@@ -3,7 +3,9 @@
 use crate::bed::{Bed, assert_same, bytes, contents, random, spec};
 use crate::play::{BLOCK, short_log};
 use std::sync::Arc;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
+use syncline_crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 use syncline_device::{
     BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, MemoryDevice, OpClass,
     RecordingDevice, VirtualClock,
@@ -301,7 +303,7 @@ fn others(volume: &Volume, random: &mut Random, clock: &VirtualClock) {
     }
 }
 
-fn case(seed: u64, log: &str, (lie, halves): (Lie, bool)) -> Case {
+fn case(seed: u64, log: &str, (faulty, halves): (FaultyFlush, bool)) -> Case {
     let spec = ImageSpec { size_bytes: 24 << 20, ..spec(4096) };
     let (image, base) = short_log(&spec, 480);
     let mut random = random(seed);
@@ -309,7 +311,7 @@ fn case(seed: u64, log: &str, (lie, halves): (Lie, bool)) -> Case {
     let mut inos = Vec::new();
     let dev = Arc::new(CrashDevice::new(
         &base,
-        CrashOptions { fua: seed.is_multiple_of(2), lie, ..Default::default() },
+        CrashOptions { fua: seed.is_multiple_of(2), faulty, ..Default::default() },
     ));
     let clock = Arc::new(VirtualClock::default());
     let options = MountOptions::parse(&format!("sync=eager,cache=4M,log={log}")).expect("options");
@@ -372,7 +374,7 @@ fn explore(log: &str, stock: bool) {
     let command = "cargo test -p syncline-fs --test it atomic::every_crash";
     // A long run takes several workloads.
     for seed in 1..=states.div_ceil(5000) {
-        let case = case(seed, log, (Lie::None, false));
+        let case = case(seed, log, (FaultyFlush::None, false));
         let ours =
             |state: &CrashState| case.judge(state.image.snapshot(), state.marks(), "sync=eager");
         let budget = Budget::new(states.min(5000), seed).with_only(only());
@@ -408,7 +410,9 @@ fn every_crash_of_packed_records_shows_all_of_a_commit_or_nothing() {
 /// The judge sees what it is there for: a commit in two halves, and a device that lies.
 #[test]
 fn a_commit_in_halves_and_lost_flushes_are_caught() {
-    for (how, what) in [((Lie::None, true), "halves"), ((Lie::EveryFlush, false), "lie")] {
+    for (how, what) in
+        [((FaultyFlush::None, true), "halves"), ((FaultyFlush::EveryFlush, false), "faulty")]
+    {
         let case = case(4, "packed", how);
         let summary = syncline_crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
             case.judge(state.image.snapshot(), state.marks(), "sync=eager")

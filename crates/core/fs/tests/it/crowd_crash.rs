@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie};
+use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush};
 use syncline_device::{BlockDevice, Clock, MemoryDevice};
 use syncline_fs::{FsError, InodeRef, Volume};
 use syncline_testkit::{ImageSpec, TempImage, e2fsck_preen};
@@ -67,7 +67,7 @@ fn write(volume: &Volume, writer: usize, done: &AtomicBool, count: &AtomicU64) {
 type Acknowledged = Vec<[u64; WRITERS]>;
 
 /// One run of the threads, over a device that remembers every request.
-fn play(bed: &Bed, lie: Lie) -> (Explorer, Acknowledged) {
+fn play(bed: &Bed, faulty: FaultyFlush) -> (Explorer, Acknowledged) {
     let setup = bed.mount("");
     let root = setup.root().expect("a root");
     for n in 0..WRITERS {
@@ -81,7 +81,7 @@ fn play(bed: &Bed, lie: Lie) -> (Explorer, Acknowledged) {
     drop(root);
     setup.unmount().expect("unmounted");
 
-    let options = CrashOptions { fua: false, lie, ..CrashOptions::default() };
+    let options = CrashOptions { fua: false, faulty, ..CrashOptions::default() };
     let device = Arc::new(CrashDevice::new(&bed.dev, options));
     let volume = bed.mount_on(Arc::clone(&device) as Arc<dyn BlockDevice>, "");
     let (done, acknowledged) = (AtomicBool::new(false), Mutex::new(Acknowledged::new()));
@@ -151,13 +151,17 @@ fn judge(state: &CrashState, acknowledged: &Acknowledged) -> Result<(), String> 
     volume.unmount().map_err(|err| err.to_string())
 }
 
-fn explore((block_size, options): (u32, &str), seed: u64, lie: Lie) -> Result<u64, String> {
+fn explore(
+    (block_size, options): (u32, &str),
+    seed: u64,
+    faulty: FaultyFlush,
+) -> Result<u64, String> {
     let image = ImageSpec {
         journal_size_mib: Some(if block_size == 1024 { 1 } else { 4 }),
         ..spec(block_size)
     };
     let bed = Bed::new(&image, 0).with(options);
-    let (explorer, acknowledged) = play(&bed, lie);
+    let (explorer, acknowledged) = play(&bed, faulty);
     let (mut kept, mut seen) = (None, 0);
     let command = "cargo test -p syncline-fs --test it crowd_crash::";
     let summary = syncline_crash::run(&explorer, &Budget::new(STATES, seed), command, |state| {
@@ -195,13 +199,15 @@ fn threads_beside_sync_points_and_cuts_see_one_point_in_time() {
             break;
         }
         let configuration = CONFIGURATIONS[seed as usize % CONFIGURATIONS.len()];
-        judged += explore(configuration, seed, Lie::None).unwrap_or_else(|err| panic!("{err}"));
+        judged +=
+            explore(configuration, seed, FaultyFlush::None).unwrap_or_else(|err| panic!("{err}"));
     }
     println!("{judged} states judged");
 }
 
 #[test]
 fn a_dropped_flush_under_threads_is_caught() {
-    let caught = (0..20).any(|seed| explore(CONFIGURATIONS[0], seed, Lie::EveryFlush).is_err());
+    let caught =
+        (0..20).any(|seed| explore(CONFIGURATIONS[0], seed, FaultyFlush::EveryFlush).is_err());
     assert!(caught, "no state of a device that never flushes was refused");
 }

@@ -3,7 +3,9 @@
 use crate::bed::{Bed, bytes, random, spec};
 use crate::play::{BLOCK, Model, Play, short_log};
 use std::sync::Arc;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
+use syncline_crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 use syncline_device::{
     BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, MemoryDevice, OpClass,
     RecordingDevice, VirtualClock,
@@ -150,12 +152,14 @@ struct Case {
     base: MemoryDevice,
 }
 
-fn case(seed: u64, steps: usize, ring: u32, features: &str, lie: Lie) -> Case {
+fn case(seed: u64, steps: usize, ring: u32, features: &str, faulty: FaultyFlush) -> Case {
     println!("seed {seed}, {steps} steps, ring of {ring} blocks, features {features:?}");
     let spec = ImageSpec { features: features.into(), size_bytes: 24 << 20, ..spec(4096) };
     let (image, base) = short_log(&spec, ring);
-    let dev =
-        Arc::new(CrashDevice::new(&base, CrashOptions { fua: false, lie, ..Default::default() }));
+    let dev = Arc::new(CrashDevice::new(
+        &base,
+        CrashOptions { fua: false, faulty, ..Default::default() },
+    ));
     let options = "sync=eager,cache=4M,eager_threshold=10";
     let mut play = Play::new(Arc::clone(&dev) as Arc<dyn BlockDevice>, options, seed);
     play.mark_on(Arc::clone(&dev));
@@ -224,12 +228,12 @@ fn every_crash_keeps_what_was_synced() {
     let states = from_env("SYNCLINE_EAGER_STATES", 400);
     let seed = from_env("SYNCLINE_EAGER_SEED", 11);
     let features = if seed % 2 == 0 { "^orphan_file" } else { "" };
-    explore(&case(seed, 150, 480, features, Lie::None), states, states / 6, command);
+    explore(&case(seed, 150, 480, features, FaultyFlush::None), states, states / 6, command);
 }
 
 #[test]
 fn a_device_that_lies_about_flushes_is_caught() {
-    let case = case(14, 100, 480, "", Lie::EveryFlush);
+    let case = case(14, 100, 480, "", FaultyFlush::EveryFlush);
     let summary = syncline_crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
         case.judge_ours(state, "sync=eager")
     });

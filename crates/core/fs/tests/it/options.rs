@@ -1,42 +1,53 @@
 //! Mount options: each row of the table is taken by the parser.
 
-use syncline_fs::options::spec::Kind;
-use syncline_fs::{MountOptions, VOLUME_OPTIONS};
-
-/// A value that a row of this form takes, if it takes any.
-fn example(name: &str, kind: Kind) -> String {
-    match kind {
-        Kind::Flag => name.to_owned(),
-        Kind::Number { high, .. } | Kind::OptionalNumber { high, .. } => format!("{name}={high}"),
-        Kind::Size { .. } => format!("{name}=64M"),
-        Kind::Choice(words) => format!("{name}={}", words.last().expect("a choice has words")),
-        Kind::Text(_) => format!("{name}=x"),
-    }
-}
+use syncline_fs::options::spec::Form;
+use syncline_fs::{FsError, MountOptions, VOLUME_OPTIONS};
 
 #[test]
 fn every_row_is_parsed_and_its_default_is_taken() {
     for row in VOLUME_OPTIONS {
-        let item = example(row.name, row.kind);
-        MountOptions::parse(&item).unwrap_or_else(|err| panic!("{item}: {err}"));
-        let beyond = match row.kind {
-            Kind::Flag => format!("{}=1", row.name),
-            Kind::Text(_) => format!("{}=", row.name),
-            Kind::Choice(_) => format!("{}=none-of-these", row.name),
-            Kind::Number { high, .. } | Kind::OptionalNumber { high, .. } => {
-                format!("{}={}", row.name, u64::from(high) + 1)
+        let given = |value: &str| format!("{}={value}", row.name);
+        let above = |high: u32| given(&(u64::from(high) + 1).to_string());
+        let (taken, refused) = match &row.form {
+            Form::Flag(_) => (row.name.to_owned(), given("1")),
+            Form::Number { high, .. } | Form::OptionalNumber { high, .. } => {
+                (given(&high.to_string()), above(*high))
             }
-            Kind::Size { .. } => format!("{}=0", row.name),
+            Form::Size { .. } => (given("64M"), given("0")),
+            Form::Choice(words) => {
+                (given(words.last().expect("a choice has words").0), given("none-of-these"))
+            }
+            Form::Text { .. } if row.name == "policy" => (given("lru"), given("min")),
+            Form::Text { .. } => (given("x"), given("")),
         };
-        assert!(MountOptions::parse(&beyond).is_err(), "{beyond}");
+        MountOptions::parse(&taken).unwrap_or_else(|err| panic!("{taken}: {err}"));
+        assert!(MountOptions::parse(&refused).is_err(), "{refused}");
         // The default, given, changes nothing.
         if let Some(value) = row.default_value() {
-            let same = if row.kind == Kind::Flag {
-                row.name.to_owned()
-            } else {
-                format!("{}={value}", row.name)
+            let same = match &row.form {
+                Form::Flag(_) => row.name.to_owned(),
+                _ => given(&value),
             };
             assert_eq!(MountOptions::parse(&same), Ok(MountOptions::default()), "{same}");
         }
     }
+}
+
+/// Each word of a choice sets the value that is shown by the same word.
+#[test]
+fn choices_show_the_word_that_was_given() {
+    for row in VOLUME_OPTIONS {
+        let Form::Choice(words) = &row.form else { continue };
+        for (word, _) in *words {
+            let options = MountOptions::parse(&format!("{}={word}", row.name)).unwrap();
+            let shown = (row.show)(&options);
+            assert!(shown.as_deref().is_none_or(|shown| shown == *word), "{} {word}", row.name);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_policy_is_refused_with_the_known_names() {
+    let error = MountOptions::parse("policy=random").unwrap_err();
+    assert!(matches!(error, FsError::Invalid(ref text) if text.contains("clock")), "{error}");
 }

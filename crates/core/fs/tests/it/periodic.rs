@@ -1,5 +1,5 @@
-//! `sync=periodic`: what syncs cost, what a moment costs and has, which files are strict, limits of
-//! log and memory. The crash tests of `syncline-model` have the power cuts.
+//! `sync=periodic`: what syncs cost, what a sync point costs and has, which files are strict,
+//! limits of log and memory. The crash tests of `syncline-model` have the power cuts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,7 +40,7 @@ fn requests(device: &RecordingDevice<MemoryDevice>) -> (usize, usize) {
 }
 
 #[test]
-fn a_sync_costs_nothing_and_a_moment_one_write_and_one_flush() {
+fn a_sync_costs_nothing_and_a_sync_point_one_write_and_one_flush() {
     let bed = bed(2);
     let inner = MemoryDevice::from_bytes(&bed.image.bytes()).with_geometry(|g| g.fua = false);
     let device = Arc::new(RecordingDevice::with_events(inner, bed.clock.clone(), 10_000));
@@ -58,21 +58,21 @@ fn a_sync_costs_nothing_and_a_moment_one_write_and_one_flush() {
         }
         volume.syncfs().unwrap();
     }
-    assert_eq!(requests(&device), (0, 0), "nothing reaches the device before the moment");
-    let before = volume.moments().unwrap();
+    assert_eq!(requests(&device), (0, 0), "nothing reaches the device before the sync point");
+    let before = volume.sync_points().unwrap();
     assert!(before.is_behind);
     pass(&bed, &volume, 5_001);
     assert_eq!(requests(&device), (1, 1), "both files are in one transaction");
-    let after = volume.moments().unwrap();
+    let after = volume.sync_points().unwrap();
     assert_eq!((after.count - before.count, after.is_behind), (1, false));
     assert_eq!(volume.next_deadline_ns().map(|at| at > bed.clock.now_ns()), Some(true));
     pass(&bed, &volume, 20_000);
-    assert_eq!(requests(&device), (0, 0), "no change, no moment");
+    assert_eq!(requests(&device), (0, 0), "no change, no sync point");
     volume.unmount().unwrap();
 }
 
 #[test]
-fn a_cut_goes_back_to_the_last_moment_and_not_to_a_mixture() {
+fn a_cut_goes_back_to_the_last_sync_point_and_not_to_a_mixture() {
     let bed = bed(2);
     let volume = bed.mount("");
     let files = [bed.file(&volume, 0), bed.file(&volume, 1)];
@@ -96,7 +96,7 @@ fn a_cut_goes_back_to_the_last_moment_and_not_to_a_mixture() {
         assert_eq!(contents(&cut, &bed.file(&cut, n)), bytes(n as u64 + 10, 40 * BLOCK));
     }
     cut.resolve("/new").unwrap();
-    bed.unmount_and_judge(volume, "moments");
+    bed.unmount_and_judge(volume, "sync points");
 }
 
 fn is_durable(bed: &Bed, path: &str, wanted: &[u8]) -> bool {
@@ -105,7 +105,7 @@ fn is_durable(bed: &Bed, path: &str, wanted: &[u8]) -> bool {
 }
 
 #[test]
-fn strict_files_take_a_moment_with_everything_before_it() {
+fn strict_files_take_a_sync_point_with_everything_before_it() {
     let bed = bed(0).with("sync=periodic,strict=*.db");
     let volume = bed.mount("");
     let root = volume.root().unwrap();
@@ -132,21 +132,21 @@ fn strict_files_take_a_moment_with_everything_before_it() {
     assert!(!is_durable(&bed, "/a.db", b"two"), "the attribute goes before the name");
 
     volume.write(&plain, 0, b"two").unwrap();
-    volume.set_relaxes(false).unwrap();
-    assert!(is_durable(&bed, "/plain", b"two"), "to switch them off is a moment");
+    volume.set_relaxed_enabled(false).unwrap();
+    assert!(is_durable(&bed, "/plain", b"two"), "to switch them off is a sync point");
     volume.write_sync(&plain, 0, b"six", true).unwrap();
     assert!(is_durable(&bed, "/plain", b"six"));
-    volume.set_relaxes(true).unwrap();
+    volume.set_relaxed_enabled(true).unwrap();
     volume.write_sync(&plain, 0, b"ten", true).unwrap();
     assert!(!is_durable(&bed, "/plain", b"ten"));
     drop((plain, strict, marked, root));
     bed.unmount_and_judge(volume, "strict files");
 }
 
-/// Writers change one file, then another; whatever the moment, the second never has the later
+/// Writers change one file, then another; whatever the sync point, the second never has the later
 /// change alone.
 #[test]
-fn moments_beside_writers_keep_the_order_of_files() {
+fn sync_points_beside_writers_keep_the_order_of_files() {
     let bed = bed(2);
     let volume = bed.mount("");
     let files = [bed.file(&volume, 0), bed.file(&volume, 1)];
@@ -192,9 +192,9 @@ fn moments_beside_writers_keep_the_order_of_files() {
     bed.unmount_and_judge(volume, "two writers");
 }
 
-/// Blocks whose extent became unwritten hold the data of the last moment still.
+/// Blocks whose extent became unwritten hold the data of the last sync point still.
 #[test]
-fn zeroed_ranges_are_not_written_in_place_before_the_moment() {
+fn zeroed_ranges_are_not_written_in_place_before_the_sync_point() {
     let bed = bed(1);
     let volume = bed.mount("");
     let file = bed.file(&volume, 0);
@@ -206,7 +206,7 @@ fn zeroed_ranges_are_not_written_in_place_before_the_moment() {
     volume.write(&file, 0, &bytes(4, old.len())).unwrap();
     volume.writeback_range(&file, 0, old.len() as u64).unwrap();
     let cut = after_cut(&bed);
-    assert_eq!(contents(&cut, &bed.file(&cut, 0)), old, "before the moment");
+    assert_eq!(contents(&cut, &bed.file(&cut, 0)), old, "before the sync point");
     volume.sync().unwrap();
     let cut = after_cut(&bed);
     assert_eq!(contents(&cut, &bed.file(&cut, 0)), bytes(4, old.len()));
@@ -214,9 +214,9 @@ fn zeroed_ranges_are_not_written_in_place_before_the_moment() {
     bed.unmount_and_judge(volume, "a zeroed range");
 }
 
-/// More is overwritten than the log holds: moments come earlier, and none is torn.
+/// More is overwritten than the log holds: sync points come earlier, and none is torn.
 #[test]
-fn overwrites_beyond_the_log_take_earlier_moments() {
+fn overwrites_beyond_the_log_take_earlier_sync_points() {
     let image = ImageSpec { journal_size_mib: Some(4), ..ImageSpec::with_size(64 << 20) };
     for log in ["jbd2", "packed"] {
         let bed = Bed::new(&image, 1).with(&format!("sync=periodic,log={log}"));
@@ -227,11 +227,14 @@ fn overwrites_beyond_the_log_take_earlier_moments() {
             volume.write(&file, at as u64, &bytes(1, 1 << 20)).unwrap();
         }
         volume.sync().unwrap();
-        let before = volume.moments().unwrap().count;
+        let before = volume.sync_points().unwrap().count;
         for at in (0..size).step_by(1 << 20) {
             volume.write(&file, at as u64, &bytes(2, 1 << 20)).unwrap();
         }
-        assert!(volume.moments().unwrap().count > before, "the log is full without a moment");
+        assert!(
+            volume.sync_points().unwrap().count > before,
+            "the log is full without a sync point"
+        );
         let cut = after_cut(&bed);
         let found = contents(&cut, &bed.file(&cut, 0));
         assert_eq!(found.len(), size);
@@ -250,9 +253,9 @@ fn overwrites_beyond_the_log_take_earlier_moments() {
     }
 }
 
-/// With a thread that ticks when it is asked to, the moments are its work and no writer's.
+/// With a thread that ticks when it is asked to, the sync points are its work and no writer's.
 #[test]
-fn a_moment_is_due_long_before_a_writer_has_to_take_it() {
+fn a_sync_point_is_due_long_before_a_writer_has_to_take_it() {
     let image = ImageSpec { journal_size_mib: Some(16), ..ImageSpec::with_size(256 << 20) };
     let bed = Bed::new(&image, 1).with("sync=periodic,dirty_ratio=60,dirty_background_ratio=50");
     let volume = bed.mount("");
@@ -261,29 +264,33 @@ fn a_moment_is_due_long_before_a_writer_has_to_take_it() {
         volume.write(&file, at * MIB, &bytes(1, 1 << 20)).unwrap();
     }
     volume.sync().unwrap();
-    let began = volume.moments().unwrap().count;
+    let began = volume.sync_points().unwrap().count;
     for step in 0..512_u64 {
-        let before = volume.moments().unwrap().count;
+        let before = volume.sync_points().unwrap().count;
         // Every second block: too short for new places, so the log has to take it.
         let at = step * 37 % 512 * 65536;
         for block in 0..8 {
             volume.write(&file, at + block * 8192, &bytes(step, BLOCK)).unwrap();
         }
-        assert_eq!(volume.moments().unwrap().count, before, "step {step}: a writer waited");
+        assert_eq!(volume.sync_points().unwrap().count, before, "step {step}: a writer waited");
         if volume.wants_writeback() {
             let due_ns = volume.next_deadline_ns().expect("it is wanted");
             bed.clock.sleep_until(due_ns.max(bed.clock.now_ns()));
             volume.tick(bed.clock.now_ns()).unwrap();
         }
     }
-    assert!(volume.moments().unwrap().count > began + 2, "more than a transaction was overwritten");
+    assert!(
+        volume.sync_points().unwrap().count > began + 2,
+        "more than a transaction was overwritten"
+    );
     drop(file);
-    bed.unmount_and_judge(volume, "moments of a thread");
+    bed.unmount_and_judge(volume, "sync points of a thread");
 }
 
-/// A small cache: writers take a moment where they would have to overwrite what the last one has.
+/// A small cache: writers take a sync point where they would have to overwrite what the last one
+/// has.
 #[test]
-fn memory_is_bounded_by_earlier_moments() {
+fn memory_is_bounded_by_earlier_sync_points() {
     let bed = bed(1);
     let volume = bed.mount("cache=4M,dirty_ratio=20,dirty_background_ratio=10");
     let file = bed.file(&volume, 0);
@@ -332,9 +339,10 @@ fn changes_behind_other_calls_do_not_overflow_the_log() {
     recovered.unmount().unwrap();
 }
 
-/// A full volume: blocks for the longer range are had by a moment, which comes before the zeroes.
+/// A full volume: blocks for the longer range are had by a sync point, which comes before the
+/// zeroes.
 #[test]
-fn a_moment_within_a_call_does_not_show_half_of_it() {
+fn a_sync_point_within_a_call_does_not_show_half_of_it() {
     let bed = bed(0);
     let volume = bed.mount("");
     let root = volume.root().unwrap();
@@ -352,9 +360,9 @@ fn a_moment_within_a_call_does_not_show_half_of_it() {
     volume.sync().unwrap();
     drop(old);
     volume.unlink(&root, b"oldf").unwrap();
-    let before = volume.moments().unwrap().count;
+    let before = volume.sync_points().unwrap().count;
     volume.fallocate(&file, FallocateMode::ZeroRange, 0, 40_000).unwrap();
-    assert!(volume.moments().unwrap().count > before, "a moment gave the blocks");
+    assert!(volume.sync_points().unwrap().count > before, "a sync point gave the blocks");
     let cut = after_cut(&bed);
     assert_eq!(contents(&cut, &cut.resolve("/file").unwrap()), bytes(1, 817));
     volume.sync().unwrap();
@@ -365,7 +373,7 @@ fn a_moment_within_a_call_does_not_show_half_of_it() {
 }
 
 #[test]
-fn a_full_volume_gets_its_freed_blocks_back_by_a_moment() {
+fn a_full_volume_gets_its_freed_blocks_back_by_a_sync_point() {
     let bed = bed(0);
     let volume = bed.mount("");
     let root = volume.root().unwrap();
@@ -387,7 +395,7 @@ fn a_full_volume_gets_its_freed_blocks_back_by_a_moment() {
     bed.unmount_and_judge(volume, "a full volume");
 }
 
-/// In virtual time no writer waits for the device while a moment is taken.
+/// In virtual time no writer waits for the device while a sync point is taken.
 #[test]
 fn writes_stand_still_without_a_request_to_the_device() {
     let image = ImageSpec { journal_size_mib: Some(64), ..ImageSpec::with_size(512 << 20) };
@@ -396,7 +404,7 @@ fn writes_stand_still_without_a_request_to_the_device() {
     let files = [bed.file(&volume, 0), bed.file(&volume, 1)];
     volume.write(&files[0], 0, &bytes(1, 16 << 20)).unwrap();
     volume.sync().unwrap();
-    let before = volume.moments().unwrap();
+    let before = volume.sync_points().unwrap();
     for at in (0..64).map(|n| n * MIB) {
         volume.write(&files[1], at, &bytes(2, 1 << 20)).unwrap();
         if at < 12 * MIB {
@@ -405,14 +413,14 @@ fn writes_stand_still_without_a_request_to_the_device() {
     }
     assert!(volume.cache_stats().dirty_pages as u64 * 4096 >= 64 * MIB);
     volume.sync().unwrap();
-    let after = volume.moments().unwrap();
+    let after = volume.sync_points().unwrap();
     assert_eq!((after.count - before.count, after.hold_ns_max), (1, 0));
     drop(files);
-    bed.unmount_and_judge(volume, "64 MiB in one moment");
+    bed.unmount_and_judge(volume, "64 MiB in one sync point");
 }
 
 #[test]
-fn atomic_writes_join_the_moment() {
+fn atomic_writes_join_the_sync_point() {
     let bed = bed(1);
     let volume = bed.mount("");
     let file = bed.file(&volume, 0);

@@ -146,14 +146,14 @@ fn relaxed_files_and_limits_change_while_mounted() {
         vol.fsync(&file, false).unwrap();
         assert_eq!(device.counts().flushes(), flushes);
         // What waited is durable when it is off, and so is what comes.
-        vol.set_relaxes(false).unwrap();
-        assert!(!vol.relaxes() && device.counts().flushes() > flushes, "{mode}");
+        vol.set_relaxed_enabled(false).unwrap();
+        assert!(!vol.relaxed_enabled() && device.counts().flushes() > flushes, "{mode}");
         assert_eq!(vol.cache_stats().dirty_pages, 0, "{mode}");
         let flushes = device.counts().flushes();
         vol.write(&file, 0, &[2; 8192]).unwrap();
         vol.fsync(&file, false).unwrap();
         assert!(device.counts().flushes() > flushes, "{mode}");
-        vol.set_relaxes(true).unwrap();
+        vol.set_relaxed_enabled(true).unwrap();
         let flushes = device.counts().flushes();
         vol.write(&file, 0, &[3; 8192]).unwrap();
         vol.fsync(&file, false).unwrap();

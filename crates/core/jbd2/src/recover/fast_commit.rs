@@ -14,8 +14,8 @@
 //! - Before `replace` has written the superblock every recovery finds the fast commits again, after
 //!   it none does: they are applied once and whole. The feature goes in the same sector, because
 //!   e2fsck 1.47 loses the log where a HEAD is not of the transaction that it expects.
-//! - A torn last fast commit is dropped: nobody was told that it is durable. One that is not whole
-//!   with whole ones behind it is damage.
+//! - A torn last fast commit is dropped: it was not acknowledged. A torn one with whole ones behind
+//!   it is damage.
 //! - Bounds: each block of the area is read twice; memory is the area.
 //!
 //! Linux refuses the mount where the first fast commit is torn; here it is dropped as any other.

@@ -9,7 +9,9 @@
 
 use crate::common::{Volume, difference, fill, prepared};
 use std::sync::Arc;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
+use syncline_crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 use syncline_device::{BlockDevice, FileMirror, Kind, MemoryDevice, Origin};
 use syncline_jbd2::{Journal, JournalOptions, RecoverOptions};
 use syncline_model::{Need, TempImage, e2fsck_preen, require};
@@ -170,11 +172,11 @@ fn a_device_that_lies_about_flushes_is_caught() {
         return;
     }
     let volume = prepared();
-    for lie in [Lie::EveryFlush, Lie::Fua] {
-        let explorer = explorer(&volume, CrashOptions { lie, ..CrashOptions::default() });
+    for faulty in [FaultyFlush::EveryFlush, FaultyFlush::Fua] {
+        let explorer = explorer(&volume, CrashOptions { faulty, ..CrashOptions::default() });
         let summary = syncline_crash::run(&explorer, &Budget::new(3000, 5), "", |state| {
             judge(&volume, state)
         });
-        assert!(!summary.failures.is_empty(), "{lie:?} was not noticed");
+        assert!(!summary.failures.is_empty(), "{faulty:?} was not noticed");
     }
 }

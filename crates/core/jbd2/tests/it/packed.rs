@@ -9,7 +9,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use std::time::Instant;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, StateId};
+use syncline_crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, RecordingDevice};
 use syncline_jbd2::{
     Checksums, Journal, JournalError, JournalOptions, RecoverOptions, Recovery, WriteAction,
@@ -204,12 +206,12 @@ fn a_cut_recovery_recovers() {
 fn a_device_that_lies_about_flushes_is_caught() {
     let Some(volume) = ready("packed canary") else { return };
     let history = history();
-    let options = CrashOptions { lie: Lie::EveryFlush, ..CrashOptions::default() };
+    let options = CrashOptions { faulty: FaultyFlush::EveryFlush, ..CrashOptions::default() };
     let explorer = explorer(&volume, options);
     let summary = syncline_crash::run(&explorer, &Budget::new(3000, 5), "", |state| {
         judge(&volume, &history, state)
     });
-    assert!(!summary.failures.is_empty(), "the lie was not noticed");
+    assert!(!summary.failures.is_empty(), "the faulty was not noticed");
 }
 
 /// A journal over a copy of the volume after `rounds` commits of a few bytes, and where each record

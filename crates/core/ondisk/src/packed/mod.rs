@@ -26,9 +26,10 @@
 //! that changed since the block's last record, or since its home block where no record is live.
 //!
 //! Promises
-//! - [`Record::parse`] takes exactly what [`RecordBuilder`] makes. Parsing is bounded by the
-//!   record's length and the block size: runs are sorted, inside the block and do not overlap, the
-//!   payload ends where the record ends. Unknown versions, bases and encodings are refused by name.
+//! - [`Record::parse`] accepts exactly the records that [`RecordBuilder`] makes. Parsing is bounded
+//!   by the record's length and the block size: runs are sorted, inside the block and do not
+//!   overlap, the payload ends where the record ends. Unknown versions, bases and encodings are
+//!   refused by name.
 //! - A record of another log, of an earlier use of this one, or of another moment never matches:
 //!   UUID, epoch and sequence are under the checksum.
 //! - The shorter of runs and whole is chosen for each block, so a record is never longer than its

@@ -1,4 +1,4 @@
-//! Reading a record from bytes that nobody vouches for.
+//! Reading a record from untrusted bytes.
 
 use super::deflate::inflate;
 use super::{

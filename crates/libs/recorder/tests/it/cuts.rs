@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Lie, run};
+use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, run};
 use syncline_device::{BlockDevice, Clock, Kind, MemoryDevice, Origin, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_recorder::format::{Header, file_name};
@@ -129,9 +129,9 @@ fn small() -> Config {
     }
 }
 
-fn regions(lie: Lie) -> (Config, Arc<CrashDevice>) {
+fn regions(faulty: FaultyFlush) -> (Config, Arc<CrashDevice>) {
     let config = small();
-    let options = CrashOptions { lie, ..CrashOptions::default() };
+    let options = CrashOptions { faulty, ..CrashOptions::default() };
     let size = config.file_bytes_max() * 2;
     let device = Arc::new(CrashDevice::new(&MemoryDevice::new(size), options));
     let strategy = Regions { device: Arc::clone(&device), bytes: config.file_bytes_max() };
@@ -163,7 +163,7 @@ fn judge_regions(config: &Config, state: &CrashState) -> std::result::Result<(),
 
 #[test]
 fn a_cut_loses_only_what_was_not_reported_durable() {
-    let (config, device) = regions(Lie::None);
+    let (config, device) = regions(FaultyFlush::None);
     let command = "cargo test -p syncline-recorder --test it a_cut_loses_only";
     let budget = Budget::new(states(2000), 1).with_only(only());
     let judge = |state: &CrashState| judge_regions(&config, state);
@@ -175,7 +175,7 @@ fn a_cut_loses_only_what_was_not_reported_durable() {
 
 #[test]
 fn a_device_that_drops_flushes_is_noticed() {
-    let (config, device) = regions(Lie::EveryFlush);
+    let (config, device) = regions(FaultyFlush::EveryFlush);
     let summary = run(&Explorer::new(device.log()), &Budget::new(500, 1), "canary", |state| {
         judge_regions(&config, state)
     });

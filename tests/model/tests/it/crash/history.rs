@@ -16,7 +16,7 @@
 //! - A file that was renamed over another is under that name with what was written before.
 //!
 //! With `sync=periodic` there is one rule instead: the tree, contents included, is what the volume
-//! showed after one of the operations, none before the last moment that is known to be durable.
+//! showed after one of the operations, none before the last sync point that is known to be durable.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -200,12 +200,12 @@ struct Ack {
     all: Option<u64>,
     /// The name operation up to which names are covered, counted from 1; 0 for none.
     names: usize,
-    /// `sync=periodic`: the moment that is durable at least.
-    moment: usize,
+    /// `sync=periodic`: the sync point that is durable at least.
+    sync_point: usize,
 }
 
 /// The volume after an operation.
-struct Moment {
+struct SyncPoint {
     tree: Recovered,
     /// Name operations until then.
     names: usize,
@@ -222,7 +222,7 @@ pub struct History {
     /// Sequence number that the content of a file has at least, wherever it is found under a name.
     settled: BTreeMap<(String, u32), u64>,
     /// `sync=periodic`: what the volume showed after each operation.
-    moments: Vec<Moment>,
+    sync_points: Vec<SyncPoint>,
     seq: u64,
 }
 
@@ -308,25 +308,25 @@ impl History {
     }
 
     /// The volume shows this tree, before the first operation and after each. Returns the number of
-    /// the moment.
-    pub fn push_moment(&mut self, tree: Recovered) -> usize {
+    /// the sync point.
+    pub fn push_sync_point(&mut self, tree: Recovered) -> usize {
         let names = self.name_ops();
-        self.moments.push(Moment { tree, names });
-        self.moments.len() - 1
+        self.sync_points.push(SyncPoint { tree, names });
+        self.sync_points.len() - 1
     }
 
     /// The volume as it was seen last.
-    pub fn last_moment(&self) -> &Recovered {
-        &self.moments.last().expect("a recorder sees the volume at once").tree
+    pub fn last_sync_point(&self) -> &Recovered {
+        &self.sync_points.last().expect("a recorder sees the volume at once").tree
     }
 
-    /// This moment is durable, or a later one.
-    pub fn ack_moment(&mut self, moment: usize) -> u64 {
-        self.ack(Ack { moment, ..Ack::default() })
+    /// This sync point is durable, or a later one.
+    pub fn ack_sync_point(&mut self, sync_point: usize) -> u64 {
+        self.ack(Ack { sync_point, ..Ack::default() })
     }
 
-    pub fn ack_last_moment(&mut self) -> u64 {
-        self.ack_moment(self.moments.len() - 1)
+    pub fn ack_last_sync_point(&mut self) -> u64 {
+        self.ack_sync_point(self.sync_points.len() - 1)
     }
 
     fn ack(&mut self, ack: Ack) -> u64 {
@@ -356,8 +356,8 @@ impl History {
 
     /// The names of a legal outcome, which say what file each path is.
     fn resolve(&self, tree: &Recovered, marks: &[u64]) -> Result<Names, String> {
-        if !self.moments.is_empty() {
-            return self.resolve_moment(tree, marks);
+        if !self.sync_points.is_empty() {
+            return self.resolve_sync_point(tree, marks);
         }
         let mut acked: BTreeMap<u32, u64> = BTreeMap::new();
         let (mut acked_all, mut acked_names) = (0, Acked::default());
@@ -386,20 +386,21 @@ impl History {
         found.ok_or_else(|| told.unwrap_or_else(|| outcomes.explain(tree, &acked_names)))
     }
 
-    fn resolve_moment(&self, tree: &Recovered, marks: &[u64]) -> Result<Names, String> {
-        let durable = marks.iter().map(|mark| self.acks[mark].moment).max().unwrap_or(0);
-        let mut moments = self.moments.iter().rev();
-        if let Some(found) = moments.find(|moment| moment.tree == *tree) {
-            let at = moments.len();
+    fn resolve_sync_point(&self, tree: &Recovered, marks: &[u64]) -> Result<Names, String> {
+        let durable = marks.iter().map(|mark| self.acks[mark].sync_point).max().unwrap_or(0);
+        let mut sync_points = self.sync_points.iter().rev();
+        if let Some(found) = sync_points.find(|sync_point| sync_point.tree == *tree) {
+            let at = sync_points.len();
             return match at >= durable {
                 true => Ok(self.names[found.names].clone()),
-                false => Err(format!("moment {at}, and {durable} was durable")),
+                false => Err(format!("sync point {at}, and {durable} was durable")),
             };
         }
-        let differs = |moment: &Moment| moment.tree.difference(tree).unwrap_or_default();
-        let (first, last) = (&self.moments[durable], &self.moments[self.moments.len() - 1]);
+        let differs = |sync_point: &SyncPoint| sync_point.tree.difference(tree).unwrap_or_default();
+        let (first, last) =
+            (&self.sync_points[durable], &self.sync_points[self.sync_points.len() - 1]);
         Err(format!(
-            "no moment of the volume; {durable}, which was durable, differs in {}; the last in {}",
+            "no sync point: the durable one, {durable}, differs in {}, the last in {}",
             differs(first),
             differs(last)
         ))

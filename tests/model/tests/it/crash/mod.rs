@@ -20,7 +20,7 @@ mod recorder;
 mod workloads;
 
 use syncline_crash::{
-    Budget, CrashOptions, ExploreOptions, Explorer, Lie, StateId, Summary, run, run_nested,
+    Budget, CrashOptions, ExploreOptions, Explorer, FaultyFlush, StateId, Summary, run, run_nested,
 };
 use syncline_device::MemoryDevice;
 use syncline_fs::MountOptions;
@@ -370,16 +370,19 @@ fn lies_are_caught(mount: &'static str) {
     let honest = ground.explore(workloads::sqlite_delete, CrashOptions::default());
     let entries = &honest.0.log().entries;
     let flushes = entries.iter().filter(|e| matches!(e, syncline_crash::Entry::Flush)).count();
-    let lies =
-        [Lie::EveryFlush, Lie::Flush(flushes as u64 / 2), Lie::Flush(flushes as u64 / 2 + 1)];
+    let lies = [
+        FaultyFlush::EveryFlush,
+        FaultyFlush::Flush(flushes as u64 / 2),
+        FaultyFlush::Flush(flushes as u64 / 2 + 1),
+    ];
     let mut caught = 0;
-    for lie in lies {
-        let device = CrashOptions { lie, ..CrashOptions::default() };
+    for faulty in lies {
+        let device = CrashOptions { faulty, ..CrashOptions::default() };
         let (explorer, history) = ground.explore(workloads::sqlite_delete, device);
         let budget = Budget::new(300, 1);
-        let summary = ground.judge(&explorer, &history, &budget, &format!("{lie:?}"));
+        let summary = ground.judge(&explorer, &history, &budget, &format!("{faulty:?}"));
         caught += usize::from(!summary.failures.is_empty());
-        if lie == Lie::EveryFlush {
+        if faulty == FaultyFlush::EveryFlush {
             assert_eq!(caught, 1, "a device without flushes passes for a good one");
         }
     }
@@ -397,7 +400,7 @@ fn a_dropped_flush_is_caught() {
 fn on_other_devices(name: &str, mount: &'static str) {
     let ground = Ground::new(&small(4096), mount);
     for (volatile_cache, fua) in [(true, false), (false, false)] {
-        let device = CrashOptions { volatile_cache, fua, lie: Lie::None };
+        let device = CrashOptions { volatile_cache, fua, faulty: FaultyFlush::None };
         let (explorer, history) = ground.explore(workloads::sqlite_delete, device);
         let budget = Budget::new(states() / 3, 2);
         let command = format!("{name}, volatile {volatile_cache}, fua {fua}");

@@ -1,7 +1,7 @@
 //! The same workloads with `sync=periodic`: after every cut the volume is, byte for byte, what it
-//! was after one of the operations, and not before the last moment that was durable.
+//! was after one of the operations, and not before the last sync point that was durable.
 //!
-//! A strict file's fsync takes a moment; so do time, a log that fills, and `sync`.
+//! A strict file's fsync takes a sync point; so do time, a log that fills, and `sync`.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::crash::{
     recovery_cuts, small, unmounts, workloads,
 };
 
-/// A moment a second, and no sync that waits for one.
+/// A sync point a second, and no sync that waits for one.
 const TIMED: &str = "sync=periodic,commit=1";
 const STRICT: &str = "sync=periodic,strict=*";
 const PACKED: &str = "sync=periodic,strict=*,log=packed";
@@ -314,10 +314,11 @@ fn periodic_everything_odd_seeds() {
     everything_seeds("periodic_everything_odd_seeds", 1001);
 }
 
-/// The canary of a moment: one page of it as it was in the moment before is seen, whichever it is.
+/// The canary of a sync point: one page of it as it was in the sync point before is seen, whichever
+/// it is.
 #[test]
-fn a_page_left_out_of_a_moment_is_caught() {
-    if !require("a_page_left_out_of_a_moment_is_caught", &NEEDS) {
+fn a_page_left_out_of_a_sync_point_is_caught() {
+    if !require("a_page_left_out_of_a_sync_point_is_caught", &NEEDS) {
         return;
     }
     let base = image(&small(4096));
@@ -349,19 +350,19 @@ fn a_page_left_out_of_a_moment_is_caught() {
         let inode = volume.resolve(path).unwrap();
         volume.write(&inode, page * 4096, &old[..4096]).unwrap();
         let seen = history.check(&read(&volume), last.marks());
-        assert!(seen.is_err(), "{path}, page {page}: as in the moment before");
+        assert!(seen.is_err(), "{path}, page {page}: as in the sync point before");
     }
 }
 
 /// The canary: modes that make one file durable at a time leave mixtures, which are seen.
 #[test]
-fn other_modes_leave_what_no_moment_was() {
-    if !require("other_modes_leave_what_no_moment_was", &NEEDS) {
+fn other_modes_leave_what_no_sync_point_was() {
+    if !require("other_modes_leave_what_no_sync_point_was", &NEEDS) {
         return;
     }
     for mount in [ORDERED, "sync=eager"] {
         let base = image(&small(4096));
-        let mut recorder = Recorder::by_moments(&base, &options(mount));
+        let mut recorder = Recorder::by_sync_points(&base, &options(mount));
         workloads::mixed(&mut recorder, 5);
         let (log, history) = recorder.stop();
         let explorer = Explorer::with_options(log, explore_options());

@@ -26,8 +26,8 @@ pub struct Recorder {
     created: BTreeMap<u32, usize>,
     changed_dirs: BTreeMap<String, usize>,
     /// The history has what the volume shows after each operation: `sync=periodic`.
-    by_moments: bool,
-    /// Moments taken so far, and the last one known to be durable.
+    by_sync_points: bool,
+    /// Sync points taken so far, and the last one known to be durable.
     taken: u64,
     durable: usize,
 }
@@ -68,7 +68,7 @@ impl Recorder {
             named: BTreeMap::new(),
             created: BTreeMap::new(),
             changed_dirs: BTreeMap::new(),
-            by_moments: mount.sync == SyncMode::Periodic,
+            by_sync_points: mount.sync == SyncMode::Periodic,
             taken: 0,
             durable: 0,
         };
@@ -76,17 +76,17 @@ impl Recorder {
         recorder
     }
 
-    /// As [`Recorder::new`], judged by moments whatever the mode is.
-    pub fn by_moments(base: &MemoryDevice, mount: &MountOptions) -> Recorder {
+    /// As [`Recorder::new`], judged by sync points whatever the mode is.
+    pub fn by_sync_points(base: &MemoryDevice, mount: &MountOptions) -> Recorder {
         let mut recorder = Recorder::new(base, mount, CrashOptions::default());
-        recorder.by_moments = true;
+        recorder.by_sync_points = true;
         recorder.observe();
         recorder
     }
 
     /// An operation is over: the history gets what the volume shows now.
     fn observe(&mut self) {
-        if !self.by_moments {
+        if !self.by_sync_points {
             return;
         }
         let tree = Recovered::read(&mut VolumeTree::new(self.volume.clone())).unwrap();
@@ -94,15 +94,15 @@ impl Recorder {
     }
 
     fn observed(&mut self, tree: Recovered) {
-        let stats = self.volume.moments().unwrap_or_default();
-        let now = self.history.push_moment(tree);
+        let stats = self.volume.sync_points().unwrap_or_default();
+        let now = self.history.push_sync_point(tree);
         let durable = match std::mem::replace(&mut self.taken, stats.count) < stats.count {
             true if stats.is_behind => now.saturating_sub(1),
             true => now,
             false => self.durable,
         };
         self.durable = self.durable.max(durable);
-        let mark = self.history.ack_moment(self.durable);
+        let mark = self.history.ack_sync_point(self.durable);
         self.device.mark(mark);
     }
 
@@ -121,8 +121,8 @@ impl Recorder {
         self.volume.unmount().unwrap();
         let mark = self.history.ack_all();
         self.device.mark(mark);
-        if self.by_moments {
-            let mark = self.history.ack_last_moment();
+        if self.by_sync_points {
+            let mark = self.history.ack_last_sync_point();
             self.device.mark(mark);
         }
         (self.device.log(), self.history)
@@ -262,7 +262,7 @@ impl Recorder {
         self.write(path, 0, sectors);
         self.volume.close(&self.inode(path)).unwrap();
         self.pass(6000);
-        if self.by_moments {
+        if self.by_sync_points {
             return;
         }
         let mark = self.history.ack_file(self.file(path), 0);
@@ -327,7 +327,7 @@ impl Recorder {
 
     /// As [`Recorder::observe`] after a change of one file's contents.
     fn observe_file(&mut self, ino: u32) {
-        let mut tree = self.history.last_moment().clone();
+        let mut tree = self.history.last_sync_point().clone();
         let mut source = VolumeTree::new(self.volume.clone());
         tree.read_again(ino, &mut source).unwrap();
         self.observed(tree);
@@ -369,7 +369,7 @@ impl Recorder {
         let (file, inode) = (self.file(path), self.inode(path));
         self.volume.fsync(&inode, datasync).unwrap();
         // fdatasync owes the data and what is needed to find it: a rename is not.
-        if self.by_moments {
+        if self.by_sync_points {
             return self.observe();
         }
         let names = if datasync { &self.created } else { &self.named };
@@ -379,7 +379,7 @@ impl Recorder {
 
     pub fn fsync_dir(&mut self, path: &str) {
         self.volume.fsync(&self.dir(path), false).unwrap();
-        if self.by_moments {
+        if self.by_sync_points {
             return self.observe();
         }
         let names = self.changed_dirs.get(path).copied().unwrap_or(0);
@@ -389,7 +389,7 @@ impl Recorder {
 
     pub fn syncfs(&mut self) {
         self.volume.sync().unwrap();
-        if self.by_moments {
+        if self.by_sync_points {
             return self.observe();
         }
         let mark = self.history.ack_all();

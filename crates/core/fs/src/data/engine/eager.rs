@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Promises
-//! - Data goes to the log in the same indivisible set as the extents that lead to it, so no crash
+//! - Data goes to the log in the same dependency set as the extents that lead to it, so no crash
 //!   shows blocks without their data. Extents of data that was written in place are committed after
 //!   a flush of that data.
 //! - A page that was logged is not logged again unless it was changed; in place it is written once,
@@ -32,6 +32,7 @@ use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction}
 
 use crate::data::Files;
 use crate::data::engine::Engine;
+use crate::data::engine::ordered::Ordered;
 use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
 use crate::data::flush::file::write_back;
 use crate::data::flush::install::install_one;
@@ -93,6 +94,14 @@ impl Engine for Eager {
         Ok(())
     }
 
+    fn sync_all(&self, files: &Files) -> Result<()> {
+        Ordered.sync_all(files)
+    }
+
+    fn uses_costs(&self) -> bool {
+        true
+    }
+
     fn logs_data(&self) -> bool {
         true
     }
@@ -131,7 +140,7 @@ impl Engine for Eager {
         journal_again(files, inode, pages)
     }
 
-    fn sent(&self, files: &Files, pages: &[OutPage]) {
+    fn on_data_written(&self, files: &Files, pages: &[OutPage]) {
         let Some(journal) = files.journal.get() else { return };
         let is_unlogged = |out: &OutPage| out.action == WriteAction::Write && out.is_newer();
         if pages.iter().any(is_unlogged) {
@@ -186,10 +195,10 @@ fn log_pages(
     log_all_pages(inodes, inode, from..range.end, seeds)
 }
 
-/// Flushes that a caller waits longer for than for the copy of data in the log, where all other
-/// time is equal. In place takes one more; the copy takes its bytes, and the data is written to its
-/// place later all the same. With three the time of all requests is half as long again in the log
-/// as in place, the price of one wait less:
+/// Price of an in-place write in flushes, above which the copy in the log is cheaper. Writing in
+/// place takes one more flush; the copy takes its bytes, and the data is written to its place later
+/// all the same. With three the time of all requests is half as long again in the log as in place,
+/// the price of one wait less:
 ///
 /// ```text
 ///   log   = copy + (copy + runs)      the second part later
@@ -198,7 +207,8 @@ fn log_pages(
 /// ```
 const FLUSHES: f64 = 3.0;
 
-/// Costs of the device of a mount with `sync=eager`, and what follows where no option rules it.
+/// Costs of the device of a mount with `sync=eager`, and the sizes that follow from them without
+/// options.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EagerCosts {
     /// Costs of the last requests.
@@ -225,14 +235,15 @@ impl EagerCosts {
     }
 }
 
-/// Measured costs of a volume with `sync=eager` that can be written to.
-pub(crate) fn eager_costs(store: &Store) -> Option<EagerCosts> {
-    let device = store.costs.get()?.costs();
-    Some(EagerCosts::new(device, store.block_size() as u64))
+impl crate::Volume {
+    /// Returns the measured costs of the device with `sync=eager`; `None` in other modes.
+    pub fn eager_costs(&self) -> Option<EagerCosts> {
+        let device = self.0.costs.get()?.costs();
+        Some(EagerCosts::new(device, self.0.block_size() as u64))
+    }
 }
-
 /// True if a sync writes these pages in place. An option rules its kind of data: new blocks, runs
-/// of overwritten ones, scattered ones. What no option rules the costs decide.
+/// of overwritten ones, scattered ones. Without an option the costs decide.
 fn goes_in_place(dirty: SyncDirty, block_bytes: u64, options: &MountOptions, costs: Costs) -> bool {
     let bytes = |pages: usize| pages as u64 * block_bytes;
     let above = options.eager_threshold.map(|most| dirty.pages > most as usize);
@@ -251,7 +262,7 @@ fn goes_in_place(dirty: SyncDirty, block_bytes: u64, options: &MountOptions, cos
     kind.is_none() && copy_ns > runs_ns + FLUSHES * costs.flush_ns
 }
 
-/// As [`log_pages`], however many they are: false if one handle cannot have them.
+/// As [`log_pages`] for any number of pages; false if they do not fit into one handle.
 pub(crate) fn log_all_pages(
     inodes: &Inodes,
     inode: &Inode,
@@ -329,14 +340,15 @@ fn log_segments(
     result.map(|()| true)
 }
 
-/// Parts of a page that may differ from what recovery gives of its block, if that is known.
+/// Parts of a page that may differ from the image that recovery gives of its block, if they are
+/// known.
 fn known_changes(store: &Store, out: &OutPage) -> Option<u64> {
     let journal = store.journal.get().filter(|journal| out.plain && journal.is_packed())?;
     out.page.changes.known(|number| journal.is_flushed(number))
 }
 
-/// Journals the pages that must not be written over their older copies, in the set of the
-/// inode: whatever shows them is not durable without them.
+/// Journals the pages that must not be written over their older copies, in the set of the inode, so
+/// that metadata that shows them is not durable without them.
 pub(crate) fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -> Result<()> {
     let chosen = pages.iter().filter(|out| out.action == WriteAction::Journal);
     let chosen: Vec<&OutPage> = chosen.collect();

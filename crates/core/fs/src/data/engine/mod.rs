@@ -1,4 +1,4 @@
-//! Sync engines: all that the modes of `sync=` do differently above the journal.
+//! Sync engines: the differences between the modes of `sync=` above the journal.
 //!
 //! ```text
 //!              ordered.rs              eager.rs                   periodic.rs
@@ -6,11 +6,11 @@
 //!              flush                   one write to the log
 //!  write-back  every page to its       pages that the log holds:  new blocks in place, long runs
 //!              place                   see the table there        to new blocks, others logged
-//!  background  whole files by age      steps of bounded length    moments of the whole volume
+//!  background  whole files by age      steps of bounded length    sync points of the whole volume
 //! ```
 //!
-//! The engine of a volume is chosen at mount and never changes. Everything else asks it and knows
-//! no modes.
+//! The engine of a volume is chosen at mount and never changes. All other code asks the engine and
+//! does not know the modes (`tidy` counts the exceptions).
 
 pub(crate) mod eager;
 pub(crate) mod ordered;
@@ -21,15 +21,17 @@ use syncline_jbd2::{Checksums, JournalOptions, Member};
 use crate::data::Files;
 use crate::data::flush::batch::OutPage;
 use crate::data::flush::plan::Target;
+use crate::data::schedule::state::SyncPointStats;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
+use crate::inode::reference::InodeRef;
 use crate::options::{LogFormat, SyncMode};
 
 /// One way to make files durable.
 pub(crate) trait Engine: Send + Sync {
     /// Makes blocks `range` of a file durable, and its inode; with `datasync` the inode only if
-    /// that is needed to read the data back. `range` is empty for what has no data outside of the
-    /// journal.
+    /// that is needed to read the data back. `range` is empty for an inode without data outside of
+    /// the journal.
     ///
     /// # Errors
     /// I/O errors and [`crate::FsError::Latched`]; for lack of space the pages stay dirty.
@@ -41,12 +43,56 @@ pub(crate) trait Engine: Send + Sync {
         datasync: bool,
     ) -> Result<()>;
 
-    /// True if the volume becomes durable as a whole, at moments.
-    fn is_periodic(&self) -> bool {
+    /// True if fsync of this file only reports whether the volume has failed.
+    fn defers_fsync(&self, files: &Files, inode: &InodeRef) -> bool {
+        files.relaxed.is_relaxed(inode)
+    }
+
+    /// True if syncfs only reports whether the volume has failed.
+    fn defers_syncfs(&self, _files: &Files) -> bool {
         false
     }
 
-    /// Destination of what write-back takes from a file.
+    /// Makes every file and all metadata durable.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn sync_all(&self, files: &Files) -> Result<()>;
+
+    /// Figures of the sync points; `None` if there are none.
+    fn sync_point_stats(&self, _files: &Files) -> Option<SyncPointStats> {
+        None
+    }
+
+    /// True if the volume, not the journal, decides when the running transaction commits
+    /// ([`JournalOptions::owner_commits`]).
+    fn owner_commits(&self) -> bool {
+        false
+    }
+
+    /// True if [`Engine::fsync`] chooses by the measured costs of the device.
+    fn uses_costs(&self) -> bool {
+        false
+    }
+
+    /// Bytes of one write that no commit may divide. `None`: it may lie between any two steps.
+    ///
+    /// # Errors
+    /// [`FsError::Latched`] and [`FsError::ReadOnly`].
+    fn whole_write_bytes(&self, _files: &Files) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Lowers the number of dirty pages further where a writer has written back its share: `pages`
+    /// of its own file. The caller holds neither `io` nor a handle.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn throttle(&self, _files: &Files, _inode: &Inode, _pages: usize) -> Result<()> {
+        Ok(())
+    }
+
+    /// Destination of the pages that write-back takes from a file.
     ///
     /// # Errors
     /// [`FsError::Latched`] and [`FsError::ReadOnly`].
@@ -59,7 +105,7 @@ pub(crate) trait Engine: Send + Sync {
     ///
     /// # Errors
     /// As [`Engine::fsync`].
-    fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
+    fn prepare_sync(&self, files: &Files, inode: &Inode) -> Result<()> {
         self.fsync(files, inode, 0..u64::MAX, true)
     }
 
@@ -85,7 +131,8 @@ pub(crate) trait Engine: Send + Sync {
         Err(FsError::NotSupported("file data in the log without sync=eager".into()))
     }
 
-    /// Makes the sets of these members durable, as a sync of their file does.
+    /// Makes the sets of these members durable, as a sync of their file does. The caller holds
+    /// `io`.
     ///
     /// # Errors
     /// As [`Engine::fsync`].
@@ -93,15 +140,25 @@ pub(crate) trait Engine: Send + Sync {
         Ok(files.journal()?.sync(members, false)?)
     }
 
-    /// Decides for each planned page how it gets to its place. Those that must go through the
+    /// Completes an atomic write of a file after [`Engine::make_durable`]. The caller holds
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`Engine::fsync`].
+    fn finish_atomic(&self, _files: &Files, _inode: &InodeRef) -> Result<()> {
+        Ok(())
+    }
+
+    /// Decides for each planned page how it reaches its home block. Those that must go through the
     /// journal are given to it.
     ///
     /// # Errors
-    /// Whatever joining a transaction gives.
+    /// As joining a transaction.
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()>;
 
-    /// The pages with [`syncline_jbd2::WriteAction::Write`] are in their places, not flushed.
-    fn sent(&self, files: &Files, pages: &[OutPage]);
+    /// Notes that the pages with [`syncline_jbd2::WriteAction::Write`] were written to their home
+    /// blocks, without a flush.
+    fn on_data_written(&self, files: &Files, pages: &[OutPage]);
 
     /// Write-back in the background at `now_ns` of the volume's clock.
     ///
@@ -109,7 +166,7 @@ pub(crate) trait Engine: Send + Sync {
     /// As [`Engine::fsync`].
     fn background(&self, files: &Files, now_ns: u64) -> Result<()>;
 
-    /// True if [`Engine::background`] has work to do now, whatever the timers say.
+    /// True if [`Engine::background`] has work to do now, regardless of the timers.
     fn is_due_at_once(&self, files: &Files) -> bool;
 
     /// When [`Engine::background`] has more to do than write-back, in nanoseconds of the clock.

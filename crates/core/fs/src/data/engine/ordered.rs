@@ -1,14 +1,14 @@
-//! Ordered sync: what the kernel's ext4 does with `data=ordered`.
+//! Ordered sync: as the kernel's ext4 with `data=ordered`.
 //!
 //! ```text
 //!   fsync(file):  write back its pages --> commit(sync_tid or datasync_tid) --> flush, unless the
 //!                                                                        commit just did one
 //! ```
 //!
-//! As `ext4_sync_file` does: even if nothing is dirty the device is flushed, since what was written
-//! back earlier may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`]
-//! changes only: an overwrite is one data write and one flush. For a directory and other inodes
-//! without data both commit whatever runs, and flush nothing else.
+//! As `ext4_sync_file` does: the device is flushed even if nothing is dirty, because earlier
+//! write-back may still be in its cache. fdatasync waits for [`crate::incore::Dirty::Data`] changes
+//! only: an overwrite is one data write and one flush. For a directory and other inodes without
+//! data both commit the running transaction, and flush nothing else.
 //!
 //! Tested in `tests/it/file_io_sync.rs`, with exact request counts.
 
@@ -22,10 +22,12 @@ use crate::data::Files;
 use crate::data::engine::Engine;
 use crate::data::flush::batch::OutPage;
 use crate::data::flush::file::write_back;
+use crate::data::flush::files::write_back_files;
+use crate::data::relaxed::flush_relaxed;
 use crate::data::schedule::timers::background_writeback;
 use crate::error::{FsError, Result};
 use crate::incore::Inode;
-use crate::inode::lazytime::write_lazy_times_of;
+use crate::inode::lazytime::{write_lazy_times, write_lazy_times_of};
 use crate::options::LogFormat;
 use crate::store::Store;
 
@@ -42,8 +44,9 @@ impl Engine for Ordered {
             write_lazy_times_of(files, inode)?;
         }
         if !regular {
-            // `ext4_force_commit`: whatever runs is committed, with datasync as well. A directory
-            // has no data outside of the journal, so without a commit there is nothing to flush.
+            // `ext4_force_commit`: the running transaction is committed, also with datasync. A
+            // directory has no data outside of the journal, so without a commit there is nothing to
+            // flush.
             files.journal()?.commit(files.journal()?.newest_tid())?;
             return files.latch.check();
         }
@@ -54,11 +57,18 @@ impl Engine for Ordered {
         commit_or_flush(files, tid, Kind::Data { inode: u64::from(inode.ino) })
     }
 
+    fn sync_all(&self, files: &Files) -> Result<()> {
+        write_back_files(files, true, |_, _| true)?;
+        write_lazy_times(files)?;
+        commit_or_flush(files, files.journal()?.newest_tid(), Kind::Other)?;
+        flush_relaxed(files)
+    }
+
     fn classify(&self, _files: &Files, _inode: &Inode, _pages: &mut [OutPage]) -> Result<()> {
         Ok(())
     }
 
-    fn sent(&self, _files: &Files, _pages: &[OutPage]) {}
+    fn on_data_written(&self, _files: &Files, _pages: &[OutPage]) {}
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
         background_writeback(files, now_ns)

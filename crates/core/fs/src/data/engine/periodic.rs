@@ -1,26 +1,26 @@
-//! Periodic sync: the whole volume becomes durable as it was at one moment (`../moment.rs`).
+//! Periodic sync: the whole volume becomes durable at sync points (`../sync_point.rs`).
 //!
 //! ```text
-//!   fsync        nothing; of a strict file: a moment, now
+//!   fsync        of a strict file: a sync point, now; of other files: nothing
 //!   write-back   new blocks: in place, before the transaction that points at them commits
-//!                blocks that the last moment has: never in place; from 256 KiB on that follow each
-//!                other to new blocks, whose old ones the same transaction frees, the others to the
+//!                blocks of the last sync point: never in place. Runs of 256 KiB and more go to new
+//!                blocks, and the same transaction frees the old ones; shorter runs go to the
 //!                running transaction
 //!                pages that a committed transaction holds: in place
-//!   background   a moment every `commit=` seconds, or when a quarter of a transaction waits for
-//!                one; then the steps of eager mode
-//!   writer       waits for a moment when three quarters do
+//!   background   a sync point every `commit=` seconds, or when the next one fills a quarter of a
+//!                transaction; then the steps of eager mode
+//!   writer       waits for a sync point when the next one fills three quarters
 //! ```
 //!
 //! Promises
-//! - The running transaction commits only as a moment, so nothing that happened after the last
-//!   moment is ever recovered.
-//! - No block that the last moment refers to is written with anything but its contents in that
-//!   moment, or in a later one that is durable.
+//! - The running transaction commits only as a sync point, so recovery never shows a change that
+//!   was made after the last one.
+//! - No block of the last sync point is overwritten in place, except with the contents that it has
+//!   in that sync point or in a later one that is durable.
 //!
-//! Locks: a moment needs `io` of every file with changed pages, so whoever may take one holds
-//! neither `io` nor a handle. Tested in `tests/it/periodic.rs`; the crash tests of
-//! `syncline-model` have its power cuts.
+//! Locks: a sync point locks `io` of every file with changed pages, so its caller holds neither
+//! `io` nor a handle. Tested in `tests/it/periodic.rs`; the crash tests of `syncline-model` cut its
+//! power.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -31,21 +31,28 @@ use crate::data::Files;
 use crate::data::engine::Engine;
 use crate::data::engine::eager::{Eager, journal_again};
 use crate::data::flush::batch::OutPage;
-use crate::data::flush::file::write_pass;
+use crate::data::flush::file::{write_back_at_most, write_pass};
+use crate::data::flush::files::write_back_files;
 use crate::data::flush::plan::Target;
-use crate::data::moment::{moment_due_ns, take_moment};
 use crate::data::schedule::incremental::{
     incremental_is_due, incremental_tick, is_incremental_under_way,
 };
+use crate::data::schedule::state::SyncPointStats;
 use crate::data::schedule::timers::background_due_ns;
+use crate::data::sync_point::{make_sync_point, sync_point_due_ns, sync_point_stats};
 use crate::error::Result;
 use crate::incore::Inode;
-use crate::inode::lazytime::write_lazy_times_of;
+use crate::inode::lazytime::{write_lazy_times, write_lazy_times_of};
+use crate::inode::reference::InodeRef;
 use crate::options::LogFormat;
 use crate::pages::{Pick, UNLOGGED};
 
 /// Pages that go to the device while a file is locked for it: 4 MiB.
 const STAGE_PAGES: usize = 1024;
+
+/// Bytes of a write that no sync point tears, where the log is large enough: as many as Linux gives
+/// a FUSE mount at once.
+const WHOLE_WRITE_BYTES: u64 = 1 << 20;
 
 /// `sync=periodic`.
 pub(crate) struct Periodic;
@@ -55,11 +62,45 @@ impl Engine for Periodic {
         if !datasync {
             write_lazy_times_of(files, inode)?;
         }
-        take_moment(files)
+        make_sync_point(files)
     }
 
-    fn is_periodic(&self) -> bool {
+    fn defers_fsync(&self, files: &Files, inode: &InodeRef) -> bool {
+        !files.relaxed.is_strict(inode)
+    }
+
+    fn defers_syncfs(&self, files: &Files) -> bool {
+        files.relaxed.is_on()
+    }
+
+    fn sync_all(&self, files: &Files) -> Result<()> {
+        write_lazy_times(files)?;
+        make_sync_point(files)?;
+        write_back_files(files, true, |_, _| true)
+    }
+
+    fn sync_point_stats(&self, files: &Files) -> Option<SyncPointStats> {
+        Some(sync_point_stats(files))
+    }
+
+    fn owner_commits(&self) -> bool {
         true
+    }
+
+    fn whole_write_bytes(&self, files: &Files) -> Result<Option<u64>> {
+        // A quarter of the running transaction's limit, so that a write soon finds it free.
+        let blocks = u64::from(files.journal()?.running_blocks_max() / 4).max(1);
+        Ok(Some(WHOLE_WRITE_BYTES.min(blocks * files.block_size() as u64)))
+    }
+
+    fn throttle(&self, files: &Files, inode: &Inode, pages: usize) -> Result<()> {
+        if !files.pages.above_throttle() {
+            return Ok(());
+        }
+        // Blocks of the last sync point are not overwritten before the next.
+        let taken = make_sync_point(files);
+        write_back_at_most(files, inode, (0, u64::MAX), pages, false)?;
+        taken
     }
 
     fn logs_data(&self) -> bool {
@@ -67,12 +108,12 @@ impl Engine for Periodic {
     }
 
     fn target(&self, files: &Files, inode: &Inode) -> Result<Target> {
-        // Blocks whose extents became unwritten since the last moment hold data in it.
+        // Blocks whose extents became unwritten since the last sync point hold data in it.
         let unwrote = files.journal()?.needs_commit(inode.state.read().unwrote_tid);
         Ok(if unwrote { Target::Home } else { Target::NewRuns })
     }
 
-    fn stage(&self, files: &Files, inode: &Inode) -> Result<()> {
+    fn prepare_sync(&self, files: &Files, inode: &Inode) -> Result<()> {
         let mut pick = Pick { max: STAGE_PAGES, ..UNLOGGED };
         while inode.pages.lock().unlogged() > 0 {
             let _io = inode.io.lock();
@@ -83,7 +124,7 @@ impl Engine for Periodic {
         }
         let mut tree = inode.pages.lock();
         if !tree.has_dirty() {
-            tree.settle(&files.pages, &*files.clock);
+            tree.end_pass(&files.pages, &*files.clock);
         }
         Ok(())
     }
@@ -102,33 +143,38 @@ impl Engine for Periodic {
         Ok(())
     }
 
+    fn finish_atomic(&self, files: &Files, inode: &InodeRef) -> Result<()> {
+        if files.relaxed.is_strict(inode) { make_sync_point(files) } else { Ok(()) }
+    }
+
     fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
         let journal = files.journal()?;
         journal.begin_in_place(pages)?;
         let unwrote = journal.needs_commit(inode.state.read().unwrote_tid);
         for out in pages.iter_mut().filter(|out| out.action == WriteAction::Write) {
-            let in_moment = out.plain || unwrote && !out.page.delalloc;
-            if out.is_changed() && in_moment {
+            let in_sync_point = out.plain || unwrote && !out.page.delalloc;
+            if out.is_changed() && in_sync_point {
                 out.action = WriteAction::Journal;
             }
         }
         journal_again(files, inode, pages)
     }
 
-    fn sent(&self, files: &Files, pages: &[OutPage]) {
-        Eager.sent(files, pages);
+    fn on_data_written(&self, files: &Files, pages: &[OutPage]) {
+        Eager.on_data_written(files, pages);
     }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
-        let due = moment_due_ns(files).is_some_and(|due_ns| due_ns <= now_ns);
-        let filled = files.moment_fills(1) && background_due_ns(files) <= now_ns;
-        // Pages that were changed since the last moment cannot be written in place before the next.
+        let due = sync_point_due_ns(files).is_some_and(|due_ns| due_ns <= now_ns);
+        let filled = files.sync_point_fills(1) && background_due_ns(files) <= now_ns;
+        // Pages that were changed since the last sync point cannot be written in place before the
+        // next.
         let full = files.pages.above_background() && files.pages.overwritten() > 0;
         if filled {
             files.schedule.last_background_ns.store(now_ns, Ordering::Relaxed);
         }
         if due || filled || full && !is_incremental_under_way(files) {
-            take_moment(files)?;
+            make_sync_point(files)?;
         }
         incremental_tick(files, now_ns)
     }
@@ -139,8 +185,8 @@ impl Engine for Periodic {
 
     fn deadline_ns(&self, files: &Files) -> Option<u64> {
         // Before a writer has to wait for log space (`Inodes::relieve_log`).
-        let filled_ns = files.moment_fills(1).then(|| background_due_ns(files));
-        [moment_due_ns(files), filled_ns].into_iter().flatten().min()
+        let filled_ns = files.sync_point_fills(1).then(|| background_due_ns(files));
+        [sync_point_due_ns(files), filled_ns].into_iter().flatten().min()
     }
 
     fn gap_pages_max(&self) -> usize {
@@ -152,6 +198,9 @@ impl Engine for Periodic {
     }
 
     fn journal_options(&self, log: LogFormat, kernels: Checksums) -> JournalOptions {
-        JournalOptions { owner_commits: true, ..Eager.journal_options(log, kernels) }
+        JournalOptions {
+            owner_commits: self.owner_commits(),
+            ..Eager.journal_options(log, kernels)
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::inode::Inodes;
 use crate::pages::{Outgoing, PageTree};
 use crate::store::Store;
 
-/// A page on its way: what is written, where to, and what has to be done so that it gets there.
+/// A page of a pass: its data, its destination, and the steps to get there.
 pub(crate) struct OutPage {
     /// Snapshot of the page.
     pub(crate) page: Outgoing,
@@ -71,17 +71,18 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Off the list of dirty files if nothing is left; otherwise the file is as old as before.
-    pub(crate) fn settle(&self, inodes: &Inodes) {
+    /// Ends the pass: without dirty pages the file leaves the list of dirty files; otherwise it
+    /// keeps its age.
+    pub(crate) fn end_pass(&self, inodes: &Inodes) {
         let mut tree = self.inode.pages.lock();
         if !tree.has_dirty() {
-            tree.settle(&inodes.pages, &*inodes.clock);
+            tree.end_pass(&inodes.pages, &*inodes.clock);
         }
     }
 }
 
-/// Snapshots of what `take` finds in the pages of a file; the caller holds its `io` and passes
-/// the job to [`super::pass::write_jobs`].
+/// Collects snapshots of the pages that `take` chooses. The caller holds `io` of the file and
+/// passes the job to [`super::pass::write_jobs`].
 pub(crate) fn collect_job<'a>(
     inode: &'a Inode,
     take: impl FnOnce(&mut PageTree) -> Vec<Outgoing>,

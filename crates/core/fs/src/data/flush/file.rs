@@ -16,8 +16,8 @@ use crate::pages::Pick;
 /// Pages in one pass.
 pub(crate) const PASS_PAGES: usize = 8192;
 
-/// Writes back the dirty pages of blocks `from..to` that are dirty now. Returns how many were
-/// sent. `sync`: somebody waits for it (the requests say so).
+/// Writes back the dirty pages of blocks `from..to` that are dirty now. Returns how many were sent.
+/// `sync`: a caller waits, which the requests carry as a flag.
 ///
 /// Takes `io`; the caller holds nothing below it.
 ///
@@ -69,16 +69,16 @@ pub(crate) fn write_back_at_most(
         }
     };
     let mut tree = inode.pages.lock();
-    // What was not asked for is as old as before.
+    // Other dirty pages keep their age.
     if sent < most || !tree.has_dirty() {
-        tree.settle(&files.pages, &*files.clock);
+        tree.end_pass(&files.pages, &*files.clock);
     }
     result.map(|()| sent)
 }
 
-/// Writes back a file that has delayed blocks, so that its data is on the device, and its
-/// blocks part of the running transaction, before anything later commits
-/// (`ext4_alloc_da_blocks`). Nobody waits for a flush.
+/// Writes back a file that has delayed blocks, so that its data is on the device, and its blocks
+/// part of the running transaction, before anything later commits (`ext4_alloc_da_blocks`). It does
+/// not flush.
 ///
 /// # Errors
 /// As [`write_back`].

@@ -119,7 +119,7 @@ pub(crate) fn write_group(files: &Files, group: Group, sync: bool) -> Result<usi
     write_jobs(files, &mut jobs, sync);
     let (mut sent, mut result) = (0, Ok(()));
     for job in jobs {
-        job.inode.pages.lock().settle(&files.pages, &*files.clock);
+        job.inode.pages.lock().end_pass(&files.pages, &*files.clock);
         sent += job.pages.len();
         result = job.result.and(result);
     }

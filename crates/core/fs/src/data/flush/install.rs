@@ -1,4 +1,4 @@
-//! Installation: what was written becomes part of the file.
+//! Installation: written blocks become part of the file.
 
 use syncline_jbd2::{Handle, InPlacePage, WriteAction};
 
@@ -88,8 +88,8 @@ pub(crate) fn install_one(
     Ok(())
 }
 
-/// Makes what was written part of the file; pages are clean, unless they were written to
-/// meanwhile or are left to the journal.
+/// Makes written blocks part of the file. Pages become clean, unless they were written to meanwhile
+/// or are left to the journal.
 pub(crate) fn finish_job(inodes: &Inodes, job: &mut Job<'_>) {
     install_job(inodes, job);
     end_job(inodes, job);

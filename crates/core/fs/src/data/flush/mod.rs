@@ -14,7 +14,7 @@
 //! - No transaction ever points at a block whose data was not written before the transaction could
 //!   commit; the commit's flush makes that data durable before its commit record. So a crash shows
 //!   no stale data.
-//! - i_disksize covers only what was written; in each handle it grows with the extents.
+//! - i_disksize covers only written data; in each handle it grows with the extents.
 //! - An overwrite of written blocks starts no handle at all.
 //! - A failed write latches the volume: the pages stay dirty, every later fsync fails.
 

@@ -7,8 +7,8 @@ use crate::data::flush::plan::plan_batch;
 use crate::data::flush::send::send_jobs;
 use crate::error::Result;
 
-/// Plans each job, sends the data of all, installs each. What became of a job is in its result;
-/// the pages of one that failed are dirty again.
+/// Plans each job, sends the data of all, installs each. Each job has its own result; the pages of
+/// a failed job are dirty again.
 pub(crate) fn write_jobs(files: &Files, jobs: &mut [Job<'_>], sync: bool) {
     for job in jobs.iter_mut() {
         job.result = prepare_job(files, job);
@@ -19,7 +19,7 @@ pub(crate) fn write_jobs(files: &Files, jobs: &mut [Job<'_>], sync: bool) {
             job.result = sent.clone();
         }
         if job.result.is_ok() {
-            files.engine.sent(files, &job.pages);
+            files.engine.on_data_written(files, &job.pages);
         }
         finish_job(files, job);
     }

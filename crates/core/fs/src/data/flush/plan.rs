@@ -1,4 +1,4 @@
-//! Plan of a batch: where each run of pages goes, and what has to be done once it is there.
+//! Plan of a batch: the destination of each run of pages, and the steps after its write.
 
 use syncline_ondisk::inode::flags;
 
@@ -208,7 +208,7 @@ fn plan_hole(
     Ok(())
 }
 
-/// Gives back what was allocated and will not be installed.
+/// Releases allocated blocks that will not be installed.
 pub(crate) fn cancel_segments(space: &Space, segments: &[Segment]) {
     for segment in segments {
         if let After::Install(source) | After::Replace(source) = segment.after {

@@ -15,9 +15,9 @@
 //! of the same file waits for one step at most, everybody else for none.
 //!
 //! For log space only files are written of which the log holds something; the others stay until
-//! they expire. A pass that lasts is continued by each [`crate::Volume::tick`], which is due
-//! at once until it is over. Whoever finds the log full before that makes room
-//! himself, in the journal's steps.
+//! they expire. A pass that lasts is continued by each [`crate::Volume::tick`], which is due at
+//! once until it is over. A caller that finds the log full before that makes room itself, in the
+//! journal's steps.
 //!
 //! Tested in `tests/it/eager.rs`.
 
@@ -124,7 +124,7 @@ fn incremental_step(files: &Files, pass: &mut Incremental) -> Result<bool> {
         (pass.file, pass.after) = (None, Some(file));
     }
     if !group.is_empty() {
-        // The pages of a file that fails stay dirty; whoever syncs it is told.
+        // The pages of a file that fails stay dirty; its next fsync reports the error.
         if write_group(files, group, false).is_err() {
             files.latch.check()?;
         }
@@ -173,9 +173,9 @@ fn write_step(files: &Files, pass: &mut Incremental, inode: &Inode) -> Result<bo
             return Ok(true);
         }
         Ok(None) => {}
-        // The pages stay dirty; whoever syncs the file is told.
+        // The pages stay dirty; the next fsync of the file reports the error.
         Err(_) => files.latch.check()?,
     }
-    inode.pages.lock().settle(&files.pages, &*files.clock);
+    inode.pages.lock().end_pass(&files.pages, &*files.clock);
     Ok(false)
 }

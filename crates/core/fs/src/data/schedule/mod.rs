@@ -1,4 +1,4 @@
-//! Schedule of write-back: which dirty data goes when, and who writes it.
+//! Schedule of write-back: order, time and thread of the writes of dirty data.
 //!
 //! ```text
 //!   timers       age and background limit; the tick of the maintenance thread or the simulation

@@ -20,12 +20,12 @@ pub(crate) struct Schedule {
     pub(crate) lazy_since_ns: AtomicU64,
     /// Incremental write-back of eager mode that is under way.
     pub(crate) incremental: Mutex<Option<Incremental>>,
-    /// `sync=periodic`: held by whoever takes a moment.
-    pub(crate) moment: Mutex<()>,
-    pub(crate) moment_stats: Mutex<MomentStats>,
-    /// Moments for which writes have stood still, and the last of these that is durable.
-    pub(crate) moments_held: AtomicU64,
-    pub(crate) moments_done: AtomicU64,
+    /// `sync=periodic`: held while a sync point is made.
+    pub(crate) sync_point: Mutex<()>,
+    pub(crate) sync_point_stats: Mutex<SyncPointStats>,
+    /// Sync points for which writes have stood still, and the last of these that is durable.
+    pub(crate) sync_points_held: AtomicU64,
+    pub(crate) sync_points_durable: AtomicU64,
 }
 
 impl Schedule {
@@ -36,26 +36,26 @@ impl Schedule {
             last_background_ns: AtomicU64::new(0),
             lazy_since_ns: AtomicU64::new(0),
             incremental: Mutex::new(ranks::INCREMENTAL, None),
-            moment: Mutex::new(ranks::MOMENT, ()),
-            moment_stats: Mutex::new(ranks::MOMENT_STATS, MomentStats::default()),
-            moments_held: AtomicU64::new(0),
-            moments_done: AtomicU64::new(0),
+            sync_point: Mutex::new(ranks::SYNC_POINT, ()),
+            sync_point_stats: Mutex::new(ranks::SYNC_POINT_STATS, SyncPointStats::default()),
+            sync_points_held: AtomicU64::new(0),
+            sync_points_durable: AtomicU64::new(0),
         }
     }
 }
 
-/// Figures of the moments of a volume.
+/// Figures of the sync points of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MomentStats {
-    /// Moments taken.
+pub struct SyncPointStats {
+    /// Sync points taken.
     pub count: u64,
     /// When the last durable one was, in nanoseconds of the volume's clock; the mount, before the
     /// first.
     pub last_ns: u64,
     /// Longest time for which writes stood still, in nanoseconds of the volume's clock.
     pub hold_ns_max: u64,
-    /// Longest time from the start of a moment until it was durable, in nanoseconds of the volume's
-    /// clock: a cut takes no more than `commit=` and this.
+    /// Longest time from the start of a sync point until it was durable, in nanoseconds of the
+    /// volume's clock: a cut takes no more than `commit=` and this.
     pub commit_ns_max: u64,
     /// True if something was changed since.
     pub is_behind: bool,
@@ -68,7 +68,7 @@ pub(crate) struct Incremental {
     pub(crate) before_ns: u64,
     /// For log space: all of the log's blocks, and only files that have some.
     pub(crate) for_space: bool,
-    /// The journal's blocks are due as well.
+    /// True if the journal's blocks are due, too.
     pub(crate) journal: bool,
     /// First transaction that is not written in place.
     pub(crate) upto: u32,

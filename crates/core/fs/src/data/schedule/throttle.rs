@@ -1,4 +1,4 @@
-//! Dirty throttling: whoever dirties too much writes some of it back before it goes on.
+//! Dirty throttling: a writer that dirties too much writes some pages back before it continues.
 //!
 //! Names and meaning are Linux's `vm.dirty_ratio`, as a share of `cache=`. Above
 //! `dirty_background_ratio` [`crate::Volume::tick`] writes at once, whatever the age of the pages
@@ -12,7 +12,6 @@
 use crate::data::Files;
 use crate::data::flush::file::write_back_at_most;
 use crate::data::flush::files::{Group, write_group};
-use crate::data::moment::take_moment;
 use crate::data::schedule::victims::write_victims;
 use crate::incore::Inode;
 use crate::inode::iget::cached_inode;
@@ -20,9 +19,8 @@ use crate::inode::iget::cached_inode;
 /// Pages that one step of a writer writes back at most: 4 times what the step dirties.
 const SHARE_PAGES: usize = 256;
 
-/// Writes back the writer's share, or what is left to be written if that is less. An error
-/// latches the volume (or, for lack of space, stays with the file); the next write or fsync
-/// reports it.
+/// Writes back the writer's share, or the remaining excess if that is less. An error latches the
+/// volume (or, for lack of space, stays with the file); the next write or fsync reports it.
 #[cold]
 pub(crate) fn balance_dirty(files: &Files, inode: &Inode) {
     if write_victims(files, files.pages.excess().min(SHARE_PAGES)).is_ok_and(|cleaned| cleaned > 0)
@@ -45,9 +43,5 @@ pub(crate) fn balance_dirty(files: &Files, inode: &Inode) {
         }
     }
     let _ = write_group(files, group, false);
-    if files.engine.is_periodic() && files.pages.above_throttle() {
-        // What the last moment has is not overwritten before the next.
-        let _ = take_moment(files);
-        let _ = write(inode, SHARE_PAGES);
-    }
+    let _ = files.engine.throttle(files, inode, SHARE_PAGES);
 }

@@ -13,46 +13,61 @@ use crate::inode::lazytime::write_lazy_times;
 
 /// Nanoseconds in a hundredth of a second.
 pub(crate) const NS_PER_CENTISECOND: u64 = 10_000_000;
-/// Least time between the starts of two write-backs because of `dirty_background_ratio`: where
-/// nothing can be written, for lack of space, nobody spins.
+/// Least time between the starts of two write-backs because of `dirty_background_ratio`: without
+/// space for any write, no thread spins.
 const BACKGROUND_PAUSE_NS: u64 = 50_000_000;
 /// Age at which timestamps that lazytime kept in memory are written (`dirtytime_expire_seconds`).
 const LAZY_EXPIRE_NS: u64 = 12 * 60 * 60 * 1_000_000_000;
 
-/// [`crate::Volume::tick`].
-pub(crate) fn tick(files: &Files, now_ns: u64) -> Result<()> {
-    let Ok(journal) = files.journal() else { return Ok(()) };
-    files.latch.check()?;
-    journal.tick(now_ns)?;
-    files.engine.background(files, now_ns)
-}
-
-/// [`crate::Volume::next_deadline_ns`].
-pub(crate) fn next_deadline_ns(files: &Files) -> Option<u64> {
-    let journal = files.journal().ok()?;
-    if files.engine.is_due_at_once(files) {
-        return Some(0);
+impl crate::Volume {
+    /// Does the background work of Linux: commits the running transaction at its age, and writes
+    /// back data that has been dirty too long or is too much. Call it at
+    /// [`Self::next_deadline_ns`] or at any time: with a wall clock from a maintenance thread,
+    /// with a virtual one from the simulation.
+    ///
+    /// # Errors
+    /// As [`Self::fsync`].
+    pub fn tick(&self, now_ns: u64) -> Result<()> {
+        let files: &Files = &self.0;
+        let Ok(journal) = files.journal() else { return Ok(()) };
+        files.latch.check()?;
+        journal.tick(now_ns)?;
+        files.engine.background(files, now_ns)
     }
-    let engine_ns = files.engine.deadline_ns(files);
-    let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files), engine_ns];
-    deadlines.into_iter().flatten().min()
-}
 
-/// [`crate::Volume::wants_writeback`].
-pub(crate) fn wants_writeback(files: &Files) -> bool {
-    files.pages.above_background() || files.moment_fills(1)
-}
+    /// Returns the time at which [`Self::tick`] has something to do next, in nanoseconds of the
+    /// volume's clock; 0 if it is due now.
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        let files: &Files = &self.0;
+        let journal = files.journal().ok()?;
+        if files.engine.is_due_at_once(files) {
+            return Some(0);
+        }
+        let engine_ns = files.engine.deadline_ns(files);
+        let deadlines = [journal.next_deadline_ns(), writeback_deadline_ns(files), engine_ns];
+        deadlines.into_iter().flatten().min()
+    }
 
-/// [`crate::Volume::is_near_throttle`].
-pub(crate) fn is_near_throttle(files: &Files) -> bool {
-    files.pages.above_free_run() || files.moment_fills(2)
-}
+    /// Returns true if dirty pages are above `dirty_background_ratio`, or with `sync=periodic` the
+    /// next sync point fills a quarter of a transaction: with a wall clock the maintenance thread
+    /// should check [`Self::next_deadline_ns`] now.
+    pub fn wants_writeback(&self) -> bool {
+        self.0.pages.above_background() || self.0.sync_point_fills(1)
+    }
 
-/// [`crate::Volume::hurry_writeback`].
-pub(crate) fn hurry_writeback(files: &Files) {
-    files.schedule.last_background_ns.store(0, Ordering::Relaxed);
-}
+    /// Returns true if writers will soon have to write back themselves: half way from
+    /// `dirty_background_ratio` to `dirty_ratio`, or with `sync=periodic` half of a transaction.
+    pub fn is_near_throttle(&self) -> bool {
+        self.0.pages.above_free_run() || self.0.sync_point_fills(2)
+    }
 
+    /// Ends the pause between two write-backs for `dirty_background_ratio`: [`Self::tick`] is due
+    /// at once if there is something to do for it. For a maintenance thread, which writes
+    /// concurrently with the writers; in a simulation with one thread it makes no difference.
+    pub fn hurry_writeback(&self) {
+        self.0.schedule.last_background_ns.store(0, Ordering::Relaxed);
+    }
+}
 /// Write-back in the background, to be called at [`writeback_deadline_ns`] or whenever:
 /// every `dirty_writeback_centisecs` it writes the files that have been dirty for
 /// `dirty_expire_centisecs`, and at once above `dirty_background_ratio` the oldest whatever

@@ -8,8 +8,8 @@
 //!
 //! A cache that writes at eviction sends its writes in the order of its policy; here eviction takes
 //! clean pages only, so the dirty ones have an order of their own. A page that is given up there is
-//! written and stays cached, clean. Who is grouped with whom is the policy's matter: the spatial
-//! ones name neighbours, FAB a block, the others whatever is old.
+//! written and stays cached, clean. The policy decides which pages are grouped: the spatial ones
+//! name neighbours, FAB a block, the others the oldest pages.
 //!
 //! Promises: those of `flush`. Blocks that are reserved only get their places together with
 //! their neighbours, whatever the policy says, or files would lie in pieces. Data behind the size
@@ -76,7 +76,7 @@ pub(crate) fn write_victims(files: &Files, most: usize) -> Result<usize> {
     write_jobs(files, &mut jobs, false);
     let mut result = Ok(());
     for job in jobs {
-        job.settle(files);
+        job.end_pass(files);
         result = job.result.and(result);
     }
     result.map(|()| before.saturating_sub(files.pages.dirty_pages()))

@@ -1,12 +1,12 @@
-//! POSIX ACLs: between what system calls carry and what ext4 stores.
+//! POSIX ACLs: conversion between the form of system calls and the form on disk, and their rules.
 //!
 //! ```text
 //!   system call   version u32 = 2 | tag u16, perm u16, id u32         8 bytes each
 //!   on disk       version u32 = 1 | tag u16, perm u16                 owner, group, mask, other
 //!                                 | tag u16, perm u16, id u32         named user or group
 //! ```
-//! Source: fs/ext4/acl.c (ext4_acl_to_disk), fs/posix_acl.c (posix_acl_valid,
-//! posix_acl_equiv_mode). Tested here.
+//! Source: fs/ext4/acl.c (ext4_acl_to_disk), fs/posix_acl.c (posix_acl_valid, posix_acl_equiv_mode,
+//! posix_acl_permission, posix_acl_create_masq, __posix_acl_chmod_masq). Tested here.
 
 use syncline_ondisk::OndiskError;
 use syncline_ondisk::bytes::{le16, le32, put_le16, put_le32};
@@ -19,12 +19,12 @@ const HEADER_BYTES: usize = 4;
 const LONG_BYTES: usize = 8;
 const SHORT_BYTES: usize = 4;
 
-pub(crate) const USER_OBJ: u16 = 0x01;
-pub(crate) const USER: u16 = 0x02;
-pub(crate) const GROUP_OBJ: u16 = 0x04;
-pub(crate) const GROUP: u16 = 0x08;
-pub(crate) const MASK: u16 = 0x10;
-pub(crate) const OTHER: u16 = 0x20;
+const USER_OBJ: u16 = 0x01;
+const USER: u16 = 0x02;
+const GROUP_OBJ: u16 = 0x04;
+const GROUP: u16 = 0x08;
+const MASK: u16 = 0x10;
+const OTHER: u16 = 0x20;
 
 /// The id of entries that have none.
 const UNDEFINED_ID: u32 = u32::MAX;
@@ -51,20 +51,21 @@ impl Acl {
         if le32(value, 0) != XATTR_VERSION {
             return Err(FsError::NotSupported("ACLs of a version other than 2".into()));
         }
-        let acl: Vec<Entry> = body
-            .chunks(LONG_BYTES)
-            .map(|e| Entry { tag: le16(e, 0), perm: le16(e, 2), id: le32(e, 4) })
-            .collect();
-        if acl.is_empty() {
-            return Ok(None);
+        let acl = Acl::unchecked(value);
+        match acl.0.is_empty() {
+            true => Ok(None),
+            false if valid(&acl.0) => Ok(Some(acl)),
+            false => Err(FsError::invalid("an ACL is incomplete or out of order")),
         }
-        if !valid(&acl) {
-            return Err(FsError::invalid("an ACL is incomplete or out of order"));
-        }
-        Ok(Some(Acl(acl)))
     }
 
-    /// From what ext4 stores.
+    /// From the value that getxattr returned, without a check: an image may store any entries.
+    pub(crate) fn unchecked(value: &[u8]) -> Acl {
+        let entries = value.get(HEADER_BYTES..).unwrap_or(&[]).chunks_exact(LONG_BYTES);
+        Acl(entries.map(|e| Entry { tag: le16(e, 0), perm: le16(e, 2), id: le32(e, 4) }).collect())
+    }
+
+    /// Reads the form on disk.
     pub(crate) fn from_disk(bytes: &[u8]) -> std::result::Result<Acl, OndiskError> {
         let fail = |at, detail| Err(OndiskError::corrupt_at("ACL", at, detail));
         if bytes.len() < HEADER_BYTES || le32(bytes, 0) != DISK_VERSION {
@@ -117,8 +118,65 @@ impl Acl {
         let perm = |tag| self.0.iter().find(|e| e.tag == tag).map(|e| e.perm & 7);
         let group = perm(MASK).or(perm(GROUP_OBJ)).unwrap_or(0);
         let bits = perm(USER_OBJ).unwrap_or(0) << 6 | group << 3 | perm(OTHER).unwrap_or(0);
-        let plain = self.0.iter().all(|e| matches!(e.tag, USER_OBJ | GROUP_OBJ | OTHER));
-        (bits, plain)
+        (bits, self.is_plain())
+    }
+
+    fn is_plain(&self) -> bool {
+        self.0.iter().all(|e| matches!(e.tag, USER_OBJ | GROUP_OBJ | OTHER))
+    }
+
+    /// Applies `change` to the permissions of owner, group class and others, with their place in a
+    /// mode. The group class is the mask, or without a mask the owning group.
+    fn each_class(&mut self, mut change: impl FnMut(u16, u32) -> u16) {
+        let has_mask = self.0.iter().any(|e| e.tag == MASK);
+        for entry in &mut self.0 {
+            let shift = match entry.tag {
+                USER_OBJ => 6,
+                MASK => 3,
+                GROUP_OBJ if !has_mask => 3,
+                OTHER => 0,
+                _ => continue,
+            };
+            entry.perm = change(entry.perm, shift);
+        }
+    }
+
+    /// Narrows a default ACL to the permissions in `mode`. Returns the mode to make the file with,
+    /// and whether the mode says all of the ACL, so that none is stored.
+    pub(crate) fn narrow(&mut self, mode: u32) -> (u32, bool) {
+        let mut left = mode;
+        self.each_class(|perm, shift| {
+            let perm = perm & (mode >> shift & 7) as u16;
+            left = left & !(7 << shift) | u32::from(perm) << shift;
+            perm
+        });
+        (left, self.is_plain())
+    }
+
+    /// Changes an access ACL as chmod to `mode` does.
+    pub(crate) fn chmod(&mut self, mode: u32) {
+        self.each_class(|_, shift| (mode >> shift & 7) as u16);
+    }
+
+    /// As [`crate::acl::grants`].
+    pub(crate) fn grants(
+        &self,
+        uid: u32,
+        is_in: impl Fn(u32) -> bool,
+        gid: u32,
+        want: u16,
+    ) -> Option<bool> {
+        let mask = self.0.iter().find(|e| e.tag == MASK).map_or(7, |e| e.perm);
+        let has = |e: &Entry| e.perm & mask & want == want;
+        if let Some(entry) = self.0.iter().find(|e| e.tag == USER && e.id == uid) {
+            return Some(has(entry));
+        }
+        let groups = self.0.iter().filter(|e| match e.tag {
+            GROUP_OBJ => is_in(gid),
+            GROUP => is_in(e.id),
+            _ => false,
+        });
+        groups.map(has).reduce(|one, other| one | other)
     }
 }
 
@@ -176,6 +234,47 @@ mod tests {
         let acl = Acl::from_xattr(&xattr(&[(1, 6, NONE), (4, 4, NONE), (0x20, 0, NONE)]));
         assert_eq!(acl.unwrap().unwrap().mode(), (0o640, true));
         assert_eq!(Acl::from_xattr(&xattr(&[])).unwrap(), None);
+    }
+
+    #[test]
+    fn new_files_get_no_more_than_they_ask_for() {
+        let acl = |list: &[(u16, u16)]| {
+            let entries: Vec<_> = list.iter().map(|(tag, perm)| (*tag, *perm, NONE)).collect();
+            Acl::unchecked(&xattr(&entries))
+        };
+        let mut narrowed = acl(&[(1, 7), (2, 7), (4, 5), (0x10, 7), (0x20, 0)]);
+        assert_eq!(narrowed.narrow(0o100666), (0o100660, false));
+        assert_eq!(narrowed, acl(&[(1, 6), (2, 7), (4, 5), (0x10, 6), (0x20, 0)]));
+        assert_eq!(acl(&[(1, 7), (4, 5), (0x20, 5)]).narrow(0o777), (0o755, true));
+        assert_eq!(acl(&[]).narrow(0o644), (0o644, true));
+        let mut changed = acl(&[(1, 6), (2, 6), (4, 4), (0x10, 6), (0x20, 0)]);
+        changed.chmod(0o604);
+        let mask_moved = acl(&[(1, 6), (2, 6), (4, 4), (0x10, 0), (0x20, 4)]);
+        assert_eq!(changed, mask_moved);
+    }
+
+    #[test]
+    fn named_users_and_groups_come_before_others_under_the_mask() {
+        let value = xattr(&[
+            (USER_OBJ, 7, NONE),
+            (USER, 7, 5),
+            (USER, 0, 6),
+            (GROUP_OBJ, 4, NONE),
+            (GROUP, 2, 70),
+            (MASK, 6, NONE),
+            (OTHER, 7, NONE),
+        ]);
+        let acl = Acl::unchecked(&value);
+        let user = |uid, gid, want| acl.grants(uid, |id| id == gid, 60, want);
+        assert_eq!((user(5, 1, 6), user(5, 1, 1)), (Some(true), Some(false)), "the mask");
+        assert_eq!(user(6, 60, 4), Some(false), "a named user before groups");
+        assert_eq!((user(9, 60, 4), user(9, 60, 2)), (Some(true), Some(false)));
+        assert_eq!((user(9, 70, 2), user(9, 70, 4)), (Some(true), Some(false)));
+        assert_eq!(user(9, 1, 4), None, "all others");
+        let both = |id| [60, 70].contains(&id);
+        assert_eq!(acl.grants(9, both, 60, 6), Some(false), "one entry has to grant all");
+        assert_eq!(acl.grants(9, both, 60, 2), Some(true));
+        assert_eq!(Acl::unchecked(&value[..7]).grants(9, both, 60, 2), None, "cut off");
     }
 
     #[test]

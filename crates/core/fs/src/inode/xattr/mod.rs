@@ -16,8 +16,8 @@
 //!   that says no more than those is not stored.
 //! - Space is the inode's area and one block: more is [`FsError::NoSpace`].
 //!
-//! Not here: who may read or write an attribute; inheriting a default ACL (a creator passes the
-//! mode it wants and sets the ACLs). Values in inodes of their own (`ea_inode`, see `outside.rs`)
+//! Not here: permission to read or write an attribute, and inheritance of a default ACL (a creator
+//! passes the mode and sets the ACLs). Values in inodes of their own (`ea_inode`, see `outside.rs`)
 //! are read; a change of attributes beside them is refused by name. `i_extra_isize` is left as it
 //! is. Tested in `tests/it/namespace_xattr.rs` and `tests/it/ea_inode.rs`.
 
@@ -102,7 +102,32 @@ fn has_user_attrs(st: &InodeState) -> bool {
     matches!(st.raw.i_mode & S_IFMT, S_IFREG | S_IFDIR)
 }
 
-/// [`crate::Volume::getxattr`].
+impl crate::Volume {
+    /// Returns the value of an attribute.
+    ///
+    /// # Errors
+    /// [`FsError::NoData`] if there is none, [`FsError::NotSupported`] for another namespace,
+    /// [`FsError::Range`] for a name that is too long.
+    pub fn getxattr(&self, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
+        getxattr(&self.0, inode, name)
+    }
+
+    /// Returns the full names of all attributes, in the order in which they are stored.
+    ///
+    /// # Errors
+    /// The error of a read.
+    pub fn listxattr(&self, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
+        let st = inode.state.read();
+        let mut names = Vec::new();
+        each_attr(&self.0, inode, &st, &mut |attr| {
+            names.extend(is_visible(attr.index).then(|| attr.full_name()).flatten());
+            Ok(true)
+        })?;
+        Ok(names)
+    }
+}
+
+/// Returns the value of an attribute, in the form of the system call.
 pub(crate) fn getxattr(store: &Store, inode: &InodeRef, name: &[u8]) -> Result<Vec<u8>> {
     let (index, rest) = split(name)?;
     let st = inode.state.read();
@@ -116,17 +141,6 @@ pub(crate) fn getxattr(store: &Store, inode: &InodeRef, name: &[u8]) -> Result<V
     let acl = Acl::from_disk(&value)
         .map_err(|err| store.found_corrupt(FsError::from(err.in_inode(inode.ino))))?;
     Ok(acl.to_xattr())
-}
-
-/// [`crate::Volume::listxattr`].
-pub(crate) fn listxattr(store: &Store, inode: &InodeRef) -> Result<Vec<Vec<u8>>> {
-    let st = inode.state.read();
-    let mut names = Vec::new();
-    each_attr(store, inode, &st, &mut |attr| {
-        names.extend(is_visible(attr.index).then(|| attr.full_name()).flatten());
-        Ok(true)
-    })?;
-    Ok(names)
 }
 
 /// Calls `each` for the attributes in the inode and then in its block, until it returns false.

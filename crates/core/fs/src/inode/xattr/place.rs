@@ -1,7 +1,7 @@
 //! Storage of extended attributes: behind the inode's fields, and in one block.
 //!
-//! Promises: a block shared by several inodes is never changed, except for its count; whoever sets
-//! an attribute gets a block of its own. All changes of one call are in one handle.
+//! Promises: a block shared by several inodes is never changed, except for its count; an operation
+//! that sets an attribute gets a block of its own. All changes of one call are in one handle.
 
 use std::sync::Arc;
 

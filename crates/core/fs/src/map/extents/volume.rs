@@ -1,4 +1,5 @@
-//! Extent trees on a volume: node blocks as journaled metadata, and what a file does with its tree.
+//! Extent trees on a volume: node blocks as journaled metadata, and the operations of a file on its
+//! tree.
 //!
 //! [`Tree`] lends one inode's tree to the algorithms. Node blocks are checked (header, order,
 //! block ranges, checksum) when they come from the device; new ones are allocated near the data,
@@ -392,8 +393,8 @@ pub(crate) fn unmap_credits(store: &Store, st: &InodeState) -> u32 {
     1 + 2 * groups + (map_depth(st) + 1) * 4
 }
 
-/// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look
-/// first. Install them with [`install_extent`] or give them back with `Balloc::cancel`.
+/// Allocates blocks for `lblk`, at most `want`, in memory. `goal` overrides where to look first.
+/// Install them with [`install_extent`] or release them with `Balloc::cancel`.
 ///
 /// # Errors
 /// As `Balloc::allocate`.

@@ -85,7 +85,7 @@ pub(crate) fn dots<D: DirRead>(dir: &D) -> Result<[Found; 2]> {
     Ok([next(b".")?, next(b"..")?])
 }
 
-/// Adds `name`, which [`probe`] did not find; `place` is what it said.
+/// Adds `name`, which [`probe`] did not find; `place` is the result of [`probe`].
 pub(crate) fn insert<D: DirWrite>(
     dir: &mut D,
     entry: (&[u8], u32, u8),

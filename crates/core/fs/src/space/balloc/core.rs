@@ -42,9 +42,10 @@ pub(crate) const RANGE_BLOCKS_MAX: u32 = 32768;
 /// it borrows instead. ext4 packs files up to this size; each piece of a longer one is a request
 /// and a jump of the device.
 const PIECE_BLOCKS_MIN: u32 = 16;
-/// Part of each zone, in eighths, that stays with hot files when others borrow; tried in turn. A
-/// zone is borrowed from its end, and its front, where hot files gather, last.
-const GIVES_WAY: [u64; 5] = [8, 4, 2, 1, 0];
+/// Part of each zone, in eighths, that stays reserved for hot files when other files borrow; the
+/// steps are tried in turn. A zone is borrowed from its end, and its front, where hot files gather,
+/// last.
+const RESERVE_STEPS: [u64; 5] = [8, 4, 2, 1, 0];
 
 /// Consecutive physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ pub(crate) struct Core {
     pub(super) shape: Shape,
     slots: Vec<GroupSlot>,
     windows: Mutex<Windows>,
-    /// Shared by all who take blocks; alone for the last try.
+    /// Held shared by allocations, and exclusively for the last attempt.
     pub(super) gate: RwLock<()>,
     pub(super) reserve: Reserve,
     policy: Box<dyn AllocPolicy>,
@@ -260,7 +261,7 @@ impl Core {
             }
             return look(Area::Others(all), 1);
         }
-        for kept in GIVES_WAY.map(|part| all * part / GIVES_WAY[0]) {
+        for kept in RESERVE_STEPS.map(|part| all * part / RESERVE_STEPS[0]) {
             if let Some(found) = look(Area::Others(kept), PIECE_BLOCKS_MIN.min(least))? {
                 return Ok(Some(found));
             }
@@ -320,7 +321,7 @@ impl Core {
         }
     }
 
-    /// Hands out the front of what was found and files the rest as a window.
+    /// Returns the front of the found run and keeps the rest as a window.
     fn keep_rest(&self, request: &Request, kept: Keep, found: Range, granted: u32) -> Range {
         let given = Range { start: found.start, len: found.len.min(granted) };
         let rest = Range { start: given.start + u64::from(given.len), len: found.len - given.len };
@@ -459,7 +460,7 @@ impl Core {
         self.reserve.undraw(source, range.len);
     }
 
-    /// Gives a file's window up: it was truncated, or nobody has it open any more.
+    /// Releases a file's window: the file was truncated, or no longer open.
     pub(crate) fn drop_window(&self, owner: u32) {
         let _shared = self.gate.read();
         let dropped = self.windows.lock().remove(owner);

@@ -21,7 +21,7 @@ use syncline_lockrank::Mutex;
 use super::Range;
 use crate::ranks;
 
-/// Blocks that one operation freed and nobody took again.
+/// Blocks that one operation freed and that are not reused yet.
 struct Run {
     ino: u32,
     left: Vec<Range>,

@@ -35,7 +35,7 @@ use crate::store::zone::Zone;
 
 /// All zones together are at most this part of the volume.
 const SHARE: u64 = 8;
-/// A zone whose size nobody asked for is at most this part of a flex group.
+/// A zone of default size is at most this part of a flex group.
 const FLEX_SHARE: u64 = 2;
 /// Zones where that is enough of them (hot-zones paper, section 2: four hold the databases of each
 /// of ten phones).

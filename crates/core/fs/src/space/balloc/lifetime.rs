@@ -32,7 +32,7 @@ const SHORT_SHARE: u64 = 4;
 /// sooner.
 const SHORT_BLOCKS_MAX: u64 = 4096;
 
-/// One region for what changes, the lowest free place for what does not.
+/// One region for files that change, the lowest free blocks for the others.
 #[derive(Clone, Debug)]
 pub(super) struct ByLifetime {
     region: HotZones,

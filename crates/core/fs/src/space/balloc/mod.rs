@@ -161,7 +161,7 @@ impl Balloc {
         self.core.policy().goal(&self.core.shape, wish)
     }
 
-    /// The lifetime of what lies around a block: a zone is for what is updated.
+    /// The lifetime of the files around a block: a zone holds files that are updated often.
     pub(crate) fn life_at(&self, block: u64) -> Lifetime {
         let (core, shape) = (&self.core, &self.core.shape);
         let kept = shape.locate(block).is_some_and(|(group, bit)| {

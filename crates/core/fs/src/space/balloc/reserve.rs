@@ -52,7 +52,7 @@ struct Counts {
 pub struct SpaceCounts {
     /// `f_bfree`: free blocks less those promised to delayed data.
     pub free: u64,
-    /// `f_bavail`: what an unprivileged caller can still have.
+    /// `f_bavail`: blocks that an unprivileged caller can still get.
     pub available: u64,
     /// Promised to delayed data.
     pub delayed: u64,

@@ -5,11 +5,11 @@
 //! ```
 //!
 //! Promises
-//! - Only blocks are discarded that anybody could be given to write in place: free in the newest
-//!   commit, without a copy in the log. What is freed but not committed is left alone, and windows
-//!   of files are.
-//! - While a run is discarded nobody gets it, and an allocation that finds nothing else waits for
-//!   it: nothing fails because of a trim. One run, at most a group, is held at a time.
+//! - Only blocks are discarded that could be allocated and written in place: free in the newest
+//!   commit, without a copy in the log. Blocks that are freed but not committed are left alone, and
+//!   so are windows of files.
+//! - A run that is being discarded is not allocated. An allocation that finds no other block waits
+//!   for it, so no allocation fails because of a trim. One run, at most a group, is held at a time.
 //!
 //! As ext4, but blocks discarded before are discarded again. Linux: `ext4_trim_fs`. Tested in
 //! `tests/it/trim.rs`.
@@ -22,35 +22,45 @@ use super::core::{Core, GroupSource, Range};
 use crate::error::{FsError, Result};
 use crate::space::Space;
 
-/// [`crate::Volume::trim`].
-pub(crate) fn trim(space: &Space, range: Bytes<u64>, least_bytes: u64) -> Result<u64> {
-    space.check_writable()?;
-    if !space.dev.geometry().discard {
-        return Err(FsError::NotSupported("the device has no discard".into()));
-    }
-    let (bits, geo) = (space.geo.block_bits, &space.geo);
-    let least = (least_bytes >> bits).max(1);
-    let blocks = (range.end.saturating_sub(range.start)) >> bits;
-    let first = range.start >> bits;
-    if least > u64::from(geo.blocks_per_group) || first >= geo.blocks_count || blocks == 0 {
-        return Err(FsError::invalid("a range outside of the volume, or runs longer than a group"));
-    }
-    let end = first.saturating_add(blocks).min(geo.blocks_count);
-    let first = first.max(u64::from(geo.first_data_block));
-    let mut discarded = 0;
-    for group in 0..geo.group_count {
-        let start = geo.group_first_block(group);
-        let len = u64::from(geo.group_blocks(group));
-        let part = first.max(start)..end.min(start + len);
-        if part.start < part.end {
-            // Within a group, whose blocks are counted in 32 bits.
-            let bits = (part.start - start) as u32..(part.end - start) as u32;
-            discarded += trim_group(space, group, bits, least as u32)?;
+impl crate::Volume {
+    /// Discards the free blocks in a range of bytes of the device, for the sake of flash
+    /// (`FITRIM`). Runs shorter than `least_bytes` are left out. Returns the bytes discarded.
+    ///
+    /// # Errors
+    /// [`FsError::Invalid`] for a range outside of the volume or below a block, and for runs longer
+    /// than a group; [`FsError::NotSupported`] without a discard of the device,
+    /// [`FsError::ReadOnly`], [`FsError::Latched`], I/O.
+    pub fn trim(&self, range: std::ops::Range<u64>, least_bytes: u64) -> Result<u64> {
+        let space: &Space = &self.0;
+        space.check_writable()?;
+        if !space.dev.geometry().discard {
+            return Err(FsError::NotSupported("the device has no discard".into()));
         }
+        let (bits, geo) = (space.geo.block_bits, &space.geo);
+        let least = (least_bytes >> bits).max(1);
+        let blocks = (range.end.saturating_sub(range.start)) >> bits;
+        let first = range.start >> bits;
+        if least > u64::from(geo.blocks_per_group) || first >= geo.blocks_count || blocks == 0 {
+            return Err(FsError::invalid(
+                "a range outside of the volume, or runs longer than a group",
+            ));
+        }
+        let end = first.saturating_add(blocks).min(geo.blocks_count);
+        let first = first.max(u64::from(geo.first_data_block));
+        let mut discarded = 0;
+        for group in 0..geo.group_count {
+            let start = geo.group_first_block(group);
+            let len = u64::from(geo.group_blocks(group));
+            let part = first.max(start)..end.min(start + len);
+            if part.start < part.end {
+                // Within a group, whose blocks are counted in 32 bits.
+                let bits = (part.start - start) as u32..(part.end - start) as u32;
+                discarded += trim_group(space, group, bits, least as u32)?;
+            }
+        }
+        Ok(discarded << bits)
     }
-    Ok(discarded << bits)
 }
-
 /// Discards runs of at least `least` blocks among some blocks of a group; blocks discarded.
 fn trim_group(space: &Space, group: u32, part: Bytes<u32>, least: u32) -> Result<u64> {
     let core = &space.balloc.core;
@@ -85,15 +95,15 @@ impl Core {
         Ok(start.map(|start| start..start + map.run_at(start, part.end - start)))
     }
 
-    /// Takes what is free from the start of a run, does `work` on it and gives it back. The result
-    /// of `work`, or 0 if somebody else has taken the first block by then.
+    /// Takes what is free from the start of a run, does `work` on it and releases it. Returns the
+    /// result of `work`, or 0 if the first block was allocated by then.
     fn aside(
         &self,
         group: u32,
         run: Bytes<u32>,
         work: impl FnOnce(Range) -> Result<u64>,
     ) -> Result<u64> {
-        // Who finds no room at all waits until the blocks are back.
+        // An allocation that finds no room waits until the blocks are back.
         let _shared = self.gate.read();
         let Some(taken) = self.take_run(group, run) else { return Ok(0) };
         let done = work(taken);

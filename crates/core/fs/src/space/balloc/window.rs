@@ -1,8 +1,8 @@
 //! Preallocation windows: free blocks kept for one file, or for the small files of a flex group.
 //!
 //! ext4's inode and locality-group preallocations (mballoc.c), kept in memory only. Blocks in a
-//! window are taken in the group maps but free in the accounts: `core.rs` gives all windows up
-//! before it lets an allocation fail. Tested in `space/balloc/tests.rs`.
+//! window are taken in the group maps but free in the accounts: `core.rs` releases all windows
+//! before an allocation fails. Tested in `space/balloc/tests.rs`.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -10,13 +10,13 @@ use std::collections::btree_map::Entry;
 use super::core::Range;
 use crate::incore::Lifetime;
 
-/// Files with a window at most; the one with the lowest inode number goes first. Bounds memory.
+/// Most files with a window. Beyond it the file with the lowest inode number loses its window.
 const WINDOWS_MAX: usize = 4096;
 
 struct Packed {
     range: Range,
-    /// Inode that took from it last. If that file outgrows the small sizes it may keep the window
-    /// and stay in one extent.
+    /// Inode that took from it last. If that file outgrows the small sizes it keeps the window and
+    /// stays in one extent.
     last: u32,
 }
 
@@ -37,8 +37,9 @@ fn cut(range: &mut Range, want: u32) -> Range {
 }
 
 impl Windows {
-    /// Takes up to `want` blocks from the window for `owner` if it starts at the goal (the file
-    /// goes on where it ended); from the window of flex group `flex` wherever that is.
+    /// Takes up to `want` blocks from the window of `owner` if that starts at the goal, where the
+    /// file ended. Otherwise takes them from the window of the flex group of a small file (`flex`);
+    /// of a file that is not small, from the packed window in which it ended.
     pub(super) fn take(
         &mut self,
         owner: u32,
@@ -46,47 +47,49 @@ impl Windows {
         want: u32,
         flex: Option<(u32, Lifetime)>,
     ) -> Option<Range> {
-        if let Some(window) = self.owned.get_mut(&owner)
-            && window.start == goal
-        {
-            let taken = cut(window, want);
-            if window.len == 0 {
-                self.owned.remove(&owner);
-            }
-            return Some(taken);
+        self.take_owned(owner, goal, want).or_else(|| match flex {
+            Some(flex) => self.take_packed(owner, want, flex),
+            None => self.take_outgrown(owner, goal, want),
+        })
+    }
+
+    fn take_owned(&mut self, owner: u32, goal: u64, want: u32) -> Option<Range> {
+        let window = self.owned.get_mut(&owner).filter(|window| window.start == goal)?;
+        let taken = cut(window, want);
+        if window.len == 0 {
+            self.owned.remove(&owner);
         }
-        match flex {
-            Some(flex) => {
-                let packed = self.packed.get_mut(&flex)?;
-                if packed.range.len < want {
-                    return None;
+        Some(taken)
+    }
+
+    fn take_packed(&mut self, owner: u32, want: u32, flex: (u32, Lifetime)) -> Option<Range> {
+        let packed = self.packed.get_mut(&flex).filter(|packed| packed.range.len >= want)?;
+        packed.last = owner;
+        let taken = cut(&mut packed.range, want);
+        if packed.range.len == 0 {
+            self.packed.remove(&flex);
+        }
+        Some(taken)
+    }
+
+    /// A file that outgrew the small sizes at the end of a packed window keeps that window.
+    fn take_outgrown(&mut self, owner: u32, goal: u64, want: u32) -> Option<Range> {
+        let ends_in = |packed: &Packed| packed.last == owner && packed.range.start == goal;
+        let (&flex, _) = self.packed.iter().find(|(_, packed)| ends_in(packed))?;
+        let mut range = self.packed.remove(&flex)?.range;
+        let taken = cut(&mut range, want);
+        if range.len > 0 {
+            // An older window of this file elsewhere would be lost; keep that one.
+            match self.owned.entry(owner) {
+                Entry::Vacant(slot) => {
+                    slot.insert(range);
                 }
-                packed.last = owner;
-                let taken = cut(&mut packed.range, want);
-                if packed.range.len == 0 {
-                    self.packed.remove(&flex);
+                Entry::Occupied(_) => {
+                    self.packed.insert(flex, Packed { range, last: owner });
                 }
-                Some(taken)
-            }
-            None => {
-                let (&flex, _) =
-                    self.packed.iter().find(|(_, p)| p.last == owner && p.range.start == goal)?;
-                let mut range = self.packed.remove(&flex)?.range;
-                let taken = cut(&mut range, want);
-                if range.len > 0 {
-                    // An older window of this file elsewhere would be lost; keep that one.
-                    match self.owned.entry(owner) {
-                        Entry::Vacant(slot) => {
-                            slot.insert(range);
-                        }
-                        Entry::Occupied(_) => {
-                            self.packed.insert(flex, Packed { range, last: owner });
-                        }
-                    }
-                }
-                Some(taken)
             }
         }
+        Some(taken)
     }
 
     /// Files a window for `owner`; returns the window that has to go for it.

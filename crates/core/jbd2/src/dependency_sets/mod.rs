@@ -1,4 +1,4 @@
-//! Indivisible sets: changes of the running transaction that must reach the log together.
+//! Dependency sets: changes of the running transaction that must reach the log together.
 //!
 //! ```text
 //!   operation (handle)                       set of the running transaction
@@ -12,9 +12,9 @@
 //!
 //! Directory, extent, xattr blocks and inode slots are members: operations that touch the same one
 //! are recovered together. Bitmaps, group descriptors, inode table blocks and orphan file blocks
-//! hold what belongs to many files. For each of them the image that recovery would give is kept
-//! beside the newest contents, and each set knows which bits, counters and slots are its own. So
-//! two files that only share such blocks are independent. (The kernel's jbd2 knows blocks only.)
+//! belong to many files. For each of them the transaction keeps the image that recovery would give
+//! beside the newest contents, and each set knows its own bits, counters and slots. So two files
+//! that share only such blocks are independent. (The kernel's jbd2 knows blocks only.)
 //!
 //! Programs rely on the order of renames and links without syncing directories: a file that is
 //! renamed into place last may refer to those before it. So all renames and links are one set
@@ -22,12 +22,12 @@
 //! have made the old name superfluous.
 //!
 //! Promises
-//! - Closed: whatever two operations both touched links them, by [`Member`].
+//! - Sets are closed: two operations that touched the same [`Member`] are in one set.
 //! - Bits and slots belong to one set at a time, since a freed block or inode is not reused before
 //!   the set that freed it is durable. Counters add up in any order.
 //! - Where a corrupt file system uses one block in both ways, everything is committed at once.
 //!
-//! Assumptions: no handle is open while sets are taken. Locks: sets are taken and given back under
+//! Assumptions: no handle is open while sets are taken. Locks: sets are acquired and released under
 //! the transaction's lock; images are composed without any lock of the journal (`compose.rs`), by
 //! the holder of the commit turn, while the transaction admits no handle. Tested below and in the
 //! file system's `fs/tests/it/eager.rs`.
@@ -63,14 +63,14 @@ pub enum Member {
 /// Something to run once a set is durable.
 pub(crate) struct Release {
     pub(crate) run: Callback,
-    /// First block and number of blocks that it gives away: held back while the log has a live
-    /// copy of one.
+    /// First block and number of the blocks that it frees. They are not reused while the log has a
+    /// live copy of one.
     pub(crate) range: Option<(u64, u64)>,
 }
 
-/// One set; also what one operation has gathered so far.
+/// One set, or the members of one operation so far.
 #[derive(Default)]
-pub(crate) struct Iset {
+pub(crate) struct DependencySet {
     pub(crate) members: BTreeSet<Member>,
     pub(crate) shared: BTreeMap<u64, Delta>,
     pub(crate) callbacks: Vec<Release>,
@@ -83,7 +83,7 @@ pub(crate) struct Iset {
     pub(crate) mixed: bool,
 }
 
-impl Iset {
+impl DependencySet {
     fn is_empty(&self) -> bool {
         self.members.is_empty()
             && self.shared.is_empty()
@@ -107,7 +107,7 @@ impl Iset {
     }
 
     /// Takes another set in; calls `both` for each shared block that both had changed.
-    fn absorb(&mut self, other: Iset, mut both: impl FnMut(u64)) {
+    fn absorb(&mut self, other: DependencySet, mut both: impl FnMut(u64)) {
         self.members.extend(other.members);
         for (block, delta) in other.shared {
             if self.shared.contains_key(&block) {
@@ -136,24 +136,24 @@ pub(crate) struct Logged {
 
 /// The sets of the running transaction.
 #[derive(Default)]
-pub(crate) struct Isets {
+pub(crate) struct DependencySets {
     of: BTreeMap<Member, u64>,
-    pub(crate) sets: BTreeMap<u64, Iset>,
+    pub(crate) sets: BTreeMap<u64, DependencySet>,
     next: u64,
     pub(crate) logged: BTreeMap<u64, Logged>,
     /// Some block is used in two ways: sets cannot be told apart any more.
     pub(crate) mixed: bool,
 }
 
-impl Isets {
+impl DependencySets {
     /// An operation ended.
-    pub(crate) fn close(&mut self, op: Iset) {
+    pub(crate) fn close(&mut self, op: DependencySet) {
         if op.is_empty() {
             return;
         }
         let ids: BTreeSet<u64> =
             op.members.iter().filter_map(|m| self.of.get(m).copied()).collect();
-        let weight = |id: &u64| self.sets.get(id).map_or(0, Iset::weight);
+        let weight = |id: &u64| self.sets.get(id).map_or(0, DependencySet::weight);
         let target = ids.iter().copied().max_by_key(weight).unwrap_or_else(|| {
             self.next += 1;
             self.next
@@ -169,7 +169,7 @@ impl Isets {
         }
     }
 
-    fn add(&mut self, target: u64, other: Iset) {
+    fn add(&mut self, target: u64, other: DependencySet) {
         for member in &other.members {
             self.of.insert(*member, target);
         }
@@ -190,12 +190,12 @@ impl Isets {
     }
 
     /// Takes the sets of `seeds` out, as one. Shared blocks are no longer counted for it.
-    pub(crate) fn take(&mut self, seeds: &[Member]) -> Iset {
+    pub(crate) fn take(&mut self, seeds: &[Member]) -> DependencySet {
         let mut ids: BTreeSet<u64> = seeds.iter().filter_map(|m| self.of.get(m).copied()).collect();
         if ids.iter().any(|id| self.sets.get(id).is_some_and(|set| set.follows_names)) {
             ids.extend(self.of.get(&Member::Names));
         }
-        let mut all = Iset::default();
+        let mut all = DependencySet::default();
         for id in ids {
             let Some(set) = self.sets.remove(&id) else { continue };
             for member in &set.members {
@@ -214,8 +214,8 @@ impl Isets {
 mod tests {
     use super::*;
 
-    fn op(blocks: &[u64], slots: &[u32]) -> Iset {
-        let mut op = Iset::default();
+    fn op(blocks: &[u64], slots: &[u32]) -> DependencySet {
+        let mut op = DependencySet::default();
         op.members.extend(blocks.iter().map(|b| Member::Block(*b)));
         for &offset in slots {
             op.members.insert(Member::Slot { block: 9, offset });
@@ -224,8 +224,8 @@ mod tests {
         op
     }
 
-    fn sets() -> Isets {
-        let mut sets = Isets::default();
+    fn sets() -> DependencySets {
+        let mut sets = DependencySets::default();
         sets.logged
             .insert(9, Logged { image: Arc::from([0u8; 64].as_slice()), fresh: false, uses: 0 });
         sets
@@ -259,7 +259,7 @@ mod tests {
         rename(1);
         rename(2);
         sets.close(op(&[3], &[]));
-        sets.close(Iset { follows_names: true, ..op(&[4], &[]) });
+        sets.close(DependencySet { follows_names: true, ..op(&[4], &[]) });
         assert_eq!(sets.sets.len(), 3);
         let renames = [Member::Block(1), Member::Block(2), Member::Names];
         let removal = [Member::Block(1), Member::Block(2), Member::Block(4), Member::Names];
@@ -270,7 +270,7 @@ mod tests {
             op.members.insert(Member::Names);
             sets.close(op);
         }
-        sets.close(Iset { follows_names: true, ..op(&[4], &[]) });
+        sets.close(DependencySet { follows_names: true, ..op(&[4], &[]) });
         assert_eq!(sets.take(&[Member::Block(2)]).members, renames.into());
         assert_eq!(sets.take(&[Member::Block(4)]).members, [Member::Block(4)].into());
     }

@@ -7,10 +7,10 @@
 //!   delta of a set -+    checksums renewed by the file system                        image
 //! ```
 //!
-//! A pure function of what [`Shared`] holds: snapshots that nobody changes. It takes no lock, and
-//! the caller holds none of the journal's while it runs, so the file system may take its own.
-//! A block that no other set has changed needs no composition: its newest contents are the image.
-//! Debug builds compose it as well and compare, which finds changes that no delta describes.
+//! A pure function of [`Shared`], which holds immutable snapshots. It takes no lock, and the caller
+//! holds none of the journal's while it runs, so the file system may take its own. A block that no
+//! other set has changed needs no composition: its newest contents are the image. Debug builds
+//! compose it as well and compare, which finds changes that no delta describes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

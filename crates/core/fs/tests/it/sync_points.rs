@@ -1,5 +1,5 @@
-//! Moments under pressure (`sync=periodic`): writers that are faster than the device, limits of log
-//! and memory, long overwrites, which go to new blocks.
+//! Sync points under pressure (`sync=periodic`): writers that are faster than the device, limits of
+//! log and memory, long overwrites, which go to new blocks.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -62,9 +62,9 @@ fn after_cut(bed: &Bed) -> Volume {
 }
 
 /// Writers that make as many new pages as the device takes, in each round of work ahead: what is
-/// left is given to the moment by reference, and sent once writers go on.
+/// left is given to the sync point by reference, and sent once writers go on.
 #[test]
-fn a_moment_needs_no_request_while_writers_stand_still() {
+fn a_sync_point_needs_no_request_while_writers_stand_still() {
     for log in ["jbd2", "packed"] {
         let image = ImageSpec { journal_size_mib: Some(16), ..ImageSpec::with_size(128 << 20) };
         let bed = Bed::new(&image, 0).with(&format!("sync=periodic,log={log}"));
@@ -90,11 +90,11 @@ fn a_moment_needs_no_request_while_writers_stand_still() {
         device.left.store(12, Ordering::Release);
         volume.sync().unwrap();
         let made = 12 - device.left.swap(0, Ordering::AcqRel);
-        assert!(made > 3, "{made} writes beside the moment");
-        let stats = volume.moments().unwrap();
+        assert!(made > 3, "{made} writes beside the sync point");
+        let stats = volume.sync_points().unwrap();
         assert_eq!(stats.hold_ns_max, 0, "{log}: a request while writers stand still");
 
-        // The moment has each of those writes or none, up to one.
+        // The sync point has each of those writes or none, up to one.
         let cut = after_cut(&bed);
         let mut last = [0; 8];
         cut.read(&cut.resolve("/small").unwrap(), 0, &mut last).unwrap();
@@ -113,12 +113,12 @@ fn a_moment_needs_no_request_while_writers_stand_still() {
             assert_eq!(page, &bytes(n + 50, BLOCK)[..], "{log}, {n}");
         }
         drop((files, root));
-        bed.unmount_and_judge(volume, "writers beside a moment");
+        bed.unmount_and_judge(volume, "writers beside a sync point");
     }
 }
 
 /// 48 MiB are dirty, a third of them overwritten: no call waits for a write or flush of the device,
-/// and none stands still while the moment is taken.
+/// and none stands still while the sync point is taken.
 #[test]
 fn no_call_waits_for_the_device_with_48_mib_dirty() {
     let image = ImageSpec { journal_size_mib: Some(128), ..ImageSpec::with_size(640 << 20) };
@@ -149,11 +149,11 @@ fn no_call_waits_for_the_device_with_48_mib_dirty() {
         timed(&|| drop(volume.create(&root, name.as_bytes(), &owner()).unwrap()));
     }
     assert!(volume.cache_stats().dirty_pages as u64 * 4096 >= 48 * MIB);
-    assert_eq!(worst_ns.load(Ordering::Acquire), 0, "a call waited before the moment");
+    assert_eq!(worst_ns.load(Ordering::Acquire), 0, "a call waited before the sync point");
     let before_ns = bed.clock.now_ns();
     volume.sync().unwrap();
-    assert!(bed.clock.now_ns() - before_ns > 50 * REQUEST_NS, "the moment took no time");
-    assert_eq!(volume.moments().unwrap().hold_ns_max, 0);
+    assert!(bed.clock.now_ns() - before_ns > 50 * REQUEST_NS, "the sync point took no time");
+    assert_eq!(volume.sync_points().unwrap().hold_ns_max, 0);
     drop((files, root));
     bed.unmount_and_judge(volume, "48 MiB dirty");
 }
@@ -164,7 +164,7 @@ fn written(device: &RecordingDevice<MemoryDevice>) -> u64 {
     writes.map(|event| event.len_bytes).sum()
 }
 
-/// Runs of 256 KiB and more are written once, to blocks that the last moment does not have; no
+/// Runs of 256 KiB and more are written once, to blocks that the last sync point does not have; no
 /// block is lost or had twice.
 #[test]
 fn long_overwrites_go_to_new_blocks() {
@@ -205,10 +205,10 @@ fn long_overwrites_go_to_new_blocks() {
     }
 }
 
-/// Data that was sent before a moment is not visible after a cut, whichever call sent it.
+/// Data that was sent before a sync point is not visible after a cut, whichever call sent it.
 #[test]
-fn the_last_moment_keeps_its_blocks_until_the_next() {
-    // A log that takes more than what is overwritten, or moments would come earlier.
+fn the_last_sync_point_keeps_its_blocks_until_the_next() {
+    // A log that takes more than what is overwritten, or sync points would come earlier.
     let image = ImageSpec { journal_size_mib: Some(16), ..ImageSpec::with_size(64 << 20) };
     let bed = Bed::new(&image, 1).with("sync=periodic");
     let volume = bed.mount("");
@@ -220,17 +220,17 @@ fn the_last_moment_keeps_its_blocks_until_the_next() {
         volume.write(&file, 300, &bytes(seed, (1 << 20) + 77)).unwrap();
         volume.writeback_range(&file, 0, u64::MAX).unwrap();
         let cut = after_cut(&bed);
-        assert_eq!(contents(&cut, &bed.file(&cut, 0)), old, "before the moment, {seed}");
+        assert_eq!(contents(&cut, &bed.file(&cut, 0)), old, "before the sync point, {seed}");
     }
     let wanted = contents(&volume, &file);
     volume.sync().unwrap();
     let cut = after_cut(&bed);
     assert_eq!(contents(&cut, &bed.file(&cut, 0)), wanted);
     drop(file);
-    bed.unmount_and_judge(volume, "blocks of the last moment");
+    bed.unmount_and_judge(volume, "blocks of the last sync point");
 }
 
-/// Without room for new blocks they go to the log; the moments are whole.
+/// Without room for new blocks they go to the log; the sync points are whole.
 #[test]
 fn long_overwrites_on_a_full_volume_go_to_the_log() {
     for log in ["jbd2", "packed"] {
@@ -260,24 +260,24 @@ fn long_overwrites_on_a_full_volume_go_to_the_log() {
     }
 }
 
-/// `status` says how old the last durable moment is: its time is that of the standstill, not of the
-/// end of its record.
+/// `status` says how old the last durable sync point is: its time is that of the standstill, not of
+/// the end of its record.
 #[test]
-fn the_age_of_the_last_moment_is_known() {
+fn the_age_of_the_last_sync_point_is_known() {
     let bed = Bed::new(&spec(4096), 1).with("sync=periodic");
     let device = Slow::new(&bed);
     let volume = bed.mount_on(device, "");
     let file = bed.file(&volume, 0);
     for round in 0..3 {
         volume.write(&file, 0, &bytes(round, BLOCK)).unwrap();
-        let (asked_ns, count) = (bed.clock.now_ns(), volume.moments().unwrap().count);
-        assert!(volume.moments().unwrap().is_behind);
+        let (asked_ns, count) = (bed.clock.now_ns(), volume.sync_points().unwrap().count);
+        assert!(volume.sync_points().unwrap().is_behind);
         volume.sync().unwrap();
-        let stats = volume.moments().unwrap();
+        let stats = volume.sync_points().unwrap();
         assert_eq!((stats.count, stats.is_behind), (count + 1, false));
         assert!(stats.last_ns >= asked_ns && stats.last_ns < bed.clock.now_ns(), "{stats:?}");
         bed.wait_ms(100);
     }
     drop(file);
-    bed.unmount_and_judge(volume, "the age of a moment");
+    bed.unmount_and_judge(volume, "the age of a sync point");
 }

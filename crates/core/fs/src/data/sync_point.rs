@@ -1,30 +1,30 @@
-//! Moments (`sync=periodic`): the volume as it was at one point in time becomes durable, all of it
-//! in one transaction.
+//! Sync points (`sync=periodic`): one transaction makes the whole volume durable at one point in
+//! time.
 //!
 //! ```text
-//!   ahead   nobody waits: new blocks written in place, overwritten ones given to the running
+//!   ahead   writers go on: new blocks written in place, overwritten ones given to the running
 //!           transaction, log space made
-//!   hold    writes stand still: what was changed since goes to the running transaction, by
-//!           reference; a page that is written to later is copied then
-//!   seal    that transaction is frozen by reference; writes go on, in the next one
-//!   write   new blocks that were held, in place; one record, one flush; before it a flush if data
-//!           was written in place
+//!   hold    writers stand still: pages changed since then join the running transaction by
+//!           reference; a later write to such a page copies it first
+//!   seal    the transaction is frozen by reference; writers go on, in the next one
+//!   write   new blocks that were held, in place; one record, one flush; another flush before the
+//!           record if data was written in place
 //! ```
 //!
 //! Promises
-//! - A moment has every change that returned before it was held, and none that began after: every
-//!   change of pages or sizes holds [`crate::pages::PageCache::change`], every change of metadata a
-//!   handle, and both are either before or after it.
-//! - After any cut the volume is as it was at the last durable moment; recovery finishes orphans as
+//! - A sync point has every change that returned before the hold, and no change that began after
+//!   it. A change of pages or sizes holds [`crate::pages::PageCache::change`], a change of metadata
+//!   a handle; each is either before the hold or after it.
+//! - After any power cut the volume is at the last durable sync point. Recovery finishes orphans as
 //!   after any crash.
-//! - Writes stand still for as long as it takes to look at the pages that were changed during the
-//!   stage before, without a request to the device: a file whose data is on its way is waited for
-//!   before ([`HOLD_TRIES`]), and new data is sent after. Metadata that is not cached is read.
-//! - A moment that fails changes nothing durable; the next one has all of it again.
-//! - Whoever asks while one is being taken shares the next.
+//! - Writers stand still only while the pages that changed during `ahead` are collected, without a
+//!   request to the device. A file whose data is on its way to the device is waited for before the
+//!   hold ([`HOLD_TRIES`]); new data is sent after it. Metadata that is not cached is read.
+//! - A sync point that fails makes nothing durable. The next one includes all of its changes.
+//! - A caller that arrives while a sync point is being made shares the next one.
 //!
-//! A large write, truncation or fallocate is several changes: a moment may lie between them, as a
-//! kill of the program might. Tested in `tests/it/periodic.rs`.
+//! A large write, truncation or fallocate is several changes: a sync point may lie between them, as
+//! a kill of the program might. Tested in `tests/it/periodic.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,14 +38,14 @@ use crate::data::flush::install::{end_job, install_job};
 use crate::data::flush::pass::write_jobs;
 use crate::data::flush::plan::{Target, plan_batch};
 use crate::data::flush::send::send_jobs;
-use crate::data::schedule::state::MomentStats;
+use crate::data::schedule::state::SyncPointStats;
 use crate::error::Result;
 use crate::incore::Inode;
 use crate::inode::iget::cached_inode;
 use crate::pages::{GROUP_PAGES, UNLOGGED};
 
 /// Bytes of changed pages up to which nothing is done ahead, and new blocks go to the log as well:
-/// a moment is one write and one flush then. More new ones are a stream (`engine/eager.rs`).
+/// a sync point is one write and one flush then. More new ones are a stream (`engine/eager.rs`).
 const AHEAD_BYTES: usize = 128 * 1024;
 /// Rounds of work ahead, while writers are about as fast as the device.
 const AHEAD_ROUNDS: usize = 3;
@@ -54,16 +54,16 @@ const HOLD_TRIES: usize = 64;
 /// Attempts to give to the running transaction what it had no room for.
 const STAGE_ATTEMPTS: usize = 4;
 
-/// Makes everything that returned before this call durable, as of one moment.
+/// Makes a sync point: everything that returned before this call becomes durable.
 ///
 /// # Errors
 /// As write-back and commit. For lack of space nothing became durable.
-pub(crate) fn take_moment(files: &Files) -> Result<()> {
+pub(crate) fn make_sync_point(files: &Files) -> Result<()> {
     files.latch.check()?;
-    let asked = files.schedule.moments_held.load(Ordering::Acquire);
-    let _turn = files.schedule.moment.lock();
-    if files.schedule.moments_done.load(Ordering::Acquire) > asked {
-        // Another caller's, which began after this call.
+    let asked = files.schedule.sync_points_held.load(Ordering::Acquire);
+    let _turn = files.schedule.sync_point.lock();
+    if files.schedule.sync_points_durable.load(Ordering::Acquire) > asked {
+        // Another caller made one that began after this call.
         return files.latch.check();
     }
     let began_ns = files.clock.now_ns();
@@ -72,13 +72,13 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
     loop {
         match hold_and_commit(files, few, tries == HOLD_TRIES) {
             Ok(Outcome::Taken) => break,
-            // Nobody stands still while a request to the device ends.
+            // The request to the device ends without the hold.
             Ok(Outcome::Busy(inode)) => {
                 drop(inode.io.lock());
                 tries += 1;
             }
             Err(err) if attempts == STAGE_ATTEMPTS => return Err(err),
-            // The log, or the volume, had no room for what many writers had changed: less is left.
+            // The log, or the volume, had no room for the changes of many writers: try with fewer.
             Err(_) => {
                 files.latch.check()?;
                 (few, attempts) = (0, attempts + 1);
@@ -87,21 +87,21 @@ pub(crate) fn take_moment(files: &Files) -> Result<()> {
         }
     }
     let took_ns = files.clock.now_ns().saturating_sub(began_ns);
-    let mut stats = files.schedule.moment_stats.lock();
+    let mut stats = files.schedule.sync_point_stats.lock();
     stats.commit_ns_max = stats.commit_ns_max.max(took_ns);
     drop(stats);
     files.latch.check()
 }
 
-/// Result of an attempt.
+/// Result of an attempt to make a sync point.
 enum Outcome {
     Taken,
     /// Data of this file is on its way to the device.
     Busy(Arc<Inode>),
 }
 
-/// Takes the moment, unless a file is busy and `wait` is false. Up to `few` changed pages go to the
-/// log, new ones too.
+/// Makes the sync point, unless a file is busy and `wait` is false. Up to `few` changed pages go to
+/// the log, new ones too.
 fn hold_and_commit(files: &Files, few: usize, wait: bool) -> Result<Outcome> {
     let began_ns = files.clock.now_ns();
     let hold = files.pages.hold_changes();
@@ -114,7 +114,7 @@ fn hold_and_commit(files: &Files, few: usize, wait: bool) -> Result<Outcome> {
             None => return Ok(Outcome::Busy(Arc::clone(inode))),
         }
     }
-    let number = files.schedule.moments_held.fetch_add(1, Ordering::AcqRel) + 1;
+    let number = files.schedule.sync_points_held.fetch_add(1, Ordering::AcqRel) + 1;
     let at_ns = files.clock.now_ns();
     let journal = files.journal()?;
     let log_new = unlogged_pages(&changed) <= few;
@@ -122,7 +122,7 @@ fn hold_and_commit(files: &Files, few: usize, wait: bool) -> Result<Outcome> {
     let staged = changed.iter().try_for_each(|inode| stage_held(files, inode, log_new, &mut jobs));
     if let Err(err) = staged {
         drop(hold);
-        // What is part of the running transaction by now has to have its data.
+        // Files in the running transaction must have their data.
         send_held(files, &mut jobs);
         files.latch.check()?;
         return Err(err);
@@ -135,15 +135,15 @@ fn hold_and_commit(files: &Files, few: usize, wait: bool) -> Result<Outcome> {
         send_held(files, &mut jobs);
         drop(io);
     });
-    // Nothing is left of these but after an error.
+    // After an error some are left.
     send_held(files, &mut jobs);
     let written = written?;
-    let mut stats = files.schedule.moment_stats.lock();
+    let mut stats = files.schedule.sync_point_stats.lock();
     stats.count += u64::from(written);
     stats.last_ns = at_ns;
     stats.hold_ns_max = stats.hold_ns_max.max(held_ns);
     drop(stats);
-    files.schedule.moments_done.fetch_max(number, Ordering::AcqRel);
+    files.schedule.sync_points_durable.fetch_max(number, Ordering::AcqRel);
     Ok(Outcome::Taken)
 }
 
@@ -170,15 +170,15 @@ fn stage_held<'a>(
     result
 }
 
-/// Places for the pages of a job: blocks that are part of the file may be in the last moment, so
-/// their data goes to the log.
+/// Places for the pages of a job: blocks that are part of the file may be in the last sync point,
+/// so their data goes to the log.
 fn plan_held(files: &Files, job: &mut Job<'_>) -> Result<()> {
     zero_behind_end(files, &mut job.pages, job.size);
     plan_batch(files, job.inode, &mut job.pages, Target::Home, &mut job.segments)?;
     let unwrote = files.journal()?.needs_commit(job.inode.state.read().unwrote_tid);
     for out in &mut job.pages {
-        let in_moment = out.plain || unwrote && !out.page.delalloc;
-        out.action = if in_moment { WriteAction::Journal } else { WriteAction::Write };
+        let in_sync_point = out.plain || unwrote && !out.page.delalloc;
+        out.action = if in_sync_point { WriteAction::Journal } else { WriteAction::Write };
     }
     journal_again(files, job.inode, &job.pages)
 }
@@ -192,10 +192,10 @@ fn send_held(files: &Files, jobs: &mut Vec<Job<'_>>) {
     for job in jobs.drain(..) {
         let job = if sent { job } else { Job { placed_end: 0, ..job } };
         if sent {
-            files.engine.sent(files, &job.pages);
+            files.engine.on_data_written(files, &job.pages);
         }
         end_job(files, &job);
-        job.settle(files);
+        job.end_pass(files);
     }
 }
 
@@ -204,7 +204,7 @@ fn ahead_pages(files: &Files) -> usize {
     AHEAD_BYTES / files.block_size()
 }
 
-/// Does what needs no standstill: most of the work, while others go on writing, until no more than
+/// Does most of the work while others go on writing, until no more than
 /// `few` changed pages are left.
 fn stage_ahead(files: &Files, few: usize) -> Result<()> {
     for _ in 0..AHEAD_ROUNDS {
@@ -222,7 +222,7 @@ fn stage_ahead(files: &Files, few: usize) -> Result<()> {
             let (group, others) = rest.split_at(group.count().max(1));
             rest = others;
             if stage_group(files, group).is_err() {
-                // No space in the volume or in the log: the moment itself says so, if it must.
+                // No space in the volume or in the log: the sync point reports it, if it must.
                 return files.latch.check();
             }
         }
@@ -236,18 +236,18 @@ fn stage_ahead(files: &Files, few: usize) -> Result<()> {
 /// Stages files together, so that the allocator's neighbours are one request; a large one alone.
 fn stage_group(files: &Files, group: &[Arc<Inode>]) -> Result<()> {
     if let [alone] = group {
-        return files.engine.stage(files, alone);
+        return files.engine.prepare_sync(files, alone);
     }
     let (mut held, mut jobs) = (Vec::new(), Vec::new());
     for inode in group {
-        // A file that is busy is being written, or cut.
+        // A busy file is being written back or truncated.
         let Some(io) = inode.io.try_lock() else { continue };
         held.push(io);
         jobs.push(collect_job(inode, |tree| tree.collect(&files.pages, &UNLOGGED)));
     }
     write_jobs(files, &mut jobs, true);
     jobs.into_iter().try_for_each(|job| {
-        job.settle(files);
+        job.end_pass(files);
         job.result
     })
 }
@@ -267,16 +267,23 @@ fn changed_files(files: &Files) -> Vec<Arc<Inode>> {
         .collect()
 }
 
-/// When the next moment is due, in nanoseconds of the clock; `None` while nothing was changed.
-pub(crate) fn moment_due_ns(files: &Files) -> Option<u64> {
+/// When the next sync point is due, in nanoseconds of the clock; `None` while nothing was changed.
+pub(crate) fn sync_point_due_ns(files: &Files) -> Option<u64> {
     let interval_ns = u64::from(files.options.commit_s) * crate::time::NS_PER_S;
     let pages_ns = files.pages.unlogged_since_ns().map(|since| since.saturating_add(interval_ns));
     let metadata_ns = files.journal().ok()?.commit_due_ns();
     [pages_ns, metadata_ns].into_iter().flatten().min()
 }
 
-/// Figures; `None` without `sync=periodic`.
-pub(crate) fn moment_stats(files: &Files) -> Option<MomentStats> {
-    let stats = files.engine.is_periodic().then(|| *files.schedule.moment_stats.lock())?;
-    Some(MomentStats { is_behind: moment_due_ns(files).is_some(), ..stats })
+/// Figures of the sync points.
+pub(crate) fn sync_point_stats(files: &Files) -> SyncPointStats {
+    let stats = *files.schedule.sync_point_stats.lock();
+    SyncPointStats { is_behind: sync_point_due_ns(files).is_some(), ..stats }
+}
+
+impl crate::Volume {
+    /// Sync points of a volume with `sync=periodic`; `None` for others.
+    pub fn sync_points(&self) -> Option<SyncPointStats> {
+        self.0.engine.sync_point_stats(&self.0)
+    }
 }
