@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use syncline_base::{crc32c, crc32c_append};
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea};
-use syncline_checksum::{crc32c, crc32c_append};
 use syncline_device::{BlockDevice, Kind, MemoryDevice, OffsetDevice, Origin};
 
 use crate::bytes::Bytes;

@@ -1,6 +1,6 @@
 //! Event files of the recorder.
 
-use syncline_checksum::crc32c;
+use syncline_base::crc32c;
 use syncline_recorder::reader::{Item, Reader, Source, read};
 
 /// Bytes of a header; the checksum is the last word.

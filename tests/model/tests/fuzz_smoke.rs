@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_crash::{Content, CrashDevice, CrashOptions, Entry};
 use syncline_device::{Kind, MemoryDevice, VirtualClock};
 use syncline_fs::{
     Create, FallocateMode, FsError, InodeRef, MountOptions, RenameFlags, Volume, XattrFlags,
@@ -24,6 +23,7 @@ use syncline_fs::{
 use syncline_model::{
     FuzzRounds, ImageSpec, Need, Random, TreeOptions, VolumeTree, apply, gen_tree, mkfs, require,
 };
+use syncline_testkit::crash::{Content, CrashDevice, CrashOptions, Entry};
 
 /// Images that each test mutates at least.
 const IMAGES: u64 = 500;

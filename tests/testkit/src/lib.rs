@@ -11,11 +11,13 @@
 //!   mounted    a FUSE mount that a child of the test serves
 //!   browser    headless Chromium: what a page shows
 //!   dir        a directory of the running kernel as TreeSource and TreeSink
+//!   crash      power-cut device and explorer of crash states
+//!   posix      conformance suite for any directory; the program `syncline-posix` runs it
 //! ```
 //!
 //! Promises
-//! - Nothing in here is part of the product, and nothing of the product is in here: any crate may
-//!   use it in its tests, and pays no rebuild of the layers above.
+//! - Nothing in here is part of the product, and of the product only `device` is used: any crate
+//!   may use it in its tests, and pays no rebuild of the layers above.
 //! - Judges are stock programs and the running kernel, never our own reader.
 //! - Same seed, same tree; same [`ImageSpec`], same image bytes (same e2fsprogs version).
 //! - A test that cannot run here says so through [`skip`], and where `SYNCLINE_REQUIRE` demands the
@@ -23,9 +25,10 @@
 //!
 //! Each file's tests stand at its end; `tests/it/main.rs` runs all parts together on a kernel.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod browser;
+pub mod crash;
 mod dir;
 mod env;
 mod generate;
@@ -34,6 +37,7 @@ mod judge;
 mod kernel;
 mod manifest;
 mod mounted;
+pub mod posix;
 mod rng;
 mod tree;
 

@@ -3,9 +3,9 @@
 //! ```text
 //!   cli -> fuse  export  nfs     adapters: no logic
 //!   lab -> cli, nand; syncline-py -> lab
-//!   fs -> jbd2 -> cache, ondisk; fs -> buffer; hints -> buffer, ondisk
-//!   buffer  nand  crash -> device
-//!   ondisk  buffer  recorder  flashlite -> checksum
+//!   fs -> jbd2 -> cache, ondisk; fs -> buffer; control -> buffer, ondisk
+//!   buffer  nand -> device
+//!   ondisk  buffer  recorder  flashlite -> base
 //! ```
 
 use super::{Finding, Tree};
@@ -13,25 +13,22 @@ use super::{Finding, Tree};
 /// For each crate the crates of ours that it uses, no more and no fewer. A name that is not here is
 /// not a crate yet.
 const BELOW: &[(&str, &[&str])] = &[
-    ("checksum", &[]),
+    ("base", &[]),
     ("device", &[]),
-    ("lockrank", &[]),
-    ("ondisk", &["checksum"]),
-    ("crash", &["device"]),
+    ("ondisk", &["base"]),
     ("nand", &["device"]),
-    ("buffer", &["checksum", "device"]),
-    ("hints", &["device", "ondisk", "buffer"]),
+    ("buffer", &["base", "device"]),
     ("cache", &[]),
-    ("jbd2", &["device", "ondisk", "lockrank"]),
-    ("fs", &["device", "lockrank", "ondisk", "buffer", "cache", "jbd2"]),
-    ("flashlite", &["checksum"]),
+    ("jbd2", &["device", "ondisk", "base"]),
+    ("fs", &["device", "base", "ondisk", "buffer", "cache", "jbd2"]),
+    ("flashlite", &["base"]),
     ("preload", &["flashlite"]),
-    ("recorder", &["checksum"]),
+    ("recorder", &["base"]),
     ("syncline", &["device", "ondisk", "fs"]),
     ("syncline-c", &["syncline", "flashlite", "recorder"]),
     ("sqlite", &["device", "fs", "syncline"]),
-    ("control", &["buffer", "device", "fs"]),
-    ("fuse", &["device", "lockrank", "fs"]),
+    ("control", &["buffer", "device", "fs", "ondisk"]),
+    ("fuse", &["device", "base", "fs"]),
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
@@ -46,7 +43,6 @@ const BELOW: &[(&str, &[&str])] = &[
             "flashlite",
             "fs",
             "fuse",
-            "hints",
             "image",
             "nfs",
             "ondisk",
@@ -70,13 +66,12 @@ const BELOW: &[(&str, &[&str])] = &[
             "sqlite",
         ],
     ),
-    ("testkit", &[]),
-    ("posix", &["testkit"]),
+    ("testkit", &["device"]),
     ("model", &["device", "fs", "testkit"]),
     (
         "hostile",
         &[
-            "checksum",
+            "base",
             "device",
             "ondisk",
             "buffer",

@@ -16,7 +16,7 @@ const UNSAFE_CRATES: [(&str, &str); 8] = [
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),
     ("crates/libs/sqlite/", "SQLite's C interface"),
-    ("tests/posix/", "maps the files it tests"),
+    ("tests/testkit/", "maps the files it tests"),
 ];
 
 /// Path prefixes of code that may use clock, threads, files and environment: adapters, and below
@@ -24,7 +24,8 @@ const UNSAFE_CRATES: [(&str, &str); 8] = [
 const SYSTEM_USERS: &[(&str, &str)] = &[
     ("xtask/", "a developer's tool"),
     ("crates/adapters/cli/", "adapter"),
-    ("tests/posix/", "a developer's tool"),
+    ("tests/testkit/src/posix/", "a developer's tool"),
+    ("tests/testkit/src/bin/", "a developer's tool"),
     ("crates/adapters/fuse/", "adapter"),
     ("crates/adapters/export/", "adapter"),
     ("crates/adapters/image/", "adapter"),

@@ -17,6 +17,7 @@
 pub mod dbus;
 mod desktop;
 mod governor;
+pub mod hints;
 mod policy;
 pub mod socket;
 

@@ -2,7 +2,7 @@
 //!
 //! Sources: linux/fs.h, linux/ext4.h, linux/f2fs.h. fuser hands over `bytes_in` bytes of the
 //! argument, as the kernel reads them from the program by the number's own size field. Tested in
-//! `tests/posix` and below.
+//! `tests/testkit/src/posix` and below.
 
 use syncline_fs::{FsError, Result};
 

@@ -16,7 +16,7 @@
 //! The volume's locks come after all of these: staged reads and writes, and the status document,
 //! call it under theirs. Otherwise a worker holds none while it calls the volume.
 
-use syncline_lockrank::Rank;
+use syncline_base::lockrank::Rank;
 
 pub(crate) const PARKING: Rank = Rank::new(100, "worker parking");
 pub(crate) const NODES: Rank = Rank::new(200, "kernel references");

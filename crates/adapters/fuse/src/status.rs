@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use serde_json::json;
+use syncline_base::lockrank::Mutex;
 use syncline_device::{Clock, Counts};
 use syncline_fs::{EagerCosts, JournalStats, LogFormat, SyncPointStats, Volume};
-use syncline_lockrank::Mutex;
 
 use crate::capture::{CaptureCounts, Tap};
 use crate::options::FuseOptions;

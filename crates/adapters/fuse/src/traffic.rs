@@ -5,7 +5,7 @@
 
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::ranks;
 

@@ -36,7 +36,7 @@
 //! passes). "Settled" says that everything before was durable when the page was written: a gap in
 //! front of a settled page is damage and not a torn end.
 
-use syncline_checksum::crc32c_append;
+use syncline_base::crc32c_append;
 
 /// Bytes of a page of the log and of the map.
 pub const PAGE_BYTES: usize = 4096;
@@ -95,12 +95,12 @@ fn short(page: &[u8], at: usize) -> usize {
 
 /// Of an entry or header: the field itself counts as zero.
 fn checksum(id: &LogId, page: &[u8]) -> u32 {
-    let crc = crc32c_append(syncline_checksum::crc32c(id), &page[..4]);
+    let crc = crc32c_append(syncline_base::crc32c(id), &page[..4]);
     crc32c_append(crc32c_append(crc, &[0; 4]), &page[8..])
 }
 
 fn opaque_checksum(id: &LogId, sequence: u64, stored: &[u8]) -> u32 {
-    let crc = crc32c_append(syncline_checksum::crc32c(id), &sequence.to_le_bytes());
+    let crc = crc32c_append(syncline_base::crc32c(id), &sequence.to_le_bytes());
     crc32c_append(crc, stored)
 }
 
@@ -344,7 +344,7 @@ impl Superblock {
         set_long(&mut page, 48, self.ring_pages);
         set_long(&mut page, 56, self.tail);
         set_word(&mut page, 16, self.tail_epoch);
-        let crc = syncline_checksum::crc32c(&page[..SUPER_CRC_AT]);
+        let crc = syncline_base::crc32c(&page[..SUPER_CRC_AT]);
         set_word(&mut page, SUPER_CRC_AT / 4, crc);
         page
     }
@@ -356,7 +356,7 @@ impl Superblock {
         if word(page, 2) != VERSION {
             return MaybeSuperblock::Version(word(page, 2));
         }
-        if syncline_checksum::crc32c(&page[..SUPER_CRC_AT]) != word(page, SUPER_CRC_AT / 4) {
+        if syncline_base::crc32c(&page[..SUPER_CRC_AT]) != word(page, SUPER_CRC_AT / 4) {
             return MaybeSuperblock::Torn;
         }
         let mut id = [0; 16];
@@ -377,7 +377,7 @@ impl Superblock {
 #[cfg(test)]
 pub(crate) fn reseal(page: &mut [u8], id: &LogId, superblock: bool) {
     if superblock {
-        let crc = syncline_checksum::crc32c(&page[..SUPER_CRC_AT]);
+        let crc = syncline_base::crc32c(&page[..SUPER_CRC_AT]);
         set_word(page, SUPER_CRC_AT / 4, crc);
     } else {
         let crc = checksum(id, page);

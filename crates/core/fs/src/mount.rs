@@ -16,9 +16,9 @@ pub(crate) mod in_memory;
 
 use std::sync::{Arc, Weak};
 
+use syncline_base::lockrank::Mutex;
 use syncline_device::{BlockDevice, Clock, CostDevice, DeviceError, Kind, Origin};
 use syncline_jbd2::{Checksums, Journal, JournalOptions, LogMap, Recovery};
-use syncline_lockrank::Mutex;
 use syncline_ondisk::extent::Node;
 use syncline_ondisk::superblock::{
     ROOT_INO, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock,

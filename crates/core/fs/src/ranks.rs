@@ -31,7 +31,7 @@
 //! the journal's own state and its cached blocks. Under them no lock of the journal is taken but
 //! those of single blocks.
 
-use syncline_lockrank::Rank;
+use syncline_base::lockrank::Rank;
 
 pub(crate) const INCREMENTAL: Rank = Rank::new(1000, "incremental write-back");
 pub(crate) const RENAME: Rank = Rank::new(1050, "rename");
@@ -72,7 +72,7 @@ pub(crate) const FOUND_ERRORS: Rank = Rank::new(2990, "errors found");
 
 #[cfg(test)]
 mod tests {
-    use syncline_lockrank::Mutex;
+    use syncline_base::lockrank::Mutex;
 
     use super::*;
 

@@ -25,8 +25,8 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use syncline_base::lockrank::{Mutex, MutexGuard};
 use syncline_device::{BlockDevice, DeviceError, Kind, MAX_REQUEST_BYTES, Op, Origin, Request};
-use syncline_lockrank::{Mutex, MutexGuard};
 
 use crate::{Tid, ranks};
 

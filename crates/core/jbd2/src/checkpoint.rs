@@ -8,8 +8,8 @@
 //! `tests/it/crash.rs`.
 
 use std::sync::Arc;
+use syncline_base::lockrank::MutexGuard;
 use syncline_device::{Kind, Origin, Plug};
-use syncline_lockrank::MutexGuard;
 
 use crate::journal::Journal;
 use crate::state::State;

@@ -12,7 +12,7 @@
 //! exactly in `tests/it/transactions.rs`: a small transaction is 2 writes and 2 flushes (1 with
 //! FUA).
 
-use syncline_lockrank::MutexGuard;
+use syncline_base::lockrank::MutexGuard;
 
 use crate::journal::{Committed, Journal};
 use crate::ring::Place;

@@ -23,7 +23,7 @@
 //! The images that a group commit logged become the "logged images" of blocks that other sets have
 //! changed as well (`dependency_sets/`). Tested in the file system's `fs/tests/it/eager.rs`.
 
-use syncline_lockrank::MutexGuard;
+use syncline_base::lockrank::MutexGuard;
 
 use crate::commit::Ending;
 use crate::dependency_sets::compose;

@@ -21,8 +21,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use syncline_base::lockrank::{Mutex, MutexGuard};
 use syncline_device::{BlockDevice, Clock, DeviceError};
-use syncline_lockrank::{Mutex, MutexGuard};
 
 use crate::buffer::BufferCache;
 use crate::dependency_sets::{Counters, DependencySet};

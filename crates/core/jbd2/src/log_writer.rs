@@ -15,8 +15,8 @@
 //! first sector, which holds everything, is written after the flush. That is 512 bytes more a
 //! commit and no more requests.
 
+use syncline_base::lockrank::MutexGuard;
 use syncline_device::{Kind, Origin, Plug, SECTOR_BYTES};
-use syncline_lockrank::MutexGuard;
 
 use crate::JournalError;
 use crate::journal::{Checksums, Journal};

@@ -17,7 +17,7 @@
 //! A file system's locks come before all of these: a handle changes blocks under them. Those that
 //! it takes when it is told that blocks are free have levels 2240 to 2299.
 
-use syncline_lockrank::Rank;
+use syncline_base::lockrank::Rank;
 
 pub(crate) const SUPERBLOCK: Rank = Rank::new(2000, "journal superblock");
 pub(crate) const STATE: Rank = Rank::new(2100, "journal state");

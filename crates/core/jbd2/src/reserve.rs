@@ -24,7 +24,7 @@
 
 use std::sync::Arc;
 
-use syncline_lockrank::MutexGuard;
+use syncline_base::lockrank::MutexGuard;
 
 use crate::JournalError;
 use crate::journal::Journal;

@@ -2,7 +2,7 @@
 //!
 //! The ring itself is in `ring.rs`. Tested in `tests/it/transactions.rs` and `tests/it/crash.rs`.
 
-use syncline_lockrank::MutexGuard;
+use syncline_base::lockrank::MutexGuard;
 
 use crate::JournalError;
 use crate::journal::Journal;

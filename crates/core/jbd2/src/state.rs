@@ -15,7 +15,7 @@
 
 use std::sync::Arc;
 
-use syncline_lockrank::{Condvar, MutexGuard};
+use syncline_base::lockrank::{Condvar, MutexGuard};
 
 use crate::deferred::DeferredFree;
 use crate::group_commit::Requests;

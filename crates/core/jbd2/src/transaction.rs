@@ -16,8 +16,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use syncline_base::lockrank::Mutex;
 use syncline_device::Kind;
-use syncline_lockrank::Mutex;
 use syncline_ondisk::packed::Previous;
 
 use crate::buffer::{Buffer, BufferState};

@@ -17,7 +17,7 @@ use crate::bytes;
 #[inline]
 #[must_use]
 pub fn crc32c(seed: u32, data: &[u8]) -> u32 {
-    !syncline_checksum::crc32c_append(!seed, data)
+    !syncline_base::crc32c_append(!seed, data)
 }
 
 /// Linux's `crc16(seed, data)` (lib/crc16.c): raw, chains.

@@ -60,7 +60,7 @@ impl Header {
         bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.segment_bytes.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.page_bytes.to_le_bytes());
-        let sum = syncline_checksum::crc32c(&bytes[..HEADER_USED_BYTES - 4]);
+        let sum = syncline_base::crc32c(&bytes[..HEADER_USED_BYTES - 4]);
         bytes[HEADER_USED_BYTES - 4..HEADER_USED_BYTES].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -73,7 +73,7 @@ impl Header {
         if bytes[..8] != MAGIC {
             return Err(Error::NotALog);
         }
-        if syncline_checksum::crc32c(&bytes[..HEADER_USED_BYTES - 4])
+        if syncline_base::crc32c(&bytes[..HEADER_USED_BYTES - 4])
             != u32_at(bytes, HEADER_USED_BYTES - 4)
         {
             return Err(Error::corrupt("the header's checksum", 0));
@@ -276,10 +276,7 @@ pub(crate) fn padded(length: u32) -> u64 {
 }
 
 fn tag_crc(bytes: &[u8; TAG_BYTES as usize], position: u64) -> u32 {
-    syncline_checksum::crc32c_append(
-        syncline_checksum::crc32c(&position.to_le_bytes()),
-        &bytes[4..],
-    )
+    syncline_base::crc32c_append(syncline_base::crc32c(&position.to_le_bytes()), &bytes[4..])
 }
 
 /// A record as the index of its segment has it.
@@ -449,7 +446,7 @@ mod tests {
         assert_eq!(Header::decode(&bytes_of(older)).unwrap(), older);
         let mut newer = bytes;
         newer[8] = 3;
-        let sum = syncline_checksum::crc32c(&newer[..60]);
+        let sum = syncline_base::crc32c(&newer[..60]);
         newer[60..].copy_from_slice(&sum.to_le_bytes());
         assert!(matches!(Header::decode(&newer), Err(Error::Unsupported { version: 3 })));
         assert!(Header::new(3 << 20, 4096).is_err() && Header::new(64 << 10, 64 << 10).is_err());

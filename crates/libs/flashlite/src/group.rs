@@ -60,7 +60,7 @@ impl Tail {
             // Segments have at most 256 MiB, and cells 24 bits.
             data_cell: u32::try_from(cell).unwrap_or(u32::MAX),
             length: u32::try_from(data.len()).unwrap_or(RECORD_BYTES_MAX),
-            data_crc: syncline_checksum::crc32c(data),
+            data_crc: syncline_base::crc32c(data),
             logical,
             sequence: self.sequence,
         };

@@ -240,7 +240,7 @@ impl Log {
             for piece in &pieces {
                 let part = &mut bytes[..piece.len as usize];
                 to.read_at(part, piece.logical).map_err(&failed)?;
-                crc = syncline_checksum::crc32c_append(crc, part);
+                crc = syncline_base::crc32c_append(crc, part);
             }
         }
     }
@@ -298,7 +298,7 @@ impl Run<'_> {
     fn piece(&mut self, piece: &Piece) -> Result<()> {
         let record = self.records.get(piece)?;
         let data = &record[piece.skip as usize..][..piece.len as usize];
-        self.crc = syncline_checksum::crc32c_append(self.crc, data);
+        self.crc = syncline_base::crc32c_append(self.crc, data);
         if self.batch_at + self.batch.len() as u64 != piece.logical {
             self.flush()?;
         }

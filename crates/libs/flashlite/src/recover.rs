@@ -386,7 +386,7 @@ impl Scan<'_> {
         tag.copy_from_slice(&bytes[..TAG_BYTES as usize]);
         let data = &bytes[TAG_BYTES as usize..][..entry.length as usize];
         Ok(Tag::decode(&tag, at) != Some(entry.tag(sequence))
-            || entry.length > 0 && syncline_checksum::crc32c(data) != entry.data_crc)
+            || entry.length > 0 && syncline_base::crc32c(data) != entry.data_crc)
     }
 }
 
@@ -430,7 +430,7 @@ pub(crate) fn read_index(
     } else {
         bytes.drain(..bytes.len() - length as usize);
     }
-    if syncline_checksum::crc32c(&bytes) != footer.data_crc {
+    if syncline_base::crc32c(&bytes) != footer.data_crc {
         return Ok(None);
     }
     let base = header.segment_base(segment);

@@ -54,7 +54,7 @@ impl Log {
             return Err(bad());
         }
         bytes.truncate(tag.length as usize);
-        if syncline_checksum::crc32c(&bytes) != tag.data_crc
+        if syncline_base::crc32c(&bytes) != tag.data_crc
             || tag.logical.checked_add(u64::from(piece.skip)) != Some(piece.logical)
         {
             return Err(bad());
@@ -70,7 +70,7 @@ impl Log {
         }
         let mut bytes = vec![0; sum.length as usize];
         self.storage.read_at(&mut bytes, piece.data_at).map_err(Error::io("reading the log"))?;
-        if syncline_checksum::crc32c(&bytes) != sum.crc {
+        if syncline_base::crc32c(&bytes) != sum.crc {
             return Err(bad());
         }
         Ok(bytes)

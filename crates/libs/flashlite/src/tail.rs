@@ -119,7 +119,7 @@ impl Tail {
             kind: Kind::Data,
             data_cell: 0,
             length,
-            data_crc: syncline_checksum::crc32c(data),
+            data_crc: syncline_base::crc32c(data),
             logical,
             sequence: self.sequence,
         };
@@ -363,7 +363,7 @@ pub(crate) fn index_bytes(entries: &[Entry], durable: u64, sequence: u64, end: u
         kind: Kind::Footer,
         data_cell: 0,
         length: u32::try_from(bytes.len()).unwrap_or(0),
-        data_crc: syncline_checksum::crc32c(&bytes),
+        data_crc: syncline_base::crc32c(&bytes),
         logical: durable,
         sequence,
     };

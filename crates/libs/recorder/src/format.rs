@@ -77,7 +77,7 @@ impl Header {
         bytes[48..52].copy_from_slice(&self.payload_bytes.to_le_bytes());
         bytes[52..56].copy_from_slice(&self.payload_crc.to_le_bytes());
         bytes[56..60].copy_from_slice(&self.flags.to_le_bytes());
-        let crc = syncline_checksum::crc32c(&bytes[..60]);
+        let crc = syncline_base::crc32c(&bytes[..60]);
         bytes[60..64].copy_from_slice(&crc.to_le_bytes());
         bytes
     }
@@ -86,7 +86,7 @@ impl Header {
     /// sequence that has a next one.
     pub fn decode(slot: &[u8]) -> Option<Header> {
         let bytes: &[u8; HEADER_BYTES] = slot.get(..HEADER_BYTES)?.try_into().ok()?;
-        if bytes[..4] != MAGIC || syncline_checksum::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
+        if bytes[..4] != MAGIC || syncline_base::crc32c(&bytes[..60]) != u32_at(bytes, 60) {
             return None;
         }
         let header = Header {
@@ -112,7 +112,7 @@ impl Header {
         let header = Header::decode(slot)?;
         let end = HEADER_BYTES.checked_add(header.payload_bytes as usize)?;
         let payload = slot.get(HEADER_BYTES..end)?;
-        (syncline_checksum::crc32c(payload) == header.payload_crc).then_some((header, payload))
+        (syncline_base::crc32c(payload) == header.payload_crc).then_some((header, payload))
     }
 
     /// True if the record is the end mark.

@@ -372,7 +372,7 @@ impl Event {
             time_ns: self.last_time_ns,
             trigger_sequence: self.trigger_sequence,
             payload_bytes: payload.len() as u32,
-            payload_crc: syncline_checksum::crc32c(&payload),
+            payload_crc: syncline_base::crc32c(&payload),
             flags: FLAG_END,
         };
         into.fill(0);

@@ -129,7 +129,7 @@ impl Producer {
             sequence,
             // The slot is smaller than 16 MiB.
             payload_bytes: payload.len() as u32,
-            payload_crc: syncline_checksum::crc32c(payload),
+            payload_crc: syncline_base::crc32c(payload),
             ..self.header
         };
         // Taken only now: a fault whose record is lost goes to the next one.

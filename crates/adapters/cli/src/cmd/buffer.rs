@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferError, BufferOptions, LogArea, LogId};
+use syncline_control::hints::Hinted;
 use syncline_control::{Governed, Governor};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, Kind, Origin, Request,
     WallClock,
 };
 use syncline_export::{Control, Export, Listen, NbdServer};
-use syncline_hints::Hinted;
 use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use syncline_ondisk::write_log::write_log_of;

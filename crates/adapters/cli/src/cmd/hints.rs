@@ -12,8 +12,8 @@ use std::time::UNIX_EPOCH;
 
 use rustix::fs::{fstatvfs, syncfs};
 use serde_json::Value;
+use syncline_control::hints::{HintError, Hinted, Timestamp};
 use syncline_export::empty_journal;
-use syncline_hints::{HintError, Hinted, Timestamp};
 
 use super::buffer::ask;
 use crate::args::BufferFiles;

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::mounted::Mounted;
-use syncline_posix::{beside, fsx, stress};
+use syncline_testkit::posix::{beside, fsx, stress};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use crate::support;
 use crate::support::mounted::Mounted;
 use crate::support::serving::Serving;
-use syncline_posix::ledger::{self, Ledger};
-use syncline_posix::stress;
+use syncline_testkit::posix::ledger::{self, Ledger};
+use syncline_testkit::posix::stress;
 use syncline_testkit::{
     ImageSpec, KernelMount, Need, Random, TempImage, e2fsck_preen, mkfs, require,
 };

@@ -15,12 +15,14 @@ use std::time::UNIX_EPOCH;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, statvfs, syncfs};
 use syncline_buffer::{Buffer, BufferOptions, LogArea};
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, Summary, run};
+use syncline_control::hints::{HintError, Hinted, Timestamp};
 use syncline_device::{
     BlockDevice, DeviceError, Geometry, MemoryDevice, OffsetDevice, Op, Request,
 };
 use syncline_export::{Export, Served, empty_journal};
-use syncline_hints::{HintError, Hinted, Timestamp};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, Summary, run,
+};
 use syncline_testkit::{
     ImageSpec, Need, Random, debugfs, e2fsck_clean, e2fsck_preen, mkfs, require,
 };

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use syncline_lockrank::{Condvar, Mutex, MutexGuard};
+use syncline_base::lockrank::{Condvar, Mutex, MutexGuard};
 
 use crate::affinity::{CpuAffinity, SMALL_BYTES, WorkerAffinity};
 use crate::ranks;

@@ -21,8 +21,8 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use syncline_base::lockrank::Mutex;
 use syncline_fs::{AtomicWrite, FsError, Result};
-use syncline_lockrank::Mutex;
 
 use super::Serve;
 use crate::handle::Handle;

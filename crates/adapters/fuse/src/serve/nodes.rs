@@ -12,8 +12,8 @@
 //! frees them.
 
 use rustc_hash::FxHashMap;
+use syncline_base::lockrank::Mutex;
 use syncline_fs::InodeRef;
-use syncline_lockrank::Mutex;
 
 use crate::handle::Way;
 use crate::ranks;

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use syncline_posix::matrix::{self, Cell, Change, Seen};
+use syncline_testkit::posix::matrix::{self, Cell, Change, Seen};
 use syncline_testkit::{ImageSpec, KernelMount, Need, mkfs, require};
 
 use crate::mounted::Mounted;

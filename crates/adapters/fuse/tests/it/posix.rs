@@ -10,7 +10,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use syncline_posix::conform::{self, Check};
+use syncline_testkit::posix::conform::{self, Check};
 use syncline_testkit::{ImageSpec, KernelMount, Need, mkfs, require};
 
 use crate::mounted::{Mounted, scratch};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use nfs3_types::nfs3::{RENAME3args, stable_how};
-use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_device::BlockDevice;
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 
 use crate::support::{Client, Served, entry, image, volume};
 

@@ -11,11 +11,11 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use syncline_buffer::{Buffer, BufferOptions};
-use syncline_crash::{
+use syncline_device::{BlockDevice, MemoryDevice, Op, Request};
+use syncline_testkit::crash::{
     Budget, CrashDevice, CrashOptions, ExploreOptions, Explorer, FaultyFlush, StateId, Summary,
     run, run_nested,
 };
-use syncline_device::{BlockDevice, MemoryDevice, Op, Request};
 
 use crate::common::{CONFIGS, Config, RELAXED, SECTOR, STRICT, content, versions};
 

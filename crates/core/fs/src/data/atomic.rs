@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use syncline_lockrank::WriteGuard;
+use syncline_base::lockrank::WriteGuard;
 use syncline_ondisk::inode::flags;
 
 use crate::data::Files;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 use syncline_ondisk::extent::Extent;
 
 use crate::ranks;

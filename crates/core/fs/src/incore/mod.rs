@@ -17,8 +17,8 @@ mod extent_cache;
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
+use syncline_base::lockrank::{Mutex, RwLock};
 use syncline_jbd2::Tid;
-use syncline_lockrank::{Mutex, RwLock};
 use syncline_ondisk::inode as disk;
 
 use crate::pages::PageTree;

@@ -12,7 +12,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::incore::Inode;
 use crate::ranks;

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use syncline_lockrank::MutexGuard;
+use syncline_base::lockrank::MutexGuard;
 use syncline_ondisk::inode as disk;
 use syncline_ondisk::superblock::ROOT_INO;
 

@@ -31,8 +31,8 @@ pub(crate) mod xattr;
 
 use std::ops::Deref;
 
+use syncline_base::lockrank::Mutex;
 use syncline_jbd2::{Handle, Reservation};
-use syncline_lockrank::Mutex;
 
 use crate::error::Result;
 use crate::inode::icache::Icache;

@@ -20,7 +20,7 @@
 use std::hash::Hasher;
 
 use rustc_hash::{FxHashMap, FxHasher};
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::ranks;
 

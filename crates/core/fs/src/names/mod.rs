@@ -23,7 +23,7 @@ pub(crate) mod xattr;
 
 use std::ops::Deref;
 
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::data::Files;
 use crate::data::sync_point::make_sync_point;

@@ -18,8 +18,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use syncline_base::lockrank::WriteGuard;
 use syncline_jbd2::Handle;
-use syncline_lockrank::WriteGuard;
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use limits::Limits;
+use syncline_base::lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use syncline_cache::{Access, FrameId, Frames, Policy};
 use syncline_device::Clock;
-use syncline_lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use tree::UNTRACKED;
 
 use crate::options::{LiveLimits, LogFormat, METADATA_SHARE, MountOptions, Writeback};

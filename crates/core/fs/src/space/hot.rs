@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use glob::Pattern;
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::error::Result;
 use crate::incore::{Inode, Lifetime};

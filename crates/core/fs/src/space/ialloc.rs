@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use syncline_base::lockrank::Mutex;
 use syncline_jbd2::{Counters, Handle, Tid};
-use syncline_lockrank::Mutex;
 use syncline_ondisk::group::{INODE_UNINIT, init_inode_bitmap};
 use syncline_ondisk::inode::{self as disk, flags};
 use syncline_ondisk::{GroupDesc, IncompatFeatures, RoCompatFeatures, bitmap, extent};

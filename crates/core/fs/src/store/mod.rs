@@ -30,9 +30,9 @@ pub(crate) mod zone;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use syncline_base::lockrank::Mutex;
 use syncline_device::{BlockDevice, Clock, CostDevice, Costs};
 use syncline_jbd2::{BufferCache, Handle, Journal, JournalError, Tid};
-use syncline_lockrank::Mutex;
 use syncline_ondisk::group::GroupCsum;
 use syncline_ondisk::inode::GOOD_OLD_INODE_SIZE;
 use syncline_ondisk::run_time::FoundErrors;

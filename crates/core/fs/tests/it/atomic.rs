@@ -3,14 +3,14 @@
 use crate::bed::{Bed, assert_same, bytes, contents, random, spec};
 use crate::play::{BLOCK, short_log};
 use std::sync::Arc;
-use syncline_crash::{
-    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
-};
 use syncline_device::{
     BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, MemoryDevice, OpClass,
     RecordingDevice, VirtualClock,
 };
 use syncline_fs::{Create, FallocateMode, FsError, MountOptions, Volume};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 use syncline_testkit::{ImageSpec, Random, TempImage, e2fsck_preen};
 
 const LOGS: [&str; 2] = ["sync=eager,cache=8M", "sync=eager,cache=8M,log=packed"];
@@ -378,7 +378,7 @@ fn explore(log: &str, stock: bool) {
         let ours =
             |state: &CrashState| case.judge(state.image.snapshot(), state.marks(), "sync=eager");
         let budget = Budget::new(states.min(5000), seed).with_only(only());
-        let summary = syncline_crash::run(&case.explorer, &budget, command, ours);
+        let summary = syncline_testkit::crash::run(&case.explorer, &budget, command, ours);
         println!("{log}, seed {seed}: {summary}");
         summary.into_result().unwrap_or_else(|e| panic!("{e}"));
         if !stock {
@@ -386,7 +386,7 @@ fn explore(log: &str, stock: bool) {
         }
         let mut mirror = FileMirror::create(case.image.path(), &case.base).expect("scratch space");
         let budget = Budget::new(states.min(5000) / 6, seed + 100).with_only(only());
-        let summary = syncline_crash::run(&case.explorer, &budget, command, |state| {
+        let summary = syncline_testkit::crash::run(&case.explorer, &budget, command, |state| {
             mirror.restore(&state.image).map_err(|e| e.to_string())?;
             e2fsck_preen(case.image.path())?;
             let theirs = MemoryDevice::load(case.image.path()).map_err(|e| e.to_string())?;
@@ -414,9 +414,10 @@ fn a_commit_in_halves_and_lost_flushes_are_caught() {
         [((FaultyFlush::None, true), "halves"), ((FaultyFlush::EveryFlush, false), "faulty")]
     {
         let case = case(4, "packed", how);
-        let summary = syncline_crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
-            case.judge(state.image.snapshot(), state.marks(), "sync=eager")
-        });
+        let summary =
+            syncline_testkit::crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
+                case.judge(state.image.snapshot(), state.marks(), "sync=eager")
+            });
         assert!(!summary.failures.is_empty(), "{what}: the judge sees nothing: {summary}");
     }
 }

@@ -15,9 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush};
 use syncline_device::{BlockDevice, Clock, MemoryDevice};
 use syncline_fs::{FsError, InodeRef, Volume};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush,
+};
 use syncline_testkit::{ImageSpec, TempImage, e2fsck_preen};
 
 use crate::bed::{Bed, bytes, contents, names, owner, spec};
@@ -164,17 +166,18 @@ fn explore(
     let (explorer, acknowledged) = play(&bed, faulty);
     let (mut kept, mut seen) = (None, 0);
     let command = "cargo test -p syncline-fs --test it crowd_crash::";
-    let summary = syncline_crash::run(&explorer, &Budget::new(STATES, seed), command, |state| {
-        seen += 1;
-        // Stock recovery in every fiftieth state.
-        let theirs = seen % 50 == 0 && !options.contains("packed");
-        let stock = if theirs { stock_recovery(&state.image) } else { Ok(()) };
-        let verdict = stock.and_then(|()| judge(state, &acknowledged));
-        if verdict.is_err() && kept.is_none() {
-            kept = keep(&state.image);
-        }
-        verdict
-    });
+    let summary =
+        syncline_testkit::crash::run(&explorer, &Budget::new(STATES, seed), command, |state| {
+            seen += 1;
+            // Stock recovery in every fiftieth state.
+            let theirs = seen % 50 == 0 && !options.contains("packed");
+            let stock = if theirs { stock_recovery(&state.image) } else { Ok(()) };
+            let verdict = stock.and_then(|()| judge(state, &acknowledged));
+            if verdict.is_err() && kept.is_none() {
+                kept = keep(&state.image);
+            }
+            verdict
+        });
     let judged = summary.judged as u64;
     summary.into_result().map_err(|err| format!("{options}: {err}\nthe image is {kept:?}"))?;
     Ok(judged)

@@ -3,14 +3,14 @@
 use crate::bed::{Bed, bytes, random, spec};
 use crate::play::{BLOCK, Model, Play, short_log};
 use std::sync::Arc;
-use syncline_crash::{
-    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
-};
 use syncline_device::{
     BlockDevice, Clock, FailingDevice, FaultPlan, FileMirror, MemoryDevice, OpClass,
     RecordingDevice, VirtualClock,
 };
 use syncline_fs::{Create, FsError, MountOptions, Volume};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 use syncline_testkit::{ImageSpec, TempImage, e2fsck_clean, e2fsck_preen};
 
 const EAGER: &str = "sync=eager,cache=8M";
@@ -199,14 +199,14 @@ impl Case {
 /// Explores one workload; `ours` and `stock` states by the two recoveries.
 fn explore(case: &Case, ours: u64, stock: u64, command: &str) {
     let budget = Budget::new(ours, 1).with_only(only());
-    let summary = syncline_crash::run(&case.explorer, &budget, command, |state| {
+    let summary = syncline_testkit::crash::run(&case.explorer, &budget, command, |state| {
         case.judge_ours(state, "sync=eager")
     });
     println!("ours: {summary}");
     summary.into_result().unwrap_or_else(|e| panic!("{e}"));
     let mut mirror = FileMirror::create(case.image.path(), &case.base).expect("scratch space");
     let budget = Budget::new(stock, 2).with_only(only());
-    let summary = syncline_crash::run(&case.explorer, &budget, command, |state| {
+    let summary = syncline_testkit::crash::run(&case.explorer, &budget, command, |state| {
         if state.marks().is_empty() {
             return Ok(());
         }
@@ -234,7 +234,7 @@ fn every_crash_keeps_what_was_synced() {
 #[test]
 fn a_device_that_lies_about_flushes_is_caught() {
     let case = case(14, 100, 480, "", FaultyFlush::EveryFlush);
-    let summary = syncline_crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
+    let summary = syncline_testkit::crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
         case.judge_ours(state, "sync=eager")
     });
     assert!(!summary.failures.is_empty(), "the judge sees nothing: {summary}");

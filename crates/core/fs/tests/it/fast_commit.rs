@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_device::{BlockDevice, Clock, MemoryDevice, VirtualClock};
 use syncline_fs::{MountOptions, MountReport, Volume};
 use syncline_model::{
@@ -17,6 +16,7 @@ use syncline_model::{
     e2fsck_clean, mkfs, require,
 };
 use syncline_ondisk::fast_commit::{TAIL, frames};
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 
 const BLOCK: usize = 4096;
 

@@ -3,9 +3,9 @@
 
 use crate::bed::{Bed, contents};
 use std::sync::Arc;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
 use syncline_fs::{Create, FsError, InodeRef, MountOptions, Volume, XattrFlags};
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
 
 const MIB: u64 = 1 << 20;

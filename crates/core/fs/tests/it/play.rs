@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use syncline_crash::CrashDevice;
 use syncline_device::{BlockDevice, Clock, MemoryDevice, VirtualClock};
 use syncline_fs::{Create, FsError, InodeRef, MountOptions, Volume};
+use syncline_testkit::crash::CrashDevice;
 use syncline_testkit::{ImageSpec, Random, TempImage, debugfs, mkfs};
 
 pub const BLOCK: usize = 4096;

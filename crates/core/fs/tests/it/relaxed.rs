@@ -12,7 +12,6 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sha2::{Digest, Sha256};
 use syncline_buffer::{BufferOptions, LogArea};
-use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_device::{
     BlockDevice, Clock, DeviceError, Durability, Geometry, Kind, MemoryDevice, OffsetDevice, Op,
     Origin, RecordingDevice, Request, TraceOp, VirtualClock,
@@ -20,6 +19,7 @@ use syncline_device::{
 use syncline_fs::{
     Buffered, Create, FsError, InodeRef, LiveLimits, MountOptions, Volume, XattrFlags,
 };
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer, run};
 use syncline_testkit::{ImageSpec, Need, TempImage, e2fsck_clean, e2fsck_preen, mkfs, require};
 
 const HOME: u64 = 12 << 20;

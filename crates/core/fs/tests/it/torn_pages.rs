@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::bed::{contents, owner, random, spec};
 use crate::play::short_log;
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer};
 use syncline_device::{BlockDevice, Clock, MemoryDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_testkit::ImageSpec;
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer};
 
 /// Bytes of a page: InnoDB's default.
 const PAGE: usize = 16 << 10;
@@ -57,8 +57,11 @@ fn database(options: &str, atomic: bool) -> (Explorer, u32) {
 fn torn(options: &str, atomic: bool) -> (u64, u64) {
     let (explorer, ino) = database(options, atomic);
     let mut torn = 0;
-    let summary =
-        syncline_crash::run(&explorer, &Budget::new(300, 1), options, |state: &CrashState| {
+    let summary = syncline_testkit::crash::run(
+        &explorer,
+        &Budget::new(300, 1),
+        options,
+        |state: &CrashState| {
             if state.marks().is_empty() {
                 return Ok(());
             }
@@ -69,7 +72,8 @@ fn torn(options: &str, atomic: bool) -> (u64, u64) {
             let is_mixed = |page: &[u8]| page.iter().any(|byte| *byte != page[0]);
             torn += u64::from(bytes.chunks(PAGE).any(is_mixed));
             Ok(())
-        });
+        },
+    );
     let judged = summary.judged;
     summary.into_result().expect("every state is recovered");
     (judged, torn)

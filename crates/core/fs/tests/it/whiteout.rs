@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use syncline_crash::{Budget, CrashDevice, CrashOptions, Explorer};
 use syncline_device::{Clock, FileMirror, MemoryDevice, VirtualClock};
 use syncline_fs::{Create, FsError, InodeRef, MountOptions, RenameFlags, Volume};
+use syncline_testkit::crash::{Budget, CrashDevice, CrashOptions, Explorer};
 use syncline_testkit::{ImageSpec, e2fsck_preen};
 
 use crate::bed::{Bed, MIB, owner};
@@ -132,7 +132,7 @@ fn after_every_crash_it_is_both_or_neither() {
         let mut mirror = FileMirror::create(bed.image.path(), &base).unwrap();
         let stock = mode != "log=packed";
         let explorer = Explorer::new(dev.log());
-        let summary = syncline_crash::run(&explorer, &Budget::new(80, 1), "", |state| {
+        let summary = syncline_testkit::crash::run(&explorer, &Budget::new(80, 1), "", |state| {
             let Some(done) = state.marks().last() else { return Ok(()) };
             let mounted = |dev: MemoryDevice| {
                 let clock = Arc::new(VirtualClock::default()) as Arc<dyn Clock>;

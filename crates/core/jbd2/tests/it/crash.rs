@@ -9,12 +9,12 @@
 
 use crate::common::{Volume, difference, fill, prepared};
 use std::sync::Arc;
-use syncline_crash::{
-    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
-};
 use syncline_device::{BlockDevice, FileMirror, Kind, MemoryDevice, Origin};
 use syncline_jbd2::{Journal, JournalOptions, RecoverOptions};
 use syncline_model::{Need, TempImage, e2fsck_preen, require};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 
 const ROUNDS: u64 = 42;
 const DATA: Origin = Origin::new(Kind::Data { inode: 12 }, false);
@@ -111,8 +111,9 @@ fn every_cut_recovers_to_whole_transactions() {
         let explorer = explorer(&volume, CrashOptions { fua, ..CrashOptions::default() });
         let budget = Budget::new(3000, 1).with_only(only());
         let command = "cargo test -p syncline-jbd2 --test it crash::every_cut";
-        let summary =
-            syncline_crash::run(&explorer, &budget, command, |state| judge(&volume, state));
+        let summary = syncline_testkit::crash::run(&explorer, &budget, command, |state| {
+            judge(&volume, state)
+        });
         println!("fua {fua}: {summary}");
         summary.into_result().unwrap_or_else(|e| panic!("{e}"));
     }
@@ -129,7 +130,7 @@ fn e2fsck_recovers_every_cut_to_the_same_blocks() {
     let mut mirror = FileMirror::create(file.path(), &volume.image).unwrap();
     let budget = Budget::new(400, 2).with_only(only());
     let command = "cargo test -p syncline-jbd2 --test it crash::e2fsck_recovers";
-    let summary = syncline_crash::run(&explorer, &budget, command, |state| {
+    let summary = syncline_testkit::crash::run(&explorer, &budget, command, |state| {
         mirror.restore(&state.image).map_err(|e| e.to_string())?;
         e2fsck_preen(file.path())?;
         let theirs = MemoryDevice::load(file.path()).map_err(|e| e.to_string())?;
@@ -153,7 +154,7 @@ fn a_cut_recovery_recovers() {
     let explorer = explorer(&volume, CrashOptions::default());
     let (outer, inner) = (Budget::new(60, 3).with_only(only()), Budget::new(30, 4));
     let command = "cargo test -p syncline-jbd2 --test it crash::a_cut_recovery";
-    let summary = syncline_crash::run_nested(
+    let summary = syncline_testkit::crash::run_nested(
         &explorer,
         &outer,
         &inner,
@@ -174,7 +175,7 @@ fn a_device_that_lies_about_flushes_is_caught() {
     let volume = prepared();
     for faulty in [FaultyFlush::EveryFlush, FaultyFlush::Fua] {
         let explorer = explorer(&volume, CrashOptions { faulty, ..CrashOptions::default() });
-        let summary = syncline_crash::run(&explorer, &Budget::new(3000, 5), "", |state| {
+        let summary = syncline_testkit::crash::run(&explorer, &Budget::new(3000, 5), "", |state| {
             judge(&volume, state)
         });
         assert!(!summary.failures.is_empty(), "{faulty:?} was not noticed");

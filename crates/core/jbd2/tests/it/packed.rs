@@ -9,14 +9,14 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::Arc;
 use std::time::Instant;
-use syncline_crash::{
-    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
-};
 use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, RecordingDevice};
 use syncline_jbd2::{
     Checksums, Journal, JournalError, JournalOptions, RecoverOptions, Recovery, WriteAction,
 };
 use syncline_model::{FuzzRounds, ImageSpec, Need, require};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, StateId,
+};
 
 const ROUNDS: u64 = 60;
 /// Blocks changed as metadata and as file data.
@@ -174,7 +174,7 @@ fn every_cut_recovers_to_one_round() {
         let explorer = explorer(&volume, CrashOptions { fua, ..CrashOptions::default() });
         let budget = Budget::new(6000, 1).with_only(only());
         let command = "cargo test -p syncline-jbd2 --test it packed::every_cut";
-        let summary = syncline_crash::run(&explorer, &budget, command, |state| {
+        let summary = syncline_testkit::crash::run(&explorer, &budget, command, |state| {
             judge(&volume, &history, state)
         });
         println!("fua {fua}: {summary}");
@@ -189,7 +189,7 @@ fn a_cut_recovery_recovers() {
     let explorer = explorer(&volume, CrashOptions::default());
     let (outer, inner) = (Budget::new(80, 3).with_only(only()), Budget::new(30, 4));
     let command = "cargo test -p syncline-jbd2 --test it packed::a_cut_recovery";
-    let summary = syncline_crash::run_nested(
+    let summary = syncline_testkit::crash::run_nested(
         &explorer,
         &outer,
         &inner,
@@ -208,7 +208,7 @@ fn a_device_that_lies_about_flushes_is_caught() {
     let history = history();
     let options = CrashOptions { faulty: FaultyFlush::EveryFlush, ..CrashOptions::default() };
     let explorer = explorer(&volume, options);
-    let summary = syncline_crash::run(&explorer, &Budget::new(3000, 5), "", |state| {
+    let summary = syncline_testkit::crash::run(&explorer, &Budget::new(3000, 5), "", |state| {
         judge(&volume, &history, state)
     });
     assert!(!summary.failures.is_empty(), "the faulty was not noticed");

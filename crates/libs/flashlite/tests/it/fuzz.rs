@@ -53,10 +53,8 @@ fn good_log(random: &mut Random) -> Vec<u8> {
 /// Corrects the checksums of what looks like a tag, so that the fields behind it are reached.
 fn reseal(bytes: &mut [u8], at: usize) {
     let Some(tag) = bytes.get_mut(at..at + 32) else { return };
-    let sum = syncline_checksum::crc32c_append(
-        syncline_checksum::crc32c(&(at as u64).to_le_bytes()),
-        &tag[4..],
-    );
+    let sum =
+        syncline_base::crc32c_append(syncline_base::crc32c(&(at as u64).to_le_bytes()), &tag[4..]);
     tag[..4].copy_from_slice(&sum.to_le_bytes());
 }
 

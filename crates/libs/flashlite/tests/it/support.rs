@@ -35,7 +35,7 @@ pub fn create(storage: Arc<dyn Storage>, options: Options, version: u32) -> Log 
     {
         header[8 + 4 * field..][..4].copy_from_slice(&value.to_le_bytes());
     }
-    let sum = syncline_checksum::crc32c(&header[..60]);
+    let sum = syncline_base::crc32c(&header[..60]);
     header[60..64].copy_from_slice(&sum.to_le_bytes());
     storage.write_at(&[IoSlice::new(&header)], 0).unwrap();
     storage.sync_data().unwrap();

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use syncline_crash::{Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, run};
 use syncline_device::{BlockDevice, Clock, Kind, MemoryDevice, Origin, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_recorder::format::{Header, file_name};
 use syncline_recorder::{Config, Done, Job, RecorderError, Report, Result, Strategy};
 use syncline_recorder::{VolumeStrategy, ring};
+use syncline_testkit::crash::{
+    Budget, CrashDevice, CrashOptions, CrashState, Explorer, FaultyFlush, run,
+};
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
 
 use crate::support::{Files, Found, Kept, config, found, payload, volume_bytes};
@@ -19,7 +21,7 @@ fn states(usual: u64) -> u64 {
     wanted.unwrap_or(usual)
 }
 
-fn only() -> Option<syncline_crash::StateId> {
+fn only() -> Option<syncline_testkit::crash::StateId> {
     std::env::var("SYNCLINE_CRASH_STATE").ok().map(|id| id.parse().expect("an id of a state"))
 }
 

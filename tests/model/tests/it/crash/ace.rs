@@ -15,9 +15,9 @@
 //!
 //! `SYNCLINE_CRASH_STATES`: all pairs; else a sample.
 
-use syncline_crash::{Budget, CrashOptions, Explorer};
 use syncline_fs::{Create, FallocateMode, RenameFlags, Volume, XattrFlags};
 use syncline_model::{Random, require};
+use syncline_testkit::crash::{Budget, CrashOptions, Explorer};
 
 use crate::crash::history::History;
 use crate::crash::judge::Judge;
@@ -286,9 +286,10 @@ fn explore(test: &str, mount: &'static str, block_size: u32) {
         let explorer = Explorer::with_options(log, explore_options());
         let mut judge = Judge::new(&history, &base, u64::MAX, 5).with_stock_every(10);
         let command = format!("SYNCLINE_CRASH_SEED={nr} {}", crate::crash::command(test));
-        let summary = syncline_crash::run(&explorer, &Budget::new(STATES, 1), &command, |state| {
-            judge.judge(state)
-        });
+        let summary =
+            syncline_testkit::crash::run(&explorer, &Budget::new(STATES, 1), &command, |state| {
+                judge.judge(state)
+            });
         (judged, stock) = (judged + summary.judged, stock + judge.counts.stock);
         workloads += 1;
         if let Err(text) = summary.into_result() {

@@ -3,9 +3,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use syncline_crash::{Budget, CrashOptions, CrashState, Explorer};
 use syncline_device::MemoryDevice;
 use syncline_model::{ImageSpec, Random, debugfs, e2fsck_preen, mkfs, require};
+use syncline_testkit::crash::{Budget, CrashOptions, CrashState, Explorer};
 
 use crate::crash::history::History;
 use crate::crash::judge::{E2FSCK_TWO_LEAVES, Judge};
@@ -274,7 +274,7 @@ impl Turns {
         let mut judge = Judge::new(&history, &self.base, 3, 2);
         let mut next: Vec<CrashState> = Vec::new();
         let budget = Budget::new(self.states, seed);
-        let summary = syncline_crash::run(&explorer, &budget, "modes_in_turn", |state| {
+        let summary = syncline_testkit::crash::run(&explorer, &budget, "modes_in_turn", |state| {
             judge.judge(state)?;
             if next.len() < 2 && Random::new(seed ^ self.judged).one_in(3) {
                 next.push(explorer.state(&state.id).map_err(|e| e.to_string())?);

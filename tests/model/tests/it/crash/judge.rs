@@ -6,12 +6,12 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use syncline_crash::CrashState;
 use syncline_device::{BlockDevice, FileMirror, MemoryDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_model::{
     DirTree, LoopDevice, Need, TempImage, VolumeTree, e2fsck_clean, e2fsck_preen,
 };
+use syncline_testkit::crash::CrashState;
 
 use crate::crash::history::{History, Recovered};
 

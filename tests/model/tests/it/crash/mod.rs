@@ -19,12 +19,12 @@ mod periodic;
 mod recorder;
 mod workloads;
 
-use syncline_crash::{
-    Budget, CrashOptions, ExploreOptions, Explorer, FaultyFlush, StateId, Summary, run, run_nested,
-};
 use syncline_device::MemoryDevice;
 use syncline_fs::MountOptions;
 use syncline_model::{ImageSpec, Need, mkfs, require};
+use syncline_testkit::crash::{
+    Budget, CrashOptions, ExploreOptions, Explorer, FaultyFlush, StateId, Summary, run, run_nested,
+};
 
 use crate::crash::history::History;
 use crate::crash::judge::{Counts, Judge, recover};
@@ -369,7 +369,8 @@ fn lies_are_caught(mount: &'static str) {
     let ground = Ground::new(&small(4096), mount);
     let honest = ground.explore(workloads::sqlite_delete, CrashOptions::default());
     let entries = &honest.0.log().entries;
-    let flushes = entries.iter().filter(|e| matches!(e, syncline_crash::Entry::Flush)).count();
+    let flushes =
+        entries.iter().filter(|e| matches!(e, syncline_testkit::crash::Entry::Flush)).count();
     let lies = [
         FaultyFlush::EveryFlush,
         FaultyFlush::Flush(flushes as u64 / 2),

@@ -6,9 +6,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use syncline_crash::{Budget, CrashOptions, Explorer};
 use syncline_fs::{Create, FallocateMode, RenameFlags, Volume, XattrFlags};
 use syncline_model::{ImageSpec, Random, VolumeTree, require};
+use syncline_testkit::crash::{Budget, CrashOptions, Explorer};
 
 use crate::crash::eager::Turns;
 use crate::crash::history::{History, Recovered};
@@ -367,10 +367,11 @@ fn other_modes_leave_what_no_sync_point_was() {
         let (log, history) = recorder.stop();
         let explorer = Explorer::with_options(log, explore_options());
         let mut judge = Judge::new(&history, &base, u64::MAX, u64::MAX);
-        let summary = syncline_crash::run(&explorer, &Budget::new(60, 1), mount, |state| {
-            let tree = judge.tree(state)?;
-            history.check(&tree, state.marks())
-        });
+        let summary =
+            syncline_testkit::crash::run(&explorer, &Budget::new(60, 1), mount, |state| {
+                let tree = judge.tree(state)?;
+                history.check(&tree, state.marks())
+            });
         assert!(!summary.failures.is_empty(), "{mount} passes for sync=periodic");
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use syncline_crash::{CrashDevice, CrashLog, CrashOptions};
 use syncline_device::{Clock, MemoryDevice, VirtualClock};
 use syncline_fs::{Create, FallocateMode, InodeRef, MountOptions, RenameFlags, SyncMode, Volume};
 use syncline_model::VolumeTree;
+use syncline_testkit::crash::{CrashDevice, CrashLog, CrashOptions};
 
 use crate::crash::history::{Content, History, Name, Recovered, SECTOR, signed_sector};
 use crate::crash::names::Order;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::options::{LiveLimits, MountOptions};
 use crate::ranks;

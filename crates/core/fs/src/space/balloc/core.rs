@@ -25,7 +25,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use syncline_lockrank::{Mutex, MutexGuard, RwLock};
+use syncline_base::lockrank::{Mutex, MutexGuard, RwLock};
 
 use super::bitmap::{GroupMap, RunMap};
 use super::goal::{AllocPolicy, Shape};

@@ -16,7 +16,7 @@
 
 use std::collections::BTreeMap;
 
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use super::Range;
 use crate::ranks;

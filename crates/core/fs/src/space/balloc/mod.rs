@@ -33,8 +33,8 @@ pub(crate) mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use syncline_base::lockrank::Mutex;
 use syncline_jbd2::Tid;
-use syncline_lockrank::Mutex;
 use syncline_ondisk::{Geometry, Superblock};
 
 use self::core::{Core, GroupSource};

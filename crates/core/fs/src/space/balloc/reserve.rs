@@ -13,7 +13,7 @@
 //! blocks back (windows) is given up before an allocation fails.
 //! Tested here and in `space/balloc/tests.rs`.
 
-use syncline_lockrank::Mutex;
+use syncline_base::lockrank::Mutex;
 
 use crate::error::{FsError, Result};
 use crate::ranks;
