@@ -1,46 +1,13 @@
-//! CRC-32C (Castagnoli, reflected, inverted before and after), as fast as the processor can.
+//! CRC-32C (Castagnoli, reflected, inverted before and after), by the processor's instruction.
 //!
 //! Journals, logs and metadata are summed on every write and read, so this is on the way of each
-//! byte. Where a processor multiplies polynomials 512 bits at a time (x86-64 with VPCLMULQDQ and
-//! AVX-512: servers since 2019) `crc-fast` does twice what the processor's CRC instruction can;
-//! everywhere else `crc32c` uses that instruction, or tables. `crc-fast` with narrower
-//! multiplication was slower than `crc32c` from 300 bytes to 2 KiB, so it is not used there
-//! (`cargo bench -p syncline-base`).
-//!
-//! The functions are not `#[inline]`: each crate that calls them would have a copy of both loops.
+//! byte. Rejected: `crc-fast`, which multiplies polynomials 512 bits at a time. It is twice as fast
+//! on servers with AVX-512, gains nothing on the processors of phones and boards, needs a newer
+//! compiler, and adds 0.7 MB of tables for other polynomials.
 //!
 //! Promises: the same value on every machine. Tested below against known answers, and bit by bit.
 
-/// The checksum of `data`.
-#[must_use]
-pub fn crc32c(data: &[u8]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if wide() {
-        return crc_fast::crc32_iscsi(data);
-    }
-    crc32c::crc32c(data)
-}
-
-/// The checksum of some bytes and `data` behind them; `crc` is that of those bytes, 0 if none.
-#[must_use]
-pub fn crc32c_append(crc: u32, data: &[u8]) -> u32 {
-    #[cfg(target_arch = "x86_64")]
-    if wide() {
-        let algorithm = crc_fast::CrcAlgorithm::Crc32Iscsi;
-        let mut digest = crc_fast::Digest::new_with_init_state(algorithm, u64::from(!crc));
-        digest.update(data);
-        // A checksum of 32 bits.
-        return digest.finalize() as u32;
-    }
-    crc32c::crc32c_append(crc, data)
-}
-
-/// True if `crc-fast` is the faster crate on this processor.
-#[cfg(target_arch = "x86_64")]
-#[inline]
-fn wide() -> bool {
-    is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx512vl")
-}
+pub use crc32c::{crc32c, crc32c_append};
 
 #[cfg(test)]
 mod tests {
