@@ -391,6 +391,8 @@ def capture(syncline, name, program, image, out, sync, scale):
                 time.sleep(0.2)
         if done.returncode != 0:
             raise Failed(done.stderr.strip())
+    run([lab(syncline), "trace", "import", f"{trace}.events", "-o", trace])
+    os.remove(f"{trace}.events")
     calls, blocks = (stat(syncline, f"{trace}.{kind}.trace") for kind in ("calls", "blocks"))
     if name.startswith("download-"):
         # Only the calls are looked at.

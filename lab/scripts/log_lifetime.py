@@ -32,10 +32,11 @@ def blocks_of(syncline, place, log, work):
         call(lab(syncline), *work, "--dir", mnt)
     finally:
         call("umount", mnt)
-    trace = run + ".blocks.trace"
+    events = run + ".events"
     # The server writes back after the mount is gone, and ends the trace last.
-    common.wait_until(lambda: os.path.exists(trace), f"{trace} does not come", 60)
-    return trace
+    common.wait_until(lambda: os.path.exists(events), f"{events} does not come", 60)
+    call(lab(syncline), "trace", "import", events, "-o", run)
+    return run + ".blocks.trace"
 
 
 def measured(args, work, daily):
