@@ -8,6 +8,7 @@ mod evaluate;
 mod failures;
 mod flash;
 mod generated;
+mod install;
 mod latency;
 mod lifetime;
 mod newcomer;
