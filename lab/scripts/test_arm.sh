@@ -13,7 +13,7 @@
 set -eu
 cd "$(dirname "$0")/../.."
 targets=${TARGETS:-aarch64-unknown-linux-gnu armv7-unknown-linux-gnueabihf}
-crates=${CRATES:-checksum device ondisk jbd2 cache buffer fs crash model}
+crates=${CRATES:-base device ondisk jbd2 cache buffer fs testkit model}
 states=${STATES:-200}
 
 missing=""
