@@ -9,6 +9,7 @@
 //! [`TOTAL`] even on a machine whose kernel hangs. Steps that had no time left count as failed.
 
 mod bounded;
+mod msrv;
 mod processes;
 mod programs;
 mod summary;
@@ -26,8 +27,8 @@ use bounded::{Limits, Line};
 use summary::Summary;
 
 /// The steps in their order.
-pub const STEP_NAMES: [&str; 9] =
-    ["fmt", "tidy", "package", "deny", "clippy", "portable", "test", "figures", "python"];
+pub const STEP_NAMES: [&str; 10] =
+    ["fmt", "tidy", "package", "deny", "clippy", "portable", "msrv", "test", "figures", "python"];
 /// Systems on which files of an image by path have to compile, with the volume and all below it.
 const PORTABLE: [&str; 2] = ["x86_64-pc-windows-gnu", "x86_64-apple-darwin"];
 /// Exit code of a script that cannot run on this machine.
@@ -58,6 +59,7 @@ pub fn run(root: &Path, filter: &[&str]) -> ExitCode {
             "clippy" if wanted(&"test") => println!("by the build of the tests"),
             "clippy" => ci.check(name, clippy(&mut cargo(root))),
             "portable" => portable(&mut ci),
+            "msrv" => msrv::run(&mut ci),
             "python" => python(&mut ci),
             "test" => tests::run(&mut ci),
             _ => figures(&mut ci),

@@ -32,7 +32,6 @@ const BELOW: &[(&str, &[&str])] = &[
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
-    ("syncline-py", &["syncline", "nand", "lab"]),
     (
         "cli",
         &[
@@ -66,6 +65,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "sqlite",
         ],
     ),
+    ("syncline-py", &["syncline", "nand", "lab"]),
     ("testkit", &["device"]),
     ("model", &["device", "fs", "testkit"]),
     (

@@ -88,11 +88,11 @@ pub(crate) fn for_each(
         let mut done = Ok(());
         for place in run {
             let result = interrupt::check().and_then(|()| each(&image.vol, place));
-            if let Err(failure) = result
-                && let Err(end) = fail(&mut done, failure.at(place.shown()))
-            {
-                done = Err(end);
-                break;
+            if let Err(failure) = result {
+                if let Err(end) = fail(&mut done, failure.at(place.shown())) {
+                    done = Err(end);
+                    break;
+                }
             }
         }
         if let Err(failure) = image.close(done) {

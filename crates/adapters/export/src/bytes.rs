@@ -58,7 +58,7 @@ impl Bytes {
             return Err(ByteError::BehindEnd);
         }
         let fua = sync && self.device.geometry().fua;
-        if (offset | end).is_multiple_of(SECTOR_BYTES) {
+        if (offset | end) % SECTOR_BYTES == 0 {
             let _shared = self.sectors.read();
             self.submit(offset, Op::Write { from: vec![data], fua })?;
         } else {

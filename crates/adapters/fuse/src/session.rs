@@ -296,8 +296,10 @@ fn read_ahead(dir: &Path) {
 fn detach(dir: &Path, writeback_cache: bool) -> bool {
     // The kernel may hold written data. Without that nothing is asked of the own mount: see
     // `read_ahead`.
-    if writeback_cache && let Ok(root) = std::fs::File::open(dir) {
-        let _ = rustix::fs::syncfs(&root);
+    if writeback_cache {
+        if let Ok(root) = std::fs::File::open(dir) {
+            let _ = rustix::fs::syncfs(&root);
+        }
     }
     if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW).is_ok() {
         return false;

@@ -26,6 +26,7 @@ mod image;
 pub mod mkfs;
 pub mod names;
 pub mod partition;
+#[cfg_attr(not(feature = "qcow2"), allow(dead_code, reason = "qcow2 is the only user of parts"))]
 mod platform;
 pub mod qcow2;
 pub mod resize;

@@ -251,7 +251,7 @@ pub fn part_of(dev: Arc<dyn BlockDevice>, part: Part, path: &Path) -> Result<Arc
     let size = dev.geometry().size_bytes;
     let (start, len) = match part {
         Part::Whole => return Ok(dev),
-        Part::Offset(offset) if offset < size && offset.is_multiple_of(512) => {
+        Part::Offset(offset) if offset < size && offset % 512 == 0 => {
             (offset, (size - offset) / 512 * 512)
         }
         Part::Offset(offset) => {

@@ -35,10 +35,10 @@ impl Kept {
         if self.replies.insert(key, reply).is_none() {
             self.order.push_back(key);
         }
-        if self.order.len() > KEPT
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.replies.remove(&oldest);
+        if self.order.len() > KEPT {
+            if let Some(oldest) = self.order.pop_front() {
+                self.replies.remove(&oldest);
+            }
         }
     }
 }

@@ -70,11 +70,11 @@ impl Export {
         if caller.uid == attr.uid {
             return class(6);
         }
-        if attr.mode & 0o070 != 0
-            && let Ok(acl) = self.volume.getxattr(inode, acl::ACCESS)
-        {
-            return acl::grants(&acl, caller.uid, |gid| caller.is_in(gid), attr.gid, want)
-                .unwrap_or_else(|| class(0));
+        if attr.mode & 0o070 != 0 {
+            if let Ok(acl) = self.volume.getxattr(inode, acl::ACCESS) {
+                return acl::grants(&acl, caller.uid, |gid| caller.is_in(gid), attr.gid, want)
+                    .unwrap_or_else(|| class(0));
+            }
         }
         if caller.is_in(attr.gid) { class(3) } else { class(0) }
     }

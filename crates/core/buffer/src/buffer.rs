@@ -316,10 +316,10 @@ impl State {
 
     /// After an error in something that writes nothing is certain: no later flush may succeed.
     fn latch<T>(&mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
-        if let Err(error) = &result
-            && self.failed.is_none()
-        {
-            self.failed = Some(error.clone());
+        if let Err(error) = &result {
+            if self.failed.is_none() {
+                self.failed = Some(error.clone());
+            }
         }
         result
     }

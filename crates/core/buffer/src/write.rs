@@ -32,8 +32,8 @@ impl State {
         origin: syncline_device::Origin,
     ) -> Result<(), DeviceError> {
         let end = offset + len;
-        let whole = offset.is_multiple_of(PAGE)
-            && (end.is_multiple_of(PAGE) || end == self.home.geometry().size_bytes);
+        let whole =
+            offset % PAGE == 0 && (end % PAGE == 0 || end == self.home.geometry().size_bytes);
         if whole && len >= self.threshold_pages() * PAGE {
             let op = Op::Write { from: from.to_vec(), fua: false };
             self.home.submit(&mut [Request { offset_bytes: offset, op, origin }])?;

@@ -179,10 +179,10 @@ impl Frames {
     /// processor caches.
     #[inline]
     pub fn reference(&self, id: FrameId) {
-        if let Some(frame) = self.frame(id)
-            && frame.word.load(Ordering::Relaxed) & (REFERENCED | IN_USE) == IN_USE
-        {
-            frame.word.fetch_or(REFERENCED, Ordering::Relaxed);
+        if let Some(frame) = self.frame(id) {
+            if frame.word.load(Ordering::Relaxed) & (REFERENCED | IN_USE) == IN_USE {
+                frame.word.fetch_or(REFERENCED, Ordering::Relaxed);
+            }
         }
     }
 

@@ -33,10 +33,10 @@ impl Ghosts {
         if self.max == 0 {
             return;
         }
-        if self.order.len(0) >= self.max
-            && let Some(oldest) = self.order.oldest(0)
-        {
-            self.take(self.keys[oldest as usize]);
+        if self.order.len(0) >= self.max {
+            if let Some(oldest) = self.order.oldest(0) {
+                self.take(self.keys[oldest as usize]);
+            }
         }
         let place = self.free.pop().unwrap_or_else(|| {
             self.keys.push(key);

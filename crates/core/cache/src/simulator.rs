@@ -391,10 +391,10 @@ impl<O: Order> Engine<O> {
         let mut pages: Vec<(PageKey, FrameId)> = Vec::with_capacity(self.dirty);
         for slot in self.dirtied.drain(..) {
             let frame = FrameId(slot);
-            if self.frames.is_dirty(frame)
-                && let Some(key) = self.frames.key(frame)
-            {
-                pages.push((key, frame));
+            if self.frames.is_dirty(frame) {
+                if let Some(key) = self.frames.key(frame) {
+                    pages.push((key, frame));
+                }
             }
         }
         pages.sort_unstable();

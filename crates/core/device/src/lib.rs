@@ -120,7 +120,7 @@ impl Geometry {
         }
         let (offset_bytes, len_bytes) = (request.offset_bytes, request.len_bytes());
         let inside = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= self.size_bytes);
-        let aligned = (offset_bytes | len_bytes).is_multiple_of(SECTOR_BYTES);
+        let aligned = (offset_bytes | len_bytes) % SECTOR_BYTES == 0;
         if !inside || !aligned {
             let op = request.name();
             return Err(DeviceError::OutOfRange { op, offset_bytes, len_bytes });

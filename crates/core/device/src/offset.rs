@@ -22,7 +22,7 @@ impl<D: BlockDevice> OffsetDevice<D> {
         let whole = inner.geometry();
         let end = start_bytes.checked_add(size_bytes);
         let inside = end.is_some_and(|end| end <= whole.size_bytes);
-        if !inside || !(start_bytes | size_bytes).is_multiple_of(SECTOR_BYTES) {
+        if !inside || (start_bytes | size_bytes) % SECTOR_BYTES != 0 {
             let (offset_bytes, len_bytes) = (start_bytes, size_bytes);
             return Err(DeviceError::OutOfRange { op: "partition", offset_bytes, len_bytes });
         }

@@ -152,9 +152,7 @@ fn close_wave<'a>(
     let mut flush_after = None;
     if !geometry.fua {
         for request in &mut wave {
-            if let Op::Write { fua, .. } = &mut request.op
-                && *fua
-            {
+            if let Op::Write { fua: fua @ true, .. } = &mut request.op {
                 *fua = false;
                 flush_after = Some(request.origin);
             }
@@ -162,10 +160,10 @@ fn close_wave<'a>(
     }
     wave.sort_by_key(|r| r.offset_bytes);
     batches.push(merge(wave, limit));
-    if let Some(origin) = flush_after
-        && geometry.volatile_cache
-    {
-        batches.push(vec![Request { offset_bytes: 0, op: Op::Flush, origin }]);
+    if let Some(origin) = flush_after {
+        if geometry.volatile_cache {
+            batches.push(vec![Request { offset_bytes: 0, op: Op::Flush, origin }]);
+        }
     }
 }
 

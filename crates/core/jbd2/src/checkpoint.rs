@@ -30,14 +30,15 @@ impl Journal {
         state.check()?;
         let interval_ns = self.options.commit_interval_ns;
         let mut due = None;
-        if !self.options.owner_commits
-            && let Some(running) = &mut state.running
-            && now_ns >= running.started_ns.saturating_add(interval_ns)
-        {
-            if running.transaction.is_idle() {
-                running.started_ns = now_ns;
-            } else {
-                due = Some(running.transaction.tid);
+        if !self.options.owner_commits {
+            if let Some(running) = &mut state.running {
+                if now_ns >= running.started_ns.saturating_add(interval_ns) {
+                    if running.transaction.is_idle() {
+                        running.started_ns = now_ns;
+                    } else {
+                        due = Some(running.transaction.tid);
+                    }
+                }
             }
         }
         let expired = state.write_back.is_expired(now_ns, self.dirty_expire_ns());

@@ -110,11 +110,11 @@ impl Journal {
                 let host = self.host.lock().clone();
                 compose(&taken.shared, host.as_deref())
             });
-            if let Some(running) = &mut state.running
-                && let Some(frozen) = running.transaction.freeze_sets(taken, images)
-            {
-                running.locked = false;
-                return (frozen, None);
+            if let Some(running) = &mut state.running {
+                if let Some(frozen) = running.transaction.freeze_sets(taken, images) {
+                    running.locked = false;
+                    return (frozen, None);
+                }
             }
         }
         let Some(running) = state.running.take() else { return (Frozen::default(), None) };

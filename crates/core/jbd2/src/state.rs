@@ -153,10 +153,10 @@ impl State {
         for copy in &mut frozen.copies {
             if frozen.forgotten.binary_search(&copy.block).is_ok() {
                 copy.base = Base::Unknown;
-            } else if copy.buffer.is_none()
-                && let Some(pending) = self.write_back.pending.get(&copy.block)
-            {
-                copy.base = Base::Image(Arc::clone(&pending.image));
+            } else if copy.buffer.is_none() {
+                if let Some(pending) = self.write_back.pending.get(&copy.block) {
+                    copy.base = Base::Image(Arc::clone(&pending.image));
+                }
             }
         }
     }

@@ -177,7 +177,7 @@ impl<'a> Entries<'a> {
         let inode = le32(header, 0);
         let rec_len = rec_len_from_disk(le16(header, 4), self.block.len());
         let name_len = usize::from(u8_at(header, 6));
-        if rec_len < entry_bytes(1) || !rec_len.is_multiple_of(4) {
+        if rec_len < entry_bytes(1) || rec_len % 4 != 0 {
             return fail(format!("rec_len {rec_len} is too small or not a multiple of 4"));
         }
         if rec_len > left {

@@ -111,7 +111,7 @@ pub fn hash(kind: &HashKind, name: &[u8]) -> NameHash {
 
 #[inline]
 fn widen(byte: u8, unsigned: bool) -> u32 {
-    if unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
+    if unsigned { u32::from(byte) } else { i32::from(byte as i8) as u32 }
 }
 
 fn legacy(name: &[u8], unsigned: bool) -> u32 {

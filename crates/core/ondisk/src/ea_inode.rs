@@ -41,7 +41,7 @@ impl ValueInode {
     /// From the inode.
     #[must_use]
     pub fn new(raw: &Inode) -> Self {
-        let low = |time: Timestamp| lo32(time.seconds.cast_unsigned());
+        let low = |time: Timestamp| lo32(time.seconds as u64);
         Self {
             hash: low(raw.i_atime),
             users: u64::from(low(raw.i_ctime)) << 32 | u64::from(raw.i_version_lo),

@@ -179,11 +179,11 @@ impl<'a> Node<'a> {
     /// Checks everything: header, order, overlap, block ranges. Corrupt otherwise.
     pub fn parse(raw: &'a [u8], limits: &NodeLimits) -> Result<Self> {
         let node = Self::parse_header(raw)?;
-        if let Some(depth) = limits.depth
-            && depth != node.depth
-        {
-            let detail = format!("depth is {}, its parent says {depth}", node.depth);
-            return Err(OndiskError::corrupt_at(WHAT, 6, detail));
+        if let Some(depth) = limits.depth {
+            if depth != node.depth {
+                let detail = format!("depth is {}, its parent says {depth}", node.depth);
+                return Err(OndiskError::corrupt_at(WHAT, 6, detail));
+            }
         }
         if node.depth == 0 {
             node.check_leaf(limits)?

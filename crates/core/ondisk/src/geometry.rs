@@ -144,14 +144,14 @@ impl Geometry {
 
     fn check_groups(sb: &Superblock, bits_per_block: u64) -> Result<()> {
         let bpg = sb.s_blocks_per_group;
-        if bpg == 0 || !bpg.is_multiple_of(8) || u64::from(bpg) > bits_per_block {
+        if bpg == 0 || bpg % 8 != 0 || u64::from(bpg) > bits_per_block {
             return bad(0x20, format!("{bpg} blocks per group is out of range"));
         }
         if sb.s_clusters_per_group != bpg {
             return bad(0x24, "clusters per group differ from blocks per group".into());
         }
         let ipg = sb.s_inodes_per_group;
-        if ipg == 0 || !ipg.is_multiple_of(8) || u64::from(ipg) > bits_per_block {
+        if ipg == 0 || ipg % 8 != 0 || u64::from(ipg) > bits_per_block {
             return bad(0x28, format!("{ipg} inodes per group is out of range"));
         }
         let first: u32 = if sb.s_log_block_size == 0 { 1 } else { 0 };

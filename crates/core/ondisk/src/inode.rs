@@ -127,7 +127,7 @@ pub const TIME_MAX_SECONDS: i64 = i32::MAX as i64 + 3 * (1i64 << 32);
 
 impl Timestamp {
     fn from_disk(seconds: u32, extra: u32) -> Self {
-        let low = i64::from(seconds.cast_signed());
+        let low = i64::from(seconds as i32);
         Self { seconds: low + (i64::from(extra & 3) << 32), nanoseconds: extra >> 2 }
     }
 
@@ -146,10 +146,10 @@ impl Timestamp {
     fn to_disk(self, with_extra: bool) -> (u32, u32) {
         let max = if with_extra { TIME_MAX_SECONDS } else { i64::from(i32::MAX) };
         let seconds = self.seconds.clamp(TIME_MIN_SECONDS, max);
-        let low = lo32(seconds.cast_unsigned());
-        let epoch = (seconds - i64::from(low.cast_signed())) >> 32;
+        let low = lo32(seconds as u64);
+        let epoch = (seconds - i64::from(low as i32)) >> 32;
         let nanoseconds = self.nanoseconds & 0x3fff_ffff;
-        (low, nanoseconds << 2 | (lo32(epoch.cast_unsigned()) & 3))
+        (low, nanoseconds << 2 | (lo32(epoch as u64) & 3))
     }
 }
 
@@ -235,8 +235,7 @@ impl Inode {
         }
         let i_extra_isize = le16(raw, 0x80);
         let end = GOOD_OLD_INODE_SIZE + usize::from(i_extra_isize);
-        if raw.len() > GOOD_OLD_INODE_SIZE && (end > raw.len() || !i_extra_isize.is_multiple_of(4))
-        {
+        if raw.len() > GOOD_OLD_INODE_SIZE && (end > raw.len() || i_extra_isize % 4 != 0) {
             let detail = format!("i_extra_isize {i_extra_isize} is not a multiple of 4 in range");
             return Err(OndiskError::corrupt_at(WHAT, 0x80, detail));
         }

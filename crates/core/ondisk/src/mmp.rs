@@ -49,10 +49,10 @@ impl Mmp {
         if le32(block, 0) != MMP_MAGIC {
             return Err(OndiskError::corrupt_at(WHAT, 0, "no magic"));
         }
-        if let Some(seed) = csum_seed
-            && checksum::crc32c(seed, covered) != le32(block, CHECKSUM)
-        {
-            return Err(OndiskError::corrupt_at(WHAT, CHECKSUM, "checksum does not match"));
+        if let Some(seed) = csum_seed {
+            if checksum::crc32c(seed, covered) != le32(block, CHECKSUM) {
+                return Err(OndiskError::corrupt_at(WHAT, CHECKSUM, "checksum does not match"));
+            }
         }
         Ok(Self {
             mmp_seq: le32(block, 4),

@@ -74,11 +74,11 @@ pub fn verify(block: &[u8], block_nr: u64, inode_seed: Option<u32>) -> Result<()
         let detail = format!("magic is {magic:#x}");
         return Err(OndiskError::corrupt_at(WHAT, tail, detail).in_block(block_nr));
     }
-    if let Some(seed) = inode_seed
-        && checksum_of(block, block_nr, seed) != le32(block, tail + 4)
-    {
-        let error = OndiskError::corrupt_at(WHAT, tail + 4, "checksum does not match");
-        return Err(error.in_block(block_nr));
+    if let Some(seed) = inode_seed {
+        if checksum_of(block, block_nr, seed) != le32(block, tail + 4) {
+            let error = OndiskError::corrupt_at(WHAT, tail + 4, "checksum does not match");
+            return Err(error.in_block(block_nr));
+        }
     }
     Ok(())
 }

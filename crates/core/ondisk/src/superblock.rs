@@ -464,7 +464,7 @@ impl Superblock {
 }
 
 fn is_power_of(mut n: u32, base: u32) -> bool {
-    while n > base && n.is_multiple_of(base) {
+    while n > base && n % base == 0 {
         n /= base;
     }
     n == base

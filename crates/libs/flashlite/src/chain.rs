@@ -78,7 +78,7 @@ impl Chain {
         let Some(group) = self.group else {
             let head_end = self.at.saturating_add(u64::from(tag.length));
             self.group = Some(Group { start: self.at, head_end });
-            let whole = tag.length > 0 && u64::from(tag.length).is_multiple_of(page);
+            let whole = tag.length > 0 && u64::from(tag.length) % page == 0;
             let fits = tag.kind == Kind::Group && whole && tag.logical <= self.at;
             (self.at, self.end) = (self.at + TAG_BYTES, head_end);
             return fits;

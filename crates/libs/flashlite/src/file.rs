@@ -1,7 +1,7 @@
 //! A log, or the file it is rearranged to, as a file of the system.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::{Error, Log, Progress, Rearrange, Rearranged, Result, Storage};
@@ -63,18 +63,18 @@ impl Drop for FileStorage {
     /// it runs its program, and the lock would stay as long.
     fn drop(&mut self) {
         // The end of the last descriptor gives it back, too.
-        let _ = self.file.unlock();
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
 fn locked(file: File, shared: bool) -> io::Result<FileStorage> {
-    let lock = if shared { file.try_lock_shared() } else { file.try_lock() };
-    match lock {
+    use FlockOperation::{NonBlockingLockExclusive, NonBlockingLockShared};
+    match flock(&file, if shared { NonBlockingLockShared } else { NonBlockingLockExclusive }) {
         Ok(()) => Ok(FileStorage { file, cut: AtomicBool::new(false) }),
-        Err(TryLockError::WouldBlock) => {
+        Err(Errno::WOULDBLOCK) => {
             Err(io::Error::new(io::ErrorKind::ResourceBusy, "another program has it open"))
         }
-        Err(TryLockError::Error(error)) => Err(error),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -251,8 +251,8 @@ impl Tag {
                 self.length == 0 && self.logical <= SIZE_BYTES_MAX
             }
             Kind::Mark | Kind::Next => self.length == 0,
-            Kind::Pad | Kind::Group => u64::from(self.length).is_multiple_of(TAG_BYTES),
-            Kind::Footer => u64::from(self.length).is_multiple_of(ENTRY_BYTES),
+            Kind::Pad | Kind::Group => u64::from(self.length) % TAG_BYTES == 0,
+            Kind::Footer => u64::from(self.length) % ENTRY_BYTES == 0,
         }
     }
 

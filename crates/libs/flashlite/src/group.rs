@@ -146,7 +146,7 @@ impl Tail {
         }
         for unit in [ALIGN_BYTES.max(page), page] {
             let start = end.next_multiple_of(unit);
-            let cheap = length.is_multiple_of(unit) && start - end <= length / 8;
+            let cheap = length % unit == 0 && start - end <= length / 8;
             if cheap || asked && unit == page {
                 return (start, unit);
             }

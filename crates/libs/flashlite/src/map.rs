@@ -48,7 +48,7 @@ impl Extent {
             && len <= self.unit
             // Cheaper than the division: most extents are one record, and another follows.
             && data_at >= self.base + u64::from(covered)
-            && covered.is_multiple_of(self.unit)
+            && covered % self.unit == 0
             && data_at == self.base + u64::from(covered / self.unit) * self.stride(gap);
         if next {
             self.len += len;

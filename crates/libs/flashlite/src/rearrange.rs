@@ -90,10 +90,10 @@ impl<'a> Records<'a> {
     /// The record of a piece, read once while others of its parts follow soon.
     fn get(&mut self, piece: &Piece) -> Result<Arc<Vec<u8>>> {
         let whole = piece.skip == 0 && piece.len == piece.unit;
-        if let Some((_, record)) = self.kept.iter().find(|(at, _)| *at == piece.data_at)
-            && record.len() >= (piece.skip + piece.len) as usize
-        {
-            return Ok(Arc::clone(record));
+        if let Some((_, record)) = self.kept.iter().find(|(at, _)| *at == piece.data_at) {
+            if record.len() >= (piece.skip + piece.len) as usize {
+                return Ok(Arc::clone(record));
+            }
         }
         let record = Arc::new(self.log.record(piece)?);
         if !whole {
@@ -209,11 +209,10 @@ impl Log {
             let view = self.view.read();
             (view.moved, view.released)
         };
-        if let Some((until, crc)) = moved
-            && until > 0
-            && self.checksum(to, until)? == Some(crc)
-        {
-            return Ok((until, crc));
+        if let Some((until, crc)) = moved {
+            if until > 0 && self.checksum(to, until)? == Some(crc) {
+                return Ok((until, crc));
+            }
         }
         if released > 0 {
             return Err(Error::Usage(
@@ -248,12 +247,11 @@ impl Log {
 
 /// Adds a damaged piece, to the range before if it continues that.
 fn damage(damaged: &mut Vec<(u64, u64)>, piece: &Piece) {
-    if let Some((from, len)) = damaged.last_mut()
-        && *from + *len == piece.logical
-    {
-        *len += u64::from(piece.len);
-    } else if damaged.len() < DAMAGE_MAX {
-        damaged.push((piece.logical, u64::from(piece.len)));
+    let room = damaged.len() < DAMAGE_MAX;
+    match damaged.last_mut() {
+        Some((from, len)) if *from + *len == piece.logical => *len += u64::from(piece.len),
+        _ if room => damaged.push((piece.logical, u64::from(piece.len))),
+        _ => {}
     }
 }
 
@@ -318,7 +316,7 @@ impl Run<'_> {
     fn share(&mut self, piece: &Piece) -> Result<usize> {
         let page = u64::from(self.log.header.page_bytes);
         let len = u64::from(piece.len) / page * page;
-        let aligned = piece.position().is_multiple_of(page) && piece.logical.is_multiple_of(page);
+        let aligned = piece.position() % page == 0 && piece.logical % page == 0;
         if !aligned || len < SHARE_BYTES_MIN {
             return Ok(0);
         }

@@ -134,10 +134,10 @@ impl Files {
         if self.by_path.get(&before) == Some(id) {
             self.by_path.remove(&before);
         }
-        if let Some(other) = self.by_path.insert(path.clone(), *id).filter(|other| other != id)
-            && self.by_id.get(&other).is_some_and(|known| known.path == path)
-        {
-            self.by_id.remove(&other);
+        if let Some(other) = self.by_path.insert(path.clone(), *id).filter(|other| other != id) {
+            if self.by_id.get(&other).is_some_and(|known| known.path == path) {
+                self.by_id.remove(&other);
+            }
         }
     }
 
@@ -151,17 +151,18 @@ impl Files {
         }
         let owed = self.by_id.get(&id).is_some_and(|known| known.owed);
         // The name belonged to a file that was removed, or has another name by now.
-        if let Some(other) = self.by_path.insert(path.clone(), id).filter(|other| *other != id)
-            && self.by_id.get(&other).is_some_and(|known| known.path == path)
-        {
-            self.by_id.remove(&other);
+        if let Some(other) = self.by_path.insert(path.clone(), id).filter(|other| *other != id) {
+            if self.by_id.get(&other).is_some_and(|known| known.path == path) {
+                self.by_id.remove(&other);
+            }
         }
         let known = Known { relaxed, owed, path, names: self.names };
-        if let Some(before) = self.by_id.insert(id, known)
-            && self.by_id.get(&id).is_some_and(|known| known.path != before.path)
-            && self.by_path.get(&before.path) == Some(&id)
-        {
-            self.by_path.remove(&before.path);
+        if let Some(before) = self.by_id.insert(id, known) {
+            if self.by_id.get(&id).is_some_and(|known| known.path != before.path)
+                && self.by_path.get(&before.path) == Some(&id)
+            {
+                self.by_path.remove(&before.path);
+            }
         }
         true
     }

@@ -122,11 +122,11 @@ pub extern "C" fn syncfs(fd: c_int) -> c_int {
 /// See its manual page.
 #[unsafe(no_mangle)]
 pub extern "C" fn sync() {
-    if !library::skips_all(Call::Sync)
-        && let Some(function) = real::SYNC.get()
-    {
-        // SAFETY: it takes nothing.
-        unsafe { function() };
+    if !library::skips_all(Call::Sync) {
+        if let Some(function) = real::SYNC.get() {
+            // SAFETY: it takes nothing.
+            unsafe { function() };
+        }
     }
 }
 
@@ -154,7 +154,7 @@ pub extern "C" fn sync_file_range(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn msync(address: *mut c_void, length: size_t, flags: c_int) -> c_int {
     // What is no multiple of pages, or has other flags, is libc's to judge.
-    let plain = flags == libc::MS_SYNC && (address as usize).is_multiple_of(4096);
+    let plain = flags == libc::MS_SYNC && address as usize % 4096 == 0;
     if plain && library::skips_mapping(address as usize, length) {
         return 0;
     }

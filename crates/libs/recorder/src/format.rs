@@ -102,7 +102,7 @@ impl Header {
         };
         let slot_bytes = u64::from(header.slot_bytes);
         let fits = slot_bytes >= HEADER_BYTES as u64 + u64::from(header.payload_bytes);
-        let sane = slot_bytes <= SLOT_BYTES_MAX && slot_bytes.is_multiple_of(HEADER_BYTES as u64);
+        let sane = slot_bytes <= SLOT_BYTES_MAX && slot_bytes % HEADER_BYTES as u64 == 0;
         // No run gets as far as the last number, and every sequence has a next one.
         (fits && sane && header.sequence < u64::MAX).then_some(header)
     }

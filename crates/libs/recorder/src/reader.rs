@@ -111,10 +111,10 @@ pub fn first_slot(source: &dyn Source) -> Result<Option<(Header, u64)>> {
         source.read_at(at, &mut window[..n])?;
         for (index, bytes) in window[..n].chunks_exact(HEADER_BYTES).enumerate() {
             let offset = at + (index * HEADER_BYTES) as u64;
-            if let Some(header) = Header::decode(bytes)
-                && offset.is_multiple_of(header.slot_bytes.into())
-            {
-                return Ok(Some((header, offset / u64::from(header.slot_bytes))));
+            if let Some(header) = Header::decode(bytes) {
+                if offset % u64::from(header.slot_bytes) == 0 {
+                    return Ok(Some((header, offset / u64::from(header.slot_bytes))));
+                }
             }
         }
         at += n as u64;

@@ -36,7 +36,7 @@ impl Callbacks {
         if device.read.is_none() {
             return Err(Error::invalid("the device has no read function; give one"));
         }
-        if device.size_bytes == 0 || !device.size_bytes.is_multiple_of(SECTOR_BYTES) {
+        if device.size_bytes == 0 || device.size_bytes % SECTOR_BYTES != 0 {
             return Err(Error::invalid("the device's size is no multiple of 512; correct it"));
         }
         Ok(made)

@@ -115,21 +115,21 @@ fn once(dir: &Path, interval: Duration) -> Result<()> {
     }
     seen.again(dir)?;
     let mut out = Out::new();
-    out.text(picture(&seen.view(dir), COLUMNS, LINES))?;
+    out.text(picture(&seen.view(dir), COLUMNS, LINES).map_err(|err| terminal_failed(&err))?)?;
     out.flush()
 }
 
 /// Returns the text that a terminal of that size would show.
-fn picture(view: &View, columns: u16, lines: u16) -> String {
-    let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, lines));
-    let Ok(_) = terminal.draw(|frame| draw(frame, view));
+fn picture(view: &View, columns: u16, lines: u16) -> std::io::Result<String> {
+    let mut terminal = Terminal::new(TestBackend::new(columns, lines))?;
+    terminal.draw(|frame| draw(frame, view))?;
     let buffer = terminal.backend().buffer();
     let cells = buffer.content().chunks(usize::from(columns).max(1));
     let text: Vec<String> = cells
         .map(|line| line.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned())
         .collect();
     let used = text.iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1);
-    text[..used].iter().map(|line| format!("{line}\n")).collect()
+    Ok(text[..used].iter().map(|line| format!("{line}\n")).collect())
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
 
     fn shown(document: &Value, before: Option<(&Value, u64)>) -> String {
         let before = before.map(|(value, seconds)| (value, Duration::from_secs(seconds)));
-        picture(&View::of("/mnt/card", document, before), 90, 34)
+        picture(&View::of("/mnt/card", document, before), 90, 34).unwrap()
     }
 
     fn buffer(flushes: u64, home_bytes: u64) -> Value {
@@ -222,7 +222,7 @@ mod tests {
         {
             for (columns, lines) in [(0, 0), (1, 1), (20, 3), (300, 100)] {
                 let before = Some((&document, Duration::ZERO));
-                picture(&View::of("x", &document, before), columns, lines);
+                picture(&View::of("x", &document, before), columns, lines).unwrap();
             }
         }
         let mut latched = buffer(1, 1);

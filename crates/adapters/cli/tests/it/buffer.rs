@@ -267,7 +267,8 @@ fn what_cannot_be_buffered_is_refused_and_stays_as_it_is() {
 fn free_again(path: &Path) {
     let file = std::fs::File::open(path).unwrap();
     let began = std::time::Instant::now();
-    while file.try_lock().is_err() {
+    let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    while rustix::fs::flock(&file, exclusive).is_err() {
         assert!(began.elapsed().as_secs() < 120, "{} is still held", path.display());
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

@@ -36,7 +36,7 @@ fn work(m: &Mounted, nr: u64, stop: &AtomicBool, acked: &AtomicU64) {
         if file.write_all(&record).is_err() {
             return;
         }
-        let synced = if next.is_multiple_of(2) { file.sync_all() } else { file.sync_data() };
+        let synced = if next % 2 == 0 { file.sync_all() } else { file.sync_data() };
         if synced.is_err() {
             return;
         }

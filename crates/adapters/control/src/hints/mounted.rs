@@ -80,8 +80,9 @@ impl Mounted {
 
     /// `f_fsid` of the mounted file system, from its UUID as the kernel does.
     pub(crate) fn fsid(&self) -> u64 {
-        let halves = self.superblock.s_uuid.as_chunks::<8>().0;
-        halves.iter().fold(0, |id, half| id ^ u64::from_le_bytes(*half))
+        // The exclusive or of the two halves.
+        let uuid = u128::from_le_bytes(self.superblock.s_uuid);
+        (uuid ^ uuid >> 64) as u64
     }
 
     /// True if the superblock, as it is written now, is still of the same mount.

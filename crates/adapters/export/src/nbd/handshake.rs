@@ -130,9 +130,9 @@ fn asked(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let (length, rest) = data.split_first_chunk::<4>()?;
     let (name, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
     let (count, rest) = rest.split_first_chunk::<2>()?;
-    let (kinds, left) = rest.as_chunks::<2>();
-    let whole = left.is_empty() && kinds.len() == usize::from(u16::from_be_bytes(*count));
-    whole.then(|| (name, kinds.iter().map(|kind| u16::from_be_bytes(*kind)).collect()))
+    let whole = rest.len() == 2 * usize::from(u16::from_be_bytes(*count));
+    let kinds = rest.chunks_exact(2).map(|kind| u16::from_be_bytes([kind[0], kind[1]]));
+    whole.then(|| (name, kinds.collect()))
 }
 
 fn inform(

@@ -150,8 +150,7 @@ impl Bench {
         let fsid = statvfs(self.path("")).unwrap().f_fsid;
         let about = file.metadata().unwrap();
         let born = about.created().unwrap().duration_since(UNIX_EPOCH).unwrap();
-        let born =
-            Timestamp { seconds: born.as_secs().cast_signed(), nanoseconds: born.subsec_nanos() };
+        let born = Timestamp { seconds: born.as_secs() as i64, nanoseconds: born.subsec_nanos() };
         let ino = u32::try_from(about.ino()).unwrap();
         file.sync_all().unwrap();
         if !self.device.hinted.relax(fsid, ino, born)? {

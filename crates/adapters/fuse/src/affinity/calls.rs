@@ -55,7 +55,7 @@ impl Calls {
         }
         self.in_turn = self.in_turn.saturating_add(1);
         let wanted = RUN_CALLS << doublings;
-        let due = self.in_turn >= wanted && self.in_turn.is_multiple_of(LOCATE_CALLS);
+        let due = self.in_turn >= wanted && self.in_turn % LOCATE_CALLS == 0;
         if due || takes_over && !bound { Step::Locate } else { Step::Keep }
     }
 }

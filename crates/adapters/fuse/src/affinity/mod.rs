@@ -142,7 +142,7 @@ impl CpuAffinity {
         if let Some(at) = cpu.filter(|_| cpu != me.cpu) {
             self.bind(me, at);
         }
-        if me.calls.in_turn().is_multiple_of(FORGIVEN_CALLS) {
+        if me.calls.in_turn() % FORGIVEN_CALLS == 0 {
             self.change_doublings(|doublings| doublings.saturating_sub(1));
         }
     }

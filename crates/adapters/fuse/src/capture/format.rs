@@ -55,7 +55,7 @@ fn number(value: u64, out: &mut Vec<u8>) {
 }
 
 fn signed(value: i64, out: &mut Vec<u8>) {
-    number((value << 1 ^ value >> 63).cast_unsigned(), out);
+    number((value << 1 ^ value >> 63) as u64, out);
 }
 
 fn name(bytes: &[u8], out: &mut Vec<u8>) {
@@ -261,7 +261,7 @@ impl<R: Read> EventReader<R> {
 
     fn signed(&mut self) -> io::Result<i64> {
         let value = self.number()?;
-        Ok((value >> 1).cast_signed() ^ -((value & 1).cast_signed()))
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
     fn name(&mut self) -> io::Result<Box<[u8]>> {

@@ -31,6 +31,7 @@ pub use event::{Call, CallFlags, CallOp, Detail, Event, Found, Named, Process, R
 pub use format::{EVENTS_MAGIC, EventReader};
 pub(crate) use record::recorded;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -161,13 +162,12 @@ impl Capture {
     /// # Errors
     /// [`FuseError::Trace`]: the file cannot be made.
     pub fn start(file: &Path, clock: Arc<dyn Clock>) -> Result<Capture> {
-        let stem = match file.extension() {
-            Some(extension) if extension == "events" || extension == "trace" => {
-                file.with_extension("")
+        let path = match file.extension() {
+            Some(kept) if kept != "events" && kept != "trace" => {
+                file.with_extension([kept, OsStr::new("events")].join(OsStr::new(".")))
             }
-            _ => file.to_owned(),
+            _ => file.with_extension("events"),
         };
-        let path = stem.with_added_extension("events");
         let failed = |source| FuseError::Trace { path: path.clone(), source };
         let place = Place::new(&path).map_err(failed)?;
         let mut out = place.create().map_err(failed)?;

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_thread_has_the_name_of_its_process() {
-        let this = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+        let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         let process = introduce(this, 1).unwrap();
         assert_eq!(process.number, std::process::id());
         assert!(!process.name.is_empty());

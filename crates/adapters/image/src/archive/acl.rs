@@ -140,17 +140,18 @@ impl Acl {
     /// From what getxattr gives; `None` if that is no ACL.
     pub(super) fn from_value(value: &[u8]) -> Option<Acl> {
         let body = value.strip_prefix(&VERSION.to_le_bytes())?;
-        let (entries, rest) = body.as_chunks::<8>();
-        let entry = |e: &[u8; 8]| {
+        let entries = body.chunks_exact(8);
+        let whole = entries.remainder().is_empty();
+        let entry = |e: &[u8]| {
             let half = |at: usize| u16::from_le_bytes([e[at], e[at + 1]]);
             let (tag, perms) = (half(0), half(2));
             let id = u32::from_le_bytes([e[4], e[5], e[6], e[7]]);
             (tag, if matches!(tag, USER | GROUP) { id } else { NO_ID }, perms)
         };
-        let mut entries: Vec<Entry> = entries.iter().map(entry).collect();
+        let mut entries: Vec<Entry> = entries.map(entry).collect();
         entries.sort_unstable();
         let acl = Acl(entries);
-        (rest.is_empty() && !acl.invalid()).then_some(acl)
+        (whole && !acl.invalid()).then_some(acl)
     }
 
     /// As archives have it, with numbers.

@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         let summed = || block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
         let unsigned: i64 = summed().map(|byte| i64::from(*byte)).sum();
         // Some systems took bytes for signed.
-        let signed: i64 = summed().map(|byte| i64::from(byte.cast_signed())).sum();
+        let signed: i64 = summed().map(|byte| i64::from(*byte as i8)).sum();
         let stored = fields::signed(&header.as_old().cksum).ok();
         if stored != Some(unsigned) && stored != Some(signed) {
             return Err(bad("a header with a wrong checksum, or this is no tar archive"));

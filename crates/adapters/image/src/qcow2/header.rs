@@ -15,8 +15,6 @@ use std::fs::File;
 use crate::platform::{read_exact_at, write_all_at};
 use crate::{ImageError, Result};
 
-/// First bytes of a qcow2 file.
-pub(super) const MAGIC: [u8; 4] = *b"QFI\xfb";
 /// Bytes of the header of version 3 without what may follow.
 const HEADER_BYTES: usize = 104;
 /// Largest tables that are read into memory: QEMU's own limits are 32 MiB and 8 MiB.

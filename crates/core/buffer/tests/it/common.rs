@@ -81,7 +81,7 @@ pub fn content(sector: u64, version: u64) -> [u8; SECTOR] {
     for (index, word) in bytes.chunks_exact_mut(4).enumerate() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
         let value = (state >> 32) as u32;
-        if density == 0 || density == 1 && index % 61 != 60 || value.is_multiple_of(7) {
+        if density == 0 || density == 1 && index % 61 != 60 || value % 7 == 0 {
             word.copy_from_slice(&(value | 1).to_le_bytes());
         }
     }

@@ -66,11 +66,10 @@ impl Order for TwoQ {
     fn remove(&mut self, frames: &Frames, frame: FrameId) {
         let picked = self.lists.mark(frame.0);
         // A page that its owner drops, as when the file is deleted, does not come again.
-        if self.lists.unlink(frame.0) == Some(IN)
-            && picked
-            && let Some(key) = frames.key(frame)
-        {
-            self.out.push(key);
+        if self.lists.unlink(frame.0) == Some(IN) && picked {
+            if let Some(key) = frames.key(frame) {
+                self.out.push(key);
+            }
         }
     }
 

@@ -59,15 +59,14 @@ impl FileDevice {
             let next = "give an image file or a block device";
             return Err(failed(io::Error::from_raw_os_error(22), next));
         }
-        if options.lock
-            && !options.read_only
-            && let Some(used) = super::mounts::kernel_use(path)
-        {
-            return Err(DeviceError::Open {
-                path: path.display().to_string(),
-                reason: used,
-                errno: EBUSY,
-            });
+        if options.lock && !options.read_only {
+            if let Some(used) = super::mounts::kernel_use(path) {
+                return Err(DeviceError::Open {
+                    path: path.display().to_string(),
+                    reason: used,
+                    errno: EBUSY,
+                });
+            }
         }
         let exclusive = if block_device && options.lock { OFlags::EXCL } else { OFlags::empty() };
         let buffered = open_with(path, options, exclusive).map_err(|e| {
@@ -179,11 +178,10 @@ impl FileDevice {
         let offset = request.offset_bytes;
         let len = request.len_bytes();
         let direct = self.direct.as_ref();
-        let direct = direct.filter(|d| (offset | len).is_multiple_of(d.align_bytes));
+        let direct = direct.filter(|d| (offset | len) % d.align_bytes == 0);
         let file = direct.map_or(&self.buffered, |d| &d.file);
         let align = direct.map_or(1, |d| d.align_bytes as usize);
-        let fits =
-            |b: &[u8]| b.as_ptr().addr().is_multiple_of(align) && b.len().is_multiple_of(align);
+        let fits = |b: &[u8]| b.as_ptr().addr() % align == 0 && b.len() % align == 0;
         match &mut request.op {
             Op::Write { from, fua } => {
                 let parts = if from.iter().all(|b| fits(b)) {
@@ -297,13 +295,13 @@ impl FileDevice {
     fn submit_all(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
         // A batch of another thread in the ring: system calls run beside it.
         let ring = self.ring.as_ref().filter(|_| batch.len() > 1).and_then(Mutex::try_lock);
-        if let Some(mut ring) = ring
-            && ring.is_usable()
-        {
-            for group in batch.chunks_mut(RING_ENTRIES) {
-                self.submit_group(&mut ring, group)?;
+        if let Some(mut ring) = ring {
+            if ring.is_usable() {
+                for group in batch.chunks_mut(RING_ENTRIES) {
+                    self.submit_group(&mut ring, group)?;
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         batch.iter_mut().try_for_each(|request| self.submit_one(request))
     }

@@ -28,6 +28,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`DeviceError::Open`] where it is missing or in use.
+    #[expect(clippy::incompatible_msrv, reason = "locks of std: Rust 1.89 outside of Linux")]
     pub fn open(path: &Path, options: FileOptions) -> Result<FileDevice, DeviceError> {
         let failed = |error: io::Error, next: &str| open_error(path, &error, next);
         let opened = OpenOptions::new().read(true).write(!options.read_only).open(path);

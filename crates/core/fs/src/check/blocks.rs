@@ -64,10 +64,10 @@ impl Checker<'_> {
                 return self.note_bad(err, Some(ino), block);
             }
         };
-        if let (Some(_), Some(seed)) = (block, seed)
-            && let Err(err) = verify_block_checksum(bytes, seed)
-        {
-            self.note_bad(err, Some(ino), block)?;
+        if let (Some(_), Some(seed)) = (block, seed) {
+            if let Err(err) = verify_block_checksum(bytes, seed) {
+                self.note_bad(err, Some(ino), block)?;
+            }
         }
         if node.depth() == 0 {
             for extent in node.extents() {

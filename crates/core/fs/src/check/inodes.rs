@@ -83,7 +83,7 @@ impl Checker<'_> {
 
     fn table_block(&mut self, desc: &GroupDesc, nr: u32, scanned: u32) -> Step<Arc<[u8]>> {
         let geo = &self.vol.geo;
-        if nr.is_multiple_of(READ_AHEAD) {
+        if nr % READ_AHEAD == 0 {
             let last = scanned.div_ceil(geo.inodes_per_block).min(geo.itable_blocks);
             let ahead = nr..nr.saturating_add(READ_AHEAD).min(last);
             let blocks: Vec<u64> = ahead.map(|nr| desc.bg_inode_table + u64::from(nr)).collect();
@@ -109,10 +109,10 @@ impl Checker<'_> {
         };
         known.links = raw.i_links_count;
         known.file_type = file_type::from_mode(raw.i_mode);
-        if let Some(seed) = inode_csum_seed(self.vol, ino, raw.i_generation)
-            && let Err(err) = raw.verify_checksum(slot, seed)
-        {
-            self.note_bad(err, Some(ino), Some(at))?;
+        if let Some(seed) = inode_csum_seed(self.vol, ino, raw.i_generation) {
+            if let Err(err) = raw.verify_checksum(slot, seed) {
+                self.note_bad(err, Some(ino), Some(at))?;
+            }
         }
         let kind = file_type::from_mode(raw.i_mode);
         if kind == file_type::UNKNOWN && !system {
@@ -214,7 +214,7 @@ impl Checker<'_> {
         }
         if raw.is_dir() {
             let blocks = size / block_size;
-            let whole = size.is_multiple_of(block_size) && size > 0;
+            let whole = size % block_size == 0 && size > 0;
             if !whole || mapped.end != blocks || mapped.data != blocks {
                 let what = format!(
                     "a directory of {size} bytes has {} blocks up to block {}",

@@ -40,10 +40,10 @@ impl Checker<'_> {
         }
         self.mark(ino, block, 1);
         let bytes = self.vol.buffers.read(block)?;
-        if self.vol.geo.metadata_csum
-            && let Err(err) = verify_block_checksum(&bytes, block, self.vol.csum_seed)
-        {
-            self.note_bad(err, Some(ino), Some(block))?;
+        if self.vol.geo.metadata_csum {
+            if let Err(err) = verify_block_checksum(&bytes, block, self.vol.csum_seed) {
+                self.note_bad(err, Some(ino), Some(block))?;
+            }
         }
         let outside_blocks = self.check_entries((ino, raw), Some(block), &bytes, Place::Block)?;
         let said = refcount(&bytes).into();

@@ -117,9 +117,12 @@ impl Staged {
         self.data[at..end].copy_from_slice(bytes);
         let touches = |part: &Range<usize>| part.start <= end && at <= part.end;
         let mut merged = at..end;
-        for part in self.parts.extract_if(.., |part| touches(part)) {
-            merged = merged.start.min(part.start)..merged.end.max(part.end);
-        }
+        self.parts.retain(|part| {
+            if touches(part) {
+                merged = merged.start.min(part.start)..merged.end.max(part.end);
+            }
+            !touches(part)
+        });
         let before = self.parts.partition_point(|part| part.start < merged.start);
         self.parts.insert(before, merged);
     }

@@ -158,13 +158,13 @@ pub(crate) fn zero_partial(inodes: &Inodes, inode: &Inode, offset: u64, len: u64
     let missing = !inode.pages.lock().contains(lblk);
     let loaded = if missing { load_blocks(inodes, inode, lblk, lblk + 1)? } else { Vec::new() };
     let mut tree = inode.pages.lock();
-    if !tree.zero(&inodes.pages, lblk, at as usize, to)
-        && let Some(Loaded { data: Some(data), .. }) = loaded.into_iter().next()
-    {
-        // Read, but evicted again at once.
-        let mut page = data.to_vec();
-        page[at as usize..to].fill(0);
-        tree.insert_dirty(&inodes.pages, lblk, page.into(), false);
+    if !tree.zero(&inodes.pages, lblk, at as usize, to) {
+        if let Some(Loaded { data: Some(data), .. }) = loaded.into_iter().next() {
+            // Read, but evicted again at once.
+            let mut page = data.to_vec();
+            page[at as usize..to].fill(0);
+            tree.insert_dirty(&inodes.pages, lblk, page.into(), false);
+        }
     }
     tree.note_dirty(&inodes.pages, &*inodes.clock);
     Ok(())

@@ -233,11 +233,11 @@ fn allocate_unwritten(
 fn zero_edges(inodes: &Inodes, inode: &Inode, span: &Span) -> Result<()> {
     let block_size = inodes.geo.block_size as u64;
     let first_end = (span.offset / block_size + 1).saturating_mul(block_size).min(span.end);
-    if !span.offset.is_multiple_of(block_size) {
+    if span.offset % block_size != 0 {
         zero_partial(inodes, inode, span.offset, first_end - span.offset)?;
     }
     let last = span.end - span.end % block_size;
-    if !span.end.is_multiple_of(block_size) && last >= span.offset {
+    if span.end % block_size != 0 && last >= span.offset {
         zero_partial(inodes, inode, last, span.end - last)?;
     }
     Ok(())

@@ -135,7 +135,7 @@ fn read_through(
 ) -> Result<Option<usize>> {
     let block_size = files.block_size();
     let whole = (into.len() / block_size).min(CHUNK_BLOCKS);
-    if whole < THROUGH_BLOCKS_MIN || !at.is_multiple_of(block_size as u64) {
+    if whole < THROUGH_BLOCKS_MIN || at % block_size as u64 != 0 {
         return Ok(None);
     }
     let first = at / block_size as u64;
@@ -245,12 +245,12 @@ pub(crate) fn touch_atime(inodes: &Inodes, inode: &Inode) {
         st.times_dirty = true;
         return;
     }
-    if inodes.relieve_log().is_ok()
-        && let Ok(mut h) = inodes.start(1)
-    {
-        let mut st = inode.state.write();
-        st.raw.i_atime = now;
-        let _ = write_inode(inodes, &mut h, inode, &mut st, Dirty::Times);
+    if inodes.relieve_log().is_ok() {
+        if let Ok(mut h) = inodes.start(1) {
+            let mut st = inode.state.write();
+            st.raw.i_atime = now;
+            let _ = write_inode(inodes, &mut h, inode, &mut st, Dirty::Times);
+        }
     }
 }
 

@@ -46,7 +46,7 @@ fn touch_times(store: &Store, st: &mut InodeState) {
 /// `rwsem`.
 pub(crate) fn prepare_extension(files: &Files, inode: &Inode, old: u64) -> Result<()> {
     let block_size = files.geo.block_size as u64;
-    if !old.is_multiple_of(block_size) {
+    if old % block_size != 0 {
         {
             let _change = files.pages.change();
             clear_tail(files, inode, old)?;

@@ -186,19 +186,19 @@ impl PageCache {
     #[inline]
     fn hit(&self, frame: FrameId, access: Access) {
         self.policy.on_hit(&self.frames, frame, access);
-        if let Some(cleaner) = &self.cleaner
-            && self.frames.is_dirty(frame)
-        {
-            cleaner.on_hit(&self.frames, frame, access);
+        if let Some(cleaner) = &self.cleaner {
+            if self.frames.is_dirty(frame) {
+                cleaner.on_hit(&self.frames, frame, access);
+            }
         }
     }
 
     /// The page in `frame`, whose flag says so, waits to be written back from now on.
     fn waits(&self, frame: FrameId) {
-        if let Some(cleaner) = &self.cleaner
-            && frame != UNTRACKED
-        {
-            cleaner.on_insert(&self.frames, frame, Access::Write);
+        if let Some(cleaner) = &self.cleaner {
+            if frame != UNTRACKED {
+                cleaner.on_insert(&self.frames, frame, Access::Write);
+            }
         }
     }
 
@@ -311,12 +311,13 @@ impl PageCache {
 
     /// A page with these bytes, which are a whole block.
     pub(crate) fn page(&self, bytes: &[u8]) -> Arc<[u8]> {
-        if bytes.len() == self.block_size
-            && let Some(mut page) = self.spare.lock().pop()
-            && let Some(own) = Arc::get_mut(&mut page)
-        {
-            own.copy_from_slice(bytes);
-            return page;
+        if bytes.len() == self.block_size {
+            if let Some(mut page) = self.spare.lock().pop() {
+                if let Some(own) = Arc::get_mut(&mut page) {
+                    own.copy_from_slice(bytes);
+                    return page;
+                }
+            }
         }
         Arc::from(bytes)
     }

@@ -35,10 +35,10 @@ impl Host for JournalHost {
 
     fn renew_checksum(&self, block: u64, image: &mut [u8]) {
         let Some(store) = self.0.upgrade() else { return };
-        if let Some((blocks, Some(seed))) = store.orphan_file.get()
-            && blocks.contains(&block)
-        {
-            syncline_ondisk::orphan_file::set_checksum(image, block, *seed);
+        if let Some((blocks, Some(seed))) = store.orphan_file.get() {
+            if blocks.contains(&block) {
+                syncline_ondisk::orphan_file::set_checksum(image, block, *seed);
+            }
         }
     }
 }

@@ -311,7 +311,7 @@ fn case(seed: u64, log: &str, (faulty, halves): (FaultyFlush, bool)) -> Case {
     let mut inos = Vec::new();
     let dev = Arc::new(CrashDevice::new(
         &base,
-        CrashOptions { fua: seed.is_multiple_of(2), faulty, ..Default::default() },
+        CrashOptions { fua: seed % 2 == 0, faulty, ..Default::default() },
     ));
     let clock = Arc::new(VirtualClock::default());
     let options = MountOptions::parse(&format!("sync=eager,cache=4M,log={log}")).expect("options");

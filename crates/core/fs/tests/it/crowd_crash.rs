@@ -125,7 +125,7 @@ fn judge(state: &CrashState, acknowledged: &Acknowledged) -> Result<(), String> 
         let counted = contents(&volume, &counter).try_into().map_or(0, u64::from_le_bytes);
         let appended = (found.len() / RECORD) as u64;
         let said = |what: &str| Err(format!("writer {n}, {appended} records, {counted}: {what}"));
-        if !found.len().is_multiple_of(RECORD) {
+        if found.len() % RECORD != 0 {
             return said("a torn record");
         }
         for (i, part) in (1..).zip(found.chunks(RECORD)) {

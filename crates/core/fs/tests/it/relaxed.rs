@@ -294,13 +294,13 @@ impl Files {
         self.acknowledge();
         self.open[file] = create(&self.vol, &name(file));
         self.now[file].clear();
-        self.strict[file] = file.is_multiple_of(2);
+        self.strict[file] = file % 2 == 0;
     }
 }
 
 /// Even files are strict, odd ones relaxed; they share directory, inode table block and bitmaps.
 fn name(file: usize) -> String {
-    format!("{file}.{}", if file.is_multiple_of(2) { "db" } else { "cache" })
+    format!("{file}.{}", if file % 2 == 0 { "db" } else { "cache" })
 }
 
 /// Events of runs that a cut is to fall into.
@@ -338,7 +338,7 @@ fn workload(mode: &str, base: &MemoryDevice, seed: u64) -> (Explorer, Vec<Synced
         vol,
         device: device.clone(),
         open,
-        strict: (0..6).map(|file: usize| file.is_multiple_of(2)).collect(),
+        strict: (0..6).map(|file: usize| file % 2 == 0).collect(),
         now: vec![Vec::new(); 6],
         synced: Synced::new(),
         marks: Vec::new(),
@@ -724,10 +724,9 @@ fn every_request_of_postmark_is_classified_right() {
     let judge = Arc::new(Judge { below, found: Default::default() });
     let vol = mount(judge.clone(), "sync=ordered,relaxed=*.cache");
     let mut rng = ChaCha8Rng::seed_from_u64(11);
-    let name =
-        |nr: usize| format!("pm{nr}.{}", if nr.is_multiple_of(2) { "mail" } else { "cache" });
+    let name = |nr: usize| format!("pm{nr}.{}", if nr % 2 == 0 { "mail" } else { "cache" });
     let content = |nr: usize, len: usize| -> Vec<u8> {
-        let word = if nr.is_multiple_of(2) { STRICT_WORD } else { RELAXED_WORD };
+        let word = if nr % 2 == 0 { STRICT_WORD } else { RELAXED_WORD };
         word.into_iter().cycle().take(len).collect()
     };
     let kib = |rng: &mut ChaCha8Rng| rng.random_range(1..=100usize) * 4096;

@@ -59,10 +59,10 @@ pub(super) fn recover(
     }
     // Stable: entries of a block stay in log order.
     entries.sort_by_key(|entry| entry.block);
-    let blocks = entries.chunk_by(|a, b| a.block == b.block);
-    let count = blocks.clone().count();
+    let blocks = || entries.chunk_by(|a, b| a.block == b.block);
+    let count = blocks().count();
     if !dry_run {
-        replay(reader.dev, packed.block_size(), blocks)?;
+        replay(reader.dev, packed.block_size(), blocks())?;
     }
     let transactions = scan.records.len() as u32;
     Ok(Recovery {

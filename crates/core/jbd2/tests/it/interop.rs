@@ -41,7 +41,7 @@ fn specs() -> Vec<(&'static str, ImageSpec)> {
 /// Returns the contents of a block; every eleventh value starts like a log block.
 fn contents(block_size: usize, value: u32) -> Vec<u8> {
     let mut bytes: Vec<u8> = value.to_le_bytes().iter().copied().cycle().take(block_size).collect();
-    if value.is_multiple_of(11) {
+    if value % 11 == 0 {
         bytes[..4].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
     }
     bytes

@@ -51,7 +51,7 @@ fn mask(before: &[u8], after: &[u8]) -> u64 {
 
 /// True if a round changes a block; the first blocks are the hottest.
 fn is_changed(round: u64, block: u64) -> bool {
-    round.is_multiple_of(1 << (block % 5))
+    round % (1 << (block % 5)) == 0
 }
 
 /// Every block after each round.
@@ -81,7 +81,7 @@ fn workload(volume: &Volume, dev: &Arc<CrashDevice>) {
             if is_changed(round, block) {
                 let before = image.clone();
                 change(image, round, block);
-                let changed = (round + block).is_multiple_of(3).then(|| mask(&before, image));
+                let changed = ((round + block) % 3 == 0).then(|| mask(&before, image));
                 let image = image.clone().into();
                 handle.journal_data(volume.free + block, image, KIND, changed).unwrap();
             }
@@ -93,7 +93,7 @@ fn workload(volume: &Volume, dev: &Arc<CrashDevice>) {
         match round % 7 {
             2 => {
                 let upto = journal.next_sequence();
-                journal.checkpoint_step(upto, round.is_multiple_of(2)).unwrap();
+                journal.checkpoint_step(upto, round % 2 == 0).unwrap();
             }
             4 => write_data_back(volume, &journal, dev, &data),
             6 if round > 40 => journal.flush_all().unwrap(),

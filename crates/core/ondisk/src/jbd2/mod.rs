@@ -246,14 +246,14 @@ pub fn unescape(copy: &mut [u8]) {
 #[inline]
 #[must_use]
 pub fn tid_geq(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b).cast_signed() >= 0
+    a.wrapping_sub(b) as i32 >= 0
 }
 
 /// True if transaction `a` is after `b`; sequences wrap (`tid_gt`).
 #[inline]
 #[must_use]
 pub fn tid_gt(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b).cast_signed() > 0
+    a.wrapping_sub(b) as i32 > 0
 }
 
 #[cfg(test)]

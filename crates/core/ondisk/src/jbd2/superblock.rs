@@ -123,7 +123,7 @@ impl JournalSuperblock {
             s_first: be32(buf, 0x14),
             s_sequence: be32(buf, 0x18),
             s_start: be32(buf, 0x1c),
-            s_errno: be32(buf, 0x20).cast_signed(),
+            s_errno: be32(buf, 0x20) as i32,
             s_feature_compat: JournalCompat::from_bits(be32(later, 0x24)),
             s_feature_incompat: JournalIncompat::from_bits(be32(later, 0x28)),
             s_feature_ro_compat: be32(later, 0x2c),
@@ -153,7 +153,7 @@ impl JournalSuperblock {
         put_be32(buf, 0x14, self.s_first);
         put_be32(buf, 0x18, self.s_sequence);
         put_be32(buf, 0x1c, self.s_start);
-        put_be32(buf, 0x20, self.s_errno.cast_unsigned());
+        put_be32(buf, 0x20, self.s_errno as u32);
         if self.version == 1 {
             return Ok(());
         }

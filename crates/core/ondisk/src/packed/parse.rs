@@ -199,7 +199,7 @@ impl Entry<'_> {
 }
 
 pub(super) fn check_block_size(block_size: usize) -> Result<()> {
-    if block_size == 0 || !block_size.is_multiple_of(CHUNK_BYTES) || block_size > 65536 {
+    if block_size == 0 || block_size % CHUNK_BYTES != 0 || block_size > 65536 {
         return Err(OndiskError::corrupt(WHAT, format!("blocks of {block_size} bytes")));
     }
     Ok(())

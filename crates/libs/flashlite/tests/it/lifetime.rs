@@ -195,7 +195,7 @@ impl Disk {
                 }
                 self.write(JOURNAL + self.journal_at, blocks * PAGE);
                 self.journal_at += blocks * PAGE;
-                if self.rounds.is_multiple_of(30) {
+                if self.rounds % 30 == 0 {
                     self.write(0, 2 * PAGE);
                     self.write(1 << 20, 2 * PAGE);
                 }

@@ -56,7 +56,7 @@ fn append_ns(spec: &str, piece: u64, sync_every: u64, through: Option<Options>) 
         let log = Log::create(file, options).unwrap();
         for at in 0..pieces {
             log.write_at(&zeros, at * SCATTER % pieces * piece).unwrap();
-            if (at + 1).is_multiple_of(each) {
+            if (at + 1) % each == 0 {
                 log.sync_data().unwrap();
             }
         }
@@ -64,7 +64,7 @@ fn append_ns(spec: &str, piece: u64, sync_every: u64, through: Option<Options>) 
     } else {
         for at in 0..pieces {
             file.write_at(&[IoSlice::new(&zeros)], at * piece).unwrap();
-            if (at + 1).is_multiple_of(each) {
+            if (at + 1) % each == 0 {
                 file.sync_data().unwrap();
             }
         }

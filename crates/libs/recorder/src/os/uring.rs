@@ -76,7 +76,7 @@ impl UringStrategy {
     /// Slots that are not multiples of 4096 bytes, no io_uring, no spare files.
     pub fn new(dir: PathBuf, config: &Config) -> Result<UringStrategy> {
         let slot = config.slot_bytes() as usize;
-        if !slot.is_multiple_of(ALIGN_BYTES) {
+        if slot % ALIGN_BYTES != 0 {
             let text = "direct I/O needs slots of multiples of 4096 bytes; align them to 4096";
             return Err(RecorderError::Usage(text.to_owned()));
         }

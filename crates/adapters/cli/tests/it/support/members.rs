@@ -78,7 +78,7 @@ impl<'a> Head<'a> {
         header[329..336].copy_from_slice(b"0000005");
         header[337..344].copy_from_slice(b"0000001");
         let byte = |byte: &u8| {
-            if self.signed_sum { i32::from(byte.cast_signed()) } else { i32::from(*byte) }
+            if self.signed_sum { i32::from(*byte as i8) } else { i32::from(*byte) }
         };
         let sum: i32 = header.iter().map(byte).sum();
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());

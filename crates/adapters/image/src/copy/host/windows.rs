@@ -67,8 +67,8 @@ pub(super) fn data(file: &HostFile, from: u64) -> Result<Option<(u64, u64)>> {
 fn time_of(time: std::io::Result<SystemTime>) -> (i64, u32) {
     let Ok(time) = time else { return (0, 0) };
     match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => (since.as_secs().cast_signed(), since.subsec_nanos()),
-        Err(before) => (-before.duration().as_secs().cast_signed(), 0),
+        Ok(since) => (since.as_secs() as i64, since.subsec_nanos()),
+        Err(before) => (-(before.duration().as_secs() as i64), 0),
     }
 }
 

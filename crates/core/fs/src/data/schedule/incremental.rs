@@ -60,10 +60,10 @@ pub(crate) fn incremental_tick(files: &Files, now_ns: u64) -> Result<()> {
     if current.is_none() {
         *current = begin_incremental(files, now_ns)?;
     }
-    if let Some(pass) = current.as_mut()
-        && !incremental_step(files, pass)?
-    {
-        *current = None;
+    if let Some(pass) = current.as_mut() {
+        if !incremental_step(files, pass)? {
+            *current = None;
+        }
     }
     Ok(())
 }

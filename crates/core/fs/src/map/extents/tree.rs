@@ -151,10 +151,10 @@ pub(super) fn lookup<R: NodeReader>(reader: &R, lblk: u32) -> Result<(Option<Ext
         (last.node(reader)?, last.limits.end)
     };
     let at = leaf.insert_position(lblk);
-    if let Some(extent) = at.checked_sub(1).and_then(|i| leaf.extent(i))
-        && extent.map(lblk).is_some()
-    {
-        return Ok((Some(extent), extent.end()));
+    if let Some(extent) = at.checked_sub(1).and_then(|i| leaf.extent(i)) {
+        if extent.map(lblk).is_some() {
+            return Ok((Some(extent), extent.end()));
+        }
     }
     Ok((None, leaf.extent(at).map_or(end, |next| next.block.into())))
 }
@@ -191,10 +191,10 @@ pub(super) fn replace<S: NodeStore>(
     let level = steps.len() - 1;
     if len - remove + new.len() == 0 {
         prune(store, steps, level)?;
-    } else if at == 0
-        && let Some(first) = first
-    {
-        fix_keys(store, steps, level, first)?;
+    } else if at == 0 {
+        if let Some(first) = first {
+            fix_keys(store, steps, level, first)?;
+        }
     }
     Ok(true)
 }

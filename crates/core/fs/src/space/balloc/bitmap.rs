@@ -32,10 +32,10 @@ impl RunMap {
             map.words.push(u64::from_le_bytes(word));
         }
         let tail = bits % 64;
-        if tail != 0
-            && let Some(last) = map.words.last_mut()
-        {
-            *last |= !0 << tail;
+        if tail != 0 {
+            if let Some(last) = map.words.last_mut() {
+                *last |= !0 << tail;
+            }
         }
         map
     }

@@ -34,12 +34,11 @@ impl GroupSource for Store {
             return Err(self.corrupt(None, Some(desc.bg_block_bitmap), None, text));
         }
         for block in [desc.bg_block_bitmap, desc.bg_inode_bitmap, desc.bg_inode_table] {
-            if let Some((owner, bit)) = self.geo.block_group(block)
-                && owner == group
-                && !bitmap::test(&bytes, bit)
-            {
-                let text = format!("group {group}: its own metadata is marked free");
-                return Err(self.corrupt(None, Some(block), None, text));
+            if let Some((owner, bit)) = self.geo.block_group(block) {
+                if owner == group && !bitmap::test(&bytes, bit) {
+                    let text = format!("group {group}: its own metadata is marked free");
+                    return Err(self.corrupt(None, Some(block), None, text));
+                }
             }
         }
         Ok(map)
@@ -252,8 +251,10 @@ pub(crate) fn wait_for_freed_blocks(space: &Space) -> Result<bool> {
         space.commit(*tid)?;
     }
     let inodes = space.ialloc.has_freed();
-    if inodes && let Some(tid) = space.journal()?.running_tid() {
-        space.commit(tid)?;
+    if inodes {
+        if let Some(tid) = space.journal()?.running_tid() {
+            space.commit(tid)?;
+        }
     }
     Ok(inodes || !tids.is_empty() || space.balloc.counts().available > 0)
 }

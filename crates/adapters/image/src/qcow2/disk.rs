@@ -1,0 +1,218 @@
+//! The device over imago, and the packing of a raw image.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use imago::file::File as Storage;
+use imago::qcow2::Qcow2;
+use imago::{
+    DenyImplicitOpenGate, FormatAccess, FormatCreateBuilder, FormatDriverBuilder,
+    StorageOpenOptions,
+};
+use syncline_device::{
+    BlockDevice, DeviceError, FileDevice, Geometry, Kind, MAX_REQUEST_BYTES, Op, Origin, Request,
+    SECTOR_BYTES,
+};
+
+use super::header::{Header, mark_dirty};
+use super::lock;
+use crate::{ImageError, Result};
+
+/// Bytes copied at once into a new file: one cluster of qemu-img's default size.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A qcow2 file as a device.
+pub(crate) struct Qcow2Device {
+    disk: FormatAccess<Storage>,
+    file: File,
+    geometry: Geometry,
+    failed: AtomicBool,
+}
+
+fn in_use() -> ImageError {
+    let text = "another program has it open, perhaps a virtual machine; close that first";
+    ImageError::Failed(text.to_owned())
+}
+
+/// Repairs the refcounts of a file that was not closed.
+fn repair(path: &Path) -> Result<()> {
+    let program = crate::mkfs::find("qemu-img").ok_or_else(|| {
+        let text = "the qcow2 was not closed, so its refcounts have to be repaired before it is \
+                    written to; install qemu-utils, which has qemu-img, and run this again";
+        ImageError::Failed(text.to_owned())
+    })?;
+    let mut command = Command::new(&program);
+    command.args(["check", "-q", "-f", "qcow2", "-r", "all"]).arg(path);
+    let ran = command.output().map_err(|err| ImageError::host(&program, &err))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let said = said.lines().next().unwrap_or("no reason given").trim().to_owned();
+    let text = format!("qemu-img cannot repair the qcow2: {said}; take another copy of the file");
+    Err(ImageError::Corrupt(text))
+}
+
+impl Qcow2Device {
+    /// Opens what a file device has opened and locked.
+    ///
+    /// # Errors
+    /// A damaged file, one with what is not supported, one that QEMU has open.
+    pub(crate) fn open(device: FileDevice, path: &Path) -> Result<Qcow2Device> {
+        let writable = !device.geometry().read_only;
+        let file = device.into_file();
+        let bytes =
+            || file.metadata().map(|meta| meta.len()).map_err(|e| ImageError::host(path, &e));
+        let mut header = Header::read(&file, bytes()?)?;
+        if header.dirty && writable {
+            repair(path)?;
+            header = Header::read(&file, bytes()?)?;
+        }
+        if header.dirty {
+            let text = "the qcow2 was not closed; `syncline recover` or `qemu-img check -r all` \
+                        repairs it";
+            return Err(ImageError::Failed(text.to_owned()));
+        }
+        if writable && !header.has_features {
+            let text = "the qcow2 is of version 2, which is only read; \
+                        `qemu-img amend -f qcow2 -o compat=1.1` makes it version 3";
+            return Err(ImageError::Unsupported(text.to_owned()));
+        }
+        if !lock::take(&file, writable) {
+            return Err(in_use());
+        }
+        let failed = |err: io::Error| {
+            let why = crate::plain(&err);
+            ImageError::Corrupt(format!("the qcow2 cannot be read: {why}; take another copy of it"))
+        };
+        let options = StorageOpenOptions::new().write(writable);
+        let opened = |file: &File| {
+            let storage = Storage::from_open_file(file.try_clone()?, options)?;
+            let disk = Qcow2::<Storage>::builder(storage).write(writable).backing(None);
+            disk.data_file(None).open(DenyImplicitOpenGate::default())
+        };
+        let disk = FormatAccess::new(opened(&file).map_err(failed)?);
+        if writable {
+            mark_dirty(&file, true).map_err(|err| ImageError::host(path, &err))?;
+        }
+        let geometry = Geometry {
+            size_bytes: disk.size() / SECTOR_BYTES * SECTOR_BYTES,
+            max_request_bytes: MAX_REQUEST_BYTES,
+            volatile_cache: true,
+            fua: false,
+            discard: false,
+            read_only: !writable,
+        };
+        Ok(Qcow2Device { disk, file, geometry, failed: AtomicBool::new(false) })
+    }
+
+    /// Data, then tables, then the disk below. Data goes first, so that no table on the disk points
+    /// to data that is not.
+    fn flush_all(&self) -> io::Result<()> {
+        self.disk.sync()?;
+        self.disk.flush()?;
+        self.disk.sync()
+    }
+
+    fn run(&self, request: &mut Request<'_>) -> io::Result<()> {
+        let mut at = request.offset_bytes;
+        match &mut request.op {
+            Op::Read { into } => {
+                for part in into.iter_mut() {
+                    self.disk.read(&mut **part, at)?;
+                    at += part.len() as u64;
+                }
+            }
+            Op::Write { from, fua } => {
+                for part in from.iter() {
+                    self.disk.write(*part, at)?;
+                    at += part.len() as u64;
+                }
+                if *fua {
+                    return self.flush_all();
+                }
+            }
+            Op::Flush => return self.flush_all(),
+            Op::Discard { .. } => {}
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Qcow2Device {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, batch: &mut [Request<'_>]) -> std::result::Result<(), DeviceError> {
+        for request in batch {
+            self.geometry.check(request)?;
+            if matches!(request.op, Op::Flush) && self.geometry.read_only {
+                continue;
+            }
+            self.run(request).map_err(|err| {
+                let reads = matches!(request.op, Op::Read { .. });
+                self.failed.fetch_or(!reads, Ordering::Relaxed);
+                DeviceError::Io {
+                    op: request.name(),
+                    offset_bytes: request.offset_bytes,
+                    len_bytes: request.len_bytes(),
+                    reason: err.to_string(),
+                    errno: err.raw_os_error().unwrap_or(5),
+                }
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Qcow2Device {
+    /// Takes the mark away if all tables are on the disk; else the next writer repairs them.
+    fn drop(&mut self) {
+        if self.geometry.read_only || self.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.flush_all().is_ok() {
+            // A mark that stays costs one repair.
+            let _ = mark_dirty(&self.file, false);
+        }
+    }
+}
+
+/// Writes the data of a raw image into a new qcow2; runs of zeros take no room.
+///
+/// # Errors
+/// As of open(2) and write(2); `target` is there already.
+pub(crate) fn pack(raw: &Path, target: &Path, mode: Option<u32>) -> Result<()> {
+    let at = |err: io::Error| ImageError::host(target, &err);
+    let raw_device = crate::image::raw(raw, true)?;
+    let size_bytes = raw_device.geometry().size_bytes;
+    let file = crate::platform::create_private(target, mode, true).map_err(at)?;
+    let written = || -> io::Result<()> {
+        let options = StorageOpenOptions::new().write(true);
+        let storage = Storage::from_open_file(file.try_clone()?, options)?;
+        let made = Qcow2::<Storage>::create_builder(storage).size(size_bytes);
+        let disk =
+            FormatAccess::new(made.create_open(DenyImplicitOpenGate::default(), |image| {
+                Ok(Qcow2::<Storage>::builder(image).backing(None).write(true))
+            })?);
+        let mut chunk = vec![0; CHUNK_BYTES];
+        let mut from = 0;
+        while from < size_bytes {
+            let len = (size_bytes - from).min(CHUNK_BYTES as u64);
+            let part = chunk.get_mut(..len as usize).unwrap_or_default();
+            let origin = Origin::new(Kind::Other, true);
+            raw_device.read(from, part, origin).map_err(io::Error::other)?;
+            if part.iter().any(|byte| *byte != 0) {
+                disk.write(&*part, from)?;
+            }
+            from += len;
+        }
+        disk.flush()?;
+        disk.sync()
+    };
+    written().map_err(at)
+}
