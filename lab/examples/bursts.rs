@@ -3,12 +3,11 @@
 //! (`docs/measuring/sync.md` has the tables).
 
 use std::collections::BTreeMap;
+use syncline_lab::Result;
 
 use syncline_device::{Kind, MemoryDevice, TraceOp};
 use syncline_fs::MountOptions;
-use syncline_lab::bench::{
-    Image, ImageSource, JournalMode, Parameters, Result, Simulation, Stack, find,
-};
+use syncline_lab::bench::{Image, ImageSource, JournalMode, Parameters, Simulation, Stack, find};
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 

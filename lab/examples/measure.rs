@@ -2,8 +2,9 @@
 //! [-t]`. With `-t` prints the block trace of the measured part instead.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Result;
 use syncline_lab::bench::{
-    Image, ImageSource, JournalMode, Parameters, Result, Simulation, Stack, find, table,
+    Image, ImageSource, JournalMode, Parameters, Simulation, Stack, find, table,
 };
 use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;

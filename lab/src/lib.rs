@@ -28,3 +28,5 @@ pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod trace;
+
+pub use error::{LabError, Result};

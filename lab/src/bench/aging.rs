@@ -16,11 +16,10 @@
 use std::collections::VecDeque;
 
 use rand_chacha::ChaCha8Rng;
-use syncline_fs::FsError;
 
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::{Open, Target, TargetFile, VolumeTarget};
 use crate::bench::workloads::{below, noise, random};
+use crate::error::{LabError, Result};
 
 /// Apps, each with a directory, a database and settings.
 const APPS: u64 = 24;
@@ -72,13 +71,10 @@ struct Life<'a> {
 
 impl Aging {
     /// Uses the volume of `target`.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] for a fill of 0 or above 95 per cent; whatever the volume reports.
     pub fn run(&self, target: &VolumeTarget) -> Result<()> {
         if !(1..=95).contains(&self.fill_percent) {
             let text = format!("a fill of {} % cannot be made; give 1 to 95", self.fill_percent);
-            return Err(BenchError::Usage(text));
+            return Err(LabError::Usage(text));
         }
         let stat = target.fs().volume().statfs();
         let mut rng = random(self.seed ^ 0xa9ed);
@@ -154,7 +150,7 @@ impl Life<'_> {
         clock.sleep_until(clock.now_ns() + PAUSE_NS);
         match done {
             // The volume is full for this one: the next round removes something.
-            Err(BenchError::Fs(FsError::NoSpace)) => self.remove_something().map(drop),
+            Err(LabError::NoSpace(_)) => self.remove_something().map(drop),
             done => done,
         }
     }

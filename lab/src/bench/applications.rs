@@ -37,10 +37,10 @@ use syncline_sqlite::seed_sqlite;
 pub use report::{APPLICATIONS_SCHEMA, applications_json, applications_table};
 pub use storage::StorageCounts;
 
-use crate::bench::error::{BenchError, Result};
 use crate::bench::image::Image;
 use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Parameters, applications, random};
+use crate::error::{LabError, Result};
 use shapes::{SHAPES, Shape};
 use storage::{Layout, Storage};
 
@@ -131,14 +131,11 @@ impl Solution {
     }
 
     /// The solution of this name.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] lists what there is.
     pub fn by_name(name: &str) -> Result<Solution> {
         let found = Solution::ALL.into_iter().find(|solution| solution.name() == name);
         found.ok_or_else(|| {
             let names = Solution::ALL.map(Solution::name).join(", ");
-            BenchError::Usage(format!("unknown solution `{name}`; choose of {names}"))
+            LabError::Usage(format!("unknown solution `{name}`; choose of {names}"))
         })
     }
 }
@@ -190,9 +187,6 @@ pub struct Phone<'a> {
 impl Phone<'_> {
     /// Runs `application` on a device of `profile`; `builtin` is the second device of
     /// [`Solution::Stripes`].
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] for an unknown application; whatever the volume reports.
     pub fn run(
         &self,
         application: &str,
@@ -205,7 +199,7 @@ impl Phone<'_> {
         let shape = SHAPES.iter().find(|shape| shape.name == application).ok_or_else(|| {
             let names: Vec<_> = SHAPES.iter().map(|shape| shape.name).collect();
             let names = names.join(", ");
-            BenchError::Usage(format!("unknown application `{application}`; choose of {names}"))
+            LabError::Usage(format!("unknown application `{application}`; choose of {names}"))
         })?;
         seed_sqlite(self.seed as u32 | 1);
         let stack = self.stack(profile, builtin, solution)?;

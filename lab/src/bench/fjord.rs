@@ -32,12 +32,12 @@ use syncline_sqlite::seed_sqlite;
 
 pub use report::{FJORD_SCHEMA, fjord_json, fjord_table};
 
-use crate::bench::error::Result;
 use crate::bench::image::Image;
 use crate::bench::metrics::Metrics;
 use crate::bench::runner::{Stack, since, steps};
 use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Parameters};
+use crate::error::Result;
 
 /// The ring of steady runs: 4 MiB and its superblocks.
 const STEADY_LOG_BYTES: u64 = (4 << 20) + 8192;
@@ -166,9 +166,6 @@ impl<D: BlockDevice> BlockDevice for RelaxedData<D> {
 
 impl<'a> Fjord<'a> {
     /// On `profile`, with the volume of `image` and behind it a log of `log_bytes`.
-    ///
-    /// # Errors
-    /// None but those of memory devices.
     pub fn new(
         profile: &'a Profile,
         image: &Image,
@@ -190,9 +187,6 @@ impl<'a> Fjord<'a> {
     }
 
     /// Runs `entry` as `config` says, with `mount`'s sync mode and other options.
-    ///
-    /// # Errors
-    /// Whatever the volume or the buffer reports.
     pub fn run(
         &self,
         entry: &Entry,
@@ -204,17 +198,11 @@ impl<'a> Fjord<'a> {
     }
 
     /// A fresh device with image and room for the log.
-    ///
-    /// # Errors
-    /// A profile or size that cannot be built.
     pub fn stack(&self) -> Result<Stack> {
         Stack::new(self.profile, self.contents.snapshot(), 0)
     }
 
     /// As [`Fjord::run`], on a stack whose contents the caller wants to see.
-    ///
-    /// # Errors
-    /// As [`Fjord::run`].
     pub fn run_on(
         &self,
         stack: &Stack,

@@ -28,14 +28,13 @@
 //! for entry in find("sqlite")? {
 //!     print!("{}", table(&[simulation.run(entry, &mut Unwatched)?]));
 //! }
-//! # Ok::<(), crate::bench::BenchError>(())
+//! # Ok::<(), crate::error::LabError>(())
 //! ```
 
 mod aging;
 mod allocation;
 mod applications;
 pub mod cost_model;
-mod error;
 mod fjord;
 mod image;
 mod metrics;
@@ -54,7 +53,6 @@ pub use applications::{
     APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, StorageCounts,
     applications_json, applications_table, phone_applications,
 };
-pub use error::{BenchError, Result};
 pub use fjord::{
     FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,
     fjord_table,

@@ -25,11 +25,11 @@ use syncline_nand::{Counters, NandDevice, Profile};
 use syncline_sqlite::{AppBytes, seed_sqlite};
 
 use crate::bench::aging::Aging;
-use crate::bench::error::Result;
 use crate::bench::image::Image;
 use crate::bench::metrics::{Config, DeviceMetrics, Metrics, Run};
 use crate::bench::target::{DirectoryTarget, Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Parameters, Workload};
+use crate::error::Result;
 
 /// A run on a simulated device.
 pub struct Simulation<'a> {
@@ -57,9 +57,6 @@ pub struct Stack {
 
 impl Stack {
     /// A fresh device of `profile` that holds `contents`. Keeps the first `events_max` commands.
-    ///
-    /// # Errors
-    /// A profile or size that cannot be built.
     pub fn new(profile: &Profile, contents: MemoryDevice, events_max: usize) -> Result<Stack> {
         let clock = Arc::new(VirtualClock::default());
         let memory = Arc::new(contents);
@@ -69,9 +66,6 @@ impl Stack {
     }
 
     /// Mounts the volume, with system calls at the profile's price.
-    ///
-    /// # Errors
-    /// As [`Volume::mount`].
     pub fn mount(&self, options: &MountOptions, seed: u64) -> Result<VolumeTarget> {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let volume = Volume::mount(self.recording.clone(), clock.clone(), options.clone())?;
@@ -79,9 +73,6 @@ impl Stack {
     }
 
     /// Uses the volume for weeks, if the parameters ask for one that is not fresh.
-    ///
-    /// # Errors
-    /// As [`Aging::run`].
     pub fn age(&self, mount: &MountOptions, parameters: &Parameters) -> Result<()> {
         let Some(fill_percent) = parameters.fill_percent else { return Ok(()) };
         let target = self.mount(mount, parameters.seed)?;
@@ -116,17 +107,13 @@ pub struct Mark {
 impl Simulation<'_> {
     /// Runs `entry`.
     ///
-    /// # Errors
-    /// Whatever the volume reports. Nothing is left behind.
+    /// After an error nothing is left behind.
     pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
         let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
         self.run_on(&stack, entry, watch)
     }
 
     /// As [`Simulation::run`], on a stack whose trace or contents the caller wants to see.
-    ///
-    /// # Errors
-    /// As [`Simulation::run`].
     pub fn run_on(&self, stack: &Stack, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
         let seed = self.parameters.seed;
         seed_sqlite(seed as u32 | 1);
@@ -184,9 +171,6 @@ pub struct DirectoryRun<'a> {
 
 impl DirectoryRun<'_> {
     /// Runs `entry`. Device figures are not known.
-    ///
-    /// # Errors
-    /// Whatever the host reports.
     pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
         let target = DirectoryTarget::new(&self.dir)?;
         let mut workload = entry.make(self.parameters);

@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 
-use crate::bench::error::Result;
 use crate::bench::image::Image;
 use crate::bench::metrics::Metrics;
 use crate::bench::peers::{Pattern, patterns, replay};
 use crate::bench::runner::Simulation;
 use crate::bench::workloads::{Entry, Parameters};
+use crate::error::Result;
 
 /// Open write streams of the grid.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
@@ -139,9 +139,6 @@ pub struct Grid<'a> {
 impl Grid<'_> {
     /// The cells of one workload. Stops early when `watch` says so, with the cells that are
     /// complete.
-    ///
-    /// # Errors
-    /// Whatever a run reports.
     pub fn run(
         &self,
         entry: &Entry,

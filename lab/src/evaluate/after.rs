@@ -8,7 +8,7 @@
 use crate::trace::{Flags, Names, Op, Origin, Record, Sink};
 use syncline_cache::{Access, DeviceAccess};
 
-use crate::evaluate::error::Result;
+use crate::error::Result;
 use crate::evaluate::pages::PAGE_BYTES;
 
 /// Makes requests of page accesses.
@@ -60,6 +60,6 @@ impl Merger {
     /// A flush after everything before.
     pub(crate) fn flush(&mut self, time_ns: u64, sink: &mut dyn Sink) -> Result<()> {
         self.pass(sink)?;
-        Ok(sink.record(&self.names, &Record::new(time_ns, Op::Flush))?)
+        sink.record(&self.names, &Record::new(time_ns, Op::Flush))
     }
 }

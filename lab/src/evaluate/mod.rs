@@ -24,7 +24,7 @@
 //! `lab/tests/evaluate`.
 
 mod after;
-mod error;
+mod dense;
 mod lifetime;
 pub mod os;
 mod pages;
@@ -32,15 +32,13 @@ mod played;
 mod player;
 mod run;
 mod size;
-mod squeeze;
 mod survey;
 
-pub use error::{EvaluateError, Result};
+pub use dense::DenseAddresses;
 pub use lifetime::{Origins, Share, Shares, WearReplay};
 pub use pages::{PAGE_BYTES, PageGather, PageTrace};
 pub use played::{Pace, Played};
 pub use player::VirtualPlayer;
 pub use run::{Configuration, Evaluation, Outcome, READ_US, WRITE_US};
 pub use size::CacheSize;
-pub use squeeze::Squeeze;
 pub use survey::{Feed, Survey};

@@ -114,9 +114,6 @@ pub struct BenchResult {
 
 impl Bench {
     /// The workloads that were named, each once.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn entries(&self) -> Result<Vec<&'static Entry>> {
         let mut entries: Vec<&Entry> = Vec::new();
         for name in &self.workloads {
@@ -130,12 +127,9 @@ impl Bench {
     }
 
     /// The journal modes that were asked for.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn journal_modes(&self) -> Result<Vec<JournalMode>> {
         let modes = self.journal_mode.iter().map(|name| JournalMode::by_name(name));
-        Ok(modes.collect::<std::result::Result<_, _>>()?)
+        modes.collect::<std::result::Result<_, _>>()
     }
 
     /// Fill levels of the volume before each run, in per cent; one run on a fresh volume if none
@@ -148,9 +142,6 @@ impl Bench {
     }
 
     /// The settings of each run of `entry`: the journal mode matters to SQLite only.
-    ///
-    /// # Errors
-    /// An unknown `synchronous`.
     pub fn parameters(&self, entry: &Entry, modes: &[JournalMode]) -> Result<Vec<Parameters>> {
         let synchronous = synchronous(&self.synchronous)?;
         let used = if entry.sqlite { modes } else { modes.get(..1).unwrap_or(&[]) };
@@ -169,9 +160,6 @@ impl Bench {
     }
 
     /// The device and the volume.
-    ///
-    /// # Errors
-    /// An unknown profile, an image that cannot be read, no mke2fs.
     pub fn load(&self) -> Result<(Profile, Image)> {
         let profile = profile(&self.device)?;
         let source = match &self.image {
@@ -184,9 +172,6 @@ impl Bench {
 
     /// The options of each format of [`Bench::log`], each interval of [`Bench::mtime_update`] and
     /// each policy of [`Bench::alloc`], with `sync`.
-    ///
-    /// # Errors
-    /// Options that a mount refuses.
     pub fn mount_options(&self, sync: &str) -> Result<Vec<MountOptions>> {
         let usage = |err: syncline_fs::FsError| {
             LabError::Usage(format!("{err}; see the mount options in --help"))
@@ -222,8 +207,7 @@ impl Bench {
     /// Runs the workloads; with [`Bench::dir`] there, else on a simulated device. `events_max`
     /// commands of each run's block trace are kept.
     ///
-    /// # Errors
-    /// Errors of a run; [`LabError::Interrupted`]. The runs before are in `result`.
+    /// On an error or an interruption the finished runs are in `result`.
     pub fn run(
         &self,
         events_max: usize,
@@ -279,9 +263,6 @@ impl Bench {
     }
 
     /// Runs the workloads in a directory, in real time.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
     pub fn in_directory(
         &self,
         dir: &Path,
@@ -303,9 +284,6 @@ impl Bench {
     }
 
     /// The grid of write streams and flush times of each workload, journal mode and interval.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
     pub fn sensitivity(&self, observer: &dyn Observer, cells: &mut Vec<Cell>) -> Result<()> {
         let (entries, modes) = (self.entries()?, self.journal_modes()?);
         let mounts = self.mount_options("sync=ordered")?;
@@ -329,9 +307,6 @@ impl Bench {
     }
 
     /// Plays traces of system calls in each of the sync modes.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
     pub fn replay(&self, observer: &dyn Observer, all: &mut Vec<Replayed>) -> Result<()> {
         let (profile, image) = self.load()?;
         let (profile, image) = (&profile, &image);
@@ -379,7 +354,7 @@ impl Bench {
 
     fn traces(&self, observer: &dyn Observer) -> Result<Vec<ReplayTrace>> {
         if self.trace.is_empty() {
-            return Ok(ReplayTrace::shipped()?);
+            return ReplayTrace::shipped();
         }
         let mut traces = Vec::new();
         for path in &self.trace {

@@ -91,12 +91,10 @@ pub struct CacheResult {
 impl Cache {
     /// Runs every configuration.
     ///
-    /// # Errors
-    /// Unknown policies, sizes and devices, before anything has run; a trace that cannot be read;
-    /// [`LabError::Interrupted`].
+    /// Unknown policies, sizes and devices are refused before anything runs.
     pub fn run(&self, observer: &dyn Observer) -> Result<CacheResult> {
         let policies = policies(&self.policy)?;
-        let parse = |text: &String| Ok(CacheSize::parse(text.trim())?);
+        let parse = |text: &String| CacheSize::parse(text.trim());
         let sizes: Vec<CacheSize> = self.size.iter().map(parse).collect::<Result<_>>()?;
         let profiles: Vec<Profile> =
             self.device.iter().map(|spec| profile(spec)).collect::<Result<_>>()?;
@@ -251,7 +249,7 @@ struct After {
 }
 
 impl Sink for After {
-    fn record(&mut self, names: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, names: &Names, record: &Record) -> crate::error::Result<()> {
         if let Some(file) = &mut self.file {
             file.writer.record(names, record)?;
         }
@@ -275,13 +273,13 @@ impl AfterFile {
         let header = Header { kind: TraceKind::Block, source };
         let out = BufWriter::new(staged.file(&path)?);
         let writer = TraceWriter::new(out, &header);
-        let writer = writer.map_err(|err| LabError::of_trace(&path, err))?;
+        let writer = writer.map_err(|err| err.at(path.display()))?;
         Ok(AfterFile { path, staged, writer })
     }
 
     fn finish(self) -> Result<()> {
         let finished = self.writer.finish(&Names::default());
-        drop(finished.map_err(|err| LabError::of_trace(&self.path, err))?);
+        drop(finished.map_err(|err| err.at(self.path.display()))?);
         Ok(self.staged.commit(&self.path)?)
     }
 }

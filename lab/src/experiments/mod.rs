@@ -22,7 +22,6 @@ mod replay;
 mod stat;
 mod trace;
 
-pub use crate::error::{LabError, Result};
 pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
@@ -33,12 +32,10 @@ pub use replay::{DirectoryResult, Replay, ReplayResult};
 pub use stat::StatResult;
 pub use trace::{PageRead, Source, TraceFile};
 
+use crate::error::Result;
 use syncline_nand::Profile;
 
 /// A profile of that name or file, with overrides.
-///
-/// # Errors
-/// None of that name, or values that make no device.
 pub fn profile(spec: &str) -> Result<Profile> {
     Ok(Profile::parse_spec(spec, &|path| std::fs::read_to_string(path))?)
 }

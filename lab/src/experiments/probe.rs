@@ -65,9 +65,6 @@ impl Default for Probe {
 
 impl Probe {
     /// Measures and fits. A run that is stopped returns what it has, without a fit.
-    ///
-    /// # Errors
-    /// A target that cannot be measured, a fit that cannot be written.
     pub fn run(&self, observer: &dyn Observer) -> Result<ProbeDocument> {
         let mut plan = Plan {
             region_bytes: self.size / MIB * MIB,

@@ -18,9 +18,6 @@ impl Default for Timer {
 
 impl Timer {
     /// Times `call` by a clock in nanoseconds. A failed call is not recorded.
-    ///
-    /// # Errors
-    /// The error of `call`.
     pub fn time<T, E>(
         &mut self,
         now_ns: impl Fn() -> u64,

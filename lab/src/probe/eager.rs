@@ -159,9 +159,6 @@ fn place_from(profile: &Profile, data: Data) -> Result<Option<u64>, NandError> {
 }
 
 /// The options to suggest for a device with this profile.
-///
-/// # Errors
-/// A profile that cannot be built.
 pub(crate) fn eager_options(profile: &Profile) -> Result<EagerOptions, NandError> {
     let scattered = place_from(profile, Data::Scattered)?;
     // The option is the largest number of pages that goes to the log.

@@ -21,9 +21,9 @@
 use crate::latency::Watch;
 use syncline_nand::{Mapping, Profile};
 
+use crate::error::{LabError, Result};
 use crate::probe::cases::{Case, Group, cases};
 use crate::probe::eager::eager_options;
-use crate::probe::error::{ProbeError, Result};
 use crate::probe::log_unit::{LOG_UNIT_BYTES, log_unit_bytes};
 use crate::probe::solve::solve;
 use crate::probe::{FitFigure, FitSummary, Plan, ProbeDocument, ProbeFigure, Simulated, figures};
@@ -110,9 +110,6 @@ struct Tried {
 }
 
 /// Finds a profile for the figures of a probe with this plan, in at most `evaluations_max` tries.
-///
-/// # Errors
-/// [`ProbeError::Usage`] for a probe that wrote nothing or was stopped, or when `watch` cancels.
 pub fn fit(
     document: &ProbeDocument,
     plan: &Plan,
@@ -124,7 +121,7 @@ pub fn fit(
     if document.figures.len() != cases.len() {
         let text = "a fit needs reads and writes; probe a directory, or a device that may be \
                     overwritten, to the end";
-        return Err(ProbeError::Usage(text.to_owned()));
+        return Err(LabError::Usage(text.to_owned()));
     }
     let base = Profile::by_name("generic-emmc")?;
     let mut search = Search { document, plan, cases, base, evaluations: 0, evaluations_max, watch };
@@ -171,7 +168,7 @@ impl Search<'_> {
         }
         let best = refined.into_iter().min_by(|a, b| a.loss.total_cmp(&b.loss));
         best.ok_or_else(|| {
-            ProbeError::Usage("no profile fits; probe more of the target with --size".into())
+            LabError::Usage("no profile fits; probe more of the target with --size".into())
         })
     }
 
@@ -295,7 +292,7 @@ impl Search<'_> {
     /// Tests a shape with times; `None` if no such profile can be.
     fn attempt(&mut self, shape: Shape, times: Times) -> Result<Option<Tried>> {
         if self.watch.cancelled() {
-            return Err(ProbeError::Usage("the fit was stopped; run it again".to_owned()));
+            return Err(LabError::Usage("the fit was stopped; run it again".to_owned()));
         }
         let profile = self.profile(&shape, &times);
         let device_bytes = self.plan.region_bytes * DEVICE_FACTOR;

@@ -35,9 +35,6 @@ fn record_ns(profile: &Profile, unit_bytes: u32) -> Result<u64, NandError> {
 }
 
 /// The unit to suggest for a device with this profile, in bytes.
-///
-/// # Errors
-/// A profile that cannot be built.
 pub(crate) fn log_unit_bytes(profile: &Profile) -> Result<u32, NandError> {
     let mut best = (LOG_UNIT_BYTES, record_ns(profile, LOG_UNIT_BYTES)?);
     let mut unit = LOG_UNIT_BYTES * 2;

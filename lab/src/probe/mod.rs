@@ -21,7 +21,6 @@
 mod cases;
 mod document;
 mod eager;
-mod error;
 mod fit;
 mod log_unit;
 mod solve;
@@ -32,10 +31,10 @@ mod tests;
 pub use cases::Group;
 pub use document::{FitFigure, FitSummary, PROBE_SCHEMA, ProbeDocument, ProbeFigure, Sustained};
 pub use eager::EagerOptions;
-pub use error::{ProbeError, Result};
 pub use fit::{DEVICE_FACTOR, Fit, fit};
 pub use target::{DeviceTarget, ProbeTarget, Simulated};
 
+use crate::error::{LabError, Result};
 use crate::latency::{Bucket, Watch};
 use cases::{Case, Op, cases};
 use syncline_device::SplitMix64;
@@ -86,13 +85,10 @@ impl Default for Plan {
 
 impl Plan {
     /// Refuses plans that measure nothing.
-    ///
-    /// # Errors
-    /// [`ProbeError::Usage`].
     pub fn validate(&self) -> Result<()> {
         if self.region_bytes < REGION_BYTES_MIN {
             let least = REGION_BYTES_MIN >> 20;
-            return Err(ProbeError::Usage(format!(
+            return Err(LabError::Usage(format!(
                 "a probe needs {least} MiB at least; give a larger --size or another target"
             )));
         }
@@ -103,9 +99,7 @@ impl Plan {
 /// Measures everything the target allows. The region is written once from begin to end first, if
 /// the target is writable.
 ///
-/// # Errors
-/// A plan without sense, a failed request, [`ProbeError::Usage`] when `watch` cancels before
-/// the first figure; cancelled later, the document has what was measured and says so.
+/// If `watch` cancels after the first figure, the document has the figures so far and says so.
 pub fn probe(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
@@ -116,7 +110,7 @@ pub fn probe(
     let mut document = ProbeDocument::new(plan, target.writable());
     let total = cases.len() as u64 + 1;
     if target.writable() && !fill(target, plan, watch)? {
-        return Err(ProbeError::Usage("stopped before the first figure; run it again".into()));
+        return Err(LabError::Usage("stopped before the first figure; run it again".into()));
     }
     for (done, case) in cases.iter().enumerate() {
         watch.progress(done as u64 + 1, total);

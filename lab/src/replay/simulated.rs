@@ -1,14 +1,15 @@
 //! A trace of system calls on a volume over simulated flash, in virtual time.
 
+use crate::error::LabError;
 use std::sync::Arc;
 
-use crate::bench::{BenchError, Config, Image, Metrics, Parameters, Run, Stack};
+use crate::bench::{Config, Image, Metrics, Parameters, Run, Stack};
 use crate::latency::{Timer, Watch};
 use glob::Pattern;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 
-use crate::replay::error::Result;
+use crate::error::Result;
 use crate::replay::plan::Plan;
 use crate::replay::play::Player;
 use crate::replay::split::Split;
@@ -53,13 +54,10 @@ pub struct Replayed {
 
 impl Replay<'_> {
     /// Replays `trace`.
-    ///
-    /// # Errors
-    /// Whatever the volume reports: no space, if the trace needs a larger volume.
     pub fn run(&self, trace: &ReplayTrace, watch: &mut dyn Watch) -> Result<Replayed> {
         let flashlite = self.flashlite.map(Pattern::new).transpose();
         let flashlite = flashlite.map_err(|err| {
-            BenchError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
+            LabError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
         })?;
         let stack = Stack::new(self.profile, self.image.snapshot(), EVENTS_MAX)?;
         if self.used {

@@ -24,7 +24,6 @@
 
 mod catalog;
 mod document;
-mod error;
 mod measured;
 mod mixed;
 mod page;
@@ -33,7 +32,6 @@ mod session;
 
 pub use catalog::{Catalog, Figure, Paper, Published, Row, Time};
 pub use document::{Compared, Document, Reproduced, SCHEMA};
-pub use error::{ReproduceError, Result};
 pub use measured::Measured;
 pub use mixed::{MIXES, Mix};
 pub use page::page;

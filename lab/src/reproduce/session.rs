@@ -20,9 +20,9 @@ use syncline_cache::{WriteBack, entry};
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 
+use crate::error::{LabError, Result};
 use crate::reproduce::catalog::{Figure, Paper, Row, Time};
 use crate::reproduce::document::{Compared, Reproduced};
-use crate::reproduce::error::{ReproduceError, Result};
 use crate::reproduce::measured::Measured;
 use crate::reproduce::mixed::Mix;
 use crate::reproduce::planned::{self, Planned};
@@ -67,9 +67,6 @@ impl Session {
     }
 
     /// Reproduces a row. `started` is told the name of each run before it begins.
-    ///
-    /// # Errors
-    /// Whatever a run reports; [`ReproduceError::Usage`] if a run has no such metric.
     pub fn row(
         &mut self,
         paper: &Paper,
@@ -87,7 +84,7 @@ impl Session {
         let figures = figures.map(|figure| Ok(Compared::new(figure, ours(figure, &measured)?)));
         let figures = figures
             .collect::<Result<Vec<_>>>()
-            .map_err(|err| ReproduceError::Usage(format!("{}/{}: {err}", paper.id, row.id)))?;
+            .map_err(|err| LabError::Usage(format!("{}/{}: {err}", paper.id, row.id)))?;
         let plots = row.runs.iter().filter_map(|run| {
             let measured = measured.remove(run.name.as_str())?;
             (!measured.events.is_empty()).then(|| (run.name.clone(), measured))
@@ -119,7 +116,7 @@ impl Session {
         } else if let Some(arguments) = &run.command {
             self.command(arguments)?
         } else {
-            return Err(ReproduceError::Usage(format!("run `{}` is of no kind", run.name)));
+            return Err(LabError::Usage(format!("run `{}` is of no kind", run.name)));
         };
         self.done.insert(key, measured.clone());
         Ok(measured)
@@ -184,7 +181,7 @@ impl Session {
         };
         let config = FJORD_CONFIGS.iter().find(|known| known.name == run.config);
         let config = config.ok_or_else(|| {
-            ReproduceError::Usage(format!("no configuration `{}` of a write buffer", run.config))
+            LabError::Usage(format!("no configuration `{}` of a write buffer", run.config))
         })?;
         let bench = Fjord::new(&profile, self.image(2048, false)?, &parameters, LOG_BYTES)?;
         let done = bench.run(entry, config, &mount, watch)?;
@@ -196,8 +193,8 @@ impl Session {
         let profile = Profile::parse_built_in(&run.device)?;
         let builtin = Profile::by_name(PHONE_DEVICES[0])?;
         let network = NETWORKS.iter().find(|network| network.name == run.network);
-        let network = network
-            .ok_or_else(|| ReproduceError::Usage(format!("no network `{}`", run.network)))?;
+        let network =
+            network.ok_or_else(|| LabError::Usage(format!("no network `{}`", run.network)))?;
         let solution = Solution::by_name(&run.solution)?;
         let mount = &MountOptions::parse("sync=ordered")?;
         let scale_percent = if self.full { 100 } else { run.scale_percent };
@@ -212,9 +209,8 @@ impl Session {
         let mut shipped = ReplayTrace::shipped()?;
         shipped.extend(ReplayTrace::downloads()?);
         let trace = shipped.iter().find(|trace| trace.name == run.trace);
-        let trace = trace.ok_or_else(|| {
-            ReproduceError::Usage(format!("no captured program `{}` ships", run.trace))
-        })?;
+        let trace = trace
+            .ok_or_else(|| LabError::Usage(format!("no captured program `{}` ships", run.trace)))?;
         let profile = Profile::parse_built_in(&run.device)?;
         let mount = MountOptions::parse(&run.options)?;
         let image = self.image(run.size_mib, false)?;
@@ -251,7 +247,7 @@ impl Session {
             Entry::Vacant(place) => place.insert(mix.pages(SEED)?),
         };
         let trace = &*trace;
-        let policy = entry(&run.policy).map_err(|err| ReproduceError::Usage(err.to_string()))?;
+        let policy = entry(&run.policy).map_err(|err| LabError::Usage(err.to_string()))?;
         let pages = CacheSize::parse(&run.size)?.pages(trace.working_set_pages());
         let write_back = WriteBack::Lazy;
         let configuration = Configuration { policy, pages, write_back, fsync: false };
@@ -266,7 +262,7 @@ impl Session {
             !watch.cancelled()
         };
         let outcome = evaluation.run(&configuration, Some(&mut player), &mut follow)?;
-        let outcome = outcome.ok_or(ReproduceError::Stopped)?;
+        let outcome = outcome.ok_or(LabError::Interrupted)?;
         let Played { elapsed_s, .. } = player.finish();
         let counts = &outcome.counts;
         Ok(Measured::default()
@@ -291,7 +287,7 @@ impl Session {
     /// Runs the program itself; its document has the figures.
     fn command(&self, arguments: &[String]) -> Result<Measured> {
         let command = format!("syncline {}", arguments.join(" "));
-        let failed = |reason: String| ReproduceError::Command { command: command.clone(), reason };
+        let failed = |reason: String| LabError::Failed(format!("{command}: {reason}"));
         let Some(program) = &self.program else {
             return Err(failed("no program was given; report this".to_owned()));
         };
@@ -322,7 +318,7 @@ fn ours(figure: &Figure, runs: &HashMap<&str, Measured>) -> Result<Option<f64>> 
                 let names: Vec<&str> = measured.names().collect();
                 let names = names.join(", ");
                 let text = format!("run `{run}` has no metric `{metric}`; it has {names}");
-                Err(ReproduceError::Usage(text))
+                Err(LabError::Usage(text))
             }
         }
     };
@@ -354,10 +350,10 @@ fn ours(figure: &Figure, runs: &HashMap<&str, Measured>) -> Result<Option<f64>> 
 fn one(found: Vec<&'static Workload>, name: &str) -> Result<&'static Workload> {
     match found.as_slice() {
         [entry] => Ok(entry),
-        _ => Err(ReproduceError::Usage(format!("`{name}` is a group; name one workload"))),
+        _ => Err(LabError::Usage(format!("`{name}` is a group; name one workload"))),
     }
 }
 
 fn not_stopped(watch: &dyn Watch) -> Result<()> {
-    if watch.cancelled() { Err(ReproduceError::Stopped) } else { Ok(()) }
+    if watch.cancelled() { Err(LabError::Interrupted) } else { Ok(()) }
 }

@@ -3,9 +3,10 @@
 //! The cheap rows run always; `SYNCLINE_REPRODUCE=all` runs the short form of every row.
 
 use std::collections::BTreeSet;
+use syncline_lab::LabError;
 
 use syncline_lab::latency::{Unwatched, Watch};
-use syncline_lab::reproduce::{Catalog, Document, ReproduceError, Reproduced, Session, Time, page};
+use syncline_lab::reproduce::{Catalog, Document, Reproduced, Session, Time, page};
 use syncline_nand::Profile;
 use syncline_testkit::{Need, require};
 
@@ -137,7 +138,7 @@ fn a_stopped_run_is_no_figure() {
     let (paper, row) = found[0];
     let mut session = Session::new(false, false, None);
     let stopped = session.row(paper, row, &mut Stop, &mut |_| {});
-    assert!(matches!(stopped, Err(ReproduceError::Stopped)), "{stopped:?}");
+    assert!(matches!(stopped, Err(LabError::Interrupted)), "{stopped:?}");
 }
 
 #[test]

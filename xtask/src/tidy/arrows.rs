@@ -69,7 +69,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("testkit", &["device"]),
     ("model", &["device", "fs", "testkit"]),
     (
-        "hostile",
+        "fuzz_targets",
         &[
             "base",
             "device",
@@ -87,7 +87,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "testkit",
         ],
     ),
-    ("fuzz", &["hostile"]),
+    ("fuzz", &["fuzz-targets"]),
     ("xtask", &[]),
 ];
 

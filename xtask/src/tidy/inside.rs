@@ -37,6 +37,7 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
+            "error",
             "trace",
             "report",
             "latency",
@@ -44,7 +45,6 @@ const ORDERS: &[(&str, &[&str])] = &[
             "probe",
             "evaluate",
             "replay",
-            "error",
             "reproduce",
             "experiments",
         ],

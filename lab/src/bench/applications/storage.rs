@@ -120,9 +120,6 @@ pub(super) struct Storage {
 
 impl Storage {
     /// A device that holds `contents`, made of `profiles`: two for stripes, else one.
-    ///
-    /// # Errors
-    /// A profile or size that cannot be built.
     pub(super) fn new(
         profiles: &[&Profile],
         layout: Layout,

@@ -7,9 +7,9 @@ use rusqlite::{Connection, params};
 
 use super::shapes::{Shape, Step};
 use super::{Network, numbers};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, VolumeTarget};
 use crate::bench::workloads::{Parameters, close, connect_to, noise};
+use crate::error::Result;
 
 /// Longest wait between two looks at what is due in the background, ns.
 const WAIT_NS: u64 = 100_000_000;

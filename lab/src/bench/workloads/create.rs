@@ -2,8 +2,8 @@
 use crate::latency::Timer;
 
 use super::{Parameters, Workload, noise, random};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target};
+use crate::error::Result;
 
 struct Create {
     bytes: Vec<u8>,

@@ -15,7 +15,7 @@ use crate::posix::calls::{self, Answer, failed};
 use crate::posix::script::expand;
 
 /// Time for which a file system's clock may stand still before a case gives up.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(120);
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The state of a case.
 pub(crate) struct Runner {
@@ -141,7 +141,7 @@ impl Runner {
             if (stat.st_ctime, stat.st_ctime_nsec) > last {
                 return Ok("ok".to_owned());
             }
-            if began.elapsed() > CLOCK_PATIENCE {
+            if began.elapsed() > CLOCK_TIMEOUT {
                 return Ok("the clock stands still".to_owned());
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -190,7 +190,7 @@ impl Runner {
             let began = Instant::now();
             while calls::open(OsStr::new(&again), "w", "")
                 .is_ok_and(|tried| tried.is_err_and(|errno| errno == rustix::io::Errno::TXTBSY))
-                && began.elapsed() < CLOCK_PATIENCE
+                && began.elapsed() < CLOCK_TIMEOUT
             {
                 std::thread::sleep(Duration::from_millis(2));
             }

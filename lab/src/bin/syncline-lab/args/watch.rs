@@ -65,9 +65,6 @@ pub enum NameForm {
 const SECONDS_MAX: u64 = 3_155_760_000;
 
 /// A time: `90s`, `10m`, `1h`, `1d`.
-///
-/// # Errors
-/// A sentence with the form of a time.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let found = units.iter().find_map(|(letter, seconds)| {

@@ -39,9 +39,9 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
         BenchCommand::Several(args) => {
             counted(args.workloads.clone(), Some(&args.sqlite), &args.run)
         }
-        BenchCommand::Replay(args) => super::replay::run(args),
+        BenchCommand::Replay(args) => super::syscall_replay::run(args),
         BenchCommand::Fjord(args) => super::fjord::run(args),
-        BenchCommand::Applications(args) => super::applications::run(args),
+        BenchCommand::Applications(args) => super::phone_apps::run(args),
     }
 }
 

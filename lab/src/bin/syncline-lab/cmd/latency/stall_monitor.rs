@@ -30,24 +30,24 @@ const STALL_NS: u64 = 200_000;
 const KEPT_MAX: usize = 1 << 16;
 
 /// Threads that watch the processors until this is dropped.
-pub(super) struct Witness {
+pub(super) struct StallMonitor {
     stalls: Arc<Mutex<Vec<Stall>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Witness {
+impl StallMonitor {
     /// Starts a thread on each processor that this process may use, or says why not.
-    pub(super) fn start() -> Result<Witness, String> {
+    pub(super) fn start() -> Result<StallMonitor, String> {
         let plain = |err: std::io::Error| syncline_cli::error::plain(&err);
         let allowed = sched_getaffinity(None).map_err(|err| plain(err.into()))?;
-        let mut witness =
-            Witness { stalls: Arc::default(), stop: Arc::default(), threads: Vec::new() };
+        let mut monitor =
+            StallMonitor { stalls: Arc::default(), stop: Arc::default(), threads: Vec::new() };
         let (ready, started) = std::sync::mpsc::channel();
         for processor in (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n)) {
-            let (stalls, stop) = (witness.stalls.clone(), witness.stop.clone());
+            let (stalls, stop) = (monitor.stalls.clone(), monitor.stop.clone());
             let ready = ready.clone();
-            witness.threads.push(std::thread::spawn(move || {
+            monitor.threads.push(std::thread::spawn(move || {
                 let placed = place(processor);
                 let watches = placed.is_ok();
                 // Whoever started this waits for it.
@@ -57,11 +57,11 @@ impl Witness {
                 }
             }));
         }
-        for _ in 0..witness.threads.len() {
+        for _ in 0..monitor.threads.len() {
             let placed = started.recv().unwrap_or(Ok(()));
             placed.map_err(|err| format!("{}; run as root for it", plain(err)))?;
         }
-        Ok(witness)
+        Ok(monitor)
     }
 
     /// The stalls since the last call of this.
@@ -70,7 +70,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for StallMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -108,16 +108,16 @@ mod tests {
     #[test]
     fn a_busy_processor_is_a_stall_only_for_what_may_not_preempt_it() {
         // With real-time priority a busy thread of ordinary priority is no stall; without the
-        // permission there is no witness at all, and the reason is one line.
-        match Witness::start() {
-            Ok(witness) => {
+        // permission there is no monitor at all, and the reason is one line.
+        match StallMonitor::start() {
+            Ok(monitor) => {
                 let until_ns = now_ns() + 50_000_000;
                 while now_ns() < until_ns {
                     std::hint::spin_loop();
                 }
-                let stalled_ns: u64 = witness.take().iter().map(|s| s.to_ns - s.from_ns).sum();
+                let stalled_ns: u64 = monitor.take().iter().map(|s| s.to_ns - s.from_ns).sum();
                 assert!(stalled_ns < 50_000_000, "{stalled_ns} ns of 50 ms and all processors");
-                assert!(witness.take().iter().all(|s| s.to_ns - s.from_ns >= STALL_NS));
+                assert!(monitor.take().iter().all(|s| s.to_ns - s.from_ns >= STALL_NS));
             }
             Err(why) => assert!(!why.contains('\n') && why.contains("root"), "{why}"),
         }

@@ -5,11 +5,11 @@
 
 use indicatif::ProgressBar;
 use syncline_fs::{FsError, MountOptions};
+use syncline_lab::LabError;
 use syncline_lab::bench::{
     AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone, Solution,
     applications_json, applications_table, phone_applications,
 };
-use syncline_lab::experiments::LabError;
 use syncline_lab::latency::Watch;
 use syncline_lab::report::{Chart, Page};
 use syncline_nand::Profile;

@@ -20,8 +20,8 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::Connection;
 
 use super::{Parameters, Workload, below, noise, not_open, random, sqlite};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, TargetFile};
+use crate::error::Result;
 
 const APPS: u64 = 24;
 const BUSY_APPS: u64 = 4;
@@ -48,7 +48,7 @@ struct Opened {
     log: Box<dyn TargetFile>,
 }
 
-pub(super) fn day(p: &Parameters, _: u64) -> Box<dyn Workload> {
+pub(super) fn workload(p: &Parameters, _: u64) -> Box<dyn Workload> {
     let mut rng = random(p.seed);
     let bytes = noise(&mut rng, CALL_BYTES as usize);
     Box::new(Day {
