@@ -23,6 +23,7 @@ mod error;
 pub mod evaluate;
 pub mod experiments;
 pub mod latency;
+mod observer;
 pub mod probe;
 pub mod replay;
 pub mod report;
@@ -30,3 +31,4 @@ pub mod reproduce;
 pub mod trace;
 
 pub use error::{LabError, Result};
+pub use observer::{Observer, Unobserved};

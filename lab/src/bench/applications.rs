@@ -24,7 +24,9 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::latency::{Timer, Watch};
+use crate::observer::Observer;
+
+use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId};
 use syncline_device::{
@@ -194,7 +196,7 @@ impl Phone<'_> {
         builtin: &Profile,
         network: &Network,
         solution: Solution,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<AppRun> {
         let shape = SHAPES.iter().find(|shape| shape.name == application).ok_or_else(|| {
             let names: Vec<_> = SHAPES.iter().map(|shape| shape.name).collect();
@@ -203,7 +205,7 @@ impl Phone<'_> {
         })?;
         seed_sqlite(self.seed as u32 | 1);
         let stack = self.stack(profile, builtin, solution)?;
-        let spent = self.work(&stack, shape, profile, network, watch)?;
+        let spent = self.work(&stack, shape, profile, network, observer)?;
         Ok(AppRun {
             application: shape.name.to_owned(),
             device: profile.name.clone(),
@@ -245,7 +247,7 @@ impl Phone<'_> {
         shape: &Shape,
         profile: &Profile,
         network: &Network,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<AppRun> {
         let parameters = Parameters {
             seed: self.seed,
@@ -277,11 +279,11 @@ impl Phone<'_> {
                     inner.prepare(&target)?;
                     inner.open(&target)?;
                     let steps = entry.operations(&parameters);
-                    crate::bench::runner::steps(&mut *inner, &target, steps, &mut timer, watch)?;
+                    crate::bench::runner::steps(&mut *inner, &target, steps, &mut timer, observer)?;
                     inner.close(&target)?;
                 }
             }
-            _ => work.run(&target, watch)?,
+            _ => work.run(&target, observer)?,
         }
         let run_ns = stack.clock.now_ns() - start_ns;
         let busy_ns = (stack.storage.counts() - before).busy_ns;

@@ -19,7 +19,9 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::latency::{Timer, Watch};
+use crate::observer::Observer;
+
+use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
 use syncline_device::{
@@ -192,9 +194,9 @@ impl<'a> Fjord<'a> {
         entry: &Entry,
         config: &FjordConfig,
         mount: &MountOptions,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<FjordRun> {
-        self.run_on(&self.stack()?, entry, config, mount, watch)
+        self.run_on(&self.stack()?, entry, config, mount, observer)
     }
 
     /// A fresh device with image and room for the log.
@@ -209,7 +211,7 @@ impl<'a> Fjord<'a> {
         entry: &Entry,
         config: &FjordConfig,
         mount: &MountOptions,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<FjordRun> {
         seed_sqlite(self.parameters.seed as u32 | 1);
         let buffer = self.buffer(stack, config)?;
@@ -232,7 +234,7 @@ impl<'a> Fjord<'a> {
         let before = stack.nand.counters();
         let mut timer = Timer::default();
         let total = entry.operations(self.parameters);
-        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
         let part = |target_app| {
             let (device, duration_ns) = stack.since(&mark);
             let moved = since(target_app, app);

@@ -16,9 +16,9 @@
 //!
 //! ```no_run
 //! use syncline_fs::MountOptions;
-//! use crate::latency::Unwatched;
+//! use syncline_lab::Unobserved;
+//! use syncline_lab::bench::{Image, ImageSource, Parameters, Simulation, find, table};
 //! use syncline_nand::Profile;
-//! use crate::bench::{Image, ImageSource, Parameters, Simulation, find, table};
 //!
 //! let image = Image::load(&ImageSource::default())?;
 //! let profile = Profile::by_name("nexus7-emmc")?;
@@ -26,9 +26,9 @@
 //! let simulation =
 //!     Simulation { profile: &profile, image: &image, mount: &mount, parameters: &parameters };
 //! for entry in find("sqlite")? {
-//!     print!("{}", table(&[simulation.run(entry, &mut Unwatched)?]));
+//!     print!("{}", table(&[simulation.run(entry, &Unobserved)?]));
 //! }
-//! # Ok::<(), crate::error::LabError>(())
+//! # Ok::<(), syncline_lab::LabError>(())
 //! ```
 
 mod aging;

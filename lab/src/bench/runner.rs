@@ -18,7 +18,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::latency::{Timer, Watch};
+use crate::latency::Timer;
+use crate::observer::Observer;
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
@@ -108,13 +109,13 @@ impl Simulation<'_> {
     /// Runs `entry`.
     ///
     /// After an error nothing is left behind.
-    pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+    pub fn run(&self, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
         let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
-        self.run_on(&stack, entry, watch)
+        self.run_on(&stack, entry, observer)
     }
 
     /// As [`Simulation::run`], on a stack whose trace or contents the caller wants to see.
-    pub fn run_on(&self, stack: &Stack, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+    pub fn run_on(&self, stack: &Stack, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
         let seed = self.parameters.seed;
         seed_sqlite(seed as u32 | 1);
         let mut workload = entry.make(self.parameters);
@@ -131,7 +132,7 @@ impl Simulation<'_> {
         let (mark, app) = (stack.mark(), target.app_bytes());
         let total = entry.operations(self.parameters);
         let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
         let moved = since(target.app_bytes(), app);
         let (device, duration_ns) = stack.since(&mark);
         let foreground = Metrics::new(done, duration_ns, &timer, moved, Some(device));
@@ -171,7 +172,7 @@ pub struct DirectoryRun<'a> {
 
 impl DirectoryRun<'_> {
     /// Runs `entry`. Device figures are not known.
-    pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+    pub fn run(&self, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
         let target = DirectoryTarget::new(&self.dir)?;
         let mut workload = entry.make(self.parameters);
         workload.prepare(&target)?;
@@ -181,7 +182,7 @@ impl DirectoryRun<'_> {
         let (start_ns, app) = (target.now_ns(), target.app_bytes());
         let total = entry.operations(self.parameters);
         let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
         // SQLite's own VFS moves bytes that are not seen here.
         let moved = || if entry.sqlite { None } else { since(target.app_bytes(), app) };
         let foreground = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
@@ -214,14 +215,14 @@ pub(crate) fn steps(
     target: &dyn Target,
     total: u64,
     timer: &mut Timer,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<u64> {
     for step in 0..total {
-        if watch.cancelled() {
+        if observer.stopped() {
             return Ok(step);
         }
         workload.step(target, step, timer)?;
-        watch.progress(step + 1, total);
+        observer.position(step + 1, total);
     }
     Ok(total)
 }

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::latency::Watch;
+use crate::observer::Observer;
 use crate::report::{aligned, figure};
 use serde::{Deserialize, Serialize};
 use syncline_fs::{MountOptions, SyncMode};
@@ -137,13 +137,13 @@ pub struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    /// The cells of one workload. Stops early when `watch` says so, with the cells that are
+    /// The cells of one workload. Stops early when `observer` says so, with the cells that are
     /// complete.
     pub fn run(
         &self,
         entry: &Entry,
         parameters: &Parameters,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<Vec<Cell>> {
         let mode = entry.sqlite.then(|| parameters.journal_mode.name());
         let all = patterns()?;
@@ -155,7 +155,7 @@ impl Grid<'_> {
                 let mut profile = self.profile.clone();
                 profile.ftl.streams = *streams;
                 profile.timing.flush_us = *flush_us;
-                let Some(cell) = self.cell(&profile, entry, parameters, &peers, watch)? else {
+                let Some(cell) = self.cell(&profile, entry, parameters, &peers, observer)? else {
                     return Ok(cells);
                 };
                 cells.push(cell);
@@ -171,14 +171,14 @@ impl Grid<'_> {
         entry: &Entry,
         parameters: &Parameters,
         peers: &[&Pattern],
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<Option<Cell>> {
         profile.validate()?;
         let mut runs = Vec::new();
         for sync in [SyncMode::Ordered, SyncMode::Eager] {
             let mount = self.mount.clone().with(|options| options.sync = sync);
             let simulation = Simulation { profile, image: self.image, mount: &mount, parameters };
-            let run = simulation.run(entry, watch)?;
+            let run = simulation.run(entry, observer)?;
             if run.interrupted {
                 return Ok(None);
             }

@@ -9,6 +9,7 @@ use crate::bench::{
     Cell, DirectoryRun, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode, Parameters, Run,
     STREAMS, Simulation, Stack, Synchronous, Trace, find,
 };
+use crate::observer::Observer;
 use crate::replay::{Contents, ReplayTrace, Replayed};
 use crate::trace::TraceKind;
 use serde::Deserialize;
@@ -16,7 +17,6 @@ use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
 use crate::experiments::replay::calls;
 use crate::experiments::trace::{Source, TraceFile};
@@ -246,7 +246,7 @@ impl Bench {
                     let simulation = Simulation { profile, image, mount, parameters };
                     let stack = Stack::new(profile, image.snapshot(), events_max)?;
                     observer.begin(entry.name, entry.operations(parameters));
-                    let run = simulation.run_on(&stack, entry, &mut Watched(observer));
+                    let run = simulation.run_on(&stack, entry, observer);
                     observer.end();
                     let run = run?;
                     if events_max > 0 {
@@ -275,7 +275,7 @@ impl Bench {
             for parameters in self.parameters(entry, modes)? {
                 let run = DirectoryRun { dir: dir.to_owned(), parameters: &parameters };
                 observer.begin(entry.name, entry.operations(&parameters));
-                let run = run.run(entry, &mut Watched(observer));
+                let run = run.run(entry, observer);
                 observer.end();
                 keep(run?, runs, observer)?;
             }
@@ -297,7 +297,7 @@ impl Bench {
         for entry in entries {
             for parameters in self.parameters(entry, &modes)? {
                 observer.begin(entry.name, entry.operations(&parameters));
-                let found = grid.run(entry, &parameters, &mut Watched(observer));
+                let found = grid.run(entry, &parameters, observer);
                 observer.end();
                 cells.extend(found?);
                 go_on(observer)?;
@@ -331,7 +331,7 @@ impl Bench {
                         used: self.used,
                     };
                     observer.begin(&trace.name, trace.records.len() as u64);
-                    let replayed = replay.run(&trace, &mut Watched(observer));
+                    let replayed = replay.run(&trace, observer);
                     observer.end();
                     all.push(replayed?);
                     go_on(observer)?;

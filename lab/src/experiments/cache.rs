@@ -17,6 +17,7 @@ use std::thread;
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Outcome, PAGE_BYTES, Pace, Played, VirtualPlayer,
 };
+use crate::observer::Observer;
 use crate::trace::{Header, Names, Record, Sink, TraceKind, TraceWriter};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,7 +25,6 @@ use syncline_cache::{Entry, POLICIES, WriteBack, entry};
 use syncline_nand::Profile;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{PageRead, TraceFile};
 use syncline_image::Staged;

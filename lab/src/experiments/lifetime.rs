@@ -4,13 +4,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::evaluate::{Origins, Share, Shares, WearReplay};
+use crate::observer::Observer;
 use crate::trace::{Names, Record, TraceKind, TraceReader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use syncline_nand::{Lifetime, Profile, SlcWear, Wear};
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 
 /// A file with less than this share of what is programmed is not named alone, per cent.

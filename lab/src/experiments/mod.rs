@@ -9,14 +9,13 @@
 //! ```
 //!
 //! Promises: equal requests give equal documents, whoever asks; a request with an unknown option
-//! is refused. What may be written to is decided in `crate::evaluate::os::guard`. Tested through
+//! is refused. Write permission is decided in `crate::evaluate::os::guard`. Tested through
 //! the command line (`crates/adapters/cli/tests`) and the Python package.
 
 mod bench;
 mod cache;
 mod devices;
 mod lifetime;
-mod observer;
 mod probe;
 mod replay;
 mod stat;
@@ -26,7 +25,6 @@ pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
 pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
-pub use observer::{Observer, Unobserved, Watched};
 pub use probe::Probe;
 pub use replay::{DirectoryResult, Replay, ReplayResult};
 pub use stat::StatResult;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::evaluate::os::{Sender, guard, play_on};
 use crate::evaluate::{Feed, PAGE_BYTES, Pace, PageTrace, Played, Survey, VirtualPlayer};
+use crate::observer::Observer;
 use crate::replay::{DirectoryReplay, DirectoryReplayed, ReplayTrace};
 use crate::trace::{Op, Record, TraceKind};
 use serde::Deserialize;
@@ -17,7 +18,6 @@ use syncline_device::BlockDevice;
 use syncline_nand::LatencyReport;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{Source, TraceFile};
 

@@ -1,10 +1,10 @@
 //! The figures of a trace.
 
+use crate::observer::Observer;
 use crate::trace::{Gather, Header, Names, Record, Sink, Statistics};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::experiments::observer::Observer;
 use crate::experiments::trace::{Source, TraceFile};
 
 /// Figures of a trace.

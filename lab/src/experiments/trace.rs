@@ -6,13 +6,13 @@ use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use crate::evaluate::{PageGather, PageTrace};
+use crate::observer::Observer;
 use crate::trace::{
     Header, Import, ImportOptions, MAGIC, Names, Record, Report, Sink, TraceReader,
 };
 use serde::Deserialize;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 
 /// Longest list of files that were open before the start, in bytes.
 const PREOPEN_BYTES_MAX: u64 = 64 << 20;

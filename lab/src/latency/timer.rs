@@ -44,11 +44,6 @@ impl Timer {
         self.histogram.value_at_percentile(percent) as f64 / 1e3
     }
 
-    /// Mean in microseconds; 0 without calls.
-    pub fn mean_us(&self) -> f64 {
-        if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1e3 }
-    }
-
     /// Slowest call in microseconds; 0 without calls.
     pub fn max_us(&self) -> f64 {
         self.histogram.max() as f64 / 1e3

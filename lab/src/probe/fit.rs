@@ -18,7 +18,7 @@
 //! time of host against controller (all is `request_us`), program time against pages and dies of
 //! equal rate where no request is larger than them, over-provisioning, erase time, rated cycles,
 //! queue depth. The device behind the region is assumed to be eight times larger and fresh.
-use crate::latency::Watch;
+use crate::observer::Observer;
 use syncline_nand::{Mapping, Profile};
 
 use crate::error::{LabError, Result};
@@ -115,7 +115,7 @@ pub fn fit(
     plan: &Plan,
     align_bytes: u64,
     evaluations_max: u32,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Fit> {
     let cases = cases(plan, true, align_bytes);
     if document.figures.len() != cases.len() {
@@ -124,7 +124,8 @@ pub fn fit(
         return Err(LabError::Usage(text.to_owned()));
     }
     let base = Profile::by_name("generic-emmc")?;
-    let mut search = Search { document, plan, cases, base, evaluations: 0, evaluations_max, watch };
+    let mut search =
+        Search { document, plan, cases, base, evaluations: 0, evaluations_max, observer };
     let best = search.run()?;
     let mut profile = search.profile(&best.shape, &best.times);
     profile.name = format!("fitted to {}", document.target);
@@ -150,7 +151,7 @@ struct Search<'a> {
     base: Profile,
     evaluations: u32,
     evaluations_max: u32,
-    watch: &'a mut dyn Watch,
+    observer: &'a dyn Observer,
 }
 
 impl Search<'_> {
@@ -291,7 +292,7 @@ impl Search<'_> {
 
     /// Tests a shape with times; `None` if no such profile can be.
     fn attempt(&mut self, shape: Shape, times: Times) -> Result<Option<Tried>> {
-        if self.watch.cancelled() {
+        if self.observer.stopped() {
             return Err(LabError::Usage("the fit was stopped; run it again".to_owned()));
         }
         let profile = self.profile(&shape, &times);
@@ -299,7 +300,7 @@ impl Search<'_> {
         let Ok(mut target) = Simulated::new(&profile, device_bytes, 0, 0) else { return Ok(None) };
         self.evaluations += 1;
         let (done, total) = (self.evaluations, self.evaluations_max);
-        self.watch.progress(u64::from(done.min(total)), u64::from(total));
+        self.observer.position(u64::from(done.min(total)), u64::from(total));
         let figures = figures(&mut target, self.plan, &self.cases)?;
         let rest = self.residuals(&figures);
         let loss = rest.iter().map(|r| r * r).sum::<f64>() / rest.len() as f64;

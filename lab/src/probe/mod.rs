@@ -35,7 +35,8 @@ pub use fit::{DEVICE_FACTOR, Fit, fit};
 pub use target::{DeviceTarget, ProbeTarget, Simulated};
 
 use crate::error::{LabError, Result};
-use crate::latency::{Bucket, Watch};
+use crate::latency::Bucket;
+use crate::observer::Observer;
 use cases::{Case, Op, cases};
 use syncline_device::SplitMix64;
 use syncline_nand::Latencies;
@@ -99,22 +100,22 @@ impl Plan {
 /// Measures everything the target allows. The region is written once from begin to end first, if
 /// the target is writable.
 ///
-/// If `watch` cancels after the first figure, the document has the figures so far and says so.
+/// If `observer` cancels after the first figure, the document has the figures so far and says so.
 pub fn probe(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<ProbeDocument> {
     plan.validate()?;
     let cases = cases(plan, target.writable(), target.align_bytes());
     let mut document = ProbeDocument::new(plan, target.writable());
     let total = cases.len() as u64 + 1;
-    if target.writable() && !fill(target, plan, watch)? {
+    if target.writable() && !fill(target, plan, observer)? {
         return Err(LabError::Usage("stopped before the first figure; run it again".into()));
     }
     for (done, case) in cases.iter().enumerate() {
-        watch.progress(done as u64 + 1, total);
-        if watch.cancelled() {
+        observer.position(done as u64 + 1, total);
+        if observer.stopped() {
             document.remarks.push("stopped: figures that are missing were not measured".into());
             return Ok(document);
         }
@@ -126,25 +127,25 @@ pub fn probe(
     }
     if target.writable() && plan.sustained_bytes > 0 {
         for random in [false, true] {
-            document.sustained.push(sustained(target, plan, random, watch)?);
+            document.sustained.push(sustained(target, plan, random, observer)?);
         }
     }
-    watch.progress(total, total);
+    observer.position(total, total);
     document.conclude();
     Ok(document)
 }
 
 /// The figures alone, of a filled target; what a fit compares.
 fn figures(target: &mut dyn ProbeTarget, plan: &Plan, cases: &[Case]) -> Result<Vec<ProbeFigure>> {
-    fill(target, plan, &mut crate::latency::Unwatched)?;
+    fill(target, plan, &crate::observer::Unobserved)?;
     cases.iter().map(|case| Ok(measure(target, case, plan)?.0)).collect()
 }
 
 /// Writes the region once; returns whether it came to the end.
-fn fill(target: &mut dyn ProbeTarget, plan: &Plan, watch: &mut dyn Watch) -> Result<bool> {
+fn fill(target: &mut dyn ProbeTarget, plan: &Plan, observer: &dyn Observer) -> Result<bool> {
     let mut offset = 0;
     while offset < plan.region_bytes {
-        if watch.cancelled() {
+        if observer.stopped() {
             return Ok(false);
         }
         target.write(offset, LARGE_BYTES.min(plan.region_bytes - offset))?;
@@ -207,7 +208,7 @@ fn sustained(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
     random: bool,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Sustained> {
     let name = if random { "random-4k" } else { "sequential-512k" };
     let request_bytes = if random { SMALL_BYTES } else { LARGE_BYTES };
@@ -232,7 +233,7 @@ fn sustained(
     target.rest(LONG_REST_NS);
     let mut rates = Vec::new();
     for _ in 0..WINDOWS {
-        if watch.cancelled() {
+        if observer.stopped() {
             break;
         }
         rates.push(window(target)?);

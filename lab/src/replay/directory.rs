@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::error::LabError;
+use crate::error::{LabError, Result};
 use crate::latency::Timer;
 use crate::trace::{Flags, NameId, Names, Op, Record};
 use parking_lot::{Condvar, Mutex};
@@ -37,7 +37,6 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use syncline_device::{Clock, WallClock};
 
-use crate::error::Result;
 use crate::replay::ReplayTrace;
 use crate::replay::contents::{Contents, Maker, PIECE_BYTES_MAX};
 use crate::replay::plan::{Plan, inside};

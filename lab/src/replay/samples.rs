@@ -3,11 +3,10 @@
 //! `samples/README.md` says what each is. The system calls are built in; the page and block traces
 //! of the same runs are files beside them. Tested in `lab/tests/replay/samples.rs`.
 
-use crate::error::LabError;
+use crate::error::{LabError, Result};
 use crate::trace::TraceReader;
 use bytes::Bytes;
 
-use crate::error::Result;
 use crate::replay::ReplayTrace;
 
 macro_rules! samples {

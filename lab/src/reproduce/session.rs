@@ -13,7 +13,7 @@ use crate::bench::{
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Pace, PageTrace, Played, VirtualPlayer,
 };
-use crate::latency::Watch;
+use crate::observer::Observer;
 use crate::replay::{Contents, Replay, ReplayTrace};
 use serde::Serialize;
 use syncline_cache::{WriteBack, entry};
@@ -71,13 +71,13 @@ impl Session {
         &mut self,
         paper: &Paper,
         row: &Row,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
         started: &mut dyn FnMut(&Planned),
     ) -> Result<Reproduced> {
         let mut measured = HashMap::new();
         for run in self.runs(row) {
             started(run);
-            let figures = self.make(run, watch)?;
+            let figures = self.make(run, observer)?;
             measured.insert(run.name.as_str(), figures);
         }
         let figures = row.figures.iter();
@@ -93,24 +93,24 @@ impl Session {
         Ok(Reproduced::new(paper, row, figures, plots))
     }
 
-    fn make(&mut self, run: &Planned, watch: &mut dyn Watch) -> Result<Measured> {
+    fn make(&mut self, run: &Planned, observer: &dyn Observer) -> Result<Measured> {
         let key = key(run);
         if let Some(known) = self.done.get(&key) {
             return Ok(known.clone());
         }
         let measured = if let Some(bench) = &run.bench {
-            self.bench(bench, watch)?
+            self.bench(bench, observer)?
         } else if let Some(fjord) = &run.fjord {
-            self.fjord(fjord, watch)?
+            self.fjord(fjord, observer)?
         } else if let Some(phone) = &run.phone {
-            self.phone(phone, watch)?
+            self.phone(phone, observer)?
         } else if let Some(replay) = &run.replay {
-            self.replay(replay, watch)?
+            self.replay(replay, observer)?
         } else if let Some(check) = &run.check {
             let profile = Profile::by_name(&check.device)?;
             Measured::default().with("value", check.figure.measure(&profile)?)
         } else if let Some(cache) = &run.cache {
-            self.cache(cache, watch)?
+            self.cache(cache, observer)?
         } else if let Some(cost) = &run.cost {
             self.cost(cost)?
         } else if let Some(arguments) = &run.command {
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    fn bench(&mut self, run: &planned::Bench, watch: &mut dyn Watch) -> Result<Measured> {
+    fn bench(&mut self, run: &planned::Bench, observer: &dyn Observer) -> Result<Measured> {
         let entry = one(find(&run.workload)?, &run.workload)?;
         let profile = Profile::parse_built_in(&run.device)?;
         let mount = MountOptions::parse(&run.options)?;
@@ -155,15 +155,15 @@ impl Session {
         let stack = Stack::new(&profile, image.snapshot(), events_max)?;
         let (profile, mount, parameters) = (&profile, &mount, &parameters);
         let simulation = Simulation { profile, image, mount, parameters };
-        let done = simulation.run_on(&stack, entry, watch)?;
-        not_stopped(watch)?;
+        let done = simulation.run_on(&stack, entry, observer)?;
+        not_stopped(observer)?;
         let mut measured = Measured::of(&done);
         measured.events = stack.recording.take_events();
         measured.events_lost = stack.recording.events_lost();
         Ok(measured)
     }
 
-    fn fjord(&mut self, run: &planned::Fjord, watch: &mut dyn Watch) -> Result<Measured> {
+    fn fjord(&mut self, run: &planned::Fjord, observer: &dyn Observer) -> Result<Measured> {
         let entry = one(applications(&run.workload)?, &run.workload)?;
         let profile = Profile::parse_built_in(&run.device)?;
         // As the paper's phones, whose SQLite knew fsync only (6.1).
@@ -184,12 +184,12 @@ impl Session {
             LabError::Usage(format!("no configuration `{}` of a write buffer", run.config))
         })?;
         let bench = Fjord::new(&profile, self.image(2048, false)?, &parameters, LOG_BYTES)?;
-        let done = bench.run(entry, config, &mount, watch)?;
-        not_stopped(watch)?;
+        let done = bench.run(entry, config, &mount, observer)?;
+        not_stopped(observer)?;
         Ok(Measured::of(&done))
     }
 
-    fn phone(&mut self, run: &planned::Phone, watch: &mut dyn Watch) -> Result<Measured> {
+    fn phone(&mut self, run: &planned::Phone, observer: &dyn Observer) -> Result<Measured> {
         let profile = Profile::parse_built_in(&run.device)?;
         let builtin = Profile::by_name(PHONE_DEVICES[0])?;
         let network = NETWORKS.iter().find(|network| network.name == run.network);
@@ -200,12 +200,12 @@ impl Session {
         let scale_percent = if self.full { 100 } else { run.scale_percent };
         let image = self.image(2048, false)?;
         let phone = Phone { image, mount, seed: SEED, scale_percent };
-        let done = phone.run(&run.application, &profile, &builtin, network, solution, watch)?;
-        not_stopped(watch)?;
+        let done = phone.run(&run.application, &profile, &builtin, network, solution, observer)?;
+        not_stopped(observer)?;
         Ok(Measured::of(&done))
     }
 
-    fn replay(&mut self, run: &planned::Replay, watch: &mut dyn Watch) -> Result<Measured> {
+    fn replay(&mut self, run: &planned::Replay, observer: &dyn Observer) -> Result<Measured> {
         let mut shipped = ReplayTrace::shipped()?;
         shipped.extend(ReplayTrace::downloads()?);
         let trace = shipped.iter().find(|trace| trace.name == run.trace);
@@ -227,8 +227,8 @@ impl Session {
             flashlite: run.flashlite.as_deref(),
             used: run.used,
         };
-        let done = replay.run(trace, watch)?;
-        not_stopped(watch)?;
+        let done = replay.run(trace, observer)?;
+        not_stopped(observer)?;
         let split = done.split;
         let measured = Measured::of(&done.run)
             .with("left_out_calls", done.skipped as f64)
@@ -240,7 +240,7 @@ impl Session {
         Ok(measured)
     }
 
-    fn cache(&mut self, run: &planned::Cache, watch: &mut dyn Watch) -> Result<Measured> {
+    fn cache(&mut self, run: &planned::Cache, observer: &dyn Observer) -> Result<Measured> {
         let mix = Mix::by_name(&run.mix)?;
         let trace = match self.mixes.entry(mix.name) {
             Entry::Occupied(known) => known.into_mut(),
@@ -258,8 +258,8 @@ impl Session {
         let (mut at, total) = (0, trace.accesses() as u64);
         let mut follow = |done: usize| {
             at += done as u64;
-            watch.progress(at, total);
-            !watch.cancelled()
+            observer.position(at, total);
+            !observer.stopped()
         };
         let outcome = evaluation.run(&configuration, Some(&mut player), &mut follow)?;
         let outcome = outcome.ok_or(LabError::Interrupted)?;
@@ -354,6 +354,6 @@ fn one(found: Vec<&'static Workload>, name: &str) -> Result<&'static Workload> {
     }
 }
 
-fn not_stopped(watch: &dyn Watch) -> Result<()> {
-    if watch.cancelled() { Err(LabError::Interrupted) } else { Ok(()) }
+fn not_stopped(observer: &dyn Observer) -> Result<()> {
+    if observer.stopped() { Err(LabError::Interrupted) } else { Ok(()) }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use syncline_lab::LabError;
 
 use syncline_device::{
     BlockDevice, DeviceError, FileDevice, FileOptions, Geometry, MemoryDevice, Op as DeviceOp,
     Request,
 };
+use syncline_lab::LabError;
 use syncline_lab::evaluate::os::{Sender, play_on};
 use syncline_lab::evaluate::{Pace, Played};
 use syncline_lab::trace::{Op, Record};

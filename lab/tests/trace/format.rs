@@ -2,11 +2,11 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
-use syncline_lab::LabError;
 
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
+use syncline_lab::LabError;
 use syncline_lab::trace::{
     Flags, Header, Names, Op, Origin, ROWS_PER_BATCH, Record, Sink, TraceKind, TraceReader,
     TraceWriter,

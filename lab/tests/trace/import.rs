@@ -1,8 +1,8 @@
 //! Importers: what each makes of its sample, what they say of damage, and mutated inputs.
 
 use std::io::{BufReader, Read, Write};
-use syncline_lab::LabError;
 
+use syncline_lab::LabError;
 use syncline_lab::trace::{
     ExportFormat, Exporter, FORMATS, Flags, Import, ImportOptions, Names, Op, Record, Report, Sink,
     TraceKind,

@@ -38,6 +38,7 @@ const ORDERS: &[(&str, &[&str])] = &[
         "lab",
         &[
             "error",
+            "observer",
             "trace",
             "report",
             "latency",

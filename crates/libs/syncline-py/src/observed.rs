@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
-use syncline_lab::LabError;
+
+use syncline_lab::{LabError, Observer};
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use syncline_lab::experiments::Observer;
 
 /// Interval between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use syncline_lab::LabError;
 
 use arrow_array::builder::{BooleanBuilder, Int64Builder, StringBuilder};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -18,8 +17,9 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use syncline_lab::experiments::{Source, TraceFile, Unobserved};
+use syncline_lab::experiments::{Source, TraceFile};
 use syncline_lab::trace::{Cell, ColumnKind, Names, Record, Sink, cell, columns};
+use syncline_lab::{LabError, Unobserved};
 
 use crate::observed::{observed, raised};
 

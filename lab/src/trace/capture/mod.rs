@@ -22,9 +22,10 @@ mod order;
 mod tests;
 mod tree;
 
-use crate::error::{LabError, Result};
 use std::io::{Read, Write};
 use std::sync::Arc;
+
+use crate::error::{LabError, Result};
 
 use rustc_hash::FxHashMap;
 use syncline_device::{Kind, TraceEvent, TraceOp};

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use syncline_lab::LabError;
 
 use serde_json::json;
 use syncline_device::{
     BlockDevice, FileDevice, FileOptions, MemoryDevice, RecordingDevice, WallClock,
 };
 use syncline_export::{Control, Export};
+use syncline_lab::LabError;
 use syncline_lab::experiments::{self};
 use syncline_nand::NandDevice;
 

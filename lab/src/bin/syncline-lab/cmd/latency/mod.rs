@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+
 use syncline_lab::LabError;
 
 use syncline_device::WallClock;

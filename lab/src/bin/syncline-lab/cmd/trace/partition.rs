@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use syncline_lab::{LabError, Result};
 
 use syncline_lab::trace::{Header, NameId, Names, Record, Sink, TraceWriter};
+use syncline_lab::{LabError, Result};
 
 use crate::args::TraceImport;
 use syncline_cli::format;

@@ -5,9 +5,9 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use syncline_lab::{LabError, Result};
 
 use syncline_lab::trace::{Header, Names, Record, Request, Sink, TraceKind, TraceWriter};
+use syncline_lab::{LabError, Result};
 
 use super::devices::{SECTOR_BYTES, Watched};
 use super::names::Files;
