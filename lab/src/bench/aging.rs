@@ -1,17 +1,17 @@
-//! Makes a volume old: weeks of a phone's life in a minute, before a workload is measured on it.
+//! Ages a volume before a workload is measured on it: weeks of a phone's use in a minute.
 //!
 //! ```text
-//!   fill    events until the volume is as full as asked
-//!   churn   events that write the volume's size once more; what is too much is removed, old caches
-//!           and random photos, videos and packages alike
+//!   fill    events until the volume has the requested fill level
+//!   churn   events that overwrite as much as the volume's size; above the fill level, old caches
+//!           and random photos, videos and packages are removed
 //! ```
 //!
 //! An event is a transaction of an app (rollback journal made, pages of the database written over
 //! or added, both synced, journal removed), settings replaced by rename, a cache file, a photo, a
-//! video or a package update. So free space is in pieces of all sizes, databases have grown while
-//! others wrote, and a device without discard has seen all addresses that the allocator ever used:
-//! that is why each policy ages its own volume. Sizes scale with the volume, so that small ones can
-//! be aged in tests. Repeats exactly from the seed. Tested in `lab/tests/bench/aged.rs`.
+//! video or a package update. This fragments free space and databases, and a device without discard
+//! has seen every address that the allocator ever used, so each policy ages its own volume. Sizes
+//! scale with the volume, so that small ones can be aged in tests. Repeats exactly from the seed.
+//! Tested in `lab/tests/bench/aged.rs`.
 
 use std::collections::VecDeque;
 

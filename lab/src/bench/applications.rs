@@ -1,5 +1,5 @@
 //! Applications of a phone on its storage: the main experiment of the informed-storage paper's
-//! chapter III (Figures 4 and 5, Tables 3 and 4), and the storage that it tried instead.
+//! chapter III (Figures 4 and 5, Tables 3 and 4), and its alternative storage.
 //!
 //! ```text
 //!   Shape: steps ──> network, processor: the clock moves        not the storage's time
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Published parameters of the applications are kept (`shapes.rs`). Processor time, network bytes
-//! and database rows are ours. One thing happens after the other, so the run time is the sum of
+//! and database rows are ours. Steps are sequential, so the run time is the sum of
 //! processor time, network time and waits for storage; write-back goes on in the background while
-//! the phone waits for the network. A device can thus be fast enough not to matter. Requests to the
-//! network go at the rates of Table 1, each with a round trip.
+//! the phone waits for the network, so a fast device may not matter. Network requests use the rates
+//! of Table 1, each with a round trip.
 //!
 //! The [`Solution`]s are the pilot solutions that section 3.1 names. Runs repeat exactly from their
 //! seed. Tested in `lab/tests/bench/applications.rs`.

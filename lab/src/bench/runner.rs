@@ -10,7 +10,7 @@
 //!
 //! Promises: with a virtual clock a run is single-threaded and repeats to the last figure from its
 //! seed. The device is fresh: only the image's preparation has aged it. An interrupted run stops
-//! after the operation under way, closes and unmounts, and reports what it did.
+//! after the current operation, closes and unmounts, and reports the operations so far.
 //!
 //! Tested in `lab/tests/bench/runs.rs` (determinism, interruption), `lab/tests/bench/baseline.rs`
 //! (kernel figures) and `lab/tests/bench/calibration.rs`.

@@ -1,4 +1,4 @@
-//! Sensitivity of a result to what is not known of a device: open write streams and flush time.
+//! Sensitivity of a result to unknown properties of a device: open write streams and flush time.
 //!
 //! ```text
 //!                  streams 1, 2, 4, 8  x  flush 0.1, 1, 5 ms
@@ -6,9 +6,9 @@
 //!                  xfs, f2fs, fast_commit: their counted requests on the same model (peers.rs)
 //! ```
 //!
-//! Promises: ours are whole runs with background write-back and the final unmount, the peers' only
-//! what was counted in the foreground, so a peer that wins may owe it to that, and one that loses
-//! does not. Everything repeats from the seed. Tested in `lab/tests/bench/peers.rs`.
+//! Promises: our figures are whole runs with background write-back and the final unmount. The
+//! peers' figures have foreground requests only, which favours the peers. Everything repeats from
+//! the seed. Tested in `lab/tests/bench/peers.rs`.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! The trace after the cache: pages become requests.
 //!
 //! Pages that the cache reads or writes one after the other, in the same direction and each where
-//! the last ended, are one request of up to `pages_max`; a request ends with the access that caused
-//! it unless the next one goes on. With one page a request it is the informed-storage paper's
-//! trace. Tested in `lab/tests/evaluate/run.rs`.
+//! the last ended, are one request of up to `pages_max`. A request ends with the access that caused
+//! it, unless the next access continues it. With one page a request it is the informed-storage
+//! paper's trace. Tested in `lab/tests/evaluate/run.rs`.
 
 use crate::trace::{Flags, Names, Op, Origin, Record, Sink};
 use syncline_cache::{Access, DeviceAccess};

@@ -1,11 +1,11 @@
-//! A large address space without what is never touched: for small simulated devices.
+//! Removes untouched pieces of an address space, so that a trace fits a small simulated device.
 //!
 //! ```text
 //!   pieces of 4 MiB   [x][ ][ ][x][x][ ][x]   ->   [x][x][x][x]     order and places inside stay
 //! ```
 //!
-//! 4 MiB is the allocation unit of the cards that are modelled (DEVICE-FACTS.md): what a device
-//! keeps together stays together. Tested below.
+//! 4 MiB is the allocation unit of the modelled cards (DEVICE-FACTS.md), so a unit of the device is
+//! never split. Tested below.
 
 use crate::evaluate::pages::PAGE_BYTES;
 

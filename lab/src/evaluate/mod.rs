@@ -18,10 +18,9 @@
 //! - Everything but `os` is deterministic: equal traces and settings give equal figures.
 //! - Memory: 8 bytes an access, twice that for policies that know the future; the trace after the
 //!   cache streams.
-//! - What a trace has and a cache does not take (`PageTrace::left_out`) is counted.
+//! - Records without a page access are counted (`PageTrace::left_out`).
 //!
-//! It is a crate of its own because who compares caches needs neither an ext4 nor SQLite. Tested in
-//! `lab/tests/evaluate`.
+//! Tested in `lab/tests/evaluate`.
 
 mod after;
 mod dense;

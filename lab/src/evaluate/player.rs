@@ -1,13 +1,13 @@
 //! The Workload Player in virtual time: requests of a trace on a simulated device.
 //!
 //! ```text
-//!   fast:    a request is sent when one of the last `depth` is done
+//!   fast:    a request is sent when fewer than `depth` are under way
 //!   timing:  and not before the trace's time, counted from the first request
-//!   flush, preflush: when all before are done
+//!   flush, preflush: after all previous requests completed
 //! ```
 //!
-//! The device is written once from begin to end before, so that every write of the trace replaces
-//! data. Deterministic to the nanosecond. Tested in `lab/tests/evaluate/player.rs`.
+//! First the whole device is written once in order, so that every write of the trace replaces data.
+//! Deterministic to the nanosecond. Tested in `lab/tests/evaluate/player.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

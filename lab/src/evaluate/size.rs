@@ -1,4 +1,4 @@
-//! Sizes of caches as they are written: bytes, pages, or a share of what the trace touches.
+//! Sizes of caches on the command line: bytes, pages, or a share of the touched pages.
 
 use crate::error::{LabError, Result};
 use crate::evaluate::pages::PAGE_BYTES;

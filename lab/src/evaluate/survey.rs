@@ -1,7 +1,8 @@
-//! Two readings of a block trace: where it goes, then its requests for a player.
+//! Two readings of a block trace: the first finds its extent, the second passes requests to a
+//! player.
 //!
-//! A trace is never in memory. [`Survey`] is the sink of the first reading; [`Feed`] that of the
-//! second, which moves requests together where [`Survey::new`] was asked to.
+//! A trace is never in memory. [`Survey`] is the sink of the first reading, [`Feed`] that of the
+//! second. [`Feed`] removes untouched addresses if [`Survey::new`] was called with `dense`.
 
 use crate::error::LabError;
 use crate::trace::{Names, Op, Record, Sink};

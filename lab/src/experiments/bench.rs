@@ -1,7 +1,7 @@
 //! Workloads on a simulated device or in a directory, and traces of system calls on a volume.
 //!
-//! One run for each workload and each value of a list. A run that is stopped ends after the
-//! operation under way: the volume is unmounted, and what was done stays in the result.
+//! One run for each workload and each value of a list. A stopped run ends after the current
+//! operation: the volume is unmounted, and the result has the finished runs.
 
 use std::path::{Path, PathBuf};
 

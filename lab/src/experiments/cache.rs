@@ -4,8 +4,8 @@
 //!   trace -> pages -> policies x sizes, one thread each -> sink: file, players -> figures
 //! ```
 //!
-//! Figures are in the order policies were named in, whatever ends first. A run that is stopped ends
-//! all threads and leaves no half-written file.
+//! Figures are in the order of the named policies. A stopped run ends all threads and leaves no
+//! incomplete file.
 
 use std::fs::File;
 use std::io::BufWriter;

@@ -1,4 +1,4 @@
-//! A block trace on a simulated device, and how long the device can take it.
+//! A block trace on a simulated device, and the lifetime of the device under it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

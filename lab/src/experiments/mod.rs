@@ -5,12 +5,12 @@
 //!   command line ── args ──┐                        ┌──> table, CSV, page: the command line
 //!   Python ── options ─────┴─> request ── run ──> result ── document() ──> JSON: both
 //!                               Cache, Replay ...      ^
-//!                                   Observer: progress, complaints, a wish to stop
+//!                                   Observer: progress, complaints, stopping
 //! ```
 //!
-//! Promises: equal requests give equal documents, whoever asks; a request with an unknown option
+//! Promises: equal requests give equal documents; a request with an unknown option
 //! is refused. Write permission is decided in `crate::evaluate::os::guard`. Tested through
-//! the command line (`crates/adapters/cli/tests`) and the Python package.
+//! the command line (`lab/tests/program`) and the Python package.
 
 mod bench;
 mod cache;

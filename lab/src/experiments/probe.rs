@@ -1,4 +1,4 @@
-//! Figures of a path, a block device or a profile, and a profile that does the same.
+//! Figures of a path, a block device or a profile, and a profile that reproduces them.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A trace on a simulated device, a file, a block device, or in a directory.
 //!
-//! A trace of block requests is read twice: where it goes to and whether it writes, then to be
-//! played; it is never in memory. `os::guard` decides what may be written to.
+//! A trace of block requests is read twice: for its extent and whether it writes, then for the
+//! replay; it is never in memory. `os::guard` decides which targets may be written to.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Traces of any format: opened, read to the end, and said what an import had to leave out.
+//! Opens and reads traces of any format, and reports the lines that an import skipped.
 
 use std::ffi::OsString;
 use std::fs::File;

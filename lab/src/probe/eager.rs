@@ -1,5 +1,4 @@
-//! Mount options of `sync=eager` that suit a device: from which size on an fsync writes data in
-//! place.
+//! Mount options of `sync=eager` for a device: the size from which an fsync writes data in place.
 //!
 //! ```text
 //!   for 16 KiB, 32 KiB ... 4 MiB of one sync, on the profile

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   for 4096, 8192 ... 65536 bytes: write so much behind the last write, flush     on the profile
-//!   the shortest unit that no longer one beats by more than a few per cent
+//!   choose the shortest unit that is within a few per cent of every longer one
 //! ```
 //!
 //! A record that ends within a flash page waits for the flush before the page is programmed; one

@@ -126,9 +126,6 @@ impl Mounted {
     }
 
     /// Judges the image after [`Mounted::bury`]; it is recovered by e2fsck on a copy.
-    ///
-    /// # Errors
-    /// The text of e2fsck.
     pub fn recoverable(&self) -> Result<(), String> {
         e2fsck_preen(self.image.duplicate().path())
     }

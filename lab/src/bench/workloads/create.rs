@@ -1,4 +1,4 @@
-//! Small new files, each made durable: what mail, photos and downloads do.
+//! Small new files, each made durable, as mail, photos and downloads do.
 use crate::latency::Timer;
 
 use super::{Parameters, Workload, noise, random};

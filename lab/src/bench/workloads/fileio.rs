@@ -1,7 +1,7 @@
 //! Reads and synchronous writes of one file, as AndroBench's file test has them.
 //!
 //! The file is 16 MiB, written in order beforehand. Overwrites find it in the cache, reads do not.
-//! Every operation checks nothing; the reads of `open` check that the file is what was written.
+//! Operations do not check contents; the reads of `open` compare the file with the written data.
 
 use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;

@@ -1,7 +1,7 @@
-//! Guard against overwriting a mounted device, or one that carries something, by mistake.
+//! Guard against overwriting a mounted or formatted device by mistake.
 //!
-//! A device is told by the marks that file systems, partition tables and volume managers leave at
-//! fixed places ([`MARKS`]); that it is in use, by [`FileDevice::open`]. Tested through `syncline
+//! It finds the signatures of file systems, partition tables and volume managers ([`MARKS`]).
+//! [`FileDevice::open`] fails for a device in use. Tested through `syncline
 //! replay`.
 
 use std::fs::File;

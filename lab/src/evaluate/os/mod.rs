@@ -7,13 +7,13 @@
 //!
 //! Promises
 //! - At most `depth` requests are under way. They are sent in the order of the trace; a flush, or
-//!   a request with a preflush, is sent when all before are done.
+//!   a request with a preflush, is sent after all previous requests completed.
 //! - A request that fails stops the run; its error is the answer.
-//! - What is written is noise, the same in each run, so that no device compresses it away.
+//! - Writes are noise, equal in each run, so that no device can compress them.
 //!
 //! Assumes: the device does requests of several threads at once
-//! ([`syncline_device::FileOptions::io_uring`] off, which serialises them). Whether the device may
-//! be written to is the caller's to decide. Tested in `lab/tests/evaluate/os.rs`.
+//! ([`syncline_device::FileOptions::io_uring`] off, which serialises them). The caller decides
+//! whether the device may be written to. Tested in `lab/tests/evaluate/os.rs`.
 
 pub mod guard;
 

@@ -31,9 +31,6 @@ struct User(u32, u32, Vec<u32>);
 
 impl Runner {
     /// Gives the calling thread `home` as working directory and a umask of its own.
-    ///
-    /// # Errors
-    /// A call that the kernel refused.
     pub fn new(home: &Path, other: &Path) -> Result<Runner, String> {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)
             .map_err(|err| format!("no working directory of its own: {err}; run this as root"))?;
@@ -50,9 +47,6 @@ impl Runner {
     }
 
     /// Carries a line out; gives the wanted and the real answer.
-    ///
-    /// # Errors
-    /// The line cannot be understood.
     pub fn step(&mut self, text: &str) -> Result<(String, String), String> {
         let (line, wanted) = match text.split_once("->") {
             Some((line, wanted)) => (line.trim(), wanted.trim()),

@@ -38,9 +38,6 @@ struct Run<'a> {
 
 /// Does `operations` random operations of `seed` on the file at `path`, which is made or emptied;
 /// gives the contents that it has at the end.
-///
-/// # Errors
-/// The difference, with the last operations before it, or the error of a call.
 pub fn run(path: &Path, seed: u64, operations: u64) -> Result<Vec<u8>, String> {
     let start = || -> std::io::Result<Run<'_>> {
         File::create(path)?;

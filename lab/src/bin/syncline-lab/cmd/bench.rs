@@ -2,8 +2,8 @@
 //!
 //! One run for each workload and each value of a list. The table goes to standard output when all
 //! are done, progress to standard error while they run. Ctrl-C ends the run after the operation
-//! under way: the volume is unmounted, and what was done is reported. With `--sensitivity` the
-//! device is varied instead of the sync mode, and the document is another one.
+//! under way: the volume is unmounted, and the operations so far are reported. With `--sensitivity`
+//! the device is varied instead of the sync mode, and the document is another one.
 
 use syncline_lab::bench::{
     Document, Run, Sensitivity, Trace, allocation_table, compare, comparison_table, report, table,
@@ -142,7 +142,7 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
     let mut found = BenchResult::default();
     let events_max = if run.output.html.is_some() { EVENTS_MAX } else { 0 };
     let done = request.run(events_max, &Terminal::default(), &mut found);
-    // What was measured is reported, whatever came after it.
+    // After an error the finished runs are still reported.
     let BenchResult { runs, traces } = &found;
     let printed = if runs.is_empty() { Ok(()) } else { publish(&run.output, runs, traces) };
     done.map_err(Into::into).and(printed)

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Reproduce) -> Result<()> {
         return format::show(&|| document.list(), &|| document.to_json(), json);
     }
     let done = reproduce(args, &rows, &mut document);
-    // What was reproduced is reported, whatever came after it.
+    // After an error the finished rows are still reported.
     let forms = Forms {
         table: &|| document.to_text(),
         json: &|| document.to_json(),

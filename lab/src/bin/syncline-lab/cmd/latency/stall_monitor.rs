@@ -1,14 +1,13 @@
-//! Stalls of the machine itself, found by a thread on each processor that does nothing but wake up.
+//! Finds stalls of the host: a thread on each processor does nothing but wake up.
 //!
 //! ```text
 //!   processor 0  |..|..|..|........|..|..     wakes every 250 us at the highest priority;
-//!   processor 1  |..|..|..|..|..|..|..|..     what is over 200 us late is a stall
+//!   processor 1  |..|..|..|..|..|..|..|..     a wake-up over 200 us late is a stall
 //! ```
 //!
-//! A thread that nothing in user space can hold up and that is late all the same was held up by
-//! what no file system answers for: a hypervisor that ran another guest, a host that was late with
-//! a timer, or a kernel that was not preemptible. A call that overlaps such a stall says little
-//! about the file system. Linux's own tool for it is the osnoise tracer (kernel
+//! No user-space program can delay these threads, so the delays are host stalls: a hypervisor that
+//! ran another guest, a late timer, or a kernel that was not preemptible. A call that overlaps a
+//! stall says little about the file system. Linux's own tool for it is the osnoise tracer (kernel
 //! `Documentation/trace/osnoise-tracer.rst`), which few kernels have.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +20,7 @@ use syncline_recorder::os::real_time;
 
 use super::measure::{now_ns, sleep_until};
 
-/// Above whatever is measured.
+/// Above the priority of the measured calls.
 const PRIORITY: i32 = 99;
 const PERIOD_NS: u64 = 250_000;
 /// Lateness that counts.
@@ -50,7 +49,7 @@ impl StallMonitor {
             monitor.threads.push(std::thread::spawn(move || {
                 let placed = place(processor);
                 let watches = placed.is_ok();
-                // Whoever started this waits for it.
+                // `start` waits for it.
                 let _ = ready.send(placed);
                 if watches {
                     watch(processor, &stalls, &stop);
