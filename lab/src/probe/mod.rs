@@ -202,8 +202,8 @@ fn histogram(latencies_ns: &[u64]) -> Vec<Bucket> {
     buckets.into_iter().map(|(to_us, calls)| Bucket { to_us, calls }).collect()
 }
 
-/// Writes for long, rests, and writes a twenty-fourth of it again. Random writes end after as many
-/// tests' time, too.
+/// Writes in [`WINDOWS`] windows, rests, and writes one more window. The time of each window is
+/// bounded like that of a test.
 fn sustained(
     target: &mut dyn ProbeTarget,
     plan: &Plan,

@@ -63,7 +63,7 @@ pub fn open(path: &Path, writes: bool, overwrite: bool, yes: bool) -> Result<Fil
     // Workers do requests at the same time, each with calls of its own.
     let options = FileOptions { io_uring: false, read_only: !writes, ..FileOptions::default() };
     if !writes {
-        // Reading disturbs nobody, whoever uses it.
+        // Reading does not disturb other users of the device.
         return Ok(FileDevice::open(path, FileOptions { lock: false, ..options })?);
     }
     let shown = path.display();

@@ -144,7 +144,7 @@ pub enum ColumnKind {
     Flag,
 }
 
-/// The columns of a trace file in order, as other tables of traces have them, too.
+/// The columns of a trace file in order. Other tables of traces use the same columns.
 pub fn columns() -> impl Iterator<Item = (&'static str, ColumnKind)> {
     COLUMNS.iter().map(|column| {
         let kind = match column.field {

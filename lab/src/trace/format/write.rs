@@ -132,7 +132,7 @@ impl<W: Write + Send> TraceWriter<W> {
         Ok((self.file.bytes_written() as u64, self.footer()?))
     }
 
-    /// Ends the file, and gives back what it was written to.
+    /// Completes the file, and returns the stream.
     pub fn finish(mut self, names: &Names) -> Result<W> {
         self.end_group(names)?;
         // Room for the footer.

@@ -179,7 +179,7 @@ impl Runner {
         for (mut program, file) in self.programs.drain(..) {
             let _ = program.kill();
             let _ = program.wait();
-            // Whoever looks at a process in /proc just now keeps its program running a bit longer.
+            // A reader of the process in /proc keeps its program running a bit longer.
             let again = format!("/proc/self/fd/{}", file.as_raw_fd());
             let began = Instant::now();
             while calls::open(OsStr::new(&again), "w", "")

@@ -265,7 +265,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Holes, as lseek tells them, are zeros; what is behind the last data, too.
+    /// Holes that lseek reports, and the range behind the last data, are zeros.
     fn sync_and_holes(&self) -> Result<(), String> {
         if self.size().is_multiple_of(2) {
             self.file.sync_all().map_err(text)?;

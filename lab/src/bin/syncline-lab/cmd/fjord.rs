@@ -33,7 +33,7 @@ const REMEDIES: [(&str, &str, &str, &str); 7] = [
     ("eager", "native", "eager sync", "every fsync"),
     ("eager", "both", "eager sync and write buffer", "every fsync"),
     ("eager", "fsync-control", "eager sync, its files relaxed", "all but up to a minute"),
-    ("periodic", "native", "periodic sync", "the volume of a moment ago"),
+    ("periodic", "native", "periodic sync", "the last sync point"),
 ];
 /// Runs every application in every configuration, then prints.
 pub(crate) fn run(args: &BenchFjord) -> Result<()> {
