@@ -32,7 +32,6 @@ const BELOW: &[(&str, &[&str])] = &[
     ("export", &["device"]),
     ("image", &["device", "ondisk", "fs"]),
     ("nfs", &["device", "fs"]),
-    ("syncline-py", &["syncline", "nand", "lab"]),
     (
         "cli",
         &[
@@ -66,6 +65,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "sqlite",
         ],
     ),
+    ("syncline-py", &["syncline", "nand", "lab"]),
     ("testkit", &["device"]),
     ("model", &["device", "fs", "testkit"]),
     (
@@ -87,7 +87,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "testkit",
         ],
     ),
-    ("fuzz", &["fuzz-targets"]),
+    ("fuzz", &["fuzz_targets"]),
     ("xtask", &[]),
 ];
 
@@ -172,7 +172,7 @@ fn dependencies(manifest: &toml::Table, kind: &str) -> Vec<String> {
         .flat_map(toml::Table::keys)
         .filter_map(|key| match key.strip_prefix(OURS)? {
             "" => Some(key.clone()),
-            rest => rest.strip_prefix('-').map(str::to_owned),
+            rest => rest.strip_prefix('-').map(|name| name.replace('-', "_")),
         })
         .collect()
 }
