@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 
 use syncline_device::{Kind, MemoryDevice, TraceOp};
 use syncline_fs::MountOptions;
-use syncline_lab::bench::{
-    Image, ImageSource, JournalMode, Parameters, Result, Simulation, Stack, find,
-};
-use syncline_lab::latency::Unwatched;
+use syncline_lab::bench::{Image, ImageSource, JournalMode, Parameters, Simulation, Stack, find};
+use syncline_lab::{Result, Unobserved};
 use syncline_nand::Profile;
 
 const BLOCK: u64 = 4096;
@@ -108,7 +106,7 @@ fn main() -> Result<()> {
     let simulation =
         Simulation { profile: &profile, image: &image, mount: &mount, parameters: &parameters };
     let stack = Stack::new(&profile, image.snapshot(), 1_000_000)?;
-    simulation.run_on(&stack, find(&name)?[0], &mut Unwatched)?;
+    simulation.run_on(&stack, find(&name)?[0], &Unobserved)?;
     let names = fixed(&stack.memory);
     let events = stack.recording.take_events();
     // Longer than a superblock: transactions. The end of the run writes one more, of everything.

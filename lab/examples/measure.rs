@@ -3,9 +3,9 @@
 
 use syncline_fs::MountOptions;
 use syncline_lab::bench::{
-    Image, ImageSource, JournalMode, Parameters, Result, Simulation, Stack, find, table,
+    Image, ImageSource, JournalMode, Parameters, Simulation, Stack, find, table,
 };
-use syncline_lab::latency::Unwatched;
+use syncline_lab::{Result, Unobserved};
 use syncline_nand::Profile;
 
 fn main() -> Result<()> {
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     for name in &names {
         for entry in find(name)? {
             let stack = Stack::new(&profile, image.snapshot(), 1_000_000)?;
-            runs.push(simulation.run_on(&stack, entry, &mut Unwatched)?);
+            runs.push(simulation.run_on(&stack, entry, &Unobserved)?);
             if trace {
                 for event in stack.recording.take_events() {
                     println!("{event:?}");

@@ -189,7 +189,7 @@ def timed(plan, kind, workers):
     from syncline import sweeps
     from syncline.sweeps import Plan
 
-    environment = {"SYNCLINE": os.environ["SYNCLINE"]}
+    environment = {"SYNCLINE_LAB": os.environ["SYNCLINE_LAB"]}
     warm = Plan(traces=[TRACE], policies=["clock"], sizes=[f"{16 + n}p" for n in range(2 * workers)])
     with executor(kind, workers, environment) as (pool, _):
         sweeps.sweep(warm, executor=pool)
@@ -215,7 +215,7 @@ def cost(args):
             found = collections.defaultdict(list)
 
             def take(name, program, plan, workers, value):
-                os.environ["SYNCLINE"] = program
+                os.environ["SYNCLINE_LAB"] = program
                 engine.version.cache_clear()
                 found[name].append(timed(plan, kind, workers)[value])
 
@@ -695,7 +695,7 @@ def main():
     args = top.parse_args()
     if "syncline" in args:
         # The package runs it.
-        os.environ["SYNCLINE"] = lab(args.syncline)
+        os.environ["SYNCLINE_LAB"] = lab(args.syncline)
     run, name = {"kills": (kills, "sweep-measure"), "cost": (cost, "sweep-measure"), "nodes": (nodes, "sweep-nodes"),
                  "records": (records, "sweep-records"), "scale": (scale, "sweep-scale"), "sample": (sample, "sample-error")}[args.what]
     common.store(args.json, name, results=run(args))

@@ -1,41 +1,43 @@
-//! The error type of this crate. Messages end with the next step.
+//! The error type of this crate: a class, which decides the exit code, and a sentence for the user
+//! that ends with the next step.
 
 use std::fmt::Display;
 use std::path::Path;
 
-use crate::bench::BenchError;
-use crate::evaluate::EvaluateError;
-use crate::probe::ProbeError;
-use crate::replay::ReplayError;
-use crate::trace::TraceError;
+use syncline_buffer::BufferError;
+use syncline_cache::CacheError;
 use syncline_cli::error::Failure;
 use syncline_device::DeviceError;
 use syncline_fs::FsError;
 use syncline_image::{ImageError, sentence};
 use syncline_nand::NandError;
+use syncline_sqlite::VfsError;
 
 /// Result of everything in this crate.
 pub type Result<T> = std::result::Result<T, LabError>;
 
-/// Why a command did not do what it was asked. The text is for the user.
+/// Why something was not measured, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// The operation failed.
     #[error("{0}")]
     Failed(String),
-    /// As that, and what was written to is at its end: full, latched, read-only.
+    /// The volume has no space left.
+    #[error("{0}")]
+    NoSpace(String),
+    /// The target accepts no more writes: it is latched or read-only.
     #[error("{0}")]
     Final(String),
-    /// Arguments that make no sense.
+    /// Invalid arguments.
     #[error("{0}")]
     Usage(String),
     /// A trace or an image is corrupt.
     #[error("{0}")]
     Corrupt(String),
-    /// An unsupported feature.
+    /// An unsupported format, version or feature.
     #[error("{0}")]
     Unsupported(String),
-    /// The observer asked to stop.
+    /// The observer, or the consumer of records, asked to stop.
     #[error("interrupted; run the command again")]
     Interrupted,
 }
@@ -47,6 +49,7 @@ impl LabError {
         let with = |text: String| format!("{what}: {text}");
         match self {
             LabError::Failed(text) => LabError::Failed(with(text)),
+            LabError::NoSpace(text) => LabError::NoSpace(with(text)),
             LabError::Final(text) => LabError::Final(with(text)),
             LabError::Usage(text) => LabError::Usage(with(text)),
             LabError::Corrupt(text) => LabError::Corrupt(with(text)),
@@ -55,14 +58,23 @@ impl LabError {
         }
     }
 
-    /// A failed call of this system on `path`.
-    pub fn host(path: &Path, err: &std::io::Error) -> LabError {
-        ImageError::host(path, err).into()
+    /// A failed system call on `path`.
+    pub fn host(path: impl AsRef<Path>, err: &std::io::Error) -> LabError {
+        ImageError::host(path.as_ref(), err).into()
     }
 
-    /// An error of the trace in `path`.
-    pub(crate) fn of_trace(path: &Path, err: TraceError) -> LabError {
-        LabError::from(err).at(path.display())
+    /// A failed read or write of a stream that has no path here; `what` names the step.
+    pub fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> LabError {
+        move |err| {
+            let next = "check the file, its permissions and the free space";
+            LabError::Failed(sentence(&format!("{what}: {err}; {next}")))
+        }
+    }
+
+    /// Data that differs from what was written.
+    pub(crate) fn wrong_data(what: impl Display) -> LabError {
+        let next = "the data is wrong, please report this with the seed";
+        LabError::Failed(format!("{what}; {next}"))
     }
 }
 
@@ -81,13 +93,23 @@ impl From<ImageError> for LabError {
 
 impl From<FsError> for LabError {
     fn from(err: FsError) -> LabError {
-        ImageError::from(err).into()
+        match err {
+            FsError::NoSpace => LabError::NoSpace(ImageError::from(err).to_string()),
+            // Mount options whose values only a mount can judge.
+            FsError::Invalid(_) => LabError::Usage(ImageError::from(err).to_string()),
+            _ => ImageError::from(err).into(),
+        }
     }
 }
 
 impl From<DeviceError> for LabError {
     fn from(err: DeviceError) -> LabError {
-        ImageError::from(err).into()
+        match err {
+            DeviceError::Open { path, reason, .. } => {
+                LabError::Failed(format!("{path}: {}", sentence(&reason)))
+            }
+            _ => LabError::Failed(format!("{err}; look at the device and run again")),
+        }
     }
 }
 
@@ -97,66 +119,36 @@ impl From<NandError> for LabError {
     }
 }
 
-impl From<BenchError> for LabError {
-    fn from(err: BenchError) -> LabError {
-        match err {
-            // Mount options whose values only a mount can judge.
-            BenchError::Fs(err @ FsError::Invalid(_)) => {
-                LabError::Usage(format!("{err}; check the arguments with --help"))
-            }
-            BenchError::Fs(err) => err.into(),
-            BenchError::Nand(err) => err.into(),
-            BenchError::Usage(text) => LabError::Usage(text),
-            other => LabError::Failed(other.to_string()),
-        }
+impl From<CacheError> for LabError {
+    fn from(err: CacheError) -> LabError {
+        LabError::Usage(err.to_string())
     }
 }
 
-impl From<ReplayError> for LabError {
-    fn from(err: ReplayError) -> LabError {
-        match err {
-            ReplayError::Bench(err) => err.into(),
-            ReplayError::Trace(err) => err.into(),
-            ReplayError::FlashLite(err) => LabError::Failed(err.to_string()),
-        }
+impl From<BufferError> for LabError {
+    fn from(err: BufferError) -> LabError {
+        LabError::Failed(err.to_string())
     }
 }
 
-impl From<ProbeError> for LabError {
-    fn from(err: ProbeError) -> LabError {
-        match err {
-            ProbeError::Nand(err) => err.into(),
-            ProbeError::Usage(text) => LabError::Usage(text),
-            ProbeError::Device(_) => LabError::Failed(err.to_string()),
-        }
+impl From<syncline_flashlite::Error> for LabError {
+    fn from(err: syncline_flashlite::Error) -> LabError {
+        LabError::Failed(err.to_string())
     }
 }
 
-impl From<EvaluateError> for LabError {
-    fn from(err: EvaluateError) -> LabError {
-        match err {
-            EvaluateError::Cache(err) => LabError::Usage(err.to_string()),
-            EvaluateError::Usage(text) => LabError::Usage(text),
-            EvaluateError::Refused(text) => LabError::Failed(sentence(&text)),
-            EvaluateError::Device(DeviceError::Open { path, reason, .. }) => {
-                LabError::Failed(format!("{path}: {}", sentence(&reason)))
-            }
-            EvaluateError::Device(_) => LabError::Failed(err.to_string()),
-            EvaluateError::Nand(err) => err.into(),
-            EvaluateError::Trace(err) => err.into(),
-        }
+impl From<rusqlite::Error> for LabError {
+    fn from(err: rusqlite::Error) -> LabError {
+        let next = "if the file system reported no error this is a bug, please report it";
+        LabError::Failed(format!("SQLite: {err}; {next}"))
     }
 }
 
-impl From<TraceError> for LabError {
-    fn from(err: TraceError) -> LabError {
-        let text = err.to_string();
+impl From<VfsError> for LabError {
+    fn from(err: VfsError) -> LabError {
         match err {
-            TraceError::Io { .. } => LabError::Failed(sentence(&text)),
-            TraceError::Corrupt(_) => LabError::Corrupt(text),
-            TraceError::Unsupported(_) => LabError::Unsupported(text),
-            TraceError::Usage(_) => LabError::Usage(text),
-            TraceError::Stopped => LabError::Interrupted,
+            VfsError::Sqlite(err) => err.into(),
+            VfsError::Usage(text) => LabError::Usage(text),
         }
     }
 }
@@ -165,23 +157,11 @@ impl From<LabError> for Failure {
     fn from(err: LabError) -> Failure {
         match err {
             LabError::Failed(text) => Failure::Failed(text),
-            LabError::Final(text) => Failure::Final(text),
+            LabError::NoSpace(text) | LabError::Final(text) => Failure::Final(text),
             LabError::Usage(text) => Failure::Usage(text),
             LabError::Corrupt(text) => Failure::Corrupt(text),
             LabError::Unsupported(text) => Failure::Unsupported(text),
             LabError::Interrupted => Failure::Interrupted,
         }
-    }
-}
-
-impl From<BenchError> for Failure {
-    fn from(err: BenchError) -> Failure {
-        LabError::from(err).into()
-    }
-}
-
-impl From<TraceError> for Failure {
-    fn from(err: TraceError) -> Failure {
-        LabError::from(err).into()
     }
 }

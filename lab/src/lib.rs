@@ -23,8 +23,12 @@ mod error;
 pub mod evaluate;
 pub mod experiments;
 pub mod latency;
+mod observer;
 pub mod probe;
 pub mod replay;
 pub mod report;
 pub mod reproduce;
 pub mod trace;
+
+pub use error::{LabError, Result};
+pub use observer::{Observer, Unobserved};

@@ -1,4 +1,4 @@
 //! Logs of a write buffer, with inputs that coverage guides.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_hostile::feed("buffer", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_fuzz_targets::feed("buffer", bytes));

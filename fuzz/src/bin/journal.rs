@@ -1,4 +1,4 @@
 //! Logs of a volume, with inputs that coverage guides.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_hostile::feed("journal", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_fuzz_targets::feed("journal", bytes));

@@ -1,4 +1,4 @@
 //! Clients of NBD, with inputs that coverage guides.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_hostile::feed("nbd", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_fuzz_targets::feed("nbd", bytes));

@@ -1,4 +1,4 @@
 //! Traces of others, with inputs that coverage guides.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_hostile::feed("trace", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_fuzz_targets::feed("trace", bytes));

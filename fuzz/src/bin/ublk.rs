@@ -1,4 +1,4 @@
 //! Descriptors of ublk, with inputs that coverage guides.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_hostile::feed("ublk", bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_fuzz_targets::feed("ublk", bytes));

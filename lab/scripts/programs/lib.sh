@@ -1,4 +1,4 @@
-# What the scripts beside this one share: an image, its mount, blows to it, and the end.
+# What the scripts beside this one share: an image, its mount, faults injected into it, and the end.
 #
 #   sh NAME.sh SYNCLINE [--short]     exit code 0: every check passed; 77: it cannot run here
 #

@@ -1,26 +1,25 @@
-//! Makes a volume old: weeks of a phone's life in a minute, before a workload is measured on it.
+//! Ages a volume before a workload is measured on it: weeks of a phone's use in a minute.
 //!
 //! ```text
-//!   fill    events until the volume is as full as asked
-//!   churn   events that write the volume's size once more; what is too much is removed, old caches
-//!           and random photos, videos and packages alike
+//!   fill    events until the volume has the requested fill level
+//!   churn   events that overwrite as much as the volume's size; above the fill level, old caches
+//!           and random photos, videos and packages are removed
 //! ```
 //!
 //! An event is a transaction of an app (rollback journal made, pages of the database written over
 //! or added, both synced, journal removed), settings replaced by rename, a cache file, a photo, a
-//! video or a package update. So free space is in pieces of all sizes, databases have grown while
-//! others wrote, and a device without discard has seen all addresses that the allocator ever used:
-//! that is why each policy ages its own volume. Sizes scale with the volume, so that small ones can
-//! be aged in tests. Repeats exactly from the seed. Tested in `lab/tests/bench/aged.rs`.
+//! video or a package update. This fragments free space and databases, and a device without discard
+//! has seen every address that the allocator ever used, so each policy ages its own volume. Sizes
+//! scale with the volume, so that small ones can be aged in tests. Repeats exactly from the seed.
+//! Tested in `lab/tests/bench/aged.rs`.
 
 use std::collections::VecDeque;
 
 use rand_chacha::ChaCha8Rng;
-use syncline_fs::FsError;
 
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::{Open, Target, TargetFile, VolumeTarget};
 use crate::bench::workloads::{below, noise, random};
+use crate::error::{LabError, Result};
 
 /// Apps, each with a directory, a database and settings.
 const APPS: u64 = 24;
@@ -72,13 +71,10 @@ struct Life<'a> {
 
 impl Aging {
     /// Uses the volume of `target`.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] for a fill of 0 or above 95 per cent; whatever the volume reports.
     pub fn run(&self, target: &VolumeTarget) -> Result<()> {
         if !(1..=95).contains(&self.fill_percent) {
             let text = format!("a fill of {} % cannot be made; give 1 to 95", self.fill_percent);
-            return Err(BenchError::Usage(text));
+            return Err(LabError::Usage(text));
         }
         let stat = target.fs().volume().statfs();
         let mut rng = random(self.seed ^ 0xa9ed);
@@ -154,7 +150,7 @@ impl Life<'_> {
         clock.sleep_until(clock.now_ns() + PAUSE_NS);
         match done {
             // The volume is full for this one: the next round removes something.
-            Err(BenchError::Fs(FsError::NoSpace)) => self.remove_something().map(drop),
+            Err(LabError::NoSpace(_)) => self.remove_something().map(drop),
             done => done,
         }
     }

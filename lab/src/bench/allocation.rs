@@ -1,7 +1,7 @@
-//! Allocation policies side by side: what each did to the device.
+//! Allocation policies compared by their effect on the device.
 //!
 //! [`allocation_table`] groups runs that differ in `alloc=` alone, and shows time and wear of the
-//! whole run, with background write-back and unmount, against ext4's places (hot-zones paper,
+//! whole run, with background write-back and unmount, against ext4's allocation (hot-zones paper,
 //! Figure 3: I/O time, number of garbage collections). Tested here.
 use crate::report::{aligned, figure};
 

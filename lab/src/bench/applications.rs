@@ -1,5 +1,5 @@
 //! Applications of a phone on its storage: the main experiment of the informed-storage paper's
-//! chapter III (Figures 4 and 5, Tables 3 and 4), and the storage that it tried instead.
+//! chapter III (Figures 4 and 5, Tables 3 and 4), and its alternative storage.
 //!
 //! ```text
 //!   Shape: steps ──> network, processor: the clock moves        not the storage's time
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Published parameters of the applications are kept (`shapes.rs`). Processor time, network bytes
-//! and database rows are ours. One thing happens after the other, so the run time is the sum of
+//! and database rows are ours. Steps are sequential, so the run time is the sum of
 //! processor time, network time and waits for storage; write-back goes on in the background while
-//! the phone waits for the network. A device can thus be fast enough not to matter. Requests to the
-//! network go at the rates of Table 1, each with a round trip.
+//! the phone waits for the network, so a fast device may not matter. Network requests use the rates
+//! of Table 1, each with a round trip.
 //!
 //! The [`Solution`]s are the pilot solutions that section 3.1 names. Runs repeat exactly from their
 //! seed. Tested in `lab/tests/bench/applications.rs`.
@@ -24,7 +24,9 @@ mod work;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::latency::{Timer, Watch};
+use crate::observer::Observer;
+
+use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId};
 use syncline_device::{
@@ -37,10 +39,10 @@ use syncline_sqlite::seed_sqlite;
 pub use report::{APPLICATIONS_SCHEMA, applications_json, applications_table};
 pub use storage::StorageCounts;
 
-use crate::bench::error::{BenchError, Result};
 use crate::bench::image::Image;
 use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Parameters, applications, random};
+use crate::error::{LabError, Result};
 use shapes::{SHAPES, Shape};
 use storage::{Layout, Storage};
 
@@ -131,14 +133,11 @@ impl Solution {
     }
 
     /// The solution of this name.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] lists what there is.
     pub fn by_name(name: &str) -> Result<Solution> {
         let found = Solution::ALL.into_iter().find(|solution| solution.name() == name);
         found.ok_or_else(|| {
             let names = Solution::ALL.map(Solution::name).join(", ");
-            BenchError::Usage(format!("unknown solution `{name}`; choose of {names}"))
+            LabError::Usage(format!("unknown solution `{name}`; choose of {names}"))
         })
     }
 }
@@ -190,9 +189,6 @@ pub struct Phone<'a> {
 impl Phone<'_> {
     /// Runs `application` on a device of `profile`; `builtin` is the second device of
     /// [`Solution::Stripes`].
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] for an unknown application; whatever the volume reports.
     pub fn run(
         &self,
         application: &str,
@@ -200,16 +196,16 @@ impl Phone<'_> {
         builtin: &Profile,
         network: &Network,
         solution: Solution,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<AppRun> {
         let shape = SHAPES.iter().find(|shape| shape.name == application).ok_or_else(|| {
             let names: Vec<_> = SHAPES.iter().map(|shape| shape.name).collect();
             let names = names.join(", ");
-            BenchError::Usage(format!("unknown application `{application}`; choose of {names}"))
+            LabError::Usage(format!("unknown application `{application}`; choose of {names}"))
         })?;
         seed_sqlite(self.seed as u32 | 1);
         let stack = self.stack(profile, builtin, solution)?;
-        let spent = self.work(&stack, shape, profile, network, watch)?;
+        let spent = self.work(&stack, shape, profile, network, observer)?;
         Ok(AppRun {
             application: shape.name.to_owned(),
             device: profile.name.clone(),
@@ -251,7 +247,7 @@ impl Phone<'_> {
         shape: &Shape,
         profile: &Profile,
         network: &Network,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<AppRun> {
         let parameters = Parameters {
             seed: self.seed,
@@ -283,11 +279,11 @@ impl Phone<'_> {
                     inner.prepare(&target)?;
                     inner.open(&target)?;
                     let steps = entry.operations(&parameters);
-                    crate::bench::runner::steps(&mut *inner, &target, steps, &mut timer, watch)?;
+                    crate::bench::runner::steps(&mut *inner, &target, steps, &mut timer, observer)?;
                     inner.close(&target)?;
                 }
             }
-            _ => work.run(&target, watch)?,
+            _ => work.run(&target, observer)?,
         }
         let run_ns = stack.clock.now_ns() - start_ns;
         let busy_ns = (stack.storage.counts() - before).busy_ns;

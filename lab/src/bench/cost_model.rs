@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
 use syncline_fs::{Create, InodeRef, MountOptions, Volume};
 
-use crate::bench::error::Result;
+use crate::error::Result;
 
 const BLOCK: usize = 4096;
 /// Longer than a tick, ns: each overwrite changes its inode.
@@ -192,9 +192,6 @@ fn file(volume: &Volume, path: &str) -> Result<InodeRef> {
 /// Counts what `syncs` syncs cost, with write-back and unmount, on the volume of `image`. Before
 /// each sync of a file in one directory another file, in another, is overwritten, too, so that M,
 /// M', D and D' are all dirty: one block each.
-///
-/// # Errors
-/// Whatever the volume reports.
 pub fn measure(image: MemoryDevice, sync: &str, locality: Locality, syncs: u64) -> Result<Cost> {
     let clock = Arc::new(VirtualClock::default());
     let device = Arc::new(RecordingDevice::new(Arc::new(image)));

@@ -19,7 +19,9 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::latency::{Timer, Watch};
+use crate::observer::Observer;
+
+use crate::latency::Timer;
 use serde::{Deserialize, Serialize};
 use syncline_buffer::{Buffer, BufferOptions, LogArea, LogId, Status};
 use syncline_device::{
@@ -32,12 +34,12 @@ use syncline_sqlite::seed_sqlite;
 
 pub use report::{FJORD_SCHEMA, fjord_json, fjord_table};
 
-use crate::bench::error::Result;
 use crate::bench::image::Image;
 use crate::bench::metrics::Metrics;
 use crate::bench::runner::{Stack, since, steps};
 use crate::bench::target::{Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Parameters};
+use crate::error::Result;
 
 /// The ring of steady runs: 4 MiB and its superblocks.
 const STEADY_LOG_BYTES: u64 = (4 << 20) + 8192;
@@ -166,9 +168,6 @@ impl<D: BlockDevice> BlockDevice for RelaxedData<D> {
 
 impl<'a> Fjord<'a> {
     /// On `profile`, with the volume of `image` and behind it a log of `log_bytes`.
-    ///
-    /// # Errors
-    /// None but those of memory devices.
     pub fn new(
         profile: &'a Profile,
         image: &Image,
@@ -190,38 +189,29 @@ impl<'a> Fjord<'a> {
     }
 
     /// Runs `entry` as `config` says, with `mount`'s sync mode and other options.
-    ///
-    /// # Errors
-    /// Whatever the volume or the buffer reports.
     pub fn run(
         &self,
         entry: &Entry,
         config: &FjordConfig,
         mount: &MountOptions,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<FjordRun> {
-        self.run_on(&self.stack()?, entry, config, mount, watch)
+        self.run_on(&self.stack()?, entry, config, mount, observer)
     }
 
     /// A fresh device with image and room for the log.
-    ///
-    /// # Errors
-    /// A profile or size that cannot be built.
     pub fn stack(&self) -> Result<Stack> {
         Stack::new(self.profile, self.contents.snapshot(), 0)
     }
 
     /// As [`Fjord::run`], on a stack whose contents the caller wants to see.
-    ///
-    /// # Errors
-    /// As [`Fjord::run`].
     pub fn run_on(
         &self,
         stack: &Stack,
         entry: &Entry,
         config: &FjordConfig,
         mount: &MountOptions,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<FjordRun> {
         seed_sqlite(self.parameters.seed as u32 | 1);
         let buffer = self.buffer(stack, config)?;
@@ -244,7 +234,7 @@ impl<'a> Fjord<'a> {
         let before = stack.nand.counters();
         let mut timer = Timer::default();
         let total = entry.operations(self.parameters);
-        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
         let part = |target_app| {
             let (device, duration_ns) = stack.since(&mark);
             let moved = since(target_app, app);

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use syncline_device::MemoryDevice;
 
-use crate::bench::error::{BenchError, Result};
+use crate::error::{LabError, Result};
 
 /// The volume UUID of every image made here.
 const UUID: &str = "53796e63-6c69-4e65-8000-000000000001";
@@ -51,9 +51,6 @@ pub struct Image(MemoryDevice);
 
 impl Image {
     /// Makes or reads the image.
-    ///
-    /// # Errors
-    /// [`BenchError::Image`] if mke2fs is missing or fails, or the file cannot be read.
     pub fn load(source: &ImageSource) -> Result<Image> {
         match source {
             ImageSource::File(path) => Ok(Image(MemoryDevice::load(path)?)),
@@ -69,7 +66,7 @@ impl Image {
 }
 
 fn mke2fs(size_bytes: u64, more: &[&str]) -> Result<Image> {
-    let failed = |err: std::io::Error| BenchError::host(std::env::temp_dir().display(), &err);
+    let failed = |err: std::io::Error| LabError::host(std::env::temp_dir(), &err);
     let file = tempfile::NamedTempFile::new().map_err(failed)?;
     file.as_file().set_len(size_bytes).map_err(failed)?;
     let extended =
@@ -84,11 +81,11 @@ fn mke2fs(size_bytes: u64, more: &[&str]) -> Result<Image> {
         .env("E2FSPROGS_FAKE_TIME", FAKE_TIME_S)
         .output();
     let made = made.map_err(|err| {
-        BenchError::Image(format!("mke2fs: {err}; install e2fsprogs or give an image"))
+        LabError::Failed(format!("mke2fs: {err}; install e2fsprogs or give an image"))
     })?;
     if !made.status.success() {
         let said = String::from_utf8_lossy(&made.stderr).trim().replace('\n', "; ");
-        return Err(BenchError::Image(format!("mke2fs: {said}; give an image of your own")));
+        return Err(LabError::Failed(format!("mke2fs: {said}; give an image of your own")));
     }
     Ok(Image(MemoryDevice::load(file.path())?))
 }

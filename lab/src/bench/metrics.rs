@@ -2,8 +2,8 @@
 //!
 //! `{"schema": "syncline.bench/1", "runs": [{"workload", "device", "config", "metrics",
 //! "foreground"}]}`. `metrics` covers the run with its background write-back and the final unmount,
-//! `foreground` ends at the last acknowledged call. What cannot be measured (device counters on a
-//! mounted directory) is left out.
+//! `foreground` ends at the last acknowledged call. Unmeasurable figures (device counters on a
+//! mounted directory) are absent.
 //!
 //! A burst of writes counts towards `sequential_ratio` when it is longer than 128 sectors
 //! (`syncline_device::Counts`). `write_amplification` is bytes programmed for each byte the host

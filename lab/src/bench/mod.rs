@@ -16,9 +16,9 @@
 //!
 //! ```no_run
 //! use syncline_fs::MountOptions;
-//! use crate::latency::Unwatched;
+//! use syncline_lab::Unobserved;
+//! use syncline_lab::bench::{Image, ImageSource, Parameters, Simulation, find, table};
 //! use syncline_nand::Profile;
-//! use crate::bench::{Image, ImageSource, Parameters, Simulation, find, table};
 //!
 //! let image = Image::load(&ImageSource::default())?;
 //! let profile = Profile::by_name("nexus7-emmc")?;
@@ -26,16 +26,15 @@
 //! let simulation =
 //!     Simulation { profile: &profile, image: &image, mount: &mount, parameters: &parameters };
 //! for entry in find("sqlite")? {
-//!     print!("{}", table(&[simulation.run(entry, &mut Unwatched)?]));
+//!     print!("{}", table(&[simulation.run(entry, &Unobserved)?]));
 //! }
-//! # Ok::<(), crate::bench::BenchError>(())
+//! # Ok::<(), syncline_lab::LabError>(())
 //! ```
 
 mod aging;
 mod allocation;
 mod applications;
 pub mod cost_model;
-mod error;
 mod fjord;
 mod image;
 mod metrics;
@@ -54,7 +53,6 @@ pub use applications::{
     APPLICATIONS_SCHEMA, AppRun, NETWORKS, Network, PHONE_DEVICES, Phone, Solution, StorageCounts,
     applications_json, applications_table, phone_applications,
 };
-pub use error::{BenchError, Result};
 pub use fjord::{
     FJORD_CONFIGS, FJORD_SCHEMA, Fjord, FjordConfig, FjordPart, FjordRun, Ring, fjord_json,
     fjord_table,

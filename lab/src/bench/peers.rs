@@ -24,7 +24,7 @@ use serde::Deserialize;
 use syncline_device::SplitMix64;
 use syncline_nand::{Profile, Simulator};
 
-use crate::bench::error::{BenchError, Result};
+use crate::error::{LabError, Result};
 
 const STORED: &str = include_str!("../../../baselines/peers.toml");
 
@@ -78,13 +78,10 @@ struct Stored {
 }
 
 /// Every stored pattern.
-///
-/// # Errors
-/// [`BenchError::Usage`] if the file that the program was built with is bad.
 pub fn patterns() -> Result<Vec<Pattern>> {
     let stored: std::result::Result<Stored, _> = toml::from_str(STORED);
     stored.map(|stored| stored.pattern).map_err(|err| {
-        BenchError::Usage(format!("baselines/peers.toml: {err}; correct it and build again"))
+        LabError::Usage(format!("baselines/peers.toml: {err}; correct it and build again"))
     })
 }
 
@@ -130,9 +127,6 @@ pub enum Step {
 
 impl Pattern {
     /// The steps, with areas and places numbered in the order of their first use.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] names the step that makes no sense.
     pub fn parse(&self) -> Result<Vec<Step>> {
         let mut names: Vec<String> = Vec::new();
         let mut number = |name: &str| {
@@ -170,7 +164,7 @@ impl Pattern {
             };
             step.ok_or_else(|| {
                 let at = format!("{} {}", self.file_system, self.workload);
-                BenchError::Usage(format!("pattern {at}: `{text}` is no step; correct it"))
+                LabError::Usage(format!("pattern {at}: `{text}` is no step; correct it"))
             })
         });
         parsed.collect()
@@ -179,9 +173,6 @@ impl Pattern {
 
 /// Operations a second of `pattern` on a fresh device of `profile`. Each operation has `calls`
 /// system calls at the profile's price.
-///
-/// # Errors
-/// A bad pattern, or a profile that cannot be built.
 pub fn replay(
     pattern: &Pattern,
     profile: &Profile,

@@ -10,7 +10,7 @@
 //!
 //! Promises: with a virtual clock a run is single-threaded and repeats to the last figure from its
 //! seed. The device is fresh: only the image's preparation has aged it. An interrupted run stops
-//! after the operation under way, closes and unmounts, and reports what it did.
+//! after the current operation, closes and unmounts, and reports the operations so far.
 //!
 //! Tested in `lab/tests/bench/runs.rs` (determinism, interruption), `lab/tests/bench/baseline.rs`
 //! (kernel figures) and `lab/tests/bench/calibration.rs`.
@@ -18,18 +18,19 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::latency::{Timer, Watch};
+use crate::latency::Timer;
+use crate::observer::Observer;
 use syncline_device::{Clock, Counts, MemoryDevice, RecordingDevice, VirtualClock};
 use syncline_fs::{MountOptions, Volume};
 use syncline_nand::{Counters, NandDevice, Profile};
 use syncline_sqlite::{AppBytes, seed_sqlite};
 
 use crate::bench::aging::Aging;
-use crate::bench::error::Result;
 use crate::bench::image::Image;
 use crate::bench::metrics::{Config, DeviceMetrics, Metrics, Run};
 use crate::bench::target::{DirectoryTarget, Target, VolumeTarget};
 use crate::bench::workloads::{Entry, Parameters, Workload};
+use crate::error::Result;
 
 /// A run on a simulated device.
 pub struct Simulation<'a> {
@@ -57,9 +58,6 @@ pub struct Stack {
 
 impl Stack {
     /// A fresh device of `profile` that holds `contents`. Keeps the first `events_max` commands.
-    ///
-    /// # Errors
-    /// A profile or size that cannot be built.
     pub fn new(profile: &Profile, contents: MemoryDevice, events_max: usize) -> Result<Stack> {
         let clock = Arc::new(VirtualClock::default());
         let memory = Arc::new(contents);
@@ -69,9 +67,6 @@ impl Stack {
     }
 
     /// Mounts the volume, with system calls at the profile's price.
-    ///
-    /// # Errors
-    /// As [`Volume::mount`].
     pub fn mount(&self, options: &MountOptions, seed: u64) -> Result<VolumeTarget> {
         let clock: Arc<dyn Clock> = self.clock.clone();
         let volume = Volume::mount(self.recording.clone(), clock.clone(), options.clone())?;
@@ -79,9 +74,6 @@ impl Stack {
     }
 
     /// Uses the volume for weeks, if the parameters ask for one that is not fresh.
-    ///
-    /// # Errors
-    /// As [`Aging::run`].
     pub fn age(&self, mount: &MountOptions, parameters: &Parameters) -> Result<()> {
         let Some(fill_percent) = parameters.fill_percent else { return Ok(()) };
         let target = self.mount(mount, parameters.seed)?;
@@ -116,18 +108,14 @@ pub struct Mark {
 impl Simulation<'_> {
     /// Runs `entry`.
     ///
-    /// # Errors
-    /// Whatever the volume reports. Nothing is left behind.
-    pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+    /// After an error nothing is left behind.
+    pub fn run(&self, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
         let stack = Stack::new(self.profile, self.image.snapshot(), 0)?;
-        self.run_on(&stack, entry, watch)
+        self.run_on(&stack, entry, observer)
     }
 
     /// As [`Simulation::run`], on a stack whose trace or contents the caller wants to see.
-    ///
-    /// # Errors
-    /// As [`Simulation::run`].
-    pub fn run_on(&self, stack: &Stack, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+    pub fn run_on(&self, stack: &Stack, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
         let seed = self.parameters.seed;
         seed_sqlite(seed as u32 | 1);
         let mut workload = entry.make(self.parameters);
@@ -144,7 +132,7 @@ impl Simulation<'_> {
         let (mark, app) = (stack.mark(), target.app_bytes());
         let total = entry.operations(self.parameters);
         let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
         let moved = since(target.app_bytes(), app);
         let (device, duration_ns) = stack.since(&mark);
         let foreground = Metrics::new(done, duration_ns, &timer, moved, Some(device));
@@ -184,10 +172,7 @@ pub struct DirectoryRun<'a> {
 
 impl DirectoryRun<'_> {
     /// Runs `entry`. Device figures are not known.
-    ///
-    /// # Errors
-    /// Whatever the host reports.
-    pub fn run(&self, entry: &Entry, watch: &mut dyn Watch) -> Result<Run> {
+    pub fn run(&self, entry: &Entry, observer: &dyn Observer) -> Result<Run> {
         let target = DirectoryTarget::new(&self.dir)?;
         let mut workload = entry.make(self.parameters);
         workload.prepare(&target)?;
@@ -197,7 +182,7 @@ impl DirectoryRun<'_> {
         let (start_ns, app) = (target.now_ns(), target.app_bytes());
         let total = entry.operations(self.parameters);
         let mut timer = Timer::default();
-        let done = steps(&mut *workload, &target, total, &mut timer, watch)?;
+        let done = steps(&mut *workload, &target, total, &mut timer, observer)?;
         // SQLite's own VFS moves bytes that are not seen here.
         let moved = || if entry.sqlite { None } else { since(target.app_bytes(), app) };
         let foreground = Metrics::new(done, target.now_ns() - start_ns, &timer, moved(), None);
@@ -230,14 +215,14 @@ pub(crate) fn steps(
     target: &dyn Target,
     total: u64,
     timer: &mut Timer,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<u64> {
     for step in 0..total {
-        if watch.cancelled() {
+        if observer.stopped() {
             return Ok(step);
         }
         workload.step(target, step, timer)?;
-        watch.progress(step + 1, total);
+        observer.position(step + 1, total);
     }
     Ok(total)
 }

@@ -1,4 +1,4 @@
-//! Sensitivity of a result to what is not known of a device: open write streams and flush time.
+//! Sensitivity of a result to unknown properties of a device: open write streams and flush time.
 //!
 //! ```text
 //!                  streams 1, 2, 4, 8  x  flush 0.1, 1, 5 ms
@@ -6,24 +6,24 @@
 //!                  xfs, f2fs, fast_commit: their counted requests on the same model (peers.rs)
 //! ```
 //!
-//! Promises: ours are whole runs with background write-back and the final unmount, the peers' only
-//! what was counted in the foreground, so a peer that wins may owe it to that, and one that loses
-//! does not. Everything repeats from the seed. Tested in `lab/tests/bench/peers.rs`.
+//! Promises: our figures are whole runs with background write-back and the final unmount. The
+//! peers' figures have foreground requests only, which favours the peers. Everything repeats from
+//! the seed. Tested in `lab/tests/bench/peers.rs`.
 
 use std::collections::BTreeMap;
 
-use crate::latency::Watch;
+use crate::observer::Observer;
 use crate::report::{aligned, figure};
 use serde::{Deserialize, Serialize};
 use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 
-use crate::bench::error::Result;
 use crate::bench::image::Image;
 use crate::bench::metrics::Metrics;
 use crate::bench::peers::{Pattern, patterns, replay};
 use crate::bench::runner::Simulation;
 use crate::bench::workloads::{Entry, Parameters};
+use crate::error::Result;
 
 /// Open write streams of the grid.
 pub const STREAMS: [u32; 4] = [1, 2, 4, 8];
@@ -137,16 +137,13 @@ pub struct Grid<'a> {
 }
 
 impl Grid<'_> {
-    /// The cells of one workload. Stops early when `watch` says so, with the cells that are
+    /// The cells of one workload. Stops early when `observer` says so, with the cells that are
     /// complete.
-    ///
-    /// # Errors
-    /// Whatever a run reports.
     pub fn run(
         &self,
         entry: &Entry,
         parameters: &Parameters,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<Vec<Cell>> {
         let mode = entry.sqlite.then(|| parameters.journal_mode.name());
         let all = patterns()?;
@@ -158,7 +155,7 @@ impl Grid<'_> {
                 let mut profile = self.profile.clone();
                 profile.ftl.streams = *streams;
                 profile.timing.flush_us = *flush_us;
-                let Some(cell) = self.cell(&profile, entry, parameters, &peers, watch)? else {
+                let Some(cell) = self.cell(&profile, entry, parameters, &peers, observer)? else {
                     return Ok(cells);
                 };
                 cells.push(cell);
@@ -174,14 +171,14 @@ impl Grid<'_> {
         entry: &Entry,
         parameters: &Parameters,
         peers: &[&Pattern],
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
     ) -> Result<Option<Cell>> {
         profile.validate()?;
         let mut runs = Vec::new();
         for sync in [SyncMode::Ordered, SyncMode::Eager] {
             let mount = self.mount.clone().with(|options| options.sync = sync);
             let simulation = Simulation { profile, image: self.image, mount: &mount, parameters };
-            let run = simulation.run(entry, watch)?;
+            let run = simulation.run(entry, observer)?;
             if run.interrupted {
                 return Ok(None);
             }

@@ -1,7 +1,7 @@
 //! The table a bench prints: a row for each run, figures for each operation.
 //!
 //! Device figures (`req/op` and what follows) cover the whole run, with its background write-back
-//! and the final unmount; rates and latencies are of the foreground, as an application sees them.
+//! and the final unmount. Rates and latencies cover the foreground, as an application sees them.
 
 use crate::report::{aligned, figure};
 

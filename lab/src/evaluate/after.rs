@@ -1,14 +1,14 @@
 //! The trace after the cache: pages become requests.
 //!
 //! Pages that the cache reads or writes one after the other, in the same direction and each where
-//! the last ended, are one request of up to `pages_max`; a request ends with the access that caused
-//! it unless the next one goes on. With one page a request it is the informed-storage paper's
-//! trace. Tested in `lab/tests/evaluate/run.rs`.
+//! the last ended, are one request of up to `pages_max`. A request ends with the access that caused
+//! it, unless the next access continues it. With one page a request it is the informed-storage
+//! paper's trace. Tested in `lab/tests/evaluate/run.rs`.
 
 use crate::trace::{Flags, Names, Op, Origin, Record, Sink};
 use syncline_cache::{Access, DeviceAccess};
 
-use crate::evaluate::error::Result;
+use crate::error::Result;
 use crate::evaluate::pages::PAGE_BYTES;
 
 /// Makes requests of page accesses.
@@ -60,6 +60,6 @@ impl Merger {
     /// A flush after everything before.
     pub(crate) fn flush(&mut self, time_ns: u64, sink: &mut dyn Sink) -> Result<()> {
         self.pass(sink)?;
-        Ok(sink.record(&self.names, &Record::new(time_ns, Op::Flush))?)
+        sink.record(&self.names, &Record::new(time_ns, Op::Flush))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::trace::{Flags, NameId, Names, Op, Origin, Record};
 use syncline_nand::{Profile, Simulator};
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 
 /// Seed of preconditioning.
 const SEED: u64 = 1;
@@ -159,9 +159,6 @@ impl Shares {
 
 impl WearReplay {
     /// A device of `profile` that has been filled to `used_percent` and overwritten at random.
-    ///
-    /// # Errors
-    /// A profile or a size that cannot be built.
     pub fn new(profile: &Profile, size_bytes: u64, used_percent: u32) -> Result<WearReplay> {
         let mut device = Simulator::new(profile, size_bytes)?;
         device.precondition(used_percent, SEED);
@@ -224,9 +221,6 @@ impl WearReplay {
     }
 
     /// Plays a request.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Usage`]: it ends beyond the end of the device.
     pub fn record(&mut self, record: &Record, names: &Names) -> Result<()> {
         let before = self.device.counters();
         let now_ns = self.start_ns.saturating_add(record.time_ns).min(TIME_NS_MAX);
@@ -240,7 +234,7 @@ impl WearReplay {
                 "the trace goes to byte {end}, the device has {size}; give a larger --size or \
                  leave it out"
             );
-            return Err(EvaluateError::Usage(text));
+            return Err(LabError::Usage(text));
         }
         let device = &mut self.device;
         let mut done_ns = now_ns;

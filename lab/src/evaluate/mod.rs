@@ -18,13 +18,12 @@
 //! - Everything but `os` is deterministic: equal traces and settings give equal figures.
 //! - Memory: 8 bytes an access, twice that for policies that know the future; the trace after the
 //!   cache streams.
-//! - What a trace has and a cache does not take (`PageTrace::left_out`) is counted.
+//! - Records without a page access are counted (`PageTrace::left_out`).
 //!
-//! It is a crate of its own because who compares caches needs neither an ext4 nor SQLite. Tested in
-//! `lab/tests/evaluate`.
+//! Tested in `lab/tests/evaluate`.
 
 mod after;
-mod error;
+mod dense;
 mod lifetime;
 pub mod os;
 mod pages;
@@ -32,15 +31,13 @@ mod played;
 mod player;
 mod run;
 mod size;
-mod squeeze;
 mod survey;
 
-pub use error::{EvaluateError, Result};
+pub use dense::DenseAddresses;
 pub use lifetime::{Origins, Share, Shares, WearReplay};
 pub use pages::{PAGE_BYTES, PageGather, PageTrace};
 pub use played::{Pace, Played};
 pub use player::VirtualPlayer;
 pub use run::{Configuration, Evaluation, Outcome, READ_US, WRITE_US};
 pub use size::CacheSize;
-pub use squeeze::Squeeze;
 pub use survey::{Feed, Survey};

@@ -30,7 +30,7 @@ use crate::trace::{Flags, NameId, Names, Op, Record, Sink, TraceKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 use syncline_cache::{Access, PageAccess, PageKey};
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
@@ -100,14 +100,11 @@ impl PageGather {
     }
 
     /// Places the objects.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Usage`]: there is no access, or the files need more than 2^58 pages.
     pub fn finish(mut self) -> Result<PageTrace> {
         if self.accesses.is_empty() {
             let text =
                 "the trace reads and writes nothing; look at it with `syncline-lab trace stat`";
-            return Err(EvaluateError::Usage(text.to_owned()));
+            return Err(LabError::Usage(text.to_owned()));
         }
         let mut bases = Vec::with_capacity(self.objects.len());
         let mut end_page = 0u64;
@@ -116,7 +113,7 @@ impl PageGather {
             end_page += object.end;
             if end_page > SPACE_PAGES_MAX {
                 let text = "the files of the trace are larger than any device; correct the trace";
-                return Err(EvaluateError::Usage(text.to_owned()));
+                return Err(LabError::Usage(text.to_owned()));
             }
         }
         for access in &mut self.accesses {
@@ -281,7 +278,7 @@ impl PageGather {
 }
 
 impl Sink for PageGather {
-    fn record(&mut self, _: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, _: &Names, record: &Record) -> crate::error::Result<()> {
         self.take(record);
         Ok(())
     }
@@ -329,19 +326,19 @@ impl PageTrace {
 
     /// Leaves out of the address space what is never touched, in pieces of 4 MiB; the order of the
     /// rest stays. For traces whose addresses spread over more than a simulated device has.
-    pub fn squeeze(&mut self) {
-        let mut squeeze = crate::evaluate::Squeeze::default();
-        self.accesses.iter().for_each(|access| squeeze.touch_pages(access >> 1, 1));
-        squeeze.settle();
+    pub fn make_dense(&mut self) {
+        let mut dense = crate::evaluate::DenseAddresses::default();
+        self.accesses.iter().for_each(|access| dense.touch_pages(access >> 1, 1));
+        dense.sort();
         for access in &mut self.accesses {
-            *access = squeeze.page(*access >> 1) << 1 | (*access & 1);
+            *access = dense.page(*access >> 1) << 1 | (*access & 1);
         }
         for event in &mut self.events {
-            let end = squeeze.page(event.first.saturating_add(event.pages));
-            event.first = squeeze.page(event.first);
+            let end = dense.page(event.first.saturating_add(event.pages));
+            event.first = dense.page(event.first);
             event.pages = end - event.first;
         }
-        self.end_page = squeeze.page(self.end_page);
+        self.end_page = dense.page(self.end_page);
     }
 
     /// One access.

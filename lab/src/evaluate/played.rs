@@ -3,7 +3,7 @@
 use crate::trace::{Op, Record};
 use syncline_nand::{Counters, Latencies, LatencyReport};
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 
 /// Bytes of a sector: what devices take.
 pub(crate) const SECTOR: u64 = 512;
@@ -106,7 +106,7 @@ impl Tally {
 pub(crate) fn within(offset: u64, len: u64, size_bytes: u64) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= size_bytes => Ok(()),
-        _ => Err(EvaluateError::Usage(format!(
+        _ => Err(LabError::Usage(format!(
             "the trace goes to byte {} of a device of {size_bytes}; leave out what it does not \
              touch with --dense, or take a larger device",
             offset.saturating_add(len)

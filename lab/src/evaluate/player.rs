@@ -1,13 +1,13 @@
 //! The Workload Player in virtual time: requests of a trace on a simulated device.
 //!
 //! ```text
-//!   fast:    a request is sent when one of the last `depth` is done
+//!   fast:    a request is sent when fewer than `depth` are under way
 //!   timing:  and not before the trace's time, counted from the first request
-//!   flush, preflush: when all before are done
+//!   flush, preflush: after all previous requests completed
 //! ```
 //!
-//! The device is written once from begin to end before, so that every write of the trace replaces
-//! data. Deterministic to the nanosecond. Tested in `lab/tests/evaluate/player.rs`.
+//! First the whole device is written once in order, so that every write of the trace replaces data.
+//! Deterministic to the nanosecond. Tested in `lab/tests/evaluate/player.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use std::collections::BinaryHeap;
 use crate::trace::{Flags, Names, Op, Record, Sink};
 use syncline_nand::{Counters, Profile, Simulator};
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 use crate::evaluate::played::{Pace, Played, Tally, sectors, within};
 
 /// Smallest device that a trace is put on, bytes.
@@ -47,9 +47,6 @@ pub struct VirtualPlayer {
 impl VirtualPlayer {
     /// A device of `profile` that holds a trace that ends at byte `end_bytes`: the next power of
     /// two, 64 MiB at least, written once.
-    ///
-    /// # Errors
-    /// A profile that cannot be built, an end beyond 512 GiB.
     pub fn new(profile: &Profile, end_bytes: u64, pace: Pace) -> Result<VirtualPlayer> {
         let size = end_bytes.max(SIZE_MIN).checked_next_power_of_two();
         let Some(size) = size.filter(|size| *size <= SIZE_MAX) else {
@@ -59,7 +56,7 @@ impl VirtualPlayer {
                 end_bytes >> 30,
                 SIZE_MAX >> 30
             );
-            return Err(EvaluateError::Usage(text));
+            return Err(LabError::Usage(text));
         };
         let mut device = Simulator::new(profile, size)?;
         let mut now_ns = 0;
@@ -85,9 +82,6 @@ impl VirtualPlayer {
     }
 
     /// Plays a request; what is none (an open, a rename) does nothing.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Usage`]: it lies beyond the end of the device.
     pub fn play(&mut self, record: &Record) -> Result<()> {
         let known = matches!(record.op, Op::Read | Op::Write | Op::Flush | Op::Discard);
         if record.failed() || !known {
@@ -131,10 +125,7 @@ impl VirtualPlayer {
 }
 
 impl Sink for VirtualPlayer {
-    fn record(&mut self, _: &Names, record: &Record) -> crate::trace::Result<()> {
-        self.play(record).map_err(|err| match err {
-            EvaluateError::Trace(err) => err,
-            other => crate::trace::TraceError::Usage(other.to_string()),
-        })
+    fn record(&mut self, _: &Names, record: &Record) -> crate::error::Result<()> {
+        self.play(record)
     }
 }

@@ -10,8 +10,8 @@
 use crate::trace::Sink;
 use syncline_cache::{Counts, Entry, Simulator, WriteBack};
 
+use crate::error::Result;
 use crate::evaluate::after::Merger;
-use crate::evaluate::error::Result;
 use crate::evaluate::pages::{EventKind, PageTrace};
 
 /// Accesses between two looks at the watch.
@@ -76,8 +76,7 @@ impl Evaluation<'_> {
     /// Runs the trace. What reaches the device goes to `after`, if it is there; `watch` gets the
     /// accesses done since its last call and says whether to go on.
     ///
-    /// # Errors
-    /// The error of `after`. `Ok(None)`: the watch stopped the run.
+    /// Returns `Ok(None)` if the watch stopped the run.
     pub fn run(
         &self,
         configuration: &Configuration,

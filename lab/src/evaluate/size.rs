@@ -1,6 +1,6 @@
-//! Sizes of caches as they are written: bytes, pages, or a share of what the trace touches.
+//! Sizes of caches on the command line: bytes, pages, or a share of the touched pages.
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 use crate::evaluate::pages::PAGE_BYTES;
 
 /// A cache's size.
@@ -14,12 +14,9 @@ pub enum CacheSize {
 
 impl CacheSize {
     /// Reads `16M` (also K and G: bytes), `4096p` (pages) or `10%` (of the working set).
-    ///
-    /// # Errors
-    /// [`EvaluateError::Usage`] for anything else, and for less than a page.
     pub fn parse(text: &str) -> Result<CacheSize> {
         let bad = || {
-            EvaluateError::Usage(format!(
+            LabError::Usage(format!(
                 "`{text}` is no size of a cache; write 16M, 4096p (pages) or 10% (of the pages \
                  that the trace touches)"
             ))

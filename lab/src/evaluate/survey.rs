@@ -1,11 +1,13 @@
-//! Two readings of a block trace: where it goes, then its requests for a player.
+//! Two readings of a block trace: the first finds its extent, the second passes requests to a
+//! player.
 //!
-//! A trace is never in memory. [`Survey`] is the sink of the first reading; [`Feed`] that of the
-//! second, which moves requests together where [`Survey::new`] was asked to.
+//! A trace is never in memory. [`Survey`] is the sink of the first reading, [`Feed`] that of the
+//! second. [`Feed`] removes untouched addresses if [`Survey::new`] was called with `dense`.
 
-use crate::trace::{Names, Op, Record, Sink, TraceError};
+use crate::error::LabError;
+use crate::trace::{Names, Op, Record, Sink};
 
-use crate::evaluate::{PageTrace, Squeeze};
+use crate::evaluate::{DenseAddresses, PageTrace};
 
 /// A longer request (a discard of a whole device) uses no more than this of the address space.
 const TOUCHED_BYTES_MAX: u64 = 1 << 30;
@@ -16,13 +18,13 @@ pub struct Survey {
     records: u64,
     writes: bool,
     end_bytes: u64,
-    squeeze: Option<Squeeze>,
+    dense: Option<DenseAddresses>,
 }
 
 impl Survey {
     /// Before the first reading. `dense` leaves out addresses that no request touches.
     pub fn new(dense: bool) -> Survey {
-        Survey { squeeze: dense.then(Squeeze::default), ..Survey::default() }
+        Survey { dense: dense.then(DenseAddresses::default), ..Survey::default() }
     }
 
     /// A trace of pages, which is in memory.
@@ -31,15 +33,15 @@ impl Survey {
             records: pages.accesses() as u64,
             writes: pages.reads() < pages.accesses() as u64,
             end_bytes: pages.end_bytes(),
-            squeeze: None,
+            dense: None,
         }
     }
 
     /// Ends the first reading.
-    pub fn settle(&mut self) {
-        if let Some(squeeze) = &mut self.squeeze {
-            squeeze.settle();
-            self.end_bytes = squeeze.end_bytes();
+    pub fn finish(&mut self) {
+        if let Some(dense) = &mut self.dense {
+            dense.sort();
+            self.end_bytes = dense.end_bytes();
         }
     }
 
@@ -60,7 +62,7 @@ impl Survey {
 }
 
 impl Sink for Survey {
-    fn record(&mut self, _: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, _: &Names, record: &Record) -> crate::error::Result<()> {
         self.records += 1;
         if record.failed() || !record.op.has_range() {
             return Ok(());
@@ -68,8 +70,8 @@ impl Sink for Survey {
         self.writes |= matches!(record.op, Op::Write | Op::Discard);
         let end = record.offset_bytes.saturating_add(record.len_bytes);
         self.end_bytes = self.end_bytes.max(end.min(1 << 62).next_multiple_of(512));
-        if let Some(squeeze) = &mut self.squeeze {
-            squeeze.touch(record.offset_bytes, record.len_bytes.min(TOUCHED_BYTES_MAX));
+        if let Some(dense) = &mut self.dense {
+            dense.touch(record.offset_bytes, record.len_bytes.min(TOUCHED_BYTES_MAX));
         }
         Ok(())
     }
@@ -94,16 +96,16 @@ impl<'a, E> Feed<'a, E> {
 }
 
 impl<E> Sink for Feed<'_, E> {
-    fn record(&mut self, _: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, _: &Names, record: &Record) -> crate::error::Result<()> {
         let mut record = *record;
-        if let Some(squeeze) = &self.survey.squeeze {
-            let end = squeeze.byte(record.offset_bytes.saturating_add(record.len_bytes));
-            record.offset_bytes = squeeze.byte(record.offset_bytes);
+        if let Some(dense) = &self.survey.dense {
+            let end = dense.byte(record.offset_bytes.saturating_add(record.len_bytes));
+            record.offset_bytes = dense.byte(record.offset_bytes);
             record.len_bytes = end.saturating_sub(record.offset_bytes).min(record.len_bytes);
         }
         (self.play)(&record).map_err(|failure| {
             *self.failed = Some(failure);
-            TraceError::Stopped
+            LabError::Interrupted
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Workloads on a simulated device or in a directory, and traces of system calls on a volume.
 //!
-//! One run for each workload and each value of a list. A run that is stopped ends after the
-//! operation under way: the volume is unmounted, and what was done stays in the result.
+//! One run for each workload and each value of a list. A stopped run ends after the current
+//! operation: the volume is unmounted, and the result has the finished runs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use crate::bench::{
     Cell, DirectoryRun, Entry, FLUSHES_US, Grid, Image, ImageSource, JournalMode, Parameters, Run,
     STREAMS, Simulation, Stack, Synchronous, Trace, find,
 };
+use crate::observer::Observer;
 use crate::replay::{Contents, ReplayTrace, Replayed};
 use crate::trace::TraceKind;
 use serde::Deserialize;
@@ -16,7 +17,6 @@ use syncline_fs::{MountOptions, SyncMode};
 use syncline_nand::Profile;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
 use crate::experiments::replay::calls;
 use crate::experiments::trace::{Source, TraceFile};
@@ -114,9 +114,6 @@ pub struct BenchResult {
 
 impl Bench {
     /// The workloads that were named, each once.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn entries(&self) -> Result<Vec<&'static Entry>> {
         let mut entries: Vec<&Entry> = Vec::new();
         for name in &self.workloads {
@@ -130,12 +127,9 @@ impl Bench {
     }
 
     /// The journal modes that were asked for.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn journal_modes(&self) -> Result<Vec<JournalMode>> {
         let modes = self.journal_mode.iter().map(|name| JournalMode::by_name(name));
-        Ok(modes.collect::<std::result::Result<_, _>>()?)
+        modes.collect::<std::result::Result<_, _>>()
     }
 
     /// Fill levels of the volume before each run, in per cent; one run on a fresh volume if none
@@ -148,9 +142,6 @@ impl Bench {
     }
 
     /// The settings of each run of `entry`: the journal mode matters to SQLite only.
-    ///
-    /// # Errors
-    /// An unknown `synchronous`.
     pub fn parameters(&self, entry: &Entry, modes: &[JournalMode]) -> Result<Vec<Parameters>> {
         let synchronous = synchronous(&self.synchronous)?;
         let used = if entry.sqlite { modes } else { modes.get(..1).unwrap_or(&[]) };
@@ -169,9 +160,6 @@ impl Bench {
     }
 
     /// The device and the volume.
-    ///
-    /// # Errors
-    /// An unknown profile, an image that cannot be read, no mke2fs.
     pub fn load(&self) -> Result<(Profile, Image)> {
         let profile = profile(&self.device)?;
         let source = match &self.image {
@@ -184,9 +172,6 @@ impl Bench {
 
     /// The options of each format of [`Bench::log`], each interval of [`Bench::mtime_update`] and
     /// each policy of [`Bench::alloc`], with `sync`.
-    ///
-    /// # Errors
-    /// Options that a mount refuses.
     pub fn mount_options(&self, sync: &str) -> Result<Vec<MountOptions>> {
         let usage = |err: syncline_fs::FsError| {
             LabError::Usage(format!("{err}; see the mount options in --help"))
@@ -222,8 +207,7 @@ impl Bench {
     /// Runs the workloads; with [`Bench::dir`] there, else on a simulated device. `events_max`
     /// commands of each run's block trace are kept.
     ///
-    /// # Errors
-    /// Errors of a run; [`LabError::Interrupted`]. The runs before are in `result`.
+    /// On an error or an interruption the finished runs are in `result`.
     pub fn run(
         &self,
         events_max: usize,
@@ -262,7 +246,7 @@ impl Bench {
                     let simulation = Simulation { profile, image, mount, parameters };
                     let stack = Stack::new(profile, image.snapshot(), events_max)?;
                     observer.begin(entry.name, entry.operations(parameters));
-                    let run = simulation.run_on(&stack, entry, &mut Watched(observer));
+                    let run = simulation.run_on(&stack, entry, observer);
                     observer.end();
                     let run = run?;
                     if events_max > 0 {
@@ -279,9 +263,6 @@ impl Bench {
     }
 
     /// Runs the workloads in a directory, in real time.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
     pub fn in_directory(
         &self,
         dir: &Path,
@@ -294,7 +275,7 @@ impl Bench {
             for parameters in self.parameters(entry, modes)? {
                 let run = DirectoryRun { dir: dir.to_owned(), parameters: &parameters };
                 observer.begin(entry.name, entry.operations(&parameters));
-                let run = run.run(entry, &mut Watched(observer));
+                let run = run.run(entry, observer);
                 observer.end();
                 keep(run?, runs, observer)?;
             }
@@ -303,9 +284,6 @@ impl Bench {
     }
 
     /// The grid of write streams and flush times of each workload, journal mode and interval.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
     pub fn sensitivity(&self, observer: &dyn Observer, cells: &mut Vec<Cell>) -> Result<()> {
         let (entries, modes) = (self.entries()?, self.journal_modes()?);
         let mounts = self.mount_options("sync=ordered")?;
@@ -319,7 +297,7 @@ impl Bench {
         for entry in entries {
             for parameters in self.parameters(entry, &modes)? {
                 observer.begin(entry.name, entry.operations(&parameters));
-                let found = grid.run(entry, &parameters, &mut Watched(observer));
+                let found = grid.run(entry, &parameters, observer);
                 observer.end();
                 cells.extend(found?);
                 go_on(observer)?;
@@ -329,9 +307,6 @@ impl Bench {
     }
 
     /// Plays traces of system calls in each of the sync modes.
-    ///
-    /// # Errors
-    /// As [`Bench::run`].
     pub fn replay(&self, observer: &dyn Observer, all: &mut Vec<Replayed>) -> Result<()> {
         let (profile, image) = self.load()?;
         let (profile, image) = (&profile, &image);
@@ -356,7 +331,7 @@ impl Bench {
                         used: self.used,
                     };
                     observer.begin(&trace.name, trace.records.len() as u64);
-                    let replayed = replay.run(&trace, &mut Watched(observer));
+                    let replayed = replay.run(&trace, observer);
                     observer.end();
                     all.push(replayed?);
                     go_on(observer)?;
@@ -379,7 +354,7 @@ impl Bench {
 
     fn traces(&self, observer: &dyn Observer) -> Result<Vec<ReplayTrace>> {
         if self.trace.is_empty() {
-            return Ok(ReplayTrace::shipped()?);
+            return ReplayTrace::shipped();
         }
         let mut traces = Vec::new();
         for path in &self.trace {

@@ -4,8 +4,8 @@
 //!   trace -> pages -> policies x sizes, one thread each -> sink: file, players -> figures
 //! ```
 //!
-//! Figures are in the order policies were named in, whatever ends first. A run that is stopped ends
-//! all threads and leaves no half-written file.
+//! Figures are in the order of the named policies. A stopped run ends all threads and leaves no
+//! incomplete file.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -17,6 +17,7 @@ use std::thread;
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Outcome, PAGE_BYTES, Pace, Played, VirtualPlayer,
 };
+use crate::observer::Observer;
 use crate::trace::{Header, Names, Record, Sink, TraceKind, TraceWriter};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,7 +25,6 @@ use syncline_cache::{Entry, POLICIES, WriteBack, entry};
 use syncline_nand::Profile;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{PageRead, TraceFile};
 use syncline_image::Staged;
@@ -91,12 +91,10 @@ pub struct CacheResult {
 impl Cache {
     /// Runs every configuration.
     ///
-    /// # Errors
-    /// Unknown policies, sizes and devices, before anything has run; a trace that cannot be read;
-    /// [`LabError::Interrupted`].
+    /// Unknown policies, sizes and devices are refused before anything runs.
     pub fn run(&self, observer: &dyn Observer) -> Result<CacheResult> {
         let policies = policies(&self.policy)?;
-        let parse = |text: &String| Ok(CacheSize::parse(text.trim())?);
+        let parse = |text: &String| CacheSize::parse(text.trim());
         let sizes: Vec<CacheSize> = self.size.iter().map(parse).collect::<Result<_>>()?;
         let profiles: Vec<Profile> =
             self.device.iter().map(|spec| profile(spec)).collect::<Result<_>>()?;
@@ -251,7 +249,7 @@ struct After {
 }
 
 impl Sink for After {
-    fn record(&mut self, names: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, names: &Names, record: &Record) -> crate::error::Result<()> {
         if let Some(file) = &mut self.file {
             file.writer.record(names, record)?;
         }
@@ -275,13 +273,13 @@ impl AfterFile {
         let header = Header { kind: TraceKind::Block, source };
         let out = BufWriter::new(staged.file(&path)?);
         let writer = TraceWriter::new(out, &header);
-        let writer = writer.map_err(|err| LabError::of_trace(&path, err))?;
+        let writer = writer.map_err(|err| err.at(path.display()))?;
         Ok(AfterFile { path, staged, writer })
     }
 
     fn finish(self) -> Result<()> {
         let finished = self.writer.finish(&Names::default());
-        drop(finished.map_err(|err| LabError::of_trace(&self.path, err))?);
+        drop(finished.map_err(|err| err.at(self.path.display()))?);
         Ok(self.staged.commit(&self.path)?)
     }
 }

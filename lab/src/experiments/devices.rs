@@ -6,17 +6,11 @@ use syncline_nand::{Profile, profiles};
 use crate::error::Result;
 
 /// Every profile that ships.
-///
-/// # Errors
-/// A damaged build only.
 pub fn devices() -> Result<Vec<Profile>> {
     profiles().map(|(name, _)| Ok(Profile::by_name(name)?)).collect()
 }
 
 /// The document of schema `syncline.devices/1`.
-///
-/// # Errors
-/// As [`devices`].
 pub fn devices_document() -> Result<Value> {
     let list: Vec<Value> = devices()?.iter().map(one).collect();
     Ok(json!({ "schema": "syncline.devices/1", "devices": list }))

@@ -1,16 +1,16 @@
-//! A block trace on a simulated device, and how long the device can take it.
+//! A block trace on a simulated device, and the lifetime of the device under it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::evaluate::{Origins, Share, Shares, WearReplay};
+use crate::observer::Observer;
 use crate::trace::{Names, Record, TraceKind, TraceReader};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use syncline_nand::{Lifetime, Profile, SlcWear, Wear};
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 
 /// A file with less than this share of what is programmed is not named alone, per cent.
@@ -68,9 +68,6 @@ pub struct LifetimeResult {
 
 impl LifetimeRequest {
     /// Replays the trace.
-    ///
-    /// # Errors
-    /// A profile, size or trace that cannot be used; [`LabError::Interrupted`].
     pub fn run(&self, observer: &dyn Observer) -> Result<LifetimeResult> {
         if self.precondition > 95 {
             return Err(LabError::Usage("precondition is at most 95 per cent".to_owned()));
@@ -84,7 +81,7 @@ impl LifetimeRequest {
         observer.begin("passes", self.passes);
         for _ in 0..self.passes {
             replay.begin_pass();
-            let mut play = |record: &Record, names: &Names| Ok(replay.record(record, names)?);
+            let mut play = |record: &Record, names: &Names| replay.record(record, names);
             let duration_ns = each(&self.trace, observer, &mut play)?;
             replay.idle_until(duration_ns);
             observer.advance(1);
@@ -109,7 +106,7 @@ fn each(
     observer: &dyn Observer,
     take: &mut dyn FnMut(&Record, &Names) -> Result<()>,
 ) -> Result<u64> {
-    let failed = |err| LabError::of_trace(path, err);
+    let failed = |err: LabError| err.at(path.display());
     let file = File::open(path).map_err(|err| LabError::host(path, &err))?;
     let mut reader = TraceReader::open(file).map_err(failed)?;
     if reader.header().kind != TraceKind::Block {

@@ -5,40 +5,35 @@
 //!   command line ── args ──┐                        ┌──> table, CSV, page: the command line
 //!   Python ── options ─────┴─> request ── run ──> result ── document() ──> JSON: both
 //!                               Cache, Replay ...      ^
-//!                                   Observer: progress, complaints, a wish to stop
+//!                                   Observer: progress, complaints, stopping
 //! ```
 //!
-//! Promises: equal requests give equal documents, whoever asks; a request with an unknown option
-//! is refused. What may be written to is decided in `crate::evaluate::os::guard`. Tested through
-//! the command line (`crates/adapters/cli/tests`) and the Python package.
+//! Promises: equal requests give equal documents; a request with an unknown option
+//! is refused. Write permission is decided in `crate::evaluate::os::guard`. Tested through
+//! the command line (`lab/tests/program`) and the Python package.
 
 mod bench;
 mod cache;
 mod devices;
 mod lifetime;
-mod observer;
 mod probe;
 mod replay;
 mod stat;
 mod trace;
 
-pub use crate::error::{LabError, Result};
 pub use bench::{Bench, BenchResult};
 pub use cache::{Cache, CacheResult, CacheRun};
 pub use devices::{devices, devices_document};
 pub use lifetime::{LifetimeRequest, LifetimeResult, Spread, span};
-pub use observer::{Observer, Unobserved, Watched};
 pub use probe::Probe;
 pub use replay::{DirectoryResult, Replay, ReplayResult};
 pub use stat::StatResult;
 pub use trace::{PageRead, Source, TraceFile};
 
+use crate::error::Result;
 use syncline_nand::Profile;
 
 /// A profile of that name or file, with overrides.
-///
-/// # Errors
-/// None of that name, or values that make no device.
 pub fn profile(spec: &str) -> Result<Profile> {
     Ok(Profile::parse_spec(spec, &|path| std::fs::read_to_string(path))?)
 }

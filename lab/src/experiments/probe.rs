@@ -1,9 +1,10 @@
-//! Figures of a path, a block device or a profile, and a profile that does the same.
+//! Figures of a path, a block device or a profile, and a profile that reproduces them.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::observer::Observer;
 use crate::probe::{
     DEVICE_FACTOR, DeviceTarget, Plan, ProbeDocument, ProbeTarget, Simulated, fit, probe,
 };
@@ -11,7 +12,6 @@ use serde::Deserialize;
 use syncline_device::{BlockDevice, FileDevice, FileOptions, WallClock};
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::{Observer, Watched};
 use crate::experiments::profile;
 use syncline_image::write_file;
 
@@ -65,9 +65,6 @@ impl Default for Probe {
 
 impl Probe {
     /// Measures and fits. A run that is stopped returns what it has, without a fit.
-    ///
-    /// # Errors
-    /// A target that cannot be measured, a fit that cannot be written.
     pub fn run(&self, observer: &dyn Observer) -> Result<ProbeDocument> {
         let mut plan = Plan {
             region_bytes: self.size / MIB * MIB,
@@ -86,7 +83,7 @@ impl Probe {
             None => (self.simulated(&plan)?, "virtual"),
         };
         observer.begin("tests", 0);
-        let measured = probe(target.as_mut(), &plan, &mut Watched(observer));
+        let measured = probe(target.as_mut(), &plan, observer);
         observer.end();
         let mut document = measured?;
         document.target.clone_from(&self.target);
@@ -95,7 +92,7 @@ impl Probe {
         if let Some(path) = self.fit.as_ref().filter(|_| !observer.stopped()) {
             observer.begin("profiles", u64::from(self.tries));
             let align = target.align_bytes();
-            let found = fit(&document, &plan, align, self.tries, &mut Watched(observer));
+            let found = fit(&document, &plan, align, self.tries, observer);
             observer.end();
             let found = found?;
             document.set_fit(&found);

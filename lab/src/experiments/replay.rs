@@ -1,13 +1,14 @@
 //! A trace on a simulated device, a file, a block device, or in a directory.
 //!
-//! A trace of block requests is read twice: where it goes to and whether it writes, then to be
-//! played; it is never in memory. `os::guard` decides what may be written to.
+//! A trace of block requests is read twice: for its extent and whether it writes, then for the
+//! replay; it is never in memory. `os::guard` decides which targets may be written to.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use crate::evaluate::os::{Sender, guard, play_on};
 use crate::evaluate::{Feed, PAGE_BYTES, Pace, PageTrace, Played, Survey, VirtualPlayer};
+use crate::observer::Observer;
 use crate::replay::{DirectoryReplay, DirectoryReplayed, ReplayTrace};
 use crate::trace::{Op, Record, TraceKind};
 use serde::Deserialize;
@@ -17,7 +18,6 @@ use syncline_device::BlockDevice;
 use syncline_nand::LatencyReport;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 use crate::experiments::profile;
 use crate::experiments::trace::{Source, TraceFile};
 
@@ -73,9 +73,6 @@ pub struct DirectoryResult(pub DirectoryReplayed);
 
 impl Replay {
     /// Plays on [`Replay::device`].
-    ///
-    /// # Errors
-    /// A trace or device that cannot be used; [`LabError::Interrupted`].
     pub fn run(&self, observer: &dyn Observer) -> Result<ReplayResult> {
         let Some(device) = &self.device else {
             return Err(LabError::Usage("name a --device or a --dir; see --help".to_owned()));
@@ -95,7 +92,7 @@ impl Replay {
         } else {
             let profile = profile(device)?;
             let mut player = VirtualPlayer::new(&profile, trace.survey.end_bytes(), pace)?;
-            trace.each(&mut |record| Ok(player.play(record)?))?;
+            trace.each(&mut |record| player.play(record))?;
             (player.finish(), None)
         };
         observer.end();
@@ -119,15 +116,12 @@ impl Replay {
             );
             return Err(LabError::Usage(text));
         }
-        let feed = |sender: &mut Sender<'_, '_>| trace.each(&mut |record| Ok(sender.play(record)?));
-        let played = play_on::<LabError>(&device, pace, feed)?;
+        let feed = |sender: &mut Sender<'_, '_>| trace.each(&mut |record| sender.play(record));
+        let played = play_on(&device, pace, feed)?;
         Ok((played, Some(device.is_direct())))
     }
 
     /// Plays system calls in a new directory in `dir`.
-    ///
-    /// # Errors
-    /// As [`Replay::run`].
     pub fn run_in(&self, dir: &Path, observer: &dyn Observer) -> Result<DirectoryResult> {
         let path = &self.input.trace;
         let source = Source::open(&self.input)?;
@@ -194,7 +188,7 @@ impl<'a> Requests<'a> {
         }
         let mut survey = Survey::new(request.dense);
         source.read(&mut survey, observer)?;
-        survey.settle();
+        survey.finish();
         Ok(Requests { request, observer, pages: None, survey })
     }
 

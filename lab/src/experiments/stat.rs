@@ -1,10 +1,10 @@
 //! The figures of a trace.
 
+use crate::observer::Observer;
 use crate::trace::{Gather, Header, Names, Record, Sink, Statistics};
 use serde_json::{Value, json};
 
 use crate::error::Result;
-use crate::experiments::observer::Observer;
 use crate::experiments::trace::{Source, TraceFile};
 
 /// Figures of a trace.
@@ -21,7 +21,7 @@ struct Both<'a> {
 }
 
 impl Sink for Both<'_> {
-    fn record(&mut self, names: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, names: &Names, record: &Record) -> crate::error::Result<()> {
         (self.also)(record);
         self.gather.record(names, record)
     }
@@ -29,9 +29,6 @@ impl Sink for Both<'_> {
 
 impl StatResult {
     /// Reads the trace; `also` gets every record.
-    ///
-    /// # Errors
-    /// It cannot be read, or the observer stopped it.
     pub fn of(
         request: &TraceFile,
         also: &mut dyn FnMut(&Record),

@@ -1,4 +1,4 @@
-//! Traces of any format: opened, read to the end, and said what an import had to leave out.
+//! Opens and reads traces of any format, and reports the lines that an import skipped.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -6,13 +6,13 @@ use std::io::{BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use crate::evaluate::{PageGather, PageTrace};
+use crate::observer::Observer;
 use crate::trace::{
-    Header, Import, ImportOptions, MAGIC, Names, Record, Report, Sink, TraceError, TraceReader,
+    Header, Import, ImportOptions, MAGIC, Names, Record, Report, Sink, TraceReader,
 };
 use serde::Deserialize;
 
 use crate::error::{LabError, Result};
-use crate::experiments::observer::Observer;
 
 /// Longest list of files that were open before the start, in bytes.
 const PREOPEN_BYTES_MAX: u64 = 64 << 20;
@@ -42,18 +42,15 @@ impl TraceFile {
     }
 
     /// Reads it as pages; `dense` leaves out addresses that it never touches.
-    ///
-    /// # Errors
-    /// It cannot be read, or the observer stopped it.
     pub fn pages(&self, dense: bool, observer: &dyn Observer) -> Result<PageRead> {
         let source = Source::open(self)?;
         let header = source.header();
         let mut gather = PageGather::new(header.kind);
         source.read(&mut gather, observer)?;
-        let failed = |err| LabError::from(err).at(self.trace.display());
+        let failed = |err: LabError| err.at(self.trace.display());
         let mut pages = gather.finish().map_err(failed)?;
         if dense {
-            pages.squeeze();
+            pages.make_dense();
         }
         Ok(PageRead { header, pages })
     }
@@ -80,9 +77,6 @@ enum Kind {
 
 impl Source {
     /// Opens a trace.
-    ///
-    /// # Errors
-    /// It is not there, or no trace.
     pub fn open(file: &TraceFile) -> Result<Source> {
         let path = file.trace.clone();
         let kind = kind(file)?;
@@ -107,9 +101,6 @@ impl Source {
 
     /// Passes every record to `sink`, and complains about what was left out. The report is that of
     /// an import.
-    ///
-    /// # Errors
-    /// Damage, an error of `sink`, or the observer stopped it.
     pub fn read(
         self,
         sink: &mut dyn Sink,
@@ -119,7 +110,7 @@ impl Source {
         let mut sink = Interruptible { sink, observer, records: 0 };
         match self.kind {
             Kind::Ours(mut reader) => {
-                reader.read_all(&mut sink).map_err(|err| LabError::of_trace(&path, err))?;
+                reader.read_all(&mut sink).map_err(|err| err.at(path.display()))?;
                 if reader.lost() > 0 {
                     let (path, lost) = (path.display(), reader.lost());
                     let text = format!("{path}: {lost} records were lost when it was recorded");
@@ -129,7 +120,7 @@ impl Source {
             }
             Kind::Theirs(import) => {
                 let read = import.run(&mut sink);
-                let (report, names) = read.map_err(|err| LabError::of_trace(&path, err))?;
+                let (report, names) = read.map_err(|err| err.at(path.display()))?;
                 tell(&path, &report, observer);
                 Ok((Some(report), names))
             }
@@ -151,7 +142,7 @@ fn kind(args: &TraceFile) -> Result<Kind> {
     }
     let foreign = args.format.is_some() || args.columns.is_some();
     if n == start.len() && &start == MAGIC && !foreign {
-        let reader = TraceReader::open(file).map_err(|err| LabError::of_trace(path, err))?;
+        let reader = TraceReader::open(file).map_err(|err| err.at(path.display()))?;
         return Ok(Kind::Ours(Box::new(reader)));
     }
     let options = ImportOptions {
@@ -162,7 +153,7 @@ fn kind(args: &TraceFile) -> Result<Kind> {
         preopen: preopen(args)?,
     };
     let bytes = BufReader::with_capacity(256 << 10, file);
-    let import = Import::open(bytes, &options).map_err(|err| LabError::of_trace(path, err))?;
+    let import = Import::open(bytes, &options).map_err(|err| err.at(path.display()))?;
     Ok(Kind::Theirs(Box::new(import)))
 }
 
@@ -207,10 +198,10 @@ struct Interruptible<'s> {
 }
 
 impl Sink for Interruptible<'_> {
-    fn record(&mut self, names: &Names, record: &Record) -> crate::trace::Result<()> {
+    fn record(&mut self, names: &Names, record: &Record) -> crate::error::Result<()> {
         self.records += 1;
         if self.records.is_multiple_of(1024) && self.observer.stopped() {
-            return Err(TraceError::Stopped);
+            return Err(LabError::Interrupted);
         }
         self.sink.record(names, record)
     }

@@ -5,7 +5,6 @@
 //!   Timer   one histogram of many calls          bench, replay
 //!   Calls   calls one by one, with the slowest ──> LatencyCase ──> LatencyDocument
 //!   Stall   processors that stood still ───────────┘               table, JSON, page
-//!   Watch   progress and cancellation of whatever measures
 //! ```
 //!
 //! Promises: memory is bounded by the number of calls that were asked for; a histogram has three
@@ -13,14 +12,12 @@
 
 mod stalls;
 mod timer;
-mod watch;
 
 pub use stalls::{
     Bucket, Calls, LATENCY_SCHEMA, LatencyCase, LatencyDocument, Machine, OUTLIERS_MAX, Outlier,
     Stall,
 };
 pub use timer::Timer;
-pub use watch::{Unwatched, Watch};
 
 /// Longest latency that is told apart, in nanoseconds: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;

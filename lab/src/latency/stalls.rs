@@ -1,6 +1,6 @@
 //! Latencies of `syncline-lab latency`: table, JSON document, page, beside the paper's Table 1.
 //!
-//! Source: write-latency paper, section 5 and Table 1. Whoever measures gives each case its
+//! Source: write-latency paper, section 5 and Table 1. The caller gives each case its
 //! histogram and its slowest calls. Tested below.
 
 use std::fmt::Write;

@@ -18,9 +18,6 @@ impl Default for Timer {
 
 impl Timer {
     /// Times `call` by a clock in nanoseconds. A failed call is not recorded.
-    ///
-    /// # Errors
-    /// The error of `call`.
     pub fn time<T, E>(
         &mut self,
         now_ns: impl Fn() -> u64,
@@ -45,11 +42,6 @@ impl Timer {
     /// Microseconds that `percent` of 100 calls do not exceed; 0 without calls.
     pub fn percentile_us(&self, percent: f64) -> f64 {
         self.histogram.value_at_percentile(percent) as f64 / 1e3
-    }
-
-    /// Mean in microseconds; 0 without calls.
-    pub fn mean_us(&self) -> f64 {
-        if self.histogram.is_empty() { 0.0 } else { self.histogram.mean() / 1e3 }
     }
 
     /// Slowest call in microseconds; 0 without calls.

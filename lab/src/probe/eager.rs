@@ -1,5 +1,4 @@
-//! Mount options of `sync=eager` that suit a device: from which size on an fsync writes data in
-//! place.
+//! Mount options of `sync=eager` for a device: the size from which an fsync writes data in place.
 //!
 //! ```text
 //!   for 16 KiB, 32 KiB ... 4 MiB of one sync, on the profile
@@ -159,9 +158,6 @@ fn place_from(profile: &Profile, data: Data) -> Result<Option<u64>, NandError> {
 }
 
 /// The options to suggest for a device with this profile.
-///
-/// # Errors
-/// A profile that cannot be built.
 pub(crate) fn eager_options(profile: &Profile) -> Result<EagerOptions, NandError> {
     let scattered = place_from(profile, Data::Scattered)?;
     // The option is the largest number of pages that goes to the log.

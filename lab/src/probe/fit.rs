@@ -18,12 +18,12 @@
 //! time of host against controller (all is `request_us`), program time against pages and dies of
 //! equal rate where no request is larger than them, over-provisioning, erase time, rated cycles,
 //! queue depth. The device behind the region is assumed to be eight times larger and fresh.
-use crate::latency::Watch;
+use crate::observer::Observer;
 use syncline_nand::{Mapping, Profile};
 
+use crate::error::{LabError, Result};
 use crate::probe::cases::{Case, Group, cases};
 use crate::probe::eager::eager_options;
-use crate::probe::error::{ProbeError, Result};
 use crate::probe::log_unit::{LOG_UNIT_BYTES, log_unit_bytes};
 use crate::probe::solve::solve;
 use crate::probe::{FitFigure, FitSummary, Plan, ProbeDocument, ProbeFigure, Simulated, figures};
@@ -110,24 +110,22 @@ struct Tried {
 }
 
 /// Finds a profile for the figures of a probe with this plan, in at most `evaluations_max` tries.
-///
-/// # Errors
-/// [`ProbeError::Usage`] for a probe that wrote nothing or was stopped, or when `watch` cancels.
 pub fn fit(
     document: &ProbeDocument,
     plan: &Plan,
     align_bytes: u64,
     evaluations_max: u32,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Fit> {
     let cases = cases(plan, true, align_bytes);
     if document.figures.len() != cases.len() {
         let text = "a fit needs reads and writes; probe a directory, or a device that may be \
                     overwritten, to the end";
-        return Err(ProbeError::Usage(text.to_owned()));
+        return Err(LabError::Usage(text.to_owned()));
     }
     let base = Profile::by_name("generic-emmc")?;
-    let mut search = Search { document, plan, cases, base, evaluations: 0, evaluations_max, watch };
+    let mut search =
+        Search { document, plan, cases, base, evaluations: 0, evaluations_max, observer };
     let best = search.run()?;
     let mut profile = search.profile(&best.shape, &best.times);
     profile.name = format!("fitted to {}", document.target);
@@ -153,7 +151,7 @@ struct Search<'a> {
     base: Profile,
     evaluations: u32,
     evaluations_max: u32,
-    watch: &'a mut dyn Watch,
+    observer: &'a dyn Observer,
 }
 
 impl Search<'_> {
@@ -171,7 +169,7 @@ impl Search<'_> {
         }
         let best = refined.into_iter().min_by(|a, b| a.loss.total_cmp(&b.loss));
         best.ok_or_else(|| {
-            ProbeError::Usage("no profile fits; probe more of the target with --size".into())
+            LabError::Usage("no profile fits; probe more of the target with --size".into())
         })
     }
 
@@ -294,15 +292,15 @@ impl Search<'_> {
 
     /// Tests a shape with times; `None` if no such profile can be.
     fn attempt(&mut self, shape: Shape, times: Times) -> Result<Option<Tried>> {
-        if self.watch.cancelled() {
-            return Err(ProbeError::Usage("the fit was stopped; run it again".to_owned()));
+        if self.observer.stopped() {
+            return Err(LabError::Usage("the fit was stopped; run it again".to_owned()));
         }
         let profile = self.profile(&shape, &times);
         let device_bytes = self.plan.region_bytes * DEVICE_FACTOR;
         let Ok(mut target) = Simulated::new(&profile, device_bytes, 0, 0) else { return Ok(None) };
         self.evaluations += 1;
         let (done, total) = (self.evaluations, self.evaluations_max);
-        self.watch.progress(u64::from(done.min(total)), u64::from(total));
+        self.observer.position(u64::from(done.min(total)), u64::from(total));
         let figures = figures(&mut target, self.plan, &self.cases)?;
         let rest = self.residuals(&figures);
         let loss = rest.iter().map(|r| r * r).sum::<f64>() / rest.len() as f64;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   for 4096, 8192 ... 65536 bytes: write so much behind the last write, flush     on the profile
-//!   the shortest unit that no longer one beats by more than a few per cent
+//!   choose the shortest unit that is within a few per cent of every longer one
 //! ```
 //!
 //! A record that ends within a flash page waits for the flush before the page is programmed; one
@@ -35,9 +35,6 @@ fn record_ns(profile: &Profile, unit_bytes: u32) -> Result<u64, NandError> {
 }
 
 /// The unit to suggest for a device with this profile, in bytes.
-///
-/// # Errors
-/// A profile that cannot be built.
 pub(crate) fn log_unit_bytes(profile: &Profile) -> Result<u32, NandError> {
     let mut best = (LOG_UNIT_BYTES, record_ns(profile, LOG_UNIT_BYTES)?);
     let mut unit = LOG_UNIT_BYTES * 2;

@@ -21,7 +21,6 @@
 mod cases;
 mod document;
 mod eager;
-mod error;
 mod fit;
 mod log_unit;
 mod solve;
@@ -32,11 +31,12 @@ mod tests;
 pub use cases::Group;
 pub use document::{FitFigure, FitSummary, PROBE_SCHEMA, ProbeDocument, ProbeFigure, Sustained};
 pub use eager::EagerOptions;
-pub use error::{ProbeError, Result};
 pub use fit::{DEVICE_FACTOR, Fit, fit};
 pub use target::{DeviceTarget, ProbeTarget, Simulated};
 
-use crate::latency::{Bucket, Watch};
+use crate::error::{LabError, Result};
+use crate::latency::Bucket;
+use crate::observer::Observer;
 use cases::{Case, Op, cases};
 use syncline_device::SplitMix64;
 use syncline_nand::Latencies;
@@ -86,13 +86,10 @@ impl Default for Plan {
 
 impl Plan {
     /// Refuses plans that measure nothing.
-    ///
-    /// # Errors
-    /// [`ProbeError::Usage`].
     pub fn validate(&self) -> Result<()> {
         if self.region_bytes < REGION_BYTES_MIN {
             let least = REGION_BYTES_MIN >> 20;
-            return Err(ProbeError::Usage(format!(
+            return Err(LabError::Usage(format!(
                 "a probe needs {least} MiB at least; give a larger --size or another target"
             )));
         }
@@ -103,24 +100,22 @@ impl Plan {
 /// Measures everything the target allows. The region is written once from begin to end first, if
 /// the target is writable.
 ///
-/// # Errors
-/// A plan without sense, a failed request, [`ProbeError::Usage`] when `watch` cancels before
-/// the first figure; cancelled later, the document has what was measured and says so.
+/// If `observer` cancels after the first figure, the document has the figures so far and says so.
 pub fn probe(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<ProbeDocument> {
     plan.validate()?;
     let cases = cases(plan, target.writable(), target.align_bytes());
     let mut document = ProbeDocument::new(plan, target.writable());
     let total = cases.len() as u64 + 1;
-    if target.writable() && !fill(target, plan, watch)? {
-        return Err(ProbeError::Usage("stopped before the first figure; run it again".into()));
+    if target.writable() && !fill(target, plan, observer)? {
+        return Err(LabError::Usage("stopped before the first figure; run it again".into()));
     }
     for (done, case) in cases.iter().enumerate() {
-        watch.progress(done as u64 + 1, total);
-        if watch.cancelled() {
+        observer.position(done as u64 + 1, total);
+        if observer.stopped() {
             document.remarks.push("stopped: figures that are missing were not measured".into());
             return Ok(document);
         }
@@ -132,25 +127,25 @@ pub fn probe(
     }
     if target.writable() && plan.sustained_bytes > 0 {
         for random in [false, true] {
-            document.sustained.push(sustained(target, plan, random, watch)?);
+            document.sustained.push(sustained(target, plan, random, observer)?);
         }
     }
-    watch.progress(total, total);
+    observer.position(total, total);
     document.conclude();
     Ok(document)
 }
 
 /// The figures alone, of a filled target; what a fit compares.
 fn figures(target: &mut dyn ProbeTarget, plan: &Plan, cases: &[Case]) -> Result<Vec<ProbeFigure>> {
-    fill(target, plan, &mut crate::latency::Unwatched)?;
+    fill(target, plan, &crate::observer::Unobserved)?;
     cases.iter().map(|case| Ok(measure(target, case, plan)?.0)).collect()
 }
 
 /// Writes the region once; returns whether it came to the end.
-fn fill(target: &mut dyn ProbeTarget, plan: &Plan, watch: &mut dyn Watch) -> Result<bool> {
+fn fill(target: &mut dyn ProbeTarget, plan: &Plan, observer: &dyn Observer) -> Result<bool> {
     let mut offset = 0;
     while offset < plan.region_bytes {
-        if watch.cancelled() {
+        if observer.stopped() {
             return Ok(false);
         }
         target.write(offset, LARGE_BYTES.min(plan.region_bytes - offset))?;
@@ -207,13 +202,13 @@ fn histogram(latencies_ns: &[u64]) -> Vec<Bucket> {
     buckets.into_iter().map(|(to_us, calls)| Bucket { to_us, calls }).collect()
 }
 
-/// Writes for long, rests, and writes a twenty-fourth of it again. Random writes end after as many
-/// tests' time, too.
+/// Writes in [`WINDOWS`] windows, rests, and writes one more window. The time of each window is
+/// bounded like that of a test.
 fn sustained(
     target: &mut dyn ProbeTarget,
     plan: &Plan,
     random: bool,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> Result<Sustained> {
     let name = if random { "random-4k" } else { "sequential-512k" };
     let request_bytes = if random { SMALL_BYTES } else { LARGE_BYTES };
@@ -238,7 +233,7 @@ fn sustained(
     target.rest(LONG_REST_NS);
     let mut rates = Vec::new();
     for _ in 0..WINDOWS {
-        if watch.cancelled() {
+        if observer.stopped() {
             break;
         }
         rates.push(window(target)?);

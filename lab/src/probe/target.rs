@@ -6,7 +6,7 @@ use syncline_device::SplitMix64;
 use syncline_device::{BlockDevice, Clock, Kind, Origin};
 use syncline_nand::{Profile, Simulator};
 
-use crate::probe::error::Result;
+use crate::error::Result;
 
 /// Largest request of a probe, bytes.
 pub(crate) const REQUEST_BYTES_MAX: u64 = 1 << 20;
@@ -23,19 +23,10 @@ pub trait ProbeTarget {
     /// Nanoseconds of its clock.
     fn now_ns(&self) -> u64;
     /// Reads.
-    ///
-    /// # Errors
-    /// The device failed.
     fn read(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<()>;
     /// Writes data that does not compress.
-    ///
-    /// # Errors
-    /// The device failed.
     fn write(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<()>;
     /// Makes durable what was written.
-    ///
-    /// # Errors
-    /// The device failed.
     fn flush(&mut self) -> Result<()>;
     /// Lets time pass without requests.
     fn rest(&mut self, ns: u64);
@@ -50,9 +41,6 @@ pub struct Simulated {
 impl Simulated {
     /// A device of `size_bytes`, fresh, or with `precondition_percent` of it filled and overwritten
     /// at random.
-    ///
-    /// # Errors
-    /// The profile cannot be built.
     pub fn new(
         profile: &Profile,
         size_bytes: u64,

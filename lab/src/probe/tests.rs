@@ -1,5 +1,5 @@
 //! Probes of known profiles: exact figures, what they show, and profiles fitted to them.
-use crate::latency::Unwatched;
+use crate::observer::Unobserved;
 use syncline_device::{BlockDevice, Kind, MemoryDevice, Origin, VirtualClock};
 use syncline_nand::{Mapping, NandDevice, Profile};
 
@@ -21,7 +21,7 @@ fn probe_of(spec: &str, plan: &Plan) -> ProbeDocument {
     let profile = Profile::parse_built_in(spec).unwrap();
     let size = plan.region_bytes * DEVICE_FACTOR;
     let mut target = Simulated::new(&profile, size, 0, 0).unwrap();
-    let mut document = probe(&mut target, plan, &mut Unwatched).unwrap();
+    let mut document = probe(&mut target, plan, &Unobserved).unwrap();
     document.target = spec.to_owned();
     document
 }
@@ -76,7 +76,7 @@ fn long_writes_show_the_cliff_of_a_write_cache() {
     let profile = Profile::from_toml("slc", &text).unwrap();
     let plan = Plan { sustained_bytes: 96 << 20, ..PLAN };
     let mut target = Simulated::new(&profile, 1 << 30, 0, 0).unwrap();
-    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    let d = probe(&mut target, &plan, &Unobserved).unwrap();
     let s = &d.sustained[0];
     // A part is 4 MiB: at most nine fit; the tests before left random writes, which fold slowly.
     let cliff = s.cliff_part.unwrap();
@@ -97,17 +97,17 @@ fn a_device_is_only_read_unless_it_may_be_written() {
     let nand: Arc<dyn BlockDevice> = Arc::new(nand);
     let plan = Plan { region_bytes: 8 << 20, ..PLAN };
     let mut target = DeviceTarget::new(nand.clone(), clock.clone(), false);
-    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    let d = probe(&mut target, &plan, &Unobserved).unwrap();
     assert!(!d.written && d.figure("sequential-read").is_some());
     assert!(d.figures.iter().all(|figure| figure.name.contains("read")));
     let mut held = [0; 4096];
     memory.read(4096, &mut held, ORIGIN).unwrap();
     assert_eq!(held, [7; 4096]);
-    assert!(fit(&d, &plan, 4096, 50, &mut Unwatched).is_err());
+    assert!(fit(&d, &plan, 4096, 50, &Unobserved).is_err());
     // Written, it gives what the model gives, and nothing beyond the region is touched.
     memory.write(8 << 20, &[9; 4096], ORIGIN).unwrap();
     let mut target = DeviceTarget::new(nand, clock, true);
-    let d = probe(&mut target, &plan, &mut Unwatched).unwrap();
+    let d = probe(&mut target, &plan, &Unobserved).unwrap();
     assert_eq!(us(&d, "idle-flush"), 250.0);
     memory.read(8 << 20, &mut held, ORIGIN).unwrap();
     assert_eq!(held, [9; 4096]);
@@ -131,19 +131,19 @@ fn documents_hold_every_figure() {
     assert!(html.contains("<figure") && html.contains("after a rest"));
     let small = Plan { region_bytes: 1 << 20, ..PLAN };
     let mut target = Simulated::new(&Profile::by_name("sd-2012").unwrap(), 8 << 20, 0, 0).unwrap();
-    assert!(probe(&mut target, &small, &mut Unwatched).is_err());
+    assert!(probe(&mut target, &small, &Unobserved).is_err());
 }
 
 /// Probes a profile, fits one to the figures, probes that one.
 fn round_trip(spec: &str) -> (Profile, Fit) {
     let known = Profile::parse_built_in(spec).unwrap();
     let document = probe_of(spec, &PLAN);
-    let fit = fit(&document, &PLAN, 512, 450, &mut Unwatched).unwrap();
+    let fit = fit(&document, &PLAN, 512, 450, &Unobserved).unwrap();
     // What is written to a file is what was measured.
     let text = fit.profile.to_toml().unwrap();
     let read = Profile::from_toml("fitted.toml", &text).unwrap();
     let mut target = Simulated::new(&read, PLAN.region_bytes * DEVICE_FACTOR, 0, 0).unwrap();
-    let again = probe(&mut target, &PLAN, &mut Unwatched).unwrap();
+    let again = probe(&mut target, &PLAN, &Unobserved).unwrap();
     println!("{spec}: {:#?}", (&read.geometry, &read.timing, &read.ftl, &read.host));
     for (ours, theirs) in again.figures.iter().zip(&document.figures) {
         let off = (ours.latency_us_mean / theirs.latency_us_mean - 1.0) * 100.0;

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use crate::bench::BenchError;
+use crate::error::{LabError, Result};
 use crate::latency::Timer;
 use crate::trace::{Flags, NameId, Names, Op, Record};
 use parking_lot::{Condvar, Mutex};
@@ -39,7 +39,6 @@ use syncline_device::{Clock, WallClock};
 
 use crate::replay::ReplayTrace;
 use crate::replay::contents::{Contents, Maker, PIECE_BYTES_MAX};
-use crate::replay::error::Result;
 use crate::replay::plan::{Plan, inside};
 
 /// Threads of a trace, at most.
@@ -155,7 +154,7 @@ struct Shared<'a> {
     stop: AtomicBool,
     open: Mutex<FxHashMap<NameId, Arc<File>>>,
     syncs: Mutex<Timer>,
-    failed: Mutex<Option<BenchError>>,
+    failed: Mutex<Option<LabError>>,
     calls: AtomicU64,
     left_out: AtomicU64,
     read_bytes: AtomicU64,
@@ -165,10 +164,6 @@ struct Shared<'a> {
 impl DirectoryReplay<'_> {
     /// Replays `trace`. `watch` gets the calls done and says whether to go on; what was done until
     /// then is reported.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] for a trace of more than 1024 threads, [`BenchError::Host`] for
-    /// what the directory refuses.
     pub fn run(
         &self,
         trace: &ReplayTrace,
@@ -178,9 +173,9 @@ impl DirectoryReplay<'_> {
         let threads = order.threads.len();
         if threads > THREADS_MAX {
             let text = format!("the trace has {threads} threads, {THREADS_MAX} at most are made");
-            return Err(BenchError::Usage(text + "; replay a part of it").into());
+            return Err(LabError::Usage(text + "; replay a part of it"));
         }
-        let failed = |err: io::Error| BenchError::host(self.dir.display(), &err);
+        let failed = |err: io::Error| LabError::host(self.dir, &err);
         let made = tempfile::Builder::new().prefix(".syncline-replay-").tempdir_in(self.dir);
         let made = made.map_err(failed)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -214,7 +209,7 @@ impl DirectoryReplay<'_> {
         });
         let elapsed_ns = shared.clock.now_ns() - shared.start_ns;
         if let Some(err) = shared.failed.into_inner() {
-            return Err(err.into());
+            return Err(err);
         }
         let syncs = shared.syncs.into_inner();
         Ok(DirectoryReplayed {
@@ -259,7 +254,7 @@ impl Shared<'_> {
                     }
                     Err(err) => {
                         let path = self.trace.names.get(record.file);
-                        let err = BenchError::host(path, &err.into());
+                        let err = LabError::host(path, &err.into());
                         self.failed.lock().get_or_insert(err);
                         self.end();
                     }

@@ -17,8 +17,8 @@ use syncline_flashlite::{Log, Options, Rearrange, Storage};
 use syncline_fs::{FsError, InodeRef};
 use syncline_sqlite::VolumeFs;
 
+use crate::error::Result;
 use crate::replay::contents::{Maker, PIECE_BYTES_MAX};
-use crate::replay::error::Result;
 use crate::replay::plan::inside;
 
 /// Bytes of a file of the volume.

@@ -20,7 +20,6 @@
 
 mod contents;
 mod directory;
-mod error;
 mod logged;
 mod plan;
 mod play;
@@ -31,7 +30,6 @@ mod table;
 
 pub use contents::Contents;
 pub use directory::{DirectoryReplay, DirectoryReplayed};
-pub use error::{ReplayError, Result};
 pub use simulated::{Replay, Replayed};
 pub use split::Split;
 pub use table::replay_table;

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use syncline_fs::FsError;
 use syncline_sqlite::VolumeFs;
 
-use crate::replay::error::Result;
+use crate::error::Result;
 
 /// Bytes of a file that are written before a replay, at most; the rest is a hole.
 const FILLED_BYTES_MAX: u64 = 256 << 20;

@@ -10,8 +10,8 @@ use rustc_hash::FxHashMap;
 use syncline_fs::{Create, FallocateMode, FsError, InodeRef, RenameFlags};
 use syncline_sqlite::VolumeFs;
 
+use crate::error::Result;
 use crate::replay::contents::{Contents, Maker, PIECE_BYTES_MAX};
-use crate::replay::error::Result;
 use crate::replay::logged::Logged;
 use crate::replay::plan::inside;
 

@@ -3,11 +3,11 @@
 //! `samples/README.md` says what each is. The system calls are built in; the page and block traces
 //! of the same runs are files beside them. Tested in `lab/tests/replay/samples.rs`.
 
-use crate::trace::{TraceError, TraceReader};
+use crate::error::{LabError, Result};
+use crate::trace::TraceReader;
 use bytes::Bytes;
 
 use crate::replay::ReplayTrace;
-use crate::replay::error::Result;
 
 macro_rules! samples {
     ($($name:literal),* $(,)?) => {
@@ -42,24 +42,18 @@ fn read(samples: &[(&str, &'static [u8])]) -> Result<Vec<ReplayTrace>> {
         let mut reader = TraceReader::open(Bytes::from_static(bytes))?;
         reader.read_all(&mut records)?;
         let names = reader.into_names();
-        Ok::<_, TraceError>(ReplayTrace { name: (*name).to_owned(), records, names })
+        Ok::<_, LabError>(ReplayTrace { name: (*name).to_owned(), records, names })
     };
-    Ok(samples.iter().map(read).collect::<crate::trace::Result<_>>()?)
+    samples.iter().map(read).collect::<crate::error::Result<_>>()
 }
 
 impl ReplayTrace {
     /// The traces that ship.
-    ///
-    /// # Errors
-    /// A damaged build only.
     pub fn shipped() -> Result<Vec<ReplayTrace>> {
         read(&SAMPLES)
     }
 
     /// Downloads that ship: one file by several clients.
-    ///
-    /// # Errors
-    /// A damaged build only.
     pub fn downloads() -> Result<Vec<ReplayTrace>> {
         read(&DOWNLOADS)
     }

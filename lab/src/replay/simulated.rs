@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::bench::{BenchError, Config, Image, Metrics, Parameters, Run, Stack};
-use crate::latency::{Timer, Watch};
+use crate::bench::{Config, Image, Metrics, Parameters, Run, Stack};
+use crate::error::{LabError, Result};
+use crate::latency::Timer;
+use crate::observer::Observer;
 use glob::Pattern;
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 
-use crate::replay::error::Result;
 use crate::replay::plan::Plan;
 use crate::replay::play::Player;
 use crate::replay::split::Split;
@@ -53,13 +54,10 @@ pub struct Replayed {
 
 impl Replay<'_> {
     /// Replays `trace`.
-    ///
-    /// # Errors
-    /// Whatever the volume reports: no space, if the trace needs a larger volume.
-    pub fn run(&self, trace: &ReplayTrace, watch: &mut dyn Watch) -> Result<Replayed> {
+    pub fn run(&self, trace: &ReplayTrace, observer: &dyn Observer) -> Result<Replayed> {
         let flashlite = self.flashlite.map(Pattern::new).transpose();
         let flashlite = flashlite.map_err(|err| {
-            BenchError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
+            LabError::Usage(format!("the files to keep as logs: {err}; correct the glob"))
         })?;
         let stack = Stack::new(self.profile, self.image.snapshot(), EVENTS_MAX)?;
         if self.used {
@@ -85,7 +83,7 @@ impl Replay<'_> {
         let (mut done, mut split) = (0, Split::default());
         stack.recording.take_events();
         for record in &trace.records {
-            if watch.cancelled() {
+            if observer.stopped() {
                 break;
             }
             player.play(&target, record, &mut timer)?;
@@ -93,7 +91,7 @@ impl Replay<'_> {
             split.take(&stack.recording.take_events(), synced);
             done += 1;
             if done % 256 == 0 {
-                watch.progress(done, total);
+                observer.position(done, total);
             }
         }
         let (operations, skipped) = (player.played(), player.skipped());

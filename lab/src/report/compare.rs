@@ -54,9 +54,6 @@ pub struct DocumentComparison {
 }
 
 /// Compares two documents; `names` are for headings.
-///
-/// # Errors
-/// A sentence where they are not two documents of the same schema.
 pub fn compare_documents(
     names: [&str; 2],
     a: &Value,

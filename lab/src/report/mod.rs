@@ -26,4 +26,4 @@ pub use charts::{Chart, Layout};
 pub use compare::{DocumentComparison, Pair, compare_documents};
 pub use page::{About, Page};
 pub use table::{aligned, figure};
-pub use trace_report::{Picked, SequencePlot, sequence_report, trace_report};
+pub use trace_report::{Picked, trace_report};

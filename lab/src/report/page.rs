@@ -210,6 +210,7 @@ fn documents(charts: &[Drawn]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syncline_device::{Kind, Origin, TraceOp};
 
     fn about() -> About {
         About {
@@ -247,12 +248,33 @@ mod tests {
     }
 
     #[test]
+    fn a_sequence_shows_writes_only() {
+        let origin = Origin::new(Kind::Data { inode: 12 }, false);
+        let event = |op, offset_bytes| TraceEvent {
+            time_ns: 0,
+            op,
+            offset_bytes,
+            len_bytes: 4096,
+            origin,
+            fua: false,
+        };
+        let events = [event(TraceOp::Write, 0), event(TraceOp::Read, 8192)];
+        let mut page = Page::new("x");
+        page.sequence("a & b", &events, 2);
+        page.sequence("not drawn", &events[1..], 0);
+        let html = page.finish(&About::default());
+        for part in ["a &amp; b", "last 2 commands", "[0.0,0,4096]", "writes: data"] {
+            assert!(html.contains(part), "{part} is missing");
+        }
+        assert!(!html.contains("not drawn") && !html.contains("8192,4096]"));
+    }
+
+    #[test]
     fn a_page_of_many_plots_stays_small() {
-        let origin = syncline_device::Origin::new(syncline_device::Kind::Journal, false);
-        let op = syncline_device::TraceOp::Write;
+        let origin = Origin::new(Kind::Journal, false);
         let event = |n: u64| TraceEvent {
             time_ns: n * 1_000_003,
-            op,
+            op: TraceOp::Write,
             offset_bytes: n * 123_456_789 % (64 << 30),
             len_bytes: 131_072,
             origin,

@@ -1,25 +1,10 @@
 //! Tables of text: columns aligned, figures with the digits that count.
 
-/// Rows of cells as lines: the first `words` columns to the left, figures to the right.
+/// Rows with aligned columns: the first `words` columns to the left, figures to the right.
 pub fn aligned(rows: &[Vec<String>], words: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |c| c.chars().count());
-    let width = |column| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            if column < words {
-                line += &format!("{cell:<width$}  ");
-            } else {
-                line += &format!("{cell:>width$}  ");
-            }
-        }
-        text += line.trim_end();
-        text += "\n";
-    }
-    text
+    let right: Vec<bool> = (0..columns).map(|column| column >= words).collect();
+    syncline_cli::format::table(rows, &right)
 }
 
 /// Three digits or more before the point lose the fraction.

@@ -1,5 +1,4 @@
-//! Pages of block traces: figures, and addresses against time (`trace stat --html`) or against the
-//! number of the write, as the papers print them.
+//! The page of a block trace (`trace stat --html`): figures, and addresses against time.
 
 use crate::trace::{Op, Record};
 use syncline_device::{Kind, Origin, TraceEvent, TraceOp};
@@ -70,56 +69,9 @@ pub fn trace_report(name: &str, text: &str, picked: &Picked, about: &About) -> S
     page.finish(about)
 }
 
-/// One plot of [`sequence_report`].
-#[derive(Clone, Copy, Debug)]
-pub struct SequencePlot<'a> {
-    /// Content of the plot.
-    pub title: &'a str,
-    /// Commands in order; the writes are shown.
-    pub events: &'a [TraceEvent],
-    /// Commands that did not fit, at the end.
-    pub events_lost: u64,
-}
-
-/// One file with the text of the figures and, for each trace that has writes, addresses against the
-/// number of the write (informed-storage paper, Figures 7 and 10).
-pub fn sequence_report(
-    title: &str,
-    text: &str,
-    plots: &[SequencePlot<'_>],
-    about: &About,
-) -> String {
-    let mut page = Page::new(title);
-    page.text(text);
-    for plot in plots {
-        page.sequence(plot.title, plot.events, plot.events_lost);
-    }
-    page.finish(about)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_sequence_shows_writes_only() {
-        let event = |op, offset_bytes| TraceEvent {
-            time_ns: 0,
-            op,
-            offset_bytes,
-            len_bytes: 4096,
-            origin: Origin::new(Kind::Data { inode: 12 }, false),
-            fua: false,
-        };
-        let events = [event(TraceOp::Write, 0), event(TraceOp::Read, 8192)];
-        let plot = SequencePlot { title: "a & b", events: &events, events_lost: 2 };
-        let none = SequencePlot { title: "not drawn", events: &events[1..], events_lost: 0 };
-        let html = sequence_report("x", "1 < 2", &[plot, none], &About::default());
-        for part in ["a &amp; b", "1 &lt; 2", "last 2 commands", "[0.0,0,4096]", "writes: data"] {
-            assert!(html.contains(part), "{part} is missing");
-        }
-        assert!(!html.contains("not drawn") && !html.contains("8192,4096]"));
-    }
 
     #[test]
     fn a_page_shows_all_of_a_long_trace() {

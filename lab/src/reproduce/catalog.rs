@@ -14,7 +14,7 @@
 
 use serde::Deserialize;
 
-use crate::reproduce::error::{ReproduceError, Result};
+use crate::error::{LabError, Result};
 use crate::reproduce::planned::{Form, Planned};
 
 /// Rows of each paper, in the order of the papers.
@@ -150,18 +150,12 @@ fn one() -> f64 {
 
 impl Catalog {
     /// The rows that ship.
-    ///
-    /// # Errors
-    /// [`ReproduceError::Usage`] if they contradict themselves: of a damaged build only.
     pub fn shipped() -> Result<Catalog> {
         let papers = PAPERS.iter().map(|text| paper(text)).collect::<Result<Vec<_>>>()?;
         Ok(Catalog { papers })
     }
 
     /// Rows that `names` mean, in the catalogue's order: a paper, or `PAPER/ROW`; all without any.
-    ///
-    /// # Errors
-    /// [`ReproduceError::Usage`] lists what there is.
     pub fn find(&self, names: &[String]) -> Result<Vec<(&Paper, &Row)>> {
         let all = || self.papers.iter().flat_map(|p| p.rows.iter().map(move |row| (p, row)));
         let is = |name: &str, paper: &Paper, row: &Row| match name.split_once('/') {
@@ -179,13 +173,13 @@ impl Catalog {
         Ok(all().filter(wanted).collect())
     }
 
-    fn unknown(&self, name: &str) -> ReproduceError {
+    fn unknown(&self, name: &str) -> LabError {
         let paper = name.split_once('/').map_or(name, |(paper, _)| paper);
         let known: Vec<String> = match self.papers.iter().find(|known| known.id == paper) {
             Some(known) => known.rows.iter().map(|row| format!("{paper}/{}", row.id)).collect(),
             None => self.papers.iter().map(|paper| paper.id.clone()).collect(),
         };
-        ReproduceError::Usage(format!(
+        LabError::Usage(format!(
             "no table or figure is called `{name}`; choose of {}; --list has all of them",
             known.join(", ")
         ))
@@ -194,7 +188,7 @@ impl Catalog {
 
 fn paper(text: &str) -> Result<Paper> {
     let paper: Paper = toml::from_str(text)
-        .map_err(|err| ReproduceError::Usage(format!("the catalogue is damaged: {err}")))?;
+        .map_err(|err| LabError::Usage(format!("the catalogue is damaged: {err}")))?;
     for row in &paper.rows {
         check(&paper, row)?;
     }
@@ -204,10 +198,7 @@ fn paper(text: &str) -> Result<Paper> {
 /// A row that is whole: its runs are of one kind each, its figures name them.
 fn check(paper: &Paper, row: &Row) -> Result<()> {
     let wrong = |what: String| {
-        Err(ReproduceError::Usage(format!(
-            "{}/{}: {what}; correct the catalogue",
-            paper.id, row.id
-        )))
+        Err(LabError::Usage(format!("{}/{}: {what}; correct the catalogue", paper.id, row.id)))
     };
     if (row.time == Time::None) == row.why.is_empty() {
         return wrong("a reason belongs to a row that is not run".to_owned());

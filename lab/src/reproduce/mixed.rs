@@ -15,7 +15,7 @@ use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use syncline_cache::Access;
 
-use crate::reproduce::error::{ReproduceError, Result};
+use crate::error::{LabError, Result};
 
 /// Accesses of a session.
 const SESSION: u64 = 200;
@@ -98,20 +98,14 @@ impl Program {
 
 impl Mix {
     /// The mix of this name.
-    ///
-    /// # Errors
-    /// [`ReproduceError::Usage`] lists what there is.
     pub fn by_name(name: &str) -> Result<&'static Mix> {
         MIXES.iter().find(|mix| mix.name == name).ok_or_else(|| {
             let names: Vec<_> = MIXES.iter().map(|mix| mix.name).collect();
-            ReproduceError::Usage(format!("no mix `{name}`; choose of {}", names.join(", ")))
+            LabError::Usage(format!("no mix `{name}`; choose of {}", names.join(", ")))
         })
     }
 
     /// The accesses, from a seed.
-    ///
-    /// # Errors
-    /// A damaged build only.
     pub fn pages(&self, seed: u64) -> Result<PageTrace> {
         let shipped = ReplayTrace::shipped()?;
         let named = shipped.iter().filter(|trace| self.programs.contains(&trace.name.as_str()));
@@ -142,7 +136,7 @@ impl Mix {
         }
         let mut pages = gather.finish()?;
         // Programs lie one after the other, without the room between them.
-        pages.squeeze();
+        pages.make_dense();
         Ok(pages)
     }
 

@@ -15,8 +15,8 @@
 //!   a metric of it.
 //! - Rows in virtual time give the same figures on every machine. The short form of all of them is
 //!   made to end within minutes; the full form has the papers' lengths where they differ.
-//! - Rows in real time are named and left out unless they are asked for. A table that cannot be had
-//!   without data that is not public is listed, too, with the reason and the stand-in.
+//! - Rows in real time are listed, and run only on request. A table that needs data which is not
+//!   public is listed with the reason and the substitute.
 //! - Equal runs of several rows are made once.
 //!
 //! Assumes mke2fs for new volumes, as `syncline-lab bench` does. Tested in `lab/tests/reproduce`:
@@ -24,7 +24,6 @@
 
 mod catalog;
 mod document;
-mod error;
 mod measured;
 mod mixed;
 mod page;
@@ -33,7 +32,6 @@ mod session;
 
 pub use catalog::{Catalog, Figure, Paper, Published, Row, Time};
 pub use document::{Compared, Document, Reproduced, SCHEMA};
-pub use error::{ReproduceError, Result};
 pub use measured::Measured;
 pub use mixed::{MIXES, Mix};
 pub use page::page;

@@ -13,16 +13,16 @@ use crate::bench::{
 use crate::evaluate::{
     CacheSize, Configuration, Evaluation, Pace, PageTrace, Played, VirtualPlayer,
 };
-use crate::latency::Watch;
+use crate::observer::Observer;
 use crate::replay::{Contents, Replay, ReplayTrace};
 use serde::Serialize;
 use syncline_cache::{WriteBack, entry};
 use syncline_fs::MountOptions;
 use syncline_nand::Profile;
 
+use crate::error::{LabError, Result};
 use crate::reproduce::catalog::{Figure, Paper, Row, Time};
 use crate::reproduce::document::{Compared, Reproduced};
-use crate::reproduce::error::{ReproduceError, Result};
 use crate::reproduce::measured::Measured;
 use crate::reproduce::mixed::Mix;
 use crate::reproduce::planned::{self, Planned};
@@ -67,27 +67,24 @@ impl Session {
     }
 
     /// Reproduces a row. `started` is told the name of each run before it begins.
-    ///
-    /// # Errors
-    /// Whatever a run reports; [`ReproduceError::Usage`] if a run has no such metric.
     pub fn row(
         &mut self,
         paper: &Paper,
         row: &Row,
-        watch: &mut dyn Watch,
+        observer: &dyn Observer,
         started: &mut dyn FnMut(&Planned),
     ) -> Result<Reproduced> {
         let mut measured = HashMap::new();
         for run in self.runs(row) {
             started(run);
-            let figures = self.make(run, watch)?;
+            let figures = self.make(run, observer)?;
             measured.insert(run.name.as_str(), figures);
         }
         let figures = row.figures.iter();
         let figures = figures.map(|figure| Ok(Compared::new(figure, ours(figure, &measured)?)));
         let figures = figures
             .collect::<Result<Vec<_>>>()
-            .map_err(|err| ReproduceError::Usage(format!("{}/{}: {err}", paper.id, row.id)))?;
+            .map_err(|err| LabError::Usage(format!("{}/{}: {err}", paper.id, row.id)))?;
         let plots = row.runs.iter().filter_map(|run| {
             let measured = measured.remove(run.name.as_str())?;
             (!measured.events.is_empty()).then(|| (run.name.clone(), measured))
@@ -96,30 +93,30 @@ impl Session {
         Ok(Reproduced::new(paper, row, figures, plots))
     }
 
-    fn make(&mut self, run: &Planned, watch: &mut dyn Watch) -> Result<Measured> {
+    fn make(&mut self, run: &Planned, observer: &dyn Observer) -> Result<Measured> {
         let key = key(run);
         if let Some(known) = self.done.get(&key) {
             return Ok(known.clone());
         }
         let measured = if let Some(bench) = &run.bench {
-            self.bench(bench, watch)?
+            self.bench(bench, observer)?
         } else if let Some(fjord) = &run.fjord {
-            self.fjord(fjord, watch)?
+            self.fjord(fjord, observer)?
         } else if let Some(phone) = &run.phone {
-            self.phone(phone, watch)?
+            self.phone(phone, observer)?
         } else if let Some(replay) = &run.replay {
-            self.replay(replay, watch)?
+            self.replay(replay, observer)?
         } else if let Some(check) = &run.check {
             let profile = Profile::by_name(&check.device)?;
             Measured::default().with("value", check.figure.measure(&profile)?)
         } else if let Some(cache) = &run.cache {
-            self.cache(cache, watch)?
+            self.cache(cache, observer)?
         } else if let Some(cost) = &run.cost {
             self.cost(cost)?
         } else if let Some(arguments) = &run.command {
             self.command(arguments)?
         } else {
-            return Err(ReproduceError::Usage(format!("run `{}` is of no kind", run.name)));
+            return Err(LabError::Usage(format!("run `{}` is of no kind", run.name)));
         };
         self.done.insert(key, measured.clone());
         Ok(measured)
@@ -140,7 +137,7 @@ impl Session {
         }
     }
 
-    fn bench(&mut self, run: &planned::Bench, watch: &mut dyn Watch) -> Result<Measured> {
+    fn bench(&mut self, run: &planned::Bench, observer: &dyn Observer) -> Result<Measured> {
         let entry = one(find(&run.workload)?, &run.workload)?;
         let profile = Profile::parse_built_in(&run.device)?;
         let mount = MountOptions::parse(&run.options)?;
@@ -158,15 +155,15 @@ impl Session {
         let stack = Stack::new(&profile, image.snapshot(), events_max)?;
         let (profile, mount, parameters) = (&profile, &mount, &parameters);
         let simulation = Simulation { profile, image, mount, parameters };
-        let done = simulation.run_on(&stack, entry, watch)?;
-        not_stopped(watch)?;
+        let done = simulation.run_on(&stack, entry, observer)?;
+        not_stopped(observer)?;
         let mut measured = Measured::of(&done);
         measured.events = stack.recording.take_events();
         measured.events_lost = stack.recording.events_lost();
         Ok(measured)
     }
 
-    fn fjord(&mut self, run: &planned::Fjord, watch: &mut dyn Watch) -> Result<Measured> {
+    fn fjord(&mut self, run: &planned::Fjord, observer: &dyn Observer) -> Result<Measured> {
         let entry = one(applications(&run.workload)?, &run.workload)?;
         let profile = Profile::parse_built_in(&run.device)?;
         // As the paper's phones, whose SQLite knew fsync only (6.1).
@@ -184,37 +181,36 @@ impl Session {
         };
         let config = FJORD_CONFIGS.iter().find(|known| known.name == run.config);
         let config = config.ok_or_else(|| {
-            ReproduceError::Usage(format!("no configuration `{}` of a write buffer", run.config))
+            LabError::Usage(format!("no configuration `{}` of a write buffer", run.config))
         })?;
         let bench = Fjord::new(&profile, self.image(2048, false)?, &parameters, LOG_BYTES)?;
-        let done = bench.run(entry, config, &mount, watch)?;
-        not_stopped(watch)?;
+        let done = bench.run(entry, config, &mount, observer)?;
+        not_stopped(observer)?;
         Ok(Measured::of(&done))
     }
 
-    fn phone(&mut self, run: &planned::Phone, watch: &mut dyn Watch) -> Result<Measured> {
+    fn phone(&mut self, run: &planned::Phone, observer: &dyn Observer) -> Result<Measured> {
         let profile = Profile::parse_built_in(&run.device)?;
         let builtin = Profile::by_name(PHONE_DEVICES[0])?;
         let network = NETWORKS.iter().find(|network| network.name == run.network);
-        let network = network
-            .ok_or_else(|| ReproduceError::Usage(format!("no network `{}`", run.network)))?;
+        let network =
+            network.ok_or_else(|| LabError::Usage(format!("no network `{}`", run.network)))?;
         let solution = Solution::by_name(&run.solution)?;
         let mount = &MountOptions::parse("sync=ordered")?;
         let scale_percent = if self.full { 100 } else { run.scale_percent };
         let image = self.image(2048, false)?;
         let phone = Phone { image, mount, seed: SEED, scale_percent };
-        let done = phone.run(&run.application, &profile, &builtin, network, solution, watch)?;
-        not_stopped(watch)?;
+        let done = phone.run(&run.application, &profile, &builtin, network, solution, observer)?;
+        not_stopped(observer)?;
         Ok(Measured::of(&done))
     }
 
-    fn replay(&mut self, run: &planned::Replay, watch: &mut dyn Watch) -> Result<Measured> {
+    fn replay(&mut self, run: &planned::Replay, observer: &dyn Observer) -> Result<Measured> {
         let mut shipped = ReplayTrace::shipped()?;
         shipped.extend(ReplayTrace::downloads()?);
         let trace = shipped.iter().find(|trace| trace.name == run.trace);
-        let trace = trace.ok_or_else(|| {
-            ReproduceError::Usage(format!("no captured program `{}` ships", run.trace))
-        })?;
+        let trace = trace
+            .ok_or_else(|| LabError::Usage(format!("no captured program `{}` ships", run.trace)))?;
         let profile = Profile::parse_built_in(&run.device)?;
         let mount = MountOptions::parse(&run.options)?;
         let image = self.image(run.size_mib, false)?;
@@ -231,8 +227,8 @@ impl Session {
             flashlite: run.flashlite.as_deref(),
             used: run.used,
         };
-        let done = replay.run(trace, watch)?;
-        not_stopped(watch)?;
+        let done = replay.run(trace, observer)?;
+        not_stopped(observer)?;
         let split = done.split;
         let measured = Measured::of(&done.run)
             .with("left_out_calls", done.skipped as f64)
@@ -244,14 +240,14 @@ impl Session {
         Ok(measured)
     }
 
-    fn cache(&mut self, run: &planned::Cache, watch: &mut dyn Watch) -> Result<Measured> {
+    fn cache(&mut self, run: &planned::Cache, observer: &dyn Observer) -> Result<Measured> {
         let mix = Mix::by_name(&run.mix)?;
         let trace = match self.mixes.entry(mix.name) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => place.insert(mix.pages(SEED)?),
         };
         let trace = &*trace;
-        let policy = entry(&run.policy).map_err(|err| ReproduceError::Usage(err.to_string()))?;
+        let policy = entry(&run.policy).map_err(|err| LabError::Usage(err.to_string()))?;
         let pages = CacheSize::parse(&run.size)?.pages(trace.working_set_pages());
         let write_back = WriteBack::Lazy;
         let configuration = Configuration { policy, pages, write_back, fsync: false };
@@ -262,11 +258,11 @@ impl Session {
         let (mut at, total) = (0, trace.accesses() as u64);
         let mut follow = |done: usize| {
             at += done as u64;
-            watch.progress(at, total);
-            !watch.cancelled()
+            observer.position(at, total);
+            !observer.stopped()
         };
         let outcome = evaluation.run(&configuration, Some(&mut player), &mut follow)?;
-        let outcome = outcome.ok_or(ReproduceError::Stopped)?;
+        let outcome = outcome.ok_or(LabError::Interrupted)?;
         let Played { elapsed_s, .. } = player.finish();
         let counts = &outcome.counts;
         Ok(Measured::default()
@@ -291,7 +287,7 @@ impl Session {
     /// Runs the program itself; its document has the figures.
     fn command(&self, arguments: &[String]) -> Result<Measured> {
         let command = format!("syncline {}", arguments.join(" "));
-        let failed = |reason: String| ReproduceError::Command { command: command.clone(), reason };
+        let failed = |reason: String| LabError::Failed(format!("{command}: {reason}"));
         let Some(program) = &self.program else {
             return Err(failed("no program was given; report this".to_owned()));
         };
@@ -322,7 +318,7 @@ fn ours(figure: &Figure, runs: &HashMap<&str, Measured>) -> Result<Option<f64>> 
                 let names: Vec<&str> = measured.names().collect();
                 let names = names.join(", ");
                 let text = format!("run `{run}` has no metric `{metric}`; it has {names}");
-                Err(ReproduceError::Usage(text))
+                Err(LabError::Usage(text))
             }
         }
     };
@@ -354,10 +350,10 @@ fn ours(figure: &Figure, runs: &HashMap<&str, Measured>) -> Result<Option<f64>> 
 fn one(found: Vec<&'static Workload>, name: &str) -> Result<&'static Workload> {
     match found.as_slice() {
         [entry] => Ok(entry),
-        _ => Err(ReproduceError::Usage(format!("`{name}` is a group; name one workload"))),
+        _ => Err(LabError::Usage(format!("`{name}` is a group; name one workload"))),
     }
 }
 
-fn not_stopped(watch: &dyn Watch) -> Result<()> {
-    if watch.cancelled() { Err(ReproduceError::Stopped) } else { Ok(()) }
+fn not_stopped(observer: &dyn Observer) -> Result<()> {
+    if observer.stopped() { Err(LabError::Interrupted) } else { Ok(()) }
 }

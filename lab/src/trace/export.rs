@@ -19,7 +19,7 @@ use std::io::Write;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Flags, Names, Op, Record, Sink, TraceKind};
 
 const PAGE_BYTES: u64 = 4096;
@@ -47,14 +47,11 @@ impl ExportFormat {
     ];
 
     /// The format of that name.
-    ///
-    /// # Errors
-    /// [`TraceError::Usage`] lists what there is.
     pub fn by_name(name: &str) -> Result<ExportFormat> {
         let found = ExportFormat::ALL.iter().find(|(known, _)| *known == name);
         found.map(|(_, format)| *format).ok_or_else(|| {
             let names = ExportFormat::ALL.map(|(known, _)| known).join(", ");
-            TraceError::Usage(format!("unknown export format `{name}`; choose of {names}"))
+            LabError::Usage(format!("unknown export format `{name}`; choose of {names}"))
         })
     }
 }
@@ -81,8 +78,8 @@ struct Access {
     next: i64,
 }
 
-fn failed(err: std::io::Error) -> TraceError {
-    TraceError::io("writing the export")(err)
+fn failed(err: std::io::Error) -> LabError {
+    LabError::io("writing the export")(err)
 }
 
 impl<W: Write> Exporter<W> {
@@ -101,9 +98,6 @@ impl<W: Write> Exporter<W> {
     }
 
     /// Writes what is left and gives the writer back.
-    ///
-    /// # Errors
-    /// A failed write.
     pub fn finish(mut self) -> Result<W> {
         self.begin()?;
         for access in &self.accesses {

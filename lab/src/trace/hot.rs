@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{NameId, Names, Op, Record, Sink};
 
 /// Distinct blocks that are followed.

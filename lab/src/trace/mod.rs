@@ -17,14 +17,13 @@
 //! - Everything streams: memory is bounded by a batch of records ([`ROWS_PER_BATCH`]), a row group
 //!   in its compressed form, and the distinct names of a trace; 3 KiB for each 16 MiB of a file
 //!   come on top, its index.
-//! - No input makes it panic: what is no trace is [`TraceError::Corrupt`] or a counted bad line.
+//! - No input makes it panic: what is no trace is [`LabError::Corrupt`] or a counted bad line.
 //! - Nothing in here opens files or reads a clock: bytes come in and go out through the caller.
 //!
 //! The format is described in `docs/FORMAT.md`. Tests: `lab/tests/trace`.
 
 mod capture;
 mod distance;
-mod error;
 mod export;
 mod format;
 mod hot;
@@ -36,7 +35,6 @@ mod stat;
 
 pub use capture::{Captured, import_events};
 pub use distance::Histogram;
-pub use error::{Result, TraceError};
 pub use export::{ExportFormat, Exporter};
 pub use format::{
     Cell, ColumnKind, MAGIC, ROWS_PER_BATCH, TraceReader, TraceWriter, cell, columns,

@@ -18,7 +18,7 @@
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 
 /// Kind of the records of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -340,9 +340,6 @@ impl Record {
     }
 
     /// True if every number can be stored: below 2^63, also the end of the range.
-    ///
-    /// # Errors
-    /// [`TraceError::Usage`].
     pub fn check(&self) -> Result<()> {
         let end = self.offset_bytes.checked_add(self.len_bytes);
         let numbers = [Some(self.time_ns), end, Some(self.inode), self.size_bytes, self.latency_ns];
@@ -352,7 +349,7 @@ impl Record {
             return Ok(());
         }
         let text = "a record has a number of 2^63 or more; correct the trace".to_owned();
-        Err(TraceError::Usage(text))
+        Err(LabError::Usage(text))
     }
 }
 
@@ -369,8 +366,7 @@ pub struct Header {
 pub trait Sink {
     /// Takes one. `names` has its names.
     ///
-    /// # Errors
-    /// The error of the sink; the trace is not read further.
+    /// After an error of the sink the trace is not read further.
     fn record(&mut self, names: &Names, record: &Record) -> Result<()>;
 }
 

@@ -17,8 +17,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::error::Result;
 use crate::trace::distance::{Distances, Histogram};
-use crate::trace::error::Result;
 use crate::trace::model::{Flags, NameId, Names, Op, Record, Sink, TraceKind};
 
 /// Rows of the lists by process and by file.

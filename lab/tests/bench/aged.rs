@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{
     Aging, Image, ImageSource, Parameters, Run, Simulation, Stack, allocation_table, find,
 };
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 use syncline_testkit::{Need, e2fsck_clean, require};
 
@@ -68,7 +68,7 @@ fn measured(image: &Image, workload: &str, list: &str, operations: u64) -> Run {
     let simulation =
         Simulation { profile: &profile, image, mount: &mount, parameters: &parameters };
     let stack = stack(image);
-    let run = simulation.run_on(&stack, find(workload).unwrap()[0], &mut Unwatched).unwrap();
+    let run = simulation.run_on(&stack, find(workload).unwrap()[0], &Unobserved).unwrap();
     judge(&stack, list);
     run
 }

@@ -2,8 +2,8 @@
 //! other storage changes.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{AppRun, NETWORKS, Phone, Solution, phone_applications};
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 
 struct Bench {
@@ -22,7 +22,7 @@ impl Bench {
         let builtin = Profile::by_name("emmc-nexus-s").unwrap();
         let phone = Phone { image: self.image, mount: &self.mount, seed: 1, scale_percent: 10 };
         let network = &NETWORKS[network];
-        phone.run(name, &profile, &builtin, network, solution, &mut Unwatched).unwrap()
+        phone.run(name, &profile, &builtin, network, solution, &Unobserved).unwrap()
     }
 }
 

@@ -7,10 +7,10 @@
 //! commit. So the journal shrinks to (p' / i) / min(1, p / t).
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{
     Image, JournalMode, Parameters, Run, Simulation, compare, comparison_table, find,
 };
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 
 const INTERVAL_MS: f64 = 100.0;
@@ -36,7 +36,7 @@ fn run(machine: &Machine, image: &Image, workload: &str, mtime: &str, p: &Parame
         MountOptions::parse(&format!("sync=ordered,timer_tick_ms={},{mtime}", machine.tick_ms))
             .unwrap();
     let simulation = Simulation { profile: &profile, image, mount: &mount, parameters: p };
-    simulation.run(find(workload).unwrap()[0], &mut Unwatched).unwrap()
+    simulation.run(find(workload).unwrap()[0], &Unobserved).unwrap()
 }
 
 fn journal_bytes(run: &Run) -> f64 {

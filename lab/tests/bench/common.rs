@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use syncline_fs::{MountOptions, SyncMode};
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{Image, ImageSource, JournalMode, Parameters, Run, Simulation, find};
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 use syncline_testkit::{Need, require};
 
@@ -43,5 +43,5 @@ pub fn run_as(
     let profile = Profile::parse_built_in(device).unwrap();
     let simulation = Simulation { profile: &profile, image, mount, parameters };
     let entry = find(workload).unwrap()[0];
-    simulation.run(entry, &mut Unwatched).unwrap()
+    simulation.run(entry, &Unobserved).unwrap()
 }

@@ -1,7 +1,7 @@
 //! The workloads on a mounted directory: the same code, real files, real time.
 
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{DirectoryRun, JournalMode, Parameters, WORKLOADS, find};
-use syncline_lab::latency::Unwatched;
 
 #[test]
 fn every_workload_runs_on_a_directory_and_leaves_nothing() {
@@ -9,7 +9,7 @@ fn every_workload_runs_on_a_directory_and_leaves_nothing() {
     for entry in WORKLOADS {
         let parameters = Parameters { operations: Some(3), ..Parameters::default() };
         let run = DirectoryRun { dir: dir.path().to_owned(), parameters: &parameters };
-        let run = run.run(entry, &mut Unwatched).unwrap();
+        let run = run.run(entry, &Unobserved).unwrap();
         assert_eq!(run.metrics.operations, 3, "{}", entry.name);
         assert!(run.metrics.device.is_none() && run.config.sync.is_none());
         assert!(run.metrics.duration_s > 0.0);
@@ -24,7 +24,7 @@ fn wal_works_there_too_and_a_missing_directory_is_named() {
         Parameters { operations: Some(5), journal_mode: JournalMode::Wal, ..Parameters::default() };
     let entry = find("sqlite/delete").unwrap()[0];
     let at = |path: &std::path::Path| {
-        DirectoryRun { dir: path.to_owned(), parameters: &parameters }.run(entry, &mut Unwatched)
+        DirectoryRun { dir: path.to_owned(), parameters: &parameters }.run(entry, &Unobserved)
     };
     assert_eq!(at(dir.path()).unwrap().config.journal_mode.as_deref(), Some("wal"));
     let err = at(&dir.path().join("none")).unwrap_err().to_string();

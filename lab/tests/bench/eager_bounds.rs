@@ -2,8 +2,8 @@
 //! the figures are exact. `--nocapture` prints them.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{JournalMode, Run, Simulation, find};
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 
 /// Runs one workload in a sync mode.
@@ -14,7 +14,7 @@ fn run(test: &str, sync: &str, workload: &str, operations: u64) -> Option<Run> {
     let parameters = crate::common::parameters(JournalMode::Delete, Some(operations));
     let simulation =
         Simulation { profile: &profile, image, mount: &mount, parameters: &parameters };
-    Some(simulation.run(find(workload).unwrap()[0], &mut Unwatched).unwrap())
+    Some(simulation.run(find(workload).unwrap()[0], &Unobserved).unwrap())
 }
 
 #[test]

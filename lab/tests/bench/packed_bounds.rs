@@ -2,8 +2,8 @@
 //! `--nocapture` prints them.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{JournalMode, Metrics, Simulation, find};
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 
 const OPERATIONS: u64 = 200;
@@ -25,7 +25,7 @@ fn run_of(
     let parameters = crate::common::parameters(mode, Some(operations));
     let simulation =
         Simulation { profile: &profile, image, mount: &mount, parameters: &parameters };
-    let run = simulation.run(find(workload).unwrap()[0], &mut Unwatched).unwrap();
+    let run = simulation.run(find(workload).unwrap()[0], &Unobserved).unwrap();
     Some((run.foreground, run.metrics))
 }
 

@@ -2,9 +2,9 @@
 //! grid is what it says.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::peers::{Step, patterns, replay};
 use syncline_lab::bench::{Cell, Grid, JournalMode, Sensitivity, find};
-use syncline_lab::latency::Unwatched;
 use syncline_nand::Profile;
 
 #[test]
@@ -90,8 +90,8 @@ fn a_grid_has_a_cell_for_each_variant_and_repeats() {
     };
     let parameters = crate::common::parameters(JournalMode::Wal, Some(40));
     let entry = find("sqlite/insert").unwrap()[0];
-    let cells = grid.run(entry, &parameters, &mut Unwatched).unwrap();
-    assert_eq!(cells, grid.run(entry, &parameters, &mut Unwatched).unwrap());
+    let cells = grid.run(entry, &parameters, &Unobserved).unwrap();
+    assert_eq!(cells, grid.run(entry, &parameters, &Unobserved).unwrap());
     let variants: Vec<_> = cells.iter().map(|c| (c.streams, c.flush_us)).collect();
     assert_eq!(variants, [(1, 100), (1, 5000), (4, 100), (4, 5000)]);
     for cell in &cells {

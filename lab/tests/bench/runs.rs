@@ -1,13 +1,14 @@
 //! Runs: they repeat exactly, stop when told to, leave a clean image, and their figures add up.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use syncline_fs::MountOptions;
 use syncline_lab::bench::{
     APPLICATIONS, FJORD_CONFIGS, Fjord, FjordRun, Image, JournalMode, Parameters, Simulation,
     Stack, WORKLOADS, find,
 };
-use syncline_lab::latency::{Unwatched, Watch};
+use syncline_lab::{Observer, Unobserved};
 use syncline_nand::Profile;
 use syncline_testkit::e2fsck_clean;
 
@@ -17,12 +18,12 @@ fn on_stack(
     image: &Image,
     workload: &str,
     parameters: &Parameters,
-    watch: &mut dyn Watch,
+    observer: &dyn Observer,
 ) -> syncline_lab::bench::Run {
     let profile = Profile::by_name("nexus7-emmc").unwrap();
     let stack = Stack::new(&profile, image.snapshot(), 0).unwrap();
     let simulation = Simulation { profile: &profile, image, mount, parameters };
-    let run = simulation.run_on(&stack, find(workload).unwrap()[0], watch).unwrap();
+    let run = simulation.run_on(&stack, find(workload).unwrap()[0], observer).unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();
     Arc::clone(&stack.memory).to_file(file.path()).unwrap();
     e2fsck_clean(file.path()).unwrap_or_else(|said| panic!("{workload}: {said}"));
@@ -35,7 +36,7 @@ fn every_workload_runs_twice_alike_and_leaves_a_clean_image() {
     let mounts = [crate::common::ordered(), MountOptions::default()];
     for (entry, mount) in WORKLOADS.iter().flat_map(|e| mounts.iter().map(move |m| (e, m))) {
         let parameters = crate::common::parameters(JournalMode::Delete, Some(20));
-        let first = on_stack(mount, image, entry.name, &parameters, &mut Unwatched);
+        let first = on_stack(mount, image, entry.name, &parameters, &Unobserved);
         let second = crate::common::run_as(mount, image, "nexus7-emmc", entry.name, &parameters);
         assert_eq!(first, second, "{}", entry.name);
         assert_eq!((first.metrics.operations, first.interrupted), (20, false));
@@ -57,7 +58,7 @@ fn every_journal_mode_repeats() {
             mount.apply("sync=eager").unwrap();
         }
         let parameters = crate::common::parameters(mode, Some(30));
-        let first = on_stack(&mount, image, "sqlite/update", &parameters, &mut Unwatched);
+        let first = on_stack(&mount, image, "sqlite/update", &parameters, &Unobserved);
         let second =
             crate::common::run_as(&mount, image, "nexus7-emmc", "sqlite/update", &parameters);
         assert_eq!(first, second, "{mode:?}");
@@ -80,17 +81,16 @@ fn another_seed_is_another_run() {
 
 struct StopAfter {
     limit: u64,
-    done: u64,
+    done: AtomicU64,
 }
 
-impl Watch for StopAfter {
-    fn progress(&mut self, done: u64, total: u64) {
-        assert_eq!((done, total), (self.done + 1, 100));
-        self.done = done;
+impl Observer for StopAfter {
+    fn position(&self, done: u64, total: u64) {
+        assert_eq!((done, total), (self.done.swap(done, Relaxed) + 1, 100));
     }
 
-    fn cancelled(&self) -> bool {
-        self.done >= self.limit
+    fn stopped(&self) -> bool {
+        self.done.load(Relaxed) >= self.limit
     }
 }
 
@@ -99,8 +99,8 @@ fn an_interrupted_run_reports_what_it_did_and_leaves_a_clean_image() {
     let Some(image) = crate::common::image("an_interrupted_run") else { return };
     for workload in ["sqlite/insert", "create/4k-fsync", "mixed"] {
         let parameters = crate::common::parameters(JournalMode::Delete, Some(100));
-        let mut watch = StopAfter { limit: 7, done: 0 };
-        let run = on_stack(&MountOptions::default(), image, workload, &parameters, &mut watch);
+        let observer = StopAfter { limit: 7, done: AtomicU64::new(0) };
+        let run = on_stack(&MountOptions::default(), image, workload, &parameters, &observer);
         assert!(run.interrupted);
         assert_eq!((run.metrics.operations, run.foreground.operations), (7, 7));
         assert!(run.metrics.transactions_per_s > 0.0);
@@ -139,9 +139,9 @@ fn fjord_repeats_leaves_a_clean_image_and_saves_what_it_should() {
         for config in &FJORD_CONFIGS {
             let stack = bench.stack().unwrap();
             let mount = crate::common::ordered();
-            let run = bench.run_on(&stack, entry, config, &mount, &mut Unwatched).unwrap();
+            let run = bench.run_on(&stack, entry, config, &mount, &Unobserved).unwrap();
             if config.name.ends_with("both") {
-                let again = bench.run(entry, config, &mount, &mut Unwatched).unwrap();
+                let again = bench.run(entry, config, &mount, &Unobserved).unwrap();
                 assert_eq!(again, run, "{} {}", entry.name, config.name);
             }
             let file = tempfile::NamedTempFile::new().unwrap();

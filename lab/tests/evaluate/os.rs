@@ -7,15 +7,12 @@ use syncline_device::{
     BlockDevice, DeviceError, FileDevice, FileOptions, Geometry, MemoryDevice, Op as DeviceOp,
     Request,
 };
+use syncline_lab::LabError;
 use syncline_lab::evaluate::os::{Sender, play_on};
-use syncline_lab::evaluate::{EvaluateError, Pace, Played};
+use syncline_lab::evaluate::{Pace, Played};
 use syncline_lab::trace::{Op, Record};
 
-fn feed(
-    device: &dyn BlockDevice,
-    depth: usize,
-    records: &[Record],
-) -> Result<Played, EvaluateError> {
+fn feed(device: &dyn BlockDevice, depth: usize, records: &[Record]) -> Result<Played, LabError> {
     play_on(device, Pace { depth, timing: false }, |sender: &mut Sender<'_, '_>| {
         records.iter().try_for_each(|record| sender.play(record))
     })

@@ -90,11 +90,11 @@ fn lost_pages_are_those_of_a_plain_model() {
 }
 
 #[test]
-fn a_squeezed_trace_has_the_same_pages_in_the_same_order() {
+fn a_dense_trace_has_the_same_pages_in_the_same_order() {
     let far = 1 << 26;
     let mut trace = of_pages(&[5, -(far + 3), 9, far + 4, 5]);
     let next = trace.next_uses();
-    trace.squeeze();
+    trace.make_dense();
     assert_eq!(all(&trace), [(5, 'r'), (1027, 'w'), (9, 'r'), (1028, 'r'), (5, 'r')]);
     assert_eq!((trace.end_bytes(), trace.working_set_pages()), (1029 * 4096, 4));
     assert_eq!(trace.next_uses(), next);

@@ -244,10 +244,11 @@ fn rows_of_another_version_are_not_gone_on_with() {
     let (plan, out) = (plan(dir.path(), "['64K']"), dir.path().join("out"));
     assert!(sweep(&plan, &out, &[]).output().unwrap().status.success());
     let stored = fs::read_to_string(out.join("plan.json")).unwrap();
-    let version = format!("syncline {}", env!("CARGO_PKG_VERSION"));
-    assert!(done(&["--version"]).starts_with(&version));
-    fs::write(out.join("plan.json"), stored.replace(&version, "syncline 0.0.9")).unwrap();
+    let version = format!("syncline-lab {}", env!("CARGO_PKG_VERSION"));
+    let told = lab().arg("--version").output().unwrap().stdout;
+    assert_eq!(told, format!("{version}\n").into_bytes());
+    fs::write(out.join("plan.json"), stored.replace(&version, "syncline-lab 0.0.9")).unwrap();
     let ended = sweep(&plan, &out, &["--resume"]).output().unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert!(said(&ended).contains("rows are by \"syncline 0.0.9\""), "{}", said(&ended));
+    assert!(said(&ended).contains("rows are by \"syncline-lab 0.0.9\""), "{}", said(&ended));
 }

@@ -2,8 +2,8 @@
 //! the mapping that suffers from random writes.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{Image, ImageSource};
-use syncline_lab::latency::Unwatched;
 use syncline_lab::replay::{Contents, Replay, ReplayTrace};
 use syncline_nand::Profile;
 
@@ -36,7 +36,7 @@ fn a_log_saves_erases_of_scattered_downloads() {
             flashlite,
             used: true,
         };
-        let replayed = replay.run(trace, &mut Unwatched).unwrap();
+        let replayed = replay.run(trace, &Unobserved).unwrap();
         assert_eq!(replayed.skipped, 0, "{}", trace.name);
         replayed.run
     };
@@ -68,6 +68,6 @@ fn a_bad_glob_is_refused() {
         flashlite: Some("["),
         used: false,
     };
-    let error = replay.run(&ReplayTrace::default(), &mut Unwatched).unwrap_err().to_string();
+    let error = replay.run(&ReplayTrace::default(), &Unobserved).unwrap_err().to_string();
     assert!(error.contains("correct the glob"), "{error}");
 }

@@ -1,8 +1,8 @@
 //! Replay of traces: exact counts of a small one, and repeatability.
 
 use syncline_fs::{MountOptions, SyncMode};
+use syncline_lab::Unobserved;
 use syncline_lab::bench::{Image, ImageSource};
-use syncline_lab::latency::Unwatched;
 use syncline_lab::replay::{Contents, Replay, ReplayTrace, Replayed, replay_table};
 use syncline_lab::trace::{Names, Op, Record};
 use syncline_nand::Profile;
@@ -31,7 +31,7 @@ fn replay_on(
         flashlite: None,
         used: false,
     };
-    replay.run(trace, &mut Unwatched).unwrap()
+    replay.run(trace, &Unobserved).unwrap()
 }
 
 /// Twenty times: a page of a file that was there, an fsync, and a page of another file.

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use syncline_lab::latency::{Unwatched, Watch};
-use syncline_lab::reproduce::{Catalog, Document, ReproduceError, Reproduced, Session, Time, page};
+use syncline_lab::reproduce::{Catalog, Document, Reproduced, Session, Time, page};
+use syncline_lab::{LabError, Observer, Unobserved};
 use syncline_nand::Profile;
 use syncline_testkit::{Need, require};
 
@@ -13,7 +13,7 @@ fn reproduce(session: &mut Session, name: &str) -> Reproduced {
     let catalog = Catalog::shipped().unwrap();
     let found = catalog.find(&[name.to_owned()]).unwrap();
     let (paper, row) = found[0];
-    session.row(paper, row, &mut Unwatched, &mut |_| {}).unwrap()
+    session.row(paper, row, &Unobserved, &mut |_| {}).unwrap()
 }
 
 /// Ours of a figure.
@@ -119,13 +119,11 @@ fn spatialclock_is_the_fastest_of_the_paper_s_policies() {
     }
 }
 
-/// A watch that says no at once.
+/// Stops every run at once.
 struct Stop;
 
-impl Watch for Stop {
-    fn progress(&mut self, _: u64, _: u64) {}
-
-    fn cancelled(&self) -> bool {
+impl Observer for Stop {
+    fn stopped(&self) -> bool {
         true
     }
 }
@@ -136,8 +134,8 @@ fn a_stopped_run_is_no_figure() {
     let found = catalog.find(&["informed-storage/table-5".to_owned()]).unwrap();
     let (paper, row) = found[0];
     let mut session = Session::new(false, false, None);
-    let stopped = session.row(paper, row, &mut Stop, &mut |_| {});
-    assert!(matches!(stopped, Err(ReproduceError::Stopped)), "{stopped:?}");
+    let stopped = session.row(paper, row, &Stop, &mut |_| {});
+    assert!(matches!(stopped, Err(LabError::Interrupted)), "{stopped:?}");
 }
 
 #[test]
@@ -166,7 +164,7 @@ fn every_row_in_virtual_time_runs() {
             continue;
         }
         let start = std::time::Instant::now();
-        let row = session.row(paper, row, &mut Unwatched, &mut |_| {}).unwrap();
+        let row = session.row(paper, row, &Unobserved, &mut |_| {}).unwrap();
         let document = Document { full: false, rows: vec![row] };
         println!("{}{:.1} s", document.to_text(), start.elapsed().as_secs_f64());
     }

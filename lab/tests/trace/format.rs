@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
+use syncline_lab::LabError;
 use syncline_lab::trace::{
-    Flags, Header, Names, Op, Origin, ROWS_PER_BATCH, Record, Sink, TraceError, TraceKind,
-    TraceReader, TraceWriter,
+    Flags, Header, Names, Op, Origin, ROWS_PER_BATCH, Record, Sink, TraceKind, TraceReader,
+    TraceWriter,
 };
 use syncline_testkit::{FuzzRounds, Random};
 
@@ -26,7 +27,7 @@ pub fn file_of(records: &[Record], names: &Names) -> Vec<u8> {
 }
 
 /// The records with the texts of their names, which survive other numbers.
-fn read(file: &[u8]) -> Result<Vec<(Record, [String; 3])>, TraceError> {
+fn read(file: &[u8]) -> Result<Vec<(Record, [String; 3])>, LabError> {
     let mut reader = TraceReader::open(Bytes::copy_from_slice(file))?;
     let mut all = Vec::new();
     while let Some((records, names)) = reader.next_batch()? {
@@ -150,7 +151,7 @@ fn a_file_cut_anywhere_says_so() {
     let file = file_of(&records, &Names::default());
     for len in (0..file.len()).step_by(37).chain([file.len() - 1]) {
         let err = read(&file[..len]).unwrap_err();
-        assert!(matches!(err, TraceError::Corrupt(_)), "{len}: {err:?}");
+        assert!(matches!(err, LabError::Corrupt(_)), "{len}: {err:?}");
         assert!(err.to_string().contains("cut short"), "{err}");
     }
 }

@@ -2,15 +2,16 @@
 
 use std::io::{BufReader, Read, Write};
 
+use syncline_lab::LabError;
 use syncline_lab::trace::{
     ExportFormat, Exporter, FORMATS, Flags, Import, ImportOptions, Names, Op, Record, Report, Sink,
-    TraceError, TraceKind,
+    TraceKind,
 };
 use syncline_testkit::{FuzzRounds, Random};
 
 use crate::samples::{TEXTS, blktrace};
 
-type Imported = Result<(Vec<Record>, Report, Names), TraceError>;
+type Imported = Result<(Vec<Record>, Report, Names), LabError>;
 
 fn import_with(bytes: &[u8], options: &ImportOptions) -> Imported {
     let mut records = Vec::new();
@@ -224,7 +225,7 @@ fn columns_describe_what_is_not_known() {
         [("time_s,op", "no offset"), ("time_h", "is no column"), ("", "is no column")]
     {
         let err = import_with(text, &with(bad)).unwrap_err();
-        assert!(matches!(&err, TraceError::Usage(text) if text.contains(says)), "{err}");
+        assert!(matches!(&err, LabError::Usage(text) if text.contains(says)), "{err}");
     }
 }
 
@@ -314,16 +315,16 @@ impl Read for Endless {
 fn records_leave_while_lines_come_in() {
     struct Last(u64, u64);
     impl syncline_lab::trace::Sink for Last {
-        fn record(&mut self, _: &Names, record: &Record) -> Result<(), TraceError> {
+        fn record(&mut self, _: &Names, record: &Record) -> Result<(), LabError> {
             self.0 += 1;
             self.1 = record.time_ns;
-            if self.0 == 200_000 { Err(TraceError::Stopped) } else { Ok(()) }
+            if self.0 == 200_000 { Err(LabError::Interrupted) } else { Ok(()) }
         }
     }
     let mut sink = Last(0, 0);
     let import = Import::open(BufReader::new(Endless(0)), &ImportOptions::default()).unwrap();
     assert_eq!(import.header().kind, TraceKind::Block);
-    assert!(matches!(import.run(&mut sink), Err(TraceError::Stopped)));
+    assert!(matches!(import.run(&mut sink), Err(LabError::Interrupted)));
     assert_eq!(sink.1, 199_999 * 1_000_000_000);
 }
 
@@ -401,20 +402,20 @@ fn times_since_the_line_before_are_added_up() {
 fn what_is_mostly_unreadable_is_refused_with_the_first_reason() {
     let day = strace(&["12:34:56.123456", "12:34:57.000000", "12:34:57", "23:59:59.1"]);
     let err = import_with(day.as_bytes(), &ImportOptions::default()).unwrap_err();
-    assert!(matches!(&err, TraceError::Unsupported(text) if text.contains("-ttt")), "{err}");
+    assert!(matches!(&err, LabError::Unsupported(text) if text.contains("-ttt")), "{err}");
     let named = |text: &str, format: &str| {
         let options = ImportOptions { format: Some(format.to_owned()), ..Default::default() };
         import_with(text.as_bytes(), &options).unwrap_err()
     };
     let err = named(&day, "strace");
-    assert!(matches!(&err, TraceError::Corrupt(text) if text.contains("-ttt")), "{err}");
+    assert!(matches!(&err, LabError::Corrupt(text) if text.contains("-ttt")), "{err}");
     for (text, format) in [
         ("0, 4096, 512\n1, 8192, 512\n", "fio"),
         ("time,obj_id,obj_size,op\n0,x,4096,read\n0,y,4096,read\n", "libcachesim-csv"),
         ("fio version 2 iolog\n/d write a b\n/d write c d\n/d read 0 512\n", "fio"),
     ] {
         let err = named(text, format);
-        assert!(matches!(&err, TraceError::Corrupt(text) if text.contains("line ")), "{err}");
+        assert!(matches!(&err, LabError::Corrupt(text) if text.contains("line ")), "{err}");
     }
     // As many as are read: a header, a comment.
     let (records, report, _) = import(b"fio version 2 iolog\n/d write a b\n/d read 0 512\n");

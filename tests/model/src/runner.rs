@@ -65,9 +65,6 @@ pub struct RunStats {
 }
 
 /// Runs `ops` on the image, which is changed, and unmounts. A panic of the volume is a mismatch.
-///
-/// # Errors
-/// The first operation whose answer differs.
 pub fn run_ops(
     device: &Arc<MemoryDevice>,
     mount: &MountOptions,

@@ -35,9 +35,6 @@ struct Walk<'a> {
 }
 
 /// Compares everything that can be reached from the root, and what `open` holds.
-///
-/// # Errors
-/// The first difference.
 pub fn compare_tree<'a>(
     volume: &Volume,
     reference: &Reference,

@@ -20,9 +20,6 @@ impl VolumeTree {
     }
 
     /// The inode of a path; symbolic links are not followed.
-    ///
-    /// # Errors
-    /// As [`Volume::lookup`].
     pub fn find(&self, path: &[u8]) -> Result<InodeRef, FsError> {
         let mut at = self.volume.root()?;
         for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {

@@ -3,7 +3,7 @@
 //! [`gen_tree`] makes deep and wide directories, names up to 255 bytes in several encodings, sparse
 //! files, extended attributes in the inode and in a block, hard links, fast and slow symbolic
 //! links, fifos, device files, odd modes and owners, and times before 1970 and past 2038.
-//! [`gen_changes`] continues on a tree that was read back, whoever wrote it.
+//! [`gen_changes`] continues on a tree that was read back from any file system.
 //!
 //! Promises: same seed and options, same operations; every operation succeeds on a volume with
 //! room; every path exists before it is used. Times are set last, so that they stay as set.

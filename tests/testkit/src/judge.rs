@@ -33,9 +33,6 @@ fn verdict(path: &Path, flag: &str) -> Result<(), String> {
 /// Checks with `e2fsck -fn` that the image has no errors. The image is not changed. A journal that
 /// needs recovery is not recovered, so use this for cleanly unmounted images.
 ///
-/// # Errors
-/// The output of e2fsck.
-///
 /// # Panics
 /// If e2fsck cannot be run.
 pub fn e2fsck_clean(path: &Path) -> Result<(), String> {
@@ -91,9 +88,6 @@ fn preen(path: &Path, accepted: &[&str]) -> Result<(), String> {
 /// Recovers as the boot scripts do and then checks: `e2fsck -p` (replays the journal) and
 /// `e2fsck -fn` must both end with 0. The image is changed. The one correction that is accepted is
 /// the one that a kernel's crash image needs too, of the orphan file's mark.
-///
-/// # Errors
-/// The output of e2fsck.
 ///
 /// # Panics
 /// If e2fsck cannot be run.

@@ -41,17 +41,11 @@ pub struct LoopDevice {
 
 impl LoopDevice {
     /// Attaches `image` to a free loop device.
-    ///
-    /// # Errors
-    /// The output of losetup.
     pub fn attach(image: &Path) -> Result<Arc<Self>, String> {
         Self::attach_with(&[], image)
     }
 
     /// As [`LoopDevice::attach`], write-protected.
-    ///
-    /// # Errors
-    /// The output of losetup.
     pub fn attach_read_only(image: &Path) -> Result<Arc<Self>, String> {
         Self::attach_with(&["-r"], image)
     }
@@ -79,9 +73,6 @@ impl LoopDevice {
     }
 
     /// Mounts it as ext4. `options` as for `mount -o`, may be empty.
-    ///
-    /// # Errors
-    /// The output of mount: the image cannot be mounted, or not on this machine.
     pub fn mount(self: &Arc<Self>, options: &str) -> Result<KernelMount, String> {
         let dir = tempfile::Builder::new()
             .prefix("syncline-mnt-")
@@ -121,9 +112,6 @@ pub struct KernelMount {
 
 impl KernelMount {
     /// Mounts `image` through a loop device of its own. `options` as for `mount -o`.
-    ///
-    /// # Errors
-    /// The output of losetup or mount.
     pub fn new(image: &Path, options: &str) -> Result<Self, String> {
         LoopDevice::attach(image)?.mount(options)
     }
@@ -147,9 +135,6 @@ impl KernelMount {
     }
 
     /// Unmounts, with an answer; dropping does the same and can only print.
-    ///
-    /// # Errors
-    /// The output of umount.
     pub fn unmount(mut self) -> Result<(), String> {
         self.leave()
     }

@@ -49,6 +49,6 @@ pub use image::{ImageSpec, TempImage, debugfs, mkfs, tiny_ext4};
 pub use judge::{e2fsck_clean, e2fsck_preen};
 pub use kernel::{KernelMount, LoopDevice};
 pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
-pub use mounted::{Mounted, PATIENCE, unmounted};
+pub use mounted::{Mounted, TIMEOUT, unmounted};
 pub use rng::{Random, fill};
 pub use tree::{TreeOp, TreeSink, apply};

@@ -58,39 +58,21 @@ pub trait TreeSource {
     type Error: Display;
 
     /// The names in a directory, without `.` and `..`, in any order.
-    ///
-    /// # Errors
-    /// The error of the tree.
     fn list(&mut self, path: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error>;
 
     /// The attributes of a name; symbolic links are not followed, here and below.
-    ///
-    /// # Errors
-    /// The error of the tree.
     fn stat(&mut self, path: &[u8]) -> Result<Stat, Self::Error>;
 
     /// The target of a symbolic link.
-    ///
-    /// # Errors
-    /// The error of the tree.
     fn read_link(&mut self, path: &[u8]) -> Result<Vec<u8>, Self::Error>;
 
     /// Full names and values of the extended attributes, in any order.
-    ///
-    /// # Errors
-    /// The error of the tree.
     fn xattrs(&mut self, path: &[u8]) -> Result<Vec<Xattr>, Self::Error>;
 
     /// Reads a regular file from `offset`; returns the number of bytes, 0 at its end.
-    ///
-    /// # Errors
-    /// The error of the tree.
     fn read(&mut self, path: &[u8], offset: u64, into: &mut [u8]) -> Result<usize, Self::Error>;
 
     /// The ranges `start..end` of a regular file that SEEK_DATA and SEEK_HOLE call data, in bytes.
-    ///
-    /// # Errors
-    /// The error of the tree.
     fn data_ranges(&mut self, path: &[u8]) -> Result<Vec<(u64, u64)>, Self::Error>;
 }
 
@@ -158,9 +140,6 @@ pub struct TreeManifest {
 
 impl TreeManifest {
     /// Reads the whole tree. `lost+found` in the root is left out.
-    ///
-    /// # Errors
-    /// The path and what the tree said.
     pub fn from_source<S: TreeSource>(source: &mut S) -> Result<Self, String> {
         let mut manifest = Self::default();
         let mut first_path: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
@@ -187,9 +166,6 @@ impl TreeManifest {
     }
 
     /// Reads a directory of the running kernel.
-    ///
-    /// # Errors
-    /// The path and what the kernel said.
     pub fn from_dir(dir: &std::path::Path) -> Result<Self, String> {
         Self::from_source(&mut crate::DirTree::new(dir))
     }

@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use crate::{TempImage, e2fsck_clean, e2fsck_preen, scratch_dir};
 
 /// Time limit of a mount or unmount in a test.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// An image, a directory, and the child that serves one in the other. Dropped, the child is killed
 /// and the mount taken away.
@@ -46,7 +46,7 @@ impl Mounted {
     /// Starts the program that serves the mount, and waits until it does.
     ///
     /// # Panics
-    /// If it ends, or does not within [`PATIENCE`].
+    /// If it ends, or does not within [`TIMEOUT`].
     pub fn serve(&mut self, command: &mut Command) {
         let child = self.child.insert(command.spawn().expect("the program runs"));
         let began = Instant::now();
@@ -54,7 +54,7 @@ impl Mounted {
         let above = device(self.dir.parent().expect("a scratch directory"));
         while device(&self.dir).is_none_or(|here| Some(here) == above) {
             assert!(child.try_wait().is_ok_and(|end| end.is_none()), "the mount ended at once");
-            assert!(began.elapsed() < PATIENCE, "no mount within {PATIENCE:?}");
+            assert!(began.elapsed() < TIMEOUT, "no mount within {TIMEOUT:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -82,7 +82,7 @@ impl Mounted {
     pub fn unmount_clean_by(&mut self, unmount: impl Fn(&Path) -> bool) {
         let began = Instant::now();
         while !unmount(&self.dir) {
-            assert!(began.elapsed() < PATIENCE, "{} stays busy", self.dir.display());
+            assert!(began.elapsed() < TIMEOUT, "{} stays busy", self.dir.display());
             std::thread::sleep(Duration::from_millis(20));
         }
         self.reap();
@@ -126,9 +126,6 @@ impl Mounted {
     }
 
     /// Judges the image after [`Mounted::bury`]; it is recovered by e2fsck on a copy.
-    ///
-    /// # Errors
-    /// The text of e2fsck.
     pub fn recoverable(&self) -> Result<(), String> {
         e2fsck_preen(self.image.duplicate().path())
     }

@@ -110,9 +110,6 @@ pub enum TreeOp {
 }
 
 /// Runs the operations in order.
-///
-/// # Errors
-/// The first operation that failed, by number, and what the tree said.
 pub fn apply<S: TreeSink>(ops: &[TreeOp], sink: &mut S) -> Result<(), String> {
     let mut buffer = Vec::new();
     for (number, op) in ops.iter().enumerate() {

@@ -59,10 +59,6 @@ pub struct Line {
 }
 
 /// Runs the command; `each` takes its output. `interrupted` ends it before its time.
-///
-/// # Errors
-/// If it cannot be started, did not end in time, or left processes behind: the first line says so,
-/// the others show its processes.
 pub fn run(
     command: &mut Command,
     limits: &Limits,

@@ -112,9 +112,6 @@ impl<'a> Ci<'a> {
     }
 
     /// Runs the command within `limit` and what is left of [`TOTAL`].
-    ///
-    /// # Errors
-    /// The reason why it did not run, or did not end in time and alone.
     fn run(
         &self,
         name: &str,

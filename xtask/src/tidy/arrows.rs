@@ -69,7 +69,7 @@ const BELOW: &[(&str, &[&str])] = &[
     ("testkit", &["device"]),
     ("model", &["device", "fs", "testkit"]),
     (
-        "hostile",
+        "fuzz_targets",
         &[
             "base",
             "device",
@@ -87,7 +87,7 @@ const BELOW: &[(&str, &[&str])] = &[
             "testkit",
         ],
     ),
-    ("fuzz", &["hostile"]),
+    ("fuzz", &["fuzz_targets"]),
     ("xtask", &[]),
 ];
 
@@ -172,7 +172,7 @@ fn dependencies(manifest: &toml::Table, kind: &str) -> Vec<String> {
         .flat_map(toml::Table::keys)
         .filter_map(|key| match key.strip_prefix(OURS)? {
             "" => Some(key.clone()),
-            rest => rest.strip_prefix('-').map(str::to_owned),
+            rest => rest.strip_prefix('-').map(|name| name.replace('-', "_")),
         })
         .collect()
 }

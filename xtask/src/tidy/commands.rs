@@ -83,7 +83,7 @@ mod tests {
                      command = \"\"\n";
         let text = "`MAKE test` `MAKE gone`, MAKE them\n```\nMAKE lost # MAKE it\n```\nMAKE it\n\
                     RUN long; RUN short; RUN NAME\nLAB/a.sh x; LAB/b.sh, LAB/.\n";
-        // This file passes, too.
+        // This file also passes.
         let text = text.replace("MAKE", "make").replace("RUN", "cargo xtask run");
         let text = text.replace("LAB", "lab/scripts");
         let script = concat!("lab/scripts/", "a.sh");

@@ -37,6 +37,8 @@ const ORDERS: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
+            "error",
+            "observer",
             "trace",
             "report",
             "latency",
@@ -44,7 +46,6 @@ const ORDERS: &[(&str, &[&str])] = &[
             "probe",
             "evaluate",
             "replay",
-            "error",
             "reproduce",
             "experiments",
         ],

@@ -111,7 +111,7 @@ fn is_test_file(path: &str) -> bool {
         || in_dir("benches")
         || *file == "tests.rs"
         || file.ends_with("_tests.rs")
-        || path.starts_with("tests/hostile/")
+        || path.starts_with("tests/fuzz_targets/")
         || path.starts_with("tests/model/")
         || path.starts_with("tests/testkit/")
 }

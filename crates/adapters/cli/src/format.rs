@@ -183,16 +183,25 @@ pub struct Forms<'a> {
     pub page: &'a dyn Fn() -> String,
 }
 
-/// Prints the table, or the document where `json` is `-`, and writes the files that were asked for.
-pub fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
+/// Prints the table, or the document if `json` is `-`; writes the document to any other `json`.
+pub fn show(
+    table: &dyn Fn() -> String,
+    document: &dyn Fn() -> String,
+    json: Option<&Path>,
+) -> Result<()> {
     let to_stdout = json == Some(Path::new("-"));
     let mut out = Out::new();
-    out.text(if to_stdout { (forms.json)() } else { (forms.table)() })?;
+    out.text(if to_stdout { document() } else { table() })?;
     out.flush()?;
     match json {
-        Some(path) if !to_stdout => write_file(path, (forms.json)().as_bytes())?,
-        _ => {}
+        Some(path) if !to_stdout => write_file(path, document().as_bytes()),
+        _ => Ok(()),
     }
+}
+
+/// As [`show`], and writes the page to `html`.
+pub fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path>) -> Result<()> {
+    show(forms.table, forms.json, json)?;
     match html {
         Some(path) => write_file(path, (forms.page)().as_bytes()),
         None => Ok(()),

@@ -21,7 +21,7 @@
 //!
 //! Assumptions: a Linux kernel with FUSE 7.31 or later (5.4); root, or fusermount3.
 //! Tested in `tests/it`, through the kernel; crashes and programs in `crates/adapters/cli/tests`;
-//! requests of any value in `tests/hostile`.
+//! requests of any value in `tests/fuzz_targets`.
 
 #![deny(unsafe_code)]
 

@@ -4,7 +4,8 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use syncline_lab::experiments::{LabError, profile};
+use syncline_lab::LabError;
+use syncline_lab::experiments::profile;
 use syncline_nand::Simulator;
 
 use crate::observed::{observed, raised};

@@ -9,10 +9,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use syncline_lab::{LabError, Observer};
+
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyUserWarning, PyValueError};
 use pyo3::prelude::*;
-use syncline_lab::experiments::{LabError, Observer};
 
 /// Interval between two looks for a signal.
 const LOOK: Duration = Duration::from_millis(50);

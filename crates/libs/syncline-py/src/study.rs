@@ -4,9 +4,10 @@ use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 use syncline_lab::bench::Document;
 use syncline_lab::experiments::{
-    Bench, BenchResult, Cache, LabError, LifetimeRequest, Observer, Probe, Replay, Result,
-    StatResult, TraceFile, devices_document,
+    Bench, BenchResult, Cache, LifetimeRequest, Probe, Replay, StatResult, TraceFile,
+    devices_document,
 };
+use syncline_lab::{LabError, Observer, Result};
 
 use crate::observed::observed;
 

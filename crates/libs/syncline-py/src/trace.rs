@@ -17,8 +17,9 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
-use syncline_lab::experiments::{LabError, Source, TraceFile, Unobserved};
-use syncline_lab::trace::{Cell, ColumnKind, Names, Record, Sink, TraceError, cell, columns};
+use syncline_lab::experiments::{Source, TraceFile};
+use syncline_lab::trace::{Cell, ColumnKind, Names, Record, Sink, cell, columns};
+use syncline_lab::{LabError, Unobserved};
 
 use crate::observed::{observed, raised};
 
@@ -79,17 +80,17 @@ struct Batches {
 }
 
 impl Batches {
-    fn send(&mut self) -> syncline_lab::trace::Result<()> {
+    fn send(&mut self) -> Result<(), LabError> {
         let arrays = self.builders.iter_mut().map(Builder::finish).collect();
         self.rows = 0;
         let batch = RecordBatch::try_new(Arc::clone(&self.schema), arrays);
         // Nobody wants more.
-        self.out.send(batch).map_err(|_| TraceError::Stopped)
+        self.out.send(batch).map_err(|_| LabError::Interrupted)
     }
 }
 
 impl Sink for Batches {
-    fn record(&mut self, names: &Names, record: &Record) -> syncline_lab::trace::Result<()> {
+    fn record(&mut self, names: &Names, record: &Record) -> Result<(), LabError> {
         for (column, builder) in self.builders.iter_mut().enumerate() {
             builder.push(cell(column, record, names));
         }
@@ -101,7 +102,7 @@ impl Sink for Batches {
 fn read(file: &TraceFile, mut batches: Batches) {
     let read = Source::open(file).and_then(|source| source.read(&mut batches, &Unobserved));
     let done = match read {
-        Ok(_) if batches.rows > 0 => batches.send().map_err(LabError::from),
+        Ok(_) if batches.rows > 0 => batches.send(),
         Ok(_) => Ok(()),
         Err(err) => Err(err),
     };

@@ -104,9 +104,6 @@ impl Figure {
     }
 
     /// Measures a profile, in the unit of the figure.
-    ///
-    /// # Errors
-    /// The profile cannot be built.
     pub fn measure(self, profile: &Profile) -> Result<f64, NandError> {
         let mut device = Simulator::new(profile, SIZE_BYTES)?;
         if matches!(self, Figure::Ext4SequentialMbPerS | Figure::Ext4RandomMbPerS) {

@@ -49,9 +49,6 @@ struct State {
 
 impl NandDevice {
     /// A fresh device of the size of `backing`. A power cut of it loses nothing.
-    ///
-    /// # Errors
-    /// A profile or a size that cannot be built.
     pub fn new(
         profile: &Profile,
         backing: Arc<dyn BlockDevice>,
@@ -76,9 +73,6 @@ impl NandDevice {
 
     /// As [`NandDevice::new`], and remembers what a power cut would lose. Each first write of a
     /// unit after a flush then reads the backing.
-    ///
-    /// # Errors
-    /// As [`NandDevice::new`].
     pub fn with_power_cuts(
         profile: &Profile,
         backing: Arc<dyn BlockDevice>,
@@ -132,9 +126,6 @@ impl NandDevice {
     }
 
     /// Checks the mapping by a full scan.
-    ///
-    /// # Errors
-    /// The first violation, in words: a bug of the simulator.
     pub fn check(&self) -> Result<(), String> {
         self.state.lock().simulator.check()
     }
@@ -142,9 +133,6 @@ impl NandDevice {
     /// Cuts the power now. What the write buffer still held is lost: those units read again what
     /// they held at the last flush (or FUA write). Every command fails until
     /// [`NandDevice::power_on`]. Returns how many units fell back.
-    ///
-    /// # Errors
-    /// The backing failed while contents were restored.
     pub fn cut(&self) -> Result<u64, DeviceError> {
         let now_ns = self.clock.now_ns();
         let mut state = self.state.lock();

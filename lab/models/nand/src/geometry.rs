@@ -56,9 +56,6 @@ impl NandGeometry {
     }
 
     /// Refuses shapes outside of the documented ranges.
-    ///
-    /// # Errors
-    /// [`NandError::BadValue`] names the first key out of range.
     pub fn validate(&self) -> Result<(), NandError> {
         check("channels", self.channels, 1, 64)?;
         check("dies_per_channel", self.dies_per_channel, 1, 64)?;
@@ -111,9 +108,6 @@ pub const FREE_BLOCKS_MIN: u32 = 2;
 impl Layout {
     /// Lays `size_bytes` over the shape: usable size, over-provisioning, and one superblock for
     /// each of `frontiers` write frontiers plus the collector's reserve.
-    ///
-    /// # Errors
-    /// Parameters out of range, or more units than a map entry can name.
     pub fn new(g: &NandGeometry, size_bytes: u64, frontiers: u32) -> Result<Self, NandError> {
         g.validate()?;
         let bad = |reason| NandError::BadSize { size_bytes, reason };

@@ -293,27 +293,17 @@ pub fn profiles() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 impl Profile {
     /// A built-in profile.
-    ///
-    /// # Errors
-    /// [`NandError::UnknownProfile`] with the nearest names.
     pub fn by_name(name: &str) -> Result<Profile, NandError> {
         Profile::from_toml(name, built_in(name)?)
     }
 
     /// Reads a profile from its text; `name` is for messages and reports.
-    ///
-    /// # Errors
-    /// [`NandError::Parse`] for text that is no profile, [`NandError::BadValue`] for figures that
-    /// no device has.
     pub fn from_toml(name: &str, text: &str) -> Result<Profile, NandError> {
         Profile::from_table(name, parse(name, text)?)
     }
 
     /// Reads a specification: a built-in name, or a path (it has a `/` or ends in `.toml`), and
     /// `:key=value,...`. `read_file` gets the path; this crate touches no file by itself.
-    ///
-    /// # Errors
-    /// As [`Profile::from_toml`]; unknown names and keys are named with what exists.
     pub fn parse_spec(
         spec: &str,
         read_file: &dyn Fn(&Path) -> std::io::Result<String>,
@@ -336,9 +326,6 @@ impl Profile {
     }
 
     /// [`Profile::parse_spec`] for built-in names only.
-    ///
-    /// # Errors
-    /// As [`Profile::parse_spec`]; a path is an unreadable file.
     pub fn parse_built_in(spec: &str) -> Result<Profile, NandError> {
         Profile::parse_spec(spec, &|_| {
             Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "only names are taken here"))
@@ -368,9 +355,6 @@ impl Profile {
     }
 
     /// The profile as the text of a file, which [`Profile::from_toml`] reads.
-    ///
-    /// # Errors
-    /// [`NandError::BadValue`] as [`Profile::validate`].
     pub fn to_toml(&self) -> Result<String, NandError> {
         self.validate()?;
         let file = File {
@@ -389,9 +373,6 @@ impl Profile {
     }
 
     /// Refuses figures that no device has. Call it after changing fields in code.
-    ///
-    /// # Errors
-    /// [`NandError::BadValue`] names the first parameter.
     pub fn validate(&self) -> Result<(), NandError> {
         self.geometry.validate()?;
         self.timing.validate()?;
@@ -434,9 +415,6 @@ impl Profile {
     }
 
     /// The layout of a volume of `size_bytes` on this device.
-    ///
-    /// # Errors
-    /// As [`Layout::new`].
     pub fn layout(&self, size_bytes: u64) -> Result<Layout, NandError> {
         let frontiers = match self.ftl.mapping.by_superblock() {
             // The log blocks and the sequential one of `fast`.

@@ -42,9 +42,6 @@ const DISCARD: usize = 3;
 
 impl Simulator {
     /// A fresh device of `size_bytes`: nothing mapped, no wear.
-    ///
-    /// # Errors
-    /// A profile or a size that cannot be built.
     pub fn new(profile: &Profile, size_bytes: u64) -> Result<Self, NandError> {
         profile.validate()?;
         let layout = profile.layout(size_bytes)?;
@@ -232,9 +229,6 @@ impl Simulator {
     }
 
     /// Checks every invariant of the mapping by a full scan.
-    ///
-    /// # Errors
-    /// The first violation, in words: a bug of the simulator.
     pub fn check(&self) -> Result<(), String> {
         self.ftl.check(&self.flash)
     }

@@ -38,9 +38,6 @@ pub struct Timing {
 
 impl Timing {
     /// Refuses times that would make a device without limits or one that never answers.
-    ///
-    /// # Errors
-    /// [`NandError::BadValue`] names the first key out of range.
     pub fn validate(&self) -> Result<(), NandError> {
         check("read_us", self.read_us, 0, 100_000)?;
         check("program_us", self.program_us, 0, 1_000_000)?;

@@ -1,4 +1,4 @@
-//! Storage of a phone: one device, or several that are put together.
+//! Storage of a phone: one device, or a combination of several.
 //!
 //! ```text
 //!   submit ──> MemoryDevice (contents, by logical address)
@@ -8,13 +8,13 @@
 //!
 //! - One device: every request goes there.
 //! - Stripes: pieces of 64 KiB go to one of two devices in turn, which work at the same time.
-//! - Fast region: pages of the journal, of metadata, and of writes that somebody waits for go to a
-//!   small memory that needs no collection, as long as it has room; a page that is there stays.
+//! - Fast region: pages of the journal, of metadata, and of synchronous writes go to a small memory
+//!   without garbage collection while it has room; its pages stay there.
 //!
 //! It also counts what chapter III of the informed-storage paper counts: the time in which the
 //! storage was busy, and bytes in bursts longer than 128 sectors against the rest. Contents survive
-//! as long as the process: the map of the fast region is in memory, so this tries what a second
-//! medium would bring; it is no driver for one. Tested here.
+//! as long as the process: the map of the fast region is in memory, so this estimates the benefit
+//! of a second medium; it is not a driver for one. Tested here.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -120,9 +120,6 @@ pub(super) struct Storage {
 
 impl Storage {
     /// A device that holds `contents`, made of `profiles`: two for stripes, else one.
-    ///
-    /// # Errors
-    /// A profile or size that cannot be built.
     pub(super) fn new(
         profiles: &[&Profile],
         layout: Layout,

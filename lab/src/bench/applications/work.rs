@@ -1,15 +1,15 @@
 //! Steps of an application on a volume: network and processor time pass, files and databases are
 //! written and read.
 
-use crate::latency::Watch;
+use crate::observer::Observer;
 use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
 
 use super::shapes::{Shape, Step};
 use super::{Network, numbers};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, VolumeTarget};
 use crate::bench::workloads::{Parameters, close, connect_to, noise};
+use crate::error::Result;
 
 /// Longest wait between two looks at what is due in the background, ns.
 const WAIT_NS: u64 = 100_000_000;
@@ -87,18 +87,18 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Every step, until the watch says no.
-    pub(super) fn run(&mut self, target: &VolumeTarget, watch: &mut dyn Watch) -> Result<()> {
+    /// Every step, until the observer says no.
+    pub(super) fn run(&mut self, target: &VolumeTarget, observer: &dyn Observer) -> Result<()> {
         let total: u64 = self.shape.steps.iter().map(|step| self.times(step)).sum();
         let mut done = 0_u64;
         for step in self.shape.steps {
             for _ in 0..self.times(step) {
-                if watch.cancelled() {
+                if observer.stopped() {
                     return Ok(());
                 }
                 self.step(target, step)?;
                 done += 1;
-                watch.progress(done, total);
+                observer.position(done, total);
             }
         }
         Ok(())

@@ -13,8 +13,8 @@ use rusqlite::Connection;
 use syncline_device::{Clock, WallClock};
 use syncline_sqlite::AppBytes;
 
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::{Open, Target, TargetFile};
+use crate::error::{LabError, Result};
 
 /// Counters shared by the files of a target.
 #[derive(Default)]
@@ -32,12 +32,9 @@ pub struct DirectoryTarget {
 
 impl DirectoryTarget {
     /// Works in a new subdirectory of `dir`.
-    ///
-    /// # Errors
-    /// [`BenchError::Host`] if it cannot be made.
     pub fn new(dir: &Path) -> Result<DirectoryTarget> {
         let root = tempfile::Builder::new().prefix(".syncline-bench-").tempdir_in(dir);
-        let root = root.map_err(|err| BenchError::host(dir.display(), &err))?;
+        let root = root.map_err(|err| LabError::host(dir, &err))?;
         Ok(DirectoryTarget { root, clock: WallClock::new(), moved: Arc::default() })
     }
 
@@ -55,27 +52,27 @@ impl Target for DirectoryTarget {
         let path = self.path(path);
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(how == Open::New);
-        let file = options.open(&path).map_err(|err| BenchError::host(path.display(), &err))?;
+        let file = options.open(&path).map_err(|err| LabError::host(&path, &err))?;
         Ok(Box::new(HostFile { file, path, moved: Arc::clone(&self.moved) }))
     }
 
     fn mkdir(&self, path: &str) -> Result<()> {
         let path = self.path(path);
-        std::fs::create_dir(&path).map_err(|err| BenchError::host(path.display(), &err))
+        std::fs::create_dir(&path).map_err(|err| LabError::host(&path, &err))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
         let path = self.path(path);
-        std::fs::remove_file(&path).map_err(|err| BenchError::host(path.display(), &err))
+        std::fs::remove_file(&path).map_err(|err| LabError::host(&path, &err))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.path(from), self.path(to));
-        std::fs::rename(&from, &to).map_err(|err| BenchError::host(from.display(), &err))
+        std::fs::rename(&from, &to).map_err(|err| LabError::host(&from, &err))
     }
 
     fn allow_atomic(&self, allow: bool) -> Result<()> {
-        syncline_sqlite::allow_host_atomic(allow).map_err(|text| BenchError::Usage(text.to_owned()))
+        syncline_sqlite::allow_host_atomic(allow).map_err(|text| LabError::Usage(text.to_owned()))
     }
 
     fn database(&self, path: &str) -> Result<Connection> {
@@ -84,9 +81,9 @@ impl Target for DirectoryTarget {
 
     fn sync_all(&self) -> Result<()> {
         let root = self.root.path();
-        let dir = File::open(root).map_err(|err| BenchError::host(root.display(), &err))?;
+        let dir = File::open(root).map_err(|err| LabError::host(root, &err))?;
         let synced = rustix::fs::syncfs(&dir);
-        synced.map_err(|err| BenchError::host(root.display(), &err.into()))
+        synced.map_err(|err| LabError::host(root, &err.into()))
     }
 
     /// Files only: what SQLite's own VFS moves is not seen from here.
@@ -107,7 +104,7 @@ struct HostFile {
 
 impl HostFile {
     fn result<T>(&self, result: std::io::Result<T>) -> Result<T> {
-        result.map_err(|err| BenchError::host(self.path.display(), &err))
+        result.map_err(|err| LabError::host(&self.path, &err))
     }
 }
 

@@ -15,7 +15,7 @@ pub use directory::DirectoryTarget;
 use syncline_sqlite::AppBytes;
 pub use volume::VolumeTarget;
 
-use crate::bench::error::Result;
+use crate::error::Result;
 
 /// Mode of opening a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,33 +29,18 @@ pub enum Open {
 /// An open file of a target.
 pub trait TargetFile {
     /// pread: fewer bytes than asked only at the end of the file.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn read_at(&mut self, offset: u64, into: &mut [u8]) -> Result<usize>;
 
     /// pwrite of everything.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn write_at(&mut self, offset: u64, from: &[u8]) -> Result<()>;
 
     /// fsync, or fdatasync with `datasync`.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn sync(&mut self, datasync: bool) -> Result<()>;
 
     /// Size in bytes.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn size(&mut self) -> Result<u64>;
 
     /// Asks for the cached pages to be dropped, so that reads reach the device.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn drop_cache(&mut self) -> Result<()>;
 }
 
@@ -65,46 +50,25 @@ pub trait Target {
     fn now_ns(&self) -> u64;
 
     /// Opens a file for reading and writing.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn open(&self, path: &str, how: Open) -> Result<Box<dyn TargetFile>>;
 
     /// Makes a directory.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn mkdir(&self, path: &str) -> Result<()>;
 
     /// Removes a file.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn remove(&self, path: &str) -> Result<()>;
 
     /// Gives a file another name, in place of what has it.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
     /// Offers atomic writes to the databases that are opened from now on, where the file system
     /// has them, or keeps them from SQLite.
-    ///
-    /// # Errors
-    /// A SQLite that knows none.
     fn allow_atomic(&self, allow: bool) -> Result<()>;
 
     /// Opens or creates a SQLite database.
-    ///
-    /// # Errors
-    /// SQLite's error.
     fn database(&self, path: &str) -> Result<Connection>;
 
     /// syncfs.
-    ///
-    /// # Errors
-    /// Whatever the file system reports.
     fn sync_all(&self) -> Result<()>;
 
     /// Bytes that the application moved so far, where they can be counted.

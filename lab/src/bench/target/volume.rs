@@ -9,8 +9,8 @@ use syncline_fs::{InodeRef, Volume};
 use syncline_sqlite::SqliteVfs;
 use syncline_sqlite::{AppBytes, VolumeFs};
 
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, TargetFile};
+use crate::error::Result;
 
 /// Makes VFS names unique in this process; they reach neither the image nor a report.
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -23,9 +23,6 @@ pub struct VolumeTarget {
 
 impl VolumeTarget {
     /// Runs on `volume`, whose clock is `clock`; a system call costs `syscall_us` of virtual time.
-    ///
-    /// # Errors
-    /// Only if SQLite refuses the VFS.
     pub fn new(
         volume: Volume,
         clock: Arc<dyn Clock>,
@@ -44,9 +41,6 @@ impl VolumeTarget {
     }
 
     /// Unmounts the volume. Files and databases must be closed.
-    ///
-    /// # Errors
-    /// As [`Volume::unmount`].
     pub fn unmount(self) -> Result<()> {
         Ok(self.fs.volume().clone().unmount()?)
     }

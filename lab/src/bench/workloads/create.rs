@@ -1,9 +1,9 @@
-//! Small new files, each made durable: what mail, photos and downloads do.
+//! Small new files, each made durable, as mail, photos and downloads do.
 use crate::latency::Timer;
 
 use super::{Parameters, Workload, noise, random};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target};
+use crate::error::Result;
 
 struct Create {
     bytes: Vec<u8>,

@@ -1,14 +1,14 @@
 //! Reads and synchronous writes of one file, as AndroBench's file test has them.
 //!
 //! The file is 16 MiB, written in order beforehand. Overwrites find it in the cache, reads do not.
-//! Every operation checks nothing; the reads of `open` check that the file is what was written.
+//! Operations do not check contents; the reads of `open` compare the file with the written data.
 
 use crate::latency::Timer;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Parameters, Workload, below, noise, not_open, random};
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::{Open, Target, TargetFile};
+use crate::error::{LabError, Result};
 
 /// Size of the file in bytes.
 const FILE_BYTES: u64 = 16 << 20;
@@ -47,7 +47,7 @@ fn read_file(file: &mut dyn TargetFile, seed: u64) -> Result<()> {
     for mib in 0..FILE_BYTES / MIB {
         let got = file.read_at(mib * MIB, &mut bytes)?;
         if got != bytes.len() || bytes != noise(&mut rng, MIB as usize) {
-            return Err(BenchError::Wrong(format!("{PATH} differs in MiB {mib}")));
+            return Err(LabError::wrong_data(format!("{PATH} differs in MiB {mib}")));
         }
     }
     Ok(())
@@ -164,7 +164,7 @@ impl Workload for Read {
         let file = self.file.as_mut().ok_or_else(not_open)?;
         let got = timer.time(|| target.now_ns(), || file.read_at(place * len, &mut self.bytes))?;
         if got as u64 != len {
-            return Err(BenchError::Wrong(format!("{PATH} ends in a read of {len} bytes")));
+            return Err(LabError::wrong_data(format!("{PATH} ends in a read of {len} bytes")));
         }
         Ok(())
     }

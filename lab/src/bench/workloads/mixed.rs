@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::Connection;
 
 use super::{Parameters, Workload, below, noise, not_open, random, sqlite};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, TargetFile};
+use crate::error::Result;
 
 /// Size of the overwritten file in bytes.
 const FILE_BYTES: u64 = 4 << 20;

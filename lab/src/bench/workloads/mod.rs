@@ -7,8 +7,8 @@
 //! Adding one is a file here and a line in [`WORKLOADS`]. The shapes and default counts are those
 //! of the stored kernel figures (`baselines/`), so that both can be compared.
 
+mod android_day;
 mod create;
-mod day;
 mod fileio;
 mod fjord;
 mod mixed;
@@ -22,8 +22,8 @@ pub use fjord::{APPLICATIONS, applications};
 pub use sqlite::{JournalMode, Synchronous};
 pub(crate) use sqlite::{close, connect_to};
 
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::Target;
+use crate::error::{LabError, Result};
 
 /// Parameters that vary between runs of one workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,27 +63,15 @@ impl Default for Parameters {
 /// One run of a workload.
 pub trait Workload {
     /// On the first mount: makes what must be there. Not measured; the target is remounted after.
-    ///
-    /// # Errors
-    /// Whatever the target reports.
     fn prepare(&mut self, target: &dyn Target) -> Result<()>;
 
     /// On the second mount, not measured: opens, fills caches, runs what comes before.
-    ///
-    /// # Errors
-    /// Whatever the target reports.
     fn open(&mut self, target: &dyn Target) -> Result<()>;
 
     /// One measured operation. The synchronous call goes through `timer`.
-    ///
-    /// # Errors
-    /// Whatever the target reports.
     fn step(&mut self, target: &dyn Target, step: u64, timer: &mut Timer) -> Result<()>;
 
     /// Closes everything.
-    ///
-    /// # Errors
-    /// Whatever the target reports.
     fn close(&mut self, target: &dyn Target) -> Result<()>;
 }
 
@@ -190,15 +178,12 @@ pub const WORKLOADS: &[Entry] = &[
         "android-day",
         1500,
         true,
-        day::day,
+        android_day::workload,
         "an event of a phone: a transaction of one of 24 apps, settings, caches, photos, updates",
     ),
 ];
 
 /// The workloads that `name` means: one, or a whole group (`sqlite`, `fileio`, `create`).
-///
-/// # Errors
-/// [`BenchError::Usage`] lists what there is.
 pub fn find(name: &str) -> Result<Vec<&'static Entry>> {
     let in_group = |e: &&Entry| {
         e.name == name || e.name.split_once('/').is_some_and(|(group, _)| group == name)
@@ -207,7 +192,7 @@ pub fn find(name: &str) -> Result<Vec<&'static Entry>> {
     if found.is_empty() {
         let names: Vec<_> = WORKLOADS.iter().map(|e| e.name).collect();
         let names = names.join(", ");
-        return Err(BenchError::Usage(format!("unknown workload `{name}`; choose of {names}")));
+        return Err(LabError::Usage(format!("unknown workload `{name}`; choose of {names}")));
     }
     Ok(found)
 }
@@ -230,8 +215,8 @@ pub(crate) fn below(rng: &mut ChaCha8Rng, limit: u64) -> u64 {
 }
 
 /// Error of a step before `open`.
-fn not_open() -> BenchError {
-    BenchError::Usage("the workload was not opened; call open before step".into())
+fn not_open() -> LabError {
+    LabError::Usage("the workload was not opened; call open before step".into())
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params_from_iter, types::Value};
 
 use super::{Parameters, Workload, below, not_open, random};
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::Target;
+use crate::error::{LabError, Result};
 
 /// SQLite's journal modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +61,10 @@ impl JournalMode {
     }
 
     /// The mode of this name.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`] lists what there is.
     pub fn by_name(name: &str) -> Result<JournalMode> {
         JournalMode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
             let names = JournalMode::ALL.map(JournalMode::name).join(", ");
-            BenchError::Usage(format!("unknown journal mode `{name}`; choose of {names}"))
+            LabError::Usage(format!("unknown journal mode `{name}`; choose of {names}"))
         })
     }
 }
@@ -128,14 +125,14 @@ pub(crate) fn connect_to(target: &dyn Target, path: &str, p: &Parameters) -> Res
     db.execute_batch(&pragmas)?;
     let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if mode != p.journal_mode.pragma() {
-        return Err(BenchError::Usage(format!(
+        return Err(LabError::Usage(format!(
             "SQLite keeps journal mode {mode} instead of {}; choose another one",
             p.journal_mode.pragma()
         )));
     }
     if is_atomic && !syncline_sqlite::offers_atomic(&db) {
         let text = "no atomic writes here; journal mode atomic needs sync=eager, or f2fs";
-        return Err(BenchError::Usage(text.to_owned()));
+        return Err(LabError::Usage(text.to_owned()));
     }
     Ok(db)
 }
@@ -155,7 +152,7 @@ pub(super) fn make_table_at(target: &dyn Target, path: &str, p: &Parameters) -> 
 
 /// Closes, with the error that a drop would swallow.
 pub(crate) fn close(db: Connection) -> Result<()> {
-    db.close().map_err(|(_, err)| BenchError::Sqlite(err))
+    db.close().map_err(|(_, err)| err.into())
 }
 
 fn text(rng: &mut ChaCha8Rng) -> Value {
@@ -189,7 +186,7 @@ fn changed_one(rows: usize) -> Result<()> {
     if rows == 1 {
         return Ok(());
     }
-    Err(BenchError::Wrong(format!("a transaction changed {rows} rows instead of one")))
+    Err(LabError::wrong_data(format!("a transaction changed {rows} rows instead of one")))
 }
 
 /// A transaction on the row of this key.

@@ -1,5 +1,4 @@
-//! The command line of the laboratory: what `--help`, the man pages and the completions are made
-//! of.
+//! The command line of the laboratory, the source of `--help`, man pages and completions.
 //!
 //! Nothing in here depends on the rest of the program, because the build script uses it too.
 
@@ -78,13 +77,13 @@ pub enum Command {
 
 /// List the simulated devices, or show the profile of one.
 ///
-/// --check measures each on the model (virtual time, the same figures everywhere) and prints them
-/// beside what was published. Exit code 1: one is further away than 20 %.
+/// --check measures each figure on the model, in virtual time, and prints it beside the published
+/// one. Exit code 1: a figure differs by more than 20 %.
 #[derive(Debug, Args)]
 pub struct Devices {
     /// Print this profile; a copy of it in a file can be changed and used as --device ./FILE.toml.
     pub name: Option<String>,
-    /// Figures, sources and what was fitted, too.
+    /// Also print figures, sources and fitted values.
     #[arg(short, long, conflicts_with_all = ["name", "check", "json"])]
     pub long: bool,
     /// Compare published figures with the model's; with NAME (or ./FILE.toml) of that device only.
@@ -97,16 +96,16 @@ pub struct Devices {
 
 /// Estimate how long a flash device lives under the writes of a block trace.
 ///
-/// The trace runs on the model of a device: erases of its blocks, write amplification, merges,
-/// latencies, and the years until the rated cycles (rated_cycles of the profile) if the trace is
-/// repeated for ever. Example: syncline-lab lifetime --trace day.trace --device sd-2012 --passes 10
+/// Runs the trace on the model of a device. Reports block erases, write amplification, merges,
+/// latencies, and the years until the profile's rated_cycles if the trace repeats.
+/// Example: syncline-lab lifetime --trace day.trace --device sd-2012 --passes 10
 #[derive(Debug, Args)]
 pub struct Lifetime {
     /// A block trace.
     #[arg(long, value_name = "FILE", required_unless_present = "watch")]
     pub trace: Option<PathBuf>,
-    /// Record the requests to this block device for a time (10m, 1h) instead; needs root. The size
-    /// is then that of the device.
+    /// Record the requests to this block device for a time (10m, 1h) instead. Needs root. --size
+    /// defaults to the size of the device.
     #[arg(long, value_names = ["BLOCKDEV", "TIME"], num_args = 2, conflicts_with = "trace")]
     pub watch: Option<Vec<std::ffi::OsString>>,
     /// Device profile, with overrides: nexus7-emmc, sd-2012:log_blocks=4, ./card.toml.
@@ -115,11 +114,11 @@ pub struct Lifetime {
     /// Size of the device: bytes, or with K, M, G [default: the power of two that holds the trace].
     #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
     pub size: Option<u64>,
-    /// Fill the mapping to this share and overwrite at random first, as a used device is.
+    /// First fill this share of the mapping and overwrite it at random, as on a used device.
     #[arg(long, value_name = "PERCENT", default_value_t = 80,
         value_parser = clap::value_parser!(u32).range(0..=95))]
     pub precondition: u32,
-    /// Times that the trace runs, one after the other.
+    /// Number of passes of the trace.
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub passes: u64,
@@ -130,8 +129,8 @@ pub struct Lifetime {
 
 /// Serve a simulated device in real time, to run any file system on it.
 ///
-/// DIR/flash is the device: its reads, writes and flushes take what they take on the modelled part.
-/// `--attach` makes it a block device too, for kernel file systems. DIR/stats has the counters.
+/// DIR/flash is the device: reads, writes and flushes take as long as on the modelled device.
+/// `--attach` also makes it a block device, for kernel file systems. DIR/stats has the counters.
 #[derive(Debug, Args)]
 pub struct Flash {
     #[command(subcommand)]
@@ -141,20 +140,20 @@ pub struct Flash {
 #[derive(Debug, Subcommand)]
 pub enum FlashCommand {
     Serve(FlashServe),
-    /// Cut the power: what was not flushed is lost, and every command fails until `flash on`.
+    /// Cut the power: unflushed data is lost, and every command fails until `flash on`.
     Cut(FlashDir),
     /// Switch the power on again.
     On(FlashDir),
-    /// End the device: its block device goes, then DIR is unmounted. Refused while it is mounted.
+    /// Remove the block device and unmount DIR. Refused while the device is mounted.
     Detach(FlashDir),
-    /// Print what reached the device so far, and what the flash did, as JSON.
+    /// Print the counters of requests and flash operations as JSON.
     Stats(FlashDir),
 }
 
 /// Serve a simulated device as the file DIR/flash, until DIR is unmounted.
 ///
-/// Contents are in memory and gone at the end, unless --image keeps them in a file. Prints the
-/// block device with --attach.
+/// Contents are in memory and lost at the end, unless --image keeps them in a file. With --attach
+/// it prints the name of the block device.
 #[derive(Debug, Args)]
 pub struct FlashServe {
     /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
@@ -166,14 +165,14 @@ pub struct FlashServe {
     /// Size of the device: bytes, or with K, M, G.
     #[arg(long, value_name = "SIZE", default_value = "2G", value_parser = size_bytes)]
     pub size: u64,
-    /// Contents are this file, and stay in it. The device has its size.
+    /// Keep the contents in this file. The device has the size of the file.
     #[arg(long, value_name = "FILE", conflicts_with = "size")]
     pub image: Option<PathBuf>,
-    /// Fill the mapping to this share and overwrite at random first, as a used device is.
+    /// First fill this share of the mapping and overwrite it at random, as on a used device.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=95))]
     pub precondition: Option<u32>,
-    /// Make a block device (root) and print its name: ublk where the kernel has it, else a loop
-    /// device over the file; =ublk and =loop take that one only.
+    /// Make a block device and print its name; needs root. Uses ublk if the kernel has it,
+    /// otherwise a loop device over the file; =ublk and =loop require that kind.
     #[arg(long, value_name = "WAY", num_args = 0..=1, require_equals = true,
         default_missing_value = "auto", value_parser = ["auto", "ublk", "loop"])]
     pub attach: Option<String>,
@@ -189,35 +188,37 @@ pub struct FlashDir {
     pub dir: PathBuf,
 }
 
-/// Measure how long fallocate and write wait, without and beside another thread's fsyncs.
+/// Measure how long fallocate and write wait, with and without another thread's fsyncs.
 ///
-/// 8000 calls each: fallocate of 100 MB, and 16 KiB to preallocated blocks every 5 ms with a
-/// write-back every 2 MiB, as the paper on write latency did; its figures stand beside. The
-/// background loops ftruncate and fsync on another file. Needs 1 GB of free space. With root: real
-/// time priority, what jbd2, ext4 and the block layer did during the slowest calls, and whether
-/// the machine itself stood still: a thread on each processor does nothing but wake up, and what
-/// makes it late no file system answers for. `unstalled max` is without such calls.
+/// Makes 8000 calls of each, as the write-latency paper: fallocate of 100 MB, and a write of 16 KiB
+/// to preallocated blocks every 5 ms with a write-back every 2 MiB. The paper's figures are printed
+/// beside. The background thread repeats ftruncate and fsync on another file. Needs 1 GB of free
+/// space.
+///
+/// As root it runs with real-time priority, and reports what jbd2, ext4 and the block layer did
+/// during the slowest calls. A thread on each processor then does nothing but wake up: if it wakes
+/// late, the host stalled. `unstalled max` leaves out the calls that overlap a host stall.
 ///
 /// Examples: `syncline-lab latency /mnt/card --quick`;
 /// `syncline-lab latency --in-process nexus7-emmc --html report.html`.
 #[derive(Debug, Args)]
 pub struct Latency {
-    /// Any directory with room.
+    /// A directory with 1 GB of free space.
     #[arg(value_name = "DIR", required_unless_present = "in_process")]
     pub dir: Option<PathBuf>,
-    /// A Syncline volume in this process on this simulated device, in real time.
+    /// Measure a Syncline volume in this process, on this simulated device, in real time.
     #[arg(long, value_name = "PROFILE", conflicts_with = "dir")]
     pub in_process: Option<String>,
-    /// More mount options of the volume in process: sync=ordered.
+    /// Additional mount options of that volume, as sync=ordered.
     #[arg(short = 'o', value_name = "OPTIONS", default_value = "", requires = "in_process")]
     pub options: String,
-    /// A minute: 500 allocations and 2000 writes.
+    /// Take one minute: 500 allocations and 2000 writes.
     #[arg(long)]
     pub quick: bool,
     /// Calls of each case.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     pub operations: Option<u64>,
-    /// One of the calls only.
+    /// Measure only this call.
     #[arg(long, value_name = "CALL", value_parser = ["fallocate", "write"])]
     pub only: Option<String>,
     /// Bytes of each fallocate.
@@ -230,7 +231,7 @@ pub struct Latency {
     #[arg(long, value_name = "US", default_value_t = 5000,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub period_us: u64,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a report with plots: one self-contained HTML file.

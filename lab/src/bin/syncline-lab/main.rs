@@ -32,7 +32,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Trace(args) => cmd::trace::run(&args.command),
         Command::Cache(args) => cmd::cache::run(&args),
         Command::Compare(args) => cmd::compare::run(&args),
-        Command::Replay(args) => cmd::player::run(&args),
+        Command::Replay(args) => cmd::block_replay::run(&args),
         Command::Reproduce(args) => cmd::reproduce::run(&args),
         Command::Sweep(args) => cmd::sweep::run(&args),
         Command::Devices(args) => cmd::devices::run(&args),

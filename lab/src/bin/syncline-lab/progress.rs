@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::ProgressBar;
 pub(crate) use syncline_cli::progress::bar;
 use syncline_cli::{complain, interrupt};
-use syncline_lab::experiments::Observer;
+use syncline_lab::Observer;
 
 /// Observer of a measuring command: a bar for each count, Ctrl-C, complaints on standard error.
 #[derive(Default)]

@@ -1,7 +1,7 @@
-//! Guard against overwriting a mounted device, or one that carries something, by mistake.
+//! Guard against overwriting a mounted or formatted device by mistake.
 //!
-//! A device is told by the marks that file systems, partition tables and volume managers leave at
-//! fixed places ([`MARKS`]); that it is in use, by [`FileDevice::open`]. Tested through `syncline
+//! It finds the signatures of file systems, partition tables and volume managers ([`MARKS`]).
+//! [`FileDevice::open`] fails for a device in use. Tested through `syncline
 //! replay`.
 
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 use syncline_device::{DeviceError, FileDevice, FileOptions};
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 
 /// Signatures of contents: name, offset in bytes, bytes.
 const MARKS: [(&str, u64, &[u8]); 22] = [
@@ -54,37 +54,34 @@ fn carries(path: &Path) -> Result<Option<&'static str>> {
     Ok(None)
 }
 
-fn host(path: &Path, err: &std::io::Error) -> EvaluateError {
-    EvaluateError::Refused(format!("{}: {err}; check the path and its permissions", path.display()))
+fn host(path: &Path, err: &std::io::Error) -> LabError {
+    LabError::Failed(format!("{}: {err}; check the path and its permissions", path.display()))
 }
 
 /// Opens a device to be played on. `overwrite` and `yes` are what the user said.
-///
-/// # Errors
-/// Writing was not allowed, the device is in use or carries something, or it cannot be opened.
 pub fn open(path: &Path, writes: bool, overwrite: bool, yes: bool) -> Result<FileDevice> {
     // Workers do requests at the same time, each with calls of its own.
     let options = FileOptions { io_uring: false, read_only: !writes, ..FileOptions::default() };
     if !writes {
-        // Reading disturbs nobody, whoever uses it.
+        // Reading does not disturb other users of the device.
         return Ok(FileDevice::open(path, FileOptions { lock: false, ..options })?);
     }
     let shown = path.display();
     if !overwrite {
         let text = format!("{shown}: the trace writes to it and destroys what is there; say so");
-        return Err(EvaluateError::Usage(text + " with --overwrite"));
+        return Err(LabError::Usage(text + " with --overwrite"));
     }
     if yes {
         return Ok(FileDevice::open(path, FileOptions { lock: false, ..options })?);
     }
     if let Some(what) = carries(path)? {
         let text = format!("{shown} carries {what}; if it may be lost, add --yes");
-        return Err(EvaluateError::Refused(text));
+        return Err(LabError::Failed(text));
     }
     match FileDevice::open(path, options) {
         Err(DeviceError::Open { errno, reason, .. }) if [BUSY, LOCKED].contains(&errno) => {
             let text = format!("{shown} is mounted or in use: {reason}; or add --yes");
-            Err(EvaluateError::Refused(text))
+            Err(LabError::Failed(text))
         }
         opened => Ok(opened?),
     }

@@ -7,13 +7,13 @@
 //!
 //! Promises
 //! - At most `depth` requests are under way. They are sent in the order of the trace; a flush, or
-//!   a request with a preflush, is sent when all before are done.
+//!   a request with a preflush, is sent after all previous requests completed.
 //! - A request that fails stops the run; its error is the answer.
-//! - What is written is noise, the same in each run, so that no device compresses it away.
+//! - Writes are noise, equal in each run, so that no device can compress them.
 //!
 //! Assumes: the device does requests of several threads at once
-//! ([`syncline_device::FileOptions::io_uring`] off, which serialises them). Whether the device may
-//! be written to is the caller's to decide. Tested in `lab/tests/evaluate/os.rs`.
+//! ([`syncline_device::FileOptions::io_uring`] off, which serialises them). The caller decides
+//! whether the device may be written to. Tested in `lab/tests/evaluate/os.rs`.
 
 pub mod guard;
 
@@ -27,7 +27,7 @@ use syncline_device::{
     BlockDevice, Clock, DeviceError, Kind, Op as DeviceOp, Origin, Request, WallClock,
 };
 
-use crate::evaluate::error::{EvaluateError, Result};
+use crate::error::{LabError, Result};
 use crate::evaluate::played::{Pace, Played, Tally, sectors, within};
 
 /// Most requests under way at once.
@@ -68,9 +68,6 @@ pub struct Sender<'s, 'd> {
 
 impl Sender<'_, '_> {
     /// Sends a request when it is its turn; what is none does nothing.
-    ///
-    /// # Errors
-    /// [`EvaluateError::Usage`]: it lies beyond the end of the device. The failure of one before.
     pub fn play(&mut self, record: &Record) -> Result<()> {
         let known = matches!(record.op, Op::Read | Op::Write | Op::Flush | Op::Discard);
         if record.failed() || !known {
@@ -105,20 +102,17 @@ impl Sender<'_, '_> {
     }
 }
 
-fn stopped() -> EvaluateError {
-    EvaluateError::Usage("the player has stopped; run the command again".to_owned())
+fn stopped() -> LabError {
+    LabError::Usage("the player has stopped; run the command again".to_owned())
 }
 
 /// Plays on `device` what `feed` passes to its sender. The time ends with a last flush, if there
 /// was a write.
-///
-/// # Errors
-/// The error of the device or of `feed`.
-pub fn play_on<E: From<EvaluateError>>(
+pub fn play_on(
     device: &dyn BlockDevice,
     pace: Pace,
-    feed: impl FnOnce(&mut Sender<'_, '_>) -> std::result::Result<(), E>,
-) -> std::result::Result<Played, E> {
+    feed: impl FnOnce(&mut Sender<'_, '_>) -> Result<()>,
+) -> Result<Played> {
     let pace = Pace { depth: pace.depth.clamp(1, DEPTH_MAX), ..pace };
     let clock = WallClock::new();
     let start_ns = clock.now_ns();
@@ -133,11 +127,11 @@ pub fn play_on<E: From<EvaluateError>>(
         let size_bytes = device.geometry().size_bytes;
         let mut sender = Sender { shared: &shared, jobs, pace, size_bytes, start_ns };
         feed(&mut sender)?;
-        Ok::<(), E>(sender.wait(0)?)
+        sender.wait(0)
     })?;
     let state = shared.state.into_inner();
     if state.tally.played.writes > 0 {
-        device.flush(ORIGIN).map_err(EvaluateError::from)?;
+        device.flush(ORIGIN)?;
     }
     Ok(state.tally.finish(shared.clock.now_ns() - start_ns, None))
 }

@@ -25,6 +25,8 @@ mod tree;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use crate::error::{LabError, Result};
+
 use rustc_hash::FxHashMap;
 use syncline_device::{Kind, TraceEvent, TraceOp};
 use syncline_fuse::{Call, CallFlags, CallOp, Detail, Event, EventReader, Named, Process, Range};
@@ -32,7 +34,7 @@ use syncline_fuse::{Call, CallFlags, CallOp, Detail, Event, EventReader, Named, 
 use crate::trace::format::TraceWriter;
 use crate::trace::model::{Flags, Header, Names, Op, Origin, Record, Sink, TraceKind};
 use crate::trace::owners::{CallNames, Owner, Owners};
-use crate::trace::{Result, TraceError};
+
 use order::InOrder;
 use tree::{Tree, join};
 
@@ -111,9 +113,6 @@ impl<W: Write + Send> Stream<W> {
 
 /// Reads a file of events and writes its traces of calls, pages and blocks, in this order. Returns
 /// the counts and the outputs.
-///
-/// # Errors
-/// [`TraceError::Corrupt`] for bytes that are no events, and the errors of input and outputs.
 pub fn import_events<W: Write + Send>(
     input: impl Read,
     [calls, pages, blocks]: [W; 3],
@@ -158,11 +157,11 @@ fn convert<W: Write + Send>(
     Ok((counts, [calls.1, pages.1, blocks.1]))
 }
 
-fn unreadable(source: std::io::Error) -> TraceError {
+fn unreadable(source: std::io::Error) -> LabError {
     if source.kind() == std::io::ErrorKind::InvalidData {
-        return TraceError::Corrupt(format!("{source}; record the mount again"));
+        return LabError::Corrupt(format!("{source}; record the mount again"));
     }
-    TraceError::Io { what: "file of events", source }
+    LabError::io("file of events")(source)
 }
 
 struct Import<W: Write + Send> {

@@ -70,9 +70,6 @@ impl Index {
     }
 
     /// The end of a file, with its length and the mark.
-    ///
-    /// # Errors
-    /// A schema that the groups do not have.
     pub(super) fn footer(
         &self,
         properties: &WriterProperties,

@@ -24,7 +24,7 @@ use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::schema::types::{Type, TypePtr};
 
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Flags, NameId, Names, Op, Origin, Record};
 
 /// The first and the last four bytes of a file.
@@ -144,7 +144,7 @@ pub enum ColumnKind {
     Flag,
 }
 
-/// The columns of a trace file in order, as other tables of traces have them, too.
+/// The columns of a trace file in order. Other tables of traces use the same columns.
 pub fn columns() -> impl Iterator<Item = (&'static str, ColumnKind)> {
     COLUMNS.iter().map(|column| {
         let kind = match column.field {
@@ -196,21 +196,21 @@ fn schema() -> Result<TypePtr> {
             .build();
         fields.push(Arc::new(built.map_err(failed)?));
     }
-    let group = Type::group_type_builder("crate::trace").with_fields(fields).build();
+    let group = Type::group_type_builder("syncline_trace").with_fields(fields).build();
     Ok(Arc::new(group.map_err(failed)?))
 }
 
 /// An error of the Parquet library as one of ours. A failed read or write keeps its cause.
-fn failed(err: ParquetError) -> TraceError {
+fn failed(err: ParquetError) -> LabError {
     let text = match err {
         ParquetError::External(source) => match source.downcast::<std::io::Error>() {
-            Ok(source) => return TraceError::Io { what: "trace file", source: *source },
+            Ok(source) => return LabError::io("trace file")(*source),
             Err(other) => other.to_string(),
         },
         other => other.to_string(),
     };
     let text = text.trim_end_matches(['.', '\n']).replace('\n', " ");
-    TraceError::Corrupt(format!(
+    LabError::Corrupt(format!(
         "the trace file is damaged or was cut short ({text}); make it again from its source"
     ))
 }

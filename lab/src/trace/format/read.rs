@@ -17,7 +17,7 @@ use super::{
     COLUMNS, Field, KEY_DURATION, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_START, KEY_VERSION, VERSION,
     failed,
 };
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Flags, Header, NameId, Names, Op, Record, Sink, TraceKind};
 
 /// Records that are decoded at once.
@@ -38,10 +38,6 @@ pub struct TraceReader<R: ChunkReader> {
 
 impl<R: ChunkReader + 'static> TraceReader<R> {
     /// Opens a file: reads its footer.
-    ///
-    /// # Errors
-    /// [`TraceError::Corrupt`] for a file that is cut short or no trace,
-    /// [`TraceError::Unsupported`] for a later version.
     pub fn open(bytes: R) -> Result<TraceReader<R>> {
         let file = guard(|| SerializedFileReader::new(bytes))?;
         let metadata = file.metadata();
@@ -98,9 +94,6 @@ impl<R: ChunkReader + 'static> TraceReader<R> {
     }
 
     /// The next records with their names; none at the end.
-    ///
-    /// # Errors
-    /// [`TraceError::Corrupt`] for damage.
     pub fn next_batch(&mut self) -> Result<Option<(&[Record], &Names)>> {
         loop {
             if self.open.is_empty() && !self.open_group()? {
@@ -121,9 +114,6 @@ impl<R: ChunkReader + 'static> TraceReader<R> {
     }
 
     /// Passes every record on.
-    ///
-    /// # Errors
-    /// As [`TraceReader::next_batch`], and what the sink says.
     pub fn read_all(&mut self, sink: &mut dyn Sink) -> Result<()> {
         while let Some((records, names)) = self.next_batch()? {
             for record in records {
@@ -169,7 +159,7 @@ fn value<'m>(metadata: &'m ParquetMetaData, key: &str) -> Option<&'m str> {
 fn header(metadata: &ParquetMetaData) -> Result<Header> {
     let value = |key: &str| value(metadata, key);
     let foreign = || {
-        TraceError::Unsupported(
+        LabError::Unsupported(
             "this Parquet file is not a trace of ours; export it as CSV and import that with \
              --columns"
                 .into(),
@@ -179,7 +169,7 @@ fn header(metadata: &ParquetMetaData) -> Result<Header> {
         Some(VERSION) => {}
         Some(other) => {
             let text = format!("trace format {other} is newer than this program; update it");
-            return Err(TraceError::Unsupported(text));
+            return Err(LabError::Unsupported(text));
         }
         None => return Err(foreign()),
     }
@@ -196,7 +186,7 @@ fn places(metadata: &ParquetMetaData) -> Result<Vec<(usize, usize)>> {
         let Some(theirs) = theirs else {
             if ours < 2 {
                 let text = format!("the trace has no column {}; make it again", column.name);
-                return Err(TraceError::Corrupt(text));
+                return Err(LabError::Corrupt(text));
             }
             continue;
         };
@@ -204,7 +194,7 @@ fn places(metadata: &ParquetMetaData) -> Result<Vec<(usize, usize)>> {
         if found.physical_type() != column.field.physical() || found.max_rep_level() != 0 {
             let text =
                 format!("column {} of the trace has another type; make it again", column.name);
-            return Err(TraceError::Corrupt(text));
+            return Err(LabError::Corrupt(text));
         }
         places.push((ours, theirs));
     }
@@ -253,9 +243,7 @@ fn read(
                 true
             })
         }
-        _ => {
-            Err(TraceError::Corrupt("a column of the trace has another type; make it again".into()))
-        }
+        _ => Err(LabError::Corrupt("a column of the trace has another type; make it again".into())),
     }
 }
 
@@ -270,7 +258,7 @@ fn values<T: DataType>(
     let (rows, ..) =
         column.read_records(want, Some(&mut levels), None, &mut found).map_err(failed)?;
     let bad = || {
-        TraceError::Corrupt(
+        LabError::Corrupt(
             "the columns of the trace do not fit together or hold an unknown value; make it again \
              from its source"
                 .into(),

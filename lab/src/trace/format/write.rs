@@ -26,7 +26,7 @@ use super::{
     COLUMNS, Field, KEY_DURATION, KEY_KIND, KEY_LOST, KEY_SOURCE, KEY_START, KEY_VERSION, MAGIC,
     ROWS_PER_BATCH, VERSION, failed, schema,
 };
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Header, NameId, Names, Record, Sink};
 
 const CREATED_BY: &str = concat!("syncline ", env!("CARGO_PKG_VERSION"));
@@ -61,9 +61,6 @@ struct Buffers {
 
 impl<W: Write + Send> TraceWriter<W> {
     /// Begins a file.
-    ///
-    /// # Errors
-    /// A failed write.
     pub fn new(out: W, header: &Header) -> Result<TraceWriter<W>> {
         let level = ZstdLevel::try_new(3).map_err(failed)?;
         let keys = [
@@ -81,7 +78,7 @@ impl<W: Write + Send> TraceWriter<W> {
             .build();
         let schema = Arc::new(SchemaDescriptor::new(schema()?));
         let mut file = TrackedWrite::new(out);
-        file.write_all(MAGIC).map_err(TraceError::io("trace file"))?;
+        file.write_all(MAGIC).map_err(LabError::io("trace file"))?;
         Ok(TraceWriter {
             file,
             index: Index::new(Arc::clone(&schema)),
@@ -129,25 +126,19 @@ impl<W: Write + Send> TraceWriter<W> {
     /// Ends the row group, however short it is, and passes all groups on to what is written to.
     /// Gives the place behind them, and the footer that makes a file of them: to be written there
     /// beside the writer, whose next group goes to the same place.
-    ///
-    /// # Errors
-    /// A failed write.
     pub fn footer_so_far(&mut self, names: &Names) -> Result<(u64, Vec<u8>)> {
         self.end_group(names)?;
-        self.file.flush().map_err(TraceError::io("trace file"))?;
+        self.file.flush().map_err(LabError::io("trace file"))?;
         Ok((self.file.bytes_written() as u64, self.footer()?))
     }
 
-    /// Ends the file, and gives back what it was written to.
-    ///
-    /// # Errors
-    /// A failed write.
+    /// Completes the file, and returns the stream.
     pub fn finish(mut self, names: &Names) -> Result<W> {
         self.end_group(names)?;
         // Room for the footer.
         self.spare.lock().clear();
         let footer = self.footer()?;
-        self.file.write_all(&footer).map_err(TraceError::io("trace file"))?;
+        self.file.write_all(&footer).map_err(LabError::io("trace file"))?;
         self.file.into_inner().map_err(failed)
     }
 

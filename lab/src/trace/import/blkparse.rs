@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::text::{number, scaled};
 use super::{Bad, ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{Flags, NameId, Op, Record};
 
 /// Requests that wait for their completion.

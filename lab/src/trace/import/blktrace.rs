@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 
 use super::blkparse::{Issued, request};
 use super::{Bad, Out, Sample};
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Flags, NameId, Op};
 
 const MAGIC: u32 = 0x6561_7407;
@@ -81,7 +81,7 @@ pub(super) fn fill(input: &mut dyn Read, into: &mut [u8]) -> Result<usize> {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(err) => return Err(TraceError::io("reading the trace")(err)),
+            Err(err) => return Err(LabError::io("reading the trace")(err)),
         }
     }
     Ok(done)

@@ -2,7 +2,7 @@
 
 use super::text::{name_and_pid, number, scaled, time};
 use super::{Bad, ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Flags, Op, Record};
 
 /// 1970 in Windows' FILETIME.
@@ -281,7 +281,7 @@ pub(super) fn generic(options: &ImportOptions) -> Result<Box<dyn Parser>> {
     let mut columns = Vec::new();
     for name in list.split(',').map(str::trim) {
         let column = Column::by_name(name).ok_or_else(|| {
-            TraceError::Usage(format!(
+            LabError::Usage(format!(
                 "`{name}` is no column; choose of time_s, time_ms, time_us, time_100ns, time_ns, \
                  op, offset_bytes, offset_sectors, offset_pages, len_bytes, len_sectors, \
                  len_pages, latency_us, device, process, thread, process_name, file, sync, and - \
@@ -292,7 +292,7 @@ pub(super) fn generic(options: &ImportOptions) -> Result<Box<dyn Parser>> {
     }
     if !columns.iter().any(|column| matches!(column, Column::Offset(_))) {
         let text = "--columns has no offset; name one, such as offset_sectors".to_owned();
-        return Err(TraceError::Usage(text));
+        return Err(LabError::Usage(text));
     }
     Ok(Box::new(Guessed { columns, inner: None }))
 }

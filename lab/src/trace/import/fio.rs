@@ -10,7 +10,7 @@
 
 use super::text::number;
 use super::{ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{Op, Record};
 
 pub(super) fn detect(sample: &Sample<'_>) -> bool {

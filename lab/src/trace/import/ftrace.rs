@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::text::{name_and_pid, number, scaled};
 use super::{ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{Flags, NameId, Op, Record};
 
 const MARKS: [(&str, Op); 8] = [

@@ -8,7 +8,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::rc::Rc;
 
 use super::Sample;
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 
 /// Bytes that are looked at to tell the format.
 const SAMPLE_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ impl<R: Read> Read for Tolerant<R> {
 impl<'r> Input<'r> {
     pub(super) fn open(mut raw: Box<dyn BufRead + 'r>) -> Result<Input<'r>> {
         let damage = Rc::new(RefCell::new(None));
-        let start = raw.fill_buf().map_err(TraceError::io("reading the trace"))?;
+        let start = raw.fill_buf().map_err(LabError::io("reading the trace"))?;
         let (gzip, zstd) =
             (start.starts_with(&[0x1f, 0x8b]), start.starts_with(b"\x28\xb5\x2f\xfd"));
         let bytes: Box<dyn BufRead + 'r> = if gzip {
@@ -56,7 +56,7 @@ impl<'r> Input<'r> {
             Box::new(BufReader::new(Tolerant { inner, damage: Rc::clone(&damage) }))
         } else if zstd {
             let inner = zstd::stream::read::Decoder::with_buffer(raw)
-                .map_err(TraceError::io("starting zstd"))?;
+                .map_err(LabError::io("starting zstd"))?;
             Box::new(BufReader::new(Tolerant { inner, damage: Rc::clone(&damage) }))
         } else {
             raw
@@ -67,7 +67,7 @@ impl<'r> Input<'r> {
     /// The start of the input; it is read again afterwards.
     pub(super) fn sample(&mut self) -> Result<Sample<'_>> {
         let mut start = (&mut self.bytes).take(SAMPLE_BYTES as u64);
-        start.read_to_end(&mut self.sample).map_err(TraceError::io("reading the trace"))?;
+        start.read_to_end(&mut self.sample).map_err(LabError::io("reading the trace"))?;
         let whole = match self.sample.iter().rposition(|byte| *byte == b'\n') {
             Some(end) => &self.sample[..end],
             None => &self.sample[..],
@@ -93,7 +93,7 @@ impl<'r> Input<'r> {
         line.clear();
         let limit = LINE_BYTES_MAX as u64 + 1;
         let read = self.take(limit).read_until(b'\n', line);
-        let mut n = read.map_err(TraceError::io("reading the trace"))? as u64;
+        let mut n = read.map_err(LabError::io("reading the trace"))? as u64;
         if n == 0 {
             return Ok(None);
         }
@@ -103,7 +103,7 @@ impl<'r> Input<'r> {
         while !whole && n == limit {
             rest.clear();
             let read = self.take(limit).read_until(b'\n', &mut rest);
-            n = read.map_err(TraceError::io("reading the trace"))? as u64;
+            n = read.map_err(LabError::io("reading the trace"))? as u64;
             whole = rest.last() == Some(&b'\n');
         }
         Ok(Some(whole))

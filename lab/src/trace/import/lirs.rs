@@ -2,7 +2,7 @@
 
 use super::text::number;
 use super::{ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{Op, Record};
 
 const PAGE_BYTES: u64 = 4096;

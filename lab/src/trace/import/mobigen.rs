@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::text::number;
 use super::{Bad, ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{Flags, NameId, Op, Record};
 
 const CALLS: [&str; 12] = [

@@ -31,7 +31,7 @@ mod tracefs;
 
 use std::io::{BufRead, Read};
 
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 use crate::trace::model::{Header, Names, Sink, TraceKind};
 pub(crate) use blkparse::{rwbs, valid_request};
 use columns::{Columns, Layout};
@@ -44,7 +44,7 @@ const SHOWN_BAD_LINES: usize = 5;
 /// Error of a line, or of the whole input.
 enum Bad {
     Line(String),
-    Fatal(TraceError),
+    Fatal(LabError),
 }
 
 impl From<&str> for Bad {
@@ -53,8 +53,8 @@ impl From<&str> for Bad {
     }
 }
 
-impl From<TraceError> for Bad {
-    fn from(err: TraceError) -> Bad {
+impl From<LabError> for Bad {
+    fn from(err: LabError) -> Bad {
         Bad::Fatal(err)
     }
 }
@@ -150,10 +150,6 @@ pub struct Import<'r> {
 
 impl<'r> Import<'r> {
     /// Looks at the start of `bytes`.
-    ///
-    /// # Errors
-    /// [`TraceError::Unsupported`] for content of no known format, [`TraceError::Usage`] for an
-    /// unknown format name, and what reading says.
     pub fn open(bytes: impl BufRead + 'r, options: &ImportOptions) -> Result<Import<'r>> {
         let mut input = Input::open(Box::new(bytes))?;
         let format = match &options.format {
@@ -170,10 +166,6 @@ impl<'r> Import<'r> {
     }
 
     /// Reads everything.
-    ///
-    /// # Errors
-    /// The error of the input or the sink; [`TraceError::Corrupt`] where more is unreadable than
-    /// read, and with `strict` for the first bad line.
     pub fn run(mut self, sink: &mut dyn Sink) -> Result<(Report, Names)> {
         let mut out = Out::new(sink, self.options.drop_repeats);
         out.report.format = self.format.name;
@@ -209,7 +201,7 @@ fn refuse_unreadable(report: &Report) -> Result<()> {
         .first_bad
         .first()
         .map_or(String::new(), |(number, line, why)| format!("; line {number}, `{line}`: {why}"));
-    Err(TraceError::Corrupt(format!(
+    Err(LabError::Corrupt(format!(
         "{bad} lines cannot be read as {format} and {read} can{first}; name the format with \
          --format"
     )))
@@ -222,21 +214,21 @@ fn known() -> String {
 
 fn by_name(name: &str) -> Result<&'static Format> {
     FORMATS.iter().find(|format| format.name == name).ok_or_else(|| {
-        TraceError::Usage(format!("unknown trace format `{name}`; choose of {}", known()))
+        LabError::Usage(format!("unknown trace format `{name}`; choose of {}", known()))
     })
 }
 
 fn detect(sample: &Sample<'_>) -> Result<&'static Format> {
     if sample.bytes.is_empty() {
-        return Err(TraceError::Corrupt("the trace is empty; give one with records".into()));
+        return Err(LabError::Corrupt("the trace is empty; give one with records".into()));
     }
     if sample.bytes.get(257..262) == Some(b"ustar") {
         let text = "this is a tar archive; unpack it and import the files in it".to_owned();
-        return Err(TraceError::Unsupported(text));
+        return Err(LabError::Unsupported(text));
     }
     if strace::has_times_of_day(sample) {
         let text = "this is strace with times of day, as -t and -tt write them; record with -ttt";
-        return Err(TraceError::Unsupported(text.to_owned()));
+        return Err(LabError::Unsupported(text.to_owned()));
     }
     let fits = |format: &&Format| match &format.reader {
         Reader::Columns(layout) => layout().fits(sample),
@@ -245,7 +237,7 @@ fn detect(sample: &Sample<'_>) -> Result<&'static Format> {
     FORMATS.iter().find(fits).ok_or_else(|| {
         let text = "the content is of no known trace format; name it with --format, or describe \
                     its columns with --columns";
-        TraceError::Unsupported(text.to_owned())
+        LabError::Unsupported(text.to_owned())
     })
 }
 
@@ -281,7 +273,7 @@ fn lines(
         }
         if strict {
             let text = format!("line {number}: {why}; correct it, or import without --strict");
-            return Err(TraceError::Corrupt(text));
+            return Err(LabError::Corrupt(text));
         }
         out.bad(number, line, why);
     }

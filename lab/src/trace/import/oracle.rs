@@ -12,7 +12,7 @@ use std::io::Read;
 use super::blktrace::fill;
 use super::columns::page_of_object;
 use super::{Bad, Out};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{Op, Record};
 
 const ACCESS_BYTES: usize = 24;

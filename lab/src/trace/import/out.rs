@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::{Report, SHOWN_BAD_LINES};
-use crate::trace::error::Result;
+use crate::error::Result;
 use crate::trace::model::{NameId, Names, Op, Record, Sink};
 
 /// Records that are held to be sorted.

@@ -9,7 +9,7 @@
 use super::blkparse::{Issued, device, request, rwbs};
 use super::text::{name_and_pid, number, scaled};
 use super::{ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 
 pub(super) fn detect(sample: &Sample<'_>) -> bool {
     sample.most(|line| line.starts_with('#') || line.contains(": block_rq_"))

@@ -1,6 +1,6 @@
 //! Places of fields in events, from the `format` files of tracefs.
 
-use crate::trace::error::{Result, TraceError};
+use crate::error::{LabError, Result};
 
 /// Meaning of a kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,15 +42,12 @@ pub struct KernelLayout {
 
 impl KernelLayout {
     /// Reads a `format` file.
-    ///
-    /// # Errors
-    /// [`TraceError::Unsupported`] where a field is absent that this kind of event needs.
     pub fn parse(kind: EventKind, text: &str) -> Result<KernelLayout> {
         let lacks = |what: &str| {
             let text = format!(
                 "the kernel's event has no `{what}`; this kernel is not supported, use blktrace"
             );
-            TraceError::Unsupported(text)
+            LabError::Unsupported(text)
         };
         let id = text.lines().find_map(|line| line.strip_prefix("ID:"));
         let id = id.and_then(|id| id.trim().parse().ok()).ok_or_else(|| lacks("ID"))?;

@@ -53,7 +53,7 @@ pub(super) fn each<'a>(page: &'a [u8], take: &mut dyn FnMut(u64, &'a [u8])) -> u
     };
     let data = data.get(..bytes).unwrap_or(data);
     let mut at = 0;
-    // Every turn goes on by four bytes at least.
+    // Every iteration consumes at least four bytes.
     while let Some(word) = u32_at(data, at) {
         let (kind, delta) = split(word);
         let more = u32_at(data, at + 4);

@@ -212,7 +212,7 @@ impl Events {
             Op::Write => self.owner(event.device, event.sector, event.sectors),
             _ => None,
         };
-        // The kernel's worker sends flushes for whoever wants one.
+        // The kernel's worker sends the flushes of all processes.
         let flusher = self.flushers.get(&event.device).filter(|_| record.op == Op::Flush);
         let asker = owner.map(|owner| (owner.pid, owner.task)).or(flusher.copied());
         let (pid, task) = asker.unwrap_or((event.pid, event.task));

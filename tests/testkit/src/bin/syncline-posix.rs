@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use syncline_testkit::posix::{beside, conform, fsx, matrix, stress};
+use syncline_testkit::posix::{concurrent_readers, conform, fsx, matrix, stress};
 
 /// Tests a directory for the behaviour that programs may expect.
 #[derive(Parser)]
@@ -119,7 +119,7 @@ fn run(suite: Suite) -> Result<(), String> {
             Ok(())
         }
         Suite::Beside { dir, rounds, seed } => {
-            beside::run(&dir.join("beside"), seed, rounds)?;
+            concurrent_readers::run(&dir.join("concurrent-readers"), seed, rounds)?;
             println!("{rounds} writes seen at once");
             Ok(())
         }

@@ -115,9 +115,6 @@ impl Explorer {
     }
 
     /// Rebuilds a state from its id; a part for a cut within recovery is ignored here.
-    ///
-    /// # Errors
-    /// [`CrashError::NoSuchState`].
     pub fn state(&self, id: &StateId) -> Result<CrashState, CrashError> {
         let missing = || CrashError::NoSuchState { id: id.to_string() };
         self.check(id.point).ok_or_else(missing)?;

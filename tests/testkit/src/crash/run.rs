@@ -44,9 +44,6 @@ pub struct Summary {
 
 impl Summary {
     /// The failures as one text.
-    ///
-    /// # Errors
-    /// The text, if there are any.
     pub fn into_result(self) -> Result<Summary, String> {
         if self.failures.is_empty() {
             return Ok(self);

@@ -166,9 +166,6 @@ fn flags_of(text: &str) -> Result<OFlags, String> {
 }
 
 /// Opens a path with words as flags and a mode in octal.
-///
-/// # Errors
-/// The words cannot be understood; within, what the kernel says.
 pub(crate) fn open(path: &OsStr, flags: &str, mode: &str) -> Result<Result<File, Errno>, String> {
     let words = [mode.into()];
     let mode = Words(&words).mode(0, 0o644)?;
@@ -176,9 +173,6 @@ pub(crate) fn open(path: &OsStr, flags: &str, mode: &str) -> Result<Result<File,
 }
 
 /// An operation on a path.
-///
-/// # Errors
-/// The words cannot be understood.
 pub(crate) fn on_path(name: &str, words: &[OsString]) -> Result<Answer, String> {
     let w = Words(words);
     let path = w.at(0);
@@ -268,9 +262,6 @@ fn rename2(w: &Words) -> Result<Result<(), Errno>, String> {
 }
 
 /// An operation on an open file.
-///
-/// # Errors
-/// The words cannot be understood.
 pub(crate) fn on_file(name: &str, file: &File, words: &[OsString]) -> Result<Answer, String> {
     let w = Words(words);
     Ok(match name {

@@ -15,7 +15,7 @@ use crate::posix::calls::{self, Answer, failed};
 use crate::posix::script::expand;
 
 /// Time for which a file system's clock may stand still before a case gives up.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(120);
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The state of a case.
 pub(crate) struct Runner {
@@ -31,9 +31,6 @@ struct User(u32, u32, Vec<u32>);
 
 impl Runner {
     /// Gives the calling thread `home` as working directory and a umask of its own.
-    ///
-    /// # Errors
-    /// A call that the kernel refused.
     pub fn new(home: &Path, other: &Path) -> Result<Runner, String> {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)
             .map_err(|err| format!("no working directory of its own: {err}; run this as root"))?;
@@ -50,9 +47,6 @@ impl Runner {
     }
 
     /// Carries a line out; gives the wanted and the real answer.
-    ///
-    /// # Errors
-    /// The line cannot be understood.
     pub fn step(&mut self, text: &str) -> Result<(String, String), String> {
         let (line, wanted) = match text.split_once("->") {
             Some((line, wanted)) => (line.trim(), wanted.trim()),
@@ -141,7 +135,7 @@ impl Runner {
             if (stat.st_ctime, stat.st_ctime_nsec) > last {
                 return Ok("ok".to_owned());
             }
-            if began.elapsed() > CLOCK_PATIENCE {
+            if began.elapsed() > CLOCK_TIMEOUT {
                 return Ok("the clock stands still".to_owned());
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -185,12 +179,12 @@ impl Runner {
         for (mut program, file) in self.programs.drain(..) {
             let _ = program.kill();
             let _ = program.wait();
-            // Whoever looks at a process in /proc just now keeps its program running a bit longer.
+            // A reader of the process in /proc keeps its program running a bit longer.
             let again = format!("/proc/self/fd/{}", file.as_raw_fd());
             let began = Instant::now();
             while calls::open(OsStr::new(&again), "w", "")
                 .is_ok_and(|tried| tried.is_err_and(|errno| errno == rustix::io::Errno::TXTBSY))
-                && began.elapsed() < CLOCK_PATIENCE
+                && began.elapsed() < CLOCK_TIMEOUT
             {
                 std::thread::sleep(Duration::from_millis(2));
             }

@@ -51,9 +51,6 @@ impl Check {
 
 /// Runs the suite in `dir`. `other` is a directory on another file system; `only` a part of the
 /// name of a file of cases, empty for all.
-///
-/// # Errors
-/// A sentence: a case cannot be understood, or its directory cannot be made.
 pub fn run(dir: &Path, other: &Path, only: &str) -> Result<Vec<Check>, String> {
     let mut checks = Vec::new();
     for (name, text) in FILES.iter().filter(|(name, _)| name.contains(only)) {
@@ -114,9 +111,6 @@ fn in_case(
 }
 
 /// Makes in `dir` what the cases on a read-only file system look for.
-///
-/// # Errors
-/// A file that could not be made.
 pub fn prepare_read_only(dir: &Path) -> Result<(), String> {
     let said = |err: std::io::Error| format!("{}: {err}; give an empty directory", dir.display());
     fs::create_dir(dir.join("d")).map_err(said)?;
@@ -127,18 +121,12 @@ pub fn prepare_read_only(dir: &Path) -> Result<(), String> {
 }
 
 /// Runs the cases of a read-only file system in `dir`, which [`prepare_read_only`] filled.
-///
-/// # Errors
-/// As [`run`].
 pub fn run_read_only(dir: &Path, other: &Path) -> Result<Vec<Check>, String> {
     one_file(READ_ONLY, dir, other)
 }
 
 /// Runs the cases of a file system without free inodes in `dir`, which has a file `f`, a directory
 /// `d` and nothing else that can be removed.
-///
-/// # Errors
-/// As [`run`].
 pub fn run_full(dir: &Path, other: &Path) -> Result<Vec<Check>, String> {
     one_file(FULL, dir, other)
 }

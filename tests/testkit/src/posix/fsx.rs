@@ -38,9 +38,6 @@ struct Run<'a> {
 
 /// Does `operations` random operations of `seed` on the file at `path`, which is made or emptied;
 /// gives the contents that it has at the end.
-///
-/// # Errors
-/// The difference, with the last operations before it, or the error of a call.
 pub fn run(path: &Path, seed: u64, operations: u64) -> Result<Vec<u8>, String> {
     let start = || -> std::io::Result<Run<'_>> {
         File::create(path)?;
@@ -268,7 +265,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Holes, as lseek tells them, are zeros; what is behind the last data, too.
+    /// Holes that lseek reports, and the range behind the last data, are zeros.
     fn sync_and_holes(&self) -> Result<(), String> {
         if self.size().is_multiple_of(2) {
             self.file.sync_all().map_err(text)?;

@@ -7,7 +7,7 @@
 //!     case      one case in a fresh directory: operations, users, remembered times
 //!     calls     the operations as system calls
 //!   fsx       random operations on one file against a model, with mmap, O_DIRECT, fallocate
-//!   beside    a file that is written while others read and map it
+//!   concurrent_readers    a file that is written while other programs read and map it
 //!   matrix    every way to change a file beside every way to read it, from two processes
 //!   stress    threads with self-checking trees
 //!   ledger    threads whose synced files must survive a crash
@@ -21,7 +21,7 @@
 //! Assumes a Linux kernel. Cases with other users need root and a directory that others may enter.
 //! The suite is judged by the kernel's own ext4, the mount by both (`crates/adapters/cli/tests`).
 
-pub mod beside;
+pub mod concurrent_readers;
 pub mod conform;
 pub mod fsx;
 pub mod ledger;

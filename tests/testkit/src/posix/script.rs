@@ -32,9 +32,6 @@ pub(crate) struct Case {
 }
 
 /// The cases of a file's text.
-///
-/// # Errors
-/// A sentence with the line that cannot be understood.
 pub(crate) fn parse(text: &str) -> Result<Vec<Case>, String> {
     let lines: Vec<(usize, String)> = text
         .lines()

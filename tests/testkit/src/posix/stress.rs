@@ -47,9 +47,6 @@ pub struct Content {
 
 /// Runs the threads in `dir` while `more` is true for the number of rounds a thread has done;
 /// every file is then as its thread left it.
-///
-/// # Errors
-/// The first thing that was not as it should be, with the thread's number and round.
 pub fn run(
     dir: &Path,
     load: Load,
@@ -73,9 +70,6 @@ pub fn run(
 
 /// Compares `dir` with what the threads left: nothing is missing, nothing is different, nothing
 /// else is there.
-///
-/// # Errors
-/// The first difference.
 pub fn verify(dir: &Path, trees: &[Tree]) -> Result<(), String> {
     for (path, content) in trees.iter().flatten() {
         content.check(&dir.join(path))?;

@@ -19,8 +19,8 @@ const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 const CUT_NEEDS: [Need; 3] = [Need::Fuse, Need::E2fsck, Need::Root];
 
 /// Kills or power cuts of each mode; each is some work, a recovery, a mount and a check. More with
-/// `SYNCLINE_BLOWS`.
-const BLOWS: u64 = 4;
+/// `SYNCLINE_FAULTS`.
+const FAULTS: u64 = 4;
 /// Files that the workers write to.
 const FILES: u64 = 4;
 
@@ -66,16 +66,16 @@ fn check(m: &Mounted, nr: u64, acked: u64) -> Result<(), String> {
 }
 
 /// End of a mount by force.
-enum Blow<'a> {
+enum Fault<'a> {
     /// The serving process is killed.
     Kill,
     /// The power of the device is cut, and everything that ran is gone.
     Cut(&'a Serving),
 }
 
-impl Blow<'_> {
-    fn fall(&self, m: &Mounted) {
-        if let Blow::Cut(serving) = self {
+impl Fault<'_> {
+    fn inject(&self, m: &Mounted) {
+        if let Fault::Cut(serving) = self {
             serving.power("cut");
         }
         m.kill_serving();
@@ -83,7 +83,7 @@ impl Blow<'_> {
 
     /// Checks that a copy of the present image can be recovered.
     fn recoverable(&self, m: &Mounted, recover: Recover) -> Result<(), String> {
-        let Blow::Cut(serving) = self else { return recover(m.image.duplicate().path()) };
+        let Fault::Cut(serving) = self else { return recover(m.image.duplicate().path()) };
         serving.power("on");
         let dir = support::scratch();
         let copy = dir.path().join("copy.img");
@@ -104,7 +104,7 @@ fn by_syncline(image: &Path) -> Result<(), String> {
     e2fsck_clean(image)
 }
 
-/// Counters over all blows.
+/// Counters over all faults.
 #[derive(Default)]
 struct Tally {
     /// Records whose fsync returned.
@@ -125,13 +125,13 @@ fn begin(m: &Mounted) {
 }
 
 /// Writes, syncs and strikes, again and again on one volume.
-fn strike(m: &mut Mounted, blow: &Blow, seed: u64, mount: &Mount, recover: Recover) -> Tally {
+fn strike(m: &mut Mounted, fault: &Fault, seed: u64, mount: &Mount, recover: Recover) -> Tally {
     let mut rng = Random::new(seed);
     let mut tally = Tally::default();
     mount(m);
     begin(m);
     let acked: [AtomicU64; FILES as usize] = Default::default();
-    for nr in 0..blows() {
+    for nr in 0..faults() {
         let stop = AtomicBool::new(false);
         let pause = Duration::from_millis(5 + rng.below(150));
         std::thread::scope(|scope| {
@@ -140,12 +140,12 @@ fn strike(m: &mut Mounted, blow: &Blow, seed: u64, mount: &Mount, recover: Recov
                 scope.spawn(move || work(m, nr, stop, acked));
             }
             std::thread::sleep(pause);
-            blow.fall(m);
+            fault.inject(m);
             stop.store(true, Ordering::Relaxed);
         });
         m.bury();
-        if let Err(said) = blow.recoverable(m, recover) {
-            tally.inconsistent.push(format!("seed {seed}, blow {nr}: {said}"));
+        if let Err(said) = fault.recoverable(m, recover) {
+            tally.inconsistent.push(format!("seed {seed}, fault {nr}: {said}"));
         }
         if mount(m) {
             begin(m);
@@ -156,7 +156,7 @@ fn strike(m: &mut Mounted, blow: &Blow, seed: u64, mount: &Mount, recover: Recov
                 continue;
             }
             if let Err(said) = check(m, file, count) {
-                tally.lost.push(format!("seed {seed}, blow {nr}: {said}"));
+                tally.lost.push(format!("seed {seed}, fault {nr}: {said}"));
                 tally.acknowledged += acked.swap(0, Ordering::Relaxed);
                 let _ = fs::remove_file(m.at(format!("log-{file}")));
                 continue;
@@ -171,29 +171,29 @@ fn strike(m: &mut Mounted, blow: &Blow, seed: u64, mount: &Mount, recover: Recov
     tally
 }
 
-fn blows() -> u64 {
-    let wanted = std::env::var("SYNCLINE_BLOWS").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(BLOWS)
+fn faults() -> u64 {
+    let wanted = std::env::var("SYNCLINE_FAULTS").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(FAULTS)
 }
 
 /// Nothing that was acknowledged is lost, and e2fsck has nothing to correct.
-fn survives(m: &mut Mounted, blow: &Blow, options: &str, seed: u64) {
+fn survives(m: &mut Mounted, fault: &Fault, options: &str, seed: u64) {
     let mount = |m: &mut Mounted| {
         m.mount(options);
         false
     };
     let packed = options.contains("log=packed");
     let recover = if packed { by_syncline } else { e2fsck_preen };
-    let tally = strike(m, blow, seed, &mount, recover);
+    let tally = strike(m, fault, seed, &mount, recover);
     let said = [tally.inconsistent, tally.lost].concat();
     assert!(said.is_empty(), "{}", said.join("\n"));
-    // A loaded machine may not even start to write before the first blow.
-    println!("{} records acknowledged, {} blows, {options}", tally.acknowledged, blows());
+    // A loaded machine may not even start to write before the first fault.
+    println!("{} records acknowledged, {} faults, {options}", tally.acknowledged, faults());
 }
 
 fn killed_at_random_moments(options: &str, seed: u64) {
     let mut m = Mounted::prepared(mkfs(&ImageSpec::with_size(64 << 20)), None);
-    survives(&mut m, &Blow::Kill, options, seed);
+    survives(&mut m, &Fault::Kill, options, seed);
     m.unmount_clean();
 }
 
@@ -207,7 +207,7 @@ fn on_flash() -> (Serving, Mounted) {
 
 fn cut_at_random_moments(options: &str, seed: u64) {
     let (serving, mut m) = on_flash();
-    survives(&mut m, &Blow::Cut(&serving), options, seed);
+    survives(&mut m, &Fault::Cut(&serving), options, seed);
     m.unmount_clean();
 }
 
@@ -253,11 +253,11 @@ fn a_power_cut_keeps_every_acknowledged_fsync_eager() {
     }
 }
 
-/// Not a test of ours: what the alternative does under the same blows, for the documents.
+/// Not a test of ours: what the alternative does under the same faults, for the documents.
 #[test]
 #[ignore = "a comparison, part of `cargo xtask run mount-long`"]
-fn the_same_blows_on_fuse2fs() {
-    let name = "the_same_blows_on_fuse2fs";
+fn the_same_faults_on_fuse2fs() {
+    let name = "the_same_faults_on_fuse2fs";
     if !require(name, &CUT_NEEDS) {
         return;
     }
@@ -266,7 +266,7 @@ fn the_same_blows_on_fuse2fs() {
     }
     for kill in [true, false] {
         let (serving, mut m) = on_flash();
-        let blow = if kill { Blow::Kill } else { Blow::Cut(&serving) };
+        let fault = if kill { Fault::Kill } else { Fault::Cut(&serving) };
         // It may refuse to mount even what `e2fsck -p` would mend without a question.
         let mount = |m: &mut Mounted| {
             let flash = serving.flash();
@@ -282,13 +282,13 @@ fn the_same_blows_on_fuse2fs() {
             m.mount_by(command);
             gone
         };
-        let tally = strike(&mut m, &blow, 5, &mount, e2fsck_preen);
+        let tally = strike(&mut m, &fault, 5, &mount, e2fsck_preen);
         println!(
-            "fuse2fs, {}: {} records acknowledged, {} blows, {} volumes inconsistent, {} files \
+            "fuse2fs, {}: {} records acknowledged, {} faults, {} volumes inconsistent, {} files \
              with records lost",
             if kill { "killed" } else { "power cut" },
             tally.acknowledged,
-            blows(),
+            faults(),
             tally.inconsistent.len(),
             tally.lost.len()
         );

@@ -14,15 +14,15 @@ use memmap2::MmapMut;
 use rusqlite::Connection;
 use syncline_testkit::{ImageSpec, Need, Random, e2fsck_clean, mkfs, require};
 
-/// Kills or power cuts of a plain run; `SYNCLINE_BLOWS` for more.
-const BLOWS: u64 = 3;
+/// Kills or power cuts of a plain run; `SYNCLINE_FAULTS` for more.
+const FAULTS: u64 = 3;
 /// Those that survive a kill of the program by SQLite's own account.
 const MODES: [&str; 4] = ["delete", "truncate", "persist", "wal"];
 const PAGE_BYTES: usize = 4096;
 
-fn blows() -> u64 {
-    let wanted = std::env::var("SYNCLINE_BLOWS").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or(BLOWS)
+fn faults() -> u64 {
+    let wanted = std::env::var("SYNCLINE_FAULTS").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or(FAULTS)
 }
 
 /// Transactions on one database until it fails: transaction `n` inserts row `n`, says so in a table
@@ -82,7 +82,7 @@ fn whole(path: &Path) -> Result<i64, String> {
     Ok(last)
 }
 
-/// Result of all blows.
+/// Result of all faults.
 #[derive(Debug, Default)]
 struct Tally {
     databases: u64,
@@ -101,7 +101,7 @@ fn strike(options: &str, cut: bool, seed: u64) -> Tally {
     let (mut rng, mut tally) = (Random::new(seed), Tally::default());
     m.mount(options);
     let dir = m.dir.to_str().unwrap().to_owned();
-    for nr in 0..blows() {
+    for nr in 0..faults() {
         let (stop, durable) = (AtomicBool::new(false), Mutex::new([0; MODES.len()]));
         let answered: [AtomicI64; MODES.len()] = Default::default();
         std::thread::scope(|scope| {
@@ -132,12 +132,12 @@ fn strike(options: &str, cut: bool, seed: u64) -> Tally {
             tally.answered += answered[at].load(Ordering::Acquire);
             match whole(&path) {
                 Ok(rows) if rows < durable.lock().unwrap()[at] => {
-                    tally.lost.push(format!("blow {nr}, {mode}: {rows} rows"));
+                    tally.lost.push(format!("fault {nr}, {mode}: {rows} rows"));
                 }
                 Ok(_) => continue,
-                Err(said) => tally.damaged.push(format!("blow {nr}, {mode}: {said}")),
+                Err(said) => tally.damaged.push(format!("fault {nr}, {mode}: {said}")),
             }
-            // The next blow starts with a new one.
+            // The next fault starts with a new one.
             for end in ["", "-journal", "-wal", "-shm"] {
                 let _ = std::fs::remove_file(m.at(format!("{mode}.db{end}")));
             }
@@ -242,11 +242,11 @@ fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
     }
 }
 
-/// The comparison: relaxed files under the same blows, for the documents.
+/// The comparison: relaxed files under the same faults, for the documents.
 #[test]
 #[ignore = "a comparison, part of `cargo xtask run mount-long`"]
-fn the_same_blows_on_relaxed_files() {
-    let test = "the_same_blows_on_relaxed_files";
+fn the_same_faults_on_relaxed_files() {
+    let test = "the_same_faults_on_relaxed_files";
     if require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {
         for sync in ["ordered", "eager"] {
             let options = format!("sync={sync},relaxed=*,dirty_expire_centisecs=100");

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::mounted::Mounted;
-use syncline_testkit::posix::{beside, fsx, stress};
+use syncline_testkit::posix::{concurrent_readers, fsx, stress};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require, skip};
 
 const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
@@ -241,7 +241,7 @@ fn what_is_written_is_read_at_once() {
     }
     for options in ["", "writeback_cache", "sync=ordered"] {
         let mut m = Mounted::new(image(), options);
-        let wrong = beside::run(&m.at("f"), 14, READ_ROUNDS).err();
+        let wrong = concurrent_readers::run(&m.at("f"), 14, READ_ROUNDS).err();
         assert_eq!(wrong, None, "{options}");
         m.unmount_clean();
     }

@@ -19,8 +19,8 @@ const NEEDS: [Need; 2] = [Need::Fuse, Need::E2fsck];
 
 /// Rounds of each of 8 threads; 16 threads for a while with `SYNCLINE_STRESS_SECONDS`.
 const ROUNDS: u64 = 150;
-/// Kills or power cuts of one configuration; more with `SYNCLINE_BLOWS`.
-const BLOWS: u64 = 3;
+/// Kills or power cuts of one configuration; more with `SYNCLINE_FAULTS`.
+const FAULTS: u64 = 3;
 /// Configurations of a run without further parameters.
 const THREADS_SHORT: [&str; 5] =
     ["eager-1m", "eager-4m", "ordered-buffer-small", "eager-full", "ordered-spatialclock"];
@@ -200,7 +200,7 @@ fn threads_in_every_configuration() {
 }
 
 /// End of a mount by force.
-enum Blow {
+enum Fault {
     /// The serving process is killed.
     Kill,
     /// The power of the device is cut, and everything that ran is gone.
@@ -210,7 +210,7 @@ enum Blow {
 struct Struck<'a> {
     configuration: &'a Configuration,
     options: String,
-    blow: Blow,
+    fault: Fault,
     ledger: Ledger,
     m: Mounted,
 }
@@ -224,14 +224,14 @@ impl Struck<'_> {
             let working = scope.spawn(|| ledger.work(&m.dir, nr, &falling));
             std::thread::sleep(pause);
             falling.store(true, Ordering::SeqCst);
-            if let Blow::Cut(serving) = &self.blow {
+            if let Fault::Cut(serving) = &self.fault {
                 serving.power("cut");
             }
             m.kill_serving();
             working.join().unwrap_or_else(|_| Err("a thread panicked".to_owned()))
         })?;
         self.m.bury();
-        if let Blow::Cut(serving) = &self.blow {
+        if let Fault::Cut(serving) = &self.fault {
             serving.power("on");
         }
         if !self.configuration.buffered() {
@@ -248,9 +248,9 @@ impl Struck<'_> {
 
     /// Stock e2fsck recovers a copy, and the kernel then finds what is allowed.
     fn judge(&self) -> Result<(), String> {
-        let copy = match &self.blow {
-            Blow::Kill => self.m.image.duplicate(),
-            Blow::Cut(serving) => {
+        let copy = match &self.fault {
+            Fault::Kill => self.m.image.duplicate(),
+            Fault::Cut(serving) => {
                 let copy = TempImage::zeroed(0);
                 fs::copy(serving.flash(), copy.path()).map_err(|err| err.to_string())?;
                 copy
@@ -276,30 +276,30 @@ fn struck(configuration: &Configuration, cut: bool, seed: u64) {
     // The device of the power cuts is as slow as the one it models, and copied each time.
     let size = if cut { configuration.size.min(48) } else { configuration.size };
     let image = mkfs(&Configuration { size, ..*configuration }.spec());
-    let (blow, source) = if cut {
+    let (fault, source) = if cut {
         let (serving, _) = Serving::start(&["--image", image.path().to_str().unwrap()]);
         let source = serving.flash();
-        (Blow::Cut(serving), Some(source))
+        (Fault::Cut(serving), Some(source))
     } else {
-        (Blow::Kill, None)
+        (Fault::Kill, None)
     };
     let load = ledger::Load { writers: 5, syncers: 2, churners: 2, files: 4, sectors_max: 1500 };
     let ledger = Ledger::new(load, seed);
     let m = Mounted::prepared(image, source);
-    let mut struck = Struck { configuration, options, blow, ledger, m };
+    let mut struck = Struck { configuration, options, fault, ledger, m };
     struck.m.mount(&struck.options);
     struck.ledger.prepare(&struck.m.dir).unwrap();
     let mut rng = Random::new(seed);
-    let blows = setting("SYNCLINE_BLOWS").unwrap_or(BLOWS);
-    for nr in 0..blows {
+    let faults = setting("SYNCLINE_FAULTS").unwrap_or(FAULTS);
+    for nr in 0..faults {
         let pause = Duration::from_millis(20 + rng.below(if cut { 1500 } else { 400 }));
         struck.strike(nr, pause).unwrap_or_else(|said| {
-            panic!("{}, seed {seed}, blow {nr}: {said}", configuration.name);
+            panic!("{}, seed {seed}, fault {nr}: {said}", configuration.name);
         });
     }
     struck.m.unmount_clean();
     let acknowledged = struck.ledger.acknowledged();
-    println!("{}: {acknowledged} syncs acknowledged, {blows} blows", configuration.name);
+    println!("{}: {acknowledged} syncs acknowledged, {faults} faults", configuration.name);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use syncline_testkit::{Need, PATIENCE, require, skip};
+use syncline_testkit::{Need, TIMEOUT, require, skip};
 
 use crate::image;
 use crate::mounted::Mounted;
@@ -63,7 +63,7 @@ fn call_until(m: &Mounted, what: &str, mut seen: impl FnMut(&[usize]) -> bool) {
         if seen(&bound(m.pid())) {
             return;
         }
-        assert!(began.elapsed() < PATIENCE, "{what}");
+        assert!(began.elapsed() < TIMEOUT, "{what}");
     }
 }
 
@@ -108,7 +108,7 @@ fn a_worker_is_bound_beside_one_program_and_not_several() {
     // Without requests it is an ordinary thread again.
     let began = Instant::now();
     while !bound(m.pid()).is_empty() {
-        assert!(began.elapsed() < PATIENCE, "a worker without work stays bound to {here}");
+        assert!(began.elapsed() < TIMEOUT, "a worker without work stays bound to {here}");
         thread::sleep(Duration::from_millis(10));
     }
     m.unmount_clean();

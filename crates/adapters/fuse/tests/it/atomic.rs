@@ -42,7 +42,7 @@ fn start_after_close(file: &File) {
     let began = std::time::Instant::now();
     let started = loop {
         match ioctl(file, START) {
-            Err(libc::EBUSY) if began.elapsed() < syncline_testkit::PATIENCE => {}
+            Err(libc::EBUSY) if began.elapsed() < syncline_testkit::TIMEOUT => {}
             ended => break ended,
         }
         std::thread::sleep(std::time::Duration::from_millis(1));

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use syncline_testkit::{ImageSpec, PATIENCE, mkfs, require};
+use syncline_testkit::{ImageSpec, TIMEOUT, mkfs, require};
 
 use crate::mounted::Mounted;
 use crate::{NEEDS, errno, image};
@@ -123,7 +123,7 @@ fn a_running_program_is_not_cut() {
     let mut child = loop {
         // A process that another test thread is just starting may have our copy open for writing.
         match std::process::Command::new(&program).arg("600").spawn() {
-            Err(err) if err.raw_os_error() == Some(26) && began.elapsed() < PATIENCE => {
+            Err(err) if err.raw_os_error() == Some(26) && began.elapsed() < TIMEOUT => {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
             started => break started.unwrap(),
@@ -160,7 +160,7 @@ fn a_full_mount_says_so_and_goes_on() {
         // Linux tells the mount that the file is gone only after unlink(2) has returned.
         let began = std::time::Instant::now();
         while rustix::fs::statvfs(&m.dir).unwrap().f_bfree < 1024 {
-            assert!(began.elapsed() < PATIENCE, "{options}: the space does not come back");
+            assert!(began.elapsed() < TIMEOUT, "{options}: the space does not come back");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         fs::write(m.at("more"), [1; 1 << 16]).unwrap();

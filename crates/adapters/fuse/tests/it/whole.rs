@@ -45,7 +45,7 @@ fn free_blocks_of_an_image_file_are_punched() {
     let before = host_bytes(&m);
     let began = std::time::Instant::now();
     while host_bytes(&m) + (20 << 20) > before {
-        assert!(began.elapsed() < syncline_testkit::PATIENCE, "{} bytes left", host_bytes(&m));
+        assert!(began.elapsed() < syncline_testkit::TIMEOUT, "{} bytes left", host_bytes(&m));
         dir.sync_all().unwrap();
         assert!(trim(&m.dir, 0, u64::MAX, 0).unwrap() > 20 << 20);
         std::thread::sleep(std::time::Duration::from_millis(50));

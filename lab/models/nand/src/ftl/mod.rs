@@ -164,8 +164,5 @@ pub trait Ftl: Send {
     fn memory_bytes(&self) -> u64;
 
     /// Checks every invariant by a full scan: no lost unit, counts agree.
-    ///
-    /// # Errors
-    /// The first violation, in words. It is a bug of the scheme.
     fn check(&self, flash: &Flash) -> Result<(), String>;
 }

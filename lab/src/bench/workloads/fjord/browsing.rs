@@ -9,9 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
 
 use super::{length, prose, save};
-use crate::bench::error::Result;
 use crate::bench::target::Target;
 use crate::bench::workloads::{Parameters, Workload, below, noise, not_open, random, sqlite};
+use crate::error::Result;
 
 /// The databases and their tables.
 const DATABASES: [(&str, &str); 3] = [

@@ -9,9 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
 
 use super::{length, prose, save};
-use crate::bench::error::Result;
 use crate::bench::target::Target;
 use crate::bench::workloads::{Parameters, Workload, below, noise, not_open, random, sqlite};
+use crate::error::Result;
 
 const PROVIDER: &str = "/EmailProvider.db";
 const BODIES: &str = "/EmailProviderBody.db";

@@ -12,7 +12,7 @@ mod rlbench;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Entry, below, entry, scaled};
-use crate::bench::error::{BenchError, Result};
+use crate::error::{LabError, Result};
 
 /// The applications, in the paper's order. `--operations` sets messages and sites, and
 /// `scale_percent` their number without it; the phases of the benchmark are always thirteen,
@@ -48,15 +48,12 @@ pub const APPLICATIONS: &[Entry] = &[
 ];
 
 /// The applications that `name` means: one, or all for `fjord`.
-///
-/// # Errors
-/// [`BenchError::Usage`] lists what there is.
 pub fn applications(name: &str) -> Result<Vec<&'static Entry>> {
     let found: Vec<_> = APPLICATIONS.iter().filter(|e| name == "fjord" || e.name == name).collect();
     if found.is_empty() {
         let names: Vec<_> = APPLICATIONS.iter().map(|e| e.name).collect();
         let names = names.join(", ");
-        return Err(BenchError::Usage(format!(
+        return Err(LabError::Usage(format!(
             "unknown application `{name}`; choose of {names}, or fjord for all"
         )));
     }

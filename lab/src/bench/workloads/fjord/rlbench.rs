@@ -9,9 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::{Connection, params};
 
 use super::scaled;
-use crate::bench::error::{BenchError, Result};
 use crate::bench::target::Target;
 use crate::bench::workloads::{Parameters, Workload, below, not_open, random, sqlite};
+use crate::error::{LabError, Result};
 
 /// Phases of a run.
 pub(super) const PHASES: u64 = 13;
@@ -99,7 +99,7 @@ impl Rlbench {
             10 => in_transaction(db, || batch(db, "DELETE FROM t2 WHERE c LIKE '%fifty%'")),
             11 => in_transaction(db, || batch(db, "DELETE FROM t2 WHERE a>10 AND a<20000")),
             12 => batch(db, "DROP TABLE t1; DROP TABLE t2; DROP TABLE t3;"),
-            _ => Err(BenchError::Usage(
+            _ => Err(LabError::Usage(
                 "fjord/rlbench has thirteen phases; shorten them with --scale".to_owned(),
             )),
         }

@@ -1,4 +1,4 @@
-//! The command line of `syncline-lab bench`: each workload has the options that it reads.
+//! The command line of `syncline-lab bench`. Each workload has only the options that it reads.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use super::size_bytes;
 /// Run workloads on a simulated device, or on a mounted directory.
 ///
 /// On a simulated device everything runs in this process, in virtual time: the figures are the same
-/// on every machine. Where a paper has figures for two of the runs, they are printed beside ours.
+/// on every machine. If a paper has figures for two of the runs, they are printed beside.
 ///
-/// Ctrl-C ends the run after the operation under way and reports what was done.
+/// Ctrl-C ends the run after the current operation and reports the operations so far.
 #[derive(Debug, Args)]
 pub struct Bench {
     #[command(subcommand)]
@@ -62,7 +62,7 @@ pub struct BenchCreate {
     pub run: RunOptions,
 }
 
-/// Transactions and synced overwrites, beside files that nobody syncs.
+/// Transactions and synced overwrites, together with writes that are never synced.
 #[derive(Debug, Args)]
 pub struct BenchMixed {
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub struct BenchDay {
     pub run: RunOptions,
 }
 
-/// Several workloads with the same options, in one table and document.
+/// Run several workloads with the same options, in one table and document.
 ///
 /// A workload is a name or the group before its slash: sqlite, fileio, create, mixed, android-day.
 #[derive(Debug, Args)]
@@ -97,14 +97,14 @@ pub struct BenchSeveral {
 /// Options of SQLite.
 #[derive(Debug, Args)]
 pub struct SqliteOptions {
-    /// SQLite's journal mode: delete, truncate, persist, memory, wal, atomic; a list runs each
-    /// [default: delete].
+    /// SQLite's journal mode: delete, truncate, persist, memory, wal or atomic. Runs each mode of a
+    /// list [default: delete].
     #[arg(long, value_name = "MODE,...", value_delimiter = ',')]
     pub journal_mode: Vec<String>,
     /// SQLite's synchronous: off, normal, full, extra [default: full].
     #[arg(long, value_name = "LEVEL")]
     pub synchronous: Option<String>,
-    /// SQLite calls fsync where it would call fdatasync, as builds without fdatasync do.
+    /// Make SQLite call fsync instead of fdatasync, as builds without fdatasync do.
     #[arg(long, conflicts_with = "dir")]
     pub sqlite_fsync: bool,
 }
@@ -118,7 +118,7 @@ pub struct DeviceOptions {
     /// Mount options, as for mount(8): commit=1,noatime,writeback_preset=android.
     #[arg(short = 'o', value_name = "OPTIONS", default_value = "")]
     pub options: String,
-    /// Seed of everything random.
+    /// Seed of all random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Size of the volume in MiB.
@@ -130,21 +130,21 @@ pub struct DeviceOptions {
     pub image: Option<PathBuf>,
 }
 
-/// Mount options of which each value of a list runs.
+/// Mount options that take a list; each value is one run.
 #[derive(Debug, Args)]
 pub struct ModeOptions {
-    /// Format of the journal, with eager sync: jbd2, or packed records of the bytes that changed; a
-    /// list runs each [default: jbd2].
+    /// Log format of eager sync: jbd2, or packed (records of the changed bytes). Runs each value of
+    /// a list [default: jbd2].
     #[arg(long, value_name = "FORMAT,...", value_delimiter = ',')]
     pub log: Vec<String>,
-    /// Interval in milliseconds (1 to 1000) at whose multiples a write moves mtime, or off; a list
-    /// runs each [default: off].
+    /// Let writes update mtime only at multiples of this interval, 1 to 1000 milliseconds, or off.
+    /// Runs each value of a list [default: off].
     #[arg(long, value_name = "MS,...", value_delimiter = ',')]
     pub mtime_update: Vec<String>,
     /// Replacement policy of the page cache.
     #[arg(long, value_name = "NAME", default_value = "clock")]
     pub policy: String,
-    /// Allocation policy: default, hot_zones, lifetime. A list runs each and compares them.
+    /// Allocation policy: default, hot_zones or lifetime. Runs and compares each value of a list.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub alloc: Vec<String>,
 }
@@ -152,12 +152,12 @@ pub struct ModeOptions {
 /// Durability of fsync, and the age of the volume.
 #[derive(Debug, Args)]
 pub struct SyncOptions {
-    /// Durability of fsync; a list runs each mode.
+    /// Sync mode. Runs each value of a list.
     #[arg(long, value_name = "MODE,...", value_delimiter = ',', default_value = "ordered,eager")]
     pub sync: Vec<String>,
-    /// Age the volume until it is this full (1 to 95 per cent), and write its size once more; a
-    /// list runs each. The volume has four groups in a flex group [default: a fresh volume of
-    /// mke2fs's defaults].
+    /// First age the volume to this fill level (1 to 95 per cent), then overwrite as much as its
+    /// size. Runs each value of a list. The volume has four groups in a flex group [default: a
+    /// fresh volume with mke2fs's defaults].
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=95))]
     pub fill: Vec<u32>,
@@ -166,7 +166,7 @@ pub struct SyncOptions {
 /// Results.
 #[derive(Debug, Args)]
 pub struct OutputOptions {
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write a report with plots: one self-contained HTML file.
@@ -174,7 +174,7 @@ pub struct OutputOptions {
     pub html: Option<PathBuf>,
 }
 
-/// Options of the workloads that count operations.
+/// Options of workloads that count operations.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     #[command(flatten)]
@@ -186,38 +186,39 @@ pub struct RunOptions {
     /// Operations of each run [default: the workload's].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub operations: Option<u64>,
-    /// Run in this directory, in real time, on whatever is mounted there.
+    /// Run in this directory, in real time, on the file system that is mounted there.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["device", "sync", "policy", "options", "size", "image", "log",
             "mtime_update", "sensitivity", "alloc", "fill"])]
     pub dir: Option<PathBuf>,
-    /// Instead of --sync: ordered and eager for 1, 2, 4 and 8 open write streams and flushes of
-    /// 0.1, 1 and 5 ms, beside what the counted requests of xfs, f2fs and fast_commit would cost.
+    /// Vary the device instead of --sync: run ordered and eager with 1, 2, 4 and 8 open write
+    /// streams and flushes of 0.1, 1 and 5 ms. Prints the modelled cost of the request counts of
+    /// xfs, f2fs and fast_commit beside.
     #[arg(long, conflicts_with_all = ["sync", "html"])]
     pub sensitivity: bool,
     #[command(flatten)]
     pub output: OutputOptions,
 }
 
-/// Play traces of system calls in both sync modes, beside the eager-sync paper's Table 5.4.
+/// Replay traces of system calls in both sync modes, beside the eager-sync paper's Table 5.4.
 #[derive(Debug, Args)]
 pub struct BenchReplay {
-    /// A trace of system calls, of any format that `syncline-lab trace` reads; may be repeated
-    /// [default: the captured programs that ship].
+    /// A trace of system calls in any format that `syncline-lab trace` reads; may be repeated
+    /// [default: the traces that are shipped].
     #[arg(long, value_name = "TRACE")]
     pub trace: Vec<PathBuf>,
-    /// Contents of what is written, which a trace does not have. noise: random bytes, other ones
-    /// with every write; same: one byte everywhere. They bound the size of packed records.
+    /// Contents of writes, since a trace has none. noise: new random bytes with every write; same:
+    /// one byte everywhere. The two bound the size of packed records.
     #[arg(long, value_name = "KIND", default_value = "noise", value_parser = ["noise", "same"])]
     pub contents: String,
-    /// Longest gap between two calls, milliseconds.
+    /// Shorten gaps between calls to this many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pub gap_max: u64,
-    /// Keep files as FlashLite logs, and make plain files of them at the end. A glob of names, or
-    /// of paths if it has a slash.
+    /// Keep matching files as FlashLite logs, and convert them to plain files at the end. The glob
+    /// matches names, or paths if it has a slash.
     #[arg(long, value_name = "GLOB")]
     pub flashlite: Option<String>,
-    /// The device was filled in order once before.
+    /// Write the whole device once in order first.
     #[arg(long)]
     pub used: bool,
     #[command(flatten)]
@@ -226,27 +227,27 @@ pub struct BenchReplay {
     pub modes: ModeOptions,
     #[command(flatten)]
     pub sync: SyncOptions,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
 /// Run applications with and without the write buffer, beside the informed-storage paper's figures.
 ///
-/// Without -o, write-back is as on that paper's phones (writeback_preset=android).
+/// Without -o, write-back is that of the paper's phones (writeback_preset=android).
 #[derive(Debug, Args)]
 pub struct BenchFjord {
     /// Applications [default: all].
     #[arg(value_name = "APPLICATION", value_parser = ["rlbench", "email", "browsing"])]
     pub applications: Vec<String>,
-    /// Run the configurations with sync=ordered alone.
+    /// Run only the configurations with sync=ordered.
     #[arg(long, conflicts_with = "dir")]
     pub ordered: bool,
-    /// Length, percent of the applications' public sizes.
+    /// Length, in per cent of the published sizes of the applications.
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub scale: u64,
-    /// Print every configuration, beside the paper's figures.
+    /// Print every configuration beside the paper's figures.
     #[arg(long)]
     pub long: bool,
     /// Size of the log: bytes, or with K, M, G.
@@ -261,7 +262,7 @@ pub struct BenchFjord {
     pub device: DeviceOptions,
     #[command(flatten)]
     pub modes: ModeOptions,
-    /// Run in this directory, in real time, on whatever is mounted there.
+    /// Run in this directory, in real time, on the file system that is mounted there.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["device", "policy", "options", "size", "image", "log",
             "mtime_update", "alloc", "long", "log_size"])]
@@ -270,21 +271,22 @@ pub struct BenchFjord {
     pub output: OutputOptions,
 }
 
-/// Run nine applications of a phone in ordered mode, with time for processor and network.
+/// Run nine phone applications in ordered mode, with modelled processor and network times.
 ///
-/// `--device all` takes the nine devices of the paper on storage of smartphones.
+/// `--device all` runs the nine devices of the informed-storage paper.
 #[derive(Debug, Args)]
 pub struct BenchApplications {
     /// Applications [default: all].
     #[arg(value_name = "APPLICATION")]
     pub applications: Vec<String>,
-    /// The network, wifi or usb; a list runs each.
+    /// Network: wifi or usb. Runs each value of a list.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "wifi")]
     pub network: Vec<String>,
-    /// Other storage: none, fast-region, stripes, log-ram, no-sync; a list runs each.
+    /// Alternative storage: none, fast-region, stripes, log-ram or no-sync. Runs each value of a
+    /// list.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "none")]
     pub solution: Vec<String>,
-    /// Length, percent of the applications' public sizes.
+    /// Length, in per cent of the published sizes of the applications.
     #[arg(long, value_name = "PERCENT", default_value_t = 100,
         value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub scale: u64,

@@ -9,13 +9,13 @@ use super::size_bytes;
 /// A trace as the value of an option, and how to read it.
 #[derive(Debug, Args)]
 pub struct TraceOption {
-    /// A trace of any format that `syncline-lab trace` reads.
+    /// A trace in any format that `syncline-lab trace` reads.
     #[arg(long, value_name = "TRACE")]
     pub trace: PathBuf,
-    /// Name of its format, where the content does not tell.
+    /// Format of the trace, if the content does not identify it.
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Leave out accesses that equal one of the 32 before in operation and range.
+    /// Drop accesses that repeat the operation and range of one of the previous 32.
     #[arg(long)]
     pub drop_repeats: bool,
 }
@@ -40,7 +40,7 @@ pub struct TraceOption {
 pub struct Cache {
     #[command(flatten)]
     pub input: TraceOption,
-    /// Policies; all: those that run in a volume and, as the bound, min.
+    /// Policies. all: the policies of a volume, and min, the optimum.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', default_value = "all")]
     pub policy: Vec<String>,
     /// Sizes of the cache: 4M (bytes), 1024p (pages), 10% (of the pages that the trace touches).
@@ -51,28 +51,28 @@ pub struct Cache {
         default_value = "4M,8M,16M,32M,64M"
     )]
     pub size: Vec<String>,
-    /// Also write all dirty pages, sorted, when more than this share of the cache is dirty.
+    /// Write all dirty pages in order once more than this share of the cache is dirty.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=99))]
     pub write_back: Option<u8>,
     /// fsync writes the dirty pages of its file and flushes the device.
     #[arg(long)]
     pub fsync: bool,
-    /// Leave out of the address space what the trace never touches, in pieces of 4 MiB.
+    /// Remove untouched pieces of 4 MiB from the address space.
     #[arg(long)]
     pub dense: bool,
-    /// Longest request after the cache; pages that follow each other are sent together.
+    /// Largest request after the cache; adjacent pages are merged up to it.
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = size_bytes)]
     pub merge: u64,
-    /// Device profile, with overrides, that plays the trace after the cache; may be repeated.
+    /// Device profile, with overrides, on which the trace after the cache runs; may be repeated.
     #[arg(long, value_name = "PROFILE")]
     pub device: Vec<String>,
     /// Write the trace after the cache of each configuration into this directory.
     #[arg(long, value_name = "DIR")]
     pub after_cache: Option<PathBuf>,
-    /// Configurations that run at once [default: one a processor].
+    /// Concurrent configurations [default: one per processor].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: Option<u16>,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Write the figures as CSV.
@@ -83,15 +83,15 @@ pub struct Cache {
     pub html: Option<PathBuf>,
 }
 
-/// Play a trace on a device, or in a directory, and say how long it takes.
+/// Replay a trace on a device or in a directory, and measure the time it takes.
 ///
-/// Traces of block requests, or of pages, go to a simulated device in virtual time, or to a file or
-/// block device past the page cache (O_DIRECT). The time ends with a last flush. Writing to a file
-/// or block device destroys what is there: it wants --overwrite, and, if it is mounted or carries
-/// a file system, --yes, too.
+/// Traces of block requests or pages go to a simulated device in virtual time, or to a file or
+/// block device with O_DIRECT. The time includes a final flush. Writing to a file or block device
+/// destroys its contents: this requires --overwrite, and --yes if it is mounted or contains a file
+/// system.
 ///
-/// Traces of system calls are played with --dir, in a new directory that is removed at the end:
-/// each thread of the trace is a thread, and calls on one file keep the order of the trace.
+/// Traces of system calls require --dir: they run in a new directory that is removed at the end.
+/// Each thread of the trace is a thread, and calls on one file keep the order of the trace.
 ///
 /// Examples: `syncline-lab replay --trace disk.trace --device sd-2012`;
 /// `syncline-lab replay --trace disk.trace --device /dev/sdx --overwrite --depth 8`;
@@ -103,41 +103,41 @@ pub struct Replay {
     /// Device profile, with overrides, or a file or block device.
     #[arg(long, value_name = "PROFILE|FILE|BLOCKDEV", required_unless_present = "dir")]
     pub device: Option<String>,
-    /// Play system calls in a new directory in this one.
+    /// Replay system calls in a new subdirectory of this directory.
     #[arg(long, value_name = "DIR",
         conflicts_with_all = ["device", "dense", "overwrite", "depth"])]
     pub dir: Option<PathBuf>,
-    /// Keep the times of the trace, instead of going as fast as possible.
+    /// Keep the times of the trace instead of running as fast as possible.
     #[arg(long)]
     pub timing: bool,
-    /// Requests that are under way at once.
+    /// Number of concurrent requests.
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=256))]
     pub depth: u16,
-    /// Leave out of the address space what the trace never touches, in pieces of 4 MiB.
+    /// Remove untouched pieces of 4 MiB from the address space.
     #[arg(long)]
     pub dense: bool,
-    /// Write to the file or block device; what is there is lost.
+    /// Allow writes to the file or block device, which destroy its contents.
     #[arg(long)]
     pub overwrite: bool,
-    /// Also if it is mounted or carries a file system.
+    /// Allow them even if the device is mounted or contains a file system.
     #[arg(long, requires = "overwrite")]
     pub yes: bool,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
 /// Compare two results that --json wrote.
 ///
-/// Runs are found by what they are: workload, settings, policy, size. All figures that differ are
-/// printed with the change in per cent; none is judged, since for some figures more is better.
+/// Runs are matched by workload, settings, policy and size. Every differing figure is printed with
+/// the change in per cent. No change is called better or worse.
 #[derive(Debug, Args)]
 pub struct Compare {
-    /// A document of --json.
+    /// A document that --json wrote.
     #[arg(value_name = "A.json")]
     pub first: PathBuf,
-    /// Another one of the same command.
+    /// Another document of the same command.
     #[arg(value_name = "B.json")]
     pub second: PathBuf,
     /// Also write a page with charts.

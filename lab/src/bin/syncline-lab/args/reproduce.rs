@@ -4,30 +4,30 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Show the source papers' tables and figures beside ours.
+/// Measure the source papers' tables and figures again, and print both.
 ///
-/// Each row is a table or figure of a paper: its values, and the runs that yield ours, in virtual
-/// time, with the same figures on every machine. PAPER is one of eager-sync, coarse-mtime,
-/// write-latency, hot-zones, informed-storage; without any, every row is run. The short form ends
-/// within minutes. Rows in real time, and rows whose data is not public, are named and left out.
+/// Each row is a table or figure of a paper, with its values and the runs that reproduce them. Runs
+/// are in virtual time, with the same figures on every machine. PAPER is one of eager-sync,
+/// coarse-mtime, write-latency, hot-zones, informed-storage [default: all]. The short form takes
+/// minutes. Rows in real time, and rows whose data is not public, are listed but not run.
 #[derive(Debug, Args)]
 pub struct Reproduce {
-    /// Papers, or rows of them: PAPER/TABLE.
+    /// Papers, or single rows as PAPER/TABLE.
     #[arg(value_name = "PAPER[/TABLE]")]
     pub rows: Vec<String>,
-    /// List the rows and run nothing.
+    /// List the rows without running them.
     #[arg(short, long)]
     pub list: bool,
-    /// The papers' lengths, and runs that the short form leaves out.
+    /// Use the papers' lengths, and run the rows that the short form skips.
     #[arg(long)]
     pub full: bool,
-    /// Run the rows in real time as well; they need a quiet machine.
+    /// Also run the rows in real time; they need a quiet machine.
     #[arg(long)]
     pub real_time: bool,
-    /// Write the figures as JSON; `-` is standard output, and takes the tables' place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the tables.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a report, the papers' values beside ours as charts: one self-contained HTML file.
+    /// Write a report with charts of both values: one self-contained HTML file.
     #[arg(long, value_name = "FILE", conflicts_with = "list")]
     pub html: Option<PathBuf>,
 }

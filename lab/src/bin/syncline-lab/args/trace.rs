@@ -9,10 +9,10 @@ use super::TraceWatch;
 
 /// Read, convert, measure and record traces of storage activity.
 ///
-/// A trace is a file of ours (Parquet, docs/FORMAT.md) or one of: blktrace, blkparse, fio's iolog,
+/// A trace is a trace file (Parquet, docs/FORMAT.md) or one of: blktrace, blkparse, fio's iolog,
 /// strace, tracefs block events, MSR Cambridge, UMass and SPC, SNIA SYSTOR'17, DiskMon, the ftrace
-/// logs and MobiGen scripts of phones, and others; the content tells which. gzip and zstd are
-/// unpacked. Lines that cannot be read are counted, and the first are shown.
+/// logs and MobiGen scripts of phones, and others. The format is detected from the content, also of
+/// gzip and zstd files. Unreadable lines are counted, and the first are shown.
 ///
 /// Examples: `syncline-lab trace record -o app.trace -- sqlite3 a.db`,
 /// `syncline-lab trace stat app.trace`,
@@ -37,29 +37,29 @@ pub enum TraceCommand {
 /// A trace and how to read it.
 #[derive(Debug, Args)]
 pub struct TraceInput {
-    /// A trace of any format.
+    /// A trace in any known format.
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// Name of its format, where the content does not tell.
+    /// Format of the trace, if the content does not identify it.
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Columns of a text of no known format: time_s,op,offset_sectors,len_bytes, and - for others.
+    /// Columns of a text in an unknown format, as time_s,op,offset_sectors,len_bytes; - skips one.
     #[arg(long, value_name = "LIST", conflicts_with = "format")]
     pub columns: Option<String>,
     /// Stop at the first line that cannot be read.
     #[arg(long)]
     pub strict: bool,
-    /// Leave out accesses that equal one of the 32 before in operation and range.
+    /// Drop accesses that repeat the operation and range of one of the previous 32.
     #[arg(long)]
     pub drop_repeats: bool,
-    /// Files that were open before the trace: lines of path, inode and size, by tabs [default:
-    /// TRACE_PREOPEN where it exists].
+    /// Files that were open before the trace, in lines of path, inode and size with tabs between
+    /// [default: TRACE_PREOPEN if it exists].
     #[arg(long, value_name = "FILE")]
     pub preopen: Option<PathBuf>,
 }
 
 impl TraceInput {
-    /// `trace` with nothing else said.
+    /// Reads TRACE with default options.
     pub fn of(trace: PathBuf) -> TraceInput {
         TraceInput {
             trace,
@@ -72,7 +72,7 @@ impl TraceInput {
     }
 }
 
-/// Convert a trace into a trace file of ours.
+/// Convert a trace into a trace file.
 ///
 /// The events of a mount (`syncline mount -o trace=FILE`) become three traces: FILE.calls.trace,
 /// FILE.pages.trace and FILE.blocks.trace.
@@ -80,21 +80,21 @@ impl TraceInput {
 pub struct TraceImport {
     #[command(flatten)]
     pub input: TraceInput,
-    /// The file to write. Of the events of a mount: the common part of the three names. With --to
-    /// parquet: a directory that may have other traces' parts.
+    /// The file to write. For the events of a mount: the common part of the three names. With --to
+    /// parquet: a directory, which may contain parts of other traces.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
     /// Write one trace file, or files in directories by device, program and day.
     #[arg(long, value_name = "FORM", default_value = "trace")]
     pub to: ImportForm,
-    /// With --to parquet: name of the device or machine that the trace is of.
+    /// With --to parquet: name of the traced device or machine.
     #[arg(long, value_name = "NAME", default_value = "unknown")]
     pub device_name: String,
-    /// With --to parquet: name of the program [default: of each record, the name of its process].
+    /// With --to parquet: name of the program [default: the process name of each record].
     #[arg(long, value_name = "NAME")]
     pub app: Option<String>,
-    /// With --to parquet: when the trace began, seconds since 1970 in UTC, as of `date +%s`
-    /// [default: what the trace says, else 1970].
+    /// With --to parquet: start of the trace in seconds since 1970, as `date +%s` prints [default:
+    /// the start time in the trace, otherwise 1970].
     #[arg(long, value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(..=START_S_MAX))]
     pub start: Option<u64>,
@@ -142,18 +142,18 @@ pub struct TraceExport {
     pub output: PathBuf,
 }
 
-/// Put files and processes of system calls on the block requests of the same time.
+/// Add the files and processes of system calls to block requests.
 ///
-/// Both traces have one clock, as NAME.calls.trace and NAME.blocks.trace of a capture. Data is
-/// charged to its file and the process that changed it last, the journal to the fsync under way,
-/// or, of a commit by timer, to the file that was changed most often. Metadata in its place is
-/// charged to nobody. A capture of `syncline mount -o trace=NAME` has these names already.
+/// Both traces must use one clock, as NAME.calls.trace and NAME.blocks.trace of a capture do. Data
+/// is charged to its file and to the process that last changed it. Journal writes are charged to
+/// the current fsync; those of a timed commit to the file with most changes. Metadata in home
+/// blocks is not charged. A capture of `syncline mount -o trace=NAME` already has these names.
 #[derive(Debug, Args)]
 pub struct TraceJoin {
-    /// System calls, a trace of ours.
+    /// A trace file of system calls.
     #[arg(value_name = "CALLS")]
     pub calls: PathBuf,
-    /// Block requests with origins and inodes, a trace of ours.
+    /// A trace file of block requests with origins and inodes.
     #[arg(value_name = "BLOCKS")]
     pub blocks: PathBuf,
     /// The file to write: the block requests with names.
@@ -161,46 +161,46 @@ pub struct TraceJoin {
     pub output: PathBuf,
 }
 
-/// Show what a trace does: sizes, sequentiality, synchronous share, reuse.
+/// Print statistics of a trace: sizes, sequentiality, synchronous share, reuse.
 #[derive(Debug, Args)]
 pub struct TraceStat {
     #[command(flatten)]
     pub input: TraceInput,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write a page with addresses against time: one self-contained HTML file.
+    /// Write a plot of addresses over time: one self-contained HTML file.
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// Show which files are updated often, and how long what they write lives.
+/// List the most updated files, and the lifetimes of their blocks.
 ///
-/// A block (4 KiB) lives from one write to the next, or until it is cut off or removed. `updated`
-/// and `short` are what a mount with -o alloc=lifetime expects of such a file. In a trace of
-/// blocks, 64 MiB of addresses stand for a file.
+/// A block (4 KiB) lives until it is overwritten, truncated or removed. `updated` and `short` are
+/// the predictions of alloc=lifetime for such a file. In a trace of blocks, each 64 MiB of
+/// addresses counts as a file.
 #[derive(Debug, Args)]
 pub struct TraceHot {
     #[command(flatten)]
     pub input: TraceInput,
-    /// Files shown, those with most writes first.
+    /// Number of files, those with most writes first.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
-    /// Write the figures as JSON; `-` is standard output, and takes the table's place.
+    /// Write the figures as JSON; `-` prints them to standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
 /// Run a program and record its system calls on files, through strace.
 ///
-/// With --block, which needs root, also what reaches a block device in the same time: the traces
-/// before and after the page cache of one run.
+/// With --block, which needs root, also records the requests to a block device: one run gives the
+/// traces before and after the page cache.
 #[derive(Debug, Args)]
 pub struct TraceRecord {
     /// The trace file to write.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Record block requests to this device, too.
+    /// Also record block requests to this device.
     #[arg(long, value_name = "DEVICE", requires = "block_output")]
     pub block: Option<PathBuf>,
     /// The trace file for them.

@@ -7,38 +7,37 @@ use clap::{Args, ValueEnum};
 
 use super::size_bytes;
 
-/// Record the requests to block devices, of any file system, until it is stopped.
+/// Record the requests to block devices until it is stopped, for any file system.
 ///
-/// Needs root, and the kernel's tracefs. Each device has trace files in DIR, which
-/// `syncline-lab trace` and `syncline-lab lifetime` read: requests with their flush and FUA marks,
-/// latency, the program that asked, and, for writes of files where the kernel tells it, the inode.
-/// Ctrl-C or SIGTERM ends the files; started again with the same DIR it goes on with new ones.
-/// docs/FLEETS.md has more.
+/// Needs root and the kernel's tracefs. Writes trace files for each device to DIR; read them with
+/// `syncline-lab trace` and `syncline-lab lifetime`. A record has flush and FUA flags, latency, the
+/// program, and the inode of file data if the kernel reports it. Ctrl-C or SIGTERM completes the
+/// files; a later run with the same DIR adds new files. See docs/FLEETS.md.
 ///
-/// Names of files are looked up among the open files of the programs, and replaced by a hash with a
-/// secret of DIR; endings of up to eight letters stay. Names of programs stay.
+/// File names are taken from the open files of programs, and replaced by a hash that is keyed with
+/// a secret in DIR. File extensions of up to eight letters and program names are not hashed.
 #[derive(Debug, Args)]
 pub struct TraceWatch {
     /// A disk, or a partition.
     #[arg(value_name = "DEVICE", required_unless_present = "all", conflicts_with = "all")]
     pub device: Option<PathBuf>,
-    /// Every disk of this machine; those without hardware (loop, zram, device mapper) are left out.
+    /// All disks of this machine, except virtual ones (loop, zram, device mapper).
     #[arg(long)]
     pub all: bool,
-    /// Directory of the files; made if it is not there.
+    /// Directory of the files; created if missing.
     #[arg(short, long, value_name = "DIR")]
     pub output: PathBuf,
-    /// Begin a new file at this size.
+    /// Start a new file at this size.
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size_bytes)]
     pub rotate_size: u64,
-    /// Begin a new file at this age: 90s, 10m, 1h, 1d.
+    /// Start a new file after this time: 90s, 10m, 1h, 1d.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     pub rotate: Duration,
-    /// Most bytes of whole files in DIR; the oldest are removed.
+    /// Maximum size of all complete files in DIR; the oldest are removed.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size_bytes)]
     pub keep: u64,
-    /// Most processor time of this program, per cent of one processor. Requests that it cannot
-    /// follow with that are lost, and counted in the file.
+    /// Maximum processor time of this program, in per cent of one processor. Requests beyond that
+    /// are dropped, and counted in the file.
     #[arg(long, value_name = "PERCENT", default_value_t = 5,
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub cpu: u32,
@@ -65,9 +64,6 @@ pub enum NameForm {
 const SECONDS_MAX: u64 = 3_155_760_000;
 
 /// A time: `90s`, `10m`, `1h`, `1d`.
-///
-/// # Errors
-/// A sentence with the form of a time.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
     let found = units.iter().find_map(|(letter, seconds)| {

@@ -2,10 +2,8 @@
 //!
 //! One run for each workload and each value of a list. The table goes to standard output when all
 //! are done, progress to standard error while they run. Ctrl-C ends the run after the operation
-//! under way: the volume is unmounted, and what was done is reported. With `--sensitivity` the
-//! device is varied instead of the sync mode, and the document is another one.
-
-use std::path::Path;
+//! under way: the volume is unmounted, and the operations so far are reported. With `--sensitivity`
+//! the device is varied instead of the sync mode, and the document is another one.
 
 use syncline_lab::bench::{
     Document, Run, Sensitivity, Trace, allocation_table, compare, comparison_table, report, table,
@@ -19,7 +17,7 @@ use crate::args::{
 };
 use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
-use syncline_cli::format::{self, Out};
+use syncline_cli::format::{self, Forms};
 
 /// Commands of one run that a report can plot.
 const EVENTS_MAX: usize = 200_000;
@@ -39,9 +37,9 @@ pub(crate) fn run(args: &Bench) -> Result<()> {
         BenchCommand::Several(args) => {
             counted(args.workloads.clone(), Some(&args.sqlite), &args.run)
         }
-        BenchCommand::Replay(args) => super::replay::run(args),
+        BenchCommand::Replay(args) => super::syscall_replay::run(args),
         BenchCommand::Fjord(args) => super::fjord::run(args),
-        BenchCommand::Applications(args) => super::applications::run(args),
+        BenchCommand::Applications(args) => super::phone_apps::run(args),
     }
 }
 
@@ -107,6 +105,11 @@ impl OutputOptions {
     pub(super) fn check(&self) -> Result<()> {
         format::check_outputs(&[self.json.as_deref(), self.html.as_deref()])
     }
+
+    /// Prints and writes a result.
+    pub(super) fn publish(&self, forms: &Forms<'_>) -> Result<()> {
+        format::publish(forms, self.json.as_deref(), self.html.as_deref())
+    }
 }
 
 /// Runs workloads that count operations.
@@ -128,18 +131,18 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
         let mut cells = Vec::new();
         let done = request.sensitivity(&Terminal::default(), &mut cells);
         let document = Sensitivity::new(&request.device, cells);
-        let (text, json) = (document.table(), || document.to_json());
         let printed = if document.cells.is_empty() {
             Ok(())
         } else {
-            print(run.output.json.as_deref(), &text, &json)
+            let json = run.output.json.as_deref();
+            format::show(&|| document.table(), &|| document.to_json(), json)
         };
         return done.map_err(Into::into).and(printed);
     }
     let mut found = BenchResult::default();
     let events_max = if run.output.html.is_some() { EVENTS_MAX } else { 0 };
     let done = request.run(events_max, &Terminal::default(), &mut found);
-    // What was measured is reported, whatever came after it.
+    // After an error the finished runs are still reported.
     let BenchResult { runs, traces } = &found;
     let printed = if runs.is_empty() { Ok(()) } else { publish(&run.output, runs, traces) };
     done.map_err(Into::into).and(printed)
@@ -147,26 +150,9 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
 
 /// Table or document, then the report.
 pub(super) fn publish(output: &OutputOptions, runs: &[Run], traces: &[Trace]) -> Result<()> {
-    let text = table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs);
-    print(output.json.as_deref(), &text, &|| Document::new(runs.to_vec()).to_json())?;
-    match &output.html {
-        Some(path) => format::write_file(path, report(runs, traces, &about()).as_bytes()),
-        None => Ok(()),
-    }
-}
-
-/// The text on standard output, and the document where `json` wants it.
-pub(super) fn print(json: Option<&Path>, text: &str, document: &dyn Fn() -> String) -> Result<()> {
-    let to_stdout = json == Some(Path::new("-"));
-    let mut out = Out::new();
-    if to_stdout {
-        out.text(document())?;
-    } else {
-        out.text(text)?;
-    }
-    out.flush()?;
-    match json {
-        Some(path) if !to_stdout => format::write_file(path, document().as_bytes()),
-        _ => Ok(()),
-    }
+    output.publish(&Forms {
+        table: &|| table(runs) + &comparison_table(&compare(runs)) + &allocation_table(runs),
+        json: &|| Document::new(runs.to_vec()).to_json(),
+        page: &|| report(runs, traces, &about()),
+    })
 }

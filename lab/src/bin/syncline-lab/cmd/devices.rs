@@ -1,6 +1,6 @@
 //! `devices`: the simulated devices, with figures and where these come from.
 
-use syncline_lab::experiments::LabError;
+use syncline_lab::LabError;
 use syncline_nand::calibration::{Check, WITHIN_PERCENT};
 use syncline_nand::{Profile, profiles};
 

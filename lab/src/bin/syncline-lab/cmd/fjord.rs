@@ -9,19 +9,21 @@
 //! configuration. The page has bars, so that they are compared at a glance.
 
 use syncline_fs::MountOptions;
+use syncline_lab::Observer;
 use syncline_lab::bench::{
     Entry, FJORD_CONFIGS, Fjord, FjordConfig, FjordRun, Parameters, applications, fjord_json,
     fjord_table,
 };
-use syncline_lab::experiments::{Bench as Request, Observer, Watched};
+use syncline_lab::experiments::Bench as Request;
 use syncline_lab::report::{Chart, Page};
 
-use super::bench::{named, print, publish, request};
+use super::bench::{named, publish, request};
 use crate::about;
 use crate::args::BenchFjord;
 use crate::progress::Terminal;
 use syncline_cli::error::Result;
-use syncline_cli::{format, interrupt};
+use syncline_cli::format::{self, Forms};
+use syncline_cli::interrupt;
 
 /// Sync mode, configuration, what it is, what a power cut keeps.
 const REMEDIES: [(&str, &str, &str, &str); 7] = [
@@ -31,7 +33,7 @@ const REMEDIES: [(&str, &str, &str, &str); 7] = [
     ("eager", "native", "eager sync", "every fsync"),
     ("eager", "both", "eager sync and write buffer", "every fsync"),
     ("eager", "fsync-control", "eager sync, its files relaxed", "all but up to a minute"),
-    ("periodic", "native", "periodic sync", "the volume of a moment ago"),
+    ("periodic", "native", "periodic sync", "the last sync point"),
 ];
 /// Runs every application in every configuration, then prints.
 pub(crate) fn run(args: &BenchFjord) -> Result<()> {
@@ -57,11 +59,11 @@ pub(crate) fn run(args: &BenchFjord) -> Result<()> {
     let mut runs = Vec::new();
     let done = simulated(args, &request, &entries, &mut runs);
     if !runs.is_empty() {
-        let text = if args.long { fjord_table(&runs) } else { summary(&runs) };
-        print(args.output.json.as_deref(), &text, &|| fjord_json(&runs))?;
-        if let Some(path) = &args.output.html {
-            format::write_file(path, page(&runs).as_bytes())?;
-        }
+        args.output.publish(&Forms {
+            table: &|| if args.long { fjord_table(&runs) } else { summary(&runs) },
+            json: &|| fjord_json(&runs),
+            page: &|| page(&runs),
+        })?;
     }
     done
 }
@@ -227,7 +229,7 @@ fn one(
 ) -> Result<()> {
     let terminal = Terminal::default();
     terminal.begin(entry.name, entry.operations(parameters));
-    let run = bench.run(entry, config, mount, &mut Watched(&terminal));
+    let run = bench.run(entry, config, mount, &terminal);
     terminal.end();
     // A run that was interrupted is not comparable.
     interrupt::check()?;

@@ -11,7 +11,8 @@ use syncline_device::{
     BlockDevice, FileDevice, FileOptions, MemoryDevice, RecordingDevice, WallClock,
 };
 use syncline_export::{Control, Export};
-use syncline_lab::experiments::{self, LabError};
+use syncline_lab::LabError;
+use syncline_lab::experiments::{self};
 use syncline_nand::NandDevice;
 
 use crate::args::{FlashCommand, FlashDir, FlashServe};

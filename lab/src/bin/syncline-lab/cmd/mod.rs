@@ -1,7 +1,7 @@
 //! The commands, one a file. Each has `run`, which gets its arguments and prints.
 
-pub(crate) mod applications;
 pub(crate) mod bench;
+pub(crate) mod block_replay;
 pub(crate) mod cache;
 pub(crate) mod compare;
 pub(crate) mod devices;
@@ -10,9 +10,9 @@ pub(crate) mod flash;
 pub(crate) mod generated;
 pub(crate) mod latency;
 pub(crate) mod lifetime;
-pub(crate) mod player;
+pub(crate) mod phone_apps;
 pub(crate) mod probe;
-pub(crate) mod replay;
 pub(crate) mod reproduce;
 pub(crate) mod sweep;
+pub(crate) mod syscall_replay;
 pub(crate) mod trace;

@@ -2,20 +2,18 @@
 //!
 //! Ctrl-C ends the run under way; rows that are complete are reported.
 
-use std::path::Path;
 use std::process::Command;
 
-use indicatif::ProgressBar;
-use syncline_lab::latency::Watch;
 use syncline_lab::reproduce::{
     Catalog, Document, Paper, Planned, Program, Reproduced, Row, Session, Time, page,
 };
 
 use crate::about;
 use crate::args::Reproduce;
+use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
-use syncline_cli::format::{self, Forms, Out};
-use syncline_cli::{complain, interrupt, progress};
+use syncline_cli::format::{self, Forms};
+use syncline_cli::{complain, progress};
 
 /// Runs the rows, then prints.
 pub(crate) fn run(args: &Reproduce) -> Result<()> {
@@ -25,10 +23,11 @@ pub(crate) fn run(args: &Reproduce) -> Result<()> {
     let mut document = Document { full: args.full, rows: Vec::new() };
     if args.list {
         document.rows.extend(rows.iter().map(|(paper, row)| Reproduced::not_run(paper, row)));
-        return list(args, &document);
+        let json = args.json.as_deref();
+        return format::show(&|| document.list(), &|| document.to_json(), json);
     }
     let done = reproduce(args, &rows, &mut document);
-    // What was reproduced is reported, whatever came after it.
+    // After an error the finished rows are still reported.
     let forms = Forms {
         table: &|| document.to_text(),
         json: &|| document.to_json(),
@@ -41,23 +40,11 @@ pub(crate) fn run(args: &Reproduce) -> Result<()> {
     done.and(printed)
 }
 
-fn list(args: &Reproduce, document: &Document) -> Result<()> {
-    let mut out = Out::new();
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    out.text(if to_stdout { document.to_json() } else { document.list() })?;
-    out.flush()?;
-    match &args.json {
-        Some(path) if !to_stdout => format::write_file(path, document.to_json().as_bytes()),
-        _ => Ok(()),
-    }
-}
-
 fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document) -> Result<()> {
     let program = args.real_time.then(|| Box::new(run_again) as Box<Program>);
     let mut session = Session::new(args.full, args.html.is_some(), program);
     let total = rows.iter().map(|(_, row)| session.runs(row).len() as u64).sum();
-    let mut shown = Shown { bar: progress::bar("runs", total), name: String::new() };
-    let bar = shown.bar.clone();
+    let bar = progress::bar("runs", total);
     for (paper, row) in rows {
         let name = format!("{}/{}", paper.id, row.id);
         let left_out = session.runs(row).is_empty();
@@ -68,21 +55,20 @@ fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document)
             document.rows.push(Reproduced::not_run(paper, row));
             continue;
         }
-        shown.name.clone_from(&name);
         let mut started = |run: &Planned| {
             bar.set_prefix(format!("{name}: {}", run.name));
             bar.inc(1);
         };
-        let reproduced = session.row(paper, row, &mut shown, &mut started);
+        let reproduced = session.row(paper, row, &Terminal::default(), &mut started);
         match reproduced {
             Ok(reproduced) => document.rows.push(reproduced),
             Err(err) => {
-                shown.bar.finish_and_clear();
+                bar.finish_and_clear();
                 return Err(Failure::from(err).at(name));
             }
         }
     }
-    shown.bar.finish_and_clear();
+    bar.finish_and_clear();
     Ok(())
 }
 
@@ -95,24 +81,4 @@ fn run_again(arguments: &[String]) -> std::result::Result<Vec<u8>, String> {
         return Ok(output.stdout);
     }
     Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
-}
-
-/// The bar counts runs; what a run does in itself is in its message.
-struct Shown {
-    bar: ProgressBar,
-    name: String,
-}
-
-impl Watch for Shown {
-    fn progress(&mut self, done: u64, total: u64) {
-        if self.bar.is_hidden() {
-            return;
-        }
-        let percent = done * 100 / total.max(1);
-        self.bar.set_message(format!("{} {percent} %", self.name));
-    }
-
-    fn cancelled(&self) -> bool {
-        interrupt::asked()
-    }
 }

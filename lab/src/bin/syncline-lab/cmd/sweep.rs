@@ -42,7 +42,8 @@ fn needs_python(what: &str) -> Failure {
 
 /// Runs the plan by the package; the exit code is the package's.
 fn by_python(args: &Sweep) -> Result<()> {
-    let this = std::env::current_exe().map_err(|err| Failure::host(Path::new("syncline"), &err))?;
+    let failed = |err| Failure::host(Path::new("syncline-lab"), &err);
+    let this = std::env::current_exe().map_err(failed)?;
     let mut command = Command::new(PYTHON);
     command.args(["-m", "syncline.sweeps"]).arg(&args.plan).arg("-o").arg(&args.output);
     if args.resume {
@@ -54,7 +55,7 @@ fn by_python(args: &Sweep) -> Result<()> {
     if let Some(workers) = args.workers {
         command.args(["--workers", &workers.to_string()]);
     }
-    let status = command.env("SYNCLINE", this).status();
+    let status = command.env("SYNCLINE_LAB", this).status();
     let status = status.map_err(|err| Failure::host(Path::new(PYTHON), &err))?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(0) => Ok(()),

@@ -25,7 +25,7 @@ mod state;
 use rustc_hash::FxHashMap;
 
 use super::{ImportOptions, Line, Out, Parser, Sample};
-use crate::trace::error::Result;
+use crate::error::Result;
 use state::State;
 
 /// Calls that wait for their second half.

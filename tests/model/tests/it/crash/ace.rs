@@ -28,7 +28,7 @@ const FILES: [&str; 2] = ["foo", "A/foo"];
 const SECOND_FILES: [&str; 2] = ["bar", "A/bar"];
 const OWNER: Create = Create { mode: 0o644, uid: 0, gid: 0 };
 const ATTRIBUTE: &[u8] = b"user.xattr1";
-/// Every so-manieth pair in a plain run: about 25 of them.
+/// A plain run takes one in this many pairs, about 25 of them.
 const SAMPLE_EVERY: usize = 179;
 const STATES: u64 = 20;
 

@@ -233,9 +233,6 @@ impl History {
 
     /// The history of what follows after a crash that left `tree`, in the same or another mode.
     /// Files keep their numbers, since their sectors have them.
-    ///
-    /// # Errors
-    /// As [`History::check`].
     pub fn after(&self, tree: &Recovered, marks: &[u64], order: Order) -> Result<Self, String> {
         let names = self.resolve(tree, marks)?;
         let mut next =

@@ -20,7 +20,7 @@ const MODES: [&str; 4] =
 /// `s_feature_incompat` of an image with packed records, and its place.
 const PACKED_LOG: u32 = 0x2000_0000;
 const INCOMPAT_AT: u64 = 1024 + 0x60;
-/// Every so-manieth such state is shown to stock tools.
+/// One in this many such states is shown to stock tools.
 const REFUSED_EVERY: u64 = 8;
 
 /// Message of e2fsck where it fails to cut an orphan whose extent tree has two leaves: it frees the
@@ -57,10 +57,10 @@ pub struct Judge<'a> {
     /// The files above, which go with them.
     _files: [TempImage; 2],
     kernel: Option<Arc<LoopDevice>>,
-    /// Every so-manieth state is also mounted by the kernel; recovered twice by us.
+    /// One in this many states is also mounted by the kernel, and recovered twice by us.
     kernel_every: u64,
     twice_every: u64,
-    /// Every so-manieth state is judged by stock tools as well, the others by our recovery alone.
+    /// One in this many states is also judged by stock tools, the others by our recovery alone.
     stock_every: u64,
     pub counts: Counts,
 }

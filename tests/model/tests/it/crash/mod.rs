@@ -93,9 +93,9 @@ fn command(name: &str) -> String {
 struct Ground {
     base: MemoryDevice,
     mount: &'static str,
-    /// Every so-manieth state is mounted by the kernel as well.
+    /// One in this many states is also mounted by the kernel.
     kernel_every: u64,
-    /// Every so-manieth state is judged by stock tools, the others by our recovery alone.
+    /// One in this many states is judged by stock tools, the others by our recovery alone.
     stock_every: u64,
 }
 

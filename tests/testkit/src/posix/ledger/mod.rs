@@ -126,9 +126,6 @@ impl Ledger {
     }
 
     /// Makes the directories and the files that are changed in place, durably.
-    ///
-    /// # Errors
-    /// The first call that failed.
     pub fn prepare(&self, dir: &Path) -> io::Result<()> {
         for shared in (0..SHARED).map(|nr| nr.to_string()).chain(["churn".to_owned()]) {
             fs::create_dir(dir.join(&shared))?;
@@ -146,9 +143,6 @@ impl Ledger {
 
     /// Runs all threads until `falling`, which is to be set before whatever serves `dir` is ended.
     /// `round` makes each run another one.
-    ///
-    /// # Errors
-    /// A content that was wrong before the cut.
     pub fn work(&self, dir: &Path, round: u64, falling: &AtomicBool) -> Result<(), String> {
         let threads = self.load.writers + self.load.syncers + self.load.churners;
         std::thread::scope(|scope| {
@@ -201,9 +195,6 @@ impl Ledger {
 
     /// Compares `dir` after a recovery with what is allowed; what is there is the base of what may
     /// be there after the next crash.
-    ///
-    /// # Errors
-    /// All differences.
     pub fn adopt(&self, dir: &Path) -> Result<(), String> {
         let differences = self.differences(dir);
         if !differences.is_empty() {

@@ -121,7 +121,7 @@ pub fn other_process() -> bool {
     let (Some(path), Ok(how)) = (std::env::var_os(PATH), std::env::var(HOW)) else { return false };
     let Some(look) = Look::ALL.into_iter().find(|look| look.name() == how) else { return false };
     if answer(&PathBuf::from(path), look).is_err() {
-        // The pipe may be gone, too.
+        // The pipe may also be closed.
         let _ = writeln!(std::io::stdout(), "{ANSWER}{CANNOT}");
     }
     true

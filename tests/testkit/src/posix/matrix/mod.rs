@@ -77,9 +77,6 @@ pub enum Seen {
 }
 
 /// Changes a file in `dir` `rounds` times. `other` starts a process that calls [`other_process`].
-///
-/// # Errors
-/// A call failed that every file system has.
 pub fn run(dir: &Path, cell: Cell, rounds: u64, other: Command) -> Result<Seen, String> {
     let path = dir.join("matrix");
     let seen = changes(&path, cell, rounds, other);

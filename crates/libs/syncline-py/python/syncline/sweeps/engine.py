@@ -1,7 +1,7 @@
 """One task on a worker: a command's document, and the row made of it.
 
 The document is exactly that of the command line (`syncline-lab cache --json -` and so on), which runs as a child process: a
-crash or a lack of memory there is the error of one task. The program is `$SYNCLINE`, or `syncline` in the path.
+crash or a lack of memory there is the error of one task. The program is `$SYNCLINE_LAB`, or `syncline-lab` in the path.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def end_children():
 
 def program() -> str:
     """The command-line program that runs tasks here."""
-    named = os.environ.get("SYNCLINE") or shutil.which("syncline")
+    named = os.environ.get("SYNCLINE_LAB") or shutil.which("syncline-lab")
     if not named:
         raise SweepError(
-            f"{socket.gethostname()}: no program `syncline` in the path; install the package, or set SYNCLINE to it"
+            f"{socket.gethostname()}: no program `syncline-lab` in the path; install it, or set SYNCLINE_LAB to it"
         )
     return named
 
@@ -68,7 +68,7 @@ def version(named: str) -> str:
     try:
         done = subprocess.run([named, "--version"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise SweepError(f"{named}: {error}; set SYNCLINE to a program that runs") from None
+        raise SweepError(f"{named}: {error}; set SYNCLINE_LAB to a program that runs") from None
     return done.stdout.strip()
 
 
@@ -149,10 +149,10 @@ def command(task: Task, path: str | None, size: str | None) -> dict:
     finally:
         del _children[child.pid]
     if child.returncode < 0:
-        raise Lost(f"`syncline {task.what}` was ended by signal {-child.returncode}")
+        raise Lost(f"`syncline-lab {task.what}` was ended by signal {-child.returncode}")
     if child.returncode:
         text = complained.decode(errors="replace").strip()[-ERROR_BYTES_MAX:]
-        raise TaskError(text[len("syncline: ") :] if text.startswith("syncline: ") else text)
+        raise TaskError(text.removeprefix("syncline-lab: "))
     document = json.loads(said)
     if task.what == "cache":
         document["trace"]["path"] = task.trace
@@ -170,7 +170,8 @@ def arguments(task: Task, path: str | None, size: str | None) -> list[str]:
     flags, rest = _options(task)
     words = [task.what]
     if task.what == "bench":
-        words.append(task.workload or "replay")
+        # `create` has one test, which its command does not name.
+        words += (task.workload or "replay").removesuffix("/4k-fsync").split("/")
         flags.setdefault("sync", SYNC)
         flags = {**flags, "seed": task.seed, "size": size, "policy": task.policy}
         if rest:

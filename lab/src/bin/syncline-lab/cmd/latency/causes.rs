@@ -1,8 +1,8 @@
 //! Causes of slow calls: the events of jbd2, ext4 and the block layer, from tracefs, that
 //! overlapped the slowest calls.
 //!
-//! And which stalls of processors did. The trace is on the monotonic clock. Where the kernel has
-//! no tracefs, or it is not ours to use, that is said and the measurement goes on.
+//! It also lists the processor stalls that overlapped them. The trace is on the monotonic clock. If
+//! tracefs is missing or not accessible, a remark says so and the measurement continues.
 
 use std::fmt::Write as _;
 

@@ -19,7 +19,7 @@ use syncline_recorder::os::real_time;
 
 use super::Scratch;
 use super::causes::{self, Tracing};
-use super::witness::Witness;
+use super::stall_monitor::StallMonitor;
 use crate::args::Latency;
 use crate::progress;
 use syncline_cli::error::{Failure, Result};
@@ -79,23 +79,25 @@ pub(super) fn sleep_until(due_ns: u64) {
 /// Observers that run beside a case.
 pub(super) struct Watch {
     pub(super) tracing: Option<Tracing>,
-    pub(super) witness: Option<Witness>,
+    pub(super) monitor: Option<StallMonitor>,
 }
 
 impl Watch {
     /// Looks at the machine while nothing runs.
     pub(super) fn idle(&self, time: Duration) -> Option<Machine> {
-        let witness = self.witness.as_ref()?;
-        witness.take();
+        let monitor = self.monitor.as_ref()?;
+        monitor.take();
         std::thread::sleep(time);
-        Some(Machine::watched(time.as_secs_f64(), &witness.take()))
+        Some(Machine::watched(time.as_secs_f64(), &monitor.take()))
     }
 
     /// Begins a case anew.
     fn begin(&self) {
         // What came before it is nobody's.
-        let _ =
-            (self.witness.as_ref().map(Witness::take), self.tracing.as_ref().map(Tracing::take));
+        let _ = (
+            self.monitor.as_ref().map(StallMonitor::take),
+            self.tracing.as_ref().map(Tracing::take),
+        );
     }
 }
 
@@ -134,7 +136,7 @@ struct Measured {
 
 fn finish(call: &'static str, measured: Measured, background: bool, watch: &Watch) -> LatencyCase {
     let watched_s = (now_ns() - measured.began_ns) as f64 / 1e9;
-    let stalls = watch.witness.as_ref().map(Witness::take);
+    let stalls = watch.monitor.as_ref().map(StallMonitor::take);
     let seen = stalls.as_deref().map(|stalls| (watched_s, stalls));
     let mut case = measured.calls.case(call, background, seen);
     (case.late_periods, case.background_rounds) = (measured.late, measured.rounds);

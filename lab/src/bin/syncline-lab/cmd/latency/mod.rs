@@ -4,17 +4,19 @@
 
 mod causes;
 mod measure;
-mod witness;
+mod stall_monitor;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use syncline_lab::LabError;
+
 use syncline_device::WallClock;
 use syncline_fs::MountOptions;
 use syncline_lab::bench::{Image, ImageSource};
-use syncline_lab::experiments::{self, LabError};
+use syncline_lab::experiments::{self};
 use syncline_lab::latency::LatencyDocument;
 use syncline_nand::NandDevice;
 use syncline_recorder::os::lock_memory;
@@ -22,10 +24,10 @@ use syncline_recorder::os::lock_memory;
 use crate::about;
 use crate::args::Latency;
 use measure::{Plan, Watch};
+use stall_monitor::StallMonitor;
 use syncline_cli::error::{Failure, Result};
 use syncline_cli::format::{self, Forms};
 use syncline_cli::place::{Directory, InProcess, Place};
-use witness::Witness;
 
 /// Options of the volume in process, as of the paper's mount.
 const MOUNT: &str = "noatime,lazytime";
@@ -50,11 +52,11 @@ pub(crate) fn run(args: &Latency) -> Result<()> {
     // Before anybody waits for it.
     let meta = dir.map(|dir| std::fs::metadata(dir).map_err(|err| Failure::host(dir, &err)));
     let meta = meta.transpose()?;
-    let witness = Witness::start();
-    if let Err(why) = &witness {
+    let monitor = StallMonitor::start();
+    if let Err(why) = &monitor {
         document.remarks.push(format!("stalls of the machine are not told apart: {why}"));
     }
-    let mut watch = Watch { tracing: None, witness: witness.ok() };
+    let mut watch = Watch { tracing: None, monitor: monitor.ok() };
     document.idle = watch.idle(IDLE);
     let done = match (&args.in_process, dir.zip(meta)) {
         (Some(profile), _) => {

@@ -22,8 +22,8 @@ use crate::args::Sweep;
 use syncline_cli::error::{Failure, Result};
 use syncline_cli::{complain, interrupt, progress};
 
-/// The line of `--version`: rows of another version are not gone on with.
-const VERSION: &str = concat!("syncline ", env!("CARGO_PKG_VERSION"));
+/// The line of `--version`. A sweep of another version cannot be resumed.
+const VERSION: &str = concat!("syncline-lab ", env!("CARGO_PKG_VERSION"));
 /// Times that a task may be killed among others; then it runs with no other beside it.
 const LOST_AMONG_OTHERS_MAX: u32 = 3;
 /// Times that it may be killed alone; then it is a row with an error.

@@ -25,7 +25,7 @@ pub(super) struct Results {
 }
 
 impl Results {
-    /// Makes the directory, or goes on in it.
+    /// Creates the directory, or continues in it.
     pub fn open(directory: &Path, plan: &Value, resume: bool) -> Result<Results> {
         let at = explained(directory);
         fs::create_dir_all(directory).map_err(&at)?;
@@ -74,7 +74,7 @@ fn explained(directory: &Path) -> impl Fn(std::io::Error) -> Failure {
     move |err| refused(directory, &format!("{}; {next}", plain(&err)))
 }
 
-/// Only the same kind of sweep by the same version goes on.
+/// Only the same kind of sweep by the same version can be resumed.
 fn compare(directory: &Path, before: &str, plan: &Value) -> Result<()> {
     let before: Value = serde_json::from_str(before).unwrap_or_default();
     if before["what"] != plan["what"] {

@@ -1,7 +1,5 @@
 //! `trace hot`: which files are updated often, and how long their blocks live.
 
-use std::path::Path;
-
 use serde_json::json;
 use syncline_lab::experiments::Source;
 use syncline_lab::trace::{HotFile, HotFiles, HotGather};
@@ -9,7 +7,7 @@ use syncline_lab::trace::{HotFile, HotFiles, HotGather};
 use crate::args::TraceHot;
 use crate::progress::Terminal;
 use syncline_cli::error::Result;
-use syncline_cli::format::{self, Out, table};
+use syncline_cli::format::{self, table};
 
 /// Reads everything, then prints.
 pub(crate) fn run(args: &TraceHot) -> Result<()> {
@@ -21,23 +19,15 @@ pub(crate) fn run(args: &TraceHot) -> Result<()> {
     let files = found.files.len();
     found.files.truncate(args.top);
     let json = || {
-        let document = json!({
+        format::document(&json!({
             "schema": "syncline.trace-hot/1",
             "trace": header,
             "files": files,
             "not_followed": found.not_followed,
             "most_written": found.files,
-        });
-        format!("{document:#}\n")
+        }))
     };
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let mut out = Out::new();
-    out.text(if to_stdout { json() } else { text(&found, files) })?;
-    out.flush()?;
-    match &args.json {
-        Some(path) if !to_stdout => format::write_file(path, json().as_bytes()),
-        _ => Ok(()),
-    }
+    format::show(&|| text(&found, files), &json, args.json.as_deref())
 }
 
 fn text(found: &HotFiles, files: usize) -> String {

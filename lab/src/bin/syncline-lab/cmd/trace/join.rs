@@ -8,7 +8,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_lab::experiments::Observer;
+use syncline_lab::Observer;
 use syncline_lab::trace::{
     CallNames, NameId, Names, Owners, Record, TraceKind, TraceReader, TraceWriter,
 };

@@ -14,7 +14,8 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
-use syncline_lab::trace::{Header, NameId, Names, Record, Result, Sink, TraceError, TraceWriter};
+use syncline_lab::trace::{Header, NameId, Names, Record, Sink, TraceWriter};
+use syncline_lab::{LabError, Result};
 
 use crate::args::TraceImport;
 use syncline_cli::format;
@@ -91,7 +92,7 @@ impl Partitions {
             self.ended.push(part);
         }
         for part in &self.ended {
-            fs::rename(&part.temporary, &part.path).map_err(TraceError::io("Parquet file"))?;
+            fs::rename(&part.temporary, &part.path).map_err(LabError::io("Parquet file"))?;
         }
         Ok((self.records, self.ended.len()))
     }
@@ -111,13 +112,13 @@ impl Partitions {
         let date = format::seconds(i64::try_from(day * 86_400).unwrap_or(i64::MAX));
         let dir = self.root.join(format!("device_name={}", self.device));
         let dir = dir.join(format!("app={app}")).join(format!("day={}", &date[..10]));
-        let failed = TraceError::io("directory of a partition");
+        let failed = LabError::io("directory of a partition");
         fs::create_dir_all(&dir).map_err(failed)?;
         let number = self.parts.entry(dir.clone()).or_default();
         let name = format!("part-{}-{number}.parquet", self.stem);
         *number += 1;
         let temporary = dir.join(format!(".{name}.{}.tmp", std::process::id()));
-        let file = File::create(&temporary).map_err(TraceError::io("Parquet file"))?;
+        let file = File::create(&temporary).map_err(LabError::io("Parquet file"))?;
         let mut part = Part { key, temporary, path: dir.join(name), writer: None };
         let mut writer = TraceWriter::new(BufWriter::new(file), &self.header)?;
         writer.started(day.saturating_mul(DAY_NS));

@@ -99,7 +99,7 @@ impl Watched {
     pub(super) fn requests(&self) -> String {
         let disk = format!("dev == {}", self.disk);
         match self.sectors {
-            // A flush has no sector: those of the other partitions are there, too.
+            // A flush has no sector, so flushes of the other partitions are recorded as well.
             Some(sectors) => format!(
                 "({disk} && (nr_sector == 0 || (sector >= {} && sector < {})))",
                 self.first,

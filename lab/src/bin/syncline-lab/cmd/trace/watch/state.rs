@@ -39,7 +39,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Makes the directory, or goes on with it.
+    /// Creates the directory, or continues in it.
     pub(super) fn open(dir: &Path, keep_bytes: u64) -> Result<State> {
         let failed = |err: std::io::Error| Failure::host(dir, &err);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;

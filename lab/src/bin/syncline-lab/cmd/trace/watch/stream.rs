@@ -6,9 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use syncline_lab::trace::{
-    Header, Names, Record, Request, Result, Sink, TraceError, TraceKind, TraceWriter,
-};
+use syncline_lab::trace::{Header, Names, Record, Request, Sink, TraceKind, TraceWriter};
+use syncline_lab::{LabError, Result};
 
 use super::devices::{SECTOR_BYTES, Watched};
 use super::names::Files;
@@ -57,8 +56,8 @@ pub(super) struct Stream {
     pub(super) last: Option<PathBuf>,
 }
 
-fn io(err: std::io::Error) -> TraceError {
-    TraceError::io("trace file")(err)
+fn io(err: std::io::Error) -> LabError {
+    LabError::io("trace file")(err)
 }
 
 impl Stream {

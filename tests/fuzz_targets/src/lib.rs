@@ -1,4 +1,4 @@
-//! Bytes of unknown origin, as input of whatever reads or does something for strangers.
+//! Targets of fuzzing: code that handles untrusted bytes or requests.
 //!
 //! ```text
 //!   fuzz/ (a workspace of its own)   libFuzzer -> TARGETS[..].feed(bytes)   finds inputs
@@ -24,7 +24,7 @@ mod tables;
 mod trace;
 mod ublk;
 
-/// Something that is fed with bytes.
+/// A target that is fed with bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Name of its file in `fuzz/src/bin` and of its folder in `fuzz/seeds`.

@@ -1,25 +1,26 @@
-//! A large address space without what is never touched: for small simulated devices.
+//! Removes untouched pieces of an address space, so that a trace fits a small simulated device.
 //!
 //! ```text
 //!   pieces of 4 MiB   [x][ ][ ][x][x][ ][x]   ->   [x][x][x][x]     order and places inside stay
 //! ```
 //!
-//! 4 MiB is the allocation unit of the cards that are modelled (DEVICE-FACTS.md): what a device
-//! keeps together stays together. Tested below.
+//! 4 MiB is the allocation unit of the modelled cards (DEVICE-FACTS.md), so a unit of the device is
+//! never split. Tested below.
 
 use crate::evaluate::pages::PAGE_BYTES;
 
 /// Pages of a piece.
 const PIECE_PAGES: u64 = 1024;
 
-/// Set of touched pieces, numbered without gaps. First `touch` all, then `settle`, then ask.
+/// Set of touched pieces, numbered without gaps. Call `touch` for every range, then `sort`,
+/// then ask.
 #[derive(Debug, Default)]
-pub struct Squeeze {
-    /// Numbers of touched pieces; ascending and each once after `settle`.
+pub struct DenseAddresses {
+    /// Numbers of touched pieces; ascending and each once after `sort`.
     pieces: Vec<u64>,
 }
 
-impl Squeeze {
+impl DenseAddresses {
     /// A range in bytes is used.
     pub fn touch(&mut self, offset_bytes: u64, len_bytes: u64) {
         let first = offset_bytes / PAGE_BYTES;
@@ -37,12 +38,12 @@ impl Squeeze {
         }
         // What repeats is dropped now and then, so that memory is that of the distinct ones.
         if self.pieces.len() >= 1 << 20 && self.pieces.len().is_power_of_two() {
-            self.settle();
+            self.sort();
         }
     }
 
-    /// Ends touching.
-    pub fn settle(&mut self) {
+    /// Sorts the pieces and removes duplicates.
+    pub fn sort(&mut self) {
         self.pieces.sort_unstable();
         self.pieces.dedup();
     }
@@ -77,17 +78,17 @@ mod tests {
 
     #[test]
     fn the_order_and_the_places_inside_a_piece_stay() {
-        let (mib, mut squeeze) = (1 << 20, Squeeze::default());
+        let (mib, mut dense) = (1 << 20, DenseAddresses::default());
         for at in [900, 0, 901, 400, 0] {
-            squeeze.touch(at * mib, 4096);
+            dense.touch(at * mib, 4096);
         }
         // Over the border of two pieces.
-        squeeze.touch(408 * mib - 512, 1024);
-        squeeze.settle();
-        let to = [0, 400, 404, 408, 900, 901].map(|at| squeeze.byte(at * mib + 512));
+        dense.touch(408 * mib - 512, 1024);
+        dense.sort();
+        let to = [0, 400, 404, 408, 900, 901].map(|at| dense.byte(at * mib + 512));
         assert_eq!(to.map(|byte| byte / mib), [0, 4, 8, 12, 16, 17]);
         assert!(to.iter().all(|byte| byte % mib == 512));
-        assert_eq!(squeeze.byte(500 * mib + 7), 16 * mib, "what is left out has no inside");
-        assert_eq!(squeeze.end_bytes(), 20 * mib);
+        assert_eq!(dense.byte(500 * mib + 7), 16 * mib, "what is left out has no inside");
+        assert_eq!(dense.end_bytes(), 20 * mib);
     }
 }

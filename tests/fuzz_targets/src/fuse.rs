@@ -33,7 +33,7 @@ const OPTIONS: [(&str, &str); 7] = [
 /// Most requests of one input.
 const REQUESTS_MAX: usize = 100;
 /// Longest wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Most bytes that a request asks for or brings: an answer has to fit into the socket.
 const BYTES_MAX: u64 = 100_000;
 /// Most inodes, and open files, that the kernel remembers.
@@ -225,7 +225,7 @@ impl Kernel {
         bytes: &mut Bytes<'_>,
     ) -> Kernel {
         let (socket, theirs) = UnixDatagram::pair().expect("a socket");
-        socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let options = FuseOptions::parse(&[options]).expect("options of the table");
         let setup = Setup::new(volume.clone(), clock.clone(), options, "fuzz".into());
         let server = std::thread::spawn(move || serve_descriptor(&setup, theirs.into()));

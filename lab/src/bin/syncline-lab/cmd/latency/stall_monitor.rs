@@ -1,14 +1,13 @@
-//! Stalls of the machine itself, found by a thread on each processor that does nothing but wake up.
+//! Finds stalls of the host: a thread on each processor does nothing but wake up.
 //!
 //! ```text
 //!   processor 0  |..|..|..|........|..|..     wakes every 250 us at the highest priority;
-//!   processor 1  |..|..|..|..|..|..|..|..     what is over 200 us late is a stall
+//!   processor 1  |..|..|..|..|..|..|..|..     a wake-up over 200 us late is a stall
 //! ```
 //!
-//! A thread that nothing in user space can hold up and that is late all the same was held up by
-//! what no file system answers for: a hypervisor that ran another guest, a host that was late with
-//! a timer, or a kernel that was not preemptible. A call that overlaps such a stall says little
-//! about the file system. Linux's own tool for it is the osnoise tracer (kernel
+//! No user-space program can delay these threads, so the delays are host stalls: a hypervisor that
+//! ran another guest, a late timer, or a kernel that was not preemptible. A call that overlaps a
+//! stall says little about the file system. Linux's own tool for it is the osnoise tracer (kernel
 //! `Documentation/trace/osnoise-tracer.rst`), which few kernels have.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +20,7 @@ use syncline_recorder::os::real_time;
 
 use super::measure::{now_ns, sleep_until};
 
-/// Above whatever is measured.
+/// Above the priority of the measured calls.
 const PRIORITY: i32 = 99;
 const PERIOD_NS: u64 = 250_000;
 /// Lateness that counts.
@@ -30,38 +29,38 @@ const STALL_NS: u64 = 200_000;
 const KEPT_MAX: usize = 1 << 16;
 
 /// Threads that watch the processors until this is dropped.
-pub(super) struct Witness {
+pub(super) struct StallMonitor {
     stalls: Arc<Mutex<Vec<Stall>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Witness {
+impl StallMonitor {
     /// Starts a thread on each processor that this process may use, or says why not.
-    pub(super) fn start() -> Result<Witness, String> {
+    pub(super) fn start() -> Result<StallMonitor, String> {
         let plain = |err: std::io::Error| syncline_cli::error::plain(&err);
         let allowed = sched_getaffinity(None).map_err(|err| plain(err.into()))?;
-        let mut witness =
-            Witness { stalls: Arc::default(), stop: Arc::default(), threads: Vec::new() };
+        let mut monitor =
+            StallMonitor { stalls: Arc::default(), stop: Arc::default(), threads: Vec::new() };
         let (ready, started) = std::sync::mpsc::channel();
         for processor in (0..CpuSet::MAX_CPU).filter(|n| allowed.is_set(*n)) {
-            let (stalls, stop) = (witness.stalls.clone(), witness.stop.clone());
+            let (stalls, stop) = (monitor.stalls.clone(), monitor.stop.clone());
             let ready = ready.clone();
-            witness.threads.push(std::thread::spawn(move || {
+            monitor.threads.push(std::thread::spawn(move || {
                 let placed = place(processor);
                 let watches = placed.is_ok();
-                // Whoever started this waits for it.
+                // `start` waits for it.
                 let _ = ready.send(placed);
                 if watches {
                     watch(processor, &stalls, &stop);
                 }
             }));
         }
-        for _ in 0..witness.threads.len() {
+        for _ in 0..monitor.threads.len() {
             let placed = started.recv().unwrap_or(Ok(()));
             placed.map_err(|err| format!("{}; run as root for it", plain(err)))?;
         }
-        Ok(witness)
+        Ok(monitor)
     }
 
     /// The stalls since the last call of this.
@@ -70,7 +69,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for StallMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -108,16 +107,16 @@ mod tests {
     #[test]
     fn a_busy_processor_is_a_stall_only_for_what_may_not_preempt_it() {
         // With real-time priority a busy thread of ordinary priority is no stall; without the
-        // permission there is no witness at all, and the reason is one line.
-        match Witness::start() {
-            Ok(witness) => {
+        // permission there is no monitor at all, and the reason is one line.
+        match StallMonitor::start() {
+            Ok(monitor) => {
                 let until_ns = now_ns() + 50_000_000;
                 while now_ns() < until_ns {
                     std::hint::spin_loop();
                 }
-                let stalled_ns: u64 = witness.take().iter().map(|s| s.to_ns - s.from_ns).sum();
+                let stalled_ns: u64 = monitor.take().iter().map(|s| s.to_ns - s.from_ns).sum();
                 assert!(stalled_ns < 50_000_000, "{stalled_ns} ns of 50 ms and all processors");
-                assert!(witness.take().iter().all(|s| s.to_ns - s.from_ns >= STALL_NS));
+                assert!(monitor.take().iter().all(|s| s.to_ns - s.from_ns >= STALL_NS));
             }
             Err(why) => assert!(!why.contains('\n') && why.contains("root"), "{why}"),
         }

@@ -17,7 +17,7 @@ use crate::bytes::Bytes;
 use crate::operations;
 
 /// Longest wait for an answer. A client that says nothing more is given up before.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Most connections of one input.
@@ -128,8 +128,8 @@ pub(crate) fn feed(bytes: &[u8]) {
 fn client(served: &Served, bytes: &mut Bytes<'_>) {
     let address = address(&served.dir).expect("a name");
     let mut stream = UnixStream::connect(&address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a socket");
     let mut answerable = true;
     for _ in 0..bytes.u8() % 16 {
         let piece = piece(bytes);

@@ -1,17 +1,17 @@
-//! A day of a phone: many apps with a database each, and everything that goes on beside them.
+//! A day of a phone: many apps with a database each, and the other writes of the system.
 //!
 //! | of 100 events | |
 //! |---|---|
 //! | 60 | a row inserted into the database of one of 24 apps, half of them into those of four |
 //! | 15 | settings of an app: 4 to 8 KiB under another name, fsync, renamed over the old ones |
-//! | 13 | a cache file of 4 to 64 KiB that nobody syncs; beyond 100 the oldest goes |
-//! | 6 | 4 KiB appended to a log that nobody syncs |
-//! | 3 | a photo of 2 MiB, fsync; beyond 10 the oldest goes |
+//! | 13 | an unsynced cache file of 4 to 64 KiB; beyond 100 files the oldest is removed |
+//! | 6 | 4 KiB appended to an unsynced log |
+//! | 3 | a photo of 2 MiB, fsync; beyond 10 photos the oldest is removed |
 //! | 2 | a package of 4 MiB, fsync, renamed over the old one |
-//! | 1 | half of the cache files go |
+//! | 1 | half of the cache files removed |
 //!
-//! The shape is that of the hot-zones paper (section 2: databases are what is written often, beside
-//! them all kinds of user files) and of package updates and media as Android does them.
+//! The shape is that of the hot-zones paper (section 2: databases are written often, next to all
+//! kinds of user files) and of package updates and media as Android does them.
 
 use std::collections::VecDeque;
 
@@ -20,8 +20,8 @@ use rand_chacha::ChaCha8Rng;
 use rusqlite::Connection;
 
 use super::{Parameters, Workload, below, noise, not_open, random, sqlite};
-use crate::bench::error::Result;
 use crate::bench::target::{Open, Target, TargetFile};
+use crate::error::Result;
 
 const APPS: u64 = 24;
 const BUSY_APPS: u64 = 4;
@@ -48,7 +48,7 @@ struct Opened {
     log: Box<dyn TargetFile>,
 }
 
-pub(super) fn day(p: &Parameters, _: u64) -> Box<dyn Workload> {
+pub(super) fn workload(p: &Parameters, _: u64) -> Box<dyn Workload> {
     let mut rng = random(p.seed);
     let bytes = noise(&mut rng, CALL_BYTES as usize);
     Box::new(Day {

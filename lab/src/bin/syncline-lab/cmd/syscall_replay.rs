@@ -6,7 +6,7 @@
 use syncline_lab::bench::{Document, allocation_table, table};
 use syncline_lab::replay::replay_table;
 
-use super::bench::{print, request};
+use super::bench::request;
 use crate::args::BenchReplay;
 use crate::progress::Terminal;
 use syncline_cli::error::Result;
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &BenchReplay) -> Result<()> {
     let done = request.replay(&Terminal::default(), &mut all);
     if !all.is_empty() {
         let runs: Vec<_> = all.iter().map(|replayed| replayed.run.clone()).collect();
-        let text = table(&runs) + &replay_table(&all) + &allocation_table(&runs);
-        print(args.json.as_deref(), &text, &|| Document::new(runs.clone()).to_json())?;
+        let text = || table(&runs) + &replay_table(&all) + &allocation_table(&runs);
+        format::show(&text, &|| Document::new(runs.clone()).to_json(), args.json.as_deref())?;
     }
     Ok(done?)
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use syncline_hostile::TARGETS;
+use syncline_fuzz_targets::TARGETS;
 use syncline_testkit::{Need, Random, require};
 
 /// Inputs of no thought beside those of each target.

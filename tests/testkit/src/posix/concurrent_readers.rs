@@ -50,9 +50,6 @@ impl Reader {
 }
 
 /// Makes the file at `path`, which must not exist, and writes it `rounds` times.
-///
-/// # Errors
-/// Data that a reader saw and nobody wrote, or the error of a call.
 pub fn run(path: &Path, seed: u64, rounds: u64) -> Result<(), String> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).open(path);

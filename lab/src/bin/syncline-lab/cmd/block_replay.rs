@@ -9,7 +9,7 @@ use super::trace::option;
 use crate::args::Replay;
 use crate::progress::Terminal;
 use syncline_cli::error::Result;
-use syncline_cli::format::{self, Out};
+use syncline_cli::format;
 
 /// Plays and prints.
 pub(crate) fn run(args: &Replay) -> Result<()> {
@@ -27,23 +27,11 @@ pub(crate) fn run(args: &Replay) -> Result<()> {
     if let Some(dir) = &args.dir {
         let found = request.run_in(dir, &Terminal::default())?;
         let document = || format::document(&found.document(&request, dir));
-        return publish(args, &|| directory_text(dir, &found), &document);
+        return format::show(&|| directory_text(dir, &found), &document, args.json.as_deref());
     }
     let found = request.run(&Terminal::default())?;
     let document = || format::document(&found.document(&request));
-    publish(args, &|| text(&found), &document)
-}
-
-/// The table, or the document in its place; the document where `--json` wants it.
-fn publish(args: &Replay, text: &dyn Fn() -> String, document: &dyn Fn() -> String) -> Result<()> {
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let mut out = Out::new();
-    out.text(if to_stdout { document() } else { text() })?;
-    out.flush()?;
-    match &args.json {
-        Some(path) if !to_stdout => format::write_file(path, document().as_bytes()),
-        _ => Ok(()),
-    }
+    format::show(&|| text(&found), &document, args.json.as_deref())
 }
 
 fn latency(name: &str, report: &LatencyReport) -> Option<Vec<String>> {

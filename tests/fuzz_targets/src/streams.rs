@@ -13,7 +13,7 @@ use syncline_nfs::{Rules, Server};
 use syncline_testkit::{ImageSpec, mkfs};
 
 /// Longest wait for a server to answer or to hang up.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of the device.
 const DEVICE_BYTES: u64 = 1 << 20;
 /// Begin of an NBD client: its flags, and that it wants the export without a name.
@@ -22,8 +22,8 @@ const HELLO: &[u8] = b"\0\0\0\x01IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
 /// Sends everything, and reads until the server hangs up.
 fn talk(address: SocketAddr, parts: &[&[u8]]) {
     let mut stream = TcpStream::connect(address).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a socket");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a socket");
     let mut reader = stream.try_clone().expect("a descriptor");
     let read = std::thread::spawn(move || {
         let (mut part, mut total) = ([0; 4096], 0_usize);

@@ -1,6 +1,7 @@
 //! Traces of others, for each importer.
 
-use syncline_lab::trace::{FORMATS, Import, ImportOptions, Record, TraceError};
+use syncline_lab::LabError;
+use syncline_lab::trace::{FORMATS, Import, ImportOptions, Record};
 
 use crate::bytes::Bytes;
 
@@ -16,7 +17,7 @@ pub(crate) fn feed(bytes: &[u8]) {
     }
     let mut records: Vec<Record> = Vec::new();
     let done = Import::open(front.rest(), &options).and_then(|import| import.run(&mut records));
-    let Ok::<_, TraceError>((report, _)) = done else { return };
+    let Ok::<_, LabError>((report, _)) = done else { return };
     assert_eq!(report.records, records.len() as u64);
     assert!(records.iter().all(|record| record.check().is_ok()), "a record against the rules");
     assert!(records.windows(2).all(|pair| pair[0].time_ns <= pair[1].time_ns), "out of order");

@@ -1,24 +1,23 @@
 //! `bench applications`: nine applications of a phone on simulated storage, in virtual time.
 //!
 //! Every application, device, network and solution that is asked for is one run. Ctrl-C ends the
-//! run under way; what was measured is reported.
+//! current run; the finished runs are reported.
 
-use indicatif::ProgressBar;
 use syncline_fs::{FsError, MountOptions};
 use syncline_lab::bench::{
     AppRun, Image, ImageSource, NETWORKS, Network, PHONE_DEVICES, Phone, Solution,
     applications_json, applications_table, phone_applications,
 };
-use syncline_lab::experiments::LabError;
-use syncline_lab::latency::Watch;
 use syncline_lab::report::{Chart, Page};
+use syncline_lab::{LabError, Observer};
 use syncline_nand::Profile;
 
-use super::bench::print;
 use crate::about;
 use crate::args::BenchApplications;
+use crate::progress::Terminal;
 use syncline_cli::error::{Failure, Result};
-use syncline_cli::{format, interrupt, progress};
+use syncline_cli::format::Forms;
+use syncline_cli::interrupt;
 
 /// Runs everything, then prints.
 pub(crate) fn run(args: &BenchApplications) -> Result<()> {
@@ -31,12 +30,11 @@ pub(crate) fn run(args: &BenchApplications) -> Result<()> {
     let mut runs = Vec::new();
     let done = simulated(args, &names, &profiles, &networks, &solutions, &mut runs);
     if !runs.is_empty() {
-        print(args.output.json.as_deref(), &applications_table(&runs), &|| {
-            applications_json(&runs)
+        args.output.publish(&Forms {
+            table: &|| applications_table(&runs),
+            json: &|| applications_json(&runs),
+            page: &|| page(&runs),
         })?;
-        if let Some(path) = &args.output.html {
-            format::write_file(path, page(&runs).as_bytes())?;
-        }
     }
     done
 }
@@ -98,9 +96,10 @@ fn simulated(
             for &network in networks {
                 for &solution in solutions {
                     let title = format!("{name}, {}", profile.name);
-                    let mut watch = Shown(progress::bar(&title, 1));
-                    let run = phone.run(name, profile, &builtin, network, solution, &mut watch);
-                    watch.0.finish_and_clear();
+                    let terminal = Terminal::default();
+                    terminal.begin(&title, 1);
+                    let run = phone.run(name, profile, &builtin, network, solution, &terminal);
+                    terminal.end();
                     interrupt::check()?;
                     runs.push(run?);
                 }
@@ -108,20 +107,6 @@ fn simulated(
         }
     }
     Ok(())
-}
-
-/// Progress of a run on a terminal; Ctrl-C cancels it.
-struct Shown(ProgressBar);
-
-impl Watch for Shown {
-    fn progress(&mut self, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
-    }
-
-    fn cancelled(&self) -> bool {
-        interrupt::asked()
-    }
 }
 
 /// Mount options of the runs: ordered mode, as the paper's phones.
