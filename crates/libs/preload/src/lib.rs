@@ -16,8 +16,9 @@
 //! | `naming` | renames and links |
 //! | `hooks` | the functions that programs call in place of libc's |
 //! | `logs` | files kept as FlashLite logs: which, and their descriptors |
-//! | `kept` | one of them |
+//! | `log_file` | one of these files |
 //! | `log_hooks` | the functions that are called on those |
+//! | `macros` | definitions of hooks |
 //!
 //! Promises
 //! - Strict unless the last rule that matches says relaxed; strict too if there is any doubt: no
@@ -46,13 +47,15 @@ mod files;
 #[cfg(not(test))]
 mod hooks;
 #[cfg(not(test))]
-mod kept;
-#[cfg(not(test))]
 mod library;
+#[cfg(not(test))]
+mod log_file;
 #[cfg(not(test))]
 mod log_hooks;
 #[cfg(not(test))]
 mod logs;
+#[cfg(not(test))]
+mod macros;
 #[cfg(not(test))]
 mod naming;
 #[cfg_attr(test, allow(dead_code))]

@@ -4,7 +4,7 @@
 //! kernel goes through a [`Real`].
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, OsString, c_int, c_void};
+use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -48,6 +48,20 @@ impl<F: Copy> Real<F> {
         (!address.is_null())
             .then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
     }
+}
+
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the address of errno is valid in every thread.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// A path of the caller; an empty one for null, which libc then refuses.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub(crate) unsafe fn text<'a>(path: *const c_char) -> &'a CStr {
+    // SAFETY: by the caller's promise, where it is not null.
+    if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
 }
 
 /// A value behind a lock that nobody waits for long: after fork its holder may not exist.

@@ -166,7 +166,7 @@ mod directory;
 mod disk;
 mod error;
 mod file;
-mod keeper;
+mod maintenance;
 mod names;
 mod options;
 mod tools;

@@ -6,15 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::members::{End, GNU, Head, USTAR, V7, archive, member, pax, random_archive};
-use crate::support::{at, done, refused, run, scratch};
+use crate::support::{at, done, refused, run, scratch, text};
 
 use syncline_testkit::{
     Compare, ImageSpec, KernelMount, Need, Random, TreeManifest, e2fsck_clean, mkfs, require, skip,
 };
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn shell(command: &str) -> bool {
     let ran = Command::new("sh").args(["-c", command]).output().unwrap();

@@ -5,12 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{Ran, at, binary, done, file, refused, run, scratch};
+use crate::support::{Ran, at, binary, done, file, refused, run, scratch, text};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require};
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn image(test: &str) -> Option<TempImage> {
     require(test, &[Need::E2fsck]).then(|| mkfs(&ImageSpec::with_size(16 << 20)))

@@ -6,14 +6,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{at, done, file, refused, run, scratch};
+use crate::support::{at, done, file, refused, run, scratch, text};
 use syncline_testkit::{ImageSpec, Need, debugfs, e2fsck_clean, mkfs, require};
 
 const ROUNDS: usize = 40;
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 /// Exchanges two names until `work` is done.
 fn swapping(dir: &Path, work: impl FnOnce()) {

@@ -4,7 +4,6 @@
 //! file finds out what is meant by the arguments.
 
 mod host;
-mod pinned;
 pub(crate) mod side;
 mod tree;
 pub(crate) mod volume;
@@ -18,7 +17,6 @@ use crate::names::join;
 use crate::platform::{bytes_of, identity};
 use crate::{Image, ImageError, Opening, Place, Result, Watch};
 use host::Host;
-use pinned::Pinned;
 use side::{Kind, Side};
 use tree::Copy;
 use volume::VolumeSide;
@@ -296,7 +294,7 @@ fn check_slashes(from: &dyn Side, source: &[u8], target: &[u8], into: bool) -> R
     Ok(())
 }
 
-/// Changes that [`fill`] makes to the attributes it copies.
+/// Changes to the attributes that [`fill`] copies, so that equal trees give equal images.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pins {
     /// Owner and group of everything.
@@ -326,9 +324,9 @@ pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
 /// No such directory, a full or failed image.
 pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
     let dir = bytes_of(dir.as_os_str());
-    let host = Pinned { host: Host::inside(&dir), pins };
-    let to = image.side(u64::MAX, "image");
-    let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
+    let (host, to) = (Host::inside(&dir), image.side(u64::MAX, "image"));
+    let new = Copy::new(&host, &to, watch);
+    let mut copy = Copy { recursive: true, preserve: true, pins: Some(pins), ..new };
     copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }

@@ -16,13 +16,13 @@ const REST_MS_MAX: u64 = 500;
 const MUCH_DIRTY_REST_MS_MAX: u64 = 50;
 
 /// The thread of one volume.
-pub(crate) struct Keeper {
+pub(crate) struct MaintenanceThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
-    pub(crate) fn start(volume: Volume, clock: Arc<dyn Clock>) -> Result<Keeper> {
+impl MaintenanceThread {
+    pub(crate) fn start(volume: Volume, clock: Arc<dyn Clock>) -> Result<MaintenanceThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("syncline".into());
@@ -30,7 +30,7 @@ impl Keeper {
             let text = format!("no thread can be started: {err}; open with `nobackground`");
             Error::new(err.raw_os_error().unwrap_or(11), text)
         })?;
-        Ok(Keeper { stop, thread })
+        Ok(MaintenanceThread { stop, thread })
     }
 
     /// Returns when the thread has ended and its volume is dropped.
