@@ -137,14 +137,14 @@ fn fitting(word: &str, of: Governed<'_>) -> Result<Setting, String> {
     let read = setting(word).map_err(|why| {
         why.unwrap_or_else(|| {
             let name = word.split('=').next().unwrap_or(word);
-            format!("`{name}` is no setting; there are {}", names(of))
+            format!("`{name}` is not a setting; there are {}", names(of))
         })
     })?;
     if read.fits(of) {
         return Ok(read);
     }
     let place = if of.buffer.is_some() {
-        "is a setting of a mount, and this is a buffer alone"
+        "is a setting of a mount, and this buffer has no mount"
     } else {
         "is a setting of a write buffer, and this mount has none (-o buffer_log=LOG)"
     };
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!((options.log_writes, options.relaxed_bytes_max), (false, 1 << 20));
         assert_eq!(options.relaxed_expire, Duration::from_millis(2500));
         for (bad, why) in [
-            ("ram=1M moon=on", "`moon` is no setting"),
+            ("ram=1M moon=on", "`moon` is not a setting"),
             ("ram=1M log", "NAME=VALUE"),
             ("ram=1M log=yes", "on or off"),
             ("ram=x", "a size"),

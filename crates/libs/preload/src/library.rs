@@ -381,8 +381,8 @@ pub(crate) extern "C" fn finish() {
         OWED.store(false, Ordering::Relaxed);
         if let Some(path) = synced.failed.first() {
             complain(&format!(
-                "{} files could not be synced at the end, the first is {}; check the device, what \
-                 was written to them may be lost",
+                "{} files could not be synced at the end, the first is {}; check the device, data \
+                 written to them may be lost",
                 synced.failed.len(),
                 path.display()
             ));

@@ -229,8 +229,8 @@ impl LogFile {
         let done = open.rearrange_to(&Destination(self), Rearrange::default(), &mut go_on);
         if let Err(err) = done {
             complain(&format!(
-                "{}: its bytes are in {}{ENDING} alone: {err}; then run the program again in the \
-                 same way, or `syncline flashlite rearrange` that log",
+                "{}: its data is only in {}{ENDING}: {err}; correct that and run the program again \
+                 in the same way, or `syncline flashlite rearrange` that log",
                 path.display(),
                 path.display()
             ));
@@ -246,7 +246,7 @@ impl LogFile {
         *log = None;
         if let Some(why) = why {
             ENDED_EARLY.fetch_add(1, Ordering::Relaxed);
-            complain(&format!("{} is a plain file from here on: {why}", path.display()));
+            complain(&format!("{} was converted to a plain file: {why}", path.display()));
         }
     }
 }

@@ -138,7 +138,7 @@ impl VolumeFs {
         self.volume.commit_atomic(atomic)
     }
 
-    /// Adds work that is done every tenth of a second of the clock. Only the first call has an effect.
+    /// Adds work that is done every tenth of a second of the clock. Only the first call counts.
     pub fn set_background(&self, work: Background) {
         let _ = self.background.set(work);
     }

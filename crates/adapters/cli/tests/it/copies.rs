@@ -235,7 +235,7 @@ fn operands_are_taken_as_by_cp() {
     refused(2, &words(&[&"cp", &one]));
     // A slash at the end.
     let said = refused(1, &words(&[&"cp", &one, &at("/new/")]));
-    assert!(said.contains("is no directory; make it first"), "{said}");
+    assert!(said.contains("is not a directory; make it first"), "{said}");
     refused(1, &words(&[&"cp", &one, &at("/x/")]));
     refused(1, &words(&[&"cp", &dir.path().join("one/"), &at("/y")]));
     done(&words(&[&"cp", &"-r", &tree, &at("/new/")]));

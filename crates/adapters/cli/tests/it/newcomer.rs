@@ -83,7 +83,7 @@ fn record_wants_its_directory_at_once() {
     assert!(said.contains("no such directory; make it with mkdir"), "{said}");
     let plain = file(dir.path(), "plain", "");
     let said = refused(1, &[&["record", text(&plain)][..], &generate].concat());
-    assert!(said.contains("is no directory; give one"), "{said}");
+    assert!(said.contains("is not a directory; give one"), "{said}");
 }
 
 #[test]

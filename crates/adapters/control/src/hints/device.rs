@@ -280,7 +280,7 @@ impl Followed {
                 Phase::Follows { head, sequence } if alone && header.sequence == sequence => {
                     self.committed(buffer, head, sequence, block)
                 }
-                _ => Err("the journal went on elsewhere".to_owned()),
+                _ => Err("the journal continues at an unexpected block".to_owned()),
             },
         }
     }

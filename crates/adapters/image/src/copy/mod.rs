@@ -221,12 +221,12 @@ fn directory(to: &dyn Side, target: &End, several: bool) -> Result<Option<Vec<u8
         // Who may write beside it could have put it there.
         if target.image().is_none() && crate::platform::is_dir(path) {
             let shown = String::from_utf8_lossy(path);
-            let text = "a symbolic link to a directory; put a slash behind it to copy into that";
+            let text = "a symbolic link to a directory; add a slash to copy into that directory";
             return Err(ImageError::Failed(text.into()).at(shown));
         }
         if several {
             let shown = String::from_utf8_lossy(path);
-            let text = format!("{shown} is no directory; several files can only go into one");
+            let text = format!("{shown} is not a directory; several files need a directory");
             return Err(ImageError::Usage(text));
         }
         return Ok(None);
@@ -258,7 +258,7 @@ fn copy_one(
     };
     let path = trimmed(source.path());
     if source.path() == STANDARD_INPUT && target.dir.is_some() {
-        let text = "standard input has no name; give the file's as the target";
+        let text = "standard input has no name; give a file name as the target";
         return Err(ImageError::Usage(text.into()));
     }
     let place = match (&target.dir, last_name(path)) {
@@ -284,11 +284,11 @@ fn check_slashes(from: &dyn Side, source: &[u8], target: &[u8], into: bool) -> R
     let is_dir = |path| -> Result<bool> { Ok(!from.stat(path, true)?.is_none_or(not_a_dir)) };
     let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     if !into && target.ends_with(b"/") && !(source != STANDARD_INPUT && is_dir(source)?) {
-        let text = "is no directory; make it first or leave out the slash";
+        let text = "is not a directory; make it first or leave out the slash";
         return Err(ImageError::Failed(text.into()).at(shown(target)));
     }
     if source.ends_with(b"/") && from.stat(trimmed(source), true)?.is_some_and(not_a_dir) {
-        let text = "is no directory; leave out the slash";
+        let text = "is not a directory; leave out the slash";
         return Err(ImageError::Failed(text.into()).at(shown(source)));
     }
     Ok(())

@@ -101,7 +101,7 @@ pub(crate) fn print(
     let shown = String::from_utf8_lossy(source);
     let meta = from.stat(source, true)?.ok_or_else(|| no_such(source))?;
     if meta.kind() != Kind::File {
-        let text = format!("{shown} is no file; only files can go to standard output");
+        let text = format!("{shown} is not a file; only files can go to standard output");
         return Err(ImageError::Usage(text));
     }
     let mut reader = from.open(source)?;
@@ -190,13 +190,13 @@ impl Copy<'_> {
         let bad = name.is_empty() || name == b"." || name == b"..";
         if bad || name.contains(&b'/') || name.contains(&0) {
             let text = format!(
-                "{}: a name that no file can have; run `syncline check` on the image",
+                "{}: an invalid file name; run `syncline check` on the image",
                 source.escape_ascii()
             );
             return Err(ImageError::Corrupt(text));
         }
         if !self.to.takes(name) {
-            let text = format!("{}: no file of this system has such a name", source.escape_ascii());
+            let text = format!("{}: the name is not valid on this system", source.escape_ascii());
             return Err(ImageError::Failed(text));
         }
         let meta = self.from.stat(source, false)?.ok_or_else(|| {
@@ -261,7 +261,7 @@ impl Copy<'_> {
             Some(there) if there.kind() == Kind::Dir => {}
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
-                let text = format!("{shown} is there and no directory; remove it first");
+                let text = format!("{shown} exists and is not a directory; remove it first");
                 return Err(ImageError::Failed(text));
             }
             None => self.to.mkdir(target)?,
