@@ -14,7 +14,7 @@ pub(crate) enum Word {
     Refused(&'static str),
 }
 
-/// Words for mount(8) and whoever else reads fstab.
+/// Words for mount(8) and other programs that read fstab.
 const OTHERS: &[&str] = &[
     "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "nogroup",
     "comment", "helper", "uhelper", "silent", "loud",

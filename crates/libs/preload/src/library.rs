@@ -1,4 +1,4 @@
-//! The state of the process: rules, counts, files; what a call is to do; the end.
+//! The state of the process: rules, counts, files; the decision for each call; the end.
 //!
 //! A child after fork owes nothing: its parent does. `owner` tells the two apart, also where no
 //! fork handler runs (vfork).

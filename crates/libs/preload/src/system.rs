@@ -1,4 +1,4 @@
-//! libc's own functions, and what the kernel says of a descriptor.
+//! libc's own functions, and the kernel's information on a descriptor.
 //!
 //! Programs' calls of libc end in our hooks, this library's own calls too: what has to reach the
 //! kernel goes through a [`Real`].
@@ -64,7 +64,7 @@ pub(crate) unsafe fn text<'a>(path: *const c_char) -> &'a CStr {
     if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
 }
 
-/// A value behind a lock that nobody waits for long: after fork its holder may not exist.
+/// A value behind a lock with a bounded wait: after a fork its holder may not exist.
 pub(crate) struct Spin<T> {
     taken: AtomicBool,
     value: UnsafeCell<Option<T>>,

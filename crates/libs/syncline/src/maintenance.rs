@@ -1,4 +1,4 @@
-//! The thread that does at its time what a kernel does in the background: commits, write-back.
+//! The maintenance thread: commits and write-back that a kernel does in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,9 @@ use syncline_fs::Volume;
 
 use crate::error::{Error, Result};
 
-/// Longest rest: what gets dirty meanwhile waits so much longer at most.
+/// Longest pause. It is the longest additional delay of data that is dirtied meanwhile.
 const REST_MS_MAX: u64 = 500;
-/// Longest rest while more is dirty than `dirty_background_ratio`.
+/// Longest pause while more is dirty than `dirty_background_ratio`.
 const MUCH_DIRTY_REST_MS_MAX: u64 = 50;
 
 /// The thread of one volume.
@@ -49,7 +49,7 @@ fn run(volume: &Volume, clock: &dyn Clock, stop: &AtomicBool) {
         }
         let now = clock.now_ns();
         let due = volume.next_deadline_ns();
-        // A failure has latched the volume: the next call that writes or syncs says it.
+        // A failure has latched the volume: the next call that writes or syncs returns it.
         let failed = due.is_some_and(|due| due <= now) && volume.tick(now).is_err();
         let much = volume.wants_writeback();
         let longest = if much { MUCH_DIRTY_REST_MS_MAX } else { REST_MS_MAX };

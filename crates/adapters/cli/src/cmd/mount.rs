@@ -7,7 +7,7 @@
 //!      exits 0                          serves ... unmounted or SIGTERM: cleans up, exits
 //! ```
 //! Until it is ready the serving process has the caller's standard error, and its exit code becomes
-//! the caller's. From then on what goes wrong is said in the system log.
+//! the caller's. Later failures go to the system log.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
@@ -154,7 +154,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         log: Arc::clone(&log),
         ..Setup::new(volume.clone(), clock, options, image.to_owned())
     };
-    // Before there is a mount, so that whoever sees that can ask.
+    // The socket exists before the mount, so that a program that sees the mount can use it.
     let control = live.answer(dir, &log);
     let mount = match Mount::start(setup, dir) {
         Ok(mount) => mount,

@@ -46,7 +46,7 @@ fn list(args: &RecordRead, files: &[PathBuf]) -> Result<()> {
     for path in files {
         interrupt::check()?;
         let Some(found) = survey(path)? else {
-            // In a directory a file may wait for its event.
+            // A directory may have files of a pool that hold no event yet.
             if args.paths.contains(path) {
                 return Err(nothing(path));
             }

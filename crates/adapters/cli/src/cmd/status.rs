@@ -66,7 +66,8 @@ fn log(document: &Value) -> String {
         _ => String::new(),
     };
     format!(
-        "log       {format}, unit {} bytes; {} written, {commit_kib:.1} KiB per commit{saved}\n",
+        "log       {format}, units of {} bytes; {} written, {commit_kib:.1} KiB per \
+         commit{saved}\n",
         at("unit_bytes"),
         mib(at("written_bytes")),
     )

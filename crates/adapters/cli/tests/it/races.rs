@@ -97,7 +97,7 @@ fn a_link_at_the_end_of_a_target_is_followed_with_a_slash_only() {
     symlink(&real, &link).unwrap();
     for options in [&["cp"][..], &["cp", "-a"]] {
         let said = refused(1, &[options, &[&at(image.path(), "/f"), text(&link)]].concat());
-        assert!(said.contains("a symbolic link to a directory; put a slash behind it"), "{said}");
+        assert!(said.contains("a symbolic link to a directory; add a slash"), "{said}");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
     done(&["cp", &at(image.path(), "/f"), &format!("{}/", text(&link))]);

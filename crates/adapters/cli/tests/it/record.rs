@@ -88,7 +88,7 @@ fn a_damaged_event_is_named_and_the_rest_is_extracted() {
     let ran = run(&["record-read", text(&file), "--verify"]);
     assert_eq!(ran.code, 3);
     assert!(ran.text().contains("ended, with gaps"), "{}", ran.text());
-    assert!(ran.err.contains("1 of 1 events are not whole"), "{}", ran.err);
+    assert!(ran.err.contains("1 of 1 events are incomplete"), "{}", ran.err);
     let copy = dir.path().join("copy.bin");
     let ran = run(&["record-read", text(&file), "--extract", text(&copy)]);
     assert_eq!(ran.code, 3);

@@ -1,7 +1,7 @@
 //! Copies into, out of and between images.
 //!
-//! `side` is what a copy needs of the host (`host`) or of a volume (`volume`), `tree` does it, this
-//! file finds out what is meant by the arguments.
+//! `side` is the interface to the host's files (`host`) or a volume (`volume`), and `tree` copies.
+//! This file interprets the arguments.
 
 mod host;
 pub(crate) mod side;
