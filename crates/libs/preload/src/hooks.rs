@@ -48,7 +48,8 @@ pub(crate) mod real {
         OPEN64: Open = c"open64";
         OPENAT: OpenAt = c"openat";
         OPENAT64: OpenAt = c"openat64";
-        PWRITEV2: Write = c"pwritev64v2";
+        PWRITEV2: Write = c"pwritev2";
+        PWRITEV64V2: Write = c"pwritev64v2";
         RENAME: Rename = c"rename";
         RENAMEAT: RenameAt = c"renameat";
         RENAMEAT2: Flagged = c"renameat2";
@@ -202,18 +203,43 @@ hooks! {
     }
 }
 
-alike! {
-    pwritev2, pwritev64v2 =
-    (fd: c_int, parts: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
-        let sync = libc::RWF_SYNC | libc::RWF_DSYNC;
-        let skipped = flags & sync != 0 && library::skips(fd, Call::WriteSync);
-        let flags = if skipped { flags & !sync } else { flags };
+/// Writes without the synchronous flags if the file is relaxed. `real` gets the flags.
+///
+/// # Safety
+/// As of pwritev2.
+unsafe fn writes(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    offset: off64_t,
+    flags: c_int,
+    real: impl FnOnce(c_int) -> ssize_t,
+) -> ssize_t {
+    let sync = libc::RWF_SYNC | libc::RWF_DSYNC;
+    let skipped = flags & sync != 0 && library::skips(fd, Call::WriteSync);
+    let flags = if skipped { flags & !sync } else { flags };
+    // SAFETY: by the caller's promise.
+    if let Some(done) = unsafe { log_hooks::writes(fd, parts, count, offset) } {
+        let synced = flags & sync == 0 || log_hooks::syncs(fd).is_none_or(|n| n == 0);
+        return if synced { done } else { -1 };
+    }
+    real(flags)
+}
+
+// Another library may define one of the two names only, so each is passed on under its own.
+hooks! {
+    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off64_t,
+                flags: c_int) -> ssize_t {
+        let real = |flags| pass_on!(PWRITEV2, fd, parts, count, at, flags);
         // SAFETY: see above.
-        if let Some(done) = unsafe { log_hooks::writes(fd, parts, count, offset) } {
-            let synced = flags & sync == 0 || log_hooks::syncs(fd).is_none_or(|n| n == 0);
-            return if synced { done } else { -1 };
-        }
-        pass_on!(PWRITEV2, fd, parts, count, offset, flags)
+        unsafe { writes(fd, parts, count, at, flags, real) }
+    }
+
+    fn pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off64_t,
+                   flags: c_int) -> ssize_t {
+        let real = |flags| pass_on!(PWRITEV64V2, fd, parts, count, at, flags);
+        // SAFETY: see above.
+        unsafe { writes(fd, parts, count, at, flags, real) }
     }
 }
 
