@@ -79,7 +79,8 @@
 //! # After a crash
 //!
 //! An image that was not closed is recovered by the next open, by the kernel, or by e2fsck.
-//! [`Disk::opened`] reports the recovery of the open. An open with `ro` recovers in memory and leaves the
+//! [`Disk::opened`] reports the recovery of the open. An open with `ro` recovers in memory and
+//! leaves the
 //! image alone. Each operation, such as a rename, is there as a whole or not at all.
 //!
 //! ```
