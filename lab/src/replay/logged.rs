@@ -129,7 +129,7 @@ impl<'a> Logged<'a> {
                 }
             }
             Op::Truncate => log.set_len(record.size_bytes.unwrap_or(0))?,
-            _ => self.fs.enter(),
+            _ => self.fs.charge_syscall(),
         }
         Ok(true)
     }

@@ -175,7 +175,7 @@ impl<'a> Player<'a> {
             Op::Sync => self.fs.syncfs(),
             // Starts write-back on Linux and promises nothing.
             _ => {
-                self.fs.enter();
+                self.fs.charge_syscall();
                 Ok(())
             }
         }
@@ -220,7 +220,7 @@ impl<'a> Player<'a> {
                 }
             }
             Op::Close => {
-                self.fs.enter();
+                self.fs.charge_syscall();
                 self.open.remove(&record.file);
             }
             Op::Truncate => {
@@ -229,7 +229,7 @@ impl<'a> Player<'a> {
             }
             Op::Fallocate => {
                 let inode = self.file(record.file)?;
-                self.fs.enter();
+                self.fs.charge_syscall();
                 let (offset, len) = (record.offset_bytes, record.len_bytes);
                 self.fs.volume().fallocate(&inode, FallocateMode::KeepSize, offset, len)?;
             }
@@ -239,12 +239,12 @@ impl<'a> Player<'a> {
             }
             Op::Mkdir => self.fs.mkdir(&path)?,
             Op::Rmdir => {
-                self.fs.enter();
+                self.fs.charge_syscall();
                 let (dir, name) = volume.resolve_parent(path.as_bytes())?;
                 volume.rmdir(&dir, name)?;
             }
             Op::Rename => {
-                self.fs.enter();
+                self.fs.charge_syscall();
                 let to = self.path(record.target);
                 let (from_dir, from) = volume.resolve_parent(path.as_bytes())?;
                 let (to_dir, to) = volume.resolve_parent(to.as_bytes())?;
@@ -255,13 +255,13 @@ impl<'a> Player<'a> {
                 }
             }
             Op::Link => {
-                self.fs.enter();
+                self.fs.charge_syscall();
                 let to = self.path(record.target);
                 let (dir, name) = volume.resolve_parent(to.as_bytes())?;
                 volume.link(&volume.resolve(&path)?, &dir, name)?;
             }
             Op::Symlink => {
-                self.fs.enter();
+                self.fs.charge_syscall();
                 let (dir, name) = volume.resolve_parent(path.as_bytes())?;
                 let create = Create { mode: 0o777, uid: 0, gid: 0 };
                 let text = self.names.get(record.target).as_bytes();

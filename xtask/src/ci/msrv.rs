@@ -9,7 +9,7 @@ use super::Ci;
 
 /// Crates whose manifests name a newer Rust.
 const NEWER: [&str; 8] = [
-    "syncline-hostile",
+    "syncline-fuzz-targets",
     "syncline-lab",
     "syncline-model",
     "syncline-nand",

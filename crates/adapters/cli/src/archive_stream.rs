@@ -54,8 +54,8 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>> {
     let unread = unread_compression(&start);
     if let Some((name, program)) = unread {
         let text = format!(
-            "{}: the archive is compressed by {name}, which is not read; pipe it in, as \
-             `{program} FILE | syncline import --size SIZE - IMAGE`",
+            "{}: the archive is compressed by {name}, which is not supported; decompress it in a \
+             pipe, as `{program} FILE | syncline import --size SIZE - IMAGE`",
             path.display()
         );
         return Err(Failure::Unsupported(text));
@@ -114,7 +114,7 @@ impl<R: BufRead> Gzip<R> {
             let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
             match bytes.get(zeros) {
                 Some(_) if padded || zeros > 0 => {
-                    let text = "bytes behind the end of the compressed data";
+                    let text = "bytes after the end of the compressed data";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
                 Some(_) => return Ok(Some(GzDecoder::new(from))),

@@ -1,6 +1,6 @@
-//! The command line: what `--help`, the man pages and the completions are made of.
+//! The command line. `--help`, the man pages and the completions are generated from it.
 //!
-//! Nothing in here depends on the rest of the program, because the build script uses it too.
+//! It does not depend on the rest of the program, because the build script uses it also.
 //! This file is long because it declares every command and option together with its help.
 
 use std::ffi::OsString;
@@ -29,11 +29,10 @@ pub use sizes::*;
 
 /// ext4 images and flash devices in user space, without root.
 ///
-/// IMAGE is a file or block device that holds an ext4. IMAGE:/path is a file in it. The path of an
-/// image may contain colons: the shortest part before `:/` that names a file is the image.
+/// IMAGE is a file or block device with an ext4 file system. IMAGE:/path is a file in it. The path
+/// of an image may contain colons: IMAGE is the shortest part before `:/` that names a file.
 ///
-/// Commands that only read never write to an image. If its journal has to be replayed first, they
-/// replay it in memory.
+/// Commands that read never write to an image. A journal that needs recovery is replayed in memory.
 ///
 /// Exit codes: 0 done, 1 failed, 2 usage, 3 the image is corrupt, 4 unsupported feature.
 #[derive(Debug, Parser)]
@@ -43,7 +42,7 @@ pub struct Cli {
     /// Print the version.
     #[arg(short = 'V', long)]
     pub version: bool,
-    /// With --version: also the commit, the target and compiler of the build, and this host.
+    /// With --version: also print the commit, the target and compiler of the build, and this host.
     #[arg(long, requires = "version")]
     pub verbose: bool,
     #[command(subcommand)]
@@ -89,19 +88,19 @@ pub struct Ls {
     /// IMAGE:/path.
     #[arg(required = true, value_name = "IMAGE:/PATH")]
     pub paths: Vec<OsString>,
-    /// Long format: mode, links, owner, size, time (UTC).
+    /// Use the long format: mode, links, owner, size, time (UTC).
     #[arg(short)]
     pub long: bool,
-    /// Directories below, too.
+    /// List subdirectories recursively.
     #[arg(short = 'R', long)]
     pub recursive: bool,
-    /// Names that begin with a dot, too.
+    /// List names that begin with a dot also.
     #[arg(short, long)]
     pub all: bool,
-    /// Inode numbers.
+    /// Print inode numbers.
     #[arg(short, long)]
     pub inode: bool,
-    /// A directory itself, not what is in it.
+    /// List directories themselves, not their contents.
     #[arg(short, long)]
     pub directory: bool,
 }
@@ -121,10 +120,10 @@ pub struct Cat {
 pub struct Mkdir {
     #[command(flatten)]
     pub part: Part,
-    /// Directories above it, too; no error if it exists.
+    /// Make missing parent directories; accept a directory that exists.
     #[arg(short, long)]
     pub parents: bool,
-    /// Permissions, octal.
+    /// Permissions in octal.
     #[arg(short, long, value_name = "MODE", default_value = "755")]
     pub mode: String,
     /// IMAGE:/path.
@@ -153,10 +152,10 @@ pub struct Mv {
 pub struct Rm {
     #[command(flatten)]
     pub part: Part,
-    /// Directories with what is in them.
+    /// Remove directories and their contents.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// No error if a file does not exist.
+    /// Ignore files that do not exist.
     #[arg(short, long)]
     pub force: bool,
     /// IMAGE:/path.
@@ -164,12 +163,12 @@ pub struct Rm {
     pub paths: Vec<OsString>,
 }
 
-/// Show everything about a file of an image.
+/// Show the attributes of files of an image.
 #[derive(Debug, Args)]
 pub struct Stat {
     #[command(flatten)]
     pub part: Part,
-    /// Show its blocks, too.
+    /// Also list the extents.
     #[arg(long)]
     pub extents: bool,
     /// IMAGE:/path.
@@ -182,16 +181,16 @@ pub struct Stat {
 pub struct Info {
     #[command(flatten)]
     pub part: Part,
-    /// As one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     pub json: bool,
     /// File or block device.
     pub image: PathBuf,
 }
 
-/// Check an image, and have e2fsck check it too. Nothing is written.
+/// Check an image, first with Syncline's checker and then with e2fsck. Nothing is written.
 ///
-/// Exit code 3: something is wrong. Repair with `e2fsck -f IMAGE`.
+/// Exit code 3: the image has errors. `e2fsck -f IMAGE` repairs them.
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
@@ -203,7 +202,7 @@ pub struct Check {
     pub image: PathBuf,
 }
 
-/// Replay the journal of an image, and finish what was deleted or truncated in the crash.
+/// Replay the journal of an image, and finish the deletions and truncations that a crash cut short.
 #[derive(Debug, Args)]
 pub struct Recover {
     #[command(flatten)]
@@ -214,14 +213,14 @@ pub struct Recover {
 
 /// Mount an image or partition on a directory, through FUSE.
 ///
-/// Returns when the mount is ready; a process in the background serves it until it is unmounted.
-/// Without root it needs fusermount3 and a directory of yours.
+/// The command returns when the mount is ready. A background process serves it until it is
+/// unmounted. Users other than root need fusermount3 and must own the directory.
 ///
 /// The options of -o are listed below.
 ///
-/// In /etc/fstab: `/path/image /mnt fuse.syncline noatime,nofail 0 0`, with links of this
-/// program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline. With `remount` the flags
-/// ro, rw, suid, dev and exec of a mount that is there change, as `mount -o remount,ro /mnt` does.
+/// A line of /etc/fstab is `/path/image /mnt fuse.syncline noatime,nofail 0 0`. It needs links to
+/// this program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline. `mount -o remount`
+/// changes the flags ro, rw, suid, dev and exec of an existing mount.
 #[derive(Debug, Args)]
 pub struct Mount {
     /// Stay in the foreground; Ctrl-C unmounts.
@@ -230,41 +229,41 @@ pub struct Mount {
     /// Mount options, as for mount(8).
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
-    /// The serving process that a mount in the background starts.
+    /// Run as the process that serves a background mount.
     #[arg(long, hide = true)]
     pub served: bool,
-    /// File or block device with an ext4.
+    /// File or block device with an ext4 file system.
     pub image: PathBuf,
     /// An existing directory.
     pub dir: PathBuf,
 }
 
-/// Unmount a directory, and wait until everything is on the image.
+/// Unmount a directory, and wait until all data is on the image.
 ///
-/// umount(8) and fusermount3 -u work, too, but return while the last data is being written.
+/// umount(8) and fusermount3 -u also work, but return while the last data is being written.
 #[derive(Debug, Args)]
 pub struct Umount {
-    /// Detach it now, also when files are open; the image is clean when they are closed.
+    /// Detach the mount now even if files are open; the image is clean once they are closed.
     #[arg(short, long)]
     pub lazy: bool,
     /// Mount point.
     pub dir: PathBuf,
 }
 
-/// Show what a mount is doing: journal, dirty data, latency of syncs, bytes so far.
+/// Show the state of a mount: journal, dirty data, latency of syncs, bytes written and read.
 #[derive(Debug, Args)]
 pub struct Status {
-    /// As one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     pub json: bool,
     /// Mount point.
     pub dir: PathBuf,
 }
 
-/// Work with FlashLite logs: files that were written in random order, as downloads are.
+/// Work with FlashLite logs: files that are written in random order, as downloads are.
 ///
-/// A log is what a program that uses the library leaves while a download runs. `rearrange` makes it
-/// a normal file.
+/// A program that uses the library writes a log while a download runs. `rearrange` converts the log
+/// to a plain file.
 #[derive(Debug, Args)]
 pub struct Flashlite {
     #[command(subcommand)]
@@ -273,38 +272,38 @@ pub struct Flashlite {
 
 #[derive(Debug, Subcommand)]
 pub enum FlashliteCommand {
-    /// Print size, records, what is durable, and what a crash tore off.
+    /// Print the size, the records, the durable part, and the part that a crash tore off.
     Info(FlashliteInfo),
     Write(FlashliteWrite),
-    /// Print the file; what was never written is zeros.
+    /// Print the file; ranges that were never written are zeros.
     Cat(FlashliteLog),
     Rearrange(FlashliteRearrange),
-    /// Compare all data with its checksums; exit code 3 if some of it is damaged.
+    /// Compare all data with its checksums; exit code 3: some of it is damaged.
     Check(FlashliteLog),
 }
 
 #[derive(Debug, Args)]
 pub struct FlashliteLog {
-    /// A log. It is only read.
+    /// The log; it is only read.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
 }
 
-/// Write a piece of the file into a log, at any place; the log is made if it is not there.
+/// Write a piece of a file to a log, at any offset; a missing log is created.
 ///
 /// The log is durable when the command ends.
 ///
 /// Examples: `curl -s -r 4194304-8388607 URL | syncline flashlite write film.log --offset 4M`;
-/// `syncline flashlite write film.log film.iso --shuffle 64K` writes all of a file in random order.
+/// `syncline flashlite write film.log film.iso --shuffle 64K` writes a whole file in random order.
 #[derive(Debug, Args)]
 pub struct FlashliteWrite {
-    /// A log, or the name of a new one.
+    /// The log, or the name of a new one.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
-    /// File with the contents [default: standard input].
+    /// File with the data [default: standard input].
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Position in the file: bytes, or with K, M, G.
+    /// Offset in the file: bytes, or with K, M, G.
     #[arg(long, value_name = "BYTES", value_parser = offset_bytes, default_value = "0")]
     pub offset: u64,
     /// Size of the whole file: bytes, or with K, M, G.
@@ -320,71 +319,71 @@ pub struct FlashliteWrite {
 
 #[derive(Debug, Args)]
 pub struct FlashliteInfo {
-    /// A log. It is only read.
+    /// The log; it is only read.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
-    /// As one JSON document.
+    /// Print one JSON document.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Write a log as a normal file, from start to end, comparing checksums.
+/// Write a log as a plain file, from start to end, and verify checksums.
 ///
-/// FILE.part grows and becomes FILE when it is complete and durable. Stopped by Ctrl-C or a crash,
-/// the same command goes on where it was.
+/// The data goes to FILE.part, which is renamed to FILE when it is complete and durable. After
+/// Ctrl-C or a crash the same command continues at the place where it stopped.
 #[derive(Debug, Args)]
 pub struct FlashliteRearrange {
-    /// A log.
+    /// The log.
     #[arg(value_name = "LOG")]
     pub log: PathBuf,
-    /// The file to be made; it must not exist.
+    /// The file to create; it must not exist.
     #[arg(value_name = "FILE", required_unless_present = "in_place", conflicts_with = "in_place")]
     pub file: Option<PathBuf>,
-    /// Give the log's space back on the way and remove it at the end: at most 64 MiB or a 64th of
-    /// the file is there twice.
+    /// Free the log's space during the copy and remove the log at the end: at most 64 MiB or a
+    /// 64th of the file is stored twice.
     #[arg(long)]
     pub release: bool,
-    /// The file takes the name of the log, and its space as --release does.
+    /// Replace the log by the file, under the log's name; frees space as --release does.
     #[arg(long)]
     pub in_place: bool,
 }
 
-/// Record periodic data around faults: what came before one and what follows, one file for each.
+/// Record periodic data before and after faults, in one file for each fault.
 ///
 /// The last --pre records are kept in memory. A fault (SIGUSR1, or --fault-at) saves them and the
-/// next --post records in DIR, also while earlier events are being finished. Records come from
-/// standard input, in pieces of --record-size, or from --generate, one each period. Ctrl-C ends
-/// the events under way and makes them durable.
+/// next --post records in DIR as one event. Events may overlap. Records are read from standard
+/// input, --record-size bytes each; --generate makes one each period instead. Ctrl-C ends the
+/// current events and makes them durable.
 ///
-/// Strategies: paper allocates a file at the fault and syncs it in the end; pool has files ready
-/// before, and what is written becomes durable each 2 MB; uring is a pool with direct I/O. With
-/// --image events are files of an ext4 image, synced each 2 MB.
+/// Strategies: paper allocates a file at the fault and syncs it once at the end. pool allocates
+/// files in advance and syncs each 2 MB. uring is pool with direct I/O. With --image events are
+/// files of an ext4 image, synced each 2 MB.
 ///
 /// Examples: `sensor | syncline record DIR --record-size 4K`, and `kill -USR1 PID` at a fault;
 /// `syncline record DIR --generate --records 4000 --fault-at 1500,1800`.
 #[derive(Debug, Args)]
 pub struct Record {
-    /// Directory for the files of events.
+    /// Directory for the files of the events.
     #[arg(value_name = "DIR", required_unless_present = "image")]
     pub dir: Option<PathBuf>,
-    /// Into the root of this ext4 image instead.
+    /// Write events to the root directory of this ext4 image instead.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["dir", "strategy"])]
     pub image: Option<PathBuf>,
     /// Strategy that writes events.
     #[arg(long, value_name = "NAME", default_value = "paper",
         value_parser = ["paper", "pool", "uring"])]
     pub strategy: String,
-    /// Make up records instead of reading standard input.
+    /// Generate records instead of reading standard input.
     #[arg(long)]
     pub generate: bool,
-    /// Bytes of a record, or with K, M.
+    /// Size of a record: bytes, or with K, M.
     #[arg(long, value_name = "SIZE", default_value = "16K", value_parser = size_bytes)]
     pub record_size: u64,
     /// Microseconds between two records of --generate.
     #[arg(long, value_name = "US", default_value_t = 5000,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub period_us: u64,
-    /// End after so many records.
+    /// End after this number of records.
     #[arg(long, value_name = "N")]
     pub records: Option<u64>,
     /// Records kept before a fault.
@@ -393,39 +392,39 @@ pub struct Record {
     /// Records after a fault.
     #[arg(long, value_name = "N", default_value_t = 2000)]
     pub post: u32,
-    /// Records that the writer may be behind.
+    /// Records by which the writer may lag.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub slack: u32,
-    /// Events at one time; more are refused.
+    /// Concurrent events; further faults are refused.
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub events: u32,
-    /// A fault before each of these records, counted from 0.
+    /// Cause a fault before each of these records, counted from 0.
     #[arg(long, value_name = "N,...", value_delimiter = ',')]
     pub fault_at: Vec<u64>,
 }
 
-/// List, verify, extract or follow what `record` wrote.
+/// List, verify, extract or follow the events that `record` wrote.
 ///
-/// Every whole record is found, also after a power cut; gaps and damage are named. Exit code 3: an
-/// event is not whole (with --verify or --extract).
+/// All complete records are found, even after a power cut. Gaps and damage are reported. Exit code
+/// 3, with --verify or --extract: an event is incomplete.
 ///
 /// Examples: `syncline record-read DIR --verify`; `syncline record-read FILE --extract data.bin`;
 /// `syncline record-read FILE --follow`.
 #[derive(Debug, Args)]
 pub struct RecordRead {
-    /// Files of events, or directories of them.
+    /// Files of events, or directories with such files.
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// Fail if an event is not whole.
+    /// Fail if an event is incomplete.
     #[arg(long)]
     pub verify: bool,
-    /// Write the records of one event, one after the other; `-` is standard output.
+    /// Write the records of one event to FILE; `-` is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "verify")]
     pub extract: Option<PathBuf>,
-    /// Print records of one event as they are written, until it ends.
+    /// Print the records of one event as they are written, until it ends.
     #[arg(long, conflicts_with_all = ["verify", "extract", "json"])]
     pub follow: bool,
-    /// The list as one JSON document.
+    /// Print the list as one JSON document.
     #[arg(long)]
     pub json: bool,
 }

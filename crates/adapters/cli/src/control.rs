@@ -35,7 +35,7 @@ pub fn ask(dir: &Path, line: &str) -> Result<Option<String>> {
                 format!("user {user} serves it; ask as that user or root")
             }
             AskError::Stranger(user) => {
-                format!("user {user} answers for it, who does not serve it; end that process")
+                format!("user {user} answers for it but does not serve it; end that process")
             }
             AskError::Broken(err) => {
                 format!("the process that serves it does not answer: {}; try again", plain(&err))

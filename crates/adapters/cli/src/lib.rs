@@ -1,4 +1,4 @@
-//! The `syncline` program, and what the programs of this project share: parse, call, print.
+//! The `syncline` program, and the code that both programs share: parse, call, print.
 //!
 //! One file a command in `cmd`; `image` opens images, `error` knows the exit codes. Promises:
 //! errors go to standard error in one sentence with the next step; a reader that closes the pipe

@@ -1,4 +1,4 @@
-//! `--version`: what was built from what, and where it runs. Reports say the same in their footer.
+//! `--version`: the build and this host. Reports have the same in their footer.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

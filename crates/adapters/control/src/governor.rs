@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use syncline_buffer::{Buffer, BufferOptions, PAGE_BYTES};
+use syncline_fs::options::spec;
 use syncline_fs::{LiveLimits, Volume};
 
 use crate::dbus::Bus;
@@ -136,14 +137,14 @@ fn fitting(word: &str, of: Governed<'_>) -> Result<Setting, String> {
     let read = setting(word).map_err(|why| {
         why.unwrap_or_else(|| {
             let name = word.split('=').next().unwrap_or(word);
-            format!("`{name}` is no setting; there are {}", names(of))
+            format!("`{name}` is not a setting; there are {}", names(of))
         })
     })?;
     if read.fits(of) {
         return Ok(read);
     }
     let place = if of.buffer.is_some() {
-        "is a setting of a mount, and this is a buffer alone"
+        "is a setting of a mount, and this buffer has no mount"
     } else {
         "is a setting of a write buffer, and this mount has none (-o buffer_log=LOG)"
     };
@@ -168,25 +169,16 @@ fn within_memory(name: &str, bytes: u64) -> Result<u64, Option<String>> {
     Err(Some(format!("{name}: this machine has {mib} MiB of memory; give less, such as 64M")))
 }
 
-/// `2G`, `512M`, `64K` or bytes.
-fn size_bytes(text: &str) -> Result<u64, String> {
-    let (number, shift) = match text.chars().last().map(|c| c.to_ascii_uppercase()) {
-        Some('K') => (&text[..text.len() - 1], 10),
-        Some('M') => (&text[..text.len() - 1], 20),
-        Some('G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|n| *n > 0).ok_or_else(|| "a size like 2G, 512M or 65536".to_owned())
-}
-
 /// `Err(None)`: there is none of this name.
 fn setting(word: &str) -> Result<Setting, Option<String>> {
     let (name, value) = word
         .split_once('=')
         .ok_or_else(|| Some(format!("`{word}` is not NAME=VALUE; write both")))?;
     let bad = |what: &str| Some(format!("{name}=`{value}` cannot be read; give {what}"));
-    let size = || size_bytes(value).map_err(|what| bad(&what));
+    let size = || {
+        let bytes = spec::size(value).filter(|bytes| *bytes > 0);
+        bytes.ok_or_else(|| bad("a size like 2G, 512M or 65536"))
+    };
     let size_or_off = || if value == "off" { Ok(0) } else { size() };
     let switch = || match value {
         "on" => Ok(true),
@@ -222,7 +214,7 @@ fn setting(word: &str) -> Result<Setting, Option<String>> {
         "ram_limits" => {
             let limits = value
                 .split_once('-')
-                .and_then(|(min, max)| Some((size_bytes(min).ok()?, size_bytes(max).ok()?)));
+                .and_then(|(min, max)| Some((spec::size(min)?, spec::size(max)?)));
             let (min, max) =
                 limits.filter(|(min, max)| min <= max).ok_or_else(|| bad("MIN-MAX like 4M-64M"))?;
             within_memory(name, max)?;
@@ -474,7 +466,7 @@ mod tests {
         assert_eq!((options.log_writes, options.relaxed_bytes_max), (false, 1 << 20));
         assert_eq!(options.relaxed_expire, Duration::from_millis(2500));
         for (bad, why) in [
-            ("ram=1M moon=on", "`moon` is no setting"),
+            ("ram=1M moon=on", "`moon` is not a setting"),
             ("ram=1M log", "NAME=VALUE"),
             ("ram=1M log=yes", "on or off"),
             ("ram=x", "a size"),

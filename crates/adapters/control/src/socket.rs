@@ -139,7 +139,7 @@ fn answer(mut stream: &UnixStream, handler: &Handler) -> std::io::Result<()> {
         Err(format!("user {} may not control it; ask as user {owner} or root", peer.as_raw()))
     } else {
         match request(stream)? {
-            None => Err("the request is no line; use `syncline ctl`".to_owned()),
+            None => Err("the request is not a line; use `syncline ctl`".to_owned()),
             Some(line) => handler(&line),
         }
     };
@@ -262,7 +262,7 @@ mod tests {
             let _ = stream.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         };
-        let refused = "error the request is no line; use `syncline ctl`\n";
+        let refused = "error the request is not a line; use `syncline ctl`\n";
         for bad in [&b""[..], b"no end", b"two\nlines\n", b"\xff\xfe\n", &[b'x'; 100_000]] {
             assert_eq!(said(bad), refused, "{} bytes", bad.len());
             alive();

@@ -49,7 +49,7 @@ impl From<ByteError> for Errno {
 
 impl Files {
     pub(crate) fn new(export: Export) -> Self {
-        // The owner is whoever serves: their own files in /proc say who that is.
+        // The owner is the user of this process, as the owner of /proc/self shows.
         let me = std::fs::metadata("/proc/self").ok();
         let owner = |f: fn(&std::fs::Metadata) -> u32| me.as_ref().map_or(0, f);
         use std::os::unix::fs::MetadataExt;

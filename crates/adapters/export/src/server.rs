@@ -85,7 +85,7 @@ impl Served {
         self.session.guard.is_finished()
     }
 
-    /// Returns when the directory was unmounted by somebody else.
+    /// Returns when the directory was unmounted by another program.
     ///
     /// # Errors
     /// [`ExportError::Session`].

@@ -1,4 +1,4 @@
-//! The mount as fuser sees it: what is agreed with the kernel, and the way of each request.
+//! The implementation of fuser's trait: negotiation with the kernel, dispatch of requests.
 //!
 //! ```text
 //!   fuser -> arguments converted -> worker begins (parking) -> record begins (capture)

@@ -145,7 +145,7 @@ pub(crate) fn sized(reply: ReplyXattr, bytes: Vec<u8>, size_bytes: u32, slack_by
     }
 }
 
-/// The bytes that an ioctl gives back.
+/// The bytes that an ioctl returns.
 pub(crate) fn output(reply: ReplyIoctl, bytes: Vec<u8>) {
     reply.ioctl(0, &bytes);
 }

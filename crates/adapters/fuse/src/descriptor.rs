@@ -1,4 +1,4 @@
-//! Requests that come through a descriptor: what a mount serves, without a mount.
+//! Requests through a descriptor, which need no mount.
 
 use std::io;
 use std::os::fd::OwnedFd;

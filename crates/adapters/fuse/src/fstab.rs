@@ -14,7 +14,7 @@ pub(crate) enum Word {
     Refused(&'static str),
 }
 
-/// Words for mount(8) and whoever else reads fstab.
+/// Words for mount(8) and other programs that read fstab.
 const OTHERS: &[&str] = &[
     "auto", "noauto", "nofail", "_netdev", "user", "users", "nouser", "owner", "group", "nogroup",
     "comment", "helper", "uhelper", "silent", "loud",
@@ -57,35 +57,35 @@ const ADVICE: &[&str] = &[
 const READ_ONLY: &[&str] = &["noload", "norecovery"];
 
 /// Reason of the refusal of [`READ_ONLY`] words, and the next step.
-const NOT_READ_ONLY: &str = "an image is not written past its log; give `ro` beside it";
+const NOT_READ_ONLY: &str = "an image is not written without its log; give `ro` as well";
 
 /// Refused words, by the word with its value or by the name alone.
 const REFUSED: &[(&[&str], &str)] = &[
     (
         &["sync", "dirsync"],
-        "each call would have to wait for the device; what programs sync is durable, leave it out",
+        "each call would wait for the device; synced data is durable without it, leave it out",
     ),
     (&["nobarrier", "barrier=0"], "the device is always flushed; leave it out"),
     (&["data=journal"], "only what is synced goes to the journal; give sync=eager"),
-    (&["data=writeback"], "data goes to its place before the metadata; give data=ordered"),
-    (&["errors=panic"], "the machine goes on; give errors=remount-ro"),
-    (&["nodelalloc"], "places are always chosen at write-back; leave it out"),
+    (&["data=writeback"], "data reaches its home blocks before the metadata; give data=ordered"),
+    (&["errors=panic"], "a mount cannot panic the machine; give errors=remount-ro"),
+    (&["nodelalloc"], "blocks are always allocated at write-back; leave it out"),
     (
         &["journal_checksum", "nojournal_checksum", "journal_async_commit"],
-        "`sync=` says what the journal looks like; leave it out",
+        "`sync=` selects the format of the journal; leave it out",
     ),
     (
         &["quota", "usrquota", "grpquota", "prjquota", "usrjquota", "grpjquota", "jqfmt"],
-        "quotas are not kept; leave it out",
+        "quotas are not supported; leave it out",
     ),
     (&["noacl", "nouser_xattr"], "ACLs and attributes are always there; leave it out"),
     (&["grpid", "bsdgroups"], "a new file has its maker's group; set set-group-id on directories"),
     (&["resuid", "resgid"], "the reserved blocks are root's; leave it out"),
     (&["minixdf"], "df never counts the file system's own blocks; leave it out"),
     (&["dax", "dax=always", "dax=inode"], "files have no direct access; leave it out"),
-    (&["iversion", "i_version", "mand", "debug"], "there is no such thing here; leave it out"),
+    (&["iversion", "i_version", "mand", "debug"], "it does not exist here; leave it out"),
     (&["init_itable"], "inode tables are not zeroed in the background; leave it out"),
-    (&["noblock_validity", "block_validity"], "places are always checked; leave it out"),
+    (&["noblock_validity", "block_validity"], "block numbers are always checked; leave it out"),
     (&["max_dir_size_kb"], "directories have no limit of their own; leave it out"),
     (&["journal_dev", "journal_path"], "external journals are refused; leave it out"),
     (&["sb"], "the first superblock is used; run `e2fsck -b` on the image, then leave it out"),

@@ -1,25 +1,24 @@
-//! Handles of open files, as the kernel keeps them and hands them back with each request.
+//! Handles of open files. The kernel stores them and sends one with each request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::FileHandle;
 
-/// Path of the reads and writes of an open file.
+/// Use of the kernel's page cache by the reads and writes of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Through the kernel's cache.
+pub(crate) enum CacheMode {
     Cached,
-    /// Past it.
-    Past,
+    /// As with O_DIRECT.
+    Bypassed,
 }
 
 /// Bits of a handle below the number of the open file.
-const WAY_BITS: u32 = 3;
-const PAST: u64 = 1;
+const FLAG_BITS: u32 = 3;
+const BYPASSES: u64 = 1;
 const WRITES: u64 = 2;
 const UNSEEN: u64 = 4;
 
-/// An open file: a number of its own, and the way that was answered to its open.
+/// An open file: a unique number, and the cache mode of the answer to its open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Handle(u64);
 
@@ -34,9 +33,9 @@ impl Handle {
         self.0 & UNSEEN != 0
     }
 
-    /// Reports whether its reads and writes go past the kernel's cache.
+    /// Reports whether its reads and writes bypass the page cache.
     pub(crate) fn bypasses(self) -> bool {
-        self.0 & PAST != 0
+        self.0 & BYPASSES != 0
     }
 
     /// Reports whether it was opened for writing.
@@ -44,8 +43,8 @@ impl Handle {
         self.0 & WRITES != 0
     }
 
-    /// Reports whether it writes past the kernel's cache.
-    pub(crate) fn writes_past(self) -> bool {
+    /// Reports whether it writes and bypasses the page cache.
+    pub(crate) fn writes_bypassing(self) -> bool {
         self.bypasses() && self.may_write()
     }
 
@@ -66,11 +65,11 @@ pub(crate) struct Handles(AtomicU64);
 
 impl Handles {
     /// A handle that no other open file of the mount has.
-    pub(crate) fn next(&self, way: Way, writes: bool) -> Handle {
+    pub(crate) fn next(&self, mode: CacheMode, writes: bool) -> Handle {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
-        let past = if way == Way::Past { PAST } else { 0 };
-        let bits = past | if writes { WRITES } else { 0 };
-        Handle(number << WAY_BITS | bits)
+        let bypasses = if mode == CacheMode::Bypassed { BYPASSES } else { 0 };
+        let bits = bypasses | if writes { WRITES } else { 0 };
+        Handle(number << FLAG_BITS | bits)
     }
 }
 
@@ -79,15 +78,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_says_the_way_and_is_one_open_file() {
+    fn a_handle_has_the_cache_mode_and_is_one_open_file() {
         let handles = Handles::default();
-        let ways = [(Way::Cached, true), (Way::Past, false), (Way::Past, true)];
-        let made = ways.map(|(way, writes)| handles.next(way, writes));
+        let modes =
+            [(CacheMode::Cached, true), (CacheMode::Bypassed, false), (CacheMode::Bypassed, true)];
+        let made = modes.map(|(mode, writes)| handles.next(mode, writes));
         let said = made.map(|handle| {
             let back = Handle::from(handle.number());
-            (back.bypasses(), back.writes_past(), back.may_write())
+            (back.bypasses(), back.writes_bypassing(), back.may_write())
         });
         assert_eq!(said, [(false, false, true), (true, false, false), (true, true, true)]);
-        assert_ne!(handles.next(Way::Cached, true), made[0]);
+        assert_ne!(handles.next(CacheMode::Cached, true), made[0]);
     }
 }

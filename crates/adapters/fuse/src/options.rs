@@ -84,7 +84,7 @@ impl FuseOptions {
         let mut items = lists.iter().flat_map(|list| list.as_ref().split(','));
         options.noload = items.any(|item| matches!(fstab::meaning(item), Some(Word::ReadOnly(_))));
         if options.trace_reads && options.trace.is_none() {
-            let text = "mount option `trace_reads` is for `trace=FILE`; give that, too";
+            let text = "mount option `trace_reads` needs `trace=FILE`; give both";
             return Err(FuseError::Usage(text.to_owned()));
         }
         Ok(options)
@@ -94,12 +94,10 @@ impl FuseOptions {
     fn check_buffer(&self) -> Result<()> {
         let sized = self.buffer_log_size.is_some() || self.buffer_ram.is_some();
         let text = match &self.buffer_log {
-            None if sized => {
-                "`buffer_log_size` and `buffer_ram` want `buffer_log=FILE` beside them"
-            }
-            Some(_) if self.volume.read_only => "`buffer_log` wants a mount without `ro`",
+            None if sized => "`buffer_log_size` and `buffer_ram` need `buffer_log=FILE`",
+            Some(_) if self.volume.read_only => "`buffer_log` needs a mount without `ro`",
             Some(_) if self.volume.log == LogFormat::Packed => {
-                "`buffer_log` wants `log=jbd2`: both put small syncs into a log"
+                "`buffer_log` needs `log=jbd2`: both put small syncs into a log"
             }
             _ => return Ok(()),
         };

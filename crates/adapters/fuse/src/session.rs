@@ -35,7 +35,7 @@ use crate::options::{Affinity, FuseOptions};
 use crate::parking::Parking;
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
-use crate::wakeup::Need;
+use crate::wakeup::WritebackUrgency;
 use syncline_device::{find_program, mount_of};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
@@ -147,10 +147,11 @@ impl Mount {
         let session = spawn(adapter, dir, &config, &parking)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, serving) = (Arc::clone(&stop), Arc::clone(&serve));
-        let keeper = Keeper { volume: volume.clone(), serve: serving, clock, log, stop: stopped };
+        let maintenance =
+            MaintenanceThread { volume: volume.clone(), serve: serving, clock, log, stop: stopped };
         let maintenance = thread::Builder::new()
             .name("maintenance".into())
-            .spawn(move || keeper.run())
+            .spawn(move || maintenance.run())
             .map_err(|err| refused(dir, &err))?;
         serve.wakeup.set_thread(maintenance.thread());
         let watched = Arc::clone(&parking);
@@ -317,7 +318,7 @@ fn detach(dir: &Path, writeback_cache: bool) -> bool {
 }
 
 /// The maintenance thread: work that a kernel does in timers.
-struct Keeper {
+struct MaintenanceThread {
     volume: Volume,
     serve: Arc<Serve>,
     clock: Arc<dyn Clock>,
@@ -335,14 +336,14 @@ fn step_back() {
     }
 }
 
-impl Keeper {
+impl MaintenanceThread {
     fn run(self) {
         step_back();
         let (mut said, mut steps, mut rested_ns) = (false, 0, 0);
         while !self.stop.load(Ordering::Acquire) {
-            let need = Need::of(&self.volume);
-            self.serve.wakeup.begin_round(need);
-            if need == Need::Now {
+            let urgency = WritebackUrgency::of(&self.volume);
+            self.serve.wakeup.begin_round(urgency);
+            if urgency == WritebackUrgency::Now {
                 self.volume.hurry_writeback();
             }
             let now = self.clock.now_ns();
@@ -363,8 +364,11 @@ impl Keeper {
                 steps += 1;
                 continue;
             }
-            let longest_ms =
-                if need >= Need::Soon { MUCH_DIRTY_MS_MAX } else { MAINTENANCE_MS_MAX };
+            let longest_ms = if urgency >= WritebackUrgency::Soon {
+                MUCH_DIRTY_MS_MAX
+            } else {
+                MAINTENANCE_MS_MAX
+            };
             let rest_ms = due.map_or(longest_ms, |due| {
                 // One millisecond at least: a deadline that does not move must not spin.
                 due.saturating_sub(now).div_ceil(1_000_000).clamp(1, longest_ms)

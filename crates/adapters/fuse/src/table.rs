@@ -33,31 +33,31 @@ const fn flag(name: &'static str, help: &'static str, set: fn(&mut FuseOptions))
 pub const MOUNT_OPTIONS: &[Row] = &[
     flag(
         "allow_other",
-        "Users other than the one who mounted may use it; without root it needs `user_allow_other` \
-         in /etc/fuse.conf.",
+        "Other users may access the mount. Users other than root need `user_allow_other` in \
+         /etc/fuse.conf for it.",
         |o| o.allow_other = true,
     ),
     Row {
         show: |_| Some("on".to_owned()),
         ..flag(
             "default_permissions",
-            "The kernel checks permissions and ACLs; nobody else would.",
+            "The kernel checks permissions and ACLs; the file system does not.",
             |_| {},
         )
     },
-    flag("defaults", "Nothing changes.", |_| {}),
+    flag("defaults", "Has no effect.", |_| {}),
     row("uid", id(|o, uid| o.uid = Some(uid)), "Every file shows this owner."),
     row("gid", id(|o, gid| o.gid = Some(gid)), "Every file shows this group."),
-    flag("suid", "Set-id bits have their effect.", |o| o.suid = true),
+    flag("suid", "Set-user-ID and set-group-ID bits take effect.", |o| o.suid = true),
     flag(
         "allow_suid",
-        "As suid, for fstab and mount(8), which take that for a default of theirs and do not \
-         pass it on; nosuid takes precedence.",
+        "As suid, for fstab and mount(8), which treat suid as a default and do not pass it on; \
+         nosuid takes precedence.",
         |o| o.suid = true,
     ),
     Row {
         show: |o| (!o.suid).then(|| "on".to_owned()),
-        ..flag("nosuid", "Set-id bits have no effect.", |o| o.suid = false)
+        ..flag("nosuid", "Set-user-ID and set-group-ID bits have no effect.", |o| o.suid = false)
     },
     flag("dev", "Device files work.", |o| o.dev = true),
     flag("allow_dev", "As dev, for fstab and mount(8).", |o| o.dev = true),
@@ -72,7 +72,7 @@ pub const MOUNT_OPTIONS: &[Row] = &[
     flag("noexec", "Programs cannot be run.", |o| o.noexec = true),
     flag(
         "writeback_cache",
-        "The kernel keeps written data until fsync, or as long as it likes, also past a rename \
+        "The kernel caches written data until fsync or its own write-back, even after a rename \
          over another file.",
         |o| o.writeback_cache = true,
     ),
@@ -84,7 +84,7 @@ pub const MOUNT_OPTIONS: &[Row] = &[
             unit: "N",
             set: |o, number| o.threads = number as usize,
         },
-        "Worker threads; two a processor and at least 8 where none are given.",
+        "Worker threads; by default two for each processor and at least 8.",
     ),
     Row {
         show: |o| {
@@ -100,7 +100,7 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 ("none", |o| o.affinity = Affinity::None),
             ]),
             "caller: the worker that serves one program's small calls runs on that program's \
-             processor; as root only.",
+             processor; root only.",
         )
     },
     row(
@@ -112,19 +112,18 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 Ok(())
             },
         },
-        "A write buffer under the volume, with its log in this file or partition; made if it \
-         does not exist. Until the unmount the image needs it.",
+        "A write buffer under the volume, with its log in this file or partition; a missing file \
+         is created. The image needs the log until the unmount.",
     ),
     row(
         "buffer_log_size",
         bytes(|o, size| o.buffer_log_size = Some(size)),
-        "Size of a log file that is made, 64M where none is given.",
+        "Size of a new log file; by default 64M.",
     ),
     row(
         "buffer_ram",
         bytes(|o, size| o.buffer_ram = Some(size)),
-        "Memory of the buffer, 16M where none is given; with 0 relaxed data waits in the page \
-         cache only.",
+        "Memory of the buffer; by default 16M. With 0 only the page cache holds relaxed data.",
     ),
     row(
         "trace",
@@ -136,11 +135,11 @@ pub const MOUNT_OPTIONS: &[Row] = &[
             },
         },
         "Records requests and commands to the device in FILE.events; `syncline-lab trace import` \
-         makes traces of it.",
+         converts it to traces.",
     ),
     flag(
         "trace_reads",
-        "With `trace=` every read of a program is recorded, past the kernel's cache.",
+        "With `trace=`: reads bypass the kernel's page cache, so that each is recorded.",
         |o| o.trace_reads = true,
     ),
 ];

@@ -45,7 +45,10 @@ impl ImageError {
     /// Puts `what: ` before the sentence.
     #[must_use]
     pub fn at(self, what: impl Display) -> ImageError {
-        let with = |text: String| format!("{what}: {text}");
+        self.map(|text| format!("{what}: {text}"))
+    }
+
+    fn map(self, with: impl FnOnce(String) -> String) -> ImageError {
         match self {
             ImageError::Failed(text) => ImageError::Failed(with(text)),
             ImageError::Final(text) => ImageError::Final(with(text)),
@@ -59,15 +62,7 @@ impl ImageError {
     /// Names `shown` where the sentence has `hidden`: a temporary name means nothing to the user.
     #[must_use]
     pub(crate) fn naming(self, hidden: &str, shown: &str) -> ImageError {
-        let with = |text: String| text.replace(hidden, shown);
-        match self {
-            ImageError::Failed(text) => ImageError::Failed(with(text)),
-            ImageError::Final(text) => ImageError::Final(with(text)),
-            ImageError::Usage(text) => ImageError::Usage(with(text)),
-            ImageError::Corrupt(text) => ImageError::Corrupt(with(text)),
-            ImageError::Unsupported(text) => ImageError::Unsupported(with(text)),
-            ImageError::Stopped => ImageError::Stopped,
-        }
+        self.map(|text| text.replace(hidden, shown))
     }
 
     /// A failed call of this system on `path`.

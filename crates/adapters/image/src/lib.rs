@@ -12,7 +12,8 @@
 //! - Reading never writes to the image. An image whose journal has to be replayed is mounted on an
 //!   overlay in memory.
 //! - Names, depth and links of an image are not trusted: nothing outside of the target is touched.
-//! - [`Watch`] is asked between pieces of work whether to stop, and hears what was left out.
+//! - [`Watch`] is asked between pieces of work whether to stop, and gets remarks on files that
+//!   were left out.
 //!
 //! The commands `ls`, `cat`, `cp`, `mkdir`, `mv`, `rm` and `stat` print what this crate does.
 //! Tested in `tests/it`, and through the binary in `cli/tests`.

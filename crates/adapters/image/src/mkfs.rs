@@ -92,7 +92,7 @@ impl Mkfs {
         let there = std::fs::metadata(path).ok();
         let empty = there.as_ref().is_none_or(|meta| meta.is_file() && meta.len() == 0);
         if !empty && !self.force {
-            let text = "is there; its contents would be lost, add --force to overwrite it";
+            let text = "exists and would lose its contents; add --force to overwrite it";
             return Err(ImageError::Failed(text.into()).at(path.display()));
         }
         let program = find("mke2fs").ok_or_else(|| {

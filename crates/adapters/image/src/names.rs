@@ -37,7 +37,7 @@ pub(crate) fn names(vol: &Volume, dir: &InodeRef) -> syncline_fs::Result<Vec<Vec
 /// Makes a directory; with `parents` those above it too, and one that is there is no error.
 ///
 /// # Errors
-/// A part of the path is no directory, the name is taken, the volume is full.
+/// A part of the path is not a directory, the name is taken, the volume is full.
 pub fn make_directory(vol: &Volume, path: &[u8], create: &Create, parents: bool) -> Result<()> {
     if parents {
         let parts: Vec<&[u8]> =

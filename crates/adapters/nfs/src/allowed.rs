@@ -38,7 +38,7 @@ impl FromStr for Allowed {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Allowed, String> {
-        let bad = || format!("`{text}` is no address; use ADDRESS or ADDRESS/BITS");
+        let bad = || format!("`{text}` is not an address; use ADDRESS or ADDRESS/BITS");
         let (address, bits) = text.split_once('/').map_or((text, None), |(a, b)| (a, Some(b)));
         let address: IpAddr = address.parse().map_err(|_| bad())?;
         let most = if address.is_ipv4() { 32 } else { 128 };

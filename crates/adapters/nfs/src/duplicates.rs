@@ -1,6 +1,7 @@
 //! Replies to calls that must not run twice.
 //!
-//! A client that lost its connection sends again what was not answered. A REMOVE that had been
+//! A client that lost its connection repeats the calls that were not answered. A REMOVE that had
+//! been
 //! done would answer NOENT then. So the last [`KEPT`] replies to calls that change names or
 //! attributes are kept, and a call with the same peer, number and bytes gets the same reply.
 

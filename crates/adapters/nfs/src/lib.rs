@@ -10,7 +10,7 @@
 //!     export        handles -> inodes, attributes before and after
 //!       files       read, write, commit, attributes    names    create, remove, rename, link
 //!       listing     READDIR, READDIRPLUS               info     FSSTAT, FSINFO, PATHCONF, ACCESS
-//!     permissions   what the user of a call may do; acl: POSIX ACLs
+//!     permissions   rights of the user of a call; acl: POSIX ACLs
 //!        |
 //!      fs::Volume
 //! ```

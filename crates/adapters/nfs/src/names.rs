@@ -21,8 +21,8 @@ const DIRECTORY_MODE: u16 = 0o755;
 /// Permissions of a symbolic link.
 const LINK_MODE: u16 = 0o777;
 
-/// Ways of CREATE to treat a file that is there: `createmode3`.
-enum How {
+/// `createhow3`: the treatment of a file that exists.
+enum CreateHow {
     Unchecked(SetAttr),
     Guarded(SetAttr),
     Exclusive([u8; 8]),
@@ -129,9 +129,9 @@ impl Export {
             let entry = args.entry()?;
             handle = entry.dir;
             let how = match args.u32()? {
-                0 => How::Unchecked(args.attributes()?),
-                1 => How::Guarded(args.attributes()?),
-                2 => How::Exclusive(args.verifier()?),
+                0 => CreateHow::Unchecked(args.attributes()?),
+                1 => CreateHow::Guarded(args.attributes()?),
+                2 => CreateHow::Exclusive(args.verifier()?),
                 _ => return Err(Failed::Garbage),
             };
             self.made(caller, &entry, |dir| Ok(self.created(dir, entry.name, how, caller)?))
@@ -140,10 +140,16 @@ impl Export {
     }
 
     /// A new file, or the one that is there if `how` says that it will do.
-    fn created(&self, dir: &InodeRef, name: &[u8], how: How, caller: &Caller) -> Status<InodeRef> {
+    fn created(
+        &self,
+        dir: &InodeRef,
+        name: &[u8],
+        how: CreateHow,
+        caller: &Caller,
+    ) -> Status<InodeRef> {
         let set = match &how {
-            How::Unchecked(set) | How::Guarded(set) => *set,
-            How::Exclusive(verifier) => times_of(*verifier),
+            CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
+            CreateHow::Exclusive(verifier) => times_of(*verifier),
         };
         let create = self.new_file(caller, dir, &set, FILE_MODE)?;
         match self.make((dir, name), create, |create| self.volume.create(dir, name, create)) {
@@ -160,20 +166,20 @@ impl Export {
         &self,
         dir: &InodeRef,
         name: &[u8],
-        how: &How,
+        how: &CreateHow,
         caller: &Caller,
     ) -> Status<InodeRef> {
         let inode = self.volume.lookup(dir, name).map_err(|err| status(&err))?;
         let attr = self.volume.getattr(&inode);
         let is_file = convert::kind(attr.mode) == ftype3::NF3REG;
         match how {
-            How::Unchecked(set) if is_file => {
+            CreateHow::Unchecked(set) if is_file => {
                 // Only the size: that is open with O_TRUNC.
                 self.change(caller, &inode, &SetAttr { size: set.size, ..SetAttr::default() })?;
                 self.stable(&inode)?;
                 Ok(inode)
             }
-            How::Exclusive(verifier) if is_file => {
+            CreateHow::Exclusive(verifier) if is_file => {
                 let made = times_of(*verifier);
                 let same = (made.atime, made.mtime)
                     == (Some(SetTime::At(attr.atime)), Some(SetTime::At(attr.mtime)));

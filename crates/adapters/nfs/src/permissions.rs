@@ -182,7 +182,7 @@ impl Export {
             Some(mode) if self.permissions && !caller.keeps_set_gid(gid) => *mode &= !SET_GID,
             Some(_) => {}
             None if set.uid.is_some() || set.gid.is_some() => {
-                // Of whoever asks: also of root.
+                // For every caller, including root.
                 set.mode = without_set_ids(&attr, caller);
             }
             None if set.size.is_some() && !caller.is_root() => {

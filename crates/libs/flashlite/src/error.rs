@@ -15,7 +15,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The storage below has no room. Nothing is lost; the same call can be made again.
-    #[error("no space left where the log or its file is; make some and do the same again")]
+    #[error("no space left for the log or its file; free some and repeat the command")]
     Full,
     /// There is no log here.
     #[error("this is not a FlashLite log; check the name of the file")]
@@ -52,7 +52,7 @@ pub enum Error {
         until: u64,
     },
     /// The progress callback asked to stop; the work done so far is kept.
-    #[error("stopped; call it again with the same destination to go on")]
+    #[error("stopped; call it again with the same destination to continue")]
     Stopped,
 }
 

@@ -199,7 +199,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Writes a new head, or a tag, which may wait for others.
+    /// Writes a new head, or a tag. A tag may be deferred and written with later ones.
     fn put_head(
         &mut self,
         storage: &dyn Storage,

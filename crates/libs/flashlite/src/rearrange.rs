@@ -216,8 +216,8 @@ impl Log {
         }
         if released > 0 {
             return Err(Error::Usage(
-                "parts of the log are only in the file it was being rearranged to, and this is not \
-                 that file or it was changed; name the same file again",
+                "parts of the log are only in the file that the rearranging writes, and this is \
+                 another file or it was changed; give the same file again",
             ));
         }
         Ok((0, 0))

@@ -1,4 +1,4 @@
-//! Opening: the map from tags alone, and what a crash left at the end.
+//! Opening: the map from tags alone, and the end of the log after a crash.
 //!
 //! Finished segments are read by their indexes, the last one by its tags. What the log itself says
 //! was durable is not read. Records after that may be torn: their data is read and compared with

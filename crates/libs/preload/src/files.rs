@@ -126,7 +126,7 @@ impl Files {
         self.by_id.get(id).map(|known| (known.path.clone(), known.owed))
     }
 
-    /// A file that is no directory has another name: it is decided on again.
+    /// A file that is not a directory has another name: it is decided on again.
     pub(crate) fn moved(&mut self, id: &FileId, path: PathBuf) {
         let Some(known) = self.by_id.get_mut(id) else { return };
         let before = std::mem::replace(&mut known.path, path.clone());

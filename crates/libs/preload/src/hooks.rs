@@ -11,11 +11,14 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use libc::{iovec, mode_t, off64_t, size_t, ssize_t};
 
 use crate::library::{self, Call};
+use crate::macros::{alike, hooks, pass_on};
+use crate::system::text;
 use crate::{log_hooks, logs, naming};
 
 /// libc's own.
 pub(crate) mod real {
     use super::{c_char, c_int, c_long, c_uint, c_void, iovec, off64_t, size_t, ssize_t};
+    use crate::macros::reals;
     use crate::system::Real;
 
     pub(crate) type OfFd = unsafe extern "C" fn(c_int) -> c_int;
@@ -33,15 +36,6 @@ pub(crate) mod real {
         unsafe extern "C" fn(*const c_char, *const *const c_char, *const *const c_char) -> c_int;
     type ExecHere = unsafe extern "C" fn(*const c_char, *const *const c_char) -> c_int;
     type Ring = unsafe extern "C" fn(c_uint, *mut c_void, *mut c_void) -> c_int;
-
-    macro_rules! reals {
-        ($($name:ident: $type:ty = $symbol:literal;)*) => {
-            $(
-                // SAFETY: the signature is that of the function's manual page.
-                pub(crate) static $name: Real<$type> = unsafe { Real::new($symbol) };
-            )*
-        };
-    }
 
     reals! {
         FSYNC: OfFd = c"fsync";
@@ -72,93 +66,44 @@ pub(crate) mod real {
     }
 }
 
-/// Fails with ENOSYS, for functions that this libc lacks.
-fn no_such_function() -> c_int {
-    // SAFETY: the address of errno is valid in every thread.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
-    -1
+// SAFETY, in all of them: pointers and lengths are the caller's, as of libc's function.
+
+/// Syncs a descriptor, unless the call is skipped or its log is synced.
+fn syncs(fd: c_int, call: Call, real: impl FnOnce() -> c_int) -> c_int {
+    if library::skips(fd, call) { 0 } else { log_hooks::syncs(fd).unwrap_or_else(real) }
 }
 
-/// Passes a call on. The arguments are the caller's, who answers for them as without this library.
-macro_rules! pass_on {
-    ($real:ident, $($argument:expr),*) => {
-        match real::$real.get() {
-            // SAFETY: the function has this signature, the arguments are those of our own caller.
-            Some(function) => unsafe { function($($argument),*) },
-            None => no_such_function().into(),
-        }
-    };
-}
+hooks! {
+    fn fsync(fd: c_int) -> c_int {
+        syncs(fd, Call::Fsync, || pass_on!(FSYNC, fd))
+    }
 
-macro_rules! syncs_fd {
-    ($($name:ident, $real:ident, $call:ident;)*) => {
-        $(
-            /// See its manual page. Takes any number: a wrong one is libc's to refuse.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $name(fd: c_int) -> c_int {
-                if library::skips(fd, Call::$call) {
-                    return 0;
-                }
-                match log_hooks::syncs(fd) {
-                    Some(done) => done,
-                    None => pass_on!($real, fd),
-                }
-            }
-        )*
-    };
-}
+    fn fdatasync(fd: c_int) -> c_int {
+        syncs(fd, Call::Fdatasync, || pass_on!(FDATASYNC, fd))
+    }
 
-syncs_fd! {
-    fsync, FSYNC, Fsync;
-    fdatasync, FDATASYNC, Fdatasync;
-}
+    fn syncfs(fd: c_int) -> c_int {
+        if library::skips_all(Call::Syncfs) { 0 } else { pass_on!(SYNCFS, fd) }
+    }
 
-/// See its manual page.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncfs(fd: c_int) -> c_int {
-    if library::skips_all(Call::Syncfs) { 0 } else { pass_on!(SYNCFS, fd) }
-}
-
-/// See its manual page.
-#[unsafe(no_mangle)]
-pub extern "C" fn sync() {
-    if !library::skips_all(Call::Sync) {
-        if let Some(function) = real::SYNC.get() {
-            // SAFETY: it takes nothing.
-            unsafe { function() };
+    fn sync() -> () {
+        if !library::skips_all(Call::Sync) {
+            pass_on!(SYNC or (),)
         }
     }
-}
 
-/// See its manual page.
-#[unsafe(no_mangle)]
-pub extern "C" fn sync_file_range(
-    fd: c_int,
-    offset: off64_t,
-    length: off64_t,
-    flags: c_uint,
-) -> c_int {
-    if library::skips(fd, Call::SyncFileRange) {
-        return 0;
+    fn sync_file_range(fd: c_int, offset: off64_t, length: off64_t, flags: c_uint) -> c_int {
+        syncs(fd, Call::SyncFileRange, || pass_on!(SYNC_FILE_RANGE, fd, offset, length, flags))
     }
-    if let Some(done) = log_hooks::syncs(fd) {
-        return done;
-    }
-    pass_on!(SYNC_FILE_RANGE, fd, offset, length, flags)
-}
 
-/// See its manual page.
-///
-/// # Safety
-/// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn msync(address: *mut c_void, length: size_t, flags: c_int) -> c_int {
-    // What is no multiple of pages, or has other flags, is libc's to judge.
-    let plain = flags == libc::MS_SYNC && address as usize % 4096 == 0;
-    if plain && library::skips_mapping(address as usize, length) {
-        return 0;
+    fn msync(address: *mut c_void, length: size_t, flags: c_int) -> c_int {
+        // libc judges a range that is no multiple of pages, and other flags.
+        let plain = flags == libc::MS_SYNC && address as usize % 4096 == 0;
+        if plain && library::skips_mapping(address as usize, length) {
+            return 0;
+        }
+        pass_on!(MSYNC, address, length, flags)
     }
-    pass_on!(MSYNC, address, length, flags)
 }
 
 /// Opens without the synchronous flags what is relaxed, and as a log what is to be one.
@@ -207,130 +152,95 @@ unsafe fn opens_file(
     again
 }
 
-macro_rules! open_hooks {
-    ($($name:ident, $checked:ident, $real:ident;)*) => {
-        $(
-            /// See its manual page.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(
-                path: *const c_char,
-                flags: c_int,
-                mode: mode_t,
-            ) -> c_int {
-                let real = |flags| pass_on!($real, path, flags, mode);
-                // SAFETY: the path is the caller's.
-                unsafe { opens(libc::AT_FDCWD, path, flags, real) }
-            }
+// `__open_2` and its kin are called by programs that were compiled with `_FORTIFY_SOURCE`.
+hooks! {
+    fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let real = |flags| pass_on!(OPEN, path, flags, mode);
+        // SAFETY: see above.
+        unsafe { opens(libc::AT_FDCWD, path, flags, real) }
+    }
 
-            /// Hooks the variant that programs compiled with `_FORTIFY_SOURCE` call.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $checked(path: *const c_char, flags: c_int) -> c_int {
-                let real = |flags| pass_on!($real, path, flags);
-                // SAFETY: the path is the caller's.
-                unsafe { opens(libc::AT_FDCWD, path, flags, real) }
-            }
-        )*
-    };
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int {
+        let real = |flags| pass_on!(OPEN, path, flags);
+        // SAFETY: see above.
+        unsafe { opens(libc::AT_FDCWD, path, flags, real) }
+    }
+
+    fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let real = |flags| pass_on!(OPEN64, path, flags, mode);
+        // SAFETY: see above.
+        unsafe { opens(libc::AT_FDCWD, path, flags, real) }
+    }
+
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int {
+        let real = |flags| pass_on!(OPEN64, path, flags);
+        // SAFETY: see above.
+        unsafe { opens(libc::AT_FDCWD, path, flags, real) }
+    }
+
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let real = |flags| pass_on!(OPENAT, dir, path, flags, mode);
+        // SAFETY: see above.
+        unsafe { opens(dir, path, flags, real) }
+    }
+
+    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        let real = |flags| pass_on!(OPENAT, dir, path, flags);
+        // SAFETY: see above.
+        unsafe { opens(dir, path, flags, real) }
+    }
+
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        let real = |flags| pass_on!(OPENAT64, dir, path, flags, mode);
+        // SAFETY: see above.
+        unsafe { opens(dir, path, flags, real) }
+    }
+
+    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        let real = |flags| pass_on!(OPENAT64, dir, path, flags);
+        // SAFETY: see above.
+        unsafe { opens(dir, path, flags, real) }
+    }
 }
 
-open_hooks! {
-    open, __open_2, OPEN;
-    open64, __open64_2, OPEN64;
-}
-
-macro_rules! openat_hooks {
-    ($($name:ident, $checked:ident, $real:ident;)*) => {
-        $(
-            /// See its manual page.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(
-                dirfd: c_int,
-                path: *const c_char,
-                flags: c_int,
-                mode: mode_t,
-            ) -> c_int {
-                let real = |flags| pass_on!($real, dirfd, path, flags, mode);
-                // SAFETY: the path is the caller's.
-                unsafe { opens(dirfd, path, flags, real) }
-            }
-
-            /// Hooks the variant that programs compiled with `_FORTIFY_SOURCE` call.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $checked(
-                dirfd: c_int,
-                path: *const c_char,
-                flags: c_int,
-            ) -> c_int {
-                let real = |flags| pass_on!($real, dirfd, path, flags);
-                // SAFETY: the path is the caller's.
-                unsafe { opens(dirfd, path, flags, real) }
-            }
-        )*
-    };
-}
-
-openat_hooks! {
-    openat, __openat_2, OPENAT;
-    openat64, __openat64_2, OPENAT64;
-}
-
-macro_rules! write_hooks {
-    ($($name:ident, $real:ident;)*) => {
-        $(
-            /// See its manual page.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(
-                fd: c_int,
-                parts: *const iovec,
-                count: c_int,
-                offset: off64_t,
-                flags: c_int,
-            ) -> ssize_t {
-                let sync = libc::RWF_SYNC | libc::RWF_DSYNC;
-                let skipped = flags & sync != 0 && library::skips(fd, Call::WriteSync);
-                let flags = if skipped { flags & !sync } else { flags };
-                // SAFETY: the parts are the caller's.
-                if let Some(done) = unsafe { log_hooks::writes(fd, parts, count, offset) } {
-                    let synced = flags & sync == 0 || log_hooks::syncs(fd).is_none_or(|n| n == 0);
-                    return if synced { done } else { -1 };
-                }
-                match real::$real.get() {
-                    // SAFETY: the arguments are the caller's, but for flags that are taken away.
-                    Some(function) => unsafe { function(fd, parts, count, offset, flags) },
-                    None => no_such_function() as ssize_t,
-                }
-            }
-        )*
-    };
-}
-
-write_hooks! {
-    pwritev2, PWRITEV2;
-    pwritev64v2, PWRITEV64V2;
-}
-
-/// A path of the caller; an empty one for null, which is libc's to refuse.
+/// Writes without the synchronous flags if the file is relaxed. `real` gets the flags.
 ///
 /// # Safety
-/// `path` is a C string or null.
-unsafe fn text<'a>(path: *const c_char) -> &'a CStr {
-    // SAFETY: by the caller's promise, where it is not null.
-    if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
+/// As of pwritev2.
+unsafe fn writes(
+    fd: c_int,
+    parts: *const iovec,
+    count: c_int,
+    offset: off64_t,
+    flags: c_int,
+    real: impl FnOnce(c_int) -> ssize_t,
+) -> ssize_t {
+    let sync = libc::RWF_SYNC | libc::RWF_DSYNC;
+    let skipped = flags & sync != 0 && library::skips(fd, Call::WriteSync);
+    let flags = if skipped { flags & !sync } else { flags };
+    // SAFETY: by the caller's promise.
+    if let Some(done) = unsafe { log_hooks::writes(fd, parts, count, offset) } {
+        let synced = flags & sync == 0 || log_hooks::syncs(fd).is_none_or(|n| n == 0);
+        return if synced { done } else { -1 };
+    }
+    real(flags)
+}
+
+// Another library may define one of the two names only, so each is passed on under its own.
+hooks! {
+    fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, at: off64_t,
+                flags: c_int) -> ssize_t {
+        let real = |flags| pass_on!(PWRITEV2, fd, parts, count, at, flags);
+        // SAFETY: see above.
+        unsafe { writes(fd, parts, count, at, flags, real) }
+    }
+
+    fn pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, at: off64_t,
+                   flags: c_int) -> ssize_t {
+        let real = |flags| pass_on!(PWRITEV64V2, fd, parts, count, at, flags);
+        // SAFETY: see above.
+        unsafe { writes(fd, parts, count, at, flags, real) }
+    }
 }
 
 /// Reasons why a log ends.
@@ -350,10 +260,10 @@ unsafe fn renames(
     // SAFETY: by the caller's promise.
     let (from, to) = unsafe { ((old.0, text(old.1)), (new.0, text(new.1))) };
     let change = naming::naming(from, to, exchange);
-    logs::settle_path(from.0, from.1, RENAMED);
+    logs::convert_path(from.0, from.1, RENAMED);
     if exchange {
         naming::naming(to, from, true);
-        logs::settle_path(to.0, to.1, RENAMED);
+        logs::convert_path(to.0, to.1, RENAMED);
     }
     let done = if exchange { real() } else { logs::removing(to.0, to.1, real) };
     if done == 0 {
@@ -362,127 +272,87 @@ unsafe fn renames(
     done
 }
 
-/// See its manual page.
+/// A hard link, with the work before it.
 ///
 /// # Safety
-/// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
-    let (here, real) = (libc::AT_FDCWD, || pass_on!(RENAME, old, new));
-    // SAFETY: the paths are the caller's.
-    unsafe { renames((here, old), (here, new), false, real) }
-}
-
-/// See its manual page.
-///
-/// # Safety
-/// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat(
-    olddir: c_int,
-    old: *const c_char,
-    newdir: c_int,
-    new: *const c_char,
+/// The paths are C strings or null.
+unsafe fn links(
+    old: (c_int, *const c_char),
+    new: (c_int, *const c_char),
+    real: impl FnOnce() -> c_int,
 ) -> c_int {
-    let real = || pass_on!(RENAMEAT, olddir, old, newdir, new);
-    // SAFETY: the paths are the caller's.
-    unsafe { renames((olddir, old), (newdir, new), false, real) }
+    // SAFETY: by the caller's promise.
+    let (from, to) = unsafe { ((old.0, text(old.1)), (new.0, text(new.1))) };
+    naming::naming(from, to, false);
+    logs::convert_path(from.0, from.1, LINKED);
+    real()
 }
 
-/// See its manual page.
-///
-/// # Safety
-/// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn renameat2(
-    olddir: c_int,
-    old: *const c_char,
-    newdir: c_int,
-    new: *const c_char,
-    flags: c_uint,
-) -> c_int {
-    let exchange = flags & libc::RENAME_EXCHANGE != 0;
-    let real = || pass_on!(RENAMEAT2, olddir, old, newdir, new, flags);
-    // SAFETY: the paths are the caller's.
-    unsafe { renames((olddir, old), (newdir, new), exchange, real) }
+hooks! {
+    fn rename(old: *const c_char, new: *const c_char) -> c_int {
+        let (here, real) = (libc::AT_FDCWD, || pass_on!(RENAME, old, new));
+        // SAFETY: see above.
+        unsafe { renames((here, old), (here, new), false, real) }
+    }
+
+    fn renameat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char) -> c_int {
+        let real = || pass_on!(RENAMEAT, old_dir, old, new_dir, new);
+        // SAFETY: see above.
+        unsafe { renames((old_dir, old), (new_dir, new), false, real) }
+    }
+
+    fn renameat2(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char,
+                 flags: c_uint) -> c_int {
+        let exchange = flags & libc::RENAME_EXCHANGE != 0;
+        let real = || pass_on!(RENAMEAT2, old_dir, old, new_dir, new, flags);
+        // SAFETY: see above.
+        unsafe { renames((old_dir, old), (new_dir, new), exchange, real) }
+    }
+
+    fn link(old: *const c_char, new: *const c_char) -> c_int {
+        let (here, real) = (libc::AT_FDCWD, || pass_on!(LINK, old, new));
+        // SAFETY: see above.
+        unsafe { links((here, old), (here, new), real) }
+    }
+
+    fn linkat(old_dir: c_int, old: *const c_char, new_dir: c_int, new: *const c_char,
+              flags: c_int) -> c_int {
+        let real = || pass_on!(LINKAT, old_dir, old, new_dir, new, flags);
+        // SAFETY: see above.
+        unsafe { links((old_dir, old), (new_dir, new), real) }
+    }
 }
 
-/// See its manual page.
-///
-/// # Safety
-/// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
-    let here = libc::AT_FDCWD;
-    // SAFETY: the paths are the caller's.
-    naming::naming((here, unsafe { text(old) }), (here, unsafe { text(new) }), false);
-    // SAFETY: as above.
-    logs::settle_path(here, unsafe { text(old) }, LINKED);
-    pass_on!(LINK, old, new)
+alike! {
+    _exit, _Exit = (code: c_int) -> ! {
+        library::finish();
+        pass_on!(EXIT or std::process::abort(), code)
+    }
 }
 
-/// See its manual page.
-///
-/// # Safety
-/// As of libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn linkat(
-    olddir: c_int,
-    old: *const c_char,
-    newdir: c_int,
-    new: *const c_char,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: the paths are the caller's.
-    naming::naming((olddir, unsafe { text(old) }), (newdir, unsafe { text(new) }), false);
-    // SAFETY: as above.
-    logs::settle_path(olddir, unsafe { text(old) }, LINKED);
-    pass_on!(LINKAT, olddir, old, newdir, new, flags)
-}
+/// A list of arguments or of the environment.
+type Words = *const *const c_char;
 
-macro_rules! exits {
-    ($($name:ident;)*) => {
-        $(
-            /// See its manual page.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $name(code: c_int) -> ! {
-                library::finish();
-                match real::EXIT.get() {
-                    // SAFETY: it takes any number.
-                    Some(exit) => unsafe { exit(code) },
-                    None => std::process::abort(),
-                }
-            }
-        )*
-    };
-}
+hooks! {
+    fn execve(path: *const c_char, words: Words, env: Words) -> c_int {
+        library::finish();
+        pass_on!(EXECVE, path, words, env)
+    }
 
-exits! {
-    _exit;
-    _Exit;
-}
+    fn execvpe(file: *const c_char, words: Words, env: Words) -> c_int {
+        library::finish();
+        pass_on!(EXECVPE, file, words, env)
+    }
 
-macro_rules! execs {
-    ($($name:ident, $real:ident($($argument:ident: $type:ty),*);)*) => {
-        $(
-            /// See its manual page.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-                library::finish();
-                pass_on!($real, $($argument),*)
-            }
-        )*
-    };
-}
+    fn execv(path: *const c_char, words: Words) -> c_int {
+        library::finish();
+        pass_on!(EXECV, path, words)
+    }
 
-execs! {
-    execve, EXECVE(path: *const c_char, words: *const *const c_char, env: *const *const c_char);
-    execvpe, EXECVPE(file: *const c_char, words: *const *const c_char, env: *const *const c_char);
-    execv, EXECV(path: *const c_char, words: *const *const c_char);
-    execvp, EXECVP(file: *const c_char, words: *const *const c_char);
+    fn execvp(file: *const c_char, words: Words) -> c_int {
+        library::finish();
+        pass_on!(EXECVP, file, words)
+    }
 }
 
 /// See its manual page: rings of io_uring that are made this way are counted.

@@ -4,26 +4,27 @@
 //! ```text
 //!   program --> fsync(fd) --> hooks --> library: which file, which rule --> strict: libc's fsync
 //!                                          |                            `-> relaxed: noted, 0
-//!               exit, _exit, exec --> finish: what was noted is synced now, the report written
+//!               exit, _exit, exec --> finish: the deferred syncs are done, the report is written
 //! ```
 //!
 //! | file | what |
 //! |---|---|
-//! | `rules` | globs and what they decide; pure |
-//! | `files` | what is known of files: decision, name, whether a sync is owed; pure |
+//! | `rules` | globs and their decisions; pure |
+//! | `files` | the state of files: decision, name, whether a sync is owed; pure |
 //! | `system` | libc's own functions, identity and name of a descriptor |
 //! | `library` | the state of the process, decisions, the end |
 //! | `naming` | renames and links |
 //! | `hooks` | the functions that programs call in place of libc's |
 //! | `logs` | files kept as FlashLite logs: which, and their descriptors |
-//! | `kept` | one of them |
+//! | `log_file` | one of these files |
 //! | `log_hooks` | the functions that are called on those |
+//! | `macros` | definitions of hooks |
 //!
 //! Promises
 //! - Strict unless the last rule that matches says relaxed; strict too if there is any doubt: no
 //!   name, several hard links, a lock that is not to be had, more than 65,536 files, bad rules.
 //! - A file that was skipped is synced before it gets a strict name (rename, link), and at the end.
-//! - Errors of the descriptor (`EBADF`, `EINVAL`) are what they are without the library.
+//! - Errors of the descriptor (`EBADF`, `EINVAL`) are the same as without the library.
 //! - Never blocks: no lock is waited for longer than a few yields, so that children between fork
 //!   and exec are safe.
 //!
@@ -46,13 +47,15 @@ mod files;
 #[cfg(not(test))]
 mod hooks;
 #[cfg(not(test))]
-mod kept;
-#[cfg(not(test))]
 mod library;
+#[cfg(not(test))]
+mod log_file;
 #[cfg(not(test))]
 mod log_hooks;
 #[cfg(not(test))]
 mod logs;
+#[cfg(not(test))]
+mod macros;
 #[cfg(not(test))]
 mod naming;
 #[cfg_attr(test, allow(dead_code))]

@@ -1,4 +1,4 @@
-//! The state of the process: rules, counts, files; what a call is to do; the end.
+//! The state of the process: rules, counts, files; the decision for each call; the end.
 //!
 //! A child after fork owes nothing: its parent does. `owner` tells the two apart, also where no
 //! fork handler runs (vfork).
@@ -381,8 +381,8 @@ pub(crate) extern "C" fn finish() {
         OWED.store(false, Ordering::Relaxed);
         if let Some(path) = synced.failed.first() {
             complain(&format!(
-                "{} files could not be synced at the end, the first is {}; check the device, what \
-                 was written to them may be lost",
+                "{} files could not be synced at the end, the first is {}; check the device, data \
+                 written to them may be lost",
                 synced.failed.len(),
                 path.display()
             ));

@@ -5,17 +5,19 @@
 //!
 //! The variable arguments of `fcntl` are as those of `open` in `hooks`.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 
 use libc::{FILE, iovec, off64_t, size_t, ssize_t};
 
-use crate::kept::{Errno, Kept};
+use crate::log_file::{Errno, LogFile};
 use crate::logs;
-use crate::system::keeping_errno;
+use crate::macros::{alike, hooks, pass_on};
+use crate::system::{keeping_errno, set_errno, text};
 
 /// libc's own.
 mod real {
     use super::{FILE, c_char, c_int, c_long, c_uint, c_void, iovec, off64_t, size_t, ssize_t};
+    use crate::macros::reals;
     use crate::system::Real;
 
     type Read = unsafe extern "C" fn(c_int, *mut c_void, size_t) -> ssize_t;
@@ -37,15 +39,6 @@ mod real {
     type Control = unsafe extern "C" fn(c_int, c_int, ...) -> c_int;
     type Path = unsafe extern "C" fn(*const c_char) -> c_int;
     type Stream = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut FILE;
-
-    macro_rules! reals {
-        ($($name:ident: $type:ty = $symbol:literal;)*) => {
-            $(
-                // SAFETY: the signature is that of the function's manual page.
-                pub(super) static $name: Real<$type> = unsafe { Real::new($symbol) };
-            )*
-        };
-    }
 
     reals! {
         READ: Read = c"read";
@@ -86,44 +79,19 @@ mod real {
     pub(super) type Word = c_long;
 }
 
-fn set_errno(errno: c_int) {
-    // SAFETY: the address of errno is valid in every thread.
-    unsafe { *libc::__errno_location() = errno };
-}
-
-/// Passes a call on. The arguments are the caller's, who answers for them as without this library.
-macro_rules! pass_on {
-    ($real:ident, $none:expr, $($argument:expr),*) => {
-        match real::$real.get() {
-            // SAFETY: the function has this signature, the arguments are those of our own caller.
-            Some(function) => unsafe { function($($argument),*) },
-            None => {
-                set_errno(libc::ENOSYS);
-                $none
-            }
-        }
-    };
-}
-
 /// The result of a call on a log, as libc's: a number, or -1 and errno.
 fn done(result: Result<usize, Errno>) -> ssize_t {
-    match result {
-        Ok(bytes) => bytes as ssize_t,
-        Err(Errno(errno)) => {
+    result.map_or_else(
+        |Errno(errno)| {
             set_errno(errno);
             -1
-        }
-    }
+        },
+        |bytes| bytes as ssize_t,
+    )
 }
 
 fn good(result: Result<(), Errno>) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(Errno(errno)) => {
-            set_errno(errno);
-            -1
-        }
-    }
+    done(result.map(|()| 0)) as c_int
 }
 
 /// Syncs the log of a descriptor; nothing if it has none.
@@ -157,17 +125,25 @@ unsafe fn parts_of<'a>(parts: *const iovec, count: c_int) -> Vec<&'a [u8]> {
     (0..count).map(one).collect()
 }
 
-/// Writes to a log, at `offset` or where the descriptor is.
-fn write_parts(fd: c_int, kept: &Kept, parts: &[&[u8]], offset: off64_t) -> Option<ssize_t> {
-    let result = if offset == HERE {
-        kept.at_position(fd, true, |at| kept.write(parts, at))
-    } else {
-        match number(offset) {
-            Ok(at) => kept.write(parts, at),
-            Err(err) => Some(Err(err)),
-        }
+/// Calls `call` with `offset`, or with the position of the descriptor.
+fn at_offset(
+    fd: c_int,
+    log_file: &LogFile,
+    offset: off64_t,
+    writes: bool,
+    call: impl FnOnce(u64) -> Option<Result<usize, Errno>>,
+) -> Option<ssize_t> {
+    let result = match number(offset) {
+        _ if offset == HERE => log_file.at_position(fd, writes, call),
+        Ok(at) => call(at),
+        Err(err) => Some(Err(err)),
     };
     result.map(done)
+}
+
+/// Writes to a log, at `offset` or at the descriptor's position.
+fn write_parts(fd: c_int, log_file: &LogFile, parts: &[&[u8]], offset: off64_t) -> Option<ssize_t> {
+    at_offset(fd, log_file, offset, true, |at| log_file.write(parts, at))
 }
 
 /// Writes what the caller's parts have, if the descriptor is of a log.
@@ -180,9 +156,9 @@ pub(crate) unsafe fn writes(
     count: c_int,
     offset: off64_t,
 ) -> Option<ssize_t> {
-    let kept = logs::of(fd)?;
+    let log_file = logs::of(fd)?;
     // SAFETY: by the caller's promise.
-    write_parts(fd, kept, &unsafe { parts_of(parts, count) }, offset)
+    write_parts(fd, log_file, &unsafe { parts_of(parts, count) }, offset)
 }
 
 /// Reads into the caller's parts, if the descriptor is of a log.
@@ -190,7 +166,7 @@ pub(crate) unsafe fn writes(
 /// # Safety
 /// As of preadv.
 unsafe fn reads(fd: c_int, parts: *const iovec, count: c_int, offset: off64_t) -> Option<ssize_t> {
-    let kept = logs::of(fd)?;
+    let log_file = logs::of(fd)?;
     let read = |from: u64| {
         let mut total = 0;
         for index in 0..usize::try_from(count).unwrap_or(0) {
@@ -203,7 +179,7 @@ unsafe fn reads(fd: c_int, parts: *const iovec, count: c_int, offset: off64_t) -
                 }
             };
             let wanted = into.len();
-            match kept.read(into, from + total as u64)? {
+            match log_file.read(into, from + total as u64)? {
                 Ok(read) => total += read,
                 Err(err) => return Some(Err(err)),
             }
@@ -213,39 +189,11 @@ unsafe fn reads(fd: c_int, parts: *const iovec, count: c_int, offset: off64_t) -
         }
         Some(Ok(total))
     };
-    let result = if offset == HERE {
-        kept.at_position(fd, false, read)
-    } else {
-        match number(offset) {
-            Ok(at) => read(at),
-            Err(err) => Some(Err(err)),
-        }
-    };
-    result.map(done)
+    at_offset(fd, log_file, offset, false, read)
 }
 
 fn part(at: *const c_void, len: size_t) -> iovec {
     iovec { iov_base: at.cast_mut(), iov_len: len }
-}
-
-macro_rules! hooks {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {
-        $(
-            /// See its manual page.
-            ///
-            /// # Safety
-            /// As of libc's.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
-        )*
-    };
-}
-
-/// Names of one function whose bodies are equal on 64-bit systems.
-macro_rules! alike {
-    ($($name:ident),* = $arguments:tt -> $result:ty $body:block) => {
-        $(hooks! { fn $name $arguments -> $result $body })*
-    };
 }
 
 // SAFETY, in all of them: pointers and lengths are the caller's, as of libc's function.
@@ -255,7 +203,7 @@ hooks! {
         let parts = part(into, len);
         // SAFETY: see above.
         let read = unsafe { reads(fd, &raw const parts, 1, HERE) };
-        read.unwrap_or_else(|| pass_on!(READ, -1, fd, into, len))
+        read.unwrap_or_else(|| pass_on!(READ, fd, into, len))
     }
 
     fn __read_chk(fd: c_int, into: *mut c_void, len: size_t, room: size_t) -> ssize_t {
@@ -270,19 +218,19 @@ hooks! {
         let parts = part(from, len);
         // SAFETY: see above.
         let written = unsafe { writes(fd, &raw const parts, 1, HERE) };
-        written.unwrap_or_else(|| pass_on!(WRITE, -1, fd, from, len))
+        written.unwrap_or_else(|| pass_on!(WRITE, fd, from, len))
     }
 
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         // SAFETY: see above.
         let read = unsafe { reads(fd, parts, count, HERE) };
-        read.unwrap_or_else(|| pass_on!(READV, -1, fd, parts, count))
+        read.unwrap_or_else(|| pass_on!(READV, fd, parts, count))
     }
 
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
         // SAFETY: see above.
         let written = unsafe { writes(fd, parts, count, HERE) };
-        written.unwrap_or_else(|| pass_on!(WRITEV, -1, fd, parts, count))
+        written.unwrap_or_else(|| pass_on!(WRITEV, fd, parts, count))
     }
 }
 
@@ -296,7 +244,7 @@ alike! {
         let parts = part(into, len);
         // SAFETY: see above.
         let read = unsafe { reads(fd, &raw const parts, 1, placed(at)) };
-        read.unwrap_or_else(|| pass_on!(PREAD, -1, fd, into, len, at))
+        read.unwrap_or_else(|| pass_on!(PREAD, fd, into, len, at))
     }
 }
 
@@ -316,7 +264,7 @@ alike! {
         let parts = part(from, len);
         // SAFETY: see above.
         let written = unsafe { writes(fd, &raw const parts, 1, placed(at)) };
-        written.unwrap_or_else(|| pass_on!(PWRITE, -1, fd, from, len, at))
+        written.unwrap_or_else(|| pass_on!(PWRITE, fd, from, len, at))
     }
 }
 
@@ -324,7 +272,7 @@ alike! {
     preadv, preadv64 = (fd: c_int, parts: *const iovec, count: c_int, at: off64_t) -> ssize_t {
         // SAFETY: see above.
         let read = unsafe { reads(fd, parts, count, placed(at)) };
-        read.unwrap_or_else(|| pass_on!(PREADV, -1, fd, parts, count, at))
+        read.unwrap_or_else(|| pass_on!(PREADV, fd, parts, count, at))
     }
 }
 
@@ -332,7 +280,7 @@ alike! {
     pwritev, pwritev64 = (fd: c_int, parts: *const iovec, count: c_int, at: off64_t) -> ssize_t {
         // SAFETY: see above.
         let written = unsafe { writes(fd, parts, count, placed(at)) };
-        written.unwrap_or_else(|| pass_on!(PWRITEV, -1, fd, parts, count, at))
+        written.unwrap_or_else(|| pass_on!(PWRITEV, fd, parts, count, at))
     }
 }
 
@@ -341,33 +289,33 @@ alike! {
     (fd: c_int, parts: *const iovec, count: c_int, at: off64_t, flags: c_int) -> ssize_t {
         // SAFETY: see above.
         let read = unsafe { reads(fd, parts, count, at) };
-        read.unwrap_or_else(|| pass_on!(PREADV2, -1, fd, parts, count, at, flags))
+        read.unwrap_or_else(|| pass_on!(PREADV2, fd, parts, count, at, flags))
     }
 }
 
 alike! {
     ftruncate, ftruncate64 = (fd: c_int, len: off64_t) -> c_int {
-        let set = logs::of(fd).and_then(|kept| match number(len) {
-            Ok(len) => kept.set_len(len),
+        let set = logs::of(fd).and_then(|log_file| match number(len) {
+            Ok(len) => log_file.set_len(len),
             Err(err) => Some(Err(err)),
         });
-        set.map_or_else(|| pass_on!(FTRUNCATE, -1, fd, len), good)
+        set.map_or_else(|| pass_on!(FTRUNCATE, fd, len), good)
     }
 }
 
 alike! {
     truncate, truncate64 = (path: *const c_char, len: off64_t) -> c_int {
         // SAFETY: see above.
-        unsafe { settles(path, "truncate was called with its name") };
-        pass_on!(TRUNCATE, -1, path, len)
+        unsafe { converts(path, "truncate was called with its name") };
+        pass_on!(TRUNCATE, path, len)
     }
 }
 
 /// Reserves space in a log: there is none to reserve, but the length counts.
 fn reserve(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> Option<Result<(), Errno>> {
-    let kept = logs::of(fd)?;
+    let log_file = logs::of(fd)?;
     if mode & !libc::FALLOC_FL_KEEP_SIZE != 0 {
-        keeping_errno(|| kept.settle(Some("a part of it is punched, zeroed or moved")));
+        keeping_errno(|| log_file.convert(Some("a part of it is punched, zeroed or moved")));
         return None;
     }
     let end = number(offset).and_then(|from| match number(len)? {
@@ -375,7 +323,7 @@ fn reserve(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> Option<Resu
         len => Ok(from.saturating_add(len)),
     });
     match end {
-        Ok(end) if mode == 0 => kept.extend(end),
+        Ok(end) if mode == 0 => log_file.extend(end),
         other => Some(other.map(drop)),
     }
 }
@@ -383,7 +331,7 @@ fn reserve(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> Option<Resu
 alike! {
     fallocate, fallocate64 = (fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int {
         let reserved = reserve(fd, mode, offset, len);
-        reserved.map_or_else(|| pass_on!(FALLOCATE, -1, fd, mode, offset, len), good)
+        reserved.map_or_else(|| pass_on!(FALLOCATE, fd, mode, offset, len), good)
     }
 }
 
@@ -392,7 +340,7 @@ alike! {
         match reserve(fd, 0, offset, len) {
             Some(Ok(())) => 0,
             Some(Err(Errno(errno))) => errno,
-            None => pass_on!(POSIX_FALLOCATE, libc::ENOSYS, fd, offset, len),
+            None => pass_on!(POSIX_FALLOCATE or libc::ENOSYS, fd, offset, len),
         }
     }
 }
@@ -402,9 +350,9 @@ alike! {
     (at: *mut c_void, len: size_t, how: c_int, flags: c_int, fd: c_int, offset: off64_t)
     -> *mut c_void {
         if flags & libc::MAP_ANONYMOUS == 0 {
-            logs::settle(fd, "it is mapped (mmap)");
+            logs::convert(fd, "it is mapped (mmap)");
         }
-        pass_on!(MMAP, libc::MAP_FAILED, at, len, how, flags, fd, offset)
+        pass_on!(MMAP or libc::MAP_FAILED, at, len, how, flags, fd, offset)
     }
 }
 
@@ -412,9 +360,9 @@ const COPIED: &str = "the kernel copies it (sendfile, copy_file_range, splice)";
 
 alike! {
     sendfile, sendfile64 = (to: c_int, from: c_int, offset: *mut off64_t, len: size_t) -> ssize_t {
-        logs::settle(from, COPIED);
-        logs::settle(to, COPIED);
-        pass_on!(SENDFILE, -1, to, from, offset, len)
+        logs::convert(from, COPIED);
+        logs::convert(to, COPIED);
+        pass_on!(SENDFILE, to, from, offset, len)
     }
 }
 
@@ -423,9 +371,9 @@ macro_rules! copies {
         $(hooks! {
             fn $name(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t,
                      len: size_t, flags: c_uint) -> ssize_t {
-                logs::settle(from, COPIED);
-                logs::settle(to, COPIED);
-                pass_on!($real, -1, from, from_at, to, to_at, len, flags)
+                logs::convert(from, COPIED);
+                logs::convert(to, COPIED);
+                pass_on!($real, from, from_at, to, to_at, len, flags)
             }
         })*
     };
@@ -439,47 +387,47 @@ copies! {
 hooks! {
     fn close(fd: c_int) -> c_int {
         logs::forget(fd);
-        pass_on!(CLOSE, -1, fd)
+        pass_on!(CLOSE, fd)
     }
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         logs::forget_range(first as usize, last as usize);
-        pass_on!(CLOSE_RANGE, -1, first, last, flags)
+        pass_on!(CLOSE_RANGE, first, last, flags)
     }
 
     fn dup(fd: c_int) -> c_int {
-        logs::copied(fd, pass_on!(DUP, -1, fd))
+        logs::copied(fd, pass_on!(DUP, fd))
     }
 
     fn dup2(fd: c_int, to: c_int) -> c_int {
-        logs::copied(fd, pass_on!(DUP2, -1, fd, to))
+        logs::copied(fd, pass_on!(DUP2, fd, to))
     }
 
     fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-        logs::copied(fd, pass_on!(DUP3, -1, fd, to, flags))
+        logs::copied(fd, pass_on!(DUP3, fd, to, flags))
     }
 
     fn unlink(path: *const c_char) -> c_int {
         // SAFETY: see above.
         let name = unsafe { text(path) };
-        logs::removing(libc::AT_FDCWD, name, || pass_on!(UNLINK, -1, path))
+        logs::removing(libc::AT_FDCWD, name, || pass_on!(UNLINK, path))
     }
 
     fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
         // SAFETY: see above.
         let name = unsafe { text(path) };
-        logs::removing(dirfd, name, || pass_on!(UNLINKAT, -1, dirfd, path, flags))
+        logs::removing(dirfd, name, || pass_on!(UNLINKAT, dirfd, path, flags))
     }
 
     fn remove(path: *const c_char) -> c_int {
         // SAFETY: see above.
         let name = unsafe { text(path) };
-        logs::removing(libc::AT_FDCWD, name, || pass_on!(REMOVE, -1, path))
+        logs::removing(libc::AT_FDCWD, name, || pass_on!(REMOVE, path))
     }
 
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        logs::settle(fd, STREAM);
-        pass_on!(FDOPEN, std::ptr::null_mut(), fd, mode)
+        logs::convert(fd, STREAM);
+        pass_on!(FDOPEN or std::ptr::null_mut(), fd, mode)
     }
 
     fn fclose(stream: *mut FILE) -> c_int {
@@ -487,13 +435,13 @@ hooks! {
             // SAFETY: the stream is the caller's.
             logs::forget(keeping_errno(|| unsafe { libc::fileno(stream) }));
         }
-        pass_on!(FCLOSE, libc::EOF, stream)
+        pass_on!(FCLOSE or libc::EOF, stream)
     }
 }
 
 alike! {
     fcntl, fcntl64 = (fd: c_int, command: c_int, argument: real::Word) -> c_int {
-        let result = pass_on!(FCNTL, -1, fd, command, argument);
+        let result = pass_on!(FCNTL, fd, command, argument);
         match command {
             libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => logs::copied(fd, result),
             _ => result,
@@ -503,29 +451,20 @@ alike! {
 
 const STREAM: &str = "it is opened as a stream (stdio)";
 
-/// A path of the caller; an empty one for null, which is libc's to refuse.
-///
-/// # Safety
-/// `path` is a C string or null.
-unsafe fn text<'a>(path: *const c_char) -> &'a CStr {
-    // SAFETY: by the caller's promise, where it is not null.
-    if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
-}
-
 /// Ends the log of a path.
 ///
 /// # Safety
 /// `path` is a C string or null.
-unsafe fn settles(path: *const c_char, why: &str) {
+unsafe fn converts(path: *const c_char, why: &str) {
     // SAFETY: by the caller's promise.
-    logs::settle_path(libc::AT_FDCWD, unsafe { text(path) }, why);
+    logs::convert_path(libc::AT_FDCWD, unsafe { text(path) }, why);
 }
 
 alike! {
     fopen, fopen64 = (path: *const c_char, mode: *const c_char) -> *mut FILE {
         // SAFETY: see above.
-        unsafe { settles(path, STREAM) };
-        pass_on!(FOPEN, std::ptr::null_mut(), path, mode)
+        unsafe { converts(path, STREAM) };
+        pass_on!(FOPEN or std::ptr::null_mut(), path, mode)
     }
 }
 
@@ -533,14 +472,14 @@ alike! {
     freopen, freopen64 =
     (path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
         // SAFETY: see above.
-        unsafe { settles(path, STREAM) };
-        pass_on!(FREOPEN, std::ptr::null_mut(), path, mode, stream)
+        unsafe { converts(path, STREAM) };
+        pass_on!(FREOPEN or std::ptr::null_mut(), path, mode, stream)
     }
 }
 
 alike! {
     creat, creat64 = (path: *const c_char, mode: libc::mode_t) -> c_int {
-        let fd = pass_on!(CREAT, -1, path, mode);
+        let fd = pass_on!(CREAT, path, mode);
         logs::opened(fd, libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC)
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //!   NAME            the program's file: its length, owner and locks, and holes for bytes
 //!   NAME.flashlite  the log, which has the bytes
-//!   read, write, ... of a descriptor --> slot --> Kept --> the log
-//!   exit, exec, rename, link, mmap, stdio, fork --> settle: the log is rearranged into NAME
+//!   read, write, ... of a descriptor --> slot --> LogFile --> the log
+//!   exit, exec, rename, link, mmap, stdio, fork --> convert: the log is rearranged into NAME
 //! ```
 //! A file becomes a log if a rule says so and it is empty when it is opened for writing, or if a
 //! log is there from a program that was killed. Positions are the kernel's own, of the program's
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use syncline_flashlite::{Log, Options};
 
 use crate::files::FileId;
-use crate::kept::{Errno, Kept, Result};
 use crate::library::{LIBRARY, absolute, is_owner};
+use crate::log_file::{Errno, LogFile, Result};
 use crate::system::{self, complain};
 
 /// End of a log's name.
@@ -33,7 +33,7 @@ const LOGS_MAX: usize = 1024;
 
 /// For each descriptor 0, or the index of its log and one.
 static SLOTS: [AtomicUsize; FDS] = [const { AtomicUsize::new(0) }; FDS];
-static LOGS: [OnceLock<Kept>; LOGS_MAX] = [const { OnceLock::new() }; LOGS_MAX];
+static LOGS: [OnceLock<LogFile>; LOGS_MAX] = [const { OnceLock::new() }; LOGS_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// First log of this process; those before it are of the parent.
 static BASE: AtomicUsize = AtomicUsize::new(0);
@@ -77,13 +77,13 @@ fn is_wanted(path: &Path) -> bool {
     !log && LIBRARY.get().is_some_and(|library| library.rules.is_log(path))
 }
 
-fn all() -> impl Iterator<Item = (usize, &'static Kept)> {
+fn all() -> impl Iterator<Item = (usize, &'static LogFile)> {
     let range = BASE.load(Ordering::Acquire)..COUNT.load(Ordering::Acquire).min(LOGS_MAX);
     range.filter_map(|index| Some((index, LOGS[index].get()?)))
 }
 
-fn find(id: &FileId) -> Option<(usize, &'static Kept)> {
-    all().find(|(_, kept)| kept.id == *id && !kept.gone.load(Ordering::Relaxed))
+fn find(id: &FileId) -> Option<(usize, &'static LogFile)> {
+    all().find(|(_, log_file)| log_file.id == *id && !log_file.gone.load(Ordering::Relaxed))
 }
 
 fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
@@ -91,17 +91,17 @@ fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
 }
 
 /// The log of a descriptor.
-pub(crate) fn of(fd: c_int) -> Option<&'static Kept> {
+pub(crate) fn of(fd: c_int) -> Option<&'static LogFile> {
     let slot = slot(fd)?;
     let index = slot.load(Ordering::Acquire).checked_sub(1)?;
-    let kept = LOGS.get(index)?.get()?;
+    let log_file = LOGS.get(index)?.get()?;
     // It was closed where nobody saw it, and is another file by now.
     let same =
-        system::keeping_errno(|| system::identity(fd).is_some_and(|file| file.id == kept.id));
+        system::keeping_errno(|| system::identity(fd).is_some_and(|file| file.id == log_file.id));
     if !same {
         clear(slot);
     }
-    same.then_some(kept)
+    same.then_some(log_file)
 }
 
 /// Sets a slot, unless it is the parent's: a child of vfork has the parent's memory and descriptors
@@ -193,10 +193,10 @@ fn open(fd: c_int, flags: c_int) -> Result<()> {
     let Some(path) = system::path_of(fd).filter(|path| is_wanted(path)) else { return Ok(()) };
     let _opening = Opening::lock();
     let _inside = Inside::enter();
-    if let Some((index, kept)) = find(&file.id) {
+    if let Some((index, log_file)) = find(&file.id) {
         slot.store(index + 1, Ordering::Release);
         if flags & libc::O_TRUNC != 0 {
-            kept.set_len(0).transpose().map(drop)?;
+            log_file.set_len(0).transpose().map(drop)?;
         }
         return Ok(());
     }
@@ -236,12 +236,12 @@ fn open(fd: c_int, flags: c_int) -> Result<()> {
     if flags & libc::O_TRUNC != 0 {
         log.set_len(0)?;
     }
-    let kept = Kept::new(file.id, file_itself, size, log);
+    let log_file = LogFile::new(file.id, file_itself, size, log);
     // After a power cut the file may be shorter than what its log has.
-    if let Some(len) = kept.with(Log::len) {
-        kept.grow(len)?;
+    if let Some(len) = log_file.with(Log::len) {
+        log_file.grow(len)?;
     }
-    if index < LOGS_MAX && LOGS[index].set(kept).is_ok() {
+    if index < LOGS_MAX && LOGS[index].set(log_file).is_ok() {
         COUNT.store(index + 1, Ordering::Release);
         slot.store(index + 1, Ordering::Release);
         return Ok(());
@@ -250,14 +250,14 @@ fn open(fd: c_int, flags: c_int) -> Result<()> {
 }
 
 /// Ends the log of a descriptor, if it has one.
-pub(crate) fn settle(fd: c_int, why: &str) {
-    if let Some(kept) = of(fd) {
-        system::keeping_errno(|| kept.settle(Some(why)));
+pub(crate) fn convert(fd: c_int, why: &str) {
+    if let Some(log_file) = of(fd) {
+        system::keeping_errno(|| log_file.convert(Some(why)));
     }
 }
 
 /// Ends the log of a file, also one that a program left which was killed.
-pub(crate) fn settle_path(dirfd: c_int, path: &CStr, why: &str) {
+pub(crate) fn convert_path(dirfd: c_int, path: &CStr, why: &str) {
     if !wanted() {
         return;
     }
@@ -271,8 +271,8 @@ pub(crate) fn settle_path(dirfd: c_int, path: &CStr, why: &str) {
             // To open it is to know it: this library's own hook does.
             drop(OpenOptions::new().read(true).write(true).open(&path));
         }
-        if let Some((_, kept)) = known() {
-            kept.settle(Some(why));
+        if let Some((_, log_file)) = known() {
+            log_file.convert(Some(why));
         }
     });
 }
@@ -283,14 +283,14 @@ pub(crate) fn removing(dirfd: c_int, path: &CStr, remove: impl FnOnce() -> c_int
         return remove();
     }
     let before = system::keeping_errno(|| {
-        let kept = find(&system::identity_of_link(dirfd, path)?.id);
-        Some((kept, absolute(dirfd, path).filter(|path| is_wanted(path))))
+        let log_file = find(&system::identity_of_link(dirfd, path)?.id);
+        Some((log_file, absolute(dirfd, path).filter(|path| is_wanted(path))))
     });
     let done = remove();
-    if let Some((kept, path)) = before.filter(|_| done == 0) {
+    if let Some((log_file, path)) = before.filter(|_| done == 0) {
         system::keeping_errno(|| {
-            if let Some((_, kept)) = kept {
-                kept.gone.store(true, Ordering::Relaxed);
+            if let Some((_, log_file)) = log_file {
+                log_file.gone.store(true, Ordering::Relaxed);
             }
             if let Some(path) = path {
                 let _inside = Inside::enter();
@@ -304,8 +304,8 @@ pub(crate) fn removing(dirfd: c_int, path: &CStr, remove: impl FnOnce() -> c_int
 
 /// The end of the program: every log becomes a plain file.
 pub(crate) fn finish() {
-    for (_, kept) in all() {
-        kept.settle(None);
+    for (_, log_file) in all() {
+        log_file.convert(None);
     }
 }
 
@@ -318,8 +318,8 @@ pub(crate) fn counts() -> (u64, u64) {
 pub(crate) extern "C" fn before_fork() {
     if all().next().is_some() {
         system::keeping_errno(|| {
-            for (_, kept) in all() {
-                kept.settle(Some("the program forks"));
+            for (_, log_file) in all() {
+                log_file.convert(Some("the program forks"));
             }
         });
     }

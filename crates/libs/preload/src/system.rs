@@ -1,10 +1,10 @@
-//! libc's own functions, and what the kernel says of a descriptor.
+//! libc's own functions, and the kernel's information on a descriptor.
 //!
 //! Programs' calls of libc end in our hooks, this library's own calls too: what has to reach the
 //! kernel goes through a [`Real`].
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, OsString, c_int, c_void};
+use std::ffi::{CStr, OsString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -50,7 +50,21 @@ impl<F: Copy> Real<F> {
     }
 }
 
-/// A value behind a lock that nobody waits for long: after fork its holder may not exist.
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: the address of errno is valid in every thread.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// A path of the caller; an empty one for null, which libc then refuses.
+///
+/// # Safety
+/// `path` is a C string or null.
+pub(crate) unsafe fn text<'a>(path: *const c_char) -> &'a CStr {
+    // SAFETY: by the caller's promise, where it is not null.
+    if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } }
+}
+
+/// A value behind a lock with a bounded wait: after a fork its holder may not exist.
 pub(crate) struct Spin<T> {
     taken: AtomicBool,
     value: UnsafeCell<Option<T>>,

@@ -76,7 +76,7 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         let refuse = |text: &str| Err(RecorderError::Usage(text.to_owned()));
         if !self.slot_align_bytes.is_power_of_two() || self.slot_align_bytes < 64 {
-            return refuse("slots are aligned to a power of two from 64 on; give 64 or 4096");
+            return refuse("slots are aligned to a power of two of at least 64; give 64 or 4096");
         }
         if self.payload_bytes_max < 8 {
             return refuse("records of less than 8 bytes have no end mark; give 8 or more");

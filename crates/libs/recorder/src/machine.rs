@@ -130,7 +130,7 @@ impl Events {
         let begun = if self.list.len() < self.max {
             strategy.begin(event.number)
         } else {
-            let text = "as many events as are configured are not over yet; allow more at once";
+            let text = "the configured number of events is in progress; allow more at once";
             Err(RecorderError::Usage(text.to_owned()))
         };
         match begun {

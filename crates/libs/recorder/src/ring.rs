@@ -1,9 +1,9 @@
-//! The way from the producer to the writer: slots in memory, one producer, one consumer.
+//! The ring between the producer and the writer: slots in memory, one producer, one consumer.
 //!
 //! ```text
 //!    tail                                 head
 //!   --|---- last pre_records ----|-- new --|----- free -----|
-//!     the writer gives back what is behind both the pre-fault length and every event
+//!     the writer frees slots that are older than the pre-fault length and every event
 //! ```
 //!
 //! The ring is the pre-fault buffer: nothing is copied out before a fault. A push that finds it

@@ -243,74 +243,52 @@ unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn read(
-    file: *mut sqlite3_file,
-    into: *mut c_void,
-    len: c_int,
-    at: sqlite3_int64,
-) -> c_int {
-    let len = usize::try_from(len).unwrap_or(0);
-    // SAFETY: (F), (B).
-    unsafe { done(opened(file).read(std::slice::from_raw_parts_mut(into.cast(), len), at)) }
-}
-
-unsafe extern "C" fn write(
-    file: *mut sqlite3_file,
-    from: *const c_void,
-    len: c_int,
-    at: sqlite3_int64,
-) -> c_int {
-    let len = usize::try_from(len).unwrap_or(0);
-    // SAFETY: (F), (B).
-    unsafe { done(opened(file).write(std::slice::from_raw_parts(from.cast(), len), at)) }
-}
-
-unsafe extern "C" fn truncate(file: *mut sqlite3_file, size: sqlite3_int64) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).truncate(size)) }
-}
-
-unsafe extern "C" fn sync(file: *mut sqlite3_file, _flags: c_int) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).sync()) }
-}
-
-unsafe extern "C" fn file_size(file: *mut sqlite3_file, size: *mut sqlite3_int64) -> c_int {
-    // SAFETY: (F); `size` is writable.
-    unsafe { done(opened(file).size().map(|bytes| *size = bytes)) }
-}
-
-unsafe extern "C" fn lock(file: *mut sqlite3_file, level: c_int) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).lock(level)) }
-}
-
-unsafe extern "C" fn unlock(file: *mut sqlite3_file, level: c_int) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).unlock(level)) }
-}
-
-unsafe extern "C" fn check_reserved_lock(file: *mut sqlite3_file, out: *mut c_int) -> c_int {
-    // SAFETY: (F); `out` is writable.
-    unsafe { done(opened(file).reserved().map(|held| *out = c_int::from(held))) }
-}
-
-unsafe extern "C" fn file_control(file: *mut sqlite3_file, op: c_int, arg: *mut c_void) -> c_int {
-    // SAFETY: (F); these controls have an int that is readable and writable (sqlite3.h).
-    unsafe {
-        let file = opened(file);
-        done(match op {
-            ffi::SQLITE_FCNTL_LOCKSTATE => {
-                file.lock_level().map(|level| *arg.cast::<c_int>() = level)
+/// Methods of an open file: name, arguments, and the call of the safe code.
+macro_rules! methods {
+    ($($name:ident($($argument:ident: $type:ty),*) = |$file:ident| $call:expr;)*) => {
+        $(
+            unsafe extern "C" fn $name(file: *mut sqlite3_file, $($argument: $type),*) -> c_int {
+                // SAFETY: (F), (B); pointers for results are writable, and a control that has an
+                // int has one that is readable and writable (sqlite3.h).
+                unsafe {
+                    let $file = opened(file);
+                    done($call)
+                }
             }
-            ffi::SQLITE_FCNTL_PERSIST_WAL => {
-                let asked = arg.cast::<c_int>();
-                *asked = c_int::from(file.persist_wal(*asked));
-                Ok(())
-            }
-            _ => file.control(op),
-        })
-    }
+        )*
+    };
+}
+
+/// A length that SQLite gives.
+fn length(len: c_int) -> usize {
+    usize::try_from(len).unwrap_or(0)
+}
+
+methods! {
+    read(into: *mut c_void, len: c_int, at: sqlite3_int64) =
+        |file| file.read(std::slice::from_raw_parts_mut(into.cast(), length(len)), at);
+    write(from: *const c_void, len: c_int, at: sqlite3_int64) =
+        |file| file.write(std::slice::from_raw_parts(from.cast(), length(len)), at);
+    truncate(size: sqlite3_int64) = |file| file.truncate(size);
+    sync(_flags: c_int) = |file| file.sync();
+    file_size(size: *mut sqlite3_int64) = |file| file.size().map(|bytes| *size = bytes);
+    lock(level: c_int) = |file| file.lock(level);
+    unlock(level: c_int) = |file| file.unlock(level);
+    check_reserved_lock(out: *mut c_int) =
+        |file| file.reserved().map(|held| *out = c_int::from(held));
+    file_control(op: c_int, arg: *mut c_void) = |file| match op {
+        ffi::SQLITE_FCNTL_LOCKSTATE => file.lock_level().map(|level| *arg.cast::<c_int>() = level),
+        ffi::SQLITE_FCNTL_PERSIST_WAL => {
+            let asked = arg.cast::<c_int>();
+            *asked = c_int::from(file.persist_wal(*asked));
+            Ok(())
+        }
+        _ => file.control(op),
+    };
+    shm_map(region: c_int, bytes: c_int, extend: c_int, out: *mut *mut c_void) =
+        |file| file.shm_map(region, bytes, extend != 0).map(|address| *out = address);
+    shm_lock(first: c_int, count: c_int, flags: c_int) = |file| file.shm_lock(first, count, flags);
+    shm_unmap(_delete: c_int) = |file| file.shm_unmap();
 }
 
 unsafe extern "C" fn sector_size(_: *mut sqlite3_file) -> c_int {
@@ -322,42 +300,8 @@ unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
     unsafe { opened(file).characteristics() }
 }
 
-unsafe extern "C" fn shm_map(
-    file: *mut sqlite3_file,
-    region: c_int,
-    bytes: c_int,
-    extend: c_int,
-    out: *mut *mut c_void,
-) -> c_int {
-    // SAFETY: (F); `out` is writable.
-    unsafe {
-        match opened(file).shm_map(region, bytes, extend != 0) {
-            Ok(address) => {
-                *out = address;
-                ffi::SQLITE_OK
-            }
-            Err(code) => code,
-        }
-    }
-}
-
-unsafe extern "C" fn shm_lock(
-    file: *mut sqlite3_file,
-    first: c_int,
-    count: c_int,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).shm_lock(first, count, flags)) }
-}
-
 unsafe extern "C" fn shm_barrier(_: *mut sqlite3_file) {
     fence(Ordering::SeqCst);
-}
-
-unsafe extern "C" fn shm_unmap(file: *mut sqlite3_file, _delete: c_int) -> c_int {
-    // SAFETY: (F).
-    unsafe { done(opened(file).shm_unmap()) }
 }
 
 unsafe extern "C" fn delete(vfs: *mut sqlite3_vfs, name: *const c_char, sync_dir: c_int) -> c_int {
@@ -410,9 +354,8 @@ unsafe extern "C" fn full_pathname(
 }
 
 unsafe extern "C" fn randomness(vfs: *mut sqlite3_vfs, len: c_int, out: *mut c_char) -> c_int {
-    let bytes = usize::try_from(len).unwrap_or(0);
     // SAFETY: (V), (B).
-    unsafe { state(vfs).randomness(std::slice::from_raw_parts_mut(out.cast(), bytes)) };
+    unsafe { state(vfs).randomness(std::slice::from_raw_parts_mut(out.cast(), length(len))) };
     len
 }
 

@@ -168,14 +168,14 @@ impl VfsFile {
 
     pub(crate) fn lock(&self, level: i32) -> Result<(), Code> {
         self.check_process()?;
-        self.fs.enter();
+        self.fs.charge_syscall();
         let granted = self.locks.lock(self.inode.ino, self.owner, level);
         if granted { Ok(()) } else { Err(ffi::SQLITE_BUSY) }
     }
 
     pub(crate) fn unlock(&self, level: i32) -> Result<(), Code> {
         self.check_process()?;
-        self.fs.enter();
+        self.fs.charge_syscall();
         self.locks.unlock(self.inode.ino, self.owner, level);
         Ok(())
     }
@@ -197,7 +197,7 @@ impl VfsFile {
 
     pub(crate) fn reserved(&self) -> Result<bool, Code> {
         self.check_process()?;
-        self.fs.enter();
+        self.fs.charge_syscall();
         Ok(self.locks.reserved(self.inode.ino))
     }
 }

@@ -1,15 +1,14 @@
-//! A volume as an application sees it: system calls, each at its price in time.
+//! System calls of an application on a volume, each with a cost in time.
 //!
 //! ```text
-//!   SQLite VFS, workloads ──> VolumeFs::enter ──> clock += syscall_us; Volume::tick if due
-//!                                      |
-//!                                      └──> Volume (the call itself, device time inside)
+//!   SQLite VFS, workloads ──> charge_syscall: clock += syscall_us; Volume::tick if due
+//!                        └──> Volume: the call itself, with the time of the device
 //! ```
 //!
-//! Promises: every call is charged [`VolumeFs::syscall_us`] of a virtual clock and nothing of a
-//! wall clock; what the background has to do by then is done before the call, in the caller's time,
-//! since a virtual run has one thread and one device. Bytes that the application reads and writes
-//! are counted. Paths are relative to the root of the volume. Tested through everything above it.
+//! Promises: every call costs [`VolumeFs::syscall_us`] of a virtual clock and no time of a wall
+//! clock. Background work that is due is done before the call, in the caller's time, since a
+//! virtual run has one thread and one device. Bytes that the application reads and writes are
+//! counted. Paths are relative to the root of the volume. Tested through everything above it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -124,13 +123,13 @@ impl VolumeFs {
         self.offers_atomic.load(Ordering::Relaxed) && self.volume.has_atomic_writes()
     }
 
-    /// Writes all of `batch` to the file at once, or nothing: durable when this returns. One call,
-    /// whatever the number of writes.
+    /// Writes `batch` to the file atomically, durable when this returns. It is charged as one call
+    /// for any number of writes.
     ///
     /// # Errors
     /// As [`Volume::begin_atomic`], [`Volume::write_atomic`] and [`Volume::commit_atomic`].
     pub fn write_batch(&self, inode: &InodeRef, batch: &Batch) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         let mut atomic = self.volume.begin_atomic(inode)?;
         for (offset, bytes) in &batch.writes {
             let done = self.volume.write_atomic(&mut atomic, *offset, bytes)?;
@@ -139,13 +138,13 @@ impl VolumeFs {
         self.volume.commit_atomic(atomic)
     }
 
-    /// From now on `work` is done too, every tenth of a second of the clock. Only the first counts.
+    /// Adds work that is done every tenth of a second of the clock. Only the first call counts.
     pub fn set_background(&self, work: Background) {
         let _ = self.background.set(work);
     }
 
-    /// One system call begins: its time passes, and what is due in the background happens.
-    pub fn enter(&self) {
+    /// Begins a system call: advances the clock by its cost and does background work that is due.
+    pub fn charge_syscall(&self) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let now_ns = self.clock.now_ns() + self.syscall_ns;
         if self.syscall_ns > 0 {
@@ -168,7 +167,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::resolve`].
     pub fn open(&self, path: &str) -> Result<InodeRef> {
-        self.enter();
+        self.charge_syscall();
         self.volume.resolve(path)
     }
 
@@ -185,7 +184,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::create`].
     pub fn create_as(&self, path: &str, of: &Create) -> Result<InodeRef> {
-        self.enter();
+        self.charge_syscall();
         let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
         self.volume.create(&dir, name, of)
     }
@@ -195,7 +194,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::mkdir`].
     pub fn mkdir(&self, path: &str) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
         self.volume.mkdir(&dir, name, &Create { mode: 0o755, uid: 0, gid: 0 })?;
         Ok(())
@@ -206,7 +205,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::unlink`].
     pub fn unlink(&self, path: &str) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         let (dir, name) = self.volume.resolve_parent(path.as_bytes())?;
         self.volume.unlink(&dir, name)
     }
@@ -216,7 +215,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::rename`].
     pub fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         let (old_dir, old_name) = self.volume.resolve_parent(from.as_bytes())?;
         let (new_dir, new_name) = self.volume.resolve_parent(to.as_bytes())?;
         self.volume.rename(&old_dir, old_name, &new_dir, new_name, RenameFlags::default())
@@ -227,13 +226,13 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::resolve_parent`].
     pub fn parent(&self, path: &str) -> Result<InodeRef> {
-        self.enter();
+        self.charge_syscall();
         Ok(self.volume.resolve_parent(path.as_bytes())?.0)
     }
 
     /// Size in bytes.
     pub fn size(&self, inode: &InodeRef) -> u64 {
-        self.enter();
+        self.charge_syscall();
         self.volume.getattr(inode).size
     }
 
@@ -242,7 +241,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::read`].
     pub fn read(&self, inode: &InodeRef, offset: u64, into: &mut [u8]) -> Result<usize> {
-        self.enter();
+        self.charge_syscall();
         let mut done = 0;
         while done < into.len() {
             let n = self.volume.read(inode, offset + done as u64, &mut into[done..])?;
@@ -260,7 +259,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::write`]; [`FsError::NoSpace`] if only a part was taken.
     pub fn write(&self, inode: &InodeRef, offset: u64, from: &[u8]) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         let mut done = 0;
         while done < from.len() {
             let n = self.volume.write(inode, offset + done as u64, &from[done..])?;
@@ -278,7 +277,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::truncate`].
     pub fn truncate(&self, inode: &InodeRef, size: u64) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         self.volume.truncate(inode, size)
     }
 
@@ -287,7 +286,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::fsync`].
     pub fn fsync(&self, inode: &InodeRef, datasync: bool) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         let datasync = datasync && !self.always_fsync.load(Ordering::Relaxed);
         self.volume.fsync(inode, datasync)
     }
@@ -297,7 +296,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::syncfs`].
     pub fn syncfs(&self) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         self.volume.syncfs()
     }
 
@@ -306,7 +305,7 @@ impl VolumeFs {
     /// # Errors
     /// As [`Volume::sync`].
     pub fn sync(&self) -> Result<()> {
-        self.enter();
+        self.charge_syscall();
         self.volume.sync()
     }
 }

@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_int, c_void};
 
 use syncline::{Access, Attr, Error, FallocateMode, File, Timestamp};
 
-use crate::pointers::{bytes_of, count, mode, room_of, slice_of, status, store, unknown_flags};
+use crate::pointers::{
+    bytes_of, count, exports, mode, room_of, slice_of, status, store, unknown_flags,
+};
 use crate::table::{self, Object, on_file, on_volume};
 
 const READ: u32 = 1;
@@ -74,108 +76,68 @@ impl From<Attr> for Stat {
     }
 }
 
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string, `file` is null or may be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_file_open(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    permissions: u32,
-    file: *mut u64,
-) -> c_int {
-    status(on_volume(volume, |disk| {
+exports! {
+    fn syncline_file_open(volume: u64, path: *const c_char, flags: u32, permissions: u32,
+                          file: *mut u64) -> c_int {
+        status(on_volume(volume, |disk| {
+            // SAFETY: the caller promises it.
+            let path = unsafe { bytes_of(path) }?;
+            if flags & !ALL != 0 {
+                return Err(unknown_flags());
+            }
+            let has = |flag: u32| flags & flag != 0;
+            let access = Access::default().with(|access| {
+                access.read = has(READ);
+                access.write = has(WRITE);
+                access.append = has(APPEND);
+                access.sync = has(DSYNC);
+                access.create = has(CREATE);
+                access.exclusive = has(EXCLUSIVE);
+                access.truncate = has(TRUNCATE);
+                access.nofollow = has(NOFOLLOW);
+            });
+            let permissions = mode(permissions)?;
+            let open = || {
+                let file = disk.open_file(path, access, permissions)?;
+                Ok(table::insert(Object::File(file)))
+            };
+            // SAFETY: the caller promises it.
+            unsafe { store(file, open) }
+        }))
+    }
+
+    fn syncline_file_close(file: u64) -> c_int {
+        status(table::remove(file, |object| match object {
+            Object::File(file) => Some(file.close()),
+            _ => None,
+        }))
+    }
+
+    fn syncline_file_read(file: u64, into: *mut c_void, len: usize) -> i64 {
         // SAFETY: the caller promises it.
-        let path = unsafe { bytes_of(path) }?;
-        if flags & !ALL != 0 {
-            return Err(unknown_flags());
-        }
-        let has = |flag: u32| flags & flag != 0;
-        let access = Access::default().with(|access| {
-            access.read = has(READ);
-            access.write = has(WRITE);
-            access.append = has(APPEND);
-            access.sync = has(DSYNC);
-            access.create = has(CREATE);
-            access.exclusive = has(EXCLUSIVE);
-            access.truncate = has(TRUNCATE);
-            access.nofollow = has(NOFOLLOW);
-        });
-        let permissions = mode(permissions)?;
-        let open = || {
-            let file = disk.open_file(path, access, permissions)?;
-            Ok(table::insert(Object::File(file)))
-        };
+        count(on_file(file, |file| Ok(file.read(unsafe { room_of(into, len) }?)? as u64)))
+    }
+
+    fn syncline_file_write(file: u64, from: *const c_void, len: usize) -> i64 {
         // SAFETY: the caller promises it.
-        unsafe { store(file, open) }
-    }))
-}
+        count(on_file(file, |file| Ok(file.write(unsafe { slice_of(from, len) }?)? as u64)))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_file_close(file: u64) -> c_int {
-    status(table::remove(file, |object| match object {
-        Object::File(file) => Some(file.close()),
-        _ => None,
-    }))
-}
+    fn syncline_file_pread(file: u64, into: *mut c_void, len: usize, offset: u64) -> i64 {
+        // SAFETY: the caller promises it.
+        let read = on_file(file, |file| file.read_at(offset, unsafe { room_of(into, len) }?));
+        count(read.map(|bytes| bytes as u64))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `into` is null or has room for `len` bytes that nobody else uses.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_file_read(file: u64, into: *mut c_void, len: usize) -> i64 {
-    // SAFETY: the caller promises it.
-    count(on_file(file, |file| Ok(file.read(unsafe { room_of(into, len) }?)? as u64)))
-}
+    fn syncline_file_pwrite(file: u64, from: *const c_void, len: usize, offset: u64) -> i64 {
+        // SAFETY: the caller promises it.
+        let written = on_file(file, |file| file.write_at(offset, unsafe { slice_of(from, len) }?));
+        count(written.map(|bytes| bytes as u64))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `from` is null or has `len` bytes that nobody changes meanwhile.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_file_write(file: u64, from: *const c_void, len: usize) -> i64 {
-    // SAFETY: the caller promises it.
-    count(on_file(file, |file| Ok(file.write(unsafe { slice_of(from, len) }?)? as u64)))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// As [`syncline_file_read`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_file_pread(
-    file: u64,
-    into: *mut c_void,
-    len: usize,
-    offset: u64,
-) -> i64 {
-    // SAFETY: the caller promises it.
-    count(on_file(file, |file| Ok(file.read_at(offset, unsafe { room_of(into, len) }?)? as u64)))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// As [`syncline_file_write`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_file_pwrite(
-    file: u64,
-    from: *const c_void,
-    len: usize,
-    offset: u64,
-) -> i64 {
-    // SAFETY: the caller promises it.
-    count(on_file(file, |file| Ok(file.write_at(offset, unsafe { slice_of(from, len) }?)? as u64)))
-}
-
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_file_seek(file: u64, offset: i64, whence: c_int) -> i64 {
-    count(on_file(file, |file| file.seek(position(file, offset, whence)?)))
+    fn syncline_file_seek(file: u64, offset: i64, whence: c_int) -> i64 {
+        count(on_file(file, |file| file.seek(position(file, offset, whence)?)))
+    }
 }
 
 fn position(file: &File, offset: i64, whence: c_int) -> syncline::Result<u64> {
@@ -192,42 +154,33 @@ fn position(file: &File, offset: i64, whence: c_int) -> syncline::Result<u64> {
     from.checked_add_signed(offset).ok_or_else(before)
 }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_file_truncate(file: u64, size: u64) -> c_int {
-    status(on_file(file, |file| file.truncate(size)))
-}
+exports! {
+    fn syncline_file_truncate(file: u64, size: u64) -> c_int {
+        status(on_file(file, |file| file.truncate(size)))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_file_allocate(file: u64, how: c_int, offset: u64, len: u64) -> c_int {
-    status(on_file(file, |file| {
-        let how = match how {
-            0x00 => FallocateMode::Allocate,
-            0x01 => FallocateMode::KeepSize,
-            0x03 => FallocateMode::PunchHole,
-            0x10 => FallocateMode::ZeroRange,
-            0x11 => FallocateMode::ZeroRangeKeepSize,
-            _ => return Err(unknown_flags()),
-        };
-        file.allocate(how, offset, len)
-    }))
-}
+    fn syncline_file_allocate(file: u64, how: c_int, offset: u64, len: u64) -> c_int {
+        status(on_file(file, |file| {
+            let how = match how {
+                0x00 => FallocateMode::Allocate,
+                0x01 => FallocateMode::KeepSize,
+                0x03 => FallocateMode::PunchHole,
+                0x10 => FallocateMode::ZeroRange,
+                0x11 => FallocateMode::ZeroRangeKeepSize,
+                _ => return Err(unknown_flags()),
+            };
+            file.allocate(how, offset, len)
+        }))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_file_sync(file: u64, data_only: c_int) -> c_int {
-    status(on_file(file, |file| file.sync(data_only != 0)))
-}
+    fn syncline_file_sync(file: u64, data_only: c_int) -> c_int {
+        status(on_file(file, |file| file.sync(data_only != 0)))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `stat` is null or may be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_file_stat(file: u64, stat: *mut Stat) -> c_int {
-    status(on_file(file, |file| {
-        // SAFETY: the caller promises it.
-        unsafe { store(stat, || Ok(file.stat()?.into())) }
-    }))
+    fn syncline_file_stat(file: u64, stat: *mut Stat) -> c_int {
+        status(on_file(file, |file| {
+            // SAFETY: the caller promises it.
+            unsafe { store(stat, || Ok(file.stat()?.into())) }
+        }))
+    }
 }

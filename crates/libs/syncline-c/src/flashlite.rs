@@ -11,6 +11,8 @@ use std::path::Path;
 
 use syncline_flashlite::{Error, Log, Options, Progress, Rearrange};
 
+use crate::pointers::exports;
+
 const USAGE: Error = Error::Usage("a pointer is null; give a handle, a path and a buffer");
 
 thread_local! {
@@ -67,204 +69,130 @@ fn handle(result: Result<Log, Error>) -> *mut Log {
     }
 }
 
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_create(path: *const c_char) -> *mut Log {
-    // SAFETY: the caller promises it.
-    let path = unsafe { path_of(path) };
-    handle(path.and_then(|path| Log::create_file(path, Options::default())))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_create_paged(path: *const c_char, page_bytes: u32) -> *mut Log {
-    // SAFETY: the caller promises it.
-    let path = unsafe { path_of(path) };
-    let options = Options { page_bytes, ..Options::default() };
-    handle(path.and_then(|path| Log::create_file(path, options)))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_open(path: *const c_char, read_only: c_int) -> *mut Log {
-    // SAFETY: the caller promises it.
-    let path = unsafe { path_of(path) };
-    handle(path.and_then(|path| match read_only {
-        0 => Log::open_file(path, Options::default()),
-        _ => Log::open_file_read_only(path),
-    }))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_dropped_bytes(log: *const Log) -> u64 {
-    // SAFETY: the caller promises it.
-    let log = unsafe { log_of(log) };
-    log.map_or(0, |log| log.opened().dropped.as_ref().map_or(0, |dropped| dropped.bytes))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_size(log: *const Log) -> u64 {
-    // SAFETY: the caller promises it.
-    unsafe { log_of(log) }.map_or(0, Log::len)
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle; `into` is null or has room for `len` bytes that nobody else uses.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_pread(
-    log: *const Log,
-    into: *mut c_void,
-    len: usize,
-    offset: u64,
-) -> i64 {
-    // SAFETY: the caller promises it.
-    let log = unsafe { log_of(log) };
-    let read = log.and_then(|log| {
-        if len == 0 {
-            return Ok(0);
-        }
-        if into.is_null() {
-            return Err(USAGE);
-        }
-        // SAFETY: not null, and the caller promises the room. The bytes are zeroed first, so that
-        // no reference to what was never written is made.
-        let part = unsafe {
-            into.cast::<u8>().write_bytes(0, len);
-            std::slice::from_raw_parts_mut(into.cast::<u8>(), len)
-        };
-        log.read_at(part, offset)
-    });
-    match read {
-        Ok(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
-        Err(error) => failed(&error).into(),
+exports! {
+    fn flashlite_create(path: *const c_char) -> *mut Log {
+        // SAFETY: the caller promises it.
+        let path = unsafe { path_of(path) };
+        handle(path.and_then(|path| Log::create_file(path, Options::default())))
     }
-}
 
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle; `from` is null or has `len` bytes that nobody changes meanwhile.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_pwrite(
-    log: *mut Log,
-    from: *const c_void,
-    len: usize,
-    offset: u64,
-) -> c_int {
-    // SAFETY: the caller promises it.
-    let log = unsafe { log_of(log) };
-    status(log.and_then(|log| {
-        if len == 0 {
-            return Ok(());
+    fn flashlite_create_paged(path: *const c_char, page_bytes: u32) -> *mut Log {
+        // SAFETY: the caller promises it.
+        let path = unsafe { path_of(path) };
+        let options = Options { page_bytes, ..Options::default() };
+        handle(path.and_then(|path| Log::create_file(path, options)))
+    }
+
+    fn flashlite_open(path: *const c_char, read_only: c_int) -> *mut Log {
+        // SAFETY: the caller promises it.
+        let path = unsafe { path_of(path) };
+        handle(path.and_then(|path| match read_only {
+            0 => Log::open_file(path, Options::default()),
+            _ => Log::open_file_read_only(path),
+        }))
+    }
+
+    fn flashlite_dropped_bytes(log: *const Log) -> u64 {
+        // SAFETY: the caller promises it.
+        let log = unsafe { log_of(log) };
+        log.map_or(0, |log| log.opened().dropped.as_ref().map_or(0, |dropped| dropped.bytes))
+    }
+
+    fn flashlite_size(log: *const Log) -> u64 {
+        // SAFETY: the caller promises it.
+        unsafe { log_of(log) }.map_or(0, Log::len)
+    }
+
+    fn flashlite_pread(log: *const Log, into: *mut c_void, len: usize, offset: u64) -> i64 {
+        // SAFETY: the caller promises it.
+        let log = unsafe { log_of(log) };
+        let read = log.and_then(|log| {
+            if len == 0 {
+                return Ok(0);
+            }
+            if into.is_null() {
+                return Err(USAGE);
+            }
+            // SAFETY: not null, and the caller promises the room. The bytes are zeroed first: no
+            // reference to uninitialized memory is made.
+            let part = unsafe {
+                into.cast::<u8>().write_bytes(0, len);
+                std::slice::from_raw_parts_mut(into.cast::<u8>(), len)
+            };
+            log.read_at(part, offset)
+        });
+        match read {
+            Ok(bytes) => i64::try_from(bytes).unwrap_or(i64::MAX),
+            Err(error) => failed(&error).into(),
         }
-        if from.is_null() {
-            return Err(USAGE);
-        }
-        // SAFETY: not null, and the caller promises the bytes.
-        log.write_at(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) }, offset)
-    }))
-}
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_set_tags_at_once(log: *mut Log, tags: u32) -> c_int {
-    // SAFETY: the caller promises it.
-    status(unsafe { log_of(log) }.and_then(|log| log.set_tags_at_once(tags)))
-}
+    fn flashlite_pwrite(log: *mut Log, from: *const c_void, len: usize, offset: u64) -> c_int {
+        // SAFETY: the caller promises it.
+        let log = unsafe { log_of(log) };
+        status(log.and_then(|log| {
+            if len == 0 {
+                return Ok(());
+            }
+            if from.is_null() {
+                return Err(USAGE);
+            }
+            // SAFETY: not null, and the caller promises the bytes.
+            log.write_at(unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) }, offset)
+        }))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_set_size(log: *mut Log, size_bytes: u64) -> c_int {
-    // SAFETY: the caller promises it.
-    status(unsafe { log_of(log) }.and_then(|log| log.set_len(size_bytes)))
-}
+    fn flashlite_set_tags_at_once(log: *mut Log, tags: u32) -> c_int {
+        // SAFETY: the caller promises it.
+        status(unsafe { log_of(log) }.and_then(|log| log.set_tags_at_once(tags)))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_sync(log: *mut Log) -> c_int {
-    // SAFETY: the caller promises it.
-    status(unsafe { log_of(log) }.and_then(Log::sync_data))
+    fn flashlite_set_size(log: *mut Log, size_bytes: u64) -> c_int {
+        // SAFETY: the caller promises it.
+        status(unsafe { log_of(log) }.and_then(|log| log.set_len(size_bytes)))
+    }
+
+    fn flashlite_sync(log: *mut Log) -> c_int {
+        // SAFETY: the caller promises it.
+        status(unsafe { log_of(log) }.and_then(Log::sync_data))
+    }
 }
 
 /// Called with its context, bytes done and bytes in all.
 type Callback = unsafe extern "C" fn(*mut c_void, u64, u64) -> c_int;
 
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle, `path` is null or a C string, `progress` is null or may be called
-/// with `context` on this thread.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_rearrange(
-    log: *mut Log,
-    path: *const c_char,
-    release: c_int,
-    progress: Option<Callback>,
-    context: *mut c_void,
-) -> c_int {
-    // SAFETY: the caller promises both.
-    let (log, path) = unsafe { (log_of(log), path_of(path)) };
-    let mut tell = |now: Progress| {
-        let stop = progress.is_some_and(|progress| {
-            // SAFETY: the caller promises that it may be called so.
-            unsafe { progress(context, now.done_bytes, now.total_bytes) != 0 }
-        });
-        if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    status(log.and_then(|log| {
-        let path = path?;
-        if path.symlink_metadata().is_ok() {
-            let source = std::io::ErrorKind::AlreadyExists.into();
-            return Err(Error::Io { doing: "making the file", source });
-        }
-        let options = Rearrange { release: release != 0, ..Rearrange::default() };
-        log.rearrange_to_file(path, options, &mut tell).map(|_| ())
-    }))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `log` is null or a handle, which is not used again.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn flashlite_close(log: *mut Log) -> c_int {
-    if log.is_null() {
-        return failed(&USAGE);
+exports! {
+    fn flashlite_rearrange(log: *mut Log, path: *const c_char, release: c_int,
+                           progress: Option<Callback>, context: *mut c_void) -> c_int {
+        // SAFETY: the caller promises both.
+        let (log, path) = unsafe { (log_of(log), path_of(path)) };
+        let mut tell = |now: Progress| {
+            let stop = progress.is_some_and(|progress| {
+                // SAFETY: the caller promises that it may be called so.
+                unsafe { progress(context, now.done_bytes, now.total_bytes) != 0 }
+            });
+            if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        status(log.and_then(|log| {
+            let path = path?;
+            if path.symlink_metadata().is_ok() {
+                let source = std::io::ErrorKind::AlreadyExists.into();
+                return Err(Error::Io { doing: "making the file", source });
+            }
+            let options = Rearrange { release: release != 0, ..Rearrange::default() };
+            log.rearrange_to_file(path, options, &mut tell).map(|_| ())
+        }))
     }
-    // SAFETY: it came from `Box::into_raw`, and the caller gives it up.
-    status(unsafe { Box::from_raw(log) }.close())
-}
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn flashlite_message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    fn flashlite_close(log: *mut Log) -> c_int {
+        if log.is_null() {
+            return failed(&USAGE);
+        }
+        // SAFETY: it came from `Box::into_raw`, and the caller gives it up.
+        status(unsafe { Box::from_raw(log) }.close())
+    }
+
+    fn flashlite_message() -> *const c_char {
+        MESSAGE.with_borrow(|message| message.as_ptr())
+    }
 }

@@ -6,7 +6,7 @@ use syncline::{At, Disk, Error, RenameFlags, Result, SetAttr, SetTime, Timestamp
 
 use crate::files::{Stat, Time};
 use crate::pointers::{
-    NOFOLLOW, at, bytes_of, copy_out, count, mode, slice_of, status, store, unknown_flags,
+    NOFOLLOW, at, bytes_of, copy_out, count, exports, mode, slice_of, status, store, unknown_flags,
 };
 use crate::table::on_volume;
 
@@ -44,64 +44,35 @@ unsafe fn on_paths(
     }))
 }
 
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string, `stat` is null or may be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_stat(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    stat: *mut Stat,
-) -> c_int {
-    let call = |disk: &Disk, path: &[u8]| {
-        let follow = at(flags)?;
+exports! {
+    fn syncline_stat(volume: u64, path: *const c_char, flags: u32, stat: *mut Stat) -> c_int {
+        let call = |disk: &Disk, path: &[u8]| {
+            let follow = at(flags)?;
+            // SAFETY: the caller promises it.
+            unsafe { store(stat, || Ok(disk.stat(path, follow)?.into())) }
+        };
         // SAFETY: the caller promises it.
-        unsafe { store(stat, || Ok(disk.stat(path, follow)?.into())) }
-    };
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, call) }
-}
+        unsafe { on_path(volume, path, call) }
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_chmod(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    permissions: u32,
-) -> c_int {
-    let call = |disk: &Disk, path: &[u8]| {
-        let set = SetAttr { mode: Some(mode(permissions)?), ..SetAttr::default() };
-        disk.setattr(path, at(flags)?, &set)
-    };
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, call) }
-}
+    fn syncline_chmod(volume: u64, path: *const c_char, flags: u32, permissions: u32) -> c_int {
+        let call = |disk: &Disk, path: &[u8]| {
+            let set = SetAttr { mode: Some(mode(permissions)?), ..SetAttr::default() };
+            disk.setattr(path, at(flags)?, &set)
+        };
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, call) }
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_chown(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    uid: u32,
-    gid: u32,
-) -> c_int {
-    let call = |disk: &Disk, path: &[u8]| {
-        let given = |id: u32| (id != u32::MAX).then_some(id);
-        let set = SetAttr { uid: given(uid), gid: given(gid), ..SetAttr::default() };
-        disk.setattr(path, at(flags)?, &set)
-    };
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, call) }
+    fn syncline_chown(volume: u64, path: *const c_char, flags: u32, uid: u32, gid: u32) -> c_int {
+        let call = |disk: &Disk, path: &[u8]| {
+            let given = |id: u32| (id != u32::MAX).then_some(id);
+            let set = SetAttr { uid: given(uid), gid: given(gid), ..SetAttr::default() };
+            disk.setattr(path, at(flags)?, &set)
+        };
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, call) }
+    }
 }
 
 /// # Safety
@@ -118,215 +89,110 @@ unsafe fn time_of(time: *const Time) -> Result<Option<SetTime>> {
     }
 }
 
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string, the times are null or such structures.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_utimes(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    atime: *const Time,
-    mtime: *const Time,
-) -> c_int {
-    let call = |disk: &Disk, path: &[u8]| {
-        // SAFETY: the caller promises both.
-        let (atime, mtime) = unsafe { (time_of(atime)?, time_of(mtime)?) };
-        disk.setattr(path, at(flags)?, &SetAttr { atime, mtime, ..SetAttr::default() })
-    };
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, call) }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_mkdir(
-    volume: u64,
-    path: *const c_char,
-    permissions: u32,
-) -> c_int {
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, |disk, path| disk.mkdir(path, mode(permissions)?)) }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_rmdir(volume: u64, path: *const c_char) -> c_int {
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, Disk::rmdir) }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_unlink(volume: u64, path: *const c_char) -> c_int {
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, Disk::unlink) }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// Both are null or C strings.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_rename(
-    volume: u64,
-    from: *const c_char,
-    to: *const c_char,
-    flags: u32,
-) -> c_int {
-    // SAFETY: the caller promises it.
-    unsafe {
-        on_paths(volume, (from, to), |disk, from, to| {
-            disk.rename(from, to, RenameFlags::from_bits(flags)?)
-        })
-    }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// Both are null or C strings.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_link(
-    volume: u64,
-    from: *const c_char,
-    to: *const c_char,
-) -> c_int {
-    // SAFETY: the caller promises it.
-    unsafe { on_paths(volume, (from, to), Disk::link) }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// Both are null or C strings.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_symlink(
-    volume: u64,
-    target: *const c_char,
-    path: *const c_char,
-) -> c_int {
-    // SAFETY: the caller promises it.
-    unsafe { on_paths(volume, (target, path), Disk::symlink) }
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string, `target` is null or has room for `size` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_readlink(
-    volume: u64,
-    path: *const c_char,
-    target: *mut c_char,
-    size: usize,
-) -> i64 {
-    count(on_volume(volume, |disk| {
-        // SAFETY: the caller promises it.
-        let value = disk.readlink(unsafe { bytes_of(path) }?)?;
-        // SAFETY: the caller promises it.
-        unsafe { copy_out(&value, target.cast(), size) }
-    }))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// The texts are null or C strings, `value` is null or has room for `size` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_getxattr(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    name: *const c_char,
-    value: *mut c_void,
-    size: usize,
-) -> i64 {
-    count(on_volume(volume, |disk| {
-        // SAFETY: the caller promises both.
-        let (path, name) = unsafe { (bytes_of(path)?, bytes_of(name)?) };
-        let known = disk.getxattr(path, at(flags)?, name)?;
-        // SAFETY: the caller promises it.
-        unsafe { copy_out(&known, value, size) }
-    }))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `path` is null or a C string, `names` is null or has room for `size` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_listxattr(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    names: *mut c_char,
-    size: usize,
-) -> i64 {
-    count(on_volume(volume, |disk| {
-        // SAFETY: the caller promises it.
-        let path = unsafe { bytes_of(path) }?;
-        let mut known = Vec::new();
-        for name in disk.listxattr(path, at(flags)?)? {
-            known.extend_from_slice(&name);
-            known.push(0);
-        }
-        // SAFETY: the caller promises it.
-        unsafe { copy_out(&known, names.cast(), size) }
-    }))
-}
-
-/// As the header says.
-///
-/// # Safety
-/// The texts are null or C strings, `value` is null or has `size` bytes that nobody changes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_setxattr(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    name: *const c_char,
-    value: *const c_void,
-    size: usize,
-) -> c_int {
-    let call = |disk: &Disk, path: &[u8]| {
-        let how = match flags & !NOFOLLOW {
-            0 => XattrFlags::Any,
-            XATTR_CREATE => XattrFlags::Create,
-            XATTR_REPLACE => XattrFlags::Replace,
-            _ => return Err(unknown_flags()),
+exports! {
+    fn syncline_utimes(volume: u64, path: *const c_char, flags: u32, atime: *const Time,
+                       mtime: *const Time) -> c_int {
+        let call = |disk: &Disk, path: &[u8]| {
+            // SAFETY: the caller promises both.
+            let (atime, mtime) = unsafe { (time_of(atime)?, time_of(mtime)?) };
+            disk.setattr(path, at(flags)?, &SetAttr { atime, mtime, ..SetAttr::default() })
         };
-        let follow = if flags & NOFOLLOW == 0 { At::Follow } else { At::Link };
-        // SAFETY: the caller promises both.
-        let attribute = unsafe { (bytes_of(name)?, slice_of(value, size)?) };
-        disk.setxattr(path, follow, attribute, how)
-    };
-    // SAFETY: the caller promises it.
-    unsafe { on_path(volume, path, call) }
-}
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, call) }
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// The texts are null or C strings.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_removexattr(
-    volume: u64,
-    path: *const c_char,
-    flags: u32,
-    name: *const c_char,
-) -> c_int {
-    let call = |disk: &Disk, path: &[u8], name: &[u8]| disk.removexattr(path, at(flags)?, name);
-    // SAFETY: the caller promises it.
-    unsafe { on_paths(volume, (path, name), call) }
+    fn syncline_mkdir(volume: u64, path: *const c_char, permissions: u32) -> c_int {
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, |disk, path| disk.mkdir(path, mode(permissions)?)) }
+    }
+
+    fn syncline_rmdir(volume: u64, path: *const c_char) -> c_int {
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, Disk::rmdir) }
+    }
+
+    fn syncline_unlink(volume: u64, path: *const c_char) -> c_int {
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, Disk::unlink) }
+    }
+
+    fn syncline_rename(volume: u64, from: *const c_char, to: *const c_char, flags: u32) -> c_int {
+        // SAFETY: the caller promises it.
+        unsafe {
+            on_paths(volume, (from, to), |disk, from, to| {
+                disk.rename(from, to, RenameFlags::from_bits(flags)?)
+            })
+        }
+    }
+
+    fn syncline_link(volume: u64, from: *const c_char, to: *const c_char) -> c_int {
+        // SAFETY: the caller promises it.
+        unsafe { on_paths(volume, (from, to), Disk::link) }
+    }
+
+    fn syncline_symlink(volume: u64, target: *const c_char, path: *const c_char) -> c_int {
+        // SAFETY: the caller promises it.
+        unsafe { on_paths(volume, (target, path), Disk::symlink) }
+    }
+
+    fn syncline_readlink(volume: u64, path: *const c_char, target: *mut c_char,
+                         size: usize) -> i64 {
+        count(on_volume(volume, |disk| {
+            // SAFETY: the caller promises it.
+            let value = disk.readlink(unsafe { bytes_of(path) }?)?;
+            // SAFETY: the caller promises it.
+            unsafe { copy_out(&value, target.cast(), size) }
+        }))
+    }
+
+    fn syncline_getxattr(volume: u64, path: *const c_char, flags: u32, name: *const c_char,
+                         value: *mut c_void, size: usize) -> i64 {
+        count(on_volume(volume, |disk| {
+            // SAFETY: the caller promises both.
+            let (path, name) = unsafe { (bytes_of(path)?, bytes_of(name)?) };
+            let known = disk.getxattr(path, at(flags)?, name)?;
+            // SAFETY: the caller promises it.
+            unsafe { copy_out(&known, value, size) }
+        }))
+    }
+
+    fn syncline_listxattr(volume: u64, path: *const c_char, flags: u32, names: *mut c_char,
+                          size: usize) -> i64 {
+        count(on_volume(volume, |disk| {
+            // SAFETY: the caller promises it.
+            let path = unsafe { bytes_of(path) }?;
+            let mut known = Vec::new();
+            for name in disk.listxattr(path, at(flags)?)? {
+                known.extend_from_slice(&name);
+                known.push(0);
+            }
+            // SAFETY: the caller promises it.
+            unsafe { copy_out(&known, names.cast(), size) }
+        }))
+    }
+
+    fn syncline_setxattr(volume: u64, path: *const c_char, flags: u32, name: *const c_char,
+                         value: *const c_void, size: usize) -> c_int {
+        let call = |disk: &Disk, path: &[u8]| {
+            let how = match flags & !NOFOLLOW {
+                0 => XattrFlags::Any,
+                XATTR_CREATE => XattrFlags::Create,
+                XATTR_REPLACE => XattrFlags::Replace,
+                _ => return Err(unknown_flags()),
+            };
+            let follow = if flags & NOFOLLOW == 0 { At::Follow } else { At::Link };
+            // SAFETY: the caller promises both.
+            let attribute = unsafe { (bytes_of(name)?, slice_of(value, size)?) };
+            disk.setxattr(path, follow, attribute, how)
+        };
+        // SAFETY: the caller promises it.
+        unsafe { on_path(volume, path, call) }
+    }
+
+    fn syncline_removexattr(volume: u64, path: *const c_char, flags: u32,
+                            name: *const c_char) -> c_int {
+        let call = |disk: &Disk, path: &[u8], name: &[u8]| disk.removexattr(path, at(flags)?, name);
+        // SAFETY: the caller promises it.
+        unsafe { on_paths(volume, (path, name), call) }
+    }
 }

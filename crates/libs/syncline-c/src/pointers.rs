@@ -4,6 +4,29 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use syncline::{At, Error, Result};
 
+/// Functions that C calls. The headers document them.
+///
+/// The caller promises of each function: a text is null or a C string; other memory is null or as
+/// large as the header says, and no other thread changes or uses it during the call; a handle is
+/// null or open; a function of the caller may be called with its context.
+macro_rules! exports {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block
+    )*) => {
+        $(
+            $(#[$doc])*
+            /// As the header says.
+            ///
+            /// # Safety
+            /// The header names the demands on pointers.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? $body
+        )*
+    };
+}
+pub(crate) use exports;
+
 /// The flag of `SYNCLINE_NOFOLLOW`.
 pub(crate) const NOFOLLOW: u32 = 128;
 

@@ -15,6 +15,8 @@ use std::sync::Arc;
 use syncline_recorder::os::{Options, PaperStrategy, PoolStrategy, Recorder, UringStrategy};
 use syncline_recorder::{Config, Producer, RecorderError, Report, Strategy, Trigger};
 
+use crate::pointers::exports;
+
 const OK: c_int = 0;
 const LOST: c_int = 1;
 const FAILED: c_int = -1;
@@ -112,125 +114,103 @@ fn open(dir: PathBuf, settings: &Settings) -> Result<Handle, RecorderError> {
     Ok(Handle { producer, trigger, recorder: Some(recorder), counts: Counts::default() })
 }
 
-/// Opens a recorder; see the header.
-///
-/// # Safety
-/// `dir` is a C string, `settings` a configuration and `out` a place for a pointer, or null.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_recorder_open(
-    dir: *const c_char,
-    settings: *const Settings,
-    out: *mut *mut Handle,
-) -> c_int {
-    if dir.is_null() || settings.is_null() || out.is_null() {
-        return fail("a null pointer; give a directory, a configuration and a result".to_owned());
-    }
-    // SAFETY: not null, and the caller's string and configuration by the header.
-    let (dir, settings) = unsafe { (CStr::from_ptr(dir), &*settings) };
-    match open(PathBuf::from(OsStr::from_bytes(dir.to_bytes())), settings) {
-        Ok(handle) => {
-            // SAFETY: not null, and the caller's place for the result by the header.
-            unsafe { *out = Box::into_raw(Box::new(handle)) };
-            OK
+exports! {
+    /// Opens a recorder.
+    ///
+    fn syncline_recorder_open(dir: *const c_char, settings: *const Settings,
+                              out: *mut *mut Handle) -> c_int {
+        if dir.is_null() || settings.is_null() || out.is_null() {
+            let text = "a null pointer; give a directory, a configuration and a result";
+            return fail(text.to_owned());
         }
-        Err(error) => fail(error.to_string()),
+        // SAFETY: not null, and the caller's string and configuration by the header.
+        let (dir, settings) = unsafe { (CStr::from_ptr(dir), &*settings) };
+        match open(PathBuf::from(OsStr::from_bytes(dir.to_bytes())), settings) {
+            Ok(handle) => {
+                // SAFETY: not null, and the caller's place for the result by the header.
+                unsafe { *out = Box::into_raw(Box::new(handle)) };
+                OK
+            }
+            Err(error) => fail(error.to_string()),
+        }
     }
-}
 
-/// Pushes a record; see the header.
-///
-/// # Safety
-/// `handle` is open and pushed to by this thread only; `record` has `bytes` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_recorder_push(
-    handle: *mut Handle,
-    time_ns: u64,
-    record: *const c_void,
-    bytes: usize,
-) -> c_int {
-    if handle.is_null() || record.is_null() && bytes > 0 {
-        return FAILED;
+    /// Pushes a record.
+    ///
+    fn syncline_recorder_push(handle: *mut Handle, time_ns: u64, record: *const c_void,
+                              bytes: usize) -> c_int {
+        if handle.is_null() || record.is_null() && bytes > 0 {
+            return FAILED;
+        }
+        let record = match bytes {
+            0 => &[][..],
+            // SAFETY: not null, and the caller's bytes by the header.
+            _ => unsafe { std::slice::from_raw_parts(record.cast::<u8>(), bytes) },
+        };
+        // SAFETY: an open handle, whose `producer` this thread alone uses, by the header; no
+        // reference to the whole is made.
+        let producer = unsafe { &mut (*handle).producer };
+        if producer.push(time_ns, record).is_ok() { OK } else { LOST }
     }
-    let record = match bytes {
-        0 => &[][..],
-        // SAFETY: not null, and the caller's bytes by the header.
-        _ => unsafe { std::slice::from_raw_parts(record.cast::<u8>(), bytes) },
-    };
-    // SAFETY: an open handle, whose `producer` this thread alone uses, by the header; no reference
-    // to the whole is made.
-    let producer = unsafe { &mut (*handle).producer };
-    if producer.push(time_ns, record).is_ok() { OK } else { LOST }
-}
 
-/// Reports a fault; see the header.
-///
-/// # Safety
-/// `handle` is open.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_recorder_trigger(handle: *const Handle, post_records: u32) {
-    if !handle.is_null() {
-        // SAFETY: an open handle, whose `trigger` may be used from every thread.
-        unsafe { (*handle).trigger.fire_for(post_records) };
+    /// Reports a fault.
+    ///
+    fn syncline_recorder_trigger(handle: *const Handle, post_records: u32) {
+        if !handle.is_null() {
+            // SAFETY: an open handle, whose `trigger` may be used from every thread.
+            unsafe { (*handle).trigger.fire_for(post_records) };
+        }
     }
-}
 
-/// Ends the events under way; see the header.
-///
-/// # Safety
-/// `handle` is open.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_recorder_stop(handle: *const Handle) {
-    if !handle.is_null() {
-        // SAFETY: an open handle, whose `trigger` may be used from every thread.
-        unsafe { (*handle).trigger.stop() };
+    /// Ends the events under way.
+    ///
+    fn syncline_recorder_stop(handle: *const Handle) {
+        if !handle.is_null() {
+            // SAFETY: an open handle, whose `trigger` may be used from every thread.
+            unsafe { (*handle).trigger.stop() };
+        }
     }
-}
 
-/// Copies the counters so far into `out`; see the header.
-///
-/// # Safety
-/// `handle` is open and asked by one thread at a time, `out` is null or a place for the counts.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_recorder_counts(handle: *mut Handle, out: *mut Counts) -> c_int {
-    if handle.is_null() || out.is_null() {
-        return fail("a null pointer; give an open recorder and a result".to_owned());
-    }
-    // SAFETY: an open handle; these two parts are used by the asking thread only, by the header.
-    let (recorder, counts) = unsafe { (&(*handle).recorder, &mut (*handle).counts) };
-    let reports = recorder.as_ref().map(Recorder::reports).unwrap_or_default();
-    reports.iter().for_each(|report| counts.add(report));
-    // SAFETY: an open handle; the lost records are counted in an atomic.
-    counts.lost = unsafe { (*handle).trigger.lost() };
-    // SAFETY: not null, and the caller's place for the result by the header.
-    unsafe { *out = *counts };
-    OK
-}
-
-/// Ends everything; see the header.
-///
-/// # Safety
-/// `handle` is open, or null, and not used afterwards; `out` is null or a place for the counts.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_recorder_close(handle: *mut Handle, out: *mut Counts) -> c_int {
-    if handle.is_null() {
-        return OK;
-    }
-    // SAFETY: from `syncline_recorder_open`, and given back once, by the header.
-    let mut handle = unsafe { Box::from_raw(handle) };
-    let reports = handle.recorder.take().map(Recorder::finish).unwrap_or_default();
-    reports.iter().for_each(|report| handle.counts.add(report));
-    handle.counts.lost = handle.producer.lost();
-    if !out.is_null() {
+    /// Copies the counters so far into `out`.
+    ///
+    fn syncline_recorder_counts(handle: *mut Handle, out: *mut Counts) -> c_int {
+        if handle.is_null() || out.is_null() {
+            return fail("a null pointer; give an open recorder and a result".to_owned());
+        }
+        // SAFETY: an open handle; only the asking thread uses these two parts, by the header.
+        let (recorder, counts) = unsafe { (&(*handle).recorder, &mut (*handle).counts) };
+        let reports = recorder.as_ref().map(Recorder::reports).unwrap_or_default();
+        reports.iter().for_each(|report| counts.add(report));
+        // SAFETY: an open handle; the lost records are counted in an atomic.
+        counts.lost = unsafe { (*handle).trigger.lost() };
         // SAFETY: not null, and the caller's place for the result by the header.
-        unsafe { *out = handle.counts };
+        unsafe { *out = *counts };
+        OK
     }
-    let counts = &handle.counts;
-    let all = counts.durable == counts.started && counts.refused + counts.failed == 0;
-    if all { OK } else { FAILED }
-}
 
-/// The last error of this thread; see the header.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_recorder_error() -> *const c_char {
-    ERROR.with(|error| error.borrow().as_ptr())
+    /// Ends everything.
+    ///
+    fn syncline_recorder_close(handle: *mut Handle, out: *mut Counts) -> c_int {
+        if handle.is_null() {
+            return OK;
+        }
+        // SAFETY: from `syncline_recorder_open`, and given back once, by the header.
+        let mut handle = unsafe { Box::from_raw(handle) };
+        let reports = handle.recorder.take().map(Recorder::finish).unwrap_or_default();
+        reports.iter().for_each(|report| handle.counts.add(report));
+        handle.counts.lost = handle.producer.lost();
+        if !out.is_null() {
+            // SAFETY: not null, and the caller's place for the result by the header.
+            unsafe { *out = handle.counts };
+        }
+        let counts = &handle.counts;
+        let all = counts.durable == counts.started && counts.refused + counts.failed == 0;
+        if all { OK } else { FAILED }
+    }
+
+    /// The last error of this thread.
+    ///
+    fn syncline_recorder_error() -> *const c_char {
+        ERROR.with(|error| error.borrow().as_ptr())
+    }
 }

@@ -99,7 +99,7 @@ fn get(handle: u64) -> Result<Arc<Entry>> {
 }
 
 fn wrong_kind(wanted: &str) -> Error {
-    Error::new(EBADF, format!("the handle is no {wanted}; pass the right one"))
+    Error::new(EBADF, format!("the handle is not a {wanted}; pass the right one"))
 }
 
 /// The caller's function runs: calls into this library are refused meanwhile, on this thread.

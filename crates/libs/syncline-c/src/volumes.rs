@@ -9,7 +9,7 @@ use syncline::{Disk, Error, OpenOptions, Result};
 
 use crate::callbacks::Callbacks;
 pub use crate::callbacks::CallerDevice;
-use crate::pointers::{bytes_of, count, null, status, store, text_of};
+use crate::pointers::{bytes_of, count, exports, null, status, store, text_of};
 use crate::table::{self, Object, on_volume, without};
 
 /// `struct syncline_report` of the header.
@@ -45,28 +45,23 @@ pub struct Space {
     name_len: u32,
 }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_version() -> *const c_char {
-    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
-}
-
-/// As the header says.
-///
-/// # Safety
-/// `text` is null or has room for `size` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_error(handle: u64, text: *mut c_char, size: usize) -> usize {
-    let said = table::error_text(handle);
-    if !text.is_null() && size > 0 {
-        let len = said.len().min(size - 1);
-        // SAFETY: the caller promises the room; `len` and the zero byte fit.
-        unsafe {
-            text.cast::<u8>().copy_from_nonoverlapping(said.as_ptr(), len);
-            text.add(len).write(0);
-        }
+exports! {
+    fn syncline_version() -> *const c_char {
+        concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
     }
-    said.len()
+
+    fn syncline_error(handle: u64, text: *mut c_char, size: usize) -> usize {
+        let said = table::error_text(handle);
+        if !text.is_null() && size > 0 {
+            let len = said.len().min(size - 1);
+            // SAFETY: the caller promises the room; `len` and the zero byte fit.
+            unsafe {
+                text.cast::<u8>().copy_from_nonoverlapping(said.as_ptr(), len);
+                text.add(len).write(0);
+            }
+        }
+        said.len()
+    }
 }
 
 /// # Safety
@@ -84,103 +79,71 @@ unsafe fn options_of(options: *const c_char) -> Result<OpenOptions> {
     OpenOptions::parse(unsafe { text_of(options) }?.unwrap_or(""))
 }
 
-/// As the header says.
-///
-/// # Safety
-/// The texts are null or C strings, `volume` is null or may be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_open(
-    path: *const c_char,
-    options: *const c_char,
-    volume: *mut u64,
-) -> c_int {
-    status(without(|| {
-        // SAFETY: the caller promises all three.
-        let (path, options) = unsafe { (host_path(path)?, options_of(options)?) };
-        let open = || Disk::open(path, &options).map(|disk| table::insert(Object::Volume(disk)));
-        // SAFETY: as above.
-        unsafe { store(volume, open) }
-    }))
-}
+exports! {
+    fn syncline_open(path: *const c_char, options: *const c_char, volume: *mut u64) -> c_int {
+        status(without(|| {
+            // SAFETY: the caller promises all three.
+            let (path, options) = unsafe { (host_path(path)?, options_of(options)?) };
+            let open = || Ok(table::insert(Object::Volume(Disk::open(path, &options)?)));
+            // SAFETY: as above.
+            unsafe { store(volume, open) }
+        }))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `device` is null or such a structure, `options` is null or a C string, `volume` is null or may
-/// be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_open_device(
-    device: *const CallerDevice,
-    options: *const c_char,
-    volume: *mut u64,
-) -> c_int {
-    status(without(|| {
-        // SAFETY: the caller promises it.
-        let device = unsafe { device.as_ref() }.ok_or_else(null)?;
-        let device = Arc::new(Callbacks::new(*device)?);
-        // SAFETY: the caller promises it.
-        let options = unsafe { options_of(options) }?;
-        let open = || Disk::on(device, &options).map(|disk| table::insert(Object::Volume(disk)));
-        // SAFETY: the caller promises it.
-        unsafe { store(volume, open) }
-    }))
-}
+    fn syncline_open_device(device: *const CallerDevice, options: *const c_char,
+                            volume: *mut u64) -> c_int {
+        status(without(|| {
+            // SAFETY: the caller promises it.
+            let device = unsafe { device.as_ref() }.ok_or_else(null)?;
+            let device = Arc::new(Callbacks::new(*device)?);
+            // SAFETY: the caller promises it.
+            let options = unsafe { options_of(options) }?;
+            let open = || Ok(table::insert(Object::Volume(Disk::on(device, &options)?)));
+            // SAFETY: the caller promises it.
+            unsafe { store(volume, open) }
+        }))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_close(volume: u64) -> c_int {
-    status(table::remove(volume, |object| match object {
-        Object::Volume(disk) => Some(disk.close()),
-        _ => None,
-    }))
-}
+    fn syncline_close(volume: u64) -> c_int {
+        status(table::remove(volume, |object| match object {
+            Object::Volume(disk) => Some(disk.close()),
+            _ => None,
+        }))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_sync(volume: u64) -> c_int {
-    status(on_volume(volume, Disk::sync))
-}
+    fn syncline_sync(volume: u64) -> c_int {
+        status(on_volume(volume, Disk::sync))
+    }
 
-/// As the header says.
-#[unsafe(no_mangle)]
-pub extern "C" fn syncline_tick(volume: u64) -> i64 {
-    count(on_volume(volume, Disk::tick))
-}
+    fn syncline_tick(volume: u64) -> i64 {
+        count(on_volume(volume, Disk::tick))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `report` is null or may be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_report(volume: u64, report: *mut Report) -> c_int {
-    status(on_volume(volume, |disk| {
-        if !disk.is_open() {
-            return Err(Error::new(9, "the volume is closed; open it again"));
-        }
-        let known = Report::of(disk.opened(), disk.is_replayed_in_memory());
-        // SAFETY: the caller promises it.
-        unsafe { store(report, || Ok(known)) }
-    }))
-}
+    fn syncline_report(volume: u64, report: *mut Report) -> c_int {
+        status(on_volume(volume, |disk| {
+            if !disk.is_open() {
+                return Err(Error::new(9, "the volume is closed; open it again"));
+            }
+            let known = Report::of(disk.opened(), disk.is_replayed_in_memory());
+            // SAFETY: the caller promises it.
+            unsafe { store(report, || Ok(known)) }
+        }))
+    }
 
-/// As the header says.
-///
-/// # Safety
-/// `space` is null or may be written to.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn syncline_statfs(volume: u64, space: *mut Space) -> c_int {
-    status(on_volume(volume, |disk| {
-        let known = disk.statfs()?;
-        let known = Space {
-            blocks: known.blocks,
-            blocks_free: known.blocks_free,
-            blocks_available: known.blocks_available,
-            files: known.files,
-            files_free: known.files_free,
-            block_size: known.block_size,
-            name_len: known.name_len,
-        };
-        // SAFETY: the caller promises it.
-        unsafe { store(space, || Ok(known)) }
-    }))
+    fn syncline_statfs(volume: u64, space: *mut Space) -> c_int {
+        status(on_volume(volume, |disk| {
+            let known = disk.statfs()?;
+            let known = Space {
+                blocks: known.blocks,
+                blocks_free: known.blocks_free,
+                blocks_available: known.blocks_available,
+                files: known.files,
+                files_free: known.files_free,
+                block_size: known.block_size,
+                name_len: known.name_len,
+            };
+            // SAFETY: the caller promises it.
+            unsafe { store(space, || Ok(known)) }
+        }))
+    }
 }

@@ -155,7 +155,7 @@ impl Disk {
         })?;
         let shown = |entry: library::Entry| {
             let name = PyBytes::new(py, &entry.name).unbind();
-            (name, entry.ino, type_bits(entry.kind))
+            (name, entry.ino, entry.kind.type_bits().into())
         };
         Ok(entries.into_iter().map(shown).collect())
     }
@@ -262,21 +262,6 @@ impl Disk {
 
     fn removexattr(&self, py: Python<'_>, path: &[u8], follow: bool, name: &[u8]) -> PyResult<()> {
         free(py, || self.0.removexattr(path, at(follow), name))
-    }
-}
-
-/// Type bits of a mode.
-fn type_bits(kind: library::FileKind) -> u32 {
-    use library::FileKind;
-    match kind {
-        FileKind::Fifo => 0o010_000,
-        FileKind::CharDevice => 0o020_000,
-        FileKind::Directory => 0o040_000,
-        FileKind::BlockDevice => 0o060_000,
-        FileKind::Regular => 0o100_000,
-        FileKind::Symlink => 0o120_000,
-        FileKind::Socket => 0o140_000,
-        FileKind::Unknown => 0,
     }
 }
 

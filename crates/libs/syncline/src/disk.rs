@@ -1,6 +1,6 @@
 //! An opened image: opening, closing, what calls of other threads and forked processes find.
 //!
-//! Lock order: `Inner::keeper`, `Inner::volume`, `FileState`, `Inner::files`. A call holds
+//! Lock order: `Inner::maintenance`, `Inner::volume`, `FileState`, `Inner::files`. A call holds
 //! `Inner::volume` for reading as long as it runs; close takes it for writing, so it waits for
 //! them.
 
@@ -18,7 +18,7 @@ use syncline_ondisk::Superblock;
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 
 use crate::error::{EBADF, EROFS, Error, Result};
-use crate::keeper::Keeper;
+use crate::maintenance::MaintenanceThread;
 use crate::options::OpenOptions;
 
 /// The inode of an open file; empty once its disk was closed.
@@ -30,7 +30,7 @@ pub(crate) type InUse<'a> = MappedRwLockReadGuard<'a, Volume>;
 pub(crate) struct Inner {
     /// Empty once closed.
     volume: RwLock<Option<Volume>>,
-    keeper: Mutex<Option<Keeper>>,
+    maintenance: Mutex<Option<MaintenanceThread>>,
     files: Mutex<BTreeMap<u64, Weak<Slot>>>,
     next_file: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -103,13 +103,13 @@ impl Disk {
         let mount = options.mount.clone().with(|mount| mount.read_only = read_only);
         let (volume, opened) = Volume::mount_report(device, Arc::clone(&clock), mount)?;
         let opened = replayed.unwrap_or(opened);
-        let keeper = match options.background && !read_only {
-            true => Some(Keeper::start(volume.clone(), Arc::clone(&clock))?),
+        let maintenance = match options.background && !read_only {
+            true => Some(MaintenanceThread::start(volume.clone(), Arc::clone(&clock))?),
             false => None,
         };
         Ok(Disk(Arc::new(Inner {
             volume: RwLock::new(Some(volume)),
-            keeper: Mutex::new(keeper),
+            maintenance: Mutex::new(maintenance),
             files: Mutex::default(),
             next_file: AtomicU64::new(0),
             clock,
@@ -166,8 +166,8 @@ impl Disk {
     /// EBADF if it is closed already; the first failure of a write, or what latched the volume.
     pub fn close(&self) -> Result<()> {
         self.0.check_process()?;
-        if let Some(keeper) = self.0.keeper.lock().take() {
-            keeper.stop();
+        if let Some(maintenance) = self.0.maintenance.lock().take() {
+            maintenance.stop();
         }
         let volume = {
             let mut open = self.0.volume.write();
@@ -311,9 +311,9 @@ impl Drop for Inner {
         if self.check_process().is_err() {
             // Locks may be held for ever here, and the thread is not in this process.
             std::mem::forget(self.volume.get_mut().take());
-            std::mem::forget(self.keeper.get_mut().take());
-        } else if let Some(keeper) = self.keeper.get_mut().take() {
-            keeper.stop();
+            std::mem::forget(self.maintenance.get_mut().take());
+        } else if let Some(maintenance) = self.maintenance.get_mut().take() {
+            maintenance.stop();
         }
     }
 }

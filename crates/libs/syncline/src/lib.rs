@@ -51,7 +51,7 @@
 //! each write of a file durable before it returns. What is not synced is written within some 30
 //! seconds by a thread of the disk.
 //!
-//! [`SyncMode`] chooses what a sync costs:
+//! [`SyncMode`] selects the cost of a sync:
 //!
 //! | `sync=` | `File::sync` | a power cut takes |
 //! | --- | --- | --- |
@@ -79,7 +79,8 @@
 //! # After a crash
 //!
 //! An image that was not closed is recovered by the next open, by the kernel, or by e2fsck.
-//! [`Disk::opened`] says what the open did. An open with `ro` recovers in memory and leaves the
+//! [`Disk::opened`] reports the recovery of the open. An open with `ro` recovers in memory and
+//! leaves the
 //! image alone. Each operation, such as a rename, is there as a whole or not at all.
 //!
 //! ```
@@ -143,7 +144,7 @@
 //! # Ok::<(), syncline::Error>(())
 //! ```
 //!
-//! # What is not promised
+//! # Not promised
 //!
 //! - A [`Disk`] that is dropped without [`Disk::close`] writes nothing more.
 //! - Permissions are not checked: the caller may do what it can do to the image. New files belong
@@ -166,7 +167,7 @@ mod directory;
 mod disk;
 mod error;
 mod file;
-mod keeper;
+mod maintenance;
 mod names;
 mod options;
 mod tools;
@@ -191,7 +192,7 @@ pub use volume::{
 
 #[cfg(test)]
 mod tests {
-    /// A name is a promise: whoever adds one takes another away.
+    /// Each public name is a promise. A new name replaces an old one.
     const NAMES_MAX: usize = 40;
 
     #[test]

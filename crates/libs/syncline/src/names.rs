@@ -223,14 +223,16 @@ impl Disk {
 /// Refuses what makes no sense together; completes what goes without saying.
 fn check_access(access: Access) -> Result<Access> {
     if !access.read && !access.write && !access.append {
-        return Err(Error::invalid("the file is opened neither to read nor to write; say which"));
+        return Err(Error::invalid(
+            "the file is opened neither to read nor to write; give one of them",
+        ));
     }
     let write = access.write || access.append;
     if !write && (access.truncate || access.create) {
-        return Err(Error::invalid("a file that is made or emptied is opened to write; say so"));
+        return Err(Error::invalid("creating or truncating a file needs write access; add it"));
     }
     if access.exclusive && !access.create {
-        return Err(Error::invalid("exclusive goes with create; give both"));
+        return Err(Error::invalid("exclusive needs create; give both"));
     }
     Ok(Access { write, ..access })
 }
@@ -270,7 +272,7 @@ fn find(volume: &Volume, path: &[u8], follow: At) -> Result<InodeRef> {
 fn parent<'p>(volume: &Volume, path: &'p [u8]) -> Result<(InodeRef, &'p [u8])> {
     check_path(path)?;
     if path.iter().all(|byte| *byte == b'/') {
-        let text = "the root directory is always there; name something in it";
+        let text = "the root directory always exists; name something in it";
         return Err(at(Error::new(EEXIST, text), path));
     }
     volume.resolve_parent(path).map_err(|err| at(err.into(), path))

@@ -137,7 +137,7 @@ impl<'a> Work<'a> {
         let end_ns = clock.now_ns() + ns;
         while clock.now_ns() < end_ns {
             clock.sleep_until(end_ns.min(clock.now_ns() + WAIT_NS));
-            target.fs().enter();
+            target.fs().charge_syscall();
         }
     }
 

@@ -5,35 +5,35 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-/// Run a program whose syncs of chosen files wait until it ends, or whose downloads are logs.
+/// Run a program and defer its syncs of chosen files until it ends, or write its downloads as logs.
 ///
-/// Every file is strict unless a rule names it. A GLOB without a slash is the name of a file, with
-/// one its whole path. A relaxed file is not synced when the program asks but when the program
-/// ends, or before the file gets a strict name: a power cut in between may lose or tear it.
-/// A file of --log has holes for bytes until then; they are in NAME.flashlite beside it, also after
-/// a kill, and the same command goes on with them. Programs that do not use the C library (Go,
-/// static ones) and io_uring are not covered.
+/// Every file is strict unless a rule matches it. A GLOB without a slash matches the name of a
+/// file, one with a slash its whole path. A relaxed file is synced when the program ends, or before
+/// the file gets a strict name, and not when the program asks. A power cut before that may lose or
+/// tear the file. The data of a file of --log is in NAME.flashlite until the program ends, and the
+/// file itself has holes. After a kill the same command continues. Programs that do not use the C
+/// library (Go, static programs) and io_uring are not covered.
 ///
 /// Examples: `syncline preload --relaxed '*' -- apt-get install PACKAGE`; `syncline preload --log
 /// '*.iso' -- aria2c -x16 URL`;
 /// `syncline preload --relaxed '/home/*/.cache/**' --report - -- firefox`.
 #[derive(Debug, Args)]
 pub struct Preload {
-    /// Files whose syncs wait.
+    /// Files whose syncs are deferred.
     #[arg(long, value_name = "GLOB")]
     pub relaxed: Vec<String>,
-    /// Files that are strict all the same.
+    /// Files that stay strict although --relaxed matches.
     #[arg(long, value_name = "GLOB")]
     pub strict: Vec<String>,
-    /// Files that are filled in any order, as by downloads in parts: each is a FlashLite log until
-    /// the program ends, then a plain file.
+    /// Files that are written in any order, as segmented downloads are: each is a FlashLite log
+    /// until the program ends, then a plain file.
     #[arg(long, value_name = "GLOB")]
     pub log: Vec<String>,
-    /// More rules, before these: lines of `relaxed GLOB` and `strict GLOB`, of which the last one
-    /// that matches decides, and of `log GLOB`.
+    /// File of rules that precede these: lines `relaxed GLOB`, `strict GLOB` and `log GLOB`. The
+    /// last matching rule decides.
     #[arg(long, value_name = "FILE")]
     pub rules: Option<PathBuf>,
-    /// File to which each process appends a line of JSON about the syncs it skipped; `-` is
+    /// File to which each process appends a JSON line about the syncs that it deferred; `-` is
     /// standard error.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -45,18 +45,20 @@ pub struct Preload {
     pub command: Vec<OsString>,
 }
 
-/// Control what is served: durability and place of files on a mount, the parts of a write buffer.
+/// Control a mount or a write buffer: durability and placement of files, settings.
 ///
 /// Settings of a buffer: ram=SIZE or off, log=on or off, threshold=SIZE, relaxed_expire=SECONDS,
-/// relaxed_max=SIZE or off, idle_after=SECONDS. Settings of a mount: relaxed=on or off (off: every
-/// file is strict, and what waited is synced), dirty_expire=SECONDS, dirty_ratio=PERCENT,
-/// dirty_background_ratio=PERCENT, and those of its buffer (`-o buffer_log=`). Policies, on or off:
-/// auto-ram (grows over 80 % for 3 s, shrinks under 10 % for 5 s, within ram_limits=MIN-MAX),
-/// session (cleans the log when the user is away, by logind), power (memory and relaxed files off
-/// while the battery is low or the machine is being switched off, by UPower and logind).
+/// relaxed_max=SIZE or off, idle_after=SECONDS. Settings of a mount: relaxed=on or off (off makes
+/// every file strict and does the deferred syncs), dirty_expire=SECONDS, dirty_ratio=PERCENT,
+/// dirty_background_ratio=PERCENT, and the settings of its buffer (`-o buffer_log=`).
 ///
-/// Only the user who serves, and root, may use it. Examples: `syncline ctl relax ~/card/.cache`;
-/// `syncline ctl set DIR ram=32M power=on`.
+/// Policies, each on or off: auto-ram grows the memory after 3 s above 80 % use and shrinks it
+/// after 5 s below 10 %, within ram_limits=MIN-MAX. session cleans the log while the user is away
+/// (from logind). power disables memory and relaxed files while the battery is low or the machine
+/// shuts down (from UPower and logind).
+///
+/// Only root and the user who runs the server may use it. Examples: `syncline ctl relax
+/// ~/card/.cache`; `syncline ctl set DIR ram=32M power=on`.
 #[derive(Debug, Args)]
 pub struct Ctl {
     #[command(subcommand)]
@@ -65,32 +67,32 @@ pub struct Ctl {
 
 #[derive(Debug, Subcommand)]
 pub enum CtlCommand {
-    /// fsync of these files returns at once; of a directory: of what is made in it from now on.
+    /// Make fsync of these files return at once. For a directory: of files created in it later.
     Relax(CtlPaths),
-    /// fsync of these files means it, whatever their names say.
+    /// Make fsync of these files durable, whatever rule their names match.
     Strict(CtlPaths),
-    /// Move the blocks of these files into the mount's zones for files that are updated often, and
-    /// keep them there; of a directory: of the files in it. Needs `-o alloc=hot_zones` or lifetime.
+    /// Move the blocks of these files to the mount's zones for often updated files, permanently.
+    /// For a directory: of the files in it. Needs `-o alloc=hot_zones` or `-o alloc=lifetime`.
     Relocate(CtlPaths),
-    /// Change settings of a mount or a write buffer while it serves: all of them, or none.
+    /// Change settings of a mount or a write buffer, all of them or none.
     Set(CtlSet),
-    /// Make everything on a mount durable now, with `-o sync=periodic` too.
+    /// Make all data on a mount durable now, in every sync mode.
     Sync(CtlDir),
-    /// Write everything that waits to its place now.
+    /// Write all buffered data to its home blocks now.
     Clean(CtlDir),
-    /// Print what is served, as JSON.
+    /// Print the status as JSON.
     Status(CtlDir),
-    /// End a mount as a crash would: everything durable, then nothing is read or written any more.
-    /// Unmount it afterwards; the next mount recovers the image.
+    /// End a mount as a crash would: make all data durable, then fail every read and write. Unmount
+    /// it afterwards; the next mount recovers the image.
     Shutdown(CtlShutdown),
 }
 
 #[derive(Debug, Args)]
 pub struct CtlShutdown {
-    /// Leave out what was not synced, as a power cut does.
+    /// Drop data that was not synced, as a power cut does.
     #[arg(long)]
     pub no_flush: bool,
-    /// The directory that is served.
+    /// Directory of the mount or the write buffer.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }
@@ -104,7 +106,7 @@ pub struct CtlPaths {
 
 #[derive(Debug, Args)]
 pub struct CtlSet {
-    /// The directory that is served.
+    /// Directory of the mount or the write buffer.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
     /// Settings to change.
@@ -114,27 +116,27 @@ pub struct CtlSet {
 
 #[derive(Debug, Args)]
 pub struct CtlDir {
-    /// The directory that is served.
+    /// Directory of the mount or the write buffer.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }
 
 /// Watch a mount or a write buffer: fill levels, hit ratios, latencies, rates, traffic by file.
 ///
-/// In the terminal, until q. A write buffer knows no files.
+/// Runs in the terminal until q. A write buffer has no traffic by file.
 #[derive(Debug, Args)]
 pub struct Top {
-    /// Print one picture as text, with the rates of one interval.
+    /// Print one screen as text, with the rates of one interval.
     #[arg(long)]
     pub once: bool,
-    /// Show it as a page that renews itself, to browsers of this machine; port 0 takes a free one.
+    /// Serve a page that refreshes itself, for browsers on this machine; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
     pub web: Option<std::net::SocketAddr>,
-    /// Milliseconds between two looks.
+    /// Milliseconds between two updates.
     #[arg(long, value_name = "MS", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub interval: u64,
-    /// Directory of the mount or the served device.
+    /// Directory of the mount or the write buffer.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
 }

@@ -15,9 +15,9 @@ pub struct Completions {
 /// Print a man page (roff): `syncline man cp | man -l -`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// Command; none: the page of the program.
+    /// Command [default: the page of the program].
     pub command: Option<String>,
-    /// Write all pages into this directory instead.
+    /// Write all pages to this directory instead.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub all: Option<PathBuf>,
 }

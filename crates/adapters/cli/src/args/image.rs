@@ -1,5 +1,5 @@
-//! The command line of `cp`, `mkfs`, `import`, `export`, `serve`, and of what all commands on
-//! images share.
+//! The command line of `cp`, `mkfs`, `resize`, `import`, `export` and `serve`, and the options that
+//! all commands on images share.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -12,11 +12,11 @@ use super::{offset_bytes, size_bytes};
 /// Part of a whole-disk image.
 #[derive(Debug, Clone, Args)]
 pub struct Part {
-    /// The ext4 is in this partition (GPT or MBR), counted from 1 as `fdisk -l` does.
+    /// Use this partition (GPT or MBR), counted from 1 as in `fdisk -l`.
     #[arg(long, value_name = "N", conflicts_with = "offset",
         value_parser = clap::value_parser!(u32).range(1..))]
     pub partition: Option<u32>,
-    /// The ext4 begins at this byte: bytes, or with K, M, G.
+    /// Use the file system that begins at this offset: bytes, or with K, M, G.
     #[arg(long, value_name = "BYTES", value_parser = offset_bytes)]
     pub offset: Option<u64>,
 }
@@ -24,39 +24,39 @@ pub struct Part {
 /// Copy files into, out of and between images.
 ///
 /// Holes stay holes. A file is written under a temporary name and renamed when it is complete. With
-/// -r symbolic links, hard links and pipes are copied as such. Links are followed in the paths that
-/// are named here and nowhere below them, also if they change while they are copied; at the end of
-/// a target outside of images only with a slash behind it.
+/// -r symbolic links, hard links and pipes are copied as such. Symbolic links are followed in the
+/// given paths and nowhere below them, even if the files change during the copy. A target outside
+/// of images that is itself a symbolic link is followed only if a slash follows it.
 #[derive(Debug, Args)]
 #[command(override_usage = "syncline cp [OPTIONS] <SOURCE>... <TARGET>")]
 pub struct Cp {
     #[command(flatten)]
     pub part: Part,
-    /// Directories with what is in them.
+    /// Copy directories and their contents.
     #[arg(short, long, visible_short_alias = 'R')]
     pub recursive: bool,
-    /// Keep mode, owner, times and extended attributes; of an image without set-user-ID and
-    /// set-group-ID bits.
+    /// Keep mode, owner, times and extended attributes. Files of an image lose their set-user-ID
+    /// and set-group-ID bits.
     #[arg(short, long)]
     pub preserve: bool,
-    /// The same as -r -p --devices, and keep set-user-ID and set-group-ID bits. Only for trusted
-    /// images: a set-user-ID file lets its author become root.
+    /// The same as -r -p --devices, and keep set-user-ID and set-group-ID bits. Use it for trusted
+    /// images only: the author of a set-user-ID file can become root.
     #[arg(short, long)]
     pub archive: bool,
-    /// Make device files of an image device files of this system.
+    /// Copy device files of an image as device files of this system.
     #[arg(long)]
     pub devices: bool,
-    /// Files or directories to copy (paths of this system or IMAGE:/path), then a directory or the
-    /// new name.
+    /// Files or directories to copy (paths of this system or IMAGE:/path), then the target: a
+    /// directory or the new name.
     // One list: clap ends two lists where an option is between them.
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<OsString>,
 }
 
-/// Make a new ext4, by mke2fs.
+/// Make a new ext4 file system with mke2fs.
 ///
-/// The image is a file, which is made, or a block device. With SOURCE_DATE_EPOCH in the environment
-/// equal arguments give equal bytes.
+/// IMAGE is a block device or a file; a missing file is created. With SOURCE_DATE_EPOCH in the
+/// environment equal arguments give equal bytes.
 #[derive(Debug, Args)]
 pub struct Mkfs {
     /// Size of the image: bytes, or with K, M, G [default: that of the file or device].
@@ -65,29 +65,29 @@ pub struct Mkfs {
     /// Name of the volume.
     #[arg(short = 'L', long, value_name = "NAME")]
     pub label: Option<String>,
-    /// Permissions of a new image, octal, as 644 [default: 600].
+    /// Permissions of a new image in octal, such as 644 [default: 600].
     #[arg(long, value_name = "MODE", value_parser = permissions)]
     pub mode: Option<u32>,
-    /// Overwrite what is there.
+    /// Overwrite an existing image.
     #[arg(long)]
     pub force: bool,
     /// File or block device.
     pub image: PathBuf,
-    /// More arguments for mke2fs, behind --.
+    /// Further arguments for mke2fs, after --.
     #[arg(last = true, value_name = "ARGUMENT")]
     pub more: Vec<OsString>,
 }
 
-/// Make an image larger or smaller, by resize2fs.
+/// Make an image larger or smaller with resize2fs.
 ///
-/// The image is checked before. A file gets the size of its volume.
+/// The image is checked first. An image file gets the size of its file system.
 #[derive(Debug, Args)]
 pub struct Resize {
     /// The new size: bytes, or with K, M, G.
     #[arg(long, value_name = "SIZE", value_parser = size_bytes,
         required_unless_present = "minimum", conflicts_with = "minimum")]
     pub size: Option<u64>,
-    /// As small as its files allow.
+    /// Shrink the image as far as its files allow.
     #[arg(long)]
     pub minimum: bool,
     /// File or block device.
@@ -96,31 +96,31 @@ pub struct Resize {
 
 /// Fill an image from a directory or a tar archive.
 ///
-/// Owners, permissions, times, extended attributes, hard links, devices and holes are kept, also
-/// without root: the image is written in this process. An image that is not there is made, by
-/// mke2fs, as large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give
-/// equal bytes: no time is later than that.
+/// Owners, permissions, times, extended attributes, hard links, devices and holes are kept. Root is
+/// not needed, since this process writes the image. A missing image is created by mke2fs, as large
+/// as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes: later
+/// times are set to it.
 ///
-/// Archives may be compressed by gzip or zstd, and are verified to their end; `-` is standard
-/// input, which needs an image that is there or --size. Names with `..` are refused, absolute ones
-/// lose their slash. ACLs that name users without numbers take those of this system.
+/// Archives may be compressed with gzip or zstd, and are verified to their end. `-` is standard
+/// input, which needs an existing image or --size. Names with `..` are refused; absolute names lose
+/// their slash. ACL entries that have a user name but no number get the number of this system.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Size of a new image: bytes, or with K, M, G [default: what the tree needs].
+    /// Size of a new image: bytes, or with K, M, G [default: as large as the tree needs].
     #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
     pub size: Option<u64>,
     /// Name of a new volume.
     #[arg(short = 'L', long, value_name = "NAME")]
     pub label: Option<String>,
-    /// Permissions of a new image, octal, as 644 [default: 600].
+    /// Permissions of a new image in octal, such as 644 [default: 600].
     #[arg(long, value_name = "MODE", value_parser = permissions)]
     pub mode: Option<u32>,
-    /// Owner and group of everything: 0:0.
+    /// Owner and group of all files, such as 0:0.
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Option<(u32, u32)>,
     #[command(flatten)]
     pub part: Part,
-    /// Directory, tar archive, or `-`.
+    /// Directory, tar archive, or `-` for standard input.
     #[arg(value_name = "SOURCE")]
     pub source: PathBuf,
     /// File or block device.
@@ -159,27 +159,27 @@ fn permissions(text: &str) -> Result<u32, String> {
 
 /// Serve the files of an image over NFS version 3, without FUSE and without root.
 ///
-/// For macOS, containers without /dev/fuse and virtual machines: their own NFS clients mount it,
-/// and libnfs reads and writes it. Prints the mount command. Ctrl-C or SIGTERM unmounts the image.
-/// A file that a client has synced, and every change of names, is there after a power cut.
-/// Permissions are those of the user that a client names. Whoever may connect may name any user, so
-/// other machines have to be allowed.
+/// macOS, containers without /dev/fuse and virtual machines mount it with their own NFS clients;
+/// libnfs also works. The command prints the mount command. Ctrl-C and SIGTERM unmount the image.
+/// Synced files and all changes of names survive a power cut. Permissions are checked for the user
+/// that a client names. A client can name any user, so other machines are refused unless --allow
+/// lists them.
 #[derive(Debug, Args)]
 pub struct Serve {
-    /// Address and port to listen on, for MOUNT and NFS; port 0 takes a free one.
+    /// Address and port of MOUNT and NFS; port 0 picks a free one.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub nfs: SocketAddr,
-    /// Other machines that may connect; may be repeated.
+    /// Other machines that may connect; repeatable.
     #[arg(long, value_name = "ADDRESS[/BITS]")]
     pub allow: Vec<String>,
-    /// Other users of this machine may connect too, and name any user; without it the user who
-    /// serves and root may.
+    /// Let all users of this machine connect and name any user [default: only root and the user who
+    /// runs the server].
     #[arg(long)]
     pub allow_local_users: bool,
-    /// Every user may read and change every file, whatever its permissions are.
+    /// Let every user read and change every file, whatever its permissions are.
     #[arg(long)]
     pub no_permissions: bool,
-    /// Options of the volume, as for `mount`: ro, sync=ordered, log=packed.
+    /// Options of the volume, as for `mount`, such as ro, sync=ordered, log=packed.
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub options: Vec<String>,
     #[command(flatten)]

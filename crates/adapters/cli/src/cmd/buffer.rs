@@ -218,7 +218,7 @@ fn handler(server: &Arc<Server>, busy: Busy) -> control::Handler {
             Some((RELAX, files)) => hints::answer(&server.hinted, files, Hinted::relax),
             Some((STRICT, files)) => hints::answer(&server.hinted, files, hints::harden),
             _ => Err(format!(
-                "`{other}` is no request; use status, set, relax, strict, clean or detach"
+                "`{other}` is not a request; use status, set, relax, strict, clean or detach"
             )),
         },
     })
@@ -424,7 +424,7 @@ pub(super) fn document(buffer: &Buffer, [device, log]: &[String; 2]) -> Value {
 pub(super) fn ask(dir: &Path, request: &str) -> Result<String> {
     control::ask(dir, request)?.ok_or_else(|| {
         Failure::Failed(format!(
-            "{}: nobody serves it; start it with `syncline buffer attach DEVICE {0} --log LOG`",
+            "{}: no server runs; start it with `syncline buffer attach DEVICE {0} --log LOG`",
             dir.display()
         ))
     })
@@ -438,13 +438,13 @@ fn status(args: &BufferStatus) -> Result<()> {
         return out.flush();
     }
     let document: Value = serde_json::from_str(&text)
-        .map_err(|err| Failure::Failed(format!("the answer is no JSON: {err}; try --json")))?;
+        .map_err(|err| Failure::Failed(format!("the answer is not JSON: {err}; try --json")))?;
     let word = |name: &str| document[name].as_str().unwrap_or_default().to_owned();
     let number = |name: &str| document[name].as_u64().unwrap_or_default();
     let percent = 100 * number("ring_used_pages") / number("ring_pages").max(1);
     out.text(format!("{} with log {}\n", word("device"), word("log")))?;
     if document["latched"] == Value::Bool(true) {
-        out.text("stopped after an error of the device: nothing is written any more\n")?;
+        out.text("stopped after a device error; writes are refused\n")?;
     }
     out.text(format!("RAM      {} pages\n", number("ram_pages")))?;
     out.text(format!(
@@ -454,14 +454,14 @@ fn status(args: &BufferStatus) -> Result<()> {
         number("sweeps")
     ))?;
     out.text(format!(
-        "written  {} pages to the log, {} from there to their place in {} runs, {} KiB directly\n",
+        "written  {} pages to the log, {} from there to home blocks in {} runs, {} KiB directly\n",
         number("logged_pages"),
         number("cleaned_pages"),
         number("cleaned_runs"),
         number("home_bytes") / 1024
     ))?;
     out.text(format!(
-        "flushes  {}, of which {} needed nothing\n",
+        "flushes  {}, of which {} had nothing to write\n",
         number("flushes"),
         number("flushes_saved")
     ))?;

@@ -61,14 +61,14 @@ fn ask(dir: &Path, request: &str) -> Result<String> {
     }
     control::ask(dir, request)?.ok_or_else(|| {
         Failure::Failed(format!(
-            "{}: nothing that can be changed is served there; start it with `syncline mount` or \
-             `syncline buffer attach`",
+            "{}: no writable mount or write buffer is served there; start it with `syncline mount` \
+             or `syncline buffer attach`",
             dir.display()
         ))
     })
 }
 
-/// Sets the attribute, which the kernel allows to who may write to the file.
+/// Sets the attribute. The kernel allows it to users who may write to the file.
 fn mark(args: &CtlPaths, how: &str) -> Result<()> {
     let set = |path: &Path, real: &Path| {
         setxattr(real, DURABILITY, how.as_bytes(), XattrFlags::empty()).map_err(|err| match err {
@@ -84,25 +84,25 @@ fn mark(args: &CtlPaths, how: &str) -> Result<()> {
     each(args, elsewhere, &set)
 }
 
-/// Moves files into the zones, one after the other; what a full zone does not take stays.
+/// Moves files to the zones, one after the other; blocks that do not fit stay in place.
 fn relocate(args: &CtlPaths) -> Result<()> {
     let set = |path: &Path, real: &Path| {
         setxattr(real, RELOCATE, b"now", XattrFlags::empty()).map_err(|err| match err {
             Errno::INVAL => Failure::Failed(format!(
-                "{}: the mount keeps no blocks for hot files; mount with -o alloc=hot_zones",
+                "{}: the mount has no zones for hot files; mount with -o alloc=hot_zones",
                 path.display()
             )),
             Errno::OPNOTSUPP | Errno::PERM => Failure::Failed(format!(
-                "{}: moving what is no file with extents; name a regular file or a directory",
+                "{}: not an extent-mapped regular file; name a regular file or a directory",
                 path.display()
             )),
             _ => Failure::host(path, &err.into()),
         })
     };
-    each(args, "files are moved where Syncline places them", &set)
+    each(args, "Syncline moves files of its own mounts only", &set)
 }
 
-/// Does something to each path, all of which have to be on a mount of ours.
+/// Calls `set` for each path, which must be on a Syncline mount.
 fn each(args: &CtlPaths, elsewhere: &str, set: &dyn Fn(&Path, &Path) -> Result<()>) -> Result<()> {
     for path in &args.paths {
         let real = std::fs::canonicalize(path).map_err(|err| Failure::host(path, &err))?;

@@ -1,4 +1,4 @@
-//! `flashlite`: what is in a log, and the normal file that it becomes.
+//! `flashlite`: the contents of a log, and its conversion to a plain file.
 
 use std::fs;
 use std::io::{self, Read};

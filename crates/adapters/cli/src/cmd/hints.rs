@@ -1,4 +1,4 @@
-//! `buffer relax` and `buffer strict`: files of a kernel's ext4 over a write buffer that may wait.
+//! `buffer relax` and `buffer strict`: relaxed files of a kernel's ext4 over a write buffer.
 //!
 //! ```text
 //!   relax FSID INODE:SECONDS:NANOSECONDS ...   --> one line each: relaxed, waiting, or why not

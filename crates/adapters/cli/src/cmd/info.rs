@@ -1,4 +1,4 @@
-//! `info`: what the superblock says, the state of the journal, and free space.
+//! `info`: the superblock, the state of the journal, and free space.
 
 use serde_json::{Value, json};
 use syncline_device::{BlockDevice, Kind, Origin};

@@ -10,7 +10,7 @@ use crate::image;
 pub(crate) fn run(args: &Mkdir) -> Result<()> {
     let mode = u16::from_str_radix(&args.mode, 8).ok().filter(|mode| *mode <= 0o7777);
     let mode = mode.ok_or_else(|| {
-        Failure::Usage(format!("`{}` is no mode; give octal digits as in 755", args.mode))
+        Failure::Usage(format!("`{}` is not a mode; give octal digits as in 755", args.mode))
     })?;
     let create = owned(mode);
     image::for_each(&args.paths, &args.part, true, &mut |vol, place| {

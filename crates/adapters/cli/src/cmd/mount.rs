@@ -7,7 +7,7 @@
 //!      exits 0                          serves ... unmounted or SIGTERM: cleans up, exits
 //! ```
 //! Until it is ready the serving process has the caller's standard error, and its exit code becomes
-//! the caller's. From then on what goes wrong is said in the system log.
+//! the caller's. Later failures go to the system log.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixDatagram;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     match std::fs::metadata(&dir) {
         Ok(meta) if meta.is_dir() => {}
         Err(err) if err.raw_os_error() == Some(ENOTCONN) => {
-            let what = "the mount of a process that died is still there";
+            let what = "a mount remains whose process has died";
             let text = format!("{0}: {what}; run `syncline umount {0}`", dir.display());
             return Err(Failure::Failed(text));
         }
@@ -108,8 +108,8 @@ fn small_zones(asked: &MountOptions, report: &MountReport) -> Option<String> {
     let wanted = u64::from(asked.hot_zones.max(zones)).saturating_mul(asked.hot_zone_size_bytes);
     (!asked.read_only && (fewer || bytes < wanted)).then(|| {
         format!(
-            "hot zones: {zones}, together {} MiB, less than asked for: one a flex group, together \
-             an eighth of the volume; nothing needs to be done",
+            "hot zones: {zones}, together {} MiB, less than requested: a flex group has one zone, \
+             and all zones take at most an eighth of the volume; nothing needs to be done",
             bytes >> 20
         )
     })
@@ -154,7 +154,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         log: Arc::clone(&log),
         ..Setup::new(volume.clone(), clock, options, image.to_owned())
     };
-    // Before there is a mount, so that whoever sees that can ask.
+    // The socket exists before the mount, so that a program that sees the mount can use it.
     let control = live.answer(dir, &log);
     let mount = match Mount::start(setup, dir) {
         Ok(mount) => mount,
@@ -189,7 +189,7 @@ fn end(
 ) -> Result<()> {
     let ended = mount.end();
     if ended.was_busy {
-        log("unmounted while files were open; programs that use them get errors from now on");
+        log("unmounted while files were open; further accesses to them fail");
     }
     let unmounted = ended.volume.map_err(Failure::from);
     // Without a clean unmount the image stays with its log, as after a crash.
@@ -325,8 +325,8 @@ fn end_capture(traced: Traced, log: &Log) -> Result<()> {
     let counts = traced.capture.finish()?;
     if counts.lost > 0 {
         log(&format!(
-            "the trace misses {} of {} events, which came faster than they were written; put it \
-             on a faster file system, or leave it a processor",
+            "the trace misses {} of {} events, which arrived faster than they were written; write \
+             it to a faster file system, or reserve a processor for it",
             counts.lost,
             counts.lost + counts.events
         ));

@@ -60,7 +60,9 @@ impl Live {
                     let words = words.split_whitespace();
                     live.governor.set(live.governed(), words).map(|()| String::new())
                 }
-                None => Err(format!("`{other}` is no request; use set, sync, clean or shutdown")),
+                None => {
+                    Err(format!("`{other}` is not a request; use set, sync, clean or shutdown"))
+                }
             },
         };
         let socket = control::answer(dir, Box::new(handler));

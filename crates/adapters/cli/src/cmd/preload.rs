@@ -24,7 +24,7 @@ pub(crate) fn run(args: &Preload) -> Result<()> {
         preload.push(others);
     }
     let Some((program, words)) = args.command.split_first() else {
-        return Err(Failure::Usage("no program; give one behind --".to_owned()));
+        return Err(Failure::Usage("no program; give one after --".to_owned()));
     };
     let mut command = Command::new(program);
     command.args(words).env(LOADER, preload).env("SYNCLINE_PRELOAD_RULES", rules(args)?);
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Preload) -> Result<()> {
     }
     let err = command.exec();
     Err(Failure::Failed(format!(
-        "{}: {}; check the program behind --",
+        "{}: {}; check the program after --",
         Path::new(program).display(),
         plain(&err)
     )))
@@ -59,7 +59,7 @@ fn rules(args: &Preload) -> Result<String> {
             }
             // The library would run the program with every file strict.
             glob::Pattern::new(glob.trim()).map_err(|err| {
-                Failure::Usage(format!("--{word}: `{glob}` is no glob: {}; correct it", err.msg))
+                Failure::Usage(format!("--{word}: `{glob}` is not a glob: {}; correct it", err.msg))
             })?;
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{word} {glob}");
@@ -89,7 +89,7 @@ fn library(args: &Preload) -> Result<PathBuf> {
     };
     if path.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
         return Err(Failure::Failed(format!(
-            "{}: the loader takes no path with spaces or colons; copy the library elsewhere and \
+            "{}: the loader accepts no path with spaces or colons; copy the library elsewhere and \
              give --library",
             path.display()
         )));

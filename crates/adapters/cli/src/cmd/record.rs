@@ -78,13 +78,13 @@ pub(crate) fn run(args: &Record) -> Result<()> {
 fn usable(dir: &Path) -> Result<()> {
     let there = std::fs::metadata(dir).map_err(|err| match err.kind() {
         io::ErrorKind::NotFound => {
-            let text = "no such directory; make it with mkdir, events are saved there";
+            let text = "no such directory; make it with mkdir";
             Failure::Failed(text.to_owned()).at(dir.display())
         }
         _ => Failure::host(dir, &err),
     })?;
     if !there.is_dir() {
-        let text = "is no directory; give one, events are saved there as files";
+        let text = "is not a directory; give a directory for the events";
         return Err(Failure::Failed(text.to_owned()).at(dir.display()));
     }
     let rights = Access::WRITE_OK | Access::EXEC_OK;

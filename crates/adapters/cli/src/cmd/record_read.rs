@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RecordRead) -> Result<()> {
     }
     if args.extract.is_some() || args.follow {
         let [file] = files.as_slice() else {
-            let text = format!("{} files; name one to extract or follow", files.len());
+            let text = format!("{} files; give one file to extract or follow", files.len());
             return Err(Failure::Usage(text));
         };
         return if args.follow { follow(args, file) } else { extract(args, file) };
@@ -46,7 +46,7 @@ fn list(args: &RecordRead, files: &[PathBuf]) -> Result<()> {
     for path in files {
         interrupt::check()?;
         let Some(found) = survey(path)? else {
-            // In a directory a file may wait for its event.
+            // A directory may have files of a pool that hold no event yet.
             if args.paths.contains(path) {
                 return Err(nothing(path));
             }
@@ -67,7 +67,7 @@ fn list(args: &RecordRead, files: &[PathBuf]) -> Result<()> {
     out.flush()?;
     if args.verify && bad > 0 {
         return Err(Failure::Corrupt(format!(
-            "{bad} of {} events are not whole, see the list; extract what is there with --extract",
+            "{bad} of {} events are incomplete, see the list; extract their records with --extract",
             documents.len()
         )));
     }
@@ -123,7 +123,7 @@ fn document(path: &Path, found: &Summary) -> serde_json::Value {
 
 fn nothing(path: &Path) -> Failure {
     let path = path.display();
-    Failure::Corrupt(format!("{path}: no record in it; give a file that `record` wrote"))
+    Failure::Corrupt(format!("{path}: it has no records; give a file that `record` wrote"))
 }
 
 /// The records one after the other. Gaps are named on standard error, and the exit code says so.

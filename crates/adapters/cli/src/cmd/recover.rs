@@ -1,4 +1,4 @@
-//! `recover`: replays the journal and finishes orphans, which is what a mount does first.
+//! `recover`: replays the journal and finishes orphans, as a mount does first.
 
 use syncline_ondisk::CompatFeatures;
 

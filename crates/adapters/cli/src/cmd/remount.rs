@@ -91,7 +91,7 @@ pub(super) fn run(args: &Mount, dir: &Path) -> Result<()> {
 fn served_read_only(dir: &Path) -> Result<bool> {
     let text = super::status::read(dir)?;
     let status: serde_json::Value = serde_json::from_str(&text)
-        .map_err(|err| Failure::Failed(format!("the status is no JSON: {err}; try again")))?;
+        .map_err(|err| Failure::Failed(format!("the status is not JSON: {err}; try again")))?;
     Ok(status["read_only"] == true)
 }
 

@@ -25,8 +25,8 @@ pub(crate) fn run(args: &Serve) -> Result<()> {
     let address = args.nfs;
     if !address.ip().is_loopback() && args.allow.is_empty() {
         return Err(Failure::Usage(format!(
-            "{address} is open to other machines; say with --allow ADDRESS/BITS which of them may \
-             name any user and so change every file, or serve on 127.0.0.1"
+            "{address} is reachable from other machines; list with --allow ADDRESS/BITS those that \
+             may connect (each can name any user and change every file), or serve on 127.0.0.1"
         )));
     }
     let allowed = args.allow.iter().map(|text| text.parse::<Allowed>().map_err(Failure::Usage));

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Status) -> Result<()> {
         return out.flush();
     }
     let document: Value = serde_json::from_str(&text)
-        .map_err(|err| Failure::Failed(format!("the answer is no JSON: {err}; try --json")))?;
+        .map_err(|err| Failure::Failed(format!("the answer is not JSON: {err}; try --json")))?;
     out.text(table(&document))?;
     out.flush()
 }
@@ -42,7 +42,7 @@ pub(super) fn read(dir: &Path) -> Result<String> {
     bytes.truncate(len);
     String::from_utf8(bytes).map_err(|err| {
         let err = std::io::Error::other(err);
-        Failure::Failed(format!("the answer is no text: {}; try again", plain(&err)))
+        Failure::Failed(format!("the answer is not text: {}; try again", plain(&err)))
     })
 }
 
@@ -54,8 +54,8 @@ fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
-/// The log's format and unit, its bytes, and what packed records saved; nothing from a mount that
-/// does not say it.
+/// The log's format, unit and bytes, and the bytes that packed records saved. Empty for a mount
+/// that does not report its format.
 fn log(document: &Value) -> String {
     let format = document.pointer("/journal/format").and_then(Value::as_str);
     let Some(format) = format else { return String::new() };
@@ -66,40 +66,41 @@ fn log(document: &Value) -> String {
         _ => String::new(),
     };
     format!(
-        "log       {format}, units of {} bytes; {} written, {commit_kib:.1} KiB a commit{saved}\n",
+        "log       {format}, units of {} bytes; {} written, {commit_kib:.1} KiB per \
+         commit{saved}\n",
         at("unit_bytes"),
         mib(at("written_bytes")),
     )
 }
 
-/// The moments of `sync=periodic`.
-fn moments(document: &Value) -> String {
+/// The sync points of `sync=periodic`.
+fn sync_points(document: &Value) -> String {
     let at = |path: &str| number(document, path);
     if !document.pointer("/moments").is_some_and(Value::is_object) {
         return String::new();
     }
     let changed = document.pointer("/moments/changed_since") == Some(&Value::Bool(true));
     format!(
-        "moments   {}, the last {:.1} s ago{}; one takes {} ms at most, holds writers {} us\n",
+        "points    {} sync points, the last {:.1} s ago{}; at most {} ms, writers held {} us\n",
         at("/moments/taken"),
         at("/moments/age_ms") as f64 / 1000.0,
-        if changed { "" } else { ", nothing changed since" },
+        if changed { "" } else { ", no change since" },
         at("/moments/commit_ms_max"),
         at("/moments/hold_us_max"),
     )
 }
 
-/// Costs of the device, and the sizes from which on an eager fsync writes in place.
+/// Costs of the device, and the smallest sizes that an eager fsync writes in place.
 fn costs(document: &Value) -> String {
     let Some(costs) = document.pointer("/costs").filter(|costs| costs.is_object()) else {
         return String::new();
     };
     let from = |path: &str| match costs.pointer(path).and_then(Value::as_u64) {
-        Some(bytes) => format!("from {} KiB on", bytes / 1024),
+        Some(bytes) => format!("from {} KiB", bytes / 1024),
         None => "never".to_owned(),
     };
     format!(
-        "costs     flush {} us, address {} us, MiB {:.1} ms; fsync writes in place: a run {}, \
+        "costs     flush {} us, address {} us, MiB {:.1} ms; fsync writes in place: runs {}, \
          scattered pages {}\n",
         number(costs, "/flush_us"),
         number(costs, "/run_us"),
@@ -129,7 +130,7 @@ fn table(document: &Value) -> String {
         at("/journal/commits"),
     );
     out += &log(document);
-    out += &moments(document);
+    out += &sync_points(document);
     out += &costs(document);
     out += &format!(
         "cache     {} of {}, {} dirty, hit ratio {hit:.2}\n",
@@ -145,7 +146,7 @@ fn table(document: &Value) -> String {
         at("/syncs/latency_us_max"),
     );
     out += &format!(
-        "programs  {} written, {} read past the kernel's cache\n",
+        "programs  {} written, {} read outside the kernel's page cache\n",
         mib(at("/requests/app_bytes")),
         mib(at("/requests/read_bytes")),
     );

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Top) -> Result<()> {
         return super::top_web::serve(&args.dir, address, interval);
     }
     if !std::io::stdout().is_terminal() {
-        let text = "standard output is no terminal; give --once for one picture as text";
+        let text = "standard output is not a terminal; give --once for one picture as text";
         return Err(Failure::Usage(text.to_owned()));
     }
     let mut seen = Seen::first(&args.dir)?;
@@ -73,7 +73,7 @@ impl Seen {
 /// A buffer answers on its socket, a mount by its attribute.
 fn read(dir: &Path) -> Result<Value> {
     serde_json::from_str(&super::ctl::document(dir)?)
-        .map_err(|err| Failure::Failed(format!("the answer is no JSON: {err}; try `ctl status`")))
+        .map_err(|err| Failure::Failed(format!("the answer is not JSON: {err}; try `ctl status`")))
 }
 
 fn watch(
@@ -164,9 +164,9 @@ mod tests {
             "4.0 of 16.0 MiB",
             "4.0 of 16.0 MiB  25 %",
             "flushes/s            20.0",
-            "to its place MiB/s   10.0",
+            "to home blocks MiB/s 10.0",
             "saved flushes        25 %",
-            "pages a run          50.0",
+            "pages per run        50.0",
             "policies             power, auto-ram",
             "last change          auto-ram: RamBytes(16777216)",
         ] {
@@ -205,8 +205,8 @@ mod tests {
             "hit ratio            0.88",
             "syncs                40",
             "p50, p99, max        0.8, 2.5, 30.0 ms",
-            "device bytes a byte  3.00",
-            "log                  packed, units of 4096 bytes, 5.0 KiB a commit, 3.0 MiB saved",
+            "write amplification  3.00",
+            "log                  packed, units of 4096 bytes, 5.0 KiB per commit, 3.0 MiB saved",
             "app.db",
             "2.0 MiB",
             "512 B",

@@ -133,7 +133,7 @@ impl View {
         View {
             title: String::new(),
             what: format!("{} with log {}", seen.text("/device"), seen.text("/log")),
-            warning: stopped.then(|| "STOPPED after an error of the device".to_owned()),
+            warning: stopped.then(|| "STOPPED after a device error".to_owned()),
             bars: vec![seen.bar("memory", memory, "MiB"), seen.bar("log", log, "MiB")],
             figures: vec![
                 ("flushes/s", rate("/flushes", 1.0)),
@@ -142,10 +142,10 @@ impl View {
                     format!("{:.0} %", 100.0 * ratio(seen.number("/flushes_saved"), flushes)),
                 ),
                 ("to the log MiB/s", rate("/logged_pages", page_mib)),
-                ("to its place MiB/s", rate("/home_bytes", 1.0 / f64::from(1 << 20))),
+                ("to home blocks MiB/s", rate("/home_bytes", 1.0 / f64::from(1 << 20))),
                 ("cleaned MiB/s", rate("/cleaned_pages", page_mib)),
                 (
-                    "pages a run",
+                    "pages per run",
                     format!(
                         "{:.1}",
                         ratio(seen.number("/cleaned_pages"), seen.number("/cleaned_runs"))
@@ -202,7 +202,7 @@ impl View {
                 ("device flushes/s", a_second(seen.rate("/device/flushes"))),
                 ("log", log(seen)),
                 (
-                    "device bytes a byte",
+                    "write amplification",
                     format!("{:.2}", ratio(seen.number(device), seen.number(app))),
                 ),
             ],
@@ -220,7 +220,7 @@ fn log(seen: &Documents<'_>) -> String {
     let commit_bytes =
         ratio(seen.number("/journal/written_bytes"), seen.number("/journal/commits"));
     let mut text = format!(
-        "{format}, units of {} bytes, {:.1} KiB a commit",
+        "{format}, units of {} bytes, {:.1} KiB per commit",
         seen.number("/journal/unit_bytes"),
         commit_bytes / 1024.0
     );

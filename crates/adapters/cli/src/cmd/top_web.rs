@@ -50,7 +50,7 @@ fn escaped(text: &str) -> String {
 /// Serves the page until Ctrl-C or until what it shows has ended.
 pub(super) fn serve(dir: &Path, address: SocketAddr, interval: Duration) -> Result<()> {
     if !address.ip().is_loopback() {
-        let text = format!("{address} is open to other machines; give an address as 127.0.0.1:0");
+        let text = format!("{address} is reachable from other machines; give one like 127.0.0.1:0");
         return Err(Failure::Usage(text));
     }
     let mut seen = Seen::first(dir)?;

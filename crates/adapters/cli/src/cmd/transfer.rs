@@ -24,7 +24,7 @@ fn epoch_s() -> Result<Option<u64>> {
     let Some(text) = std::env::var_os(EPOCH) else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.trim().parse::<u64>().ok());
     let seconds = seconds.filter(|seconds| *seconds < 1 << 33);
-    let bad = || Failure::Usage(format!("{EPOCH} is no number of seconds; correct or unset it"));
+    let bad = || Failure::Usage(format!("{EPOCH} is not a number of seconds; correct or unset it"));
     seconds.ok_or_else(bad).map(Some)
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn import(args: &Import) -> Result<()> {
         };
         new.for_tree(needs(args, is_dir)?).make(&args.image)?;
     } else if args.size.is_some() || args.label.is_some() {
-        let text = "is there: --size and --label are for new images; leave them out";
+        let text = "exists: --size and --label are for new images; leave them out";
         return Err(Failure::Usage(text.to_owned()).at(args.image.display()));
     }
     let done = filled(args, is_dir, epoch_s);
@@ -90,7 +90,7 @@ fn needs(args: &Import, is_dir: bool) -> Result<Estimate> {
         return match args.size {
             Some(_) => Ok(Estimate::default()),
             None => Err(Failure::Usage(
-                "how much standard input or a pipe has is not known before; give --size".to_owned(),
+                "the size of standard input or a pipe is unknown; give --size".to_owned(),
             )),
         };
     }

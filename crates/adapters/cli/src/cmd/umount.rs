@@ -1,10 +1,10 @@
-//! `umount`: unmounts, and waits until the serving process has let go of the image.
+//! `umount`: unmounts, and waits until the serving process has closed the image.
 //!
 //! ```text
 //!   unmounted ── mounted elsewhere too (bind) ──> done: the image stays in use
 //!        | last one seen from here
 //!        | ── superblock is still there ────────> done, said: another mount namespace has it
-//!        | the kernel has let go of it
+//!        | the kernel has released it
 //!      the lock on the image goes ──────────────> done: it is clean
 //! ```
 //! The kernel tells a FUSE program about an unmount and waits for nothing. So the lock that the
@@ -129,7 +129,7 @@ fn wait(
         }
         if began.elapsed() > FINISH_MAX {
             return Err(Failure::Failed(format!(
-                "{}: unmounted, but its process has not let go of {} after {} s; see the system \
+                "{}: unmounted, but its process still has {} open after {} s; see the system \
                  log, and `fuser -v` on the image",
                 dir.display(),
                 entry.source.display(),
@@ -154,7 +154,7 @@ pub(crate) fn find(dir: &Path) -> Result<MountEntry> {
     };
     match mount_of(dir) {
         Some(entry) if entry.kind == KIND => Ok(entry),
-        Some(entry) => none(&format!("mounted by somebody else ({})", entry.kind)),
+        Some(entry) => none(&format!("mounted by another program ({})", entry.kind)),
         None => none("nothing is mounted there"),
     }
 }

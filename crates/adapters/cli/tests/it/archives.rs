@@ -6,15 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support::members::{End, GNU, Head, USTAR, V7, archive, member, pax, random_archive};
-use crate::support::{at, done, refused, run, scratch};
+use crate::support::{at, done, refused, run, scratch, text};
 
 use syncline_testkit::{
     Compare, ImageSpec, KernelMount, Need, Random, TreeManifest, e2fsck_clean, mkfs, require, skip,
 };
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn shell(command: &str) -> bool {
     let ran = Command::new("sh").args(["-c", command]).output().unwrap();
@@ -287,7 +283,7 @@ fn members_that_cannot_be_kept_are_refused_and_cost_nothing() {
     let first = [member(b'0', b"f", b"", b"kept"), member(b'5', b"d", b"", b"")];
     assert_eq!(import(&first).code, 0);
     for (members, code, said) in [
-        (vec![member(b'1', b"f", b"gone", b"")], 1, "a hard link to /gone, which is not there"),
+        (vec![member(b'1', b"f", b"gone", b"")], 1, "a hard link to /gone, which is missing"),
         (vec![member(b'1', b"f", b"d", b"")], 1, "a hard link to the directory /d"),
         (vec![member(b'0', b"d/x", b"", b""), member(b'2', b"d", b"f", b"")], 1, "has a directory"),
         (vec![member(b'0', b"lost+found", b"", b"")], 1, "has a directory"),
@@ -409,7 +405,7 @@ fn other_compressions_are_named() {
         let path: PathBuf = dir.path().join("a.tar");
         std::fs::write(&path, [start, &[1; 2000]].concat()).unwrap();
         let said = refused(4, &["import", text(&path), text(&image)]);
-        assert!(said.contains(&format!("compressed by {name}, which is not read")), "{said}");
+        assert!(said.contains(&format!("compressed by {name}, which is not supported")), "{said}");
         assert!(!image.exists());
     }
 }

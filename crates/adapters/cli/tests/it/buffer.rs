@@ -247,7 +247,7 @@ fn what_cannot_be_buffered_is_refused_and_stays_as_it_is() {
     let said = refused(1, &["ctl", "set", &served, "ram=much"]);
     assert!(said.contains("ram=`much` cannot be read"), "{said}");
     let said = refused(1, &["ctl", "set", &served, "rum=1M"]);
-    assert!(said.contains("`rum` is no setting"), "{said}");
+    assert!(said.contains("`rum` is not a setting"), "{said}");
     done(&["buffer", "detach", &served]);
     free_again(&files.path("new"));
     refusal(

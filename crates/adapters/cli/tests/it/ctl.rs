@@ -59,7 +59,7 @@ fn settings_of_a_buffer_change_while_it_serves() {
     assert_eq!(settings["policies"], serde_json::json!(["power", "session"]));
     // All or none.
     let said = refused(1, &["ctl", "set", &dir, "ram=4M", "moon=on"]);
-    assert!(said.contains("`moon` is no setting"), "{said}");
+    assert!(said.contains("`moon` is not a setting"), "{said}");
     assert_eq!(served.settings()["ram_bytes"], 2 << 20);
     let shown = done(&["top", "--once", "--interval", "100", &dir]);
     assert!(shown.contains("with log") && shown.contains("power, session"), "{shown}");
@@ -260,8 +260,8 @@ fn recorded(mounted: &Mounted, name: &str) -> u64 {
 }
 
 #[test]
-fn a_killed_mount_with_periodic_sync_goes_back_to_a_moment() {
-    let test = "a_killed_mount_with_periodic_sync_goes_back_to_a_moment";
+fn a_killed_mount_with_periodic_sync_goes_back_to_a_sync_point() {
+    let test = "a_killed_mount_with_periodic_sync_goes_back_to_a_sync_point";
     if !require(test, &[Need::Fuse, Need::E2fsck]) {
         return;
     }
@@ -281,7 +281,7 @@ fn a_killed_mount_with_periodic_sync_goes_back_to_a_moment() {
         (&"periodic".into(), &true.into())
     );
     let shown = done(&["status", &dir]);
-    assert!(shown.contains("sync=periodic") && shown.contains("moments"), "{shown}");
+    assert!(shown.contains("sync=periodic") && shown.contains("sync points"), "{shown}");
     mounted.kill_serving();
     mounted.bury();
     mounted.recoverable().unwrap();

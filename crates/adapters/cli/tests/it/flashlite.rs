@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support;
-use crate::support::{done, refused, run, scratch};
+use crate::support::{done, refused, run, scratch, text};
 use syncline_flashlite::{FileStorage, Log, Options, Rearrange};
 use syncline_testkit::{Need, require};
 
@@ -19,10 +19,6 @@ fn log(dir: &Path) -> (PathBuf, Vec<u8>) {
     }
     log.close().unwrap();
     (path, file)
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 #[test]

@@ -5,12 +5,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{Ran, at, binary, done, file, refused, run, scratch};
+use crate::support::{Ran, at, binary, done, file, refused, run, scratch, text};
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs, require};
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn image(test: &str) -> Option<TempImage> {
     require(test, &[Need::E2fsck]).then(|| mkfs(&ImageSpec::with_size(16 << 20)))
@@ -87,7 +83,7 @@ fn record_wants_its_directory_at_once() {
     assert!(said.contains("no such directory; make it with mkdir"), "{said}");
     let plain = file(dir.path(), "plain", "");
     let said = refused(1, &[&["record", text(&plain)][..], &generate].concat());
-    assert!(said.contains("is no directory; give one"), "{said}");
+    assert!(said.contains("is not a directory; give a directory"), "{said}");
 }
 
 #[test]
@@ -96,7 +92,7 @@ fn record_read_refuses_what_no_recorder_wrote() {
     let hosts = file(dir.path(), "hosts", "127.0.0.1 localhost\n");
     let ran = run(&["record-read", text(&hosts)]);
     assert_eq!((ran.code, ran.text().as_str()), (3, ""));
-    assert!(ran.err.contains("no record in it; give a file"), "{}", ran.err);
+    assert!(ran.err.contains("it has no records; give a file"), "{}", ran.err);
     assert!(done(&["record-read", text(dir.path())]).starts_with("file"), "none in a directory");
 }
 

@@ -43,7 +43,7 @@ fn what_cannot_be_run_is_said() {
     assert!(said.contains("--relaxed GLOB"), "{said}");
     refused(2, &preload(&library, &["--relaxed", "", "--", "true"]));
     let said = refused(2, &preload(&library, &["--strict", "a[", "--", "true"]));
-    assert!(said.contains("--strict: `a[` is no glob"), "{said}");
+    assert!(said.contains("--strict: `a[` is not a glob"), "{said}");
     let said = refused(1, &preload(&library, &["--relaxed", "*", "--", "/no/such/program"]));
     assert!(said.contains("/no/such/program"), "{said}");
     let missing = dir.path().join("none.so");

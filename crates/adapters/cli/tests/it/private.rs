@@ -3,13 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::support::mounted::Mounted;
 use crate::support::{done, file, refused, scratch};
+use crate::support::{mounted::Mounted, text};
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn mode(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap_or_else(|err| panic!("{}: {err}", path.display())).mode()

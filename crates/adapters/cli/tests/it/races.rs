@@ -6,14 +6,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{at, done, file, refused, run, scratch};
+use crate::support::{at, done, file, refused, run, scratch, text};
 use syncline_testkit::{ImageSpec, Need, debugfs, e2fsck_clean, mkfs, require};
 
 const ROUNDS: usize = 40;
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 /// Exchanges two names until `work` is done.
 fn swapping(dir: &Path, work: impl FnOnce()) {
@@ -101,7 +97,7 @@ fn a_link_at_the_end_of_a_target_is_followed_with_a_slash_only() {
     symlink(&real, &link).unwrap();
     for options in [&["cp"][..], &["cp", "-a"]] {
         let said = refused(1, &[options, &[&at(image.path(), "/f"), text(&link)]].concat());
-        assert!(said.contains("a symbolic link to a directory; put a slash behind it"), "{said}");
+        assert!(said.contains("a symbolic link to a directory; add a slash"), "{said}");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
     done(&["cp", &at(image.path(), "/f"), &format!("{}/", text(&link))]);

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support;
-use crate::support::{Ran, binary, refused, run, scratch};
+use crate::support::{Ran, binary, refused, run, scratch, text};
 use syncline_testkit::{ImageSpec, Need, mkfs, require};
 
 /// For hangs only.
@@ -18,10 +18,6 @@ fn fed(arguments: &[&str], input: &Path) -> Ran {
     let output = binary().args(arguments).stdin(File::open(input).unwrap()).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr).into_owned();
     Ran { code: output.status.code().unwrap(), out: output.stdout, err }
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// 300 records of 100 bytes.
@@ -92,7 +88,7 @@ fn a_damaged_event_is_named_and_the_rest_is_extracted() {
     let ran = run(&["record-read", text(&file), "--verify"]);
     assert_eq!(ran.code, 3);
     assert!(ran.text().contains("ended, with gaps"), "{}", ran.text());
-    assert!(ran.err.contains("1 of 1 events are not whole"), "{}", ran.err);
+    assert!(ran.err.contains("1 of 1 events are incomplete"), "{}", ran.err);
     let copy = dir.path().join("copy.bin");
     let ran = run(&["record-read", text(&file), "--extract", text(&copy)]);
     assert_eq!(ran.code, 3);

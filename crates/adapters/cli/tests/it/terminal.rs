@@ -4,14 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::support::members::{End, archive, member};
-use crate::support::{at, done, run, scratch};
+use crate::support::{at, done, run, scratch, text};
 use syncline_testkit::{ImageSpec, Need, debugfs, mkfs, require, skip};
 
 const ESCAPE: &str = "\x1b]0;gotcha\x07";
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn harmless(what: &str, said: &[u8]) {
     let acts = said.iter().any(|byte| *byte < b' ' && !b"\n\t".contains(byte));

@@ -42,7 +42,7 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
     let said = refused(1, &["top", &mnt, "--web", &taken]);
     assert!(said.contains("in use; give another port"), "{said}");
     let said = refused(2, &["top", &mnt, "--web", "0.0.0.0:0"]);
-    assert!(said.contains("open to other machines"), "{said}");
+    assert!(said.contains("reachable from other machines"), "{said}");
     drop(web);
     assert_eq!(run(&["umount", &mnt]).code, 0);
     if require(&format!("{test}: drawn"), &[Need::Chromium]) {

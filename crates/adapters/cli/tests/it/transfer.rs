@@ -8,16 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::support;
-use crate::support::mounted::Mounted;
 use crate::support::{at, binary, done, file, refused, run, scratch};
+use crate::support::{mounted::Mounted, text};
 use syncline_testkit::{
     Compare, DirTree, ImageSpec, KernelMount, Need, TreeManifest, TreeOptions, apply, e2fsck_clean,
     gen_tree, mkfs, require, skip,
 };
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap()
-}
 
 fn shell(command: &str) {
     let ran = Command::new("sh").args(["-c", command]).output().unwrap();
@@ -287,7 +283,7 @@ fn hostile_archives_stay_inside_of_the_image() {
         assert!(!image.exists(), "a half-made image is left");
     }
     let (code, said) = import(&[b"hello, this is no archive".repeat(40)]);
-    assert!(code == 3 && said.contains("no tar archive"), "{code} {said}");
+    assert!(code == 3 && said.contains("not a tar archive"), "{code} {said}");
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn survives(m: &mut Mounted, fault: &Fault, options: &str, seed: u64) {
     println!("{} records acknowledged, {} faults, {options}", tally.acknowledged, faults());
 }
 
-fn killed_at_random_moments(options: &str, seed: u64) {
+fn killed_at_random_times(options: &str, seed: u64) {
     let mut m = Mounted::prepared(mkfs(&ImageSpec::with_size(64 << 20)), None);
     survives(&mut m, &Fault::Kill, options, seed);
     m.unmount_clean();
@@ -205,7 +205,7 @@ fn on_flash() -> (Serving, Mounted) {
     (serving, Mounted::prepared(image, Some(source)))
 }
 
-fn cut_at_random_moments(options: &str, seed: u64) {
+fn cut_at_random_times(options: &str, seed: u64) {
     let (serving, mut m) = on_flash();
     survives(&mut m, &Fault::Cut(&serving), options, seed);
     m.unmount_clean();
@@ -214,42 +214,42 @@ fn cut_at_random_moments(options: &str, seed: u64) {
 #[test]
 fn a_killed_mount_keeps_every_acknowledged_fsync() {
     if require("a_killed_mount_keeps_every_acknowledged_fsync", &NEEDS) {
-        killed_at_random_moments("sync=ordered", 1);
+        killed_at_random_times("sync=ordered", 1);
     }
 }
 
 #[test]
 fn a_killed_eager_mount_keeps_every_acknowledged_fsync() {
     if require("a_killed_eager_mount_keeps_every_acknowledged_fsync", &NEEDS) {
-        killed_at_random_moments("sync=eager", 2);
+        killed_at_random_times("sync=eager", 2);
     }
 }
 
 #[test]
 fn a_killed_packed_mount_keeps_every_acknowledged_fsync() {
     if require("a_killed_packed_mount_keeps_every_acknowledged_fsync", &NEEDS) {
-        killed_at_random_moments("sync=eager,log=packed", 5);
+        killed_at_random_times("sync=eager,log=packed", 5);
     }
 }
 
 #[test]
 fn a_power_cut_keeps_every_acknowledged_fsync_packed() {
     if require("a_power_cut_keeps_every_acknowledged_fsync_packed", &CUT_NEEDS) {
-        cut_at_random_moments("sync=eager,log=packed", 6);
+        cut_at_random_times("sync=eager,log=packed", 6);
     }
 }
 
 #[test]
 fn a_power_cut_keeps_every_acknowledged_fsync() {
     if require("a_power_cut_keeps_every_acknowledged_fsync", &CUT_NEEDS) {
-        cut_at_random_moments("sync=ordered", 3);
+        cut_at_random_times("sync=ordered", 3);
     }
 }
 
 #[test]
 fn a_power_cut_keeps_every_acknowledged_fsync_eager() {
     if require("a_power_cut_keeps_every_acknowledged_fsync_eager", &CUT_NEEDS) {
-        cut_at_random_moments("sync=eager", 4);
+        cut_at_random_times("sync=eager", 4);
     }
 }
 

@@ -192,8 +192,8 @@ fn first_bytes(path: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
-    let test = "mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over";
+fn mapped_pages_join_the_sync_point_in_which_the_kernel_writes_them_back() {
+    let test = "mapped_pages_join_the_sync_point_in_which_the_kernel_writes_them_back";
     if !require(test, &[Need::Fuse, Need::E2fsck]) {
         return;
     }
@@ -204,7 +204,7 @@ fn mapped_pages_join_the_moment_in_which_the_kernel_hands_them_over() {
         let (file, mut map) = mapped(&m.at("plain"), 4);
         let (strict, strict_map) = mapped(&m.at("a.db"), 2);
         strict.sync_all().unwrap();
-        // Handed over by fsync and by msync before the moment; the third not at all.
+        // Written back by fsync and by msync before the sync point; the third not at all.
         map[0] = 1;
         file.sync_all().unwrap();
         map[PAGE_BYTES] = 2;

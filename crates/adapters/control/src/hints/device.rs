@@ -235,7 +235,7 @@ impl Followed {
         }
     }
 
-    /// True if a request may wait. An error: nothing can be followed any more.
+    /// Returns true if the request is relaxed. An error ends the following of files.
     fn look(&mut self, buffer: &Buffer, request: &Request<'_>) -> Result<bool, String> {
         let bytes = request.offset_bytes..request.offset_bytes + request.len_bytes();
         let on_superblock = bytes.start < SUPERBLOCK.end && bytes.end > SUPERBLOCK.start;
@@ -280,7 +280,7 @@ impl Followed {
                 Phase::Follows { head, sequence } if alone && header.sequence == sequence => {
                     self.committed(buffer, head, sequence, block)
                 }
-                _ => Err("the journal went on elsewhere".to_owned()),
+                _ => Err("the journal continues at an unexpected block".to_owned()),
             },
         }
     }

@@ -104,7 +104,7 @@ impl Mounted {
         let block = |nr| block(buffer, &self.geometry, nr);
         let inode = inode(&block(place.0)?, place.1, &self.geometry)?;
         if !inode.is_file() || inode.i_crtime != born {
-            return Err("it is no regular file, or not on this device".to_owned());
+            return Err("it is not a regular file, or not on this device".to_owned());
         }
         let tree = load(&inode, ino, &self.geometry, self.seed, &mut |nr| block(nr))?;
         let written = tree.written(&self.geometry);

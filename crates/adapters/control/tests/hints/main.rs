@@ -302,7 +302,7 @@ fn what_cannot_be_followed_is_strict_and_says_why() {
         b.sequence += 1;
         b.commit(&[(3, vec![0; BLOCK])]);
     });
-    assert_eq!(said, "the journal went on elsewhere");
+    assert_eq!(said, "the journal continues at an unexpected block");
     let said = ended(&|b| {
         b.head += 1;
         b.commit(&[(3, vec![0; BLOCK])]);

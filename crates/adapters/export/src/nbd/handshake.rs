@@ -62,7 +62,7 @@ pub(crate) fn handshake(
     let mut agreed = Agreed { structured: false };
     for _ in 0..OPTIONS_MAX {
         if u64_of(&mut stream)? != OPTION_MAGIC {
-            return Err(broken("no option where one was due"));
+            return Err(broken("an option was expected"));
         }
         let (option, length) = (u32_of(&mut stream)?, u32_of(&mut stream)?);
         if length > OPTION_BYTES_MAX {

@@ -15,12 +15,12 @@
 //!   durable, whichever connection it came by (`CAN_MULTI_CONN`). Without them nothing is.
 //! - Structured replies if the client asks for them; TLS, meta contexts and extended headers are
 //!   refused by name.
-//! - A failed request is answered with its error, and the connection goes on. What is no request,
+//! - A failed request is answered with its error, and the connection continues. What is no request,
 //!   or promises more than 32 MiB, ends the connection.
 //! - Bounded: connections, option data, time of a handshake (30 s), requests under way (20 a
 //!   connection, 32 MiB each).
-//! - A socket in a directory serves its owner and root only. Whoever may run programs on this
-//!   machine reaches a port.
+//! - A socket in a directory serves its owner and root only. Every user of this machine can
+//!   connect to a port.
 //!
 //! Tested in `tests/it/nbd.rs`: by a client of its own, and by qemu-img, qemu-io, nbdinfo and
 //! nbdcopy.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Connections that may wait, as of the standard library.
+/// Length of the queue of connections, as in the standard library.
 const BACKLOG: i32 = 128;
 
 /// Address that a server listens on.

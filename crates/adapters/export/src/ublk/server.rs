@@ -40,7 +40,7 @@ pub enum UblkError {
         source: io::Error,
     },
     /// It was stopped while it began.
-    #[error("ublk: somebody removed the device while it began; try again")]
+    #[error("ublk: the device was removed during its start; try again")]
     Ended,
     /// No thread, or its end.
     #[error("cannot serve: {0}; end other programs and try again")]

@@ -1,4 +1,4 @@
-//! Runs of calls: how long one worker has served one program, and what follows from it.
+//! Runs of calls: the time for which one worker has served one program, and the decision from it.
 
 /// Calls in turn after which a worker is bound to the program's CPU.
 pub(super) const RUN_CALLS: u32 = 16;

@@ -3,6 +3,7 @@
 //! No request does anything else because it is recorded. A rename looks up what it renames first,
 //! since the request has the names only.
 
+use syncline_fs::bits::{S_IFMT, S_IFREG};
 use syncline_fs::{Attr, Result, StatFs};
 
 use super::Tap;
@@ -11,8 +12,6 @@ use super::process::introduce;
 use crate::handle::Handle;
 use crate::serve::{ReadBytes, WriteHow};
 
-const S_IFMT: u32 = 0o170_000;
-const S_IFREG: u32 = 0o100_000;
 /// The flag of renameat2.
 const RENAME_EXCHANGE: u32 = 2;
 /// Modes of fallocate(2) that allocate: plain, and with FALLOC_FL_KEEP_SIZE.
@@ -133,7 +132,10 @@ impl Detail {
 
     /// The making of a file; anything else has no place in the model but its name.
     pub(crate) fn mknod(name: Name<'_>, mode: u32) -> Option<Detail> {
-        Detail::name(if mode & S_IFMT == S_IFREG { CallOp::Create } else { CallOp::Stat }, name)
+        Detail::name(
+            if mode as u16 & S_IFMT == S_IFREG { CallOp::Create } else { CallOp::Stat },
+            name,
+        )
     }
 
     /// A rename; `peek` looks up a name without the kernel learning it.

@@ -14,7 +14,7 @@ use super::privileges::{drop_capabilities, drop_privileges};
 use crate::adapter::REQUEST_BYTES_MAX;
 use crate::caller::Caller;
 use crate::handle::Handle;
-use crate::wakeup::Need;
+use crate::wakeup::WritebackUrgency;
 
 /// Bytes copied at once by copy_file_range.
 const COPY_BYTES: usize = 1 << 20;
@@ -158,7 +158,7 @@ pub(crate) fn release(
         // Nobody waits for the answer of a close; a failed write has latched the volume.
         let _ = serve.vol.close(&inode);
     }
-    serve.nodes.release(ino, handle.writes_past());
+    serve.nodes.release(ino, handle.writes_bypassing());
     Ok(())
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn write(
         return Ok(done);
     }
     let done = serve.vol.write(&inode, offset, data)?;
-    serve.wakeup.wake(Need::of(&serve.vol));
+    serve.wakeup.wake(WritebackUrgency::of(&serve.vol));
     // Eager mode puts the data of the next fsync into its log; until then nobody waits for it.
     if how.direct && !serve.eager {
         serve.vol.writeback_range(&inode, offset, done as u64)?;

@@ -53,7 +53,7 @@ pub(crate) struct Serve {
     writeback_cache: bool,
     pub(crate) atomics: atomic::Atomics,
     status: Arc<Status>,
-    /// Wakes the maintenance thread when there is more to write back than may wait.
+    /// Wakes the maintenance thread when too much is dirty.
     pub(crate) wakeup: Wakeup,
 }
 

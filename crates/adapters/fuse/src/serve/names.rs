@@ -8,7 +8,7 @@ use syncline_fs::{Attr, Create, DirEntry, FileKind, FsError, InodeRef, RenameFla
 use super::Serve;
 use crate::caller::Caller;
 use crate::convert::kind_of_mode;
-use crate::handle::{Handle, Way};
+use crate::handle::{CacheMode, Handle};
 use crate::serve::OpenHow;
 
 /// Bits of a mode that chmod sets.
@@ -118,10 +118,10 @@ pub(crate) fn create(
         make(serve, caller, (&dir, name), modes, |create| serve.vol.create(&dir, name, create))?;
     // Nothing of a new file is cached yet, and who only writes it reads nothing: through the
     // cache a write is copied twice and asks for the file's capabilities first.
-    let way = if how.may_bypass && !how.read { Way::Past } else { Way::Cached };
-    serve.nodes.create(&inode, way);
+    let cache = if how.may_bypass && !how.read { CacheMode::Bypassed } else { CacheMode::Cached };
+    serve.nodes.create(&inode, cache);
     serve.status.traffic.named(inode.ino, name);
-    Ok((serve.learned(&inode), serve.handles.next(way, how.write)))
+    Ok((serve.learned(&inode), serve.handles.next(cache, how.write)))
 }
 
 /// Makes another name of a file.

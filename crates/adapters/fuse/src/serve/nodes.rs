@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 use syncline_base::lockrank::Mutex;
 use syncline_fs::InodeRef;
 
-use crate::handle::Way;
+use crate::handle::CacheMode;
 use crate::ranks;
 
 /// Independent parts of the table.
@@ -26,7 +26,7 @@ struct Node {
     lookups: u64,
     opens: u32,
     /// Of them, those that write past the kernel's cache.
-    past: u32,
+    bypassing: u32,
     gone: bool,
     held: Option<InodeRef>,
 }
@@ -71,22 +71,22 @@ impl Nodes {
         drop(gone);
     }
 
-    /// The file is made, and opened that way.
-    pub(crate) fn create(&self, inode: &InodeRef, way: Way) {
-        self.opened(inode, |node| node.past = u32::from(way == Way::Past));
+    /// Counts a file that was created and opened in `mode`.
+    pub(crate) fn create(&self, inode: &InodeRef, mode: CacheMode) {
+        self.opened(inode, |node| node.bypassing = u32::from(mode == CacheMode::Bypassed));
     }
 
-    /// The file is opened. While another writes it past the kernel's cache everybody goes past it:
-    /// what is read beside a write and kept would be old.
-    pub(crate) fn open(&self, inode: &InodeRef, writes: bool) -> Way {
-        let mut way = Way::Cached;
+    /// Counts an open file. While another open file bypasses the page cache for writes, this one
+    /// bypasses it also: a page that is read during such a write could be stale in the cache.
+    pub(crate) fn open(&self, inode: &InodeRef, writes: bool) -> CacheMode {
+        let mut mode = CacheMode::Cached;
         self.opened(inode, |node| {
-            if node.past > 0 {
-                way = Way::Past;
-                node.past = node.past.saturating_add(u32::from(writes));
+            if node.bypassing > 0 {
+                mode = CacheMode::Bypassed;
+                node.bypassing = node.bypassing.saturating_add(u32::from(writes));
             }
         });
-        way
+        mode
     }
 
     fn opened(&self, inode: &InodeRef, with: impl FnOnce(&mut Node)) {
@@ -99,12 +99,12 @@ impl Nodes {
         with(node);
     }
 
-    /// One open file less; `past`: one that wrote past the kernel's cache.
-    pub(crate) fn release(&self, ino: u32, past: bool) {
+    /// Counts one open file less; `bypassing`: it wrote and bypassed the page cache.
+    pub(crate) fn release(&self, ino: u32, bypassing: bool) {
         let mut shard = self.shard(ino).lock();
         let Some(node) = shard.get_mut(&ino) else { return };
         node.opens = node.opens.saturating_sub(1);
-        node.past = node.past.saturating_sub(u32::from(past));
+        node.bypassing = node.bypassing.saturating_sub(u32::from(bypassing));
         let held = if node.opens == 0 && !node.gone { node.held.take() } else { None };
         let gone = if node.is_unused() { shard.remove(&ino) } else { None };
         drop(shard);

@@ -22,7 +22,7 @@ pub(super) fn drop_privileges(serve: &Serve, caller: Caller, inode: &InodeRef) -
     Ok(())
 }
 
-/// Takes the capabilities of a program away, as a write does, whoever writes.
+/// Removes the capabilities of a program, as a write by any user does.
 pub(super) fn drop_capabilities(serve: &Serve, inode: &InodeRef) -> Result<()> {
     match serve.vol.getxattr(inode, CAPABILITY) {
         Ok(_) => serve.vol.removexattr(inode, CAPABILITY),

@@ -46,7 +46,7 @@ fn permissions(text: &[u8]) -> Option<u16> {
 
 /// An entry; the error names what could not be read.
 fn entry(text: &[u8]) -> Result<Entry, String> {
-    let wrong = || format!("`{}` is no entry of an ACL", text.escape_ascii());
+    let wrong = || format!("`{}` is not an ACL entry", text.escape_ascii());
     let mut fields: Vec<&[u8]> = text.split(|byte| *byte == b':').map(<[u8]>::trim_ascii).collect();
     if fields.first().is_some_and(|first| matches!(*first, b"default" | b"d")) {
         fields.remove(0);
@@ -98,7 +98,7 @@ impl Acl {
         entries.sort_unstable();
         let acl = Acl(entries);
         let why =
-            why.or_else(|| acl.invalid().then(|| "entries are missing or doubled".to_owned()));
+            why.or_else(|| acl.invalid().then(|| "entries are missing or duplicate".to_owned()));
         match why {
             Some(why) => Err(Refused { why, group: acl.of(GROUP_OBJ) }),
             None => Ok(acl),

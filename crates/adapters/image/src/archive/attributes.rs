@@ -49,14 +49,14 @@ pub(super) fn read(records: &Records, mode: u32) -> Found {
                 Some(value) => keep(unescaped(name, None), value),
                 None => {
                     let name = name.escape_ascii();
-                    found.remarks.push(format!("attribute {name} not kept: no base 64"));
+                    found.remarks.push(format!("attribute {name} not kept: invalid base64"));
                 }
             }
         } else if key == SELINUX {
             // Labels end in a zero where the kernel keeps them.
             keep(b"security.selinux".to_vec(), [&value[..], &[0]].concat());
         } else if key == b"SCHILY.acl.ace" {
-            found.remarks.push("ACL not kept: ext4 has none of NFSv4".to_owned());
+            found.remarks.push("ACL not kept: ext4 has no NFSv4 ACLs".to_owned());
         }
     }
     for (key, name) in ACLS {

@@ -30,7 +30,7 @@ pub(super) fn signed(field: &[u8]) -> Result<i64> {
 
 /// As [`signed`], for what cannot be negative.
 pub(super) fn unsigned(field: &[u8]) -> Result<u64> {
-    u64::try_from(signed(field)?).map_err(|_| bad("a negative number where there is none"))
+    u64::try_from(signed(field)?).map_err(|_| bad("a negative number in an unsigned field"))
 }
 
 /// As [`unsigned`], for owners and devices.

@@ -169,7 +169,7 @@ fn shown(path: &[u8]) -> impl std::fmt::Display + '_ {
     path.escape_ascii()
 }
 
-/// Makes room for a member that is no directory.
+/// Makes room for a member that is not a directory.
 fn clear(to: &dyn Side, path: &[u8], there: Option<Meta>, dirs: &mut Dirs) -> Result<()> {
     match there.map(|there| there.kind()) {
         None => Ok(()),
@@ -200,7 +200,7 @@ fn link(
     let Some(file) = to.stat(&target, false)? else {
         let target = shown(&target);
         return failed(format!(
-            "a hard link to {target}, which is not there; repack the archive with it"
+            "a hard link to {target}, which is missing; repack the archive with it"
         ));
     };
     if there.is_some_and(|there| there.id == file.id) {

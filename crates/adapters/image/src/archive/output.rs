@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
+use syncline_fs::bits;
 use tar::{EntryType, Header};
 
 use super::BLOCK_BYTES;
@@ -97,16 +98,16 @@ impl Writer<'_> {
             self.links.insert(meta.id, name.to_vec());
         }
         records.extend(super::attributes::write(self.from.xattrs(path)?));
-        let kind = match meta.mode & 0o170_000 {
-            0o100_000 => return self.file(path, name, meta, records),
-            0o040_000 => EntryType::Directory,
-            0o120_000 => {
+        let kind = match meta.file_type() {
+            bits::S_IFREG => return self.file(path, name, meta, records),
+            bits::S_IFDIR => EntryType::Directory,
+            bits::S_IFLNK => {
                 link(&mut header, &self.from.read_link(path)?, &mut records);
                 EntryType::Symlink
             }
-            0o020_000 => EntryType::Char,
-            0o060_000 => EntryType::Block,
-            0o010_000 => EntryType::Fifo,
+            bits::S_IFCHR => EntryType::Char,
+            bits::S_IFBLK => EntryType::Block,
+            bits::S_IFIFO => EntryType::Fifo,
             _ => {
                 let shown = path.escape_ascii();
                 self.watch.remark(&format!("{shown}: left out, archives have no sockets"));

@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         let signed: i64 = summed().map(|byte| i64::from(*byte as i8)).sum();
         let stored = fields::signed(&header.as_old().cksum).ok();
         if stored != Some(unsigned) && stored != Some(signed) {
-            return Err(bad("a header with a wrong checksum, or this is no tar archive"));
+            return Err(bad("a header with a wrong checksum, or this is not a tar archive"));
         }
         Ok(Some(header))
     }
@@ -229,7 +229,9 @@ impl<'a> Reader<'a> {
         found.xattrs.retain(|(name, _)| has_attribute(file_type, name));
         if !is_known(kind) {
             let shown = char::from(kind).escape_default();
-            found.remarks.push(format!("a member of the unknown type `{shown}`, taken for a file"));
+            found
+                .remarks
+                .push(format!("a member of the unknown type `{shown}`, read as a regular file"));
         }
         let meta = Meta {
             mode: file_type | found.mode.unwrap_or(permissions),

@@ -1,10 +1,9 @@
 //! Copies into, out of and between images.
 //!
-//! `side` is what a copy needs of the host (`host`) or of a volume (`volume`), `tree` does it, this
-//! file finds out what is meant by the arguments.
+//! `side` is the interface to the host's files (`host`) or a volume (`volume`), and `tree` copies.
+//! This file interprets the arguments.
 
 mod host;
-mod pinned;
 pub(crate) mod side;
 mod tree;
 pub(crate) mod volume;
@@ -18,7 +17,6 @@ use crate::names::join;
 use crate::platform::{bytes_of, identity};
 use crate::{Image, ImageError, Opening, Place, Result, Watch};
 use host::Host;
-use pinned::Pinned;
 use side::{Kind, Side};
 use tree::Copy;
 use volume::VolumeSide;
@@ -223,12 +221,12 @@ fn directory(to: &dyn Side, target: &End, several: bool) -> Result<Option<Vec<u8
         // Who may write beside it could have put it there.
         if target.image().is_none() && crate::platform::is_dir(path) {
             let shown = String::from_utf8_lossy(path);
-            let text = "a symbolic link to a directory; put a slash behind it to copy into that";
+            let text = "a symbolic link to a directory; add a slash to copy into that directory";
             return Err(ImageError::Failed(text.into()).at(shown));
         }
         if several {
             let shown = String::from_utf8_lossy(path);
-            let text = format!("{shown} is no directory; several files can only go into one");
+            let text = format!("{shown} is not a directory; several files need a directory");
             return Err(ImageError::Usage(text));
         }
         return Ok(None);
@@ -260,7 +258,7 @@ fn copy_one(
     };
     let path = trimmed(source.path());
     if source.path() == STANDARD_INPUT && target.dir.is_some() {
-        let text = "standard input has no name; give the file's as the target";
+        let text = "standard input has no name; give a file name as the target";
         return Err(ImageError::Usage(text.into()));
     }
     let place = match (&target.dir, last_name(path)) {
@@ -286,17 +284,17 @@ fn check_slashes(from: &dyn Side, source: &[u8], target: &[u8], into: bool) -> R
     let is_dir = |path| -> Result<bool> { Ok(!from.stat(path, true)?.is_none_or(not_a_dir)) };
     let shown = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
     if !into && target.ends_with(b"/") && !(source != STANDARD_INPUT && is_dir(source)?) {
-        let text = "is no directory; make it first or leave out the slash";
+        let text = "is not a directory; make it first or leave out the slash";
         return Err(ImageError::Failed(text.into()).at(shown(target)));
     }
     if source.ends_with(b"/") && from.stat(trimmed(source), true)?.is_some_and(not_a_dir) {
-        let text = "is no directory; leave out the slash";
+        let text = "is not a directory; leave out the slash";
         return Err(ImageError::Failed(text.into()).at(shown(source)));
     }
     Ok(())
 }
 
-/// Changes that [`fill`] makes to the attributes it copies.
+/// Changes to the attributes that [`fill`] copies, so that equal trees give equal images.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pins {
     /// Owner and group of everything.
@@ -326,9 +324,9 @@ pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
 /// No such directory, a full or failed image.
 pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
     let dir = bytes_of(dir.as_os_str());
-    let host = Pinned { host: Host::inside(&dir), pins };
-    let to = image.side(u64::MAX, "image");
-    let mut copy = Copy { recursive: true, preserve: true, ..Copy::new(&host, &to, watch) };
+    let (host, to) = (Host::inside(&dir), image.side(u64::MAX, "image"));
+    let new = Copy::new(&host, &to, watch);
+    let mut copy = Copy { recursive: true, preserve: true, pins: Some(pins), ..new };
     copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }

@@ -2,6 +2,8 @@
 //!
 //! Paths are bytes, on a volume with a leading slash. Errors name the path where they are raised.
 
+use syncline_fs::bits;
+
 use crate::Result;
 
 /// Attributes of an inode that a copy carries.
@@ -38,11 +40,21 @@ pub(crate) enum Kind {
 }
 
 impl Meta {
+    /// Type bits of the mode.
+    pub(crate) fn file_type(&self) -> u16 {
+        self.mode as u16 & bits::S_IFMT
+    }
+
+    /// Reports whether it is a character or block device.
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self.file_type(), bits::S_IFCHR | bits::S_IFBLK)
+    }
+
     pub(crate) fn kind(&self) -> Kind {
-        match self.mode & 0o170_000 {
-            0o100_000 => Kind::File,
-            0o040_000 => Kind::Dir,
-            0o120_000 => Kind::Symlink,
+        match self.file_type() {
+            bits::S_IFREG => Kind::File,
+            bits::S_IFDIR => Kind::Dir,
+            bits::S_IFLNK => Kind::Symlink,
             _ => Kind::Special,
         }
     }

@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::Path;
 
-use super::side::{Kind, Meta, Side};
+use super::Pins;
+use super::side::{Kind, Meta, Side, Xattr};
 use crate::names::join;
 use crate::{ImageError, Result, Watch};
 
@@ -45,6 +46,8 @@ pub(crate) struct Copy<'a> {
     pub(crate) devices: bool,
     /// Set-user-ID and set-group-ID bits are kept.
     pub(crate) special_bits: bool,
+    /// Changes to owners and times.
+    pub(crate) pins: Option<Pins>,
     /// Directories of the source that were entered.
     pub(crate) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
@@ -98,7 +101,7 @@ pub(crate) fn print(
     let shown = String::from_utf8_lossy(source);
     let meta = from.stat(source, true)?.ok_or_else(|| no_such(source))?;
     if meta.kind() != Kind::File {
-        let text = format!("{shown} is no file; only files can go to standard output");
+        let text = format!("{shown} is not a file; only files can go to standard output");
         return Err(ImageError::Usage(text));
     }
     let mut reader = from.open(source)?;
@@ -137,6 +140,7 @@ impl<'a> Copy<'a> {
             from_image: false,
             devices: true,
             special_bits: true,
+            pins: None,
             entered: BTreeSet::new(),
             targets: BTreeSet::new(),
             serial: 0,
@@ -186,13 +190,13 @@ impl Copy<'_> {
         let bad = name.is_empty() || name == b"." || name == b"..";
         if bad || name.contains(&b'/') || name.contains(&0) {
             let text = format!(
-                "{}: a name that no file can have; run `syncline check` on the image",
+                "{}: an invalid file name; run `syncline check` on the image",
                 source.escape_ascii()
             );
             return Err(ImageError::Corrupt(text));
         }
         if !self.to.takes(name) {
-            let text = format!("{}: no file of this system has such a name", source.escape_ascii());
+            let text = format!("{}: the name is not valid on this system", source.escape_ascii());
             return Err(ImageError::Failed(text));
         }
         let meta = self.from.stat(source, false)?.ok_or_else(|| {
@@ -227,7 +231,7 @@ impl Copy<'_> {
                 let link = self.from.read_link(source)?;
                 self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
             }
-            _ if !self.devices && matches!(meta.mode & 0o170_000, 0o020_000 | 0o060_000) => {
+            _ if !self.devices && meta.is_device() => {
                 let text = "a device file, left out; give -a or --devices to make it";
                 return Err(ImageError::Failed(text.into()).at(source.escape_ascii()));
             }
@@ -257,7 +261,7 @@ impl Copy<'_> {
             Some(there) if there.kind() == Kind::Dir => {}
             Some(_) => {
                 let shown = String::from_utf8_lossy(target);
-                let text = format!("{shown} is there and no directory; remove it first");
+                let text = format!("{shown} exists and is not a directory; remove it first");
                 return Err(ImageError::Failed(text));
             }
             None => self.to.mkdir(target)?,
@@ -319,7 +323,7 @@ impl Copy<'_> {
         meta: &Meta,
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
+        let xattrs = self.xattrs(source)?;
         let meta = self.allowed(meta);
         self.replace(target, |to, temporary| {
             make(to, temporary)?;
@@ -330,7 +334,28 @@ impl Copy<'_> {
     /// The attributes that the target may get.
     fn allowed(&self, meta: &Meta) -> Meta {
         let bits = if self.special_bits { 0 } else { 0o6000 };
-        Meta { mode: meta.mode & !bits, ..*meta }
+        let mut meta = Meta { mode: meta.mode & !bits, ..*meta };
+        let Some(pins) = self.pins else { return meta };
+        (meta.uid, meta.gid) = pins.owner.unwrap_or((meta.uid, meta.gid));
+        if let Some(latest_s) = pins.latest_s {
+            meta.mtime = meta.mtime.min((latest_s, 0));
+            // Reading a tree changes access times.
+            meta.atime = meta.mtime;
+        }
+        meta
+    }
+
+    /// The attributes that the target gets. With pins they are sorted, since their order is the
+    /// file system's.
+    fn xattrs(&self, source: &[u8]) -> Result<Option<Vec<Xattr>>> {
+        if !self.preserve {
+            return Ok(None);
+        }
+        let mut xattrs = self.from.xattrs(source)?;
+        if self.pins.is_some() {
+            xattrs.sort();
+        }
+        Ok(Some(xattrs))
     }
 
     /// Puts what `make` makes under a temporary name in the place of `target`. `make` returns a
@@ -362,7 +387,7 @@ impl Copy<'_> {
     }
 
     fn set_meta(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
-        let xattrs = if self.preserve { Some(self.from.xattrs(source)?) } else { None };
+        let xattrs = self.xattrs(source)?;
         let remark = self.to.set_meta(target, &self.allowed(meta), xattrs.as_deref())?;
         self.remark(remark);
         Ok(())

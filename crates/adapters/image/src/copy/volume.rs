@@ -210,8 +210,7 @@ impl Side for VolumeSide {
     }
 
     fn mknod(&self, path: &[u8], meta: &Meta) -> Result<()> {
-        let kind = u16::try_from(meta.mode & 0o170_000).unwrap_or(0);
-        let create = owned(kind | 0o600);
+        let create = owned(meta.file_type() | 0o600);
         self.place(path, |dir, name| self.vol.mknod(dir, name, &create, meta.rdev).map(drop))
     }
 

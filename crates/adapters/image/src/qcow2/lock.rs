@@ -4,7 +4,7 @@
 //! QEMU (block/file-posix.c) locks one byte for each thing that it does with the image, from byte
 //! 100 on, and one for each thing that it does not allow others, from byte 200 on. Things: 0 read
 //! consistently, 1 write, 2 write the same, 3 change the size. Locks are shared ones of the open
-//! file description; whoever finds a byte locked that contradicts its own gives up.
+//! file description; a process that finds a contradicting byte locked gives up.
 //!
 //! Tested in `tests/it/qcow2.rs` with qemu-io.
 

@@ -10,14 +10,13 @@
 //!   never leads to another file: backing files and external data files are refused.
 //! - A flush writes data, then imago's tables, and then syncs the file. While it is open for
 //!   writing, the file is marked dirty, as with QEMU's lazy refcounts: after a power cut the
-//!   refcounts may be wrong, and whoever opens the file for writing repairs them first. QEMU does
-//!   that by itself; here `qemu-img check -r all` is run. What a flush covered is there before and
-//!   after that repair.
+//!   refcounts may be wrong, and the next writer repairs them first. QEMU does that by itself;
+//!   here `qemu-img check -r all` is run. Flushed data is present before and after the repair.
 //! - Discards do nothing. So a cluster is never used again for other data within a session, and a
 //!   table that reached the disk before its data points to zeros.
 //! - A build without the feature `qcow2` refuses such a file and never takes it for a raw image.
 //!   imago needs Rust 1.87, all else 1.85.
-//! - Nobody writes to the file beside a running virtual machine.
+//! - The file has no other writer while a virtual machine runs.
 //!
 //! Tested in `tests/it/qcow2.rs` with qemu-img and qemu-io, and in `cli/tests/it/transfer.rs`.
 

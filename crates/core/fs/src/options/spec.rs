@@ -215,7 +215,7 @@ pub fn markdown<T: Default>(table: &[OptionSpec<T>]) -> String {
 }
 
 /// Bytes of `64M`: a number, or one with K, M or G.
-fn size(value: &str) -> Option<u64> {
+pub fn size(value: &str) -> Option<u64> {
     let (digits, shift) = match value.char_indices().last()? {
         (at, 'k' | 'K') => (&value[..at], 10),
         (at, 'm' | 'M') => (&value[..at], 20),

@@ -96,7 +96,7 @@ impl UringStrategy {
     }
 
     /// Waits until no write of `event` is in flight; the lock is free while it waits.
-    fn settle(&self, event: u64) -> Result<()> {
+    fn wait_until_idle(&self, event: u64) -> Result<()> {
         loop {
             {
                 let mut ring = self.ring.lock();
@@ -169,7 +169,7 @@ impl Ring {
         self.flights.entry(event).or_default().outstanding += 1;
         // SAFETY: the buffer is registered, as long as `len` (checked above) and marked in flight,
         // so that nobody touches it before its completion; the file stays open until the event's
-        // writes are settled.
+        // writes are done.
         let queued = unsafe { self.ring.submission().push(&entry) };
         if queued.is_err() {
             // Cannot be: there are as many entries as buffers. Nothing was queued.
@@ -198,14 +198,14 @@ impl Strategy for UringStrategy {
     }
 
     fn lower(&self, job: &Job) -> Result<Done> {
-        let settled = self.settle(job.event());
+        let idle = self.wait_until_idle(job.event());
         if matches!(job, Job::Finish { .. }) {
             self.ring.lock().flights.remove(&job.event());
             // The file is closed in any case.
             let done = self.pool.lower(job)?;
-            return settled.map(|()| done);
+            return idle.map(|()| done);
         }
-        settled?;
+        idle?;
         self.pool.lower(job)
     }
 

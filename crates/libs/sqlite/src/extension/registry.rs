@@ -115,7 +115,7 @@ pub(crate) fn open(
     let opened = image.files.open(Some(path), flags);
     drop(image);
     let (mut file, flags) = opened.map_err(|code| {
-        (code, format!("{host}: {path} cannot be opened; look whether its directory exists"))
+        (code, format!("{host}: {path} cannot be opened; check that its directory exists"))
     })?;
     file.hold(Box::new(used) as Box<dyn Any + Send>);
     Ok((file, flags))

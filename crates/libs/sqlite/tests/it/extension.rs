@@ -108,7 +108,7 @@ fn what_cannot_be_opened_is_said() {
     refused(&uri("a.db", &library(), ""), "libsyncline_sqlite.so");
     refused(&uri("a.db", path, "&options=sync=eagre"), "`sync=eagre`");
     refused(&uri("a.db", path, "&durability=none"), "give strict or periodic");
-    refused(&uri("no/dir/a.db", path, ""), "look whether its directory exists");
+    refused(&uri("no/dir/a.db", path, ""), "check that its directory exists");
     let said = run(&format!(
         "ATTACH '{}' AS a; CREATE TABLE a.t(b);\nATTACH '{}' AS b;\nSELECT syncline_error();\n",
         uri("a.db", path, "&options=sync=eager"),

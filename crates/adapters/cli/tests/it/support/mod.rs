@@ -121,6 +121,11 @@ pub fn at(image: &Path, path: &str) -> String {
     format!("{}:{path}", image.display())
 }
 
+/// A path of a test.
+pub fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
 /// A directory for one test.
 pub fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(syncline_testkit::scratch_dir()).expect("scratch space")

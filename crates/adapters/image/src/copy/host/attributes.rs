@@ -128,9 +128,8 @@ impl<'a> Pinned<'a> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = sys::openat(dir, name, flags, Mode::empty())?;
         let stat = sys::fstat(&fd)?;
-        let made = stat.st_mode & 0o170_000 == meta.mode & 0o170_000;
-        let device = matches!(meta.mode & 0o170_000, 0o020_000 | 0o060_000);
-        let same = !device || stat.st_rdev == meta.rdev;
+        let made = stat.st_mode as u16 & syncline_fs::bits::S_IFMT == meta.file_type();
+        let same = !meta.is_device() || stat.st_rdev == meta.rdev;
         let alone = meta.kind() == Kind::Dir || stat.st_nlink == 1;
         if !made || !same || !alone {
             return Err(Errno::LOOP);

@@ -53,7 +53,8 @@ fn path_of(path: &[u8]) -> &Path {
 fn sys_failed(path: &[u8]) -> impl Fn(Errno) -> ImageError + '_ {
     move |err| match err {
         Errno::LOOP | Errno::XDEV | Errno::MLINK => {
-            let text = "a symbolic link is in its place; name what is behind it, or copy it again";
+            let text =
+                "a symbolic link is in its place; give the target of the link, or copy it again";
             ImageError::Failed(text.into()).at(path_of(path).display())
         }
         _ => ImageError::host(path_of(path), &err.into()),

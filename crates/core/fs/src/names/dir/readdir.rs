@@ -23,6 +23,7 @@ use syncline_ondisk::OndiskError;
 use syncline_ondisk::checksum::crc32c;
 use syncline_ondisk::dir::{DirFormat, Dirent, Entries, file_type};
 use syncline_ondisk::htree::{self as disk, HASH_CONTINUES, HashKind, HashVersion};
+use syncline_ondisk::inode;
 
 use crate::error::Result;
 use crate::names::dir::htree::{self, Path};
@@ -62,6 +63,20 @@ impl FileKind {
             file_type::SOCK => FileKind::Socket,
             file_type::SYMLINK => FileKind::Symlink,
             _ => FileKind::Unknown,
+        }
+    }
+
+    /// Type bits of a mode; 0 for [`FileKind::Unknown`].
+    pub fn type_bits(self) -> u16 {
+        match self {
+            FileKind::Unknown => 0,
+            FileKind::Regular => inode::S_IFREG,
+            FileKind::Directory => inode::S_IFDIR,
+            FileKind::CharDevice => inode::S_IFCHR,
+            FileKind::BlockDevice => inode::S_IFBLK,
+            FileKind::Fifo => inode::S_IFIFO,
+            FileKind::Socket => inode::S_IFSOCK,
+            FileKind::Symlink => inode::S_IFLNK,
         }
     }
 }

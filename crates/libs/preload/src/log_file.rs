@@ -41,7 +41,7 @@ impl From<io::Error> for Errno {
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
 
 /// A file of the program that is a log, or was one.
-pub(crate) struct Kept {
+pub(crate) struct LogFile {
     pub(crate) id: FileId,
     /// The program's file. Open until the process ends, since a close would end its locks.
     file: File,
@@ -59,7 +59,7 @@ pub(crate) struct Kept {
 }
 
 /// The file that a log is rearranged to. It keeps its length, which others may look at.
-struct Destination<'a>(&'a Kept);
+struct Destination<'a>(&'a LogFile);
 
 impl Storage for Destination<'_> {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
@@ -93,10 +93,10 @@ impl Storage for Destination<'_> {
     }
 }
 
-impl Kept {
+impl LogFile {
     /// The file of this length, whose bytes are in `log`.
-    pub(crate) fn new(id: FileId, file: File, size_bytes: u64, log: Log) -> Kept {
-        Kept {
+    pub(crate) fn new(id: FileId, file: File, size_bytes: u64, log: Log) -> LogFile {
+        LogFile {
             id,
             file,
             log: RwLock::new(Some(log)),
@@ -142,7 +142,7 @@ impl Kept {
             let bytes = *bytes;
             let written = self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
             if written > 2 * *self.size.lock() + OVERWRITTEN_BYTES {
-                self.settle(Some("it is overwritten again and again"));
+                self.convert(Some("it is overwritten again and again"));
             }
         }
         Some(done)
@@ -216,7 +216,7 @@ impl Kept {
     }
 
     /// Makes a plain file of the log. `why` is told; without one it is the end of the program.
-    pub(crate) fn settle(&self, why: Option<&str>) {
+    pub(crate) fn convert(&self, why: Option<&str>) {
         let mut log = self.log.write();
         let Some(open) = log.as_ref().filter(|_| !self.gone.load(Ordering::Relaxed)) else {
             return;
@@ -229,8 +229,8 @@ impl Kept {
         let done = open.rearrange_to(&Destination(self), Rearrange::default(), &mut go_on);
         if let Err(err) = done {
             complain(&format!(
-                "{}: its bytes are in {}{ENDING} alone: {err}; then run the program again in the \
-                 same way, or `syncline flashlite rearrange` that log",
+                "{}: its data is only in {}{ENDING}: {err}; correct that and run the program again \
+                 in the same way, or `syncline flashlite rearrange` that log",
                 path.display(),
                 path.display()
             ));
@@ -246,7 +246,7 @@ impl Kept {
         *log = None;
         if let Some(why) = why {
             ENDED_EARLY.fetch_add(1, Ordering::Relaxed);
-            complain(&format!("{} is a plain file from here on: {why}", path.display()));
+            complain(&format!("{} was converted to a plain file: {why}", path.display()));
         }
     }
 }

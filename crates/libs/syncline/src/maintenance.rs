@@ -1,4 +1,4 @@
-//! The thread that does at its time what a kernel does in the background: commits, write-back.
+//! The maintenance thread: commits and write-back that a kernel does in the background.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +10,19 @@ use syncline_fs::Volume;
 
 use crate::error::{Error, Result};
 
-/// Longest rest: what gets dirty meanwhile waits so much longer at most.
+/// Longest pause. It is the longest additional delay of data that is dirtied meanwhile.
 const REST_MS_MAX: u64 = 500;
-/// Longest rest while more is dirty than `dirty_background_ratio`.
+/// Longest pause while more is dirty than `dirty_background_ratio`.
 const MUCH_DIRTY_REST_MS_MAX: u64 = 50;
 
 /// The thread of one volume.
-pub(crate) struct Keeper {
+pub(crate) struct MaintenanceThread {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
-    pub(crate) fn start(volume: Volume, clock: Arc<dyn Clock>) -> Result<Keeper> {
+impl MaintenanceThread {
+    pub(crate) fn start(volume: Volume, clock: Arc<dyn Clock>) -> Result<MaintenanceThread> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("syncline".into());
@@ -30,7 +30,7 @@ impl Keeper {
             let text = format!("no thread can be started: {err}; open with `nobackground`");
             Error::new(err.raw_os_error().unwrap_or(11), text)
         })?;
-        Ok(Keeper { stop, thread })
+        Ok(MaintenanceThread { stop, thread })
     }
 
     /// Returns when the thread has ended and its volume is dropped.
@@ -49,7 +49,7 @@ fn run(volume: &Volume, clock: &dyn Clock, stop: &AtomicBool) {
         }
         let now = clock.now_ns();
         let due = volume.next_deadline_ns();
-        // A failure has latched the volume: the next call that writes or syncs says it.
+        // A failure has latched the volume: the next call that writes or syncs returns it.
         let failed = due.is_some_and(|due| due <= now) && volume.tick(now).is_err();
         let much = volume.wants_writeback();
         let longest = if much { MUCH_DIRTY_REST_MS_MAX } else { REST_MS_MAX };
