@@ -93,10 +93,10 @@ impl State {
             }
             _ => None,
         };
-        if let (Some(path), false) = (path, created) {
-            if has(ffi::SQLITE_OPEN_DELETEONCLOSE) {
-                fs.unlink(path).map_err(|_| ffi::SQLITE_CANTOPEN)?;
-            }
+        if let (Some(path), false) = (path, created)
+            && has(ffi::SQLITE_OPEN_DELETEONCLOSE)
+        {
+            fs.unlink(path).map_err(|_| ffi::SQLITE_CANTOPEN)?;
         }
         let read_only = has(ffi::SQLITE_OPEN_READONLY);
         let (locks, shm) = (Arc::clone(&self.locks), Arc::clone(&self.shm));

@@ -154,11 +154,11 @@ impl VolumeFs {
             // A failure here has latched the volume: the next call that writes reports it.
             let _ = self.volume.tick(now_ns);
         }
-        if let Some(work) = self.background.get() {
-            if now_ns >= self.background_ns.load(Ordering::Relaxed) {
-                self.background_ns.store(now_ns + BACKGROUND_NS, Ordering::Relaxed);
-                work(now_ns);
-            }
+        if let Some(work) = self.background.get()
+            && now_ns >= self.background_ns.load(Ordering::Relaxed)
+        {
+            self.background_ns.store(now_ns + BACKGROUND_NS, Ordering::Relaxed);
+            work(now_ns);
         }
     }
 
