@@ -1,7 +1,6 @@
 //! Files that are complete or not there: written beside their place, then renamed.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::{ImageError, Result};
@@ -32,7 +31,13 @@ impl Staged {
         let temporary = temporary_name(path);
         let _ = std::fs::remove_file(&temporary);
         let mut options = File::options();
-        let made = options.write(true).create_new(true).mode(mode).open(&temporary);
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, mode);
+        // Elsewhere a file has the rights of its directory.
+        #[cfg(not(unix))]
+        let _ = mode;
+        let made = options.open(&temporary);
         Ok(Staged(temporary, made.map_err(|err| ImageError::host(path, &err))?))
     }
 
