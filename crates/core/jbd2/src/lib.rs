@@ -21,8 +21,9 @@
 //! - No device I/O happens under a lock that `start` or `modify` needs, except the read of the one
 //!   block that `modify` changes.
 //! - `start` waits in three cases only. While the running transaction is being frozen, `start`
-//!   waits for its open handles, and then for memory work. If the transaction is full (a quarter of
-//!   the log), `start` commits it. If the log is out of space, `start` checkpoints in steps.
+//!   waits until the open handles have ended and the block images are referenced. If the
+//!   transaction is full, `start` commits it, or waits for other handles if only the owner commits
+//!   ([`JournalOptions::owner_commits`]). If the log is out of space, `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
 //! - No log causes a panic or unbounded work: recovery reads each log block a bounded number of
@@ -43,10 +44,10 @@
 //! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!
-//! With the last two formats, [`Journal::sync`] makes a group commit: it writes only a part of the
-//! running transaction, the dependency sets of a few files (`group_commit.rs`,
-//! `dependency_sets/`). Recovery also reads checksums v2, 64-bit tags and async commit, whichever
-//! program wrote them.
+//! With the last two formats, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group
+//! commit writes the part of the running transaction that a few files need: their changes, and all
+//! changes that must be recovered together with these (`dependency_sets/`). Recovery also reads
+//! checksums v2, 64-bit tags and async commit, whichever program wrote them.
 //!
 //! `state.rs` describes the state in memory, and `ranks.rs` the order of the locks, which debug
 //! builds check. Tested in `tests/` with e2fsck, debugfs and kernel mounts. `tests/it/schedules.rs`
