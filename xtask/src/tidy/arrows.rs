@@ -1,7 +1,7 @@
 //! Exact table of dependencies between crates: arrows point down only.
 //!
 //! ```text
-//!   cli -> fuse  export  nfs     adapters: no logic
+//!   cli -> fuse  export  nfs     adapters
 //!   lab -> cli, nand; syncline-py -> lab
 //!   fs -> jbd2 -> cache, ondisk; fs -> buffer; control -> buffer, ondisk
 //!   buffer  nand -> device

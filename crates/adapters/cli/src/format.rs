@@ -208,7 +208,8 @@ pub fn publish(forms: &Forms<'_>, json: Option<&Path>, html: Option<&Path>) -> R
     }
 }
 
-/// Rows with aligned columns; those for which `right` says so to the right.
+/// Rows with aligned columns; those for which `right` says so to the right. The crate comfy-table
+/// would bring a terminal library, but these tables wrap and colour nothing.
 pub fn table(rows: &[Vec<String>], right: &[bool]) -> String {
     let safe = |row: &Vec<String>| row.iter().map(|cell| line(cell).into_owned()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(safe).collect();

@@ -16,6 +16,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polls for the removal of a loop device: 2 minutes in all.
 const RELEASE_POLLS: u32 = 2400;
 
+/// The program instead of its ioctls: this crate stays free of unsafe code, losetup says which step
+/// failed, and it is installed wherever loop devices are used.
 fn losetup() -> Result<Command> {
     let found = syncline_device::find_program("losetup", &[]).map(Command::new);
     found.ok_or_else(|| Failure::Failed("losetup is not there; install the package mount".into()))

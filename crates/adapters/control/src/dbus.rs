@@ -1,4 +1,5 @@
-//! As much of D-Bus as asking services for properties needs, on any stream.
+//! As much of D-Bus as asking services for properties needs, on any stream. The crate zbus would
+//! bring an async runtime for a few calls a second.
 //!
 //! ```text
 //!   0x00 AUTH EXTERNAL hex(uid) CRLF  ->  OK guid CRLF  ->  BEGIN CRLF     then messages:

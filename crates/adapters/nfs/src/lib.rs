@@ -35,6 +35,12 @@
 //! ACLs are obeyed and inherited; clients do not see them. Locks (NLM) are not
 //! served: mount with `nolock`.
 //!
+//! The crates nfsserve and nfs3_server are not used. Their FSSTAT is a constant, and they have no
+//! LINK, MKNOD or reply cache and do not pass the caller on. They use one number for file handles
+//! and write verifier, so a restart loses handles or unstable writes. 9P and virtiofs are not
+//! served, because their crates export only directories of the host, and NFS reaches the same
+//! clients.
+//!
 //! Encoding of results is the crate `nfs3_types`; arguments are decoded here, since its decoder
 //! allocates what a length field says before it looks at the input. Tested in `tests/it`, with two
 //! clients written by others.

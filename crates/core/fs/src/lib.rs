@@ -1,12 +1,22 @@
-//! ext4 volume: inodes, directories, allocation, page cache and sync on any block device.
+//! An ext4 volume on any block device: inodes, directories, allocation, page cache and sync.
 //!
 //! Promises
-//! - On disk it is ext4: stock e2fsck and a stock kernel recover the image at every instant.
-//! - fsync never lies: after a failed write the volume latches ([`FsError::Latched`]).
-//! - No panic on any image, argument or device answer.
-//! - Deterministic: time and devices are parameters, no thread is started here.
+//! - The image is an ext4 at every instant: stock e2fsck and a stock kernel recover it. There are
+//!   two exceptions, and stock tools refuse the image in both: with `log=packed` and with a write
+//!   buffer ([`Buffered`]) only this crate recovers it until it is unmounted.
+//! - After a failed write or flush the volume latches. From then on every write and fsync fails
+//!   ([`FsError::Latched`]), and reads go on.
+//! - No image, argument or device answer causes a panic.
+//! - A run is deterministic: time and devices are parameters, and this crate starts no thread.
 //!
-//! See [`volume`](crate::Volume) for the parts and the lock order.
+//! Assumptions
+//! - Sectors of 512 bytes are atomic. When a flush completes, everything completed before the flush
+//!   is durable.
+//! - No other program writes to the device while the volume is mounted.
+//! - The owner calls [`Volume::tick`] often: background write-back and commits happen there.
+//!
+//! Tested in `tests/it`, with e2fsck and kernel mounts as judges, and in `tests/model` with power
+//! cuts. See the source of [`Volume`] (`volume.rs`) for the parts and the lock order.
 
 #![forbid(unsafe_code)]
 

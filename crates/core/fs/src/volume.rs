@@ -21,8 +21,9 @@
 //!   an unlinked inode is dropped while a handle is held.
 //! - No device write happens under `state`, `pages` or a handle.
 //!
-//! So an fsync of one file never makes a write to another wait for the device: the writer needs
-//! only its own `rwsem` and `state`, and the journal admits handles while a commit is in flight.
+//! So a write does not wait for the device because of another file's fsync: the writer needs only
+//! its own `rwsem` and `state`, and the journal admits handles while a commit is in flight.
+//! `docs/papers/write-latency.md` lists the waits that remain.
 
 use std::sync::Arc;
 

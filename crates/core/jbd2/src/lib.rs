@@ -1,9 +1,9 @@
-//! A jbd2 journal in user space: handles, compound transactions, commit, checkpoint, recovery.
+//! A jbd2 journal in user space: handles, transactions, commit, checkpoint, recovery.
 //!
-//! This crate is about blocks, not files. The file system above changes metadata blocks through a
-//! [`Handle`]; all handles of a few seconds make one transaction; a commit writes the transaction
-//! to the log, from where stock recovery - the kernel's, e2fsck's or [`Journal::recover`] - replays
-//! it.
+//! This crate knows blocks, not files. The file system above changes metadata blocks through a
+//! [`Handle`]. All handles of a few seconds join one transaction. A commit writes the transaction
+//! to the log. After a crash the log is replayed by the kernel, by e2fsck or by
+//! [`Journal::recover`].
 //!
 //! ```text
 //!   fs:  start(credits) -> Handle: modify, create, forget -> drop        commit(tid)
@@ -15,32 +15,43 @@
 //! ```
 //!
 //! Promises
-//! - A transaction that [`Journal::commit`] acknowledged survives any power cut after it, with any
-//!   stock recovery.
+//! - A transaction that [`Journal::commit`] acknowledged survives any later power cut.
 //! - All changes of one handle are recovered together or not at all. Uncommitted contents are never
 //!   written in place.
-//! - No device I/O happens under a lock that `start`, `modify` or `get` need. `start` waits only
-//!   while the running transaction is frozen (memory work), or when the log is out of space.
-//! - After the first failed write or flush every call fails ([`JournalError::Aborted`]).
-//! - No panic and no unbounded work on any log: recovery reads each log block a fixed number of
+//! - No device I/O happens under a lock that `start` or `modify` needs, except the read of the one
+//!   block that `modify` changes.
+//! - `start` waits in three cases only. While the running transaction is being frozen, `start`
+//!   waits until the open handles have ended and the block images are referenced. If the
+//!   transaction is full, `start` commits it, or waits for other handles if only the owner commits
+//!   ([`JournalOptions::owner_commits`]). If the log is out of space, `start` checkpoints in steps.
+//! - After the first failed write or flush every later `start`, commit and sync fails
+//!   ([`JournalError::Aborted`]). Cached blocks can still be read.
+//! - No log causes a panic or unbounded work: recovery reads each log block a bounded number of
 //!   times.
 //!
 //! Assumptions
-//! - Sectors of 512 bytes are atomic. A completed flush is true.
-//! - A handle's holder does not commit or wait for locks under which others start handles.
-//! - Blocks freed in a transaction are not reused before it is durable ([`Handle::on_commit`]).
+//! - Sectors of 512 bytes are atomic. When a flush completes, everything completed before the flush
+//!   is durable.
+//! - A thread that holds a handle does not commit. It does not wait for a lock either, if another
+//!   thread may start a handle under that lock.
+//! - A freed block is not written in place before its free is durable ([`Handle::on_commit`]). New
+//!   data of the inode that freed the block may be journaled earlier, because this data is in the
+//!   same dependency set as the free.
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
-//! The writer produces the format of the kernel's data=ordered journal: checksums v3 (or none),
-//! body, flush, commit block. With [`Checksums::V1Async`] it writes each transaction as one write
-//! with one flush, and [`Journal::sync`] is a group commit of a part of the running transaction:
-//! the dependency sets of a few files (`dependency_sets/`, `group_commit.rs`, `in_place.rs`). The
-//! reader accepts v1, v2 and v3, 32 and 64 bit, and async commit. Tested in `tests/` with e2fsck,
-//! debugfs and kernel mounts, not with this crate's own reader.
+//! The journal writes one of three formats ([`Checksums`]):
+//! - `V3` (or `None`) is the format of the kernel with `data=ordered`: body, flush, commit block.
+//! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
+//! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!
-//! The state in memory is in parts that each own their rules (`state.rs`). Locks have ranks
-//! (`ranks.rs`): debug builds panic where one is taken in the wrong order. The protocol of commit
-//! turns is checked under drawn schedules by `tests/it/schedules.rs`.
+//! With the last two formats, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group
+//! commit writes the part of the running transaction that a few files need: their changes, and all
+//! changes that must be recovered together with these (`dependency_sets/`). Recovery also reads
+//! checksums v2, 64-bit tags and async commit, whichever program wrote them.
+//!
+//! `state.rs` describes the state in memory, and `ranks.rs` the order of the locks, which debug
+//! builds check. Tested in `tests/` with e2fsck, debugfs and kernel mounts. `tests/it/schedules.rs`
+//! runs the code that orders commits (`turns.rs`) under many thread schedules.
 
 #![forbid(unsafe_code)]
 

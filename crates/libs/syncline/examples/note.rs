@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let file = disk.open_file(b"/note", Access::CREATE, 0o644)?;
     file.write(b"kept through a power cut\n")?;
-    file.sync(false)?; // one sequential write and one flush; durable from here on
+    file.sync(false)?; // durable from here on, as after fsync(2); `true` means fdatasync(2)
 
     drop(file);
     disk.close()?; // a plain, clean ext4 again
