@@ -199,13 +199,13 @@ mod tests {
             ("threads=0", "1 to 128"),
             ("commit=0", "give"),
             ("affinity=0", "give one of caller, none"),
-            ("buffer_ram=16M", "want `buffer_log=FILE`"),
+            ("buffer_ram=16M", "need `buffer_log=FILE`"),
             ("buffer_log=a,ro", "without `ro`"),
-            ("buffer_log=a,log=packed", "wants `log=jbd2`"),
+            ("buffer_log=a,log=packed", "needs `log=jbd2`"),
             ("buffer_log=a,buffer_ram=x", "give a size"),
             ("buffer_log=", "bad or missing value"),
             ("trace=", "bad or missing value"),
-            ("trace_reads", "give that, too"),
+            ("trace_reads", "give both"),
         ] {
             let err = FuseOptions::parse(&[bad]).unwrap_err();
             assert!(matches!(&err, FuseError::Usage(_)), "{bad}");

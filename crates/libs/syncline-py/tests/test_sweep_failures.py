@@ -227,7 +227,7 @@ def test_a_worker_of_dask_with_another_version_is_refused_by_name(tmp_path):
                     cluster.sync(cluster._correct_state)
                     client.wait_for_workers(2)
 
-            with pytest.raises(SweepError, match=r"worker \S+:\d+ runs `syncline 0.0.9`, the driver `syncline "):
+            with pytest.raises(SweepError, match=r"worker \S+:\d+ runs `syncline 0.0.9`, the driver `syncline-lab "):
                 sweeps.sweep(many, executor=client, output=tmp_path / "out", progress=join)
     resumes(many, tmp_path / "out")
 
@@ -249,7 +249,7 @@ def test_a_worker_of_ray_with_another_version_is_refused_by_name(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", script, older(tmp_path)], capture_output=True, text=True)
     refused = [line for line in done.stdout.splitlines() if line.startswith("refused: worker ")]
-    assert len(refused) == 1 and "runs `syncline 0.0.9`, the driver `syncline " in refused[0], done.stderr
+    assert len(refused) == 1 and "runs `syncline 0.0.9`, the driver `syncline-lab " in refused[0], done.stderr
 
 
 @pytest.fixture

@@ -343,7 +343,7 @@ def test_traces_on_s3_are_fetched_once_a_worker(monkeypatch, expected):
 
 
 def test_other_versions_are_refused_by_name(tmp_path, monkeypatch):
-    with pytest.raises(SweepError, match=r"worker .* runs `syncline .*`, the driver `syncline 0.0.9`"):
+    with pytest.raises(SweepError, match=r"worker .* runs `syncline-lab .*`, the driver `syncline 0.0.9`"):
         monkeypatch.setattr(engine, "here", lambda: "syncline 0.0.9")
         with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             sweeps.sweep(plan(), executor=pool)
