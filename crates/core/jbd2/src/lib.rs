@@ -22,8 +22,9 @@
 //!   block that `modify` changes.
 //! - `start` waits in three cases only. While the running transaction is being frozen, `start`
 //!   waits until the open handles have ended and the block images are referenced. If the
-//!   transaction is full, `start` commits it, or waits for other handles if only the owner commits
-//!   ([`JournalOptions::owner_commits`]). If the log is out of space, `start` checkpoints in steps.
+//!   transaction is full, `start` commits it. If only the owner of the journal may commit
+//!   ([`JournalOptions::owner_commits`]), `start` waits until handles end and return unused
+//!   credits. If the log is out of space, `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
 //! - No log causes a panic or unbounded work: recovery reads each log block a bounded number of
@@ -34,13 +35,14 @@
 //!   is durable.
 //! - A thread that holds a handle does not commit. It does not wait for a lock either, if another
 //!   thread may start a handle under that lock.
-//! - A freed block is not written in place before its free is durable ([`Handle::on_commit`]). New
-//!   data of the inode that freed the block may be journaled earlier, because this data is in the
-//!   same dependency set as the free.
+//! - A freed block is not overwritten on the device before its free is durable
+//!   ([`Handle::on_commit`]). If the same inode takes the block again, the new contents may be
+//!   journaled before that, because they are in the same dependency set as the free.
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! The journal writes one of three formats ([`Checksums`]):
-//! - `V3` (or `None`) is the format of the kernel with `data=ordered`: body, flush, commit block.
+//! - `V3`, or `None` for a journal without checksums, is the format that the kernel writes without
+//!   async commit: body, flush, commit block.
 //! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!

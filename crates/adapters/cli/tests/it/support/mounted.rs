@@ -60,7 +60,8 @@ impl Mounted {
         self.unmount_clean_by(|dir| {
             let ran = super::run(&[OsStr::new("umount"), dir.as_os_str()]);
             let busy = ran.err.contains("busy");
-            // A test beside this one has made a mount namespace, which holds the mount until it ends.
+            // A test beside this one has made a mount namespace, which holds the mount until it
+            // ends.
             let elsewhere = ran.code == 0 && ran.err.contains("another mount namespace has it");
             let said = busy || elsewhere || (ran.code, ran.err.as_str()) == (0, "");
             assert!(said, "{}: {}", ran.code, ran.err);
