@@ -43,7 +43,7 @@ pub fn execute(
         id: run.id.clone(),
         kind: run.kind.name().to_owned(),
         commands: run.shown_commands(),
-        commit: said(root, "git", &["describe", "--always", "--dirty", "--abbrev=10"]),
+        commit: commit(root),
         ..Results::default()
     };
     if run.kind == Kind::Wall {
@@ -152,7 +152,15 @@ fn table_of_words(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// First line of what a program says, or nothing.
+/// The commit of the checkout, with `-dirty` if anything but documents differs: the runs before this
+/// one have stored their results there.
+fn commit(root: &Path) -> String {
+    let commit = said(root, "git", &["describe", "--always", "--abbrev=10"]);
+    let changed = said(root, "git", &["status", "--porcelain", "--", ".", ":!docs", ":!*.md"]);
+    if changed.is_empty() { commit } else { commit + "-dirty" }
+}
+
+/// First line of the output of a program, or nothing.
 fn said(root: &Path, program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).current_dir(root).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
