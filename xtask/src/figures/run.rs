@@ -152,8 +152,8 @@ fn table_of_words(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The commit of the checkout, with `-dirty` if anything but documents differs: the runs before this
-/// one have stored their results there.
+/// The commit of the checkout, with `-dirty` if anything but documents differs: the runs before
+/// this one have stored their results there.
 fn commit(root: &Path) -> String {
     let commit = said(root, "git", &["describe", "--always", "--abbrev=10"]);
     let changed = said(root, "git", &["status", "--porcelain", "--", ".", ":!docs", ":!*.md"]);
