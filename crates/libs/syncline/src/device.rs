@@ -1,4 +1,4 @@
-//! What `syncline-device` has for programs, with an example each.
+//! Devices and clocks of `syncline-device`, with an example each.
 
 /// Storage: a size, and one function that does a batch of requests. A volume believes a flush: it
 /// returns when all completed writes survive a power cut.
@@ -70,7 +70,7 @@ pub use syncline_device::Geometry;
 /// ```
 pub use syncline_device::Request;
 
-/// What a [`Request`] asks for. A device does all four: a new one would be a new promise.
+/// The operation of a [`Request`]. A device does all four: a new one would be a new promise.
 ///
 /// ```
 /// use syncline::{Op, Request};

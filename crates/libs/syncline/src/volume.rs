@@ -1,4 +1,4 @@
-//! What `syncline-fs` has for programs, with an example each.
+//! The volume of `syncline-fs`, with an example each.
 
 /// The volume itself, for programs with an interface of their own: inodes instead of paths, no
 /// thread, the clock as a parameter.
@@ -37,7 +37,7 @@ pub use syncline_fs::Volume;
 /// ```
 pub use syncline_fs::MountOptions;
 
-/// What an fsync promises; the crate's documentation compares the modes.
+/// The promise of an fsync; the crate's documentation compares the modes.
 ///
 /// ```
 /// use syncline::{MountOptions, SyncMode};
@@ -177,7 +177,7 @@ pub use syncline_fs::StatFs;
 /// ```
 pub use syncline_fs::RenameFlags;
 
-/// What [`File::allocate`](crate::File::allocate) does with a range.
+/// The effect of [`File::allocate`](crate::File::allocate) on a range.
 ///
 /// ```
 /// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());
@@ -223,7 +223,7 @@ pub use syncline_fs::XattrFlags;
 /// ```
 pub use syncline_fs::FsError;
 
-/// What a mount had to repair.
+/// The repairs of a mount.
 ///
 /// ```
 /// # let device = syncline::MemoryDevice::from_bytes(&syncline_testkit::tiny_ext4());

@@ -28,7 +28,8 @@ fn a_mount_is_shown_as_a_page_that_renews_itself() {
         let answer = web.ask(path, host);
         assert!(answer.contains(&format!(" {code} ")), "{answer}");
     }
-    // Whoever announces more than it sends holds up nobody, and neither do a thousand that go away.
+    // A client that announces more than it sends delays no other, and neither do a thousand that go
+    // away.
     let slow: Vec<_> =
         ["/x", "/", "/live.json"].into_iter().map(|path| web.announce(path)).collect();
     for _ in 0..1000 {
