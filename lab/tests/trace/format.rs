@@ -253,3 +253,12 @@ fn fuzz_of_trace_files() {
     }
     assert!(refused > rounds / 20, "{refused} of {rounds}: damage is noticed");
 }
+
+/// Other programs see the name of the schema, so a moved module must not rename it.
+#[test]
+fn the_schema_keeps_its_name() {
+    let writer = TraceWriter::new(Vec::new(), &header()).unwrap();
+    let file = writer.finish(&Names::default()).unwrap();
+    let name = b"syncline_trace";
+    assert!(file.windows(name.len()).any(|bytes| bytes == name));
+}

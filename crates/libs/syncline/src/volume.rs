@@ -233,7 +233,7 @@ pub use syncline_fs::FsError;
 /// ```
 pub use syncline_fs::MountReport;
 
-/// What a check found.
+/// The findings of a check.
 ///
 /// ```
 /// # let image = syncline_testkit::TempImage::tiny();
