@@ -2,16 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::mounted::Mounted;
 use crate::support::{binary, run, scratch};
-use rustix::fs::{StatVfsMountFlags, statvfs};
-use rustix::mount::{UnmountFlags, mount_bind, unmount};
+use rustix::fs::{CWD, StatVfsMountFlags, statvfs};
+use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use syncline_device::{Superblock, mount_of};
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
 
@@ -69,30 +68,6 @@ fn the_unmount_of_a_bind_mount_waits_for_nobody() {
     ours.reap();
 }
 
-/// A process in a mount namespace of its own, which keeps one mount. It lets go of all others when
-/// they are unmounted here: other tests have theirs.
-struct Namespace(Child);
-
-impl Namespace {
-    fn keeping(dir: &Path) -> Namespace {
-        let mut command = Command::new("unshare");
-        let script = "mount --make-private \"$0\" && echo kept && exec cat";
-        command.args(["-m", "--propagation", "slave", "sh", "-c", script]).arg(dir);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "kept\n");
-        Namespace(child)
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn an_unmount_does_not_wait_for_another_mount_namespace() {
     let name = "an_unmount_does_not_wait_for_another_mount_namespace";
@@ -100,7 +75,10 @@ fn an_unmount_does_not_wait_for_another_mount_namespace() {
         return;
     }
     let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
-    let other = Namespace::keeping(&ours.dir);
+    // A copy of this mount alone, in a namespace without a name. `unshare -m` would copy every mount
+    // of the machine, and where mounts are private it would hold those of the other tests as well.
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let other = open_tree(CWD, &ours.dir, flags).unwrap();
     let (code, said) = umount(&ours.dir);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("stays in use") && said.lines().count() == 1, "{said}");
