@@ -227,7 +227,7 @@ impl Kernel {
         let (socket, theirs) = UnixDatagram::pair().expect("a socket");
         socket.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         let options = FuseOptions::parse(&[options]).expect("options of the table");
-        let setup = Setup::new(volume.clone(), clock.clone(), options, "fuzz".into());
+        let setup = Setup::new("/".as_ref(), volume.clone(), clock.clone(), options, "fuzz".into());
         let server = std::thread::spawn(move || serve_descriptor(&setup, theirs.into()));
         let (volume, clock) = (volume.clone(), clock.clone());
         let (nodes, handles) = (vec![1], vec![0]);

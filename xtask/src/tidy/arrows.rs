@@ -72,6 +72,7 @@ const BELOW: &[(&str, &[&str])] = &[
         "fuzz_targets",
         &[
             "base",
+            "cli",
             "device",
             "ondisk",
             "buffer",

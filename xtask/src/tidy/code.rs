@@ -8,7 +8,7 @@ use syn::visit::Visit;
 use super::{Finding, Tree, is_test_file};
 
 /// Crates with an interface that needs unsafe code; the others forbid it.
-const UNSAFE_CRATES: [(&str, &str); 8] = [
+const UNSAFE_CRATES: [(&str, &str); 9] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
     ("crates/adapters/fuse/", "policies of threads"),
@@ -17,6 +17,7 @@ const UNSAFE_CRATES: [(&str, &str); 8] = [
     ("crates/libs/preload/", "functions in place of libc's"),
     ("crates/libs/sqlite/", "SQLite's C interface"),
     ("tests/testkit/", "maps the files it tests"),
+    ("tests/fuzz_targets/", "a program that attacks"),
 ];
 
 /// Path prefixes of code that may use clock, threads, files and environment: adapters, and below
@@ -32,7 +33,8 @@ const SYSTEM_USERS: &[(&str, &str)] = &[
     ("crates/adapters/nfs/", "adapter"),
     ("lab/src/bin/", "adapter"),
     ("lab/src/experiments/", "adapter"),
-    ("crates/adapters/control/src/governor.rs", "asks the services of the desktop"),
+    ("crates/adapters/control/src/governor.rs", "a thread for policies"),
+    ("crates/adapters/control/src/desktop.rs", "asks the services of the desktop"),
     ("crates/adapters/control/src/socket.rs", "answers programs, with deadlines"),
     ("crates/libs/preload/", "adapter"),
     ("crates/libs/syncline-c/", "adapter"),

@@ -232,6 +232,9 @@ pub struct Mount {
     /// Run as the process that serves a background mount.
     #[arg(long, hide = true)]
     pub served: bool,
+    /// Run as the process that keeps the rights of a mount.
+    #[arg(long, hide = true)]
+    pub keeper: bool,
     /// File or block device with an ext4 file system.
     pub image: PathBuf,
     /// An existing directory.

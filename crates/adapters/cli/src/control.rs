@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use syncline_control::socket::{self, AskError};
-pub use syncline_control::socket::{ControlSocket, Handler};
+pub use syncline_control::socket::{Bound, ControlSocket, Handler};
 
 use crate::error::{Failure, Result, plain};
 
@@ -12,14 +12,24 @@ use crate::error::{Failure, Result, plain};
 /// # Errors
 /// Somebody answers for it already, or no thread can be made.
 pub fn answer(dir: &Path, handler: Handler) -> Result<ControlSocket> {
-    ControlSocket::answer(dir, handler).map_err(|err| {
-        Failure::Failed(format!(
-            "{}: no control socket, so `ctl` and remount do not reach it: {}; end the process that \
+    ControlSocket::answer(dir, handler).map_err(|err| taken(dir, &err))
+}
+
+/// Binds the socket of `dir`, an absolute path without links.
+///
+/// # Errors
+/// Somebody answers for it already.
+pub fn bind(dir: &Path) -> Result<Bound> {
+    Bound::new(dir).map_err(|err| taken(dir, &err))
+}
+
+fn taken(dir: &Path, err: &std::io::Error) -> Failure {
+    Failure::Failed(format!(
+        "{}: no control socket, so `ctl` and remount do not reach it: {}; end the process that \
              serves this directory",
-            dir.display(),
-            plain(&err)
-        ))
-    })
+        dir.display(),
+        plain(err)
+    ))
 }
 
 /// Asks the process that serves `dir`. `None`: nobody does.

@@ -11,6 +11,7 @@ use syncline_ondisk::Superblock;
 
 pub(crate) use syncline_image::Place;
 
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::{args, interrupt};
 
@@ -37,31 +38,32 @@ pub(crate) fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superbloc
     Ok(syncline_image::superblock(dev, path)?)
 }
 
-/// Returns the options for opening the part of an image that was named.
-pub(crate) fn opening(part: &args::Part) -> Opening {
-    let part = match (part.partition, part.offset) {
+/// The part of a file that was named.
+pub(crate) fn place(part: &args::Part) -> Part {
+    match (part.partition, part.offset) {
         (Some(number), _) => Part::Partition(number),
         (None, Some(offset)) => Part::Offset(offset),
         (None, None) => Part::Whole,
-    };
-    Opening { part, ..Opening::default() }
+    }
+}
+
+/// Returns the options for opening the part of an image that was named, by a command with these
+/// bounds.
+pub(crate) fn opening(part: &args::Part, bounds: Bounds) -> Opening {
+    let part = place(part);
+    Opening { part, opened: bounds.when_opened(), ..Opening::default() }
 }
 
 /// Opens the named part of a file or device.
 pub(crate) fn part(path: &Path, part: &args::Part) -> Result<std::sync::Arc<dyn BlockDevice>> {
-    Ok(part_of(device(path, true)?, opening(part).part, path)?)
+    Ok(part_of(device(path, true)?, place(part), path)?)
 }
 
 /// Opens for reading.
-pub(crate) fn read(path: &Path, part: &args::Part) -> Result<Image> {
-    let image = Image::read(path, &opening(part))?;
+pub(crate) fn read(path: &Path, how: &Opening) -> Result<Image> {
+    let image = Image::read(path, how)?;
     image.tell(path, &Standard);
     Ok(image)
-}
-
-/// Opens for writing.
-pub(crate) fn write(path: &Path, part: &args::Part) -> Result<Image> {
-    Ok(Image::write(path, &opening(part))?)
 }
 
 /// Calls `each` with every place, each image mounted once for a run of places in it. All are tried;
@@ -74,10 +76,21 @@ pub(crate) fn for_each(
 ) -> Result<()> {
     let places: Vec<Place> =
         arguments.iter().map(|a| Place::parse(a)).collect::<syncline_image::Result<_>>()?;
+    let images: Vec<_> = places.iter().map(|place| place.image.clone()).collect();
+    let bounds = match writable {
+        true => Bounds {
+            starts: images.iter().any(|image| syncline_image::is_qcow2(image)),
+            writes: images,
+            ..Bounds::default()
+        },
+        false => Bounds { reads: images, ..Bounds::default() },
+    };
+    let how = opening(part, bounds);
     let mut outcome = Ok(());
     for run in places.chunk_by(|a, b| a.image == b.image) {
         let Some(first) = run.first() else { continue };
-        let opened = if writable { write(&first.image, part) } else { read(&first.image, part) };
+        let image = &first.image;
+        let opened = if writable { Ok(Image::write(image, &how)?) } else { read(image, &how) };
         let image = match opened {
             Ok(image) => image,
             Err(failure) => {

@@ -10,6 +10,7 @@
 mod archive_stream;
 mod args;
 mod cmd;
+mod contain;
 pub mod control;
 pub mod daemon;
 pub mod error;
@@ -33,6 +34,13 @@ use error::Failure;
 
 /// Name of the program, before its messages.
 static PROGRAM: OnceLock<&str> = OnceLock::new();
+
+/// `syncline` with an attack for the request `takeover` of its control socket, for tests.
+#[doc(hidden)]
+pub fn main_with_takeover(attack: fn() -> String) -> ExitCode {
+    let _ = contain::TAKEOVER.set(attack);
+    main()
+}
 
 /// `syncline`: runs the command that its arguments name.
 pub fn main() -> ExitCode {

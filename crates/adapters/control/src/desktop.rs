@@ -8,6 +8,9 @@
 //! action), org.freedesktop.login1(5).
 
 use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::dbus::{Bus, Value};
 use crate::{Power, Session};
@@ -22,6 +25,38 @@ const OWN_SESSION: &str = "/org/freedesktop/login1/session/auto";
 const SESSION_INTERFACE: &str = "org.freedesktop.login1.Session";
 /// The first warning that means something.
 const LOW: u32 = 3;
+
+/// Time limit for an answer of the bus.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The bus of the system where no variable says another.
+const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
+
+/// The services of this machine, connected when they are asked for.
+#[derive(Default)]
+pub struct Services(Option<Bus<UnixStream>>);
+
+impl Services {
+    /// Asks them; unknown is what they do not say.
+    pub fn look(&mut self) -> (Session, Power) {
+        let bus = self.0.take().or_else(connect);
+        let Some((bus, seen)) = bus.and_then(|mut bus| look(&mut bus).ok().map(|seen| (bus, seen)))
+        else {
+            return Default::default();
+        };
+        self.0 = Some(bus);
+        seen
+    }
+}
+
+fn connect() -> Option<Bus<UnixStream>> {
+    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
+    let own = address.split([';', ',']).find_map(|part| part.strip_prefix("unix:path="));
+    let path = own.map_or_else(|| PathBuf::from(SYSTEM_BUS), PathBuf::from);
+    let stream = UnixStream::connect(path).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    Bus::connect(stream, rustix::process::geteuid().as_raw()).ok()
+}
 
 /// Asks the services of the system's bus.
 ///

@@ -9,8 +9,6 @@
 //! This file is long because the settings of buffers and of mounts are parsed, checked and applied
 //! as one step, all or none.
 
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -19,15 +17,10 @@ use syncline_buffer::{Buffer, BufferOptions, PAGE_BYTES};
 use syncline_fs::options::spec;
 use syncline_fs::{LiveLimits, Volume};
 
-use crate::dbus::Bus;
-use crate::{Change, Limits, Observation, POLICIES, Policies, Power, Session, look};
+use crate::{Change, Limits, Observation, POLICIES, Policies, Power, Services, Session};
 
 /// Interval at which policies are asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// Time limit for an answer of the bus.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The bus of the system where no variable says another.
-const SYSTEM_BUS: &str = "/run/dbus/system_bus_socket";
 
 type Latest = Mutex<(Session, Power)>;
 
@@ -77,11 +70,22 @@ struct State {
     watching: bool,
 }
 
+/// Asks the services of the machine.
+type Look = dyn Fn() -> (Session, Power) + Send + Sync;
+
 /// The settings of one server.
-#[derive(Default)]
 pub struct Governor {
     state: Mutex<State>,
     latest: Arc<Latest>,
+    look: Arc<Look>,
+}
+
+impl Default for Governor {
+    /// This process asks the services.
+    fn default() -> Governor {
+        let services = Mutex::new(Services::default());
+        Governor::with(Arc::new(move || lock(&services).look()))
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -270,15 +274,20 @@ impl Governor {
                     power_is_good(state, wanted);
                 }
                 if on && name != "auto-ram" && !std::mem::replace(&mut state.watching, true) {
-                    let latest = Arc::downgrade(&self.latest);
+                    let (latest, look) = (Arc::downgrade(&self.latest), Arc::clone(&self.look));
                     // Without the thread nothing is known, and nothing is switched.
                     let _ = std::thread::Builder::new()
                         .name("watcher".into())
-                        .spawn(move || watch(&latest));
+                        .spawn(move || watch(&latest, &*look));
                 }
             }
             _ => {}
         }
+    }
+
+    /// Settings whose policies know session and power supply from `look`.
+    pub fn with(look: Arc<Look>) -> Governor {
+        Governor { state: Mutex::default(), latest: Arc::default(), look }
     }
 
     /// Asks the policies, at most once a second, and applies their changes.
@@ -419,28 +428,12 @@ fn configure(of: Governed<'_>, wanted: Wanted) -> Result<(), String> {
 }
 
 /// Asks the services, once a second, as long as somebody wants to know.
-fn watch(latest: &Weak<Latest>) {
-    let mut bus = None;
+fn watch(latest: &Weak<Latest>, look: &Look) {
     while let Some(shared) = latest.upgrade() {
-        bus = bus.or_else(connect);
-        let seen = bus.as_mut().and_then(|bus| look(bus).ok());
-        if seen.is_none() {
-            bus = None;
-        }
-        *lock(&shared) = seen.unwrap_or_default();
+        *lock(&shared) = look();
         drop(shared);
         std::thread::sleep(EVERY);
     }
-}
-
-fn connect() -> Option<Bus<UnixStream>> {
-    let address = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
-    let own = address.split([';', ',']).find_map(|part| part.strip_prefix("unix:path="));
-    let path = own.map_or_else(|| PathBuf::from(SYSTEM_BUS), PathBuf::from);
-    let stream = UnixStream::connect(path).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.set_write_timeout(Some(PATIENCE)).ok()?;
-    Bus::connect(stream, rustix::process::geteuid().as_raw()).ok()
 }
 
 #[cfg(test)]

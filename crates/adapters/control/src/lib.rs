@@ -23,11 +23,12 @@ pub mod socket;
 
 use std::time::Duration;
 
-pub use desktop::look;
+pub use desktop::{Services, look};
 pub use governor::{Governed, Governor};
+use serde::{Deserialize, Serialize};
 
 /// Activity of the user.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Session {
     /// Nobody says.
     #[default]
@@ -39,7 +40,7 @@ pub enum Session {
 }
 
 /// State of the power supply.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub enum Power {
     /// Nobody says.
     #[default]

@@ -18,12 +18,11 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
+use rustix::process::{Uid, geteuid};
 use syncline_device::{mount_of, runtime_dir};
 
 /// Longest request, in bytes.
@@ -51,10 +50,18 @@ pub enum AskError {
     Broken(std::io::Error),
 }
 
+/// A socket that has its name, and does not answer yet.
+pub struct Bound {
+    listener: UnixListener,
+    /// The user who serves.
+    owner: Uid,
+    remove: Box<dyn FnOnce() + Send + Sync>,
+}
+
 /// A socket that answers until it is dropped.
 pub struct ControlSocket {
-    path: PathBuf,
-    stop: Arc<AtomicBool>,
+    listener: Arc<UnixListener>,
+    remove: Option<Box<dyn FnOnce() + Send + Sync>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -95,48 +102,72 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
+impl Bound {
+    /// Binds the socket for `dir`, an absolute path without links.
+    ///
+    /// # Errors
+    /// Somebody answers for it already.
+    pub fn new(dir: &Path) -> std::io::Result<Bound> {
+        let path = address(dir)?;
+        let listener = bind(&path)?;
+        let remove = Box::new(move || drop(std::fs::remove_file(path)));
+        Ok(Bound { listener, owner: geteuid(), remove })
+    }
+
+    /// Has the name removed by `remove`, for a process that will not have the right.
+    #[must_use]
+    pub fn removed_by(self, remove: impl FnOnce() + Send + Sync + 'static) -> Bound {
+        Bound { remove: Box::new(remove), ..self }
+    }
+
+    /// Answers from now on.
+    ///
+    /// # Errors
+    /// No thread can be made.
+    pub fn answer(self, handler: Handler) -> std::io::Result<ControlSocket> {
+        let Bound { listener, owner, remove } = self;
+        let listener = Arc::new(listener);
+        let accepting = Arc::clone(&listener);
+        let serve = move || {
+            while let Ok((stream, _)) = accepting.accept() {
+                // A client that goes away early gets no answer.
+                let _ = answer(&stream, owner, &handler);
+            }
+        };
+        let thread = std::thread::Builder::new().name("control".into()).spawn(serve);
+        Ok(ControlSocket { listener, remove: Some(remove), thread: Some(thread?) })
+    }
+}
+
 impl ControlSocket {
     /// Answers for `dir`, an absolute path without links.
     ///
     /// # Errors
     /// Somebody answers for it already, or no thread can be made.
     pub fn answer(dir: &Path, handler: Handler) -> std::io::Result<ControlSocket> {
-        let path = address(dir)?;
-        let listener = bind(&path)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&stop);
-        let serve = move || {
-            while let Ok((stream, _)) = listener.accept() {
-                if seen.load(Ordering::Acquire) {
-                    break;
-                }
-                // A client that goes away early gets no answer.
-                let _ = answer(&stream, &handler);
-            }
-        };
-        let thread = std::thread::Builder::new().name("control".into()).spawn(serve);
-        Ok(ControlSocket { path, stop, thread: Some(thread?) })
+        Bound::new(dir)?.answer(handler)
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        // Wakes the thread.
-        drop(UnixStream::connect(&self.path));
-        let _ = std::fs::remove_file(&self.path);
+        // Ends the wait of the thread.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        if let Some(remove) = self.remove.take() {
+            remove();
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn answer(mut stream: &UnixStream, handler: &Handler) -> std::io::Result<()> {
+fn answer(mut stream: &UnixStream, owner: Uid, handler: &Handler) -> std::io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let peer = socket_peercred(stream)?.uid;
-    let answer = if peer != geteuid() && !peer.is_root() {
-        let owner = geteuid().as_raw();
-        Err(format!("user {} may not control it; ask as user {owner} or root", peer.as_raw()))
+    let answer = if peer != owner && !peer.is_root() {
+        let (peer, owner) = (peer.as_raw(), owner.as_raw());
+        Err(format!("user {peer} may not control it; ask as user {owner} or root"))
     } else {
         match request(stream)? {
             None => Err("the request is not a line; use `syncline ctl`".to_owned()),

@@ -12,6 +12,8 @@
 const CAP_FSETID: u32 = 4;
 const CAP_SYS_ADMIN: u32 = 21;
 
+use crate::host::Host;
+
 /// The caller of a request, as the kernel names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -40,38 +42,34 @@ impl Credentials {
 
 impl Caller {
     /// Reports whether it may keep set-group-id of a file of this group.
-    pub(crate) fn keeps_set_gid(self, group: u32) -> bool {
-        self.gid == group
-            || self.uid == 0
-            || self.credentials().is_some_and(|of| of.groups.contains(&group) || of.may(CAP_FSETID))
+    pub(crate) fn keeps_set_gid(self, host: &dyn Host, group: u32) -> bool {
+        let may = |of: Credentials| of.groups.contains(&group) || of.may(CAP_FSETID);
+        self.gid == group || self.uid == 0 || self.credentials(host).is_some_and(may)
     }
 
     /// Reports whether it keeps set-id bits of what it changes.
-    pub(crate) fn keeps_set_id(self) -> bool {
-        self.may(CAP_FSETID)
+    pub(crate) fn keeps_set_id(self, host: &dyn Host) -> bool {
+        self.may(host, CAP_FSETID)
     }
 
     /// Reports whether it sees attributes of the administrator.
-    pub(crate) fn is_administrator(self) -> bool {
-        self.may(CAP_SYS_ADMIN)
+    pub(crate) fn is_administrator(self, host: &dyn Host) -> bool {
+        self.may(host, CAP_SYS_ADMIN)
     }
 
-    fn may(self, capability: u32) -> bool {
-        self.uid == 0 || self.credentials().is_some_and(|of| of.may(capability))
+    fn may(self, host: &dyn Host, capability: u32) -> bool {
+        self.uid == 0 || self.credentials(host).is_some_and(|of| of.may(capability))
     }
 
     /// `None` where it is not to be seen, or acts as somebody else.
-    fn credentials(self) -> Option<Credentials> {
-        let of = |name: &str| format!("/proc/{}/{name}", self.thread);
-        let text = std::fs::read_to_string(of("status")).ok()?;
+    fn credentials(self, host: &dyn Host) -> Option<Credentials> {
+        let (text, in_namespace) = host.status(self.thread).filter(|_| self.thread != 0)?;
         let mut found = parse(&text)?;
         // In a user namespace of its own a thread has every capability, over nothing of ours.
-        let namespace = |path: String| std::fs::read_link(path).ok();
-        let own = namespace("/proc/self/ns/user".to_owned());
-        if own.is_none() || namespace(of("ns/user")) != own {
+        if !in_namespace {
             found.capabilities = 0;
         }
-        (self.thread != 0 && (found.uid, found.gid) == (self.uid, self.gid)).then_some(found)
+        ((found.uid, found.gid) == (self.uid, self.gid)).then_some(found)
     }
 }
 
@@ -93,6 +91,8 @@ fn parse(status: &str) -> Option<Credentials> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Machine;
+    use crate::options::FuseOptions;
 
     #[test]
     fn the_fourth_number_is_for_files() {
@@ -112,11 +112,12 @@ mod tests {
         let own = parse(&status).unwrap();
         let caller = |thread, uid, gid| Caller { thread, uid, gid };
         let ourselves = caller(thread, own.uid, own.gid);
-        assert!(ourselves.credentials().is_some() && ourselves.keeps_set_gid(own.gid));
+        let host = &Machine::new("/".as_ref(), "/".as_ref(), &FuseOptions::default());
+        assert!(ourselves.credentials(host).is_some() && ourselves.keeps_set_gid(host, own.gid));
         let other = caller(thread, own.uid + 1, own.gid + 1);
-        assert_eq!(other.credentials(), None);
-        assert!(other.keeps_set_gid(own.gid + 1) && !other.keeps_set_gid(own.gid));
-        assert!(!other.keeps_set_id());
-        assert!(!caller(0, own.uid + 1, own.gid).is_administrator());
+        assert_eq!(other.credentials(host), None);
+        assert!(other.keeps_set_gid(host, own.gid + 1) && !other.keeps_set_gid(host, own.gid));
+        assert!(!other.keeps_set_id(host));
+        assert!(!caller(0, own.uid + 1, own.gid).is_administrator(host));
     }
 }

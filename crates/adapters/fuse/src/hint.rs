@@ -6,17 +6,31 @@ use syncline_fs::{Attr, Volume};
 
 use crate::options::FuseOptions;
 
+/// The user who mounts.
+pub struct Mounter {
+    uid: u32,
+    gid: u32,
+    groups: Vec<u32>,
+}
+
+impl Mounter {
+    /// The user of this process.
+    pub fn now() -> Mounter {
+        let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
+        let groups = getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw());
+        Mounter { uid, gid, groups: groups.chain([gid]).collect() }
+    }
+}
+
 /// A line for a user who cannot make files in the root of the volume; `None` if the user can, asked
 /// for an owner, or mounts to read.
-pub fn write_hint(volume: &Volume, options: &FuseOptions) -> Option<String> {
+pub fn write_hint(volume: &Volume, options: &FuseOptions, mounter: &Mounter) -> Option<String> {
     if volume.is_read_only() || options.uid.is_some() || options.gid.is_some() {
         return None;
     }
     let root = volume.getattr(&volume.root().ok()?);
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let groups = getgroups().unwrap_or_default();
-    let groups: Vec<u32> = groups.into_iter().map(|group| group.as_raw()).chain([gid]).collect();
-    (!may_write(&root, uid, &groups)).then(|| {
+    let Mounter { uid, gid, groups } = mounter;
+    (!may_write(&root, *uid, groups)).then(|| {
         format!(
             "you cannot write to the root directory, which belongs to user {}; mount with \
              -o uid={uid},gid={gid}, or make the image with mke2fs -E root_owner={uid}:{gid}",

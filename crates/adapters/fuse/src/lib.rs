@@ -36,6 +36,7 @@ mod error;
 mod fstab;
 mod handle;
 mod hint;
+mod host;
 mod ioctl;
 mod kernel;
 mod operations;
@@ -51,12 +52,13 @@ mod wakeup;
 
 pub use capture::{
     Call, CallFlags, CallOp, Capture, CaptureCounts, Detail, EVENTS_MAGIC, Event, EventReader,
-    Found, Named, Process, Range,
+    Found, Named, Place, Process, Range, TraceFile,
 };
 pub use descriptor::serve_descriptor;
 pub use error::{FuseError, Result};
-pub use hint::write_hint;
-pub use options::{Affinity, FuseOptions};
+pub use hint::{Mounter, write_hint};
+pub use host::{Host, Machine};
+pub use options::{Affinity, FuseOptions, Sandbox};
 pub use session::{Ended, Mount, Setup};
 pub use status::STATUS_XATTR;
 pub use table::MOUNT_OPTIONS;

@@ -22,6 +22,29 @@ pub enum Affinity {
     None,
 }
 
+/// Rights that the serving process gives up before it reads the image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sandbox {
+    /// Everything that the kernel has.
+    #[default]
+    Best,
+    /// As that, and none may be missing.
+    Strict,
+    /// None.
+    Off,
+}
+
+impl Sandbox {
+    /// Its word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Sandbox::Best => "best",
+            Sandbox::Strict => "strict",
+            Sandbox::Off => "off",
+        }
+    }
+}
+
 /// Options of one FUSE mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FuseOptions {
@@ -53,6 +76,8 @@ pub struct FuseOptions {
     pub threads: usize,
     /// CPUs of workers (`affinity=`).
     pub affinity: Affinity,
+    /// Rights that are given up (`sandbox=`).
+    pub sandbox: Sandbox,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
     pub buffer_log: Option<PathBuf>,
     /// Size in bytes of a log file that is made (`buffer_log_size=`) [64 MiB].
@@ -61,7 +86,17 @@ pub struct FuseOptions {
     pub buffer_ram: Option<u64>,
 }
 
+/// Fewest worker threads: each blocked one is a program waiting for the device.
+const THREADS_MIN: usize = 8;
+
 impl FuseOptions {
+    /// Worker threads: as many as asked for, or two for each processor.
+    pub fn workers(&self) -> usize {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let usual = (processors * 2).max(THREADS_MIN);
+        if self.threads == 0 { usual } else { self.threads }
+    }
+
     /// Parses comma-separated lists, later ones on top of earlier ones.
     ///
     /// # Errors

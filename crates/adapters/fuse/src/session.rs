@@ -10,15 +10,15 @@
 //! `end` always ends: files that are still open are answered with an error from then on, the image
 //! is clean. A volume that has latched is left recoverable.
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
-use rustix::mount::UnmountFlags;
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 use syncline_device::{Clock, Counts};
 use syncline_fs::{FsError, Volume};
 
@@ -31,12 +31,12 @@ use crate::adapter::Adapter;
 use crate::affinity::CpuAffinity;
 use crate::capture::{Capture, Tap};
 use crate::error::{FuseError, Result};
+use crate::host::{Host, Machine};
 use crate::options::{Affinity, FuseOptions};
 use crate::parking::Parking;
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
 use crate::wakeup::WritebackUrgency;
-use syncline_device::{find_program, mount_of};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
@@ -53,12 +53,6 @@ const STRETCH_STEPS: u32 = 64;
 
 /// Longest wait of the end for workers, after an unmount.
 const END_WAIT: Duration = Duration::from_secs(2);
-
-/// Readahead of the mount in KiB, where we may set it.
-const READAHEAD_KIB: &str = "1024";
-
-/// Fewest worker threads: each blocked one is a program waiting for the device.
-const THREADS_MIN: usize = 8;
 
 /// Parts of a mount.
 pub struct Setup<'c> {
@@ -80,17 +74,25 @@ pub struct Setup<'c> {
     pub capture: Option<&'c Capture>,
     /// Takes one line about something that went wrong.
     pub log: Arc<dyn Fn(&str) + Send + Sync>,
+    /// Has the rights of the mount.
+    pub host: Arc<dyn Host>,
+    /// Rights that were given up, for the status document.
+    pub sandbox: serde_json::Value,
+    /// Each worker may open /dev/fuse, for a queue of its own.
+    pub own_queues: bool,
 }
 
 impl<'c> Setup<'c> {
-    /// A mount without a write buffer, settings that can be changed, or capture; its device is not
-    /// counted. Messages go to standard error.
+    /// A mount on `dir` by this process, without a write buffer, settings that can be changed, or
+    /// capture; its device is not counted. Messages go to standard error.
     pub fn new(
+        dir: &Path,
         volume: Volume,
         clock: Arc<dyn Clock>,
         options: FuseOptions,
         image: PathBuf,
     ) -> Self {
+        let host = Arc::new(Machine::new(dir, &image, &options));
         Setup {
             volume,
             clock,
@@ -101,16 +103,19 @@ impl<'c> Setup<'c> {
             settings: Arc::new(|| serde_json::Value::Null),
             capture: None,
             log: Arc::new(|line| eprintln!("{line}")),
+            host,
+            sandbox: serde_json::Value::Null,
+            own_queues: true,
         }
     }
 }
 
 /// A volume that is mounted.
 pub struct Mount {
-    dir: PathBuf,
+    host: Arc<dyn Host>,
     volume: Volume,
     serve: Arc<Serve>,
-    session: Option<BackgroundSession>,
+    session: BackgroundSession,
     parking: Arc<Parking>,
     watchdog: JoinHandle<()>,
     stop: Arc<AtomicBool>,
@@ -135,16 +140,18 @@ impl Mount {
     /// then: a clone of it can be.
     pub fn start(setup: Setup<'_>, dir: &Path) -> Result<Mount> {
         let (serve, tap) = serving(&setup);
-        let Setup { volume, clock, options, image, log, .. } = setup;
-        let image = image.to_string_lossy().into_owned();
-        let workers = workers(&options);
+        let Setup { volume, clock, options, log, host, own_queues, .. } = setup;
+        let workers = options.workers();
         let binds = options.affinity == Affinity::Caller && workers > 1;
-        let affinity = if binds { CpuAffinity::new() } else { CpuAffinity::default() };
+        let affinity =
+            if binds { CpuAffinity::new(Arc::clone(&host)) } else { CpuAffinity::default() };
         let parking = Parking::new(workers, affinity);
-        let mut config = config(&options, image, volume.is_read_only());
-        config.n_threads = Some(workers);
         let adapter = Adapter::new(Arc::clone(&serve), tap, Arc::clone(&parking), &options);
-        let session = spawn(adapter, dir, &config, &parking)?;
+        let device = host.mount(volume.is_read_only()).map_err(|err| refused(dir, &err))?;
+        let session = spawn(adapter, device, (workers, own_queues), &parking).map_err(|err| {
+            host.unmount(false);
+            refused(dir, &err)
+        })?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, serving) = (Arc::clone(&stop), Arc::clone(&serve));
         let maintenance =
@@ -159,11 +166,10 @@ impl Mount {
             .name("watchdog".into())
             .spawn(move || watched.watch())
             .map_err(|err| refused(dir, &err))?;
-        read_ahead(dir);
-        let (dir, session) = (dir.to_owned(), Some(session));
+        host.read_ahead();
         let writeback_cache = options.writeback_cache;
         Ok(Mount {
-            dir,
+            host,
             volume,
             serve,
             session,
@@ -177,14 +183,15 @@ impl Mount {
 
     /// Reports whether the mount is gone: somebody unmounted it.
     pub fn is_over(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.session.guard.is_finished()
     }
 
     /// Unmounts, if nobody has yet, and leaves the image clean.
-    pub fn end(mut self) -> Ended {
+    pub fn end(self) -> Ended {
         let mut was_busy = false;
         if !self.is_over() {
-            was_busy = detach(&self.dir, self.writeback_cache);
+            // The kernel may hold written data.
+            was_busy = self.host.unmount(self.writeback_cache);
             let began = Instant::now();
             while !self.is_over() && began.elapsed() < END_WAIT {
                 thread::sleep(Duration::from_millis(5));
@@ -198,11 +205,6 @@ impl Mount {
         let _ = self.watchdog.join();
         self.serve.clear();
         let volume = self.volume.unmount();
-        // Where files are still open fuser would unmount the directory again, by its name, which
-        // may mean another mount by now.
-        if let Some(session) = self.session.take() {
-            if session.guard.is_finished() { drop(session) } else { std::mem::forget(session) }
-        }
         Ended { volume, was_busy }
     }
 }
@@ -215,54 +217,36 @@ pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
         buffer: setup.buffer.clone(),
         settings: Arc::clone(&setup.settings),
         capture: tap.clone(),
+        sandbox: setup.sandbox.clone(),
     };
     let (image, clock) = (setup.image.to_string_lossy().into_owned(), &setup.clock);
     let status = Status::new(image, &setup.options, Arc::clone(clock), sources);
     let volume = setup.volume.clone();
-    let serve = Serve::new(volume, Arc::clone(clock), &setup.options, Arc::new(status));
+    let serve = Serve::new(
+        volume,
+        Arc::clone(clock),
+        &setup.options,
+        Arc::new(status),
+        Arc::clone(&setup.host),
+    );
     (Arc::new(serve), tap)
 }
 
 fn spawn(
     adapter: Adapter,
-    dir: &Path,
-    config: &Config,
+    device: OwnedFd,
+    (workers, own_queues): (usize, bool),
     parking: &Parking,
-) -> Result<BackgroundSession> {
+) -> io::Result<BackgroundSession> {
+    let mut config = Config::default();
+    (config.n_threads, config.clone_fd) = (Some(workers), own_queues);
     let notifier = adapter.notifier();
-    let session = Session::new(adapter, dir, config).map_err(|err| refused(dir, &err))?;
+    // The kernel knows who may use the mount.
+    let session = Session::from_fd(adapter, device, SessionACL::All, config)?;
     // The cell is new, and no request was answered yet.
     let _ = notifier.set(session.notifier());
-    let device = session.as_fd().try_clone_to_owned().map_err(|err| refused(dir, &err))?;
-    parking.affinity.set_device(device);
-    session.spawn().map_err(|err| refused(dir, &err))
-}
-
-fn config(options: &FuseOptions, image: String, read_only: bool) -> Config {
-    let mut config = Config::default();
-    let flag = |on, yes, no| if on { yes } else { no };
-    config.mount_options = vec![
-        MountOption::FSName(image),
-        // Not `Subtype`, which fuser forgets when it mounts without fusermount3.
-        MountOption::CUSTOM("subtype=syncline".into()),
-        MountOption::DefaultPermissions,
-        flag(read_only, MountOption::RO, MountOption::RW),
-        flag(options.suid, MountOption::Suid, MountOption::NoSuid),
-        flag(options.dev, MountOption::Dev, MountOption::NoDev),
-        flag(options.noexec, MountOption::NoExec, MountOption::Exec),
-    ];
-    if options.volume.atime == syncline_fs::Atime::Noatime {
-        config.mount_options.push(MountOption::NoAtime);
-    }
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.clone_fd = true;
-    config
-}
-
-fn workers(options: &FuseOptions) -> usize {
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let usual = (processors * 2).max(THREADS_MIN);
-    if options.threads == 0 { usual } else { options.threads }
+    parking.affinity.set_device(session.as_fd().try_clone_to_owned()?);
+    session.spawn()
 }
 
 fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
@@ -282,39 +266,6 @@ fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
         "check that the directory is yours and empty, and that fuse3 is installed"
     };
     FuseError::Mount(format!("{}: cannot be mounted on: {text}; {next}", dir.display()))
-}
-
-/// Asks the kernel for more than its 128 KiB. Only root may; it works without, slower.
-///
-/// The mount is found in the table, not asked for its number: a process that is killed while it
-/// waits for itself never ends, and its mount with it.
-fn read_ahead(dir: &Path) {
-    let Some((major, minor)) = mount_of(dir).map(|entry| entry.device) else { return };
-    let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), READAHEAD_KIB);
-}
-
-/// Unmounts the directory; true if it was in use and could only be detached.
-fn detach(dir: &Path, writeback_cache: bool) -> bool {
-    // The kernel may hold written data. Without that nothing is asked of the own mount: see
-    // `read_ahead`.
-    if writeback_cache {
-        if let Ok(root) = std::fs::File::open(dir) {
-            let _ = rustix::fs::syncfs(&root);
-        }
-    }
-    if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW).is_ok() {
-        return false;
-    }
-    if rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH).is_ok() {
-        return true;
-    }
-    let Some(program) = find_program("fusermount3", &[]) else { return false };
-    let fusermount = |flags: &[&str]| {
-        let mut command = std::process::Command::new(&program);
-        let done = command.arg("-q").args(flags).arg("--").arg(dir).output();
-        done.is_ok_and(|output| output.status.success())
-    };
-    !fusermount(&["-u"]) && fusermount(&["-u", "-z"])
 }
 
 /// The maintenance thread: work that a kernel does in timers.

@@ -50,6 +50,7 @@ pub(crate) struct Sources {
     pub(crate) buffer: Option<PartOf>,
     pub(crate) settings: PartOf,
     pub(crate) capture: Option<Arc<Tap>>,
+    pub(crate) sandbox: serde_json::Value,
 }
 
 /// Counters of one mount.
@@ -64,6 +65,7 @@ pub(crate) struct Status {
     buffer: Option<PartOf>,
     settings: PartOf,
     capture: Option<Arc<Tap>>,
+    sandbox: serde_json::Value,
     sync_us: Mutex<Histogram<u64>>,
     /// Reads and writes that the kernel sent.
     pub(crate) reads: Tally,
@@ -85,7 +87,7 @@ impl Status {
         let began_ns = clock.now_ns();
         let (reads, writes) = (Tally::default(), Tally::default());
         let sync_us = Mutex::new(ranks::SYNC_LATENCIES, histogram);
-        let Sources { counts, buffer, settings, capture } = sources;
+        let Sources { counts, buffer, settings, capture, sandbox } = sources;
         Status {
             image,
             sync,
@@ -97,6 +99,7 @@ impl Status {
             buffer,
             settings,
             capture,
+            sandbox,
             sync_us,
             reads,
             writes,
@@ -213,6 +216,7 @@ impl Status {
             },
             "buffer": self.buffer.as_ref().map(|buffer| buffer()),
             "settings": (self.settings)(),
+            "sandbox": self.sandbox,
         })
         .to_string()
     }

@@ -2,7 +2,7 @@
 
 use syncline_fs::options::spec::{Form, OptionSpec};
 
-use crate::options::{Affinity, FuseOptions};
+use crate::options::{Affinity, FuseOptions, Sandbox};
 
 type Row = OptionSpec<FuseOptions>;
 
@@ -101,6 +101,19 @@ pub const MOUNT_OPTIONS: &[Row] = &[
             ]),
             "caller: the worker that serves one program's small calls runs on that program's \
              processor; root only.",
+        )
+    },
+    Row {
+        show: |o| Some(o.sandbox.name().to_owned()),
+        ..row(
+            "sandbox",
+            Form::Choice(&[
+                ("best", |o| o.sandbox = Sandbox::Best),
+                ("strict", |o| o.sandbox = Sandbox::Strict),
+                ("off", |o| o.sandbox = Sandbox::Off),
+            ]),
+            "best: the serving process gives up every right that it does not need, as far as this \
+             system allows. strict refuses to mount with less than all of it.",
         )
     },
     row(

@@ -71,12 +71,14 @@ pub struct Opening {
     pub part: Part,
     /// The time of what is written.
     pub clock: Arc<dyn Clock>,
+    /// Called when the file is open and locked, before it is read.
+    pub opened: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl Default for Opening {
     /// All of it, at the time of this machine.
     fn default() -> Opening {
-        Opening { part: Part::Whole, clock: Arc::new(WallClock::new()) }
+        Opening { part: Part::Whole, clock: Arc::new(WallClock::new()), opened: Arc::new(|| {}) }
     }
 }
 
@@ -105,7 +107,22 @@ pub(crate) fn raw(path: &Path, read_only: bool) -> Result<FileDevice> {
 /// # Errors
 /// As of open(2); somebody else has it open; a qcow2 that is damaged or not supported.
 pub fn device(path: &Path, read_only: bool) -> Result<Arc<dyn BlockDevice>> {
-    formatted(raw(path, read_only)?, path)
+    opened_device(path, read_only, &|| {})
+}
+
+/// As [`device`]. `opened` is called when the file is open and locked, before it is read.
+///
+/// # Errors
+/// As of [`device`].
+pub fn opened_device(
+    path: &Path,
+    read_only: bool,
+    opened: &dyn Fn(),
+) -> Result<Arc<dyn BlockDevice>> {
+    let file = raw(path, read_only)?;
+    opened();
+    repair(&file, path)?;
+    formatted(file, path)
 }
 
 /// Returns whether a file is a qcow2; false also where it cannot be read.
@@ -113,13 +130,28 @@ pub fn is_qcow2(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
 }
 
-/// Returns the disk in an opened file: that of a qcow2, or the file itself.
+/// Repairs a qcow2 that is open to be written to and was not closed before, with qemu-img.
 ///
 /// # Errors
-/// A qcow2 that is damaged or not supported, or that QEMU has open.
+/// There is no qemu-img, or it fails.
+pub fn repair(file: &FileDevice, path: &Path) -> Result<()> {
+    if file.geometry().read_only || !grows(file) {
+        return Ok(());
+    }
+    Qcow2Device::repair(file, path).map_err(|err| err.at(path.display()))
+}
+
+/// True if the disk in an opened file is not the file itself, and the file grows with it.
+pub fn grows(file: &FileDevice) -> bool {
+    !file.is_block_device() && qcow2::is_qcow2(file)
+}
+
+/// Returns the disk in an opened file: that of a qcow2, or the file itself. `path` is for messages.
+///
+/// # Errors
+/// A qcow2 that is damaged, not closed, or not supported, or that QEMU has open.
 pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
-    let is_file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    if !is_file || !qcow2::is_qcow2(&file) {
+    if !grows(&file) {
         return Ok(Arc::new(file));
     }
     Ok(Arc::new(Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))?))
@@ -167,7 +199,7 @@ impl Image {
     /// # Errors
     /// No such file, no ext4, a feature that is not supported.
     pub fn read(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = part_of(device(path, true)?, how.part, path)?;
+        let dev = part_of(opened_device(path, true, &*how.opened)?, how.part, path)?;
         superblock(&*dev, path)?;
         let at = |err: ImageError| err.at(path.display());
         let cache_bytes = MountOptions::default().cache_bytes;
@@ -195,7 +227,7 @@ impl Image {
     /// # Errors
     /// As of [`Image::read`]; an image that somebody else has open.
     pub fn write(path: &Path, how: &Opening) -> Result<Image> {
-        let dev = part_of(device(path, false)?, how.part, path)?;
+        let dev = part_of(opened_device(path, false, &*how.opened)?, how.part, path)?;
         superblock(&*dev, path)?;
         let (vol, report) = mount(dev, &how.clock, false).map_err(|err| err.at(path.display()))?;
         Ok(Image { vol, report, in_memory: false, clock: Arc::clone(&how.clock) })

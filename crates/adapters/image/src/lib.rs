@@ -34,7 +34,9 @@ pub mod resize;
 mod staged;
 
 pub use error::{ImageError, Result, plain, sentence};
-pub use image::{Image, Opening, Place, device, formatted, is_qcow2, superblock};
+pub use image::{
+    Image, Opening, Place, device, formatted, grows, is_qcow2, opened_device, repair, superblock,
+};
 pub use staged::{Staged, check_outputs, write_file};
 
 /// Progress, remarks and cancellation of work on an image.

@@ -50,6 +50,8 @@ pub use clock::{Clock, VirtualClock, WallClock};
 pub use costs::{CostDevice, Costs};
 pub use counts::{BURST_SECTORS, Counts, KindCounts};
 pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
+#[cfg(target_os = "linux")]
+pub use file::OpenFiles;
 pub use file::{FileDevice, FileOptions};
 #[cfg(target_os = "linux")]
 pub use file::{

@@ -1,5 +1,7 @@
 //! Inputs that the fuzzers found and grew are fed to each target again.
 
+mod takeover;
+
 use std::path::Path;
 
 use syncline_fuzz_targets::TARGETS;

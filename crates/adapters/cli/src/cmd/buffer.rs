@@ -1,6 +1,6 @@
 //! `buffer`: the write buffer under any file system, as a file, a block device, or network blocks.
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -307,11 +307,11 @@ pub(super) fn keep(buffer: &Buffer, clock: &WallClock, said: &mut bool, say: &dy
 /// The log's bytes are random where two logs could be taken for each other.
 pub(super) fn new_id() -> Result<LogId> {
     let mut id = LogId::default();
-    let path = Path::new("/dev/urandom");
-    std::fs::File::open(path)
-        .and_then(|mut file| file.read_exact(&mut id))
-        .map_err(|err| Failure::host(path, &err))?;
-    Ok(id)
+    let asked = rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty());
+    match asked {
+        Ok(len) if len == id.len() => Ok(id),
+        _ => Err(Failure::Failed("the kernel gives no random bytes; try again".to_owned())),
+    }
 }
 
 /// A new file for a log, which has data of files: it is for its owner only.

@@ -7,6 +7,7 @@ use syncline_fs::CheckReport;
 use syncline_image::partition::partitions;
 
 use crate::args::Check;
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::Out;
 use crate::image;
@@ -39,7 +40,8 @@ enum Own {
 
 fn own(args: &Check, out: &mut Out) -> Result<Own> {
     let path = &args.image;
-    let image = match image::read(path, &args.part) {
+    let bounds = Bounds { starts: !args.no_e2fsck, ..Bounds::reader(path) };
+    let image = match image::read(path, &image::opening(&args.part, bounds)) {
         Ok(image) => image,
         Err(Failure::Corrupt(text)) => {
             // What keeps it from being mounted is a finding; e2fsck may say more.

@@ -1,11 +1,16 @@
 //! `cp`: into, out of and between images.
 
+use std::ffi::OsString;
+use std::path::Path;
+
 use indicatif::ProgressBar;
 use syncline_image::Watch;
 use syncline_image::copy::{Options, copy};
 
 use crate::args::Cp;
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
+use crate::image::Place;
 use crate::{image, interrupt, progress};
 
 /// Copies.
@@ -23,7 +28,7 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
         preserve: args.preserve || args.archive,
         devices: args.devices || args.archive,
         special_bits: args.archive,
-        opening: image::opening(&args.part),
+        opening: image::opening(&args.part, bounds(&args.paths, target)),
     };
     let shown = Shown(progress::bytes());
     let done = copy(sources, target, options, &shown);
@@ -33,6 +38,25 @@ pub(crate) fn run(args: &Cp) -> Result<()> {
     let count = outcome.failures;
     crate::complain(&format!("{count} files were not copied, see above; copy them again"));
     Err(Failure::Said(first.code()))
+}
+
+/// The places of a copy.
+fn bounds(paths: &[OsString], target: &OsString) -> Bounds {
+    let mut bounds = Bounds::default();
+    for path in paths {
+        let (place, is_target) = (Place::split(path), path == target);
+        match place {
+            // A qcow2 that was not closed is repaired by qemu-img.
+            Some(place) if is_target => {
+                bounds = Bounds { reads: bounds.reads, ..Bounds::writer(&place.image) }
+            }
+            Some(place) => bounds.reads.push(place.image),
+            None if is_target && Path::new(path).is_dir() => bounds.fills.push(path.into()),
+            None if is_target => bounds = bounds.makes(path.as_ref()),
+            None => bounds.reads.push(path.into()),
+        }
+    }
+    bounds
 }
 
 /// Bytes so far, of how many, and how fast.

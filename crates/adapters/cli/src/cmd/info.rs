@@ -9,6 +9,7 @@ use syncline_ondisk::jbd2::{JOURNAL_SUPERBLOCK_BYTES, JournalSuperblock};
 use syncline_ondisk::superblock::{STATE_ERROR, STATE_VALID};
 
 use crate::args::Info;
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::{self, Out};
 use crate::image;
@@ -16,9 +17,10 @@ use crate::image;
 /// Shows an image. What the superblock says is shown also for images that cannot be mounted.
 pub(crate) fn run(args: &Info) -> Result<()> {
     let path = &args.image;
+    Bounds::reader(path).enter();
     let dev = image::part(path, &args.part)?;
     let sb = image::superblock(&*dev, path)?;
-    let image = image::read(path, &args.part);
+    let image = image::read(path, &image::opening(&args.part, Bounds::default()));
     let mut facts = superblock_facts(&sb);
     if let Ok(image) = &image {
         facts.extend(volume_facts(image, &sb, &*dev)?);

@@ -7,49 +7,43 @@
 //!      exits 0                          serves ... unmounted or SIGTERM: cleans up, exits
 //! ```
 //! Until it is ready the serving process has the caller's standard error, and its exit code becomes
-//! the caller's. Later failures go to the system log.
+//! the caller's. Later failures go to the system log. It opens all that it needs, gives up its
+//! rights ([`crate::contain`]), and reads the image only then.
 
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use syncline_buffer::{BufferOptions, LogArea};
-use syncline_device::{
-    BlockDevice, Clock, DeviceError, FileDevice, FileOptions, RecordingDevice, SwapDevice,
-    WallClock, kernel_use, mounted_image,
-};
+use syncline_device::{BlockDevice, Clock, FileDevice, RecordingDevice, SwapDevice, WallClock};
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
-use syncline_fuse::{Capture, FuseOptions, Mount, Setup, write_hint};
+use syncline_fuse::{Capture, FuseOptions, Host, Mount, Mounter, Setup, write_hint};
 use syncline_ondisk::FeatureCheck;
 
 use super::mount_control::Live;
-use super::reopened::{Pin, Reopened};
+use super::mount_open::{Contained, Open, contained};
+use super::reopened::Reopened;
 use crate::args;
+use crate::contain::{self, Rights};
 use crate::error::{Failure, Result};
 
 /// Byte that the serving process sends when it is ready.
 const READY: u8 = b'R';
 
-/// Longest wait of a mount for the previous mount of the image to finish.
-const FINISH_WAIT: Duration = Duration::from_secs(30);
-
 /// Poll interval for signals and the end of the mount.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Size of a log that is made, unless told otherwise.
-const LOG_BYTES: u64 = 64 << 20;
 
 /// Errno of a FUSE mount whose process is gone.
 const ENOTCONN: i32 = 107;
 
-/// EWOULDBLOCK of the lock, EBUSY of a block device.
-const IN_USE: [i32; 2] = [11, 16];
-
 /// Mounts; see the module.
 pub(crate) fn run(args: &args::Mount) -> Result<()> {
+    if args.keeper {
+        return contain::keep(args);
+    }
     if super::remount::asked(args) {
         return super::remount::run(args, &absolute(&args.dir)?);
     }
@@ -115,36 +109,64 @@ fn small_zones(asked: &MountOptions, report: &MountReport) -> Option<String> {
     })
 }
 
+/// Mounts the volume, and logs what it has less of than it was asked for.
+fn mounted(
+    device: Arc<dyn BlockDevice>,
+    clock: &Arc<dyn Clock>,
+    options: &FuseOptions,
+    log: &Log,
+) -> syncline_fs::Result<Volume> {
+    let (volume, report) = Volume::mount_report(device, Arc::clone(clock), options.volume.clone())?;
+    if let Some(warning) = small_zones(&options.volume, &report) {
+        log(&warning);
+    }
+    Ok(volume)
+}
+
+/// Settings that follow from the process and the kernel.
+fn settle(options: &mut FuseOptions) {
+    // Where others use the mount, the blocks reserved for root stay root's.
+    options.volume.privileged = rustix::process::geteuid().is_root() && !options.allow_other;
+    // The kernel says when a writer has not the right to keep them.
+    options.volume.set_id_by_caller = true;
+    // The number of processors is in files that cannot be read later.
+    options.threads = options.workers();
+}
+
 fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path) -> Result<()> {
     if args.served {
         // Fails only for a process that leads its group, which a started one does not.
         let _ = rustix::process::setsid();
     }
-    // Where others use the mount, the blocks reserved for root stay root's.
-    options.volume.privileged = rustix::process::geteuid().is_root() && !options.allow_other;
-    // The kernel says when a writer has not the right to keep them.
-    options.volume.set_id_by_caller = true;
+    settle(&mut options);
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
-    let at = |failure: Failure| failure.at(image.display());
-    let Stack { counted, traced, buffered, top, writable } = stacked(&options, image, &clock)?;
-    let mounted = Volume::mount_report(top, Arc::clone(&clock), options.volume.clone());
-    let (volume, report) = match mounted {
-        Ok(mounted) => mounted,
+    let mounter = Mounter::now();
+    let (mut open, pin) = Open::all(args, &options, image, dir)?;
+    let (null, control) = (open.null.take(), open.control.take());
+    let contained = contained(args, (image, dir), &options, &open, pin)?;
+    let Contained { host, rights, layers, own_queues } = contained;
+    let control = control.map(|socket| {
+        let rights = Arc::clone(&rights);
+        socket.removed_by(move || rights.remove_control())
+    });
+    let Stack { counted, traced, buffered, top, writable } =
+        stacked(&options, open, image, &clock, &host, &rights)?;
+    let logger = Arc::clone(&rights);
+    let log: Log = Arc::new(move |text: &str| logger.log(text));
+    let volume = match mounted(top, &clock, &options, &log) {
+        Ok(volume) => volume,
         Err(err) => {
             // What it refuses is the caller's to know, not what comes of the log.
             let _ = detach(buffered);
-            return Err(at(err.into()));
+            return Err(Failure::from(err).at(image.display()));
         }
     };
-    let log = logger(image, args.served);
-    if let Some(warning) = small_zones(&options.volume, &report) {
-        log(&warning);
-    }
-    if let Some(hint) = write_hint(&volume, &options) {
+    if let Some(hint) = write_hint(&volume, &options, &mounter) {
         // The caller's standard error, also of a mount that goes to the background.
         crate::complain(&format!("{}: {hint}", image.display()));
     }
-    let live = Arc::new(Live::new(&volume, buffered.as_ref().map(Buffered::buffer), writable));
+    let buffer = buffered.as_ref().map(Buffered::buffer);
+    let live = Arc::new(Live::new(&volume, buffer, writable, &rights));
     let log_of_buffer = options.buffer_log.clone().unwrap_or_default();
     let setup = Setup {
         counts: Arc::new(move || counted.counts()),
@@ -152,10 +174,13 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         settings: live.settings(),
         capture: traced.as_ref().map(|traced| &traced.capture),
         log: Arc::clone(&log),
-        ..Setup::new(volume.clone(), clock, options, image.to_owned())
+        host,
+        own_queues,
+        sandbox: layers.document(options.sandbox),
+        ..Setup::new(dir, volume.clone(), clock, options, image.to_owned())
     };
     // The socket exists before the mount, so that a program that sees the mount can use it.
-    let control = live.answer(dir, &log);
+    let control = control.and_then(|socket| live.answer(socket));
     let mount = match Mount::start(setup, dir) {
         Ok(mount) => mount,
         Err(err) => {
@@ -167,8 +192,11 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
     };
     drop(volume);
     end_on_panic(Arc::clone(&log));
-    if args.served {
-        ready().map_err(|err| Failure::host(dir, &err))?;
+    if let Some(null) = null {
+        ready(&null).map_err(|err| Failure::host(dir, &err))?;
+        if !layers.missing.is_empty() {
+            log(&layers.line());
+        }
     }
     stay(&mount, &live, &log);
     drop(control);
@@ -210,59 +238,81 @@ struct Stack {
     writable: Option<Reopened>,
 }
 
-fn stacked(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<Stack> {
-    let (counted, place) = opened(options, image, clock)?;
-    let traced = start_capture(options, clock, &counted)?;
-    let buffered = buffered(options, &counted)?;
+fn stacked(
+    options: &FuseOptions,
+    open: Open,
+    image: &Path,
+    clock: &Arc<dyn Clock>,
+    host: &Arc<dyn Host>,
+    rights: &Arc<dyn Rights>,
+) -> Result<Stack> {
+    let Open { image: file, trace, log, .. } = open;
+    let capture = trace
+        .map(|trace| Capture::start(trace, Arc::clone(clock), Arc::clone(host)))
+        .transpose()?;
+    let (counted, place) = opened(options, file, image, clock, rights)?;
+    let traced = capture.map(|capture| Traced { capture, _image: Arc::clone(&counted) });
+    let buffered = log.map(|(log, made)| {
+        let attached = attach(options, &counted, log);
+        if made && attached.is_err() {
+            // Nothing half-made stays; the error is the one to report.
+            rights.remove_log();
+        }
+        let path = options.buffer_log.as_deref().unwrap_or(image);
+        attached.map_err(|err| err.at(path.display()))
+    });
+    let buffered = buffered.transpose()?;
     let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
     let in_memory = readable(&top, options, image, clock)?;
     let place = place.filter(|_| in_memory.is_none() && !options.noload);
-    let writable = place.map(|(place, pin)| Reopened::new(place, image, pin));
+    let writable =
+        place.map(|place| Reopened { place, image: image.to_owned(), rights: Arc::clone(rights) });
     Ok(Stack { counted, traced, buffered, top: in_memory.unwrap_or(top), writable })
 }
-
-/// The place of an image, and what was mounted.
-type Replaceable = (Arc<SwapDevice>, Pin);
 
 /// The image, which has an ext4, and with `ro` the place in which it can be opened again to write.
 fn opened(
     options: &FuseOptions,
+    file: FileDevice,
     image: &Path,
     clock: &Arc<dyn Clock>,
-) -> Result<(Arc<Device>, Option<Replaceable>)> {
-    recover(options, image, clock)?;
-    let (device, pin) = open(image, options.volume.read_only)?;
-    crate::image::superblock(&*device, image)?;
+    rights: &Arc<dyn Rights>,
+) -> Result<(Arc<Device>, Option<Arc<SwapDevice>>)> {
+    let device = recovered(options, file, image, clock, rights)?;
     if !options.volume.read_only {
         return Ok((Arc::new(RecordingDevice::new(device)), None));
     }
     let place = Arc::new(SwapDevice::new(device));
-    Ok((Arc::new(RecordingDevice::new(place.clone())), Some((place, pin))))
+    Ok((Arc::new(RecordingDevice::new(place.clone())), Some(place)))
 }
 
 /// Replays the log of an image for a mount with `ro`, as ext4 does: on the image, if that can be
-/// written and neither `noload` nor `norecovery` is given.
-fn recover(options: &FuseOptions, image: &Path, clock: &Arc<dyn Clock>) -> Result<()> {
-    if !options.volume.read_only || options.noload {
-        return Ok(());
-    }
-    let (device, _) = open(image, true)?;
-    let superblock = crate::image::superblock(&*device, image)?;
+/// written and neither `noload` nor `norecovery` is given. Gives the disk as it is open then.
+fn recovered(
+    options: &FuseOptions,
+    file: FileDevice,
+    image: &Path,
+    clock: &Arc<dyn Clock>,
+    rights: &Arc<dyn Rights>,
+) -> Result<Arc<dyn BlockDevice>> {
+    let disk = syncline_image::formatted(file, image)?;
+    let superblock = crate::image::superblock(&*disk, image)?;
     // Features that can only be read leave the log where it is: readers have it in memory.
     let may_write = superblock.check_features() == Ok(FeatureCheck::ReadWrite);
-    if !superblock.needs_recovery() || !may_write {
-        return Ok(());
+    let wanted = options.volume.read_only && !options.noload;
+    if !wanted || !superblock.needs_recovery() || !may_write {
+        return Ok(disk);
     }
-    drop(device);
-    let device = match open(image, false) {
-        Ok((device, _)) if device.geometry().read_only => return Ok(()),
-        Ok((device, _)) => device,
-        // Who may not write has it in memory; what else is wrong is wrong for a reader, too.
-        Err(_) => return Ok(()),
-    };
-    let recovered = Volume::mount(device, Arc::clone(clock), MountOptions::default());
-    let recovered = recovered.and_then(Volume::unmount);
-    recovered.map_err(|err| Failure::from(err).at(image.display()))
+    drop(disk);
+    let open = |read_only| Ok(syncline_image::formatted(rights.open_image(read_only)?, image)?);
+    // Who may not write has it in memory; what else is wrong is wrong for a reader, too.
+    let writable: Result<Arc<dyn BlockDevice>> = open(false);
+    if let Some(disk) = writable.ok().filter(|disk| !disk.geometry().read_only) {
+        let mounted = Volume::mount(disk, Arc::clone(clock), MountOptions::default());
+        let recovered = mounted.and_then(Volume::unmount);
+        recovered.map_err(|err| Failure::from(err).at(image.display()))?;
+    }
+    open(true)
 }
 
 /// The device in memory in which a log is replayed that is still to be replayed for `ro`.
@@ -300,18 +350,6 @@ struct Traced {
     _image: Arc<Device>,
 }
 
-/// The capture that `trace` asks for, in a file whose path holds in any working directory.
-fn start_capture(
-    options: &FuseOptions,
-    clock: &Arc<dyn Clock>,
-    image: &Arc<Device>,
-) -> Result<Option<Traced>> {
-    let Some(file) = &options.trace else { return Ok(None) };
-    let path = std::path::absolute(file).map_err(|err| Failure::host(file, &err))?;
-    let capture = Capture::start(&path, Arc::clone(clock))?;
-    Ok(Some(Traced { capture, _image: Arc::clone(image) }))
-}
-
 /// Wraps the device of the volume to capture its requests, if a trace was asked for.
 fn tapped(traced: Option<&Traced>, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
     match traced {
@@ -337,32 +375,19 @@ fn end_capture(traced: Traced, log: &Log) -> Result<()> {
 type Device = RecordingDevice<Arc<dyn BlockDevice>>;
 
 /// The write buffer that `buffer_log` asks for, over the image.
-fn buffered(options: &FuseOptions, image: &Arc<Device>) -> Result<Option<Buffered>> {
-    let Some(path) = &options.buffer_log else { return Ok(None) };
-    let made = !path.exists();
-    if made {
-        super::buffer::make_log(path, options.buffer_log_size.unwrap_or(LOG_BYTES))?;
-    }
-    let attached = FileDevice::open(path, FileOptions::default()).map_err(Failure::from);
-    let attached = attached.and_then(|log| {
-        let area = LogArea { device: Arc::new(log), same_medium: false };
-        let defaults = BufferOptions::default();
-        let ram_bytes = options.buffer_ram.unwrap_or(defaults.ram_bytes);
-        let relaxed_bytes_max = defaults.relaxed_bytes_max.min(ram_bytes);
-        let sizes = BufferOptions { ram_bytes, relaxed_bytes_max, ..defaults };
-        let id = super::buffer::new_id()?;
-        let clock = Arc::new(WallClock::new());
-        Buffered::attach(image.clone(), area, id, sizes, Some(clock)).map_err(|err| match err {
-            // It says what to do.
-            FsError::Invalid(text) => Failure::Failed(text),
-            other => other.into(),
-        })
-    });
-    if made && attached.is_err() {
-        // Nothing half-made stays; the error is the one to report.
-        let _ = std::fs::remove_file(path);
-    }
-    attached.map(Some).map_err(|err| err.at(path.display()))
+fn attach(options: &FuseOptions, image: &Arc<Device>, log: FileDevice) -> Result<Buffered> {
+    let area = LogArea { device: Arc::new(log), same_medium: false };
+    let defaults = BufferOptions::default();
+    let ram_bytes = options.buffer_ram.unwrap_or(defaults.ram_bytes);
+    let relaxed_bytes_max = defaults.relaxed_bytes_max.min(ram_bytes);
+    let sizes = BufferOptions { ram_bytes, relaxed_bytes_max, ..defaults };
+    let id = super::buffer::new_id()?;
+    let clock = Arc::new(WallClock::new());
+    Buffered::attach(image.clone(), area, id, sizes, Some(clock)).map_err(|err| match err {
+        // It says what to do.
+        FsError::Invalid(text) => Failure::Failed(text),
+        other => other.into(),
+    })
 }
 
 /// Returns the device of the volume: the buffer, if there is one, or the image.
@@ -388,76 +413,17 @@ fn shown(
     Arc::new(move || super::buffer::document(&buffer, &names))
 }
 
-/// Opens the image, unless it is mounted. Waits for a process that is ending its mount of it.
-fn open(image: &Path, read_only: bool) -> Result<(Arc<dyn BlockDevice>, Pin)> {
-    let options = FileOptions { read_only, ..FileOptions::default() };
-    let began = Instant::now();
-    loop {
-        if let Some(entry) = mounted_image(image) {
-            return Err(Failure::Failed(format!(
-                "{}: already mounted on {} ({}); unmount that first",
-                image.display(),
-                entry.dir.display(),
-                entry.kind
-            )));
-        }
-        match FileDevice::open(image, options) {
-            Ok(file) => {
-                let pin = Pin::of(&file, image)?;
-                return Ok((syncline_image::formatted(file, image)?, pin));
-            }
-            Err(DeviceError::Open { errno, .. })
-                if IN_USE.contains(&errno) && began.elapsed() < FINISH_WAIT && ending(image) =>
-            {
-                crate::interrupt::check()?;
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            Err(err) => return Err(err.into()),
-        }
-    }
-}
-
-/// True if a process still serves the image after its unmount.
-fn ending(image: &Path) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    let is_ending = |process: std::fs::DirEntry| {
-        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-        let own = process.file_name().to_str() == Some(&std::process::id().to_string());
-        let is = |word: &str| words.contains(&word.as_bytes());
-        !own && is("mount") && image.to_str().is_some_and(is)
-    };
-    kernel_use(image).is_none() && processes.flatten().any(is_ending)
-}
-
 /// Tells the parent, and lets go of its terminal.
-fn ready() -> std::io::Result<()> {
+fn ready(null: &File) -> std::io::Result<()> {
     std::env::set_current_dir("/")?;
     std::io::stdout().write_all(&[READY])?;
     std::io::stdout().flush()?;
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
-    rustix::stdio::dup2_stderr(&null)?;
+    rustix::stdio::dup2_stdout(null)?;
+    rustix::stdio::dup2_stderr(null)?;
     Ok(())
 }
 
 pub(super) type Log = Arc<dyn Fn(&str) + Send + Sync>;
-
-/// Returns the receiver of messages: standard error in the foreground, else the system log.
-fn logger(image: &Path, served: bool) -> Log {
-    let image = image.display().to_string();
-    Arc::new(move |text: &str| {
-        if served {
-            // Facility daemon, severity error (RFC 3164).
-            let (process, said) = (std::process::id(), format!("{image}: {text}"));
-            let line = format!("<27>syncline[{process}]: {}", crate::format::line(&said));
-            let socket = UnixDatagram::unbound();
-            let _ = socket.and_then(|socket| socket.send_to(line.as_bytes(), "/dev/log"));
-        } else {
-            crate::complain(&format!("{image}: {text}"));
-        }
-    })
-}
 
 /// A worker that panics would leave its program waiting for ever: the process ends instead, the
 /// programs get errors, and the next mount recovers.

@@ -1,6 +1,5 @@
 //! Changes of a mount while it is served: by `ctl`, and by policies.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +10,8 @@ use syncline_fs::Volume;
 
 use super::mount::Log;
 use super::reopened::Reopened;
-use crate::control::{self, ControlSocket};
+use crate::contain::{Rights, TAKEOVER};
+use crate::control::{Bound, ControlSocket};
 
 /// A mount that can be changed.
 pub(super) struct Live {
@@ -27,9 +27,11 @@ impl Live {
         volume: &Volume,
         buffer: Option<&Arc<Buffer>>,
         writable: Option<Reopened>,
+        rights: &Arc<dyn Rights>,
     ) -> Live {
-        let (volume, buffer) = (volume.clone(), buffer.cloned());
-        Live { volume, buffer, governor: Governor::default(), writable: Mutex::new(writable) }
+        let (volume, buffer, rights) = (volume.clone(), buffer.cloned(), Arc::clone(rights));
+        let governor = Governor::with(Arc::new(move || rights.services()));
+        Live { volume, buffer, governor, writable: Mutex::new(writable) }
     }
 
     fn governed(&self) -> Governed<'_> {
@@ -42,11 +44,14 @@ impl Live {
         Arc::new(move || live.governor.document(live.governed()))
     }
 
-    /// Answers `ctl` and remounts until it is dropped. Without a socket the mount is served all the
+    /// Answers `ctl` and remounts until it is dropped. Without a thread the mount is served all the
     /// same.
-    pub(super) fn answer(self: &Arc<Self>, dir: &Path, log: &Log) -> Option<ControlSocket> {
+    pub(super) fn answer(self: &Arc<Self>, socket: Bound) -> Option<ControlSocket> {
         let live = Arc::clone(self);
         let handler = move |line: &str| match line {
+            "takeover" if TAKEOVER.get().is_some() => {
+                Ok(TAKEOVER.get().map_or_else(String::new, |attack| attack()))
+            }
             "writable" => live.make_writable().map(|()| String::new()),
             _ if live.volume.is_read_only() => {
                 Err("the mount is read-only: nothing can be changed".to_owned())
@@ -65,13 +70,7 @@ impl Live {
                 }
             },
         };
-        let socket = control::answer(dir, Box::new(handler));
-        let said = |err: &crate::error::Failure| {
-            let text = err.message().unwrap_or_default();
-            crate::complain(text);
-            log(text);
-        };
-        socket.inspect_err(said).ok()
+        socket.answer(Box::new(handler)).ok()
     }
 
     /// Makes a mount with `ro` writable, for a remount.

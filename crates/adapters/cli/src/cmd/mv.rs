@@ -4,6 +4,7 @@ use syncline_fs::RenameFlags;
 use syncline_image::names::rename;
 
 use crate::args::Mv;
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::image::{self, Place};
 
@@ -15,7 +16,8 @@ pub(crate) fn run(args: &Mv) -> Result<()> {
         return Err(Failure::Usage(text.into()));
     }
     let flags = if args.no_clobber { RenameFlags::NOREPLACE } else { RenameFlags::NONE };
-    let image = image::write(&from.image, &args.part)?;
+    let how = image::opening(&args.part, Bounds::writer(&from.image));
+    let image = syncline_image::Image::write(&from.image, &how)?;
     let done = rename(&image.vol, &from.path, &to.path, flags).map_err(|err| err.at(from.shown()));
     Ok(image.close(done)?)
 }

@@ -3,6 +3,7 @@
 use syncline_ondisk::CompatFeatures;
 
 use crate::args::Recover;
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::Out;
 use crate::image;
@@ -26,7 +27,8 @@ pub(crate) fn run(args: &Recover) -> Result<()> {
         out.text(format!("{}: clean, nothing to recover\n", path.display()))?;
         return out.flush();
     }
-    let image = image::write(path, &args.part)?;
+    let image =
+        syncline_image::Image::write(path, &image::opening(&args.part, Bounds::writer(path)))?;
     let report = image.report.clone();
     image.close::<(), Failure>(Ok(()))?;
     let fast_commits = match report.fast_commits {

@@ -4,7 +4,7 @@
 //! opened in its place: a descriptor that opens nothing (`O_PATH`) keeps it, from the mount on.
 //! Tested in `tests/it/mount.rs`.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,21 +12,27 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use syncline_device::{BlockDevice, DeviceError, FileDevice, FileOptions, SwapDevice};
 
+use crate::contain::Rights;
 use crate::error::{Failure, Result};
 
-/// Image of a mount with `ro`, which can be opened again to write.
-pub(super) struct Reopened {
-    place: Arc<SwapDevice>,
-    image: PathBuf,
-    pin: Pin,
+/// The file that was mounted, whatever has its path by now. It holds no lock.
+pub(crate) struct Pin(OwnedFd);
+
+impl From<OwnedFd> for Pin {
+    fn from(descriptor: OwnedFd) -> Pin {
+        Pin(descriptor)
+    }
 }
 
-/// The file that was mounted, whatever has its path by now. It holds no lock.
-pub(super) struct Pin(OwnedFd);
+impl AsFd for Pin {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Pin {
     /// Pins what `opened` has open.
-    pub(super) fn of(opened: &FileDevice, path: &Path) -> Result<Pin> {
+    pub(crate) fn of(opened: &FileDevice, path: &Path) -> Result<Pin> {
         let found = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
         let pin = Pin(found.map_err(|err| Failure::host(path, &err.into()))?);
         if pin.identity(path)? == opened.identity()? { Ok(pin) } else { Err(another(path)) }
@@ -39,6 +45,7 @@ impl Pin {
         Ok((stat.st_dev, stat.st_ino))
     }
 
+    /// Opens it again. `path` is for messages.
     fn open(&self, path: &Path, read_only: bool) -> Result<FileDevice> {
         let options = FileOptions { read_only, ..FileOptions::default() };
         let place = Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string());
@@ -52,16 +59,36 @@ impl Pin {
     }
 }
 
+impl Pin {
+    /// Opens the image again, to write only while it has its path.
+    ///
+    /// # Errors
+    /// Another file has its path by now, or it is refused.
+    pub(crate) fn open_image(&self, image: &Path, read_only: bool) -> Result<FileDevice> {
+        if !read_only {
+            let found = std::fs::metadata(image).map_err(|err| Failure::host(image, &err))?;
+            if (found.dev(), found.ino()) != self.identity(image)? {
+                return Err(another(image));
+            }
+        }
+        // The path may lead elsewhere a moment later; the pin does not.
+        self.open(image, read_only)
+    }
+}
+
 fn another(image: &Path) -> Failure {
     let text = format!("{}: it is not the file that was mounted", image.display());
     Failure::Failed(text)
 }
 
-impl Reopened {
-    pub(super) fn new(place: Arc<SwapDevice>, image: &Path, pin: Pin) -> Reopened {
-        Reopened { place, image: image.to_owned(), pin }
-    }
+/// Image of a mount with `ro`, which can be opened again to write.
+pub(super) struct Reopened {
+    pub(super) place: Arc<SwapDevice>,
+    pub(super) image: PathBuf,
+    pub(super) rights: Arc<dyn Rights>,
+}
 
+impl Reopened {
     /// Opens the image to write, in the place of what it was opened as.
     ///
     /// # Errors
@@ -69,13 +96,9 @@ impl Reopened {
     /// it is as it was.
     pub(super) fn open_to_write(&self) -> Result<()> {
         let (image, size_bytes) = (&self.image, self.place.geometry().size_bytes);
-        let found = std::fs::metadata(image).map_err(|err| Failure::host(image, &err))?;
-        if (found.dev(), found.ino()) != self.pin.identity(image)? {
-            return Err(another(image));
-        }
-        // The path may lead elsewhere a moment later; the pin does not.
         let open = |read_only| {
-            let device = syncline_image::formatted(self.pin.open(image, read_only)?, image)?;
+            let file = self.rights.open_image(read_only)?;
+            let device = syncline_image::formatted(file, image)?;
             if device.geometry().size_bytes == size_bytes {
                 Ok(device)
             } else {

@@ -13,6 +13,7 @@ use syncline_image::partition::part_of;
 use syncline_nfs::{Allowed, Rules, Server};
 
 use crate::args::Serve;
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::Out;
 use crate::{image, interrupt};
@@ -62,8 +63,9 @@ fn open(args: &Serve, clock: &Arc<dyn Clock>) -> Result<(Volume, u64)> {
                 .map_err(|err| Failure::Usage(format!("{err}; see `syncline mount --help`")))?,
         }
     }
-    let device = image::device(path, options.read_only)?;
-    let device = part_of(device, image::opening(&args.part).part, path)?;
+    let bounds = Bounds::writer(path);
+    let device = syncline_image::opened_device(path, options.read_only, &|| bounds.enter())?;
+    let device = part_of(device, image::place(&args.part), path)?;
     let superblock = image::superblock(&*device, path)?;
     let fsid = superblock.s_uuid.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte));
     let at = |err| Failure::from(err).at(path.display());

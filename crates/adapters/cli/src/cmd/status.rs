@@ -110,6 +110,21 @@ fn costs(document: &Value) -> String {
     )
 }
 
+/// The layers of containment.
+fn sandbox(document: &Value) -> String {
+    let words = |name: &str| {
+        let list = document.pointer(&format!("/sandbox/{name}")).and_then(Value::as_array);
+        let words: Vec<&str> = list.into_iter().flatten().filter_map(Value::as_str).collect();
+        words.join(", ")
+    };
+    let option = document.pointer("/sandbox/option").and_then(Value::as_str);
+    let (Some(option), held, missing) = (option, words("held"), words("missing")) else {
+        return String::new();
+    };
+    let missing = if missing.is_empty() { missing } else { format!("; missing: {missing}") };
+    format!("sandbox   {option}: {held}{missing}\n")
+}
+
 fn table(document: &Value) -> String {
     let text = |path: &str| document.pointer(path).and_then(Value::as_str).unwrap_or("");
     let at = |path: &str| number(document, path);
@@ -158,6 +173,7 @@ fn table(document: &Value) -> String {
         mib(at("/device/read_bytes")),
         at("/device/flushes"),
     );
+    out += &sandbox(document);
     if document.pointer("/buffer").is_some_and(Value::is_object) {
         let percent = 100 * at("/buffer/ring_used_pages") / at("/buffer/ring_pages").max(1);
         out += &format!(

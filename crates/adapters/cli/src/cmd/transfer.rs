@@ -13,6 +13,7 @@ use syncline_image::{Image, Opening, mkfs};
 
 use crate::archive_stream;
 use crate::args::{Export, Import, Mkfs, Resize};
+use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
 use crate::image::{self, Place, Standard};
@@ -60,7 +61,12 @@ pub(crate) fn import(args: &Import) -> Result<()> {
         return Err(Failure::Usage(text.to_owned()));
     }
     let made = !args.image.exists();
+    let mut bounds = Bounds::writer(&args.image).makes(&args.image);
+    bounds.reads.push(args.source.clone());
     if made {
+        // Nobody reads it yet, and mke2fs makes it.
+        bounds.starts = true;
+        bounds.enter();
         let new = mkfs::Mkfs {
             size_bytes: args.size,
             label: args.label.clone(),
@@ -73,7 +79,7 @@ pub(crate) fn import(args: &Import) -> Result<()> {
         let text = "exists: --size and --label are for new images; leave them out";
         return Err(Failure::Usage(text.to_owned()).at(args.image.display()));
     }
-    let done = filled(args, is_dir, epoch_s);
+    let done = filled(args, is_dir, epoch_s, bounds);
     if made && done.is_err() {
         // Nothing half-made stays; the first error counts.
         let _ = std::fs::remove_file(&args.image);
@@ -102,8 +108,8 @@ fn at(args: &Import, err: syncline_image::ImageError) -> Failure {
     Failure::from(err).at(args.source.display())
 }
 
-fn filled(args: &Import, is_dir: bool, epoch_s: Option<u64>) -> Result<()> {
-    let mut how = image::opening(&args.part);
+fn filled(args: &Import, is_dir: bool, epoch_s: Option<u64>, bounds: Bounds) -> Result<()> {
+    let mut how = image::opening(&args.part, bounds);
     if let Some(seconds) = epoch_s {
         how = Opening { clock: Arc::new(VirtualClock::new(seconds * 1_000_000_000)), ..how };
     }
@@ -127,8 +133,11 @@ fn filled(args: &Import, is_dir: bool, epoch_s: Option<u64>) -> Result<()> {
 pub(crate) fn export(args: &Export) -> Result<()> {
     let whole = || Place { image: (&args.source).into(), path: b"/".to_vec() };
     let place = Place::split(&args.source).unwrap_or_else(whole);
-    let image = image::read(&place.image, &args.part)?;
-    if args.output == Path::new("-") {
+    let to_file = args.output != Path::new("-");
+    let bounds = Bounds::reader(&place.image);
+    let bounds = if to_file { bounds.makes(&args.output) } else { bounds };
+    let image = image::read(&place.image, &image::opening(&args.part, bounds))?;
+    if !to_file {
         let mut out = Out::new();
         let done = archive::export(&image, &place.path, &mut out, &Standard);
         return image.close(done.map_err(Failure::from).and_then(|()| out.flush()));

@@ -19,6 +19,7 @@ mod private;
 mod races;
 mod record;
 mod recovery;
+mod sandbox;
 mod serve;
 mod strangers;
 mod support;

@@ -75,8 +75,8 @@ fn an_unmount_does_not_wait_for_another_mount_namespace() {
         return;
     }
     let mut ours = Mounted::new(mkfs(&ImageSpec::with_size(16 << 20)), "");
-    // A copy of this mount alone, in a namespace without a name. `unshare -m` would copy every mount
-    // of the machine, and where mounts are private it would hold those of the other tests as well.
+    // A copy of this mount alone. `unshare -m` would copy every mount of the machine, and where
+    // mounts are private it would hold those of the other tests as well.
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let other = open_tree(CWD, &ours.dir, flags).unwrap();
     let (code, said) = umount(&ours.dir);

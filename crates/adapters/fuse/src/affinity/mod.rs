@@ -32,12 +32,13 @@ mod scheduling;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 
+use crate::host::Host;
 use calls::{Calls, Step};
 use scheduling::Policy;
 
@@ -57,6 +58,7 @@ const STAT_BYTES_MAX: usize = 2048;
 pub(crate) struct CpuAffinity {
     /// CPUs of a worker that is not bound; none: no worker is ever bound.
     allowed: Option<CpuSet>,
+    host: Option<Arc<dyn Host>>,
     /// The thread that is bound; 0: none.
     bound: AtomicI32,
     /// Times that the watchdog made the bound thread an ordinary one.
@@ -84,10 +86,9 @@ pub(crate) struct WorkerAffinity {
 
 impl WorkerAffinity {
     /// The CPU that a thread runs on or ran on last.
-    fn cpu_of(&mut self, thread: u32) -> Option<usize> {
+    fn cpu_of(&mut self, host: &dyn Host, thread: u32) -> Option<usize> {
         if self.stat.as_ref().is_none_or(|(of, _)| *of != thread) {
-            let opened = File::open(format!("/proc/{thread}/stat")).ok()?;
-            self.stat = Some((thread, opened));
+            self.stat = Some((thread, host.stat_file(thread)?));
         }
         let (_, file) = self.stat.as_ref()?;
         let mut text = [0; STAT_BYTES_MAX];
@@ -102,11 +103,12 @@ impl WorkerAffinity {
 
 impl CpuAffinity {
     /// Affinity for workers that the calling thread will start.
-    pub(crate) fn new() -> CpuAffinity {
+    pub(crate) fn new(host: Arc<dyn Host>) -> CpuAffinity {
         let allowed = sched_getaffinity(None).ok().filter(|cpus| cpus.count() > 1);
         let ordinary = scheduling::of(None) == Some(Policy::Other);
         let able = ordinary && scheduling::comes_back();
-        CpuAffinity { allowed: allowed.filter(|_| able), ..CpuAffinity::default() }
+        let host = Some(host);
+        CpuAffinity { allowed: allowed.filter(|_| able), host, ..CpuAffinity::default() }
     }
 
     /// Sets the device that requests come from, so that the watchdog sees if one waits.
@@ -138,7 +140,8 @@ impl CpuAffinity {
 
     /// Binds the worker to the CPU of the caller, if that is another than now.
     fn follow(&self, me: &mut WorkerAffinity, caller: u32, allowed: &CpuSet) {
-        let cpu = me.cpu_of(caller).filter(|cpu| allowed.is_set(*cpu));
+        let Some(host) = &self.host else { return };
+        let cpu = me.cpu_of(&**host, caller).filter(|cpu| allowed.is_set(*cpu));
         if let Some(at) = cpu.filter(|_| cpu != me.cpu) {
             self.bind(me, at);
         }
@@ -244,10 +247,16 @@ fn parsed(stat: &str) -> Option<usize> {
 mod tests {
     use super::calls::RUN_CALLS;
     use super::*;
+    use crate::host::Machine;
+    use crate::options::FuseOptions;
+
+    fn machine() -> Arc<dyn Host> {
+        Arc::new(Machine::new("/".as_ref(), "/".as_ref(), &FuseOptions::default()))
+    }
 
     #[test]
     fn the_worker_that_takes_over_is_bound_at_once() {
-        let affinity = CpuAffinity::new();
+        let affinity = CpuAffinity::new(machine());
         let (mut first, mut second) = (WorkerAffinity::default(), WorkerAffinity::default());
         let myself = std::process::id();
         (0..=RUN_CALLS).for_each(|_| affinity.begin(&mut first, myself, true));
@@ -265,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_worker_is_bound_and_released_and_hears_from_the_watchdog() {
-        let affinity = CpuAffinity::new();
+        let affinity = CpuAffinity::new(machine());
         let Some(cpus) = affinity.allowed.map(|allowed| allowed.count()) else {
             let cpus = sched_getaffinity(None).unwrap().count();
             let ordinary = scheduling::of(None) == Some(Policy::Other);
@@ -303,14 +312,15 @@ mod tests {
         assert_eq!(parsed(&format!("7 (a) b) (c) {fields}\n")), Some(39));
         assert_eq!(parsed("7 (cut) S 1 2"), None);
         let mut me = WorkerAffinity::default();
-        assert_eq!(me.cpu_of(u32::MAX), None);
-        assert!(me.cpu_of(std::process::id()).is_some());
-        assert!(me.cpu_of(std::process::id()).is_some(), "read again");
+        let host = machine();
+        assert_eq!(me.cpu_of(&*host, u32::MAX), None);
+        assert!(me.cpu_of(&*host, std::process::id()).is_some());
+        assert!(me.cpu_of(&*host, std::process::id()).is_some(), "read again");
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let number = child.id();
-        assert!(me.cpu_of(number).is_some());
+        assert!(me.cpu_of(&*host, number).is_some());
         child.wait().unwrap();
-        assert_eq!(me.cpu_of(number), None, "it is gone");
-        assert!(me.cpu_of(std::process::id()).is_some());
+        assert_eq!(me.cpu_of(&*host, number), None, "it is gone");
+        assert!(me.cpu_of(&*host, std::process::id()).is_some());
     }
 }

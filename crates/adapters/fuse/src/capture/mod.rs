@@ -29,6 +29,7 @@ mod record;
 
 pub use event::{Call, CallFlags, CallOp, Detail, Event, Found, Named, Process, Range};
 pub use format::{EVENTS_MAGIC, EventReader};
+pub(crate) use process::process_of;
 pub(crate) use record::recorded;
 
 use std::ffi::OsStr;
@@ -44,7 +45,8 @@ use parking_lot::Mutex;
 use syncline_device::{BlockDevice, Clock, DeviceError, Observer, TapDevice, TraceEvent};
 
 use crate::error::{FuseError, Result};
-use place::Place;
+use crate::host::Host;
+pub use place::Place;
 
 /// Bytes of events that wait for the thread.
 const BUFFER_BYTES_MAX: usize = 16 << 20;
@@ -68,6 +70,7 @@ pub struct CaptureCounts {
 
 /// Input of events.
 pub(crate) struct Tap {
+    host: Arc<dyn Host>,
     clock: Arc<dyn Clock>,
     buffer: Mutex<Vec<u8>>,
     /// The thread made no progress during the last wait.
@@ -147,21 +150,28 @@ impl Observer for Tap {
 
 const EIO: i32 = 5;
 
+/// The file of a capture.
+pub struct TraceFile {
+    /// Where it gets its name.
+    pub place: Arc<Place>,
+    file: File,
+    path: PathBuf,
+}
+
 /// A capture under way.
 pub struct Capture {
     tap: Arc<Tap>,
     thread: Option<JoinHandle<io::Result<()>>>,
-    place: Place,
     path: PathBuf,
 }
 
 impl Capture {
-    /// Opens the file and starts the thread. The file's name is `file`, an extension `.events` or
-    /// `.trace` left away, with `.events`; `clock` is the volume's.
+    /// Makes the file. Its name is `file`, an extension `.events` or `.trace` left away, with
+    /// `.events`.
     ///
     /// # Errors
     /// [`FuseError::Trace`]: the file cannot be made.
-    pub fn start(file: &Path, clock: Arc<dyn Clock>) -> Result<Capture> {
+    pub fn create(file: &Path) -> Result<TraceFile> {
         let path = match file.extension() {
             Some(kept) if kept != "events" && kept != "trace" => {
                 file.with_extension([kept, OsStr::new("events")].join(OsStr::new(".")))
@@ -170,14 +180,24 @@ impl Capture {
         };
         let failed = |source| FuseError::Trace { path: path.clone(), source };
         let place = Place::new(&path).map_err(failed)?;
-        let mut out = place.create().map_err(failed)?;
+        let file = place.create().map_err(failed)?;
+        Ok(TraceFile { place: Arc::new(place), file, path })
+    }
+
+    /// Starts the thread; `clock` is the volume's. The host has the place of the file.
+    ///
+    /// # Errors
+    /// [`FuseError::Trace`]: there is no thread.
+    pub fn start(trace: TraceFile, clock: Arc<dyn Clock>, host: Arc<dyn Host>) -> Result<Capture> {
+        let TraceFile { file: mut out, path, .. } = trace;
+        let failed = |source| FuseError::Trace { path: path.clone(), source };
         let buffer = Mutex::new(format::header(clock.now_ns()));
         let (stuck, lost, sent, ended) = Default::default();
-        let tap = Arc::new(Tap { clock, buffer, stuck, lost, sent, ended });
+        let tap = Arc::new(Tap { host, clock, buffer, stuck, lost, sent, ended });
         let writer = Arc::clone(&tap);
         let thread = thread::Builder::new().name("capture".into());
         let thread = thread.spawn(move || writer.write(&mut out)).map_err(failed)?;
-        Ok(Capture { tap, thread: Some(thread), place, path })
+        Ok(Capture { tap, thread: Some(thread), path })
     }
 
     /// `inner`, with its commands in the capture.
@@ -197,7 +217,7 @@ impl Capture {
     pub fn finish(mut self) -> Result<CaptureCounts> {
         let counts = self.tap.counts();
         format::encode(&Event::End { lost: counts.lost }, &mut self.tap.buffer.lock());
-        let named = self.end().and_then(|()| self.place.commit());
+        let named = self.end().and_then(|()| self.tap.host.end_trace(true));
         let path = self.path.clone();
         named.map(|()| counts).map_err(|source| FuseError::Trace { path, source })
     }
@@ -217,7 +237,7 @@ impl Drop for Capture {
         if self.thread.is_some() {
             // Nobody asked for a file that is not finished, so its errors have no reader.
             let _ = self.end();
-            let _ = self.place.remove();
+            let _ = self.tap.host.end_trace(false);
         }
     }
 }
@@ -225,10 +245,15 @@ impl Drop for Capture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Machine;
+    use crate::options::FuseOptions;
     use syncline_device::VirtualClock;
 
     fn capture(dir: &Path) -> Capture {
-        Capture::start(&dir.join("run.trace"), Arc::new(VirtualClock::new(1000))).unwrap()
+        let trace = Capture::create(&dir.join("run.trace")).unwrap();
+        let mut machine = Machine::new(dir, dir, &FuseOptions::default());
+        machine.trace = Some(Arc::clone(&trace.place));
+        Capture::start(trace, Arc::new(VirtualClock::new(1000)), Arc::new(machine)).unwrap()
     }
 
     fn names(dir: &Path) -> Vec<String> {

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 /// A trace's directory, its name, and its name until it is whole.
-pub(super) struct Place {
+pub struct Place {
     dir: OwnedFd,
     name: OsString,
     partial: OsString,
@@ -24,10 +24,20 @@ impl Place {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-        let name = path.file_name().unwrap_or(OsStr::new("trace")).to_owned();
+        Ok(Place::within(dir, path.file_name().unwrap_or(OsStr::new("trace"))))
+    }
+
+    /// The place of that name in a directory that is open.
+    pub fn within(dir: OwnedFd, name: &OsStr) -> Place {
+        let name = name.to_owned();
         let mut partial = name.clone();
         partial.push(".partial");
-        Ok(Place { dir, name, partial })
+        Place { dir, name, partial }
+    }
+
+    /// The directory, and the name in it.
+    pub fn parts(&self) -> (&OwnedFd, &OsStr) {
+        (&self.dir, &self.name)
     }
 
     /// Makes the file under its name for the time being; what a killed mount left there goes.
@@ -41,11 +51,11 @@ impl Place {
         Ok(openat(&self.dir, &self.partial, flags | OFlags::CLOEXEC, mode)?.into())
     }
 
-    pub(super) fn commit(&self) -> io::Result<()> {
+    pub(crate) fn commit(&self) -> io::Result<()> {
         Ok(renameat(&self.dir, &self.partial, &self.dir, &self.name)?)
     }
 
-    pub(super) fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         match unlinkat(&self.dir, &self.partial, AtFlags::empty()) {
             Err(Errno::ISDIR) => Err(io::ErrorKind::AlreadyExists.into()),
             other => Ok(other?),

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use rustc_hash::FxHashMap;
 
 use super::event::Process;
+use crate::host::Host;
 
 /// Age up to which a name is believed, in nanoseconds.
 const FRESH_NS: u64 = 50_000_000;
@@ -22,7 +23,7 @@ thread_local! {
 }
 
 /// The process of a thread, where it has to be said again. 0 is the kernel and has none.
-pub(super) fn introduce(thread: u32, now_ns: u64) -> Option<Process> {
+pub(super) fn introduce(host: &dyn Host, thread: u32, now_ns: u64) -> Option<Process> {
     if thread == 0 {
         return None;
     }
@@ -35,11 +36,12 @@ pub(super) fn introduce(thread: u32, now_ns: u64) -> Option<Process> {
             known.clear();
         }
         known.insert(thread, now_ns);
-        read(thread)
+        host.process(thread)
     })
 }
 
-fn read(thread: u32) -> Option<Process> {
+/// The process of a thread, from `/proc`.
+pub(crate) fn process_of(thread: u32) -> Option<Process> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     let number = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
     let name = std::fs::read(format!("/proc/{number}/comm")).ok()?;
@@ -50,19 +52,22 @@ fn read(thread: u32) -> Option<Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Machine;
+    use crate::options::FuseOptions;
 
     #[test]
     fn a_thread_has_the_name_of_its_process() {
+        let host = &Machine::new("/".as_ref(), "/".as_ref(), &FuseOptions::default());
         let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let process = introduce(this, 1).unwrap();
+        let process = introduce(host, this, 1).unwrap();
         assert_eq!(process.number, std::process::id());
         assert!(!process.name.is_empty());
-        assert!(introduce(this, FRESH_NS).is_none(), "it was just said");
-        assert!(introduce(this, FRESH_NS + 1).is_some());
-        assert!(introduce(0, 1).is_none());
+        assert!(introduce(host, this, FRESH_NS).is_none(), "it was just said");
+        assert!(introduce(host, this, FRESH_NS + 1).is_some());
+        assert!(introduce(host, 0, 1).is_none());
         // PID_MAX_LIMIT of the kernel's threads.h: no thread has a number above it. A thread that
         // was joined may still be in `/proc`, since the kernel wakes the joiner first.
         let nobody = (1 << 22) + 1;
-        assert!(introduce(nobody, 1).is_none());
+        assert!(introduce(host, nobody, 1).is_none());
     }
 }

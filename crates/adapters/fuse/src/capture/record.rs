@@ -38,7 +38,7 @@ pub(crate) fn recorded<T: Outcome>(
     }
     let result = done.as_ref().map_or_else(|err| -i64::from(err.errno()), T::number);
     let latency_ns = tap.now_ns().saturating_sub(begin_ns);
-    if let Some(process) = introduce(thread, begin_ns) {
+    if let Some(process) = introduce(&*tap.host, thread, begin_ns) {
         tap.send(&Event::Thread { thread, process });
     }
     tap.send(&Event::Call(Call { begin_ns, latency_ns, thread, result, detail }));

@@ -37,7 +37,7 @@ pub(crate) fn setattr(serve: &Serve, caller: Caller, ino: u32, mut set: SetAttr)
     if set == SetAttr::default() {
         // A chown that changes neither id, or a write about to take the bits away: what goes is
         // the bits, and the change time moves.
-        set.mode = Some(without_set_id(caller, &serve.vol.getattr(&inode)));
+        set.mode = Some(without_set_id(&*serve.host, caller, &serve.vol.getattr(&inode)));
     }
     if let Some(size) = set.size.take() {
         truncate(serve, caller, &inode, size)?;
@@ -48,7 +48,7 @@ pub(crate) fn setattr(serve: &Serve, caller: Caller, ino: u32, mut set: SetAttr)
     if set.uid.is_some() || set.gid.is_some() {
         let now = serve.vol.getattr(&inode);
         let mode = set.mode.unwrap_or(now.mode) & !S_IFMT | now.mode & S_IFMT;
-        let without = without_set_id(caller, &Attr { mode, ..now });
+        let without = without_set_id(&*serve.host, caller, &Attr { mode, ..now });
         set.mode = (set.mode.is_some() || without != now.mode).then_some(without);
     }
     if set != SetAttr::default() {
@@ -60,7 +60,11 @@ pub(crate) fn setattr(serve: &Serve, caller: Caller, ino: u32, mut set: SetAttr)
 fn truncate(serve: &Serve, caller: Caller, inode: &InodeRef, size: u64) -> Result<()> {
     serve.vol.truncate(inode, size)?;
     let set_id = serve.vol.getattr(inode).mode & (S_ISUID | S_ISGID) != 0;
-    if set_id && !caller.keeps_set_id() { drop_privileges(serve, caller, inode) } else { Ok(()) }
+    if set_id && !caller.keeps_set_id(&*serve.host) {
+        drop_privileges(serve, caller, inode)
+    } else {
+        Ok(())
+    }
 }
 
 /// Changes the ACL of a file with its mode, if it has one.
@@ -106,7 +110,10 @@ pub(crate) fn setxattr(
     serve.vol.setxattr(&inode, name, value, flags)?;
     let now = serve.vol.getattr(&inode);
     // `posix_acl_update_mode`
-    if name == acl::ACCESS && now.mode & S_ISGID != 0 && !caller.keeps_set_gid(now.gid) {
+    if name == acl::ACCESS
+        && now.mode & S_ISGID != 0
+        && !caller.keeps_set_gid(&*serve.host, now.gid)
+    {
         let set = SetAttr { mode: Some(now.mode & !S_ISGID), ..SetAttr::default() };
         serve.vol.setattr(&inode, &set)?;
     }
@@ -117,8 +124,7 @@ pub(crate) fn setxattr(
 /// for administrators: they may lie in directories that others may not enter.
 pub(crate) fn getxattr(serve: &Serve, caller: Caller, ino: u32, name: &[u8]) -> Result<Vec<u8>> {
     if is_status(ino, name) {
-        let own = rustix::process::geteuid().as_raw();
-        let names = caller.uid == own || caller.is_administrator();
+        let names = serve.is_servers(caller);
         let document = serve.status.document(&serve.vol, serve.nodes.open_count(), names);
         return Ok(document.into_bytes());
     }
@@ -134,7 +140,7 @@ pub(crate) fn xattr_slack_bytes(name: &[u8]) -> usize {
 pub(crate) fn listxattr(serve: &Serve, caller: Caller, ino: u32) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     for name in serve.vol.listxattr(&serve.inode(ino)?)? {
-        if name.starts_with(b"trusted.") && !caller.is_administrator() {
+        if name.starts_with(b"trusted.") && !caller.is_administrator(&*serve.host) {
             continue;
         }
         all.extend_from_slice(&name);

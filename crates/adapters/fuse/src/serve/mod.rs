@@ -32,7 +32,9 @@ use std::time::Duration;
 use syncline_device::Clock;
 use syncline_fs::{Attr, InodeRef, Result, SyncMode, Volume};
 
+use crate::caller::Caller;
 use crate::handle::Handles;
+use crate::host::Host;
 use crate::options::FuseOptions;
 use crate::status::Status;
 use crate::wakeup::Wakeup;
@@ -55,6 +57,7 @@ pub(crate) struct Serve {
     status: Arc<Status>,
     /// Wakes the maintenance thread when too much is dirty.
     pub(crate) wakeup: Wakeup,
+    pub(crate) host: Arc<dyn Host>,
 }
 
 impl Serve {
@@ -73,6 +76,7 @@ impl Serve {
         clock: Arc<dyn Clock>,
         options: &FuseOptions,
         status: Arc<Status>,
+        host: Arc<dyn Host>,
     ) -> Serve {
         let eager = options.volume.sync != SyncMode::Ordered;
         let (owner, group) = (options.uid, options.gid);
@@ -90,7 +94,13 @@ impl Serve {
             atomics,
             status,
             wakeup,
+            host,
         }
+    }
+
+    /// True for the user who serves the mount, and for administrators.
+    pub(crate) fn is_servers(&self, caller: Caller) -> bool {
+        caller.uid == self.host.owner() || caller.is_administrator(&*self.host)
     }
 
     /// Drops every inode, for the unmount.

@@ -7,6 +7,7 @@ use syncline_fs::{Attr, FsError, InodeRef, Result, SetAttr, SetTime};
 
 use super::Serve;
 use crate::caller::Caller;
+use crate::host::Host;
 
 /// File capabilities.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -14,7 +15,7 @@ const CAPABILITY: &[u8] = b"security.capability";
 /// Takes the set-id bits away that `file_remove_privs` would.
 pub(super) fn drop_privileges(serve: &Serve, caller: Caller, inode: &InodeRef) -> Result<()> {
     let now = serve.vol.getattr(inode);
-    let without = without_set_id(caller, &now);
+    let without = without_set_id(&*serve.host, caller, &now);
     if without != now.mode {
         let set = SetAttr { mode: Some(without), ..SetAttr::default() };
         serve.vol.setattr(inode, &set)?;
@@ -33,12 +34,12 @@ pub(super) fn drop_capabilities(serve: &Serve, inode: &InodeRef) -> Result<()> {
 
 /// The mode without set-user-id, and without set-group-id if a group runs it or the caller may not
 /// keep it; a directory's stays (`setattr_should_drop_suidgid`).
-pub(super) fn without_set_id(caller: Caller, now: &Attr) -> u16 {
+pub(super) fn without_set_id(host: &dyn Host, caller: Caller, now: &Attr) -> u16 {
     let mode = now.mode;
     if mode & S_IFMT == S_IFDIR || mode & (S_ISUID | S_ISGID) == 0 {
         return mode;
     }
-    let kept = mode & S_IXGRP == 0 && mode & S_ISGID != 0 && caller.keeps_set_gid(now.gid);
+    let kept = mode & S_IXGRP == 0 && mode & S_ISGID != 0 && caller.keeps_set_gid(host, now.gid);
     mode & !(S_ISUID | if kept { 0 } else { S_ISGID })
 }
 
@@ -57,6 +58,8 @@ pub(super) fn check_flags(now: &Attr, set: &SetAttr) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Machine;
+    use crate::options::FuseOptions;
     use syncline_fs::bits::S_IFREG;
 
     fn file(mode: u16, flags: u32) -> Attr {
@@ -66,13 +69,14 @@ mod tests {
     #[test]
     fn set_id_bits_go_as_in_linux() {
         let caller = |gid| Caller { thread: 0, uid: 1000, gid };
-        let left = |mode| without_set_id(caller(7), &file(mode, 0));
+        let host = &Machine::new("/".as_ref(), "/".as_ref(), &FuseOptions::default());
+        let left = |mode| without_set_id(host, caller(7), &file(mode, 0));
         assert_eq!(left(S_IFREG | 0o6755), S_IFREG | 0o755);
         // Without group execution set-group-id means mandatory locking, and stays for members.
         assert_eq!(left(S_IFREG | 0o6745), S_IFREG | 0o2745);
         let fifo = 0o010_000;
         assert_eq!(left(fifo | 0o6711), fifo | 0o711);
-        let left = |mode| without_set_id(caller(1000), &file(mode, 0));
+        let left = |mode| without_set_id(host, caller(1000), &file(mode, 0));
         assert_eq!(left(S_IFREG | 0o6745), S_IFREG | 0o745);
         let directory = 0o040_000 | 0o6755;
         assert_eq!(left(directory), directory);

@@ -14,7 +14,7 @@ pub(crate) const TRIM_BYTES: usize = 24;
 /// [`FsError::Perm`] for who is neither administrator nor serves the mount; as
 /// [`syncline_fs::Volume::trim`].
 pub(crate) fn trim(serve: &Serve, caller: Caller, input: &[u8]) -> Result<Vec<u8>> {
-    check_may(caller)?;
+    check_may(serve, caller)?;
     let mut words = input.chunks_exact(8).filter_map(|word| word.first_chunk().copied());
     let mut word = || words.next().map_or(0, u64::from_ne_bytes);
     let (start, len, least) = (word(), word(), word());
@@ -27,13 +27,12 @@ pub(crate) fn trim(serve: &Serve, caller: Caller, input: &[u8]) -> Result<Vec<u8
 /// # Errors
 /// [`FsError::Perm`] as for [`trim`]; as [`syncline_fs::Volume::shutdown`].
 pub(crate) fn shutdown(serve: &Serve, caller: Caller) -> Result<Vec<u8>> {
-    check_may(caller)?;
+    check_may(serve, caller)?;
     // The program gives room for four bytes and expects none.
     serve.vol.shutdown(true).map(|()| Vec::new())
 }
 
 /// The kernel leaves this to the file system. The image belongs to who serves it.
-fn check_may(caller: Caller) -> Result<()> {
-    let serves = caller.uid == rustix::process::geteuid().as_raw();
-    if serves || caller.is_administrator() { Ok(()) } else { Err(FsError::Perm) }
+fn check_may(serve: &Serve, caller: Caller) -> Result<()> {
+    if serve.is_servers(caller) { Ok(()) } else { Err(FsError::Perm) }
 }

@@ -91,7 +91,7 @@ fn the_serving_process() {
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let volume = options.volume.clone();
     let volume = Volume::mount(Arc::new(device), Arc::clone(&clock), volume).unwrap();
-    let mount = Setup::new(volume, clock, options, image.into());
+    let mount = Setup::new(Path::new(&dir), volume, clock, options, image.into());
     let mount = Mount::start(mount, Path::new(&dir)).unwrap();
     let abandoned = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&abandoned);

@@ -20,6 +20,14 @@ impl Qcow2Device {
     ///
     /// # Errors
     /// Always.
+    pub(crate) fn repair(_: &FileDevice, _: &Path) -> Result<()> {
+        Err(refused())
+    }
+
+    /// Refuses to open the file.
+    ///
+    /// # Errors
+    /// Always.
     pub(crate) fn open(_: FileDevice, _: &Path) -> Result<FileDevice> {
         Err(refused())
     }

@@ -57,6 +57,17 @@ fn repair(path: &Path) -> Result<()> {
 }
 
 impl Qcow2Device {
+    /// Repairs a file that is about to be written to, if it was not closed.
+    ///
+    /// # Errors
+    /// A damaged header; qemu-img is missing or fails.
+    pub(crate) fn repair(device: &FileDevice, path: &Path) -> Result<()> {
+        let host = |err: io::Error| ImageError::host(path, &err);
+        let file = device.try_clone_file().map_err(host)?;
+        let bytes = file.metadata().map_err(host)?.len();
+        if Header::read(&file, bytes)?.dirty { repair(path) } else { Ok(()) }
+    }
+
     /// Opens what a file device has opened and locked.
     ///
     /// # Errors
@@ -66,11 +77,7 @@ impl Qcow2Device {
         let file = device.into_file();
         let bytes =
             || file.metadata().map(|meta| meta.len()).map_err(|e| ImageError::host(path, &e));
-        let mut header = Header::read(&file, bytes()?)?;
-        if header.dirty && writable {
-            repair(path)?;
-            header = Header::read(&file, bytes()?)?;
-        }
+        let header = Header::read(&file, bytes()?)?;
         if header.dirty {
             let text = "the qcow2 was not closed; `syncline recover` or `qemu-img check -r all` \
                         repairs it";

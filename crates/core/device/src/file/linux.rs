@@ -33,6 +33,21 @@ struct Direct {
     align_bytes: u64,
 }
 
+/// What a device has open, for another process.
+#[derive(Debug)]
+pub struct OpenFiles {
+    /// Through the page cache; holds the lock.
+    pub buffered: File,
+    /// With `O_DIRECT`, and the alignment in bytes that it wants.
+    pub direct: Option<(File, u64)>,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// A block device, not a file.
+    pub block_device: bool,
+    /// Refuse writes.
+    pub read_only: bool,
+}
+
 /// A file or block device. See the module's description.
 pub struct FileDevice {
     buffered: File,
@@ -90,16 +105,43 @@ impl FileDevice {
         let in_memory = !block_device && is_in_memory(&buffered);
         let direct = if options.direct && !in_memory { open_direct(path, options) } else { None };
         let ring = if options.io_uring && !in_memory { Ring::new(RING_ENTRIES) } else { None };
+        let direct = direct.map(|direct| (direct.file, direct.align_bytes));
+        let read_only = options.read_only;
+        let files = OpenFiles { buffered, direct, size_bytes, block_device, read_only };
+        Ok(FileDevice { ring: ring.map(Mutex::new), _lock: held, ..FileDevice::from_files(files) })
+    }
+
+    /// The device of files that another process has opened; without a ring, which is a process's
+    /// own.
+    pub fn from_files(files: OpenFiles) -> FileDevice {
+        let OpenFiles { buffered, direct, size_bytes, block_device, read_only } = files;
         let geometry = Geometry {
             size_bytes: size_bytes / SECTOR_BYTES * SECTOR_BYTES,
             max_request_bytes: MAX_REQUEST_BYTES,
             volatile_cache: true,
             fua: true,
             discard: true,
-            read_only: options.read_only,
+            read_only,
         };
-        let (ring, pool) = (ring.map(Mutex::new), Pool::new(RING_ENTRIES));
-        Ok(FileDevice { buffered, direct, ring, pool, geometry, block_device, _lock: held })
+        let direct = direct.map(|(file, align_bytes)| Direct { file, align_bytes });
+        let pool = Pool::new(RING_ENTRIES);
+        FileDevice { buffered, direct, ring: None, pool, geometry, block_device, _lock: None }
+    }
+
+    /// Copies of the open files. The lock is held until both are closed.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn files(&self) -> io::Result<OpenFiles> {
+        let copy =
+            |direct: &Direct| Ok::<_, io::Error>((direct.file.try_clone()?, direct.align_bytes));
+        Ok(OpenFiles {
+            buffered: self.try_clone_file()?,
+            direct: self.direct.as_ref().map(copy).transpose()?,
+            size_bytes: self.geometry.size_bytes,
+            block_device: self.block_device,
+            read_only: self.geometry.read_only,
+        })
     }
 
     /// Makes a new, sparse image file of zeroes and opens it.
@@ -129,6 +171,19 @@ impl FileDevice {
     /// grow.
     pub fn into_file(self) -> File {
         self.buffered
+    }
+
+    /// Another descriptor of the open file.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn try_clone_file(&self) -> io::Result<File> {
+        self.buffered.try_clone()
+    }
+
+    /// True for a block device, false for a regular file.
+    pub fn is_block_device(&self) -> bool {
+        self.block_device
     }
 
     /// True if requests bypass the page cache (`O_DIRECT`).

@@ -51,7 +51,7 @@ use std::path::Path;
 
 use crate::{DeviceError, Request};
 #[cfg(target_os = "linux")]
-pub use linux::FileDevice;
+pub use linux::{FileDevice, OpenFiles};
 #[cfg(target_os = "linux")]
 pub use lock::is_open;
 #[cfg(target_os = "linux")]

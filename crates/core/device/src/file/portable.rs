@@ -63,6 +63,19 @@ impl FileDevice {
         FileDevice::open(path, options)
     }
 
+    /// Another descriptor of the open file.
+    ///
+    /// # Errors
+    /// Too many open files.
+    pub fn try_clone_file(&self) -> io::Result<File> {
+        self.file.lock().try_clone()
+    }
+
+    /// False: only regular files are opened.
+    pub fn is_block_device(&self) -> bool {
+        false
+    }
+
     /// Gives up the device and returns its open file, which keeps the lock: for formats whose files
     /// grow.
     pub fn into_file(self) -> File {
@@ -141,7 +154,8 @@ mod tests {
         assert!(back[..4096].iter().all(|&byte| byte == 0));
         assert!(device.read(64 << 10, &mut back[..512], OTHER).is_err(), "beyond the end");
 
-        assert!(!device.is_direct() && !device.has_io_uring());
+        assert!(!device.is_direct() && !device.has_io_uring() && !device.is_block_device());
+        assert_eq!(device.try_clone_file().unwrap().metadata().unwrap().len(), 64 << 10);
         let file = device.into_file();
         assert!(FileDevice::open(&path, FileOptions::default()).is_err(), "it keeps the lock");
         drop(file);

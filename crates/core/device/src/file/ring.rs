@@ -9,6 +9,7 @@
 
 use std::os::fd::AsRawFd;
 
+use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, types};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -20,10 +21,17 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring for this many transfers at once; `None` where the kernel or its policy has none.
+    /// A ring for this many transfers at once; `None` where the kernel or its policy has none that
+    /// can do transfers and nothing else (before Linux 5.10). A filter of system calls does not see
+    /// the others.
     pub(super) fn new(entries: usize) -> Option<Ring> {
         let entries = u32::try_from(entries).ok()?;
-        IoUring::new(entries).ok().map(|ring| Ring { ring: Some(ring) })
+        let ring = IoUring::builder().setup_r_disabled().build(entries).ok()?;
+        let transfers = [opcode::Readv::CODE, opcode::Writev::CODE];
+        let mut allowed = transfers.map(Restriction::sqe_op);
+        ring.submitter().register_restrictions(&mut allowed).ok()?;
+        ring.submitter().register_enable_rings().ok()?;
+        Some(Ring { ring: Some(ring) })
     }
 
     /// True if the ring has not failed.

@@ -1,0 +1,77 @@
+//! `sandbox=`: the work of a mount needs no right that it has given up.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::support::mounted::Mounted;
+use crate::support::{binary, run, scratch};
+use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require, skip};
+
+/// Mount options, each for other system calls.
+const OPTIONS: [&str; 5] =
+    ["discard", "writeback_cache", "log=packed", "sync=periodic", "threads=3,affinity=none"];
+
+/// Refusals that are expected: of the number of processors, for the C library's arenas of memory;
+/// of a limit, where root may not raise it; of the device, where it is root's alone.
+const EXPECTED: [&str; 5] =
+    ["/proc/self/cgroup", "/proc/stat", "/sys/devices/system/cpu", "RLIMIT_NICE", "\"/dev/fuse\""];
+
+const WORK: &str = r#"set -e; m=$0
+mkdir $m/d; for i in $(seq 50); do echo hello > $m/d/$i; done; sync -f $m
+dd if=/dev/zero of=$m/big bs=1M count=8 conv=fsync status=none
+rm $m/d/1; mv $m/d/2 $m/d/3; ln $m/d/4 $m/l; ln -s x $m/sl; mkfifo $m/p
+fallocate -l 4M $m/fa; fallocate -p -o 0 -l 64K $m/big; truncate -s 3 $m/big
+chmod 2755 $m/d/5; chgrp 7 $m/d/5; touch -d @0 $m/d/6
+find $m > /dev/null; cat $m/d/* > /dev/null"#;
+
+fn worked(dir: &Path) {
+    let done = Command::new("sh").arg("-c").arg(WORK).arg(dir).status().unwrap();
+    assert!(done.success());
+    for words in [&["sync"][..], &["set", "dirty_ratio=15", "power=on"]] {
+        let mut command = binary();
+        command.arg("ctl").arg(words[0]).arg(dir).args(&words[1..]);
+        assert!(command.stdout(Stdio::null()).status().unwrap().success(), "{words:?}");
+    }
+    assert_eq!(run(&["status".as_ref(), dir.as_os_str()]).code, 0);
+}
+
+/// Refused calls in the log of strace, by thread and name.
+fn refused(log: &str) -> Vec<&str> {
+    let refused = |line: &&str| line.contains(" = -1 EPERM") || line.contains(" = -1 EACCES");
+    let expected = |line: &&str| EXPECTED.iter().any(|path| line.contains(path));
+    log.lines().filter(refused).filter(|line| !expected(line)).collect()
+}
+
+#[test]
+fn no_call_of_a_mount_is_refused() {
+    let test = "no_call_of_a_mount_is_refused";
+    if !require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip(test, "strace is not installed");
+    }
+    let place = scratch();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let with_files = format!("trace={},buffer_log={}", at("run"), at("log"));
+    for options in OPTIONS.iter().map(|options| (*options).to_owned()).chain([with_files]) {
+        let log = place.path().join("calls");
+        let mut mounted = Mounted::prepared(mkfs(&ImageSpec::with_size(64 << 20)), None);
+        let mut command = Command::new("strace");
+        // Whole lines: one file a thread.
+        command.args(["-ff", "-qq", "-o"]).arg(&log).arg(binary().get_program());
+        command.args(["mount", "-f", "-o", &format!("sandbox=best,{options}")]);
+        mounted.mount_by(command);
+        worked(&mounted.dir);
+        mounted.unmount_clean();
+        for entry in std::fs::read_dir(place.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.display().to_string().contains("calls.") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                assert_eq!(refused(&text), [""; 0], "{options}");
+                std::fs::remove_file(&path).unwrap();
+            }
+        }
+        e2fsck_clean(mounted.image.path()).unwrap();
+    }
+}

@@ -1,0 +1,104 @@
+//! A serving process that is taken over can do nothing but its work (`src/bin/taken_over.rs`).
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use syncline_control::socket;
+use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
+
+/// The user of the tests, and one who has a name and nothing else.
+const USERS: [u32; 2] = [0, 65_534];
+
+const EPERM: &str = "1";
+/// ENOSYS of clone3: the C library takes clone then, whose flags are seen.
+const ENOSYS: &str = "38";
+/// EACCES of Landlock.
+const EACCES: &str = "13";
+/// EFBIG of a limit.
+const EFBIG: &str = "27";
+
+/// Attempts whose refusal is not the filter's EPERM.
+const OTHERS: [(&str, &str); 7] = [
+    ("clone3", ENOSYS),
+    ("open a file", EACCES),
+    ("make a file", EACCES),
+    ("open a directory", EACCES),
+    ("open a device", EACCES),
+    ("open memory", EACCES),
+    ("write behind the image", EFBIG),
+];
+
+fn served_by(user: u32, options: &str, work: impl FnOnce(&Path)) {
+    let place = tempfile::tempdir().unwrap();
+    let mode = Permissions::from_mode(0o777);
+    std::fs::set_permissions(place.path(), mode).unwrap();
+    let (image, dir) = (place.path().join("image"), place.path().join("dir"));
+    std::fs::copy(mkfs(&ImageSpec::default()).path(), &image).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    let program = place.path().join("taken-over");
+    std::fs::copy(env!("CARGO_BIN_EXE_taken_over"), &program).unwrap();
+    for path in [&image, &dir] {
+        std::os::unix::fs::chown(path, Some(user), Some(user)).unwrap();
+    }
+    let mut mount = Command::new(&program);
+    mount.args(["mount", "-o", options]).args([&image, &dir]).uid(user).gid(user);
+    assert!(mount.status().unwrap().success());
+    work(&dir);
+    let unmounted = Command::new(&program).arg("umount").arg(&dir).status().unwrap();
+    assert!(unmounted.success());
+    e2fsck_clean(&image).unwrap();
+}
+
+fn attack(dir: &Path) -> Vec<(String, String)> {
+    let dir = std::fs::canonicalize(dir).unwrap();
+    let said = socket::ask(&dir, "takeover").unwrap().unwrap();
+    let attempts = said.lines().map(|line| line.split_once(": ").unwrap());
+    attempts.map(|(name, outcome)| (name.to_owned(), outcome.to_owned())).collect()
+}
+
+#[test]
+fn a_process_that_is_taken_over_can_do_nothing_else() {
+    let name = "a_process_that_is_taken_over_can_do_nothing_else";
+    if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return;
+    }
+    for user in USERS {
+        let mode = std::fs::metadata("/dev/fuse").unwrap().permissions().mode();
+        if user != 0 && mode & 0o006 != 0o006 {
+            syncline_testkit::skip(name, "as another user: needs a /dev/fuse that users may open");
+            continue;
+        }
+        served_by(user, &format!("sandbox=strict,uid={user}"), |dir| {
+            let attempts = attack(dir);
+            assert!(attempts.len() > 60, "{attempts:?}");
+            for (name, outcome) in attempts {
+                let other = OTHERS.iter().find(|(other, _)| *other == name);
+                let expected = other.map_or(EPERM, |(_, errno)| errno);
+                assert_eq!(outcome, expected, "user {user}: {name}");
+            }
+            if user == 0 {
+                std::fs::write(dir.join("file"), "still served").unwrap();
+            }
+        });
+    }
+}
+
+/// The attempts mean something: without a sandbox they are done.
+#[test]
+fn without_a_sandbox_the_attempts_are_done() {
+    if !require("without_a_sandbox_the_attempts_are_done", &[Need::Fuse, Need::Root]) {
+        return;
+    }
+    served_by(0, "sandbox=off", |dir| {
+        let attempts = attack(dir);
+        let done = |wanted: &str| {
+            attempts.iter().any(|(name, outcome)| name == wanted && outcome == "done")
+        };
+        for name in ["open a file", "open a directory", "socket", "fork", "memfd_create"] {
+            assert!(done(name), "{name}: {attempts:?}");
+        }
+    });
+}
