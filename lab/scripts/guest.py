@@ -16,6 +16,9 @@
     guest.py peers SYNCLINE [--profile P] [--operations N] [--fill N] [--instruction-ns N] [--only NAME ...] [--json FILE]
         dm-writecache, bcache and the write buffer: ext4 (ordered) on home with the log, both on the same emulated flash, N overwrites of
         4 KiB at random in 16 MiB, each with an fsync; with --fill, when so many more have filled the log, N again
+    guest.py takeover SYNCLINE
+        a mount with sandbox=strict on Debian's kernels, whose process behaves as if taken over (taken_over, beside SYNCLINE): every
+        attempt is refused, and the mount still answers
 
 For other scripts:
 
@@ -82,14 +85,14 @@ def cache_of(syncline):
     return os.path.join(os.path.dirname(os.path.abspath(syncline)), "guest")
 
 
-def kernel(cache):
-    """The directory of an unpacked kernel package: boot and lib."""
-    root = os.path.join(cache, "kernel")
+def kernel(cache, packages=KERNELS):
+    """The directory of an unpacked kernel package, the first that apt knows: boot and lib."""
+    root = os.path.join(cache, "kernel" if packages is KERNELS else packages[0])
     if glob.glob(os.path.join(root, "boot", "vmlinuz-*")):
         return root
     if shutil.which("apt-get") is None:
         raise Missing("needs a kernel for a guest; on Debian apt fetches it")
-    for package in KERNELS:
+    for package in packages:
         depends = subprocess.run(["apt-cache", "depends", package], capture_output=True, text=True).stdout
         name = re.search(r"Depends: (linux-image-\S+)", depends)
         if name is not None:
@@ -206,12 +209,12 @@ class Guest:
     # there and not work.
     accelerators = [["-accel", "kvm", "-cpu", "host"], ["-accel", "tcg"]]
 
-    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None, network=False):
+    def __init__(self, cache, programs, modules=None, disk=None, processors=2, instruction_ns=None, network=False, packages=KERNELS):
         """`instruction_ns` (1, 2, 4, ...): one processor, in virtual time. `network`: 10.0.2.2 is this machine's loopback interface."""
         if shutil.which("qemu-system-x86_64") is None:
             raise Missing("needs qemu-system-x86_64; install qemu-system-x86")
         os.makedirs(cache, exist_ok=True)
-        root = kernel(cache)
+        root = kernel(cache, packages)
         self.network = network
         self.scratch = tempfile.mkdtemp(prefix="guest-")
         self.process = None
@@ -850,6 +853,24 @@ def peers(args):
     common.store(args.json, "guest-peers", kernel=kernel_name, settings=vars(args), stacks=results)
 
 
+def takeover(args):
+    program = os.path.join(os.path.dirname(os.path.abspath(args.syncline)), "taken_over")
+    if not os.path.exists(program):
+        raise Missing("build taken_over: cargo build -p syncline-fuzz-targets")
+    for package in KERNELS:
+        with tempfile.NamedTemporaryFile(suffix=".img") as image:
+            subprocess.run([args.syncline, "mkfs", "--force", "--size", "16M", image.name], check=True, stdout=subprocess.DEVNULL)
+            modules = ["virtio_pci", "virtio_blk", "fuse"]
+            with Guest(cache_of(args.syncline), [program], modules, disk=image.name, packages=[package]) as inside:
+                inside.sh("mkdir -p /mnt/dir /run && taken_over mount -o sandbox=strict /dev/vda /mnt/dir")
+                attempts = [line.rsplit(": ", 1) for line in inside.sh("taken_over attack /mnt/dir").splitlines()]
+                done = [name for name, outcome in attempts if outcome == "done"]
+                inside.sh("echo kept > /mnt/dir/file && taken_over umount /mnt/dir")
+                print(f"Linux {inside.sh('uname -r').strip()}: {len(attempts) - len(done)} of {len(attempts)} attempts refused")
+        if done or len(attempts) < 60:
+            raise Failed(f"{package}: done: {', '.join(done) or 'too few attempts'}")
+
+
 def main():
     top = common.parser(__doc__)
     kinds = top.add_subparsers(dest="what", required=True)
@@ -874,8 +895,9 @@ def main():
     found.add_argument("--fill", type=int, default=0, help="operations before a second turn that finds the log full; 0: no second turn")
     found.add_argument("--instruction-ns", type=int, default=1, choices=[1, 2, 4, 8])
     found.add_argument("--only", nargs="+", choices=[name for name, _ in STACKS])
+    kind("takeover")
     args = top.parse_args()
-    return {"blocks": blocks, "nfs": nfs, "peers": peers}[args.what](args)
+    return {"blocks": blocks, "nfs": nfs, "peers": peers, "takeover": takeover}[args.what](args)
 
 
 if __name__ == "__main__":

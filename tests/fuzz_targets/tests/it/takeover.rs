@@ -6,7 +6,6 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use syncline_control::socket;
 use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
 
 /// The user of the tests, and one who has a name and nothing else.
@@ -53,8 +52,9 @@ fn served_by(user: u32, options: &str, work: impl FnOnce(&Path)) {
 }
 
 fn attack(dir: &Path) -> Vec<(String, String)> {
-    let dir = std::fs::canonicalize(dir).unwrap();
-    let said = socket::ask(&dir, "takeover").unwrap().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_taken_over"));
+    let said = command.arg("attack").arg(dir).output().unwrap().stdout;
+    let said = String::from_utf8(said).unwrap();
     let attempts = said.lines().map(|line| line.split_once(": ").unwrap());
     attempts.map(|(name, outcome)| (name.to_owned(), outcome.to_owned())).collect()
 }
