@@ -2,8 +2,8 @@
 //!
 //! Promises
 //! - The image is an ext4 at every instant: stock e2fsck and a stock kernel recover it. There are
-//!   two exceptions, and stock tools refuse the image in both: with `log=packed` and with a write
-//!   buffer ([`Buffered`]) only this crate recovers it until it is unmounted.
+//!   two exceptions: `log=packed`, and a write buffer ([`Buffered`]). In both, stock tools refuse
+//!   the image until it is unmounted, and only this crate recovers it.
 //! - After a failed write or flush the volume latches. From then on every write and fsync fails
 //!   ([`FsError::Latched`]), and reads go on.
 //! - No image, argument or device answer causes a panic.
@@ -13,10 +13,12 @@
 //! - Sectors of 512 bytes are atomic. When a flush completes, everything completed before the flush
 //!   is durable.
 //! - No other program writes to the device while the volume is mounted.
-//! - The owner calls [`Volume::tick`] often: background write-back and commits happen there.
+//! - The program that owns the [`Volume`] calls [`Volume::tick`] when
+//!   [`Volume::next_deadline_ns`] says. Background write-back and commits happen in this call.
 //!
-//! Tested in `tests/it`, with e2fsck and kernel mounts as judges, and in `tests/model` with power
-//! cuts. See the source of [`Volume`] (`volume.rs`) for the parts and the lock order.
+//! The tests in `tests/it` check the images with e2fsck and with kernel mounts. Those in
+//! `tests/model` also cut the power. See the source of [`Volume`] (`volume.rs`) for the parts and
+//! the lock order.
 
 #![forbid(unsafe_code)]
 

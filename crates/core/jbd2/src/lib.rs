@@ -20,15 +20,16 @@
 //!   written in place.
 //! - No device I/O happens under a lock that `start` or `modify` needs, except the read of the one
 //!   block that `modify` changes.
-//! - `start` waits in three cases only. While the running transaction is being frozen, `start`
-//!   waits until the open handles have ended and the block images are referenced. If the
-//!   transaction is full, `start` commits it. If only the owner of the journal may commit
-//!   ([`JournalOptions::owner_commits`]), `start` waits until handles end and return unused
-//!   credits. If the log is out of space, `start` checkpoints in steps.
+//! - `start` waits in three cases only:
+//!   1. The running transaction is being frozen. `start` waits until the open handles have ended
+//!      and the block images are referenced.
+//!   2. The transaction is full. `start` commits it. If only the owner of the journal may commit
+//!      ([`JournalOptions::owner_commits`]), `start` waits until handles return unused credits.
+//!   3. The log is out of space. `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
-//! - No log causes a panic or unbounded work: recovery reads each log block a bounded number of
-//!   times.
+//! - The contents of a log never cause a panic or unbounded work. Recovery reads each log block a
+//!   bounded number of times.
 //!
 //! Assumptions
 //! - Sectors of 512 bytes are atomic. When a flush completes, everything completed before the flush
@@ -36,13 +37,14 @@
 //! - A thread that holds a handle does not commit. It does not wait for a lock either, if another
 //!   thread may start a handle under that lock.
 //! - A freed block is not overwritten on the device before its free is durable
-//!   ([`Handle::on_commit`]). If the same inode takes the block again, the new contents may be
-//!   journaled before that, because they are in the same dependency set as the free.
+//!   ([`Handle::on_commit`]). There is one exception: the inode that freed the block may take it
+//!   again at once and journal its new contents. Both changes are recovered together
+//!   (`dependency_sets/`).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
 //! The journal writes one of three formats ([`Checksums`]):
-//! - `V3`, or `None` for a journal without checksums, is the format that the kernel writes without
-//!   async commit: body, flush, commit block.
+//! - `V3` is the format that the kernel writes without async commit: body, flush, commit block.
+//!   `None` is the same without checksums.
 //! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!
@@ -52,8 +54,9 @@
 //! checksums v2, 64-bit tags and async commit, whichever program wrote them.
 //!
 //! `state.rs` describes the state in memory, and `ranks.rs` the order of the locks, which debug
-//! builds check. Tested in `tests/` with e2fsck, debugfs and kernel mounts. `tests/it/schedules.rs`
-//! runs the code that orders commits (`turns.rs`) under many thread schedules.
+//! builds check. The tests in `tests/` check journals with e2fsck, debugfs and kernel mounts.
+//! `tests/it/schedules.rs` runs the code that orders commits (`turns.rs`) under many thread
+//! schedules.
 
 #![forbid(unsafe_code)]
 
