@@ -76,9 +76,17 @@ fn stat(attr: Attr) -> Stat {
     ]
 }
 
-/// An opened image.
+/// An opened image. It is closed when it is dropped: Python drops it after the finalizers of all
+/// files of it.
 #[pyclass(frozen)]
 struct Disk(library::Disk);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Without a clean end the image is recoverable, as after a power cut; the next open says so.
+        let _ = Python::attach(|py| free(py, || self.0.close()));
+    }
+}
 
 #[pymethods]
 impl Disk {

@@ -157,3 +157,12 @@ def test_a_fork_has_no_volume(fs, image):
         os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
     assert fs.cat("/f") == b"x"
+
+
+def test_a_close_writes_what_files_buffer(image):
+    fs = fsspec.filesystem("syncline", fo=str(image), skip_instance_cache=True)
+    file = fs.open("/later", "wb")
+    file.write(b"buffered")
+    fs.close()
+    assert file.closed and fs.cat_file("/later") == b"buffered"
+    fs.close()

@@ -1,9 +1,11 @@
 """`Volume`, its files, and the functions on images."""
 
+import atexit
 import io
 import os
 import stat as stat_bits
 import warnings
+import weakref
 from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _native
@@ -12,6 +14,9 @@ Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 Buffer = Union[bytes, bytearray, memoryview]
 
 _CHUNK = 8 << 20
+
+#: Volumes that the end of the interpreter closes.
+_open: "weakref.WeakSet[Volume]" = weakref.WeakSet()
 
 
 class StatFs(NamedTuple):
@@ -205,10 +210,21 @@ class File(io.RawIOBase):
                         raise
 
 
+    def __del__(self) -> None:
+        # The native file ends when it is dropped, after the finalizers of the buffers above it.
+        pass
+
+
 class _Buffered:
     """fsync of a buffered file."""
 
     raw: File
+    #: A `TextFile` closes it.
+    _wrapped = False
+
+    def __del__(self) -> None:
+        if not self._wrapped:
+            self.close()  # type: ignore[attr-defined]
 
     def fsync(self) -> None:
         """Writes the buffer and makes the file durable."""
@@ -241,6 +257,12 @@ class BufferedRandom(_Buffered, io.BufferedRandom):
 class TextFile(io.TextIOWrapper):
     """A file opened as text."""
 
+    def detach(self) -> Any:
+        """Separates the binary buffer and returns it."""
+        buffered = super().detach()
+        buffered._wrapped = False  # type: ignore[attr-defined]
+        return buffered
+
     def fsync(self) -> None:
         """Writes the buffer and makes the file durable."""
         self.flush()
@@ -269,6 +291,9 @@ class Volume:
 
     One process at a time may write to an image; `BlockingIOError` and `OSError` with EBUSY say that another has
     it. A volume is a context manager; leaving it closes the volume. Threads may share it.
+
+    The close writes what files still buffer and closes them. A volume and files that nobody holds any more are written
+    and closed in the right order by the garbage collector, and at the end of the interpreter.
     """
 
     def __init__(self, path: Path, mode: str = "r+", options: str = "", durability: Optional[str] = None) -> None:
@@ -280,7 +305,9 @@ class Volume:
         self.mode = mode
         options = options if durability is None else f"{options},durability={durability}"
         options = f"{options},ro" if mode == "r" else options
+        self._files: "weakref.WeakSet[io.IOBase]" = weakref.WeakSet()
         self._native = _native.Disk(self.name, options)
+        _open.add(self)
 
     @classmethod
     def create(
@@ -316,18 +343,40 @@ class Volume:
     def __del__(self, _warn: Any = warnings.warn, _getpid: Any = os.getpid) -> None:
         if getattr(self, "_native", None) is None or self._pid != _getpid():
             return
+        # The native volume closes when it is dropped. That is after the finalizers of all files that buffer something,
+        # also where the collector finds volume and files at once.
         _warn(f"unclosed volume {self.name!r}", ResourceWarning, source=self)
-        try:
-            self.close()
-        except OSError:
-            # The image is recoverable, as after a power cut; the next open says so.
-            pass
 
     def close(self) -> None:
-        """Ends all files, writes everything and leaves a clean image. A closed volume stays closed."""
+        """Writes what files buffer, ends them, writes everything and leaves a clean image. A closed volume stays closed.
+
+        Raises the first error of a file that could not be written, when all else is done.
+        """
+        if self._native is None:
+            return
+        failed = self._close_files() if self._pid == os.getpid() else None
         native, self._native = self._native, None
-        if native is not None:
-            native.close()
+        try:
+            if native is not None:
+                native.close()
+        finally:
+            if failed is not None:
+                raise failed
+
+    def _close_files(self) -> Optional[OSError]:
+        """Closes every file, the outermost of each first; the first error."""
+        failed = None
+        layers = list(self._files)
+        layers.sort(key=lambda file: 0 if isinstance(file, TextFile) else 2 if isinstance(file, File) else 1)
+        for file in layers:
+            try:
+                file.close()
+            except OSError as err:
+                failed = failed or err
+            except ValueError:
+                # Detached: what it wrapped is in the list.
+                pass
+        return failed
 
     @property
     def closed(self) -> bool:
@@ -371,6 +420,7 @@ class Volume:
             raise ValueError("binary mode takes no encoding, errors or newline argument")
         native = self._disk().open(_bytes(path), flags + ("s" if sync else ""), permissions)
         raw = File(native, os.fsdecode(path), mode, flags, self)
+        self._files.add(raw)
         if buffering == 0:
             return raw
         try:
@@ -383,9 +433,13 @@ class Volume:
                 buffered = BufferedWriter(raw, size)
             else:
                 buffered = BufferedReader(raw, size)
+            self._files.add(buffered)
             if not text:
                 return buffered
-            return TextFile(buffered, encoding, errors, newline, line_buffering=buffering == 1)
+            wrapped = TextFile(buffered, encoding, errors, newline, line_buffering=buffering == 1)
+            buffered._wrapped = True
+            self._files.add(wrapped)
+            return wrapped
         except BaseException:
             raw.close()
             raise
@@ -575,3 +629,11 @@ def check(path: Path) -> CheckReport:
 def recover(path: Path) -> Recovered:
     """Replays the journal and finishes deletions, as an open does."""
     return Recovered(*_native.recover(os.fsdecode(path)))
+
+
+@atexit.register
+def _close_all() -> None:
+    for volume in list(_open):
+        if volume._pid == os.getpid() and not volume.closed:
+            warnings.warn(f"unclosed volume {volume.name!r}", ResourceWarning, source=volume)
+            volume.close()

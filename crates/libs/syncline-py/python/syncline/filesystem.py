@@ -4,7 +4,6 @@ An image is opened once per process: all file systems on it share one `Volume`, 
 them is closed, or at exit.
 """
 
-import atexit
 import os
 import threading
 from datetime import datetime, timezone
@@ -40,13 +39,6 @@ def _shared(image: str, mode: str, options: str) -> Volume:
                 f"{image!r} is open with mode {volume.mode!r} and options {known!r}; close that file system first"
             )
         return volume
-
-
-@atexit.register
-def _close_all() -> None:
-    for (pid, _), (volume, _) in list(_volumes.items()):
-        if pid == os.getpid():
-            volume.close()
 
 
 class SynclineFileSystem(AbstractFileSystem):
