@@ -18,6 +18,7 @@ mod hash_flags;
 mod hot_zones;
 mod inline;
 mod memory;
+mod mkfs;
 mod mtime;
 mod namespace;
 mod namespace_big;
