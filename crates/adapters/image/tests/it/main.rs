@@ -1,5 +1,6 @@
 //! Readers of this crate under hostile bytes: errors, never a panic, bounded work.
 
+mod mkfs;
 mod qcow2;
 
 use std::io::Cursor;
