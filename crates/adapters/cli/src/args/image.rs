@@ -151,9 +151,10 @@ pub struct MoreFormat {
     pub force: bool,
 }
 
-/// Make an image larger or smaller with resize2fs.
+/// Make an image larger or smaller.
 ///
-/// The image is checked first. An image file gets the size of its file system.
+/// The image is checked first. An image file gets the size of its file system. To make it smaller
+/// needs e2fsck and resize2fs (package e2fsprogs); to make it larger needs no other program.
 #[derive(Debug, Args)]
 pub struct Resize {
     /// The new size: bytes, or with K, M, G.

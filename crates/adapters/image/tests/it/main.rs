@@ -2,6 +2,7 @@
 
 mod mkfs;
 mod qcow2;
+mod resize;
 
 use std::io::Cursor;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The parts of a new file system as they are made: used blocks and inodes, descriptors, contents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use syncline_ondisk::group::{BLOCK_UNINIT, GroupCsum, INODE_UNINIT, INODE_ZEROED};
 use syncline_ondisk::inode::EXTRA_ISIZE_FULL;
@@ -30,6 +30,9 @@ pub(super) struct Builder {
     /// Ranges that are zero on the device unless it is zeroed already.
     pub(super) zeros: Vec<(u64, u64)>,
     pub(super) traffic: Traffic,
+    /// Groups that were there before, whose bitmaps are written only if they change.
+    pub(super) old_groups: u32,
+    pub(super) changed: BTreeSet<u32>,
 }
 
 pub(super) fn full<T>() -> Result<T> {
@@ -37,12 +40,11 @@ pub(super) fn full<T>() -> Result<T> {
 }
 
 impl Builder {
-    /// Reserves superblocks and descriptors in all groups.
-    pub(super) fn new(options: &Options, sizes: &Sizes) -> Self {
-        let (sb, geo) = (sizes.sb.clone(), sizes.geo.clone());
-        let mut new = Self {
+    /// Nothing yet.
+    pub(super) fn empty(options: &Options, sb: Superblock, geo: Geometry, raw: Vec<u8>) -> Self {
+        Self {
             options: options.clone(),
-            raw: sizes.raw.clone(),
+            raw,
             csum: GroupCsum::new(&sb),
             groups: Vec::with_capacity(geo.group_count as usize),
             used: Used::new(geo.first_data_block.into(), geo.blocks_count),
@@ -51,39 +53,55 @@ impl Builder {
             blocks: BTreeMap::new(),
             zeros: Vec::new(),
             traffic: Traffic::new(geo.block_size as u64),
+            old_groups: 0,
+            changed: BTreeSet::new(),
             sb,
             geo,
-        };
+        }
+    }
+
+    /// Reserves superblocks and descriptors in all groups.
+    pub(super) fn new(options: &Options, sizes: &Sizes) -> Result<Self> {
+        let (sb, geo) = (sizes.sb.clone(), sizes.geo.clone());
+        let mut new = Self::empty(options, sb, geo, sizes.raw.clone());
         new.sb.s_free_blocks_count = 0;
         let mut reserved_inodes = FIRST_INO;
         for group in 0..new.geo.group_count {
-            let mut desc = GroupDesc::default();
-            let inodes = new.geo.inodes_per_group;
-            if new.csum.is_on() {
-                let last = group + 1 == new.geo.group_count;
-                desc.bg_flags = INODE_UNINIT | if last { 0 } else { BLOCK_UNINIT };
-                let here = reserved_inodes.min(inodes);
-                reserved_inodes -= here;
-                desc.bg_itable_unused = inodes - here;
-            }
-            let base = new.geo.group_base_meta_blocks(&new.sb, group);
-            if base > 0 {
-                new.used.insert(new.geo.group_first_block(group), base.into());
-            }
-            desc.bg_free_inodes_count = inodes;
-            desc.bg_free_blocks_count = new.geo.group_blocks(group) - base;
-            if !new.is_flex() && !new.is_packed() {
-                desc.bg_free_blocks_count -= 2 + new.geo.itable_blocks;
-            }
-            new.sb.s_free_blocks_count += u64::from(desc.bg_free_blocks_count);
-            new.groups.push(desc);
+            let here = reserved_inodes.min(new.geo.inodes_per_group);
+            reserved_inodes -= here;
+            new.push_group(group, here)?;
         }
-        new
+        Ok(new)
+    }
+
+    /// Adds a group without tables, in which some inodes are reserved.
+    pub(super) fn push_group(&mut self, group: u32, reserved_inodes: u32) -> Result<()> {
+        let mut desc = GroupDesc::default();
+        let inodes = self.geo.inodes_per_group;
+        if self.csum.is_on() {
+            let last = group + 1 == self.geo.group_count;
+            desc.bg_flags = INODE_UNINIT | if last { 0 } else { BLOCK_UNINIT };
+            desc.bg_itable_unused = inodes - reserved_inodes;
+        }
+        let base = self.geo.group_base_meta_blocks(&self.sb, group);
+        if base > 0 {
+            self.used.insert(self.geo.group_first_block(group), base.into());
+        }
+        desc.bg_free_inodes_count = inodes;
+        let own = !self.is_flex() && !self.is_packed();
+        let tables = if own { 2 + self.geo.itable_blocks } else { 0 };
+        let Some(free) = self.geo.group_blocks(group).checked_sub(base + tables) else {
+            return full();
+        };
+        desc.bg_free_blocks_count = free;
+        self.sb.s_free_blocks_count += u64::from(desc.bg_free_blocks_count);
+        self.groups.push(desc);
+        Ok(())
     }
 
     /// Groups are in flexible groups.
     pub(super) fn is_flex(&self) -> bool {
-        self.sb.s_log_groups_per_flex > 0
+        self.geo.groups_per_flex > 1
     }
 
     /// All tables stand at the start.
@@ -119,6 +137,7 @@ impl Builder {
             let desc = &mut self.groups[group as usize];
             desc.bg_free_blocks_count -= (stop - at) as u32;
             desc.bg_flags &= !BLOCK_UNINIT;
+            self.changed.insert(group);
             at = stop;
         }
     }

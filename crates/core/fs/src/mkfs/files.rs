@@ -175,11 +175,26 @@ impl Builder {
         let (descs, reserved) = (self.geo.gdt_blocks, self.geo.reserved_gdt_blocks);
         let goal = first + u64::from(descs + reserved + 2 + self.geo.itable_blocks);
         let at = self.take_one(goal)?;
+        let count = self.map_reserved(at);
+        self.note_write(RESIZE_INO, true);
+        let mut inode = self.inode(S_IFREG | 0o600);
+        put_le32(&mut inode.i_block, 4 * DIND_BLOCK as usize, at as u32);
+        let slots = self.geo.block_size as u64 / 4;
+        inode.i_size = (slots * slots + slots + 12) * self.geo.block_size as u64;
+        inode.i_blocks = self.sectors(count);
+        self.need_large_file(&inode);
+        self.inodes.insert(RESIZE_INO, inode);
+        Ok(())
+    }
+
+    /// Fills the map of the resize inode, whose top is `at`; returns its blocks.
+    pub(super) fn map_reserved(&mut self, at: u64) -> u64 {
+        let first = u64::from(self.geo.first_data_block);
+        let (descs, reserved) = (self.geo.gdt_blocks, self.geo.reserved_gdt_blocks);
         let slots = (self.geo.block_size / 4) as u32;
         let mut top = vec![0; self.geo.block_size];
-        let sb = self.sb.clone();
         let backups: Vec<u64> = (1..self.geo.group_count)
-            .filter(|group| sb.group_has_super(*group))
+            .filter(|group| self.sb.group_has_super(*group))
             .map(|group| u64::from(group) * u64::from(self.geo.blocks_per_group))
             .collect();
         for i in 0..reserved {
@@ -194,15 +209,7 @@ impl Builder {
         }
         self.traffic.write(at);
         self.blocks.insert(at, top);
-        self.note_write(RESIZE_INO, true);
-        let mut inode = self.inode(S_IFREG | 0o600);
-        put_le32(&mut inode.i_block, 4 * DIND_BLOCK as usize, at as u32);
-        let slots = u64::from(slots);
-        inode.i_size = (slots * slots + slots + 12) * self.geo.block_size as u64;
-        inode.i_blocks = self.sectors(1 + u64::from(reserved) * (1 + backups.len() as u64));
-        self.need_large_file(&inode);
-        self.inodes.insert(RESIZE_INO, inode);
-        Ok(())
+        1 + u64::from(reserved) * (1 + backups.len() as u64)
     }
 
     /// First block of the group in the middle that has most free blocks.

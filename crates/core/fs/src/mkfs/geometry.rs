@@ -52,14 +52,6 @@ impl Sizes {
         let features = Features::of(options)?;
         let block_bytes = u64::from(options.block_bytes.unwrap_or(usage.block_bytes));
         let blocks = device_bytes / PAGE_BYTES * PAGE_BYTES / block_bytes;
-        let mut sb = first_fields(options, features, block_bytes)?;
-        sb.s_blocks_count = blocks;
-        check_features(options, &mut sb, blocks)?;
-        sb.s_inode_size = inode_bytes(options, &usage, &sb, block_bytes)?;
-        let wanted = wanted_inodes(options, &usage, &sb, blocks * block_bytes)?;
-        let reserved = options.reserved_percent * blocks as f64 / 100.0;
-        sb.s_r_blocks_count = reserved as u64;
-        set_flex(options, &mut sb)?;
         let per_group = options.blocks_per_group;
         if let Some(bad) =
             per_group.filter(|n| *n % 8 != 0 || !(256..=8 * block_bytes).contains(&u64::from(*n)))
@@ -69,6 +61,14 @@ impl Sizes {
                 "{bad} blocks per group are not a multiple of 8 in 256..={most}"
             ));
         }
+        let mut sb = first_fields(options, features, block_bytes)?;
+        sb.s_blocks_count = blocks;
+        check_features(options, &mut sb, blocks)?;
+        sb.s_inode_size = inode_bytes(options, &usage, &sb, block_bytes)?;
+        let wanted = wanted_inodes(options, &usage, &sb, blocks * block_bytes)?;
+        let reserved = options.reserved_percent * blocks as f64 / 100.0;
+        sb.s_r_blocks_count = reserved as u64;
+        set_flex(options, &mut sb)?;
         set_groups(options, &mut sb, wanted, block_bytes)?;
         let mut raw = vec![0; SUPERBLOCK_BYTES];
         put_le16(&mut raw, RAID_STRIDE, options.stride);

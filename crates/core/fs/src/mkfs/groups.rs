@@ -8,6 +8,8 @@ use crate::error::Result;
 
 /// Most blocks of a group, where a bitmap has room for more.
 const GROUP_MAX: u32 = (1 << 16) - 8;
+/// Most groups of a file system, which take memory while it is made: 2 PiB in blocks of 4 KiB.
+const GROUPS_MAX: u32 = 1 << 24;
 /// Free blocks that a last group must have beside its tables.
 const LAST_GROUP_SPARE: u64 = 50;
 
@@ -43,8 +45,8 @@ pub(super) fn set_groups(
         if groups == 0 {
             return too_small();
         }
-        let Ok(group_count) = u32::try_from(groups) else {
-            return invalid("the device has 2^32 groups or more; raise -b".into());
+        let Some(group_count) = u32::try_from(groups).ok().filter(|n| *n <= GROUPS_MAX) else {
+            return invalid(format!("{groups} groups are too many; raise -b or -g"));
         };
         let Some(per) = inodes_per_group(sb, wanted, group_count, bits) else {
             if sb.s_blocks_per_group < 256 {
@@ -138,7 +140,7 @@ fn set_reserved_descriptors(
     let per_block = block_bytes / desc_bytes(sb);
     let mut reserved = 0;
     if sb.s_feature_compat.contains(CompatFeatures::RESIZE_INODE) {
-        let blocks = (sb.s_blocks_count * 1024).min(u32::MAX.into());
+        let blocks = sb.s_blocks_count.saturating_mul(1024).min(u32::MAX.into());
         let all = (blocks - u64::from(sb.s_first_data_block)).div_ceil(per_group);
         reserved = all.div_ceil(per_block).checked_sub(descs).map_or(most, |n| n.min(most));
         let asked = asked_descriptors(options, sb)?;

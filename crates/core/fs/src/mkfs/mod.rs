@@ -53,6 +53,7 @@ mod features;
 mod files;
 mod geometry;
 mod groups;
+mod grow;
 mod map;
 mod options;
 mod space;
@@ -60,6 +61,7 @@ mod tables;
 mod traffic;
 mod write;
 
+pub use grow::grow;
 pub use options::{Amount, FsType, Options, parse_uuid};
 
 use syncline_device::BlockDevice;
@@ -85,7 +87,7 @@ impl Plan {
     /// feature or option that is not made.
     pub fn new(options: &Options, device_bytes: u64) -> Result<Self> {
         let sizes = Sizes::new(options, device_bytes)?;
-        let mut builder = Builder::new(options, &sizes);
+        let mut builder = Builder::new(options, &sizes)?;
         sizes.check_journal_fits(options, builder.sb.s_free_blocks_count)?;
         builder.traffic.direct(3072);
         builder.allocate_tables()?;

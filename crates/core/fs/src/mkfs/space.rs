@@ -35,6 +35,19 @@ impl Used {
         self.ranges.insert(start, end);
     }
 
+    /// Frees a used block.
+    pub(super) fn remove(&mut self, block: u64) {
+        let Some((start, end)) = self.used_from(block).filter(|(start, _)| *start <= block) else {
+            return;
+        };
+        self.ranges.remove(&start);
+        for (start, end) in [(start, block), (block + 1, end)] {
+            if start < end {
+                self.ranges.insert(start, end);
+            }
+        }
+    }
+
     /// Number of used blocks.
     pub(super) fn count(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
@@ -123,6 +136,9 @@ mod tests {
         assert_eq!(used.next_free(0), Some(30));
         assert_eq!(used.next_range(25, 20), Some((30, 10)));
         assert_eq!(used.next_range(90, 20), Some((90, 10)));
+        used.remove(42);
+        used.remove(50);
+        assert_eq!((used.next_free(41), used.count()), (Some(42), 33));
         used.insert(30, 70);
         assert_eq!((used.next_free(50), used.count()), (None, 99));
     }

@@ -12,14 +12,12 @@ impl Builder {
         if self.is_packed() {
             return self.allocate_packed();
         }
-        for group in 0..self.geo.group_count {
-            if self.is_flex() {
-                self.allocate_flex(group)?;
-            } else {
-                self.allocate_own(group)?;
-            }
-        }
-        Ok(())
+        (0..self.geo.group_count).try_for_each(|group| self.allocate_group(group))
+    }
+
+    /// Places for the tables of one group, those before have theirs.
+    pub(super) fn allocate_group(&mut self, group: u32) -> Result<()> {
+        if self.is_flex() { self.allocate_flex(group) } else { self.allocate_own(group) }
     }
 
     /// One after the other from the start of the device.

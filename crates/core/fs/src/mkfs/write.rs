@@ -27,7 +27,7 @@ struct Writer<'a, D: BlockDevice + ?Sized> {
     bytes: Vec<u8>,
 }
 
-const ORIGIN: Origin = Origin::new(Kind::Metadata, true);
+pub(super) const ORIGIN: Origin = Origin::new(Kind::Metadata, true);
 
 impl<D: BlockDevice + ?Sized> Writer<'_, D> {
     fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
@@ -46,18 +46,18 @@ impl<D: BlockDevice + ?Sized> Writer<'_, D> {
         }
         Ok(())
     }
+}
 
-    fn zero(&mut self, at: u64, bytes: u64) -> Result<()> {
-        self.send()?;
-        let zeros = vec![0; REQUEST_BYTES.min(usize::try_from(bytes).unwrap_or(REQUEST_BYTES))];
-        let mut left = bytes;
-        while left > 0 {
-            let part = &zeros[..zeros.len().min(usize::try_from(left).unwrap_or(REQUEST_BYTES))];
-            self.device.write(at + bytes - left, part, ORIGIN)?;
-            left -= part.len() as u64;
-        }
-        Ok(())
+/// Writes zeros.
+pub(super) fn zero(device: &(impl BlockDevice + ?Sized), at: u64, bytes: u64) -> Result<()> {
+    let zeros = vec![0; REQUEST_BYTES.min(usize::try_from(bytes).unwrap_or(REQUEST_BYTES))];
+    let mut left = bytes;
+    while left > 0 {
+        let part = &zeros[..zeros.len().min(usize::try_from(left).unwrap_or(REQUEST_BYTES))];
+        device.write(at + bytes - left, part, ORIGIN)?;
+        left -= part.len() as u64;
     }
+    Ok(())
 }
 
 fn send(device: &(impl BlockDevice + ?Sized), at: u64, from: Vec<&[u8]>) -> Result<()> {
@@ -91,16 +91,21 @@ impl Builder {
         if self.options.discard && !self.options.zeroed && device.geometry().discard {
             discard(device, self.geo.blocks_count * block_bytes);
         }
-        let mut to = Writer { device, at: 0, bytes: Vec::with_capacity(2 * REQUEST_BYTES) };
         if !self.options.zeroed {
             let end = self.geo.blocks_count * block_bytes;
             let start = (end & !(END_BYTES - 1)).saturating_sub(END_BYTES).max(START_BYTES as u64);
-            to.zero(start, end.saturating_sub(start))?;
+            zero(device, start, end.saturating_sub(start))?;
             for (block, count) in std::mem::take(&mut self.zeros) {
-                to.zero(block * block_bytes, count * block_bytes)?;
+                zero(device, block * block_bytes, count * block_bytes)?;
             }
         }
         self.put_inodes()?;
+        self.write_all(device)
+    }
+
+    /// Writes all that is there: the superblock of group 0 last, after a flush.
+    pub(super) fn write_all(&mut self, device: &(impl BlockDevice + ?Sized)) -> Result<()> {
+        let mut to = Writer { device, at: 0, bytes: Vec::with_capacity(2 * REQUEST_BYTES) };
         self.write_blocks(device)?;
         self.write_bitmaps(&mut to)?;
         self.write_descriptors(&mut to)?;
@@ -108,8 +113,7 @@ impl Builder {
         device.flush(ORIGIN)?;
         let sb = self.superblock_bytes(0, STATE_VALID)?;
         device.write(SUPERBLOCK_OFFSET, &sb, ORIGIN)?;
-        device.flush(ORIGIN)?;
-        Ok(())
+        Ok(device.flush(ORIGIN)?)
     }
 
     /// Blocks that follow each other go out in one request, without a copy.
@@ -148,14 +152,15 @@ impl Builder {
         let block_bytes = self.geo.block_size as u64;
         for group in 0..self.geo.group_count {
             let mut desc = self.groups[group as usize];
-            if desc.bg_flags & BLOCK_UNINIT == 0 {
+            let changed = group >= self.old_groups || self.changed.contains(&group);
+            if changed && desc.bg_flags & BLOCK_UNINIT == 0 {
                 let map = self.block_bitmap(group);
                 desc.bg_block_bitmap_csum = self.csum.of_bitmap(&map, self.geo.blocks_per_group);
                 to.put(desc.bg_block_bitmap * block_bytes, &map)?;
                 self.groups[group as usize] = desc;
             }
         }
-        for group in 0..self.geo.group_count {
+        for group in self.old_groups..self.geo.group_count {
             let mut desc = self.groups[group as usize];
             if desc.bg_flags & INODE_UNINIT == 0 {
                 let map = self.inode_bitmap(group);
@@ -216,14 +221,15 @@ impl Builder {
                     to.put(at, &table[start..start + block_bytes])?;
                 }
             } else if has_super {
-                to.put(at, &table)?;
+                let blocks = self.geo.gdt_blocks.min(self.geo.first_meta_bg) as usize;
+                to.put(at, &table[..blocks * block_bytes])?;
             }
         }
         Ok(())
     }
 
     /// The superblock of a group. Backups are not marked as clean.
-    fn superblock_bytes(&self, group: u32, state: u16) -> Result<Vec<u8>> {
+    pub(super) fn superblock_bytes(&self, group: u32, state: u16) -> Result<Vec<u8>> {
         let group_nr = u16::try_from(group).unwrap_or(u16::MAX);
         let sb = Superblock { s_block_group_nr: group_nr, s_state: state, ..self.sb.clone() };
         let mut bytes = self.raw.clone();

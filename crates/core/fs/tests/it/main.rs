@@ -14,6 +14,7 @@ mod file_io_faults;
 mod file_io_sync;
 mod gates;
 mod geometry;
+mod grow;
 mod hash_flags;
 mod hot_zones;
 mod inline;

@@ -12,10 +12,10 @@ use syncline_device::{
     BlockDevice, FailingDevice, FaultPlan, FileDevice, FileOptions, Kind, MemoryDevice, OpClass,
     Origin, VirtualClock,
 };
-use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
+use syncline_fs::mkfs::{Amount, FsType, Options, Plan, parse_uuid};
 use syncline_fs::{MountOptions, Volume};
 use syncline_ondisk::Superblock;
-use syncline_testkit::{KernelMount, Need, e2fsck_clean, require};
+use syncline_testkit::{FuzzRounds, KernelMount, Need, Random, e2fsck_clean, require};
 
 const UUID: &str = "5c1e1f5e-0000-4000-8000-000000000001";
 const SEED: &str = "5c1e1f5e-0000-4000-8000-000000000002";
@@ -443,4 +443,44 @@ fn options_out_of_range_are_refused_with_a_reason() {
         assert_eq!(err.errno(), 22, "{args}: {err}");
         assert!(err.to_string().contains(word), "{args}: {err}");
     }
+}
+
+/// No options panic, however odd they are.
+#[test]
+fn odd_options_are_made_or_refused() {
+    let mut random = Random::new(7);
+    let mut made = 0;
+    for _ in FuzzRounds::at_least(3000) {
+        let size = match random.below(4) {
+            0 => random.below(1 << 20),
+            1 => random.below(1 << 30),
+            2 => random.below(1 << 42),
+            _ => u64::MAX - random.below(1 << 20),
+        };
+        let mut odd = Options::default();
+        let mut number = || {
+            let shift = random.below(64);
+            random.bits() >> shift
+        };
+        let choice = number();
+        let small = |n: u64| u32::try_from(n % (1 << 20)).unwrap();
+        odd.block_bytes = (choice & 1 > 0).then(|| 1024 << (number() % 8));
+        odd.inode_bytes = (choice & 2 > 0).then(|| 64 << (number() % 12));
+        odd.inodes = (choice & 4 > 0).then(&mut number);
+        odd.bytes_per_inode = (choice & 8 > 0).then(|| small(number()));
+        odd.blocks_per_group = (choice & 16 > 0).then(|| small(number()) & !7);
+        odd.flex_groups = (choice & 32 > 0).then(|| 1 << (number() % 32));
+        odd.journal_mib = (choice & 64 > 0).then(|| small(number()));
+        odd.resize = (choice & 128 > 0).then(|| Amount::Blocks(number()));
+        odd.orphan_file = (choice & 256 > 0).then(|| Amount::Bytes(number()));
+        odd.journal_location = (choice & 512 > 0).then(|| Amount::Blocks(number()));
+        odd.desc_bytes = (choice & 1024 > 0).then(|| 32 << (number() % 8));
+        odd.stride = (number() & 0xffff) as u16;
+        odd.time_s = number();
+        odd.packed_meta_blocks = choice & 2048 > 0;
+        let lists = [FEATURES[(number() % 20) as usize], FEATURES[(number() % 20) as usize]];
+        odd.features = lists.join(",");
+        made += u32::from(Plan::new(&odd, size).is_ok());
+    }
+    assert!(made > 100, "{made}");
 }
