@@ -188,8 +188,10 @@ impl Mkfs {
             drop(crate::image::raw(path, false)?);
         }
         let made = crate::platform::create_private(path, self.mode, there.is_none());
-        let made = made.and_then(|file| file.set_len(size_bytes));
-        let done = made.map_err(|err| ImageError::host(path, &err)).and_then(|()| {
+        let file = made.map_err(|err| ImageError::host(path, &err))?;
+        let sized = file.set_len(size_bytes);
+        drop(file);
+        let done = sized.map_err(|err| ImageError::host(path, &err)).and_then(|()| {
             let device = FileDevice::open(path, FileOptions::default())?;
             plan.write(&device).map_err(|err| failed(err, path))
         });

@@ -95,8 +95,15 @@ impl Make {
         options.zeroed |= is_file;
         let named = |err| Error::from(err).at(path.display());
         let plan = Plan::new(&options, size_bytes).map_err(named)?;
-        let made = if is_file { sized(path, size_bytes).map_err(host) } else { Ok(()) };
-        let done = made.and_then(|()| {
+        let mut done = Ok(());
+        if is_file {
+            // A new one is for its owner only: who else may read it is for its owner to say.
+            let mut made = HostOptions::new();
+            let made = made.write(true).create_new(!there).truncate(there).mode(0o600);
+            let file = made.open(path).map_err(host)?;
+            done = file.set_len(size_bytes).map_err(host);
+        }
+        let done = done.and_then(|()| {
             let device = FileDevice::open(path, FileOptions::default())?;
             plan.write(&device).map_err(named)
         });
@@ -128,12 +135,6 @@ impl Make {
         options.set_journal(self.journal.as_deref().unwrap_or_default())?;
         Ok(options)
     }
-}
-
-/// A file of zeros, for its owner only if it is new: who else may read it is for its owner to say.
-fn sized(path: &Path, size_bytes: u64) -> std::io::Result<()> {
-    let mut made = HostOptions::new();
-    made.write(true).create(true).truncate(true).mode(0o600).open(path)?.set_len(size_bytes)
 }
 
 /// Refuses what is in use, and without `force` what is not empty.

@@ -19,6 +19,9 @@ use crate::error::{FsError, Result};
 const PAGE_BYTES: u64 = 4096;
 /// `s_first_ino`: the inode of lost+found, the first that is not reserved.
 pub(super) const FIRST_INO: u32 = 11;
+/// Fewer blocks hold no file system: superblock, descriptors, two bitmaps, a table, root,
+/// lost+found.
+const MIN_BLOCKS: u64 = 8;
 /// Default mount options `acl` and `user_xattr`.
 const DEFAULT_MOUNT_OPTIONS: u32 = 0x4 | 0x8;
 /// `s_def_hash_version`.
@@ -63,6 +66,9 @@ impl Sizes {
         }
         let mut sb = first_fields(options, features, block_bytes)?;
         sb.s_blocks_count = blocks;
+        if blocks < MIN_BLOCKS {
+            return too_small();
+        }
         check_features(options, &mut sb, blocks)?;
         sb.s_inode_size = inode_bytes(options, &usage, &sb, block_bytes)?;
         let wanted = wanted_inodes(options, &usage, &sb, blocks * block_bytes)?;
