@@ -38,13 +38,16 @@
 //! | 8 inodes by the size of the device | 16 | mke2fs fails: lost+found has number 11 |
 //! | `packed_meta_blocks` with `-G 1` | free blocks are right | mke2fs counts the tables twice |
 //! | `inline_data` | lost+found has blocks from the start | its first block is not converted |
-//! | a file in more than 4 full extent leaves | refused | only groups of 256 blocks cause it |
+//! | a file in more than 4 extent leaves | refused | only small groups (`-g`) cause it |
 //! | `-E resize` above the descriptors of a group | refused | mke2fs combines it with `meta_bg` |
+//! | labels above 16 bytes, unknown usage types | refused | mke2fs cuts and ignores them |
+//! | sectors of a device above 1 KiB | `-b` has to be given | mke2fs raises the block size |
 //! | directory hashes | always marked as signed | mke2fs asks the compiler's `char` |
 //! | a BSD disk label in sector 0 | overwritten | labels of disks belong to whole disks |
 //! | bigalloc, quota, mmp, casefold, encrypt, verity, journal_dev | refused | not written here |
 //!
-//! Tested in `tests/it/mkfs.rs`: against stock mke2fs on fixed sizes up to 1 TiB and on random
+//! [`grow`] adds groups to a file system. Tested in `tests/it/grow.rs`, and new file systems in
+//! `tests/it/mkfs.rs`: against stock mke2fs on fixed sizes up to 1 TiB and on random
 //! sizes and options; with e2fsck and kernel mounts on others; with failing devices; on devices
 //! full of old bytes.
 
