@@ -17,8 +17,7 @@ useradd -m somebody
 cat >/home/somebody/try.sh <<'END'
 set -eux
 cd
-truncate -s 64M card.img
-/usr/sbin/mke2fs -q -t ext4 -E root_owner="$(id -u):$(id -g)" card.img
+syncline mkfs --size 64M -E root_owner="$(id -u):$(id -g)" card.img
 echo hello >greeting
 syncline cp greeting card.img:/greeting
 syncline cat card.img:/greeting | grep -q hello

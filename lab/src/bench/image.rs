@@ -1,29 +1,28 @@
 //! Volume of a simulated run: a new image or a given one.
 //!
-//! A new image is made by stock mke2fs in a sparse temporary file, with its default features, and
-//! with UUID, hash seed and time fixed, so that the same e2fsprogs gives the same bytes and a run
-//! repeats exactly. It is loaded once; each run gets a snapshot that shares what it does not
-//! change.
+//! A new image is made by [`syncline_fs::mkfs`] with the default features and with UUID, hash seed
+//! and time fixed, so that a run repeats exactly. It is made once; each run gets a snapshot that
+//! shares what it does not change.
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use syncline_device::MemoryDevice;
+use syncline_fs::mkfs::{Options, Plan};
 
 use crate::error::{LabError, Result};
 
 /// The volume UUID of every image made here.
-const UUID: &str = "53796e63-6c69-4e65-8000-000000000001";
+const UUID: u128 = 0x5379_6e63_6c69_4e65_8000_0000_0000_0001;
 /// The directory hash seed of every image made here.
-const HASH_SEED: &str = "53796e63-6c69-4e65-8000-000000000002";
-/// Time for e2fsprogs: 2024-01-01, the start of the virtual clock.
-const FAKE_TIME_S: &str = "1704067200";
+const HASH_SEED: u128 = 0x5379_6e63_6c69_4e65_8000_0000_0000_0002;
+/// 2024-01-01, the start of the virtual clock.
+const TIME_S: u64 = 1_704_067_200;
 
 /// Source of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource {
-    /// Stock mke2fs with default features and 4 KiB blocks.
-    Mke2fs {
+    /// A new volume with default features and 4 KiB blocks.
+    New {
         /// Size of the volume in bytes.
         size_bytes: u64,
     },
@@ -41,7 +40,7 @@ pub enum ImageSource {
 impl Default for ImageSource {
     /// 2 GiB, as the stored kernel figures were measured on.
     fn default() -> Self {
-        ImageSource::Mke2fs { size_bytes: 2 << 30 }
+        ImageSource::New { size_bytes: 2 << 30 }
     }
 }
 
@@ -54,8 +53,8 @@ impl Image {
     pub fn load(source: &ImageSource) -> Result<Image> {
         match source {
             ImageSource::File(path) => Ok(Image(MemoryDevice::load(path)?)),
-            ImageSource::Mke2fs { size_bytes } => mke2fs(*size_bytes, &[]),
-            ImageSource::ManyFlexGroups { size_bytes } => mke2fs(*size_bytes, &["-G", "4"]),
+            ImageSource::New { size_bytes } => made(*size_bytes, None),
+            ImageSource::ManyFlexGroups { size_bytes } => made(*size_bytes, Some(4)),
         }
     }
 
@@ -65,29 +64,21 @@ impl Image {
     }
 }
 
-fn mke2fs(size_bytes: u64, more: &[&str]) -> Result<Image> {
-    let failed = |err: std::io::Error| LabError::host(std::env::temp_dir(), &err);
-    let file = tempfile::NamedTempFile::new().map_err(failed)?;
-    file.as_file().set_len(size_bytes).map_err(failed)?;
-    let extended =
-        format!("nodiscard,lazy_itable_init=0,lazy_journal_init=0,hash_seed={HASH_SEED}");
-    // mke2fs may be in a directory that is not on the path of a user without privileges.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-U", UUID, "-E", &extended])
-        .args(more)
-        .arg(file.path())
-        .env("PATH", path)
-        .env("E2FSPROGS_FAKE_TIME", FAKE_TIME_S)
-        .output();
-    let made = made.map_err(|err| {
-        LabError::Failed(format!("mke2fs: {err}; install e2fsprogs or give an image"))
-    })?;
-    if !made.status.success() {
-        let said = String::from_utf8_lossy(&made.stderr).trim().replace('\n', "; ");
-        return Err(LabError::Failed(format!("mke2fs: {said}; give an image of your own")));
-    }
-    Ok(Image(MemoryDevice::load(file.path())?))
+fn made(size_bytes: u64, flex_groups: Option<u32>) -> Result<Image> {
+    let options = Options {
+        block_bytes: Some(4096),
+        flex_groups,
+        lazy_itable_init: false,
+        uuid: UUID.to_be_bytes(),
+        hash_seed: HASH_SEED.to_be_bytes(),
+        time_s: TIME_S,
+        zeroed: true,
+        ..Options::default()
+    };
+    let device = MemoryDevice::new(size_bytes);
+    let made = Plan::new(&options, size_bytes).and_then(|plan| plan.write(&device));
+    made.map_err(|err| LabError::Failed(format!("{err}; give an image of your own")))?;
+    Ok(Image(device))
 }
 
 #[cfg(test)]
@@ -96,7 +87,7 @@ mod tests {
 
     #[test]
     fn images_repeat_and_snapshots_are_apart() {
-        let make = || Image::load(&ImageSource::Mke2fs { size_bytes: 16 << 20 }).unwrap();
+        let make = || Image::load(&ImageSource::New { size_bytes: 16 << 20 }).unwrap();
         let (a, b) = (make(), make());
         assert_eq!(a.snapshot().first_difference(&b.snapshot()), None);
         let copy = a.snapshot();
@@ -105,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn what_mke2fs_refuses_says_what_to_do() {
-        let err = Image::load(&ImageSource::Mke2fs { size_bytes: 4096 }).unwrap_err().to_string();
-        assert!(err.starts_with("mke2fs: ") && err.ends_with("give an image of your own"), "{err}");
+    fn a_size_that_is_refused_says_what_to_do() {
+        let err = Image::load(&ImageSource::New { size_bytes: 4096 }).unwrap_err().to_string();
+        assert!(err.contains("too small") && err.ends_with("give an image of your own"), "{err}");
     }
 }

@@ -164,7 +164,7 @@ impl Bench {
         let profile = profile(&self.device)?;
         let source = match &self.image {
             Some(path) => ImageSource::File(path.clone()),
-            None if self.fill.is_empty() => ImageSource::Mke2fs { size_bytes: self.size << 20 },
+            None if self.fill.is_empty() => ImageSource::New { size_bytes: self.size << 20 },
             None => ImageSource::ManyFlexGroups { size_bytes: self.size << 20 },
         };
         Ok((profile, Image::load(&source)?))

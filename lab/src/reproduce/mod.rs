@@ -19,7 +19,7 @@
 //!   public is listed with the reason and the substitute.
 //! - Equal runs of several rows are made once.
 //!
-//! Assumes mke2fs for new volumes, as `syncline-lab bench` does. Tested in `lab/tests/reproduce`:
+//! Tested in `lab/tests/reproduce`:
 //! every row of the catalogue is complete, and the cheap rows give the values that are held there.
 
 mod catalog;

@@ -130,7 +130,7 @@ impl Session {
             Entry::Vacant(place) => {
                 let source = match groups {
                     true => ImageSource::ManyFlexGroups { size_bytes },
-                    false => ImageSource::Mke2fs { size_bytes },
+                    false => ImageSource::New { size_bytes },
                 };
                 Ok(place.insert(Image::load(&source)?))
             }

@@ -127,7 +127,7 @@ fn fjord_repeats_leaves_a_clean_image_and_saves_what_it_should() {
         return;
     }
     const BYTES: u64 = 128 << 20;
-    let source = syncline_lab::bench::ImageSource::Mke2fs { size_bytes: BYTES };
+    let source = syncline_lab::bench::ImageSource::New { size_bytes: BYTES };
     let image = Image::load(&source).unwrap();
     let profile = Profile::by_name("emmc-gnote").unwrap();
     for entry in APPLICATIONS {

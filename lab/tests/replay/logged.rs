@@ -20,7 +20,7 @@ const GOLDEN: [(&str, u64, u64); 3] = [
 
 #[test]
 fn a_log_saves_erases_of_scattered_downloads() {
-    let image = Image::load(&ImageSource::Mke2fs { size_bytes: 512 << 20 }).unwrap();
+    let image = Image::load(&ImageSource::New { size_bytes: 512 << 20 }).unwrap();
     let profile = Profile::parse_built_in(BAST).unwrap();
     let mount = MountOptions::parse("sync=ordered,cache=4M").unwrap();
     let shipped = ReplayTrace::downloads().unwrap();
@@ -55,7 +55,7 @@ fn a_log_saves_erases_of_scattered_downloads() {
 
 #[test]
 fn a_bad_glob_is_refused() {
-    let image = Image::load(&ImageSource::Mke2fs { size_bytes: 16 << 20 }).unwrap();
+    let image = Image::load(&ImageSource::New { size_bytes: 16 << 20 }).unwrap();
     let profile = Profile::by_name("nexus7-emmc").unwrap();
     let replay = Replay {
         profile: &profile,

@@ -61,7 +61,7 @@ pub enum Command {
     Info(Info),
     Check(Check),
     Recover(Recover),
-    Mkfs(Mkfs),
+    Mkfs(Box<Mkfs>),
     Resize(Resize),
     Import(Import),
     Export(Export),

@@ -1,15 +1,20 @@
-//! Other sizes for images, by resize2fs after e2fsck has said that the volume is clean.
+//! Other sizes for images. They grow by [`syncline_fs::mkfs::grow`], after our own check has said
+//! that the volume is clean, and shrink by resize2fs, after e2fsck has.
+//!
+//! Tested in `tests/it/resize.rs` and `cli/tests`.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 use syncline_device::BlockDevice;
+use syncline_fs::FsError;
+use syncline_fs::mkfs::grow;
 use syncline_ondisk::Superblock;
 
 use crate::image::raw;
 use crate::mkfs::find;
 use crate::qcow2::is_qcow2;
-use crate::{ImageError, Result, device, superblock};
+use crate::{Image, ImageError, Opening, Result, device, superblock};
 
 /// Exit code of e2fsck after it corrected errors.
 const E2FSCK_CORRECTED: i32 = 1;
@@ -46,6 +51,57 @@ fn failed(program: &str, ran: &Output, path: &Path) -> ImageError {
     ImageError::Failed(text).at(path.display())
 }
 
+fn set_len(path: &Path, bytes: u64) -> Result<()> {
+    let done = std::fs::File::options().write(true).open(path).and_then(|f| f.set_len(bytes));
+    done.map_err(|err| ImageError::host(path, &err))
+}
+
+/// Replays the journal and checks the volume.
+fn checked(path: &Path) -> Result<()> {
+    let how = Opening::default();
+    let sb = superblock(&*device(path, true)?, path)?;
+    if sb.needs_recovery() || sb.s_last_orphan != 0 {
+        Image::write(path, &how)?.close(Ok::<(), ImageError>(()))?;
+    }
+    let image = Image::read(path, &how)?;
+    let report = image.vol.check(&mut |_| true).map_err(|err| at(err.into(), path))?;
+    if report.is_clean() {
+        return Ok(());
+    }
+    let text = "the check found errors; run `e2fsck -f` on it";
+    Err(at(ImageError::Corrupt(text.into()), path))
+}
+
+fn at(err: ImageError, path: &Path) -> ImageError {
+    err.at(path.display())
+}
+
+/// Grows the volume; a file gets the size of it.
+fn grown(path: &Path, file: bool, bytes: u64, old_bytes: u64) -> Result<u64> {
+    checked(path)?;
+    let volume = volume_bytes(&superblock(&*device(path, true)?, path)?);
+    if file && bytes > old_bytes {
+        set_len(path, bytes)?;
+    }
+    let dev = raw(path, false)?;
+    let room = dev.geometry().size_bytes;
+    let done = if bytes > room {
+        let text = format!("the device has {room} bytes; choose at most that");
+        Err(ImageError::Failed(text))
+    } else {
+        // Only the new end of a file is sure to be zero.
+        grow(&dev, bytes, file && old_bytes <= volume).map_err(|err| match err {
+            FsError::Invalid(text) => ImageError::Failed(text),
+            other => other.into(),
+        })
+    };
+    drop(dev);
+    if file {
+        set_len(path, *done.as_ref().unwrap_or(&old_bytes))?;
+    }
+    done.map_err(|err| at(err, path))
+}
+
 /// Grows or shrinks an image, a file or a block device; a file gets the size of its volume. Returns
 /// the new size in bytes.
 ///
@@ -60,24 +116,24 @@ pub fn resize(path: &Path, size: NewSize) -> Result<u64> {
         return Err(ImageError::Unsupported(text.into()).at(path.display()));
     }
     let old_bytes = dev.geometry().size_bytes;
-    superblock(&dev, path)?;
+    let old_volume = volume_bytes(&superblock(&dev, path)?);
     drop(dev);
     let file = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
+    match size {
+        NewSize::Bytes(bytes) if bytes >= old_volume => {
+            return grown(path, file, bytes, old_bytes);
+        }
+        _ => {}
+    }
     let checked = ran("e2fsck", &["-f", "-p"], path, None)?;
     if !matches!(checked.status.code(), Some(0 | E2FSCK_CORRECTED)) {
         let text = "e2fsck found errors that it does not correct alone; run `e2fsck -f` on it";
         return Err(ImageError::Corrupt(text.into()).at(path.display()));
     }
-    let set_len = |bytes: u64| {
-        let done = std::fs::File::options().write(true).open(path).and_then(|f| f.set_len(bytes));
-        done.map_err(|err| ImageError::host(path, &err))
-    };
+    let set_len = |bytes| set_len(path, bytes);
     let done = match size {
         NewSize::Minimum => ran("resize2fs", &["-M"], path, None)?,
         NewSize::Bytes(bytes) => {
-            if file && bytes > old_bytes {
-                set_len(bytes)?;
-            }
             // In sectors of 512 bytes, the only unit that every size has.
             ran("resize2fs", &[], path, Some(&format!("{}s", bytes / 512)))?
         }

@@ -30,6 +30,7 @@ mod fast_commit;
 mod incore;
 mod inode;
 mod map;
+pub mod mkfs;
 mod mount;
 mod names;
 pub mod options;

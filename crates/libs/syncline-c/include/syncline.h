@@ -190,7 +190,7 @@ int syncline_dir_close(syncline_dir dir);
 
 /* --- Images -------------------------------------------------------------------------------------------------- */
 
-/* Makes an ext4 with mke2fs (package e2fsprogs) and its defaults: in a new file of `size_bytes`, or with 0 in the file
+/* Makes an ext4 with the defaults of mke2fs 1.47: in a new file of `size_bytes`, or with 0 in the file
  * or device that is there. `label` may be NULL. -EEXIST if something is there, unless `force`. */
 int syncline_mkfs(const char *path, uint64_t size_bytes, const char *label, int force);
 

@@ -363,7 +363,7 @@ impl File {
     }
 }
 
-/// Makes an image with mke2fs.
+/// Makes an image.
 #[pyfunction]
 fn mkfs(
     py: Python<'_>,

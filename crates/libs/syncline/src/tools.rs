@@ -1,17 +1,18 @@
 //! Making, checking and recovering images.
 
 use std::fs::OpenOptions as HostOptions;
+use std::hash::{BuildHasher, Hasher};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::process::Command;
 
-use syncline_device::{FileDevice, FileOptions, SBIN, find_program};
+use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
+use syncline_fs::mkfs::{Options, Plan};
 use syncline_fs::{CheckProgress, CheckReport, MountReport};
 use syncline_ondisk::{CompatFeatures, RoCompatFeatures};
 
 use crate::disk::{Disk, check_host_path, superblock};
-use crate::error::{EEXIST, EIO, Error, Result};
+use crate::error::{EEXIST, Error, Result};
 use crate::options::OpenOptions;
 
 /// Bytes at the start of an image that must be empty for [`Make::image`] to write over it: file
@@ -25,12 +26,11 @@ const MARK_BYTES: usize = 128 << 10;
 /// # let path = dir.path().join("card.img");
 /// use syncline::{Disk, Make, OpenOptions};
 ///
-/// let make = Make::default().with(|make| make.size_bytes = Some(16 << 20));
-/// match make.image(&path) {
-///     Err(err) if err.errno == 2 => println!("{err}"), // mke2fs: install e2fsprogs
-///     made => made?,
-/// }
-/// # if !path.exists() { return Ok(()) }
+/// let make = Make::default().with(|make| {
+///     make.size_bytes = Some(16 << 20);
+///     make.features = Some("orphan_file".to_owned());
+/// });
+/// make.image(&path)?;
 /// Disk::open(&path, &OpenOptions::default())?.close()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -39,10 +39,23 @@ const MARK_BYTES: usize = 128 << 10;
 pub struct Make {
     /// Size of a file that is made; `None` uses the file or device that is there.
     pub size_bytes: Option<u64>,
-    /// Volume label.
+    /// Volume label, at most 16 bytes.
     pub label: Option<String>,
     /// Features as `mke2fs -O` takes them.
     pub features: Option<String>,
+    /// Options as `mke2fs -E` takes them.
+    pub extended: Option<String>,
+    /// Options of the journal as `mke2fs -J` takes them.
+    pub journal: Option<String>,
+    /// Bytes of a block, 1024 to 65536.
+    pub block_bytes: Option<u32>,
+    /// At least so many inodes.
+    pub inodes: Option<u64>,
+    /// Identity of the volume; random where it is not given.
+    pub uuid: Option<[u8; 16]>,
+    /// Time of the volume, seconds since 1970; now where it is not given. With `uuid`, and
+    /// `hash_seed` in `extended`, equal options give equal bytes.
+    pub time_s: Option<u64>,
     /// Write over what is there.
     pub force: bool,
 }
@@ -55,38 +68,72 @@ impl Make {
         self
     }
 
-    /// Makes an ext4 with stock mke2fs and its defaults. A file that was made here is removed again
-    /// if that fails.
+    /// Makes an ext4 with the defaults of mke2fs 1.47. Options that are refused change nothing. A
+    /// file that was made here is removed again if that fails.
     ///
     /// # Errors
-    /// EEXIST if something is there, EBUSY if it is in use, ENOENT without mke2fs, and what mke2fs
-    /// and the host say.
+    /// EEXIST if something is there, EBUSY if it is in use, EINVAL and EOPNOTSUPP for options, and
+    /// what the host says.
     pub fn image(&self, path: &Path) -> Result<()> {
         check_host_path(path)?;
-        let Some(size_bytes) = self.size_bytes else {
-            check_free(path, self.force)?;
-            return mke2fs(path, self);
-        };
         let there = path.symlink_metadata().is_ok();
         if there {
-            if !self.force {
+            if self.size_bytes.is_some() && !self.force {
                 let text =
                     format!("{}: the file exists; choose another name or force", path.display());
                 return Err(Error::new(EEXIST, text));
             }
-            check_free(path, true)?;
+            check_free(path, self.force)?;
         }
-        // Who else may read it is for its owner to say.
-        let mut made = HostOptions::new();
-        let made = made.write(true).create(true).truncate(false).mode(0o600).open(path);
-        let sized = made.and_then(|file| file.set_len(size_bytes));
-        let done = sized.map_err(|err| Error::host(path.display(), &err));
-        let done = done.and_then(|()| mke2fs(path, self));
+        let host = |err| Error::host(path.display(), &err);
+        let is_file = !there || std::fs::metadata(path).map_err(host)?.is_file();
+        let size_bytes = match self.size_bytes {
+            Some(bytes) => bytes,
+            None => FileDevice::open(path, FileOptions::default())?.geometry().size_bytes,
+        };
+        let mut options = self.options()?;
+        options.zeroed |= is_file;
+        let named = |err| Error::from(err).at(path.display());
+        let plan = Plan::new(&options, size_bytes).map_err(named)?;
+        let mut done = Ok(());
+        if is_file {
+            // A new one is for its owner only: who else may read it is for its owner to say.
+            let mut made = HostOptions::new();
+            let made = made.write(true).create_new(!there).truncate(there).mode(0o600);
+            let file = made.open(path).map_err(host)?;
+            done = file.set_len(size_bytes).map_err(host);
+        }
+        let done = done.and_then(|()| {
+            let device = FileDevice::open(path, FileOptions::default())?;
+            plan.write(&device).map_err(named)
+        });
         if done.is_err() && !there {
             // What is to be said is why it could not be made.
             let _ = std::fs::remove_file(path);
         }
         done
+    }
+
+    fn options(&self) -> Result<Options> {
+        let random = || {
+            let word = || std::hash::RandomState::new().build_hasher().finish();
+            // Version 4 of RFC 9562.
+            let bits = u128::from(word()) << 64 | u128::from(word());
+            (bits & !(0xF << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62).to_be_bytes()
+        };
+        let mut options = Options {
+            features: self.features.clone().unwrap_or_default(),
+            label: self.label.clone().unwrap_or_default().into_bytes(),
+            block_bytes: self.block_bytes,
+            inodes: self.inodes,
+            uuid: self.uuid.unwrap_or_else(random),
+            hash_seed: random(),
+            time_s: self.time_s.unwrap_or_else(|| WallClock::new().now_ns() / 1_000_000_000),
+            ..Options::default()
+        };
+        options.set_extended(self.extended.as_deref().unwrap_or_default())?;
+        options.set_journal(self.journal.as_deref().unwrap_or_default())?;
+        Ok(options)
     }
 }
 
@@ -102,29 +149,6 @@ fn check_free(path: &Path, force: bool) -> Result<()> {
     }
     let text = format!("{}: holds data already; choose another one or force", path.display());
     Err(Error::new(EEXIST, text))
-}
-
-fn mke2fs(path: &Path, how: &Make) -> Result<()> {
-    let program = find_program("mke2fs", &SBIN);
-    let mut command = Command::new(program.unwrap_or_else(|| "mke2fs".into()));
-    command.args(["-q", "-F", "-t", "ext4"]);
-    if let Some(label) = &how.label {
-        command.args(["-L", label]);
-    }
-    if let Some(features) = &how.features {
-        command.args(["-O", features]);
-    }
-    // A path that begins with a dash is no option.
-    let path = std::path::absolute(path).map_err(|err| Error::host(path.display(), &err))?;
-    let made = command.arg(&path).output().map_err(|err| {
-        let text = format!("mke2fs: {err}; install e2fsprogs");
-        Error::new(err.raw_os_error().unwrap_or(EIO), text)
-    })?;
-    if made.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&made.stderr).trim().replace('\n', "; ");
-    Err(Error::new(EIO, format!("mke2fs: {said}; correct the size, features or path")))
 }
 
 /// Checks an image with the volume's own check, in memory as far as its journal has to be replayed.

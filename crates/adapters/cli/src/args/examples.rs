@@ -31,7 +31,8 @@ pub const EXAMPLES: crate::help::Examples = &[
         "mkfs",
         &[
             ["syncline mkfs --size 1G disk.img", "a new image"],
-            ["syncline mkfs --size 1G disk.img -- -O ^has_journal", "with options of mke2fs"],
+            ["syncline mkfs --size 1G -O ^has_journal -m 0 disk.img", "with options of mke2fs"],
+            ["syncline mkfs -n --size 8T disk.img", "sizes only; nothing is made"],
         ],
     ),
     (

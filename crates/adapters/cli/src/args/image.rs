@@ -53,34 +53,108 @@ pub struct Cp {
     pub paths: Vec<OsString>,
 }
 
-/// Make a new ext4 file system with mke2fs.
+/// Make a new ext4 file system.
 ///
-/// IMAGE is a block device or a file; a missing file is created. With SOURCE_DATE_EPOCH in the
-/// environment equal arguments give equal bytes.
+/// IMAGE is a block device or a file; a missing file is created. The options and the file system
+/// are those of mke2fs 1.47, with the defaults that come with it; /etc/mke2fs.conf is not read, so
+/// that all machines make the same. Features and options that are not made are refused with their
+/// names. With SOURCE_DATE_EPOCH in the environment equal arguments give equal bytes.
 #[derive(Debug, Args)]
 pub struct Mkfs {
     /// Size of the image: bytes, or with K, M, G [default: that of the file or device].
     #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
     pub size: Option<u64>,
-    /// Name of the volume.
-    #[arg(short = 'L', long, value_name = "NAME")]
-    pub label: Option<String>,
     /// Permissions of a new image in octal, such as 644 [default: 600].
     #[arg(long, value_name = "MODE", value_parser = permissions)]
     pub mode: Option<u32>,
-    /// Overwrite an existing image.
-    #[arg(long)]
+    /// Overwrite an existing image. What is mounted or open is never overwritten.
+    #[arg(short = 'F', long)]
     pub force: bool,
+    #[command(flatten)]
+    pub format: Format,
     /// File or block device.
     pub image: PathBuf,
-    /// Further arguments for mke2fs, after --.
+    /// More of these options, after --, which take precedence.
     #[arg(last = true, value_name = "ARGUMENT")]
     pub more: Vec<OsString>,
 }
 
-/// Make an image larger or smaller with resize2fs.
+/// Options of a new file system, as mke2fs has them.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Format {
+    /// Name of the volume, at most 16 bytes.
+    #[arg(short = 'L', long, value_name = "NAME")]
+    pub label: Option<OsString>,
+    /// Type: ext2, ext3 or ext4 [default: ext4].
+    #[arg(short = 't', value_name = "TYPE", value_parser = ["ext2", "ext3", "ext4"])]
+    pub fs_type: Option<String>,
+    /// Use: floppy, small, big, huge, news, largefile, largefile4, or several separated by commas
+    /// [default: by the size].
+    #[arg(short = 'T', value_name = "USAGE")]
+    pub usage: Option<String>,
+    /// Features to add, or to remove with ^, separated by commas. Repeatable.
+    #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
+    pub features: Vec<String>,
+    /// Extended options: stride, stripe_width, lazy_itable_init, lazy_journal_init, resize,
+    /// packed_meta_blocks, num_backup_sb, hash_seed, root_owner, discard, nodiscard,
+    /// orphan_file_size, desc_size, assume_storage_prezeroed. Repeatable.
+    #[arg(short = 'E', value_name = "OPTIONS")]
+    pub extended: Vec<String>,
+    /// Journal: size=MiB, fast_commit_size=KiB, location=BLOCK.
+    #[arg(short = 'J', value_name = "OPTIONS")]
+    pub journal: Vec<String>,
+    /// Block size in bytes, 1024 to 65536 [default: 4096, below 512 MiB 1024].
+    #[arg(short = 'b', value_name = "BYTES")]
+    pub block_size: Option<u32>,
+    /// Make at least so many inodes.
+    #[arg(short = 'N', value_name = "COUNT")]
+    pub inodes: Option<u64>,
+    /// Make an inode for so many bytes [default: 16384].
+    #[arg(short = 'i', value_name = "BYTES")]
+    pub bytes_per_inode: Option<u32>,
+    /// Bytes of an inode [default: 256].
+    #[arg(short = 'I', value_name = "BYTES")]
+    pub inode_size: Option<u32>,
+    /// Percentage of the blocks that only root may use [default: 5].
+    #[arg(short = 'm', value_name = "PERCENT")]
+    pub reserved: Option<f64>,
+    /// Blocks of a group.
+    #[arg(short = 'g', value_name = "BLOCKS")]
+    pub blocks_per_group: Option<u32>,
+    /// Groups whose tables stand together [default: 16].
+    #[arg(short = 'G', value_name = "GROUPS")]
+    pub flex_groups: Option<u32>,
+    /// Identity: a UUID, clear, random or time [default: random].
+    #[arg(short = 'U', value_name = "UUID")]
+    pub uuid: Option<String>,
+    /// Directory that the volume was mounted on last.
+    #[arg(short = 'M', value_name = "DIRECTORY")]
+    pub last_mounted: Option<OsString>,
+    /// Action on errors: continue, remount-ro or panic [default: continue].
+    #[arg(short = 'e', value_name = "ACTION", value_parser = ["continue", "remount-ro", "panic"])]
+    pub errors: Option<String>,
+    /// Print what would be made, and make nothing.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Print nothing [default].
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+/// [`Format`] alone, for what stands after `--`.
+#[derive(Debug, clap::Parser)]
+#[command(no_binary_name = true, disable_help_flag = true)]
+pub struct MoreFormat {
+    #[command(flatten)]
+    pub format: Format,
+    #[arg(short = 'F')]
+    pub force: bool,
+}
+
+/// Make an image larger or smaller.
 ///
-/// The image is checked first. An image file gets the size of its file system.
+/// The image is checked first. An image file gets the size of its file system. To make it smaller
+/// needs e2fsck and resize2fs (package e2fsprogs); to make it larger needs no other program.
 #[derive(Debug, Args)]
 pub struct Resize {
     /// The new size: bytes, or with K, M, G.
@@ -97,8 +171,8 @@ pub struct Resize {
 /// Fill an image from a directory or a tar archive.
 ///
 /// Owners, permissions, times, extended attributes, hard links, devices and holes are kept. Root is
-/// not needed, since this process writes the image. A missing image is created by mke2fs, as large
-/// as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes: later
+/// not needed, since this process writes the image. A missing image is created, as large as the
+/// tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes: later
 /// times are set to it.
 ///
 /// Archives may be compressed with gzip or zstd, and are verified to their end. `-` is standard

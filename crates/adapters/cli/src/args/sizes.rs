@@ -6,6 +6,7 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
         Some('K') => (&text[..text.len() - 1], 10),
         Some('M') => (&text[..text.len() - 1], 20),
         Some('G') => (&text[..text.len() - 1], 30),
+        Some('T') => (&text[..text.len() - 1], 40),
         _ => (text, 0),
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));

@@ -1,18 +1,23 @@
 //! `mkfs`, `resize`, `import` and `export`: images made, filled from trees and archives, and
 //! written as such.
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use clap::{CommandFactory, FromArgMatches};
 use syncline_device::VirtualClock;
+use syncline_fs::FsError;
+use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
 use syncline_image::archive::{self, Estimate};
 use syncline_image::copy::{Pins, estimate, fill};
+use syncline_image::mkfs::Identity;
 use syncline_image::resize::NewSize;
 use syncline_image::{Image, Opening, mkfs};
 
 use crate::archive_stream;
-use crate::args::{Export, Import, Mkfs, Resize};
+use crate::args::{Export, Format, Import, Mkfs, MoreFormat, Resize};
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
@@ -31,16 +36,111 @@ fn epoch_s() -> Result<Option<u64>> {
 
 /// Makes a volume.
 pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
+    let mut format = args.format.clone();
+    let usage = |err: clap::Error| {
+        let text = err.to_string();
+        let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+        Failure::Usage(format!("after --: {first}; see syncline mkfs --help"))
+    };
+    let matches = MoreFormat::command().try_get_matches_from(&args.more).map_err(usage)?;
+    format.update_from_arg_matches(&matches).map_err(usage)?;
+    // A flag that is missing after -- would be off.
+    format.dry_run |= args.format.dry_run;
+    let (options, identity) = format_options(&format)?;
     let made = mkfs::Mkfs {
         size_bytes: args.size,
-        label: args.label.clone(),
-        force: args.force,
+        force: args.force || matches.get_flag("force"),
         time_s: epoch_s()?,
+        identity,
+        format: options,
         mode: args.mode,
-        more: args.more.clone(),
-        ..mkfs::Mkfs::default()
+        tree: None,
     };
-    Ok(made.make(&args.image)?)
+    if !format.dry_run {
+        return Ok(made.make(&args.image)?);
+    }
+    let (plan, _) = made.plan(&args.image)?;
+    let mut out = Out::new();
+    out.text(summary(&plan))?;
+    out.flush()
+}
+
+/// What a volume would be.
+fn summary(plan: &Plan) -> String {
+    let (sb, geo) = (plan.superblock(), plan.geometry());
+    let backups = (1..geo.group_count).filter(|group| sb.group_has_super(*group));
+    let backups: Vec<String> = backups.map(|g| geo.group_first_block(g).to_string()).collect();
+    format!(
+        "{} blocks of {} bytes, {} reserved for root\n{} inodes of {} bytes\n{} groups of {} \
+         blocks\n{} blocks of journal\nfeatures: {} {} {}\nbackups of the superblock: {}\n",
+        sb.s_blocks_count,
+        geo.block_size,
+        sb.s_r_blocks_count,
+        sb.s_inodes_count,
+        geo.inode_size,
+        geo.group_count,
+        geo.blocks_per_group,
+        plan.journal_blocks(),
+        sb.s_feature_compat,
+        sb.s_feature_incompat,
+        sb.s_feature_ro_compat,
+        if backups.is_empty() { "none".to_owned() } else { backups.join(" ") },
+    )
+}
+
+/// The options of the file system, and its identity.
+fn format_options(format: &Format) -> Result<(Options, Identity)> {
+    let bytes = |text: &Option<OsString>| {
+        text.as_ref().map_or(Vec::new(), |text| text.as_encoded_bytes().to_vec())
+    };
+    let mut options = Options {
+        fs_type: match format.fs_type.as_deref() {
+            Some("ext2") => FsType::Ext2,
+            Some("ext3") => FsType::Ext3,
+            _ => FsType::Ext4,
+        },
+        usage: format.usage.clone(),
+        features: format.features.join(","),
+        block_bytes: format.block_size,
+        inodes: format.inodes,
+        bytes_per_inode: format.bytes_per_inode,
+        inode_bytes: format.inode_size,
+        blocks_per_group: format.blocks_per_group,
+        flex_groups: format.flex_groups,
+        label: bytes(&format.label),
+        last_mounted: bytes(&format.last_mounted),
+        errors: match format.errors.as_deref() {
+            Some("remount-ro") => 2,
+            Some("panic") => 3,
+            _ => 1,
+        },
+        ..Options::default()
+    };
+    if let Some(percent) = format.reserved {
+        options.reserved_percent = percent;
+    }
+    let failed = |err: FsError| {
+        Failure::Failed(match err {
+            FsError::Invalid(text) | FsError::Unsupported(text) => text,
+            other => other.to_string(),
+        })
+    };
+    format.extended.iter().try_for_each(|text| options.set_extended(text)).map_err(failed)?;
+    format.journal.iter().try_for_each(|text| options.set_journal(text)).map_err(failed)?;
+    let identity = match format.uuid.as_deref() {
+        None => Identity::Any,
+        Some("random") => Identity::Random,
+        Some("time") => Identity::Time,
+        Some("clear" | "null") => Identity::Given([0; 16]),
+        Some(text) => match parse_uuid(text) {
+            Some(id) => Identity::Given(id),
+            None => {
+                let text = format!("{text} is not a UUID, clear, random or time; correct -U");
+                return Err(Failure::Failed(text));
+            }
+        },
+    };
+    Ok((options, identity))
 }
 
 /// Changes the size of an image.
@@ -64,12 +164,14 @@ pub(crate) fn import(args: &Import) -> Result<()> {
     let mut bounds = Bounds::writer(&args.image).makes(&args.image);
     bounds.reads.push(args.source.clone());
     if made {
-        // Nobody reads it yet, and mke2fs makes it.
-        bounds.starts = true;
+        // Nobody reads it yet.
         bounds.enter();
         let new = mkfs::Mkfs {
             size_bytes: args.size,
-            label: args.label.clone(),
+            format: Options {
+                label: args.label.clone().unwrap_or_default().into_bytes(),
+                ..Options::default()
+            },
             time_s: epoch_s,
             mode: args.mode,
             ..mkfs::Mkfs::default()

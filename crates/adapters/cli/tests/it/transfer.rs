@@ -305,11 +305,22 @@ fn images_are_made_and_not_overwritten() {
     assert_eq!(std::fs::metadata(&image).unwrap().len(), 32 << 20);
     let other = dir.path().join("other.img");
     let said = refused(1, &["mkfs", "--size", "32M", text(&other), "--", "-O", "nonsense"]);
-    assert!(said.contains("mke2fs failed: ") && !other.exists(), "{said}");
+    assert!(said.contains("nonsense is not a feature") && !other.exists(), "{said}");
+    let said = refused(1, &["mkfs", "--size", "32M", "-O", "bigalloc", text(&other)]);
+    assert!(said.contains("use mke2fs -O bigalloc") && !other.exists(), "{said}");
+    let said = refused(2, &["mkfs", "--size", "32M", text(&other), "--", "-x"]);
+    assert!(said.contains("after --: ") && !other.exists(), "{said}");
+    let said = done(&["mkfs", "-n", "--size", "1T", "-T", "largefile4", text(&other)]);
+    assert!(said.contains("262144 inodes") && !other.exists(), "{said}");
+    // No other program is needed.
     let ran =
         binary().args(["mkfs", "--size", "8M", text(&other)]).env("PATH", "").output().unwrap();
-    let there = Path::new("/sbin/mke2fs").exists();
-    assert_eq!(ran.status.success(), there);
+    assert!(ran.status.success());
+    let options = ["-F", "-b", "1024", "-E", "root_owner=7:8,stride=4", "-L", "x", "-U", "clear"];
+    done(&[&["mkfs", "--size", "16M"], &options[..], &["-J", "size=2", text(&other)]].concat());
+    e2fsck_clean(&other).unwrap();
+    let said = done(&["stat", &support::at(&other, "/")]);
+    assert!(said.contains('7') && said.contains('8'), "{said}");
     let said = refused(2, &["import", "--size", "8M", text(dir.path()), text(&image)]);
     assert!(said.contains("--size and --label are for new images"), "{said}");
     let said = refused(2, &["import", "-", text(&dir.path().join("x.img"))]);

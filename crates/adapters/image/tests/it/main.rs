@@ -1,6 +1,8 @@
 //! Readers of this crate under hostile bytes: errors, never a panic, bounded work.
 
+mod mkfs;
 mod qcow2;
+mod resize;
 
 use std::io::Cursor;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ static void images(const char *path)
     OK(syncline_mkfs(path, 64 << 20, "again", 1));
     IS(syncline_mkfs(NULL, 1, NULL, 0), -EINVAL);
     IS(syncline_mkfs("/nowhere/at/all", 64 << 20, NULL, 0), -ENOENT);
-    IS(syncline_mkfs("tiny.img", 512, NULL, 0), -EIO);
+    IS(syncline_mkfs("tiny.img", 512, NULL, 0), -EINVAL);
     IS(access("tiny.img", F_OK), -1);
     IS(syncline_check(path, NULL, NULL), 0);
     IS(syncline_check("missing.img", NULL, NULL), -ENOENT);

@@ -157,7 +157,7 @@ pub struct SyncOptions {
     pub sync: Vec<String>,
     /// First age the volume to this fill level (1 to 95 per cent), then overwrite as much as its
     /// size. Runs each value of a list. The volume has four groups in a flex group [default: a
-    /// fresh volume with mke2fs's defaults].
+    /// fresh volume with the default features].
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=95))]
     pub fill: Vec<u32>,

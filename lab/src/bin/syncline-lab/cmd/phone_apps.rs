@@ -84,7 +84,7 @@ fn simulated(
 ) -> Result<()> {
     let source = match &args.device.image {
         Some(path) => ImageSource::File(path.clone()),
-        None => ImageSource::Mke2fs { size_bytes: args.device.size << 20 },
+        None => ImageSource::New { size_bytes: args.device.size << 20 },
     };
     let image = Image::load(&source)?;
     let mount = &mount_options(&args.device.options)?;
