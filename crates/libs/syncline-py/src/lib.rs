@@ -83,7 +83,7 @@ struct Disk(library::Disk);
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Without a clean end the image is recoverable, as after a power cut; the next open says so.
+        // Without a clean end the next open recovers, as after a power cut.
         let _ = Python::attach(|py| free(py, || self.0.close()));
     }
 }

@@ -172,13 +172,13 @@ fn attack() -> String {
 /// `taken_over attack DIR` prints what the process that serves DIR could do.
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
-    if let [_, word, dir] = &arguments[..] {
-        if word == "attack" {
-            let dir = std::fs::canonicalize(dir).expect("the directory is there");
-            let said = syncline_control::socket::ask(&dir, "takeover").expect("it answers");
-            print!("{}", said.unwrap_or_default());
-            return ExitCode::SUCCESS;
-        }
+    if let [_, word, dir] = &arguments[..]
+        && word == "attack"
+    {
+        let dir = std::fs::canonicalize(dir).expect("the directory is there");
+        let said = syncline_control::socket::ask(&dir, "takeover").expect("it answers");
+        print!("{}", said.unwrap_or_default());
+        return ExitCode::SUCCESS;
     }
     syncline_cli::main_with_takeover(attack)
 }
