@@ -1,14 +1,14 @@
-//! `sync=eager` with its defaults is nowhere worse than its alternatives: `sync=ordered`, all data of
-//! syncs to the log, all of it in place.
+//! `sync=eager` with its defaults is nowhere worse than its alternatives: `sync=ordered`, all data
+//! of syncs to the log, all of it in place.
 //!
 //! ```text
 //!   score = the smaller of  shortest foreground / foreground,  shortest whole run / whole run
 //!   score of the default >= 0.97 * the best score of an alternative
 //! ```
 //!
-//! The two times cannot always be the shortest at once: the log acknowledges first and writes twice.
-//! Some profiles and short runs here, in exact virtual time; all of them are the figure `never-worse`
-//! (`lab/scripts/never_worse.py`), with the rows that miss and the reasons in
+//! The two times cannot always be the shortest at once: the log acknowledges first and writes
+//! twice. Some profiles and short runs here, in exact virtual time; all of them are the figure
+//! `never-worse` (`lab/scripts/never_worse.py`), with the rows that miss and the reasons in
 //! `docs/measuring/sync.md`.
 
 use syncline_fs::MountOptions;

@@ -58,8 +58,8 @@ pub struct Costs {
     pub flush_ns: f64,
     /// A byte of whole units, in nanoseconds: see [`Costs::interval_ns`].
     pub byte_ns: f64,
-    /// Going on where one of the last runs ended, in nanoseconds: back to the log, or to a file that
-    /// is written in order.
+    /// Going on where one of the last runs ended, in nanoseconds: back to the log, or to a file
+    /// that is written in order.
     pub back_ns: f64,
     /// Going to an address at most 4 MiB from the end of the last write, in nanoseconds.
     pub near_ns: f64,

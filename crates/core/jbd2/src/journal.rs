@@ -25,7 +25,7 @@ use syncline_base::lockrank::{Mutex, MutexGuard};
 use syncline_device::{BlockDevice, Clock, DeviceError};
 
 use crate::buffer::BufferCache;
-use crate::dependency_sets::{Counters, DependencySet, Member};
+use crate::dependency_sets::{Counters, DependencySet};
 use crate::flushes::Flushes;
 use crate::handle::Handle;
 use crate::log_superblock::LogSuperblock;
@@ -394,18 +394,6 @@ impl Journal {
             Some(r) if r.transaction.tid == tid => !r.transaction.is_idle(),
             _ => state.turns.committing().is_some_and(|c| c.tid == tid),
         }
-    }
-
-    /// True if the running transaction has a change of this member, which a [`Journal::sync`] of it
-    /// would commit.
-    pub fn is_member(&self, member: Member) -> bool {
-        let state = self.state.lock();
-        state.running.as_ref().is_some_and(|running| running.transaction.has_member(member))
-    }
-
-    /// Number of blocks of a range whose newest copy is in the log: they cannot be written in place.
-    pub fn count_live(&self, blocks: std::ops::Range<u64>) -> usize {
-        self.state.lock().ring.live_in(blocks.start, blocks.end).count()
     }
 
     /// Number of the next device flush: what is in place now is durable once that one is over

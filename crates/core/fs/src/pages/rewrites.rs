@@ -1,7 +1,7 @@
 //! The share of pages in the log that write-back has to write once more.
 //!
 //! ```text
-//!   new blocks   logged ---> written back, or freed before (a rollback journal): nothing is written
+//!   new blocks   logged ---> written back, or freed before (a rollback journal): not written
 //!   overwritten  logged, logged, logged ---> written back once
 //! ```
 //!

@@ -55,9 +55,9 @@ use crate::store::Store;
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
 
-/// Most clean pages between two dirty ones that are written along with them, if that takes less time
-/// than going to the next address. A flash device that takes long to end one run and begin another
-/// programs more than that anyway.
+/// Most clean pages between two dirty ones that are written along with them, if that takes less
+/// time than going to the next address. A flash device that takes long to end one run and begin
+/// another programs more than that anyway.
 const GAP_PAGES_MAX: f64 = 8.0;
 
 /// `sync=eager`.
