@@ -9,6 +9,7 @@ mod common;
 mod cost_model;
 mod directory;
 mod eager_bounds;
+mod never_worse;
 mod packed_bounds;
 mod peers;
 mod runs;

@@ -2,14 +2,21 @@
 //!
 //! ```text
 //!   flush | w w w ... | flush | w w | flush        an interval: writes and the flush that ends it
-//!           time = flush_ns + byte_ns * bytes + run_ns * runs
+//!           time = flush_ns + byte_ns * bytes + sum of the ways to its runs
+//!   bytes: in whole units, since flash programs whole pages
 //!   run: writes of which each begins where the one before it ended
+//!   back_ns: a run that goes on where one of the last runs ended
+//!   near_ns: one that begins at most 4 MiB from the end of the one before it
+//!   run_ns: any other
 //! ```
 //!
-//! The three costs are the least squares of the last intervals ([`INTERVALS_KEPT`], the older ones
-//! count less), none below zero. They begin with assumed ones ([`Costs::ASSUMED`]), which weigh the
-//! less the further devices lie apart in them. A flush and the writes before it are taken together
-//! because a volatile cache answers writes at once and pays for them in the flush.
+//! The costs are the least squares of the last intervals ([`INTERVALS_KEPT`], the older ones count
+//! less), none below zero. An error counts as a share of the time that was expected, so that the
+//! costs of a fast device are found as soon as those of a slow one. They begin with assumed ones
+//! ([`Costs::ASSUMED`]), which weigh the less the further devices lie apart in them: one interval
+//! says more of a flush than the assumption, and a run may cost nothing or the time of a merge of
+//! 4 MiB. A flush and the writes before it are taken together because a volatile cache answers
+//! writes at once and pays for them in the flush. Without one a batch of writes is an interval.
 //!
 //! Promises
 //! - Costs follow from requests and the clock alone: equal runs in virtual time have equal costs.
@@ -26,59 +33,98 @@ use crate::{BlockDevice, Clock, DeviceError, Geometry, Op, Request};
 
 /// Weight of all older intervals together, in intervals.
 const INTERVALS_KEPT: f64 = 256.0;
-/// Longer intervals count less, as if they had so many bytes: in them the parts of a device work at
-/// the same time.
-const LONG_BYTES: f64 = 262_144.0;
-/// Distance of the costs of devices from the assumed ones: 2 ms of flushes, 60 ns of bytes, 10 ms
-/// of addresses.
-const SPREAD_NS: [f64; COSTS] = [2e6, 60.0, 1e7];
-/// Distance of the time of an interval from that of its costs.
-const NOISE_NS: f64 = 5e6;
-const COSTS: usize = 3;
+/// Flash programs whole pages, of two planes or dies at once: less takes as long.
+const UNIT_BYTES: u64 = 16 << 10;
+/// Runs that can be gone on with: files that are written in turn, and the log.
+const STREAMS: usize = 4;
+/// Distance of a near run: the allocation unit of most cards, within which they write a page and
+/// beyond which some of them merge a whole unit.
+const NEAR_BYTES: u64 = 4 << 20;
+/// Distance of the costs of devices from the assumed ones: 2 ms of flushes, 60 ns of bytes, 100 ms
+/// of ways.
+const SPREAD_NS: [f64; COSTS] = [2e6, 60.0, 1e8, 1e8, 1e8];
+/// Distance of the time of an interval from that of its costs, as a share of it.
+const NOISE: f64 = 0.5;
+/// Shortest time that an interval is expected to take, in nanoseconds.
+const EXPECTED_NS_MIN: f64 = 1e3;
+/// Times that an interval without ways may take of what is expected.
+const OUTLIER: f64 = 4.0;
+const COSTS: usize = 5;
 
 /// Time that a device takes for writes and flushes, on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
     /// A flush, and what an interval costs beside its bytes and runs, in nanoseconds.
     pub flush_ns: f64,
-    /// A byte, in nanoseconds.
+    /// A byte of whole units, in nanoseconds: see [`Costs::interval_ns`].
     pub byte_ns: f64,
-    /// Going to an address that does not follow the last one, in nanoseconds.
+    /// Going on where one of the last runs ended, in nanoseconds: back to the log, or to a file
+    /// that is written in order.
+    pub back_ns: f64,
+    /// Going to an address at most 4 MiB from the end of the last write, in nanoseconds.
+    pub near_ns: f64,
+    /// Going to any other address that does not follow the last one, in nanoseconds.
     pub run_ns: f64,
 }
 
 impl Costs {
     /// Costs of a device of which nothing is known: those measured of the profile of an eMMC of
     /// 2012, `nexus7-emmc`.
-    pub const ASSUMED: Costs = Costs { flush_ns: 1.2e6, byte_ns: 60.0, run_ns: 3.5e6 };
+    pub const ASSUMED: Costs =
+        Costs { flush_ns: 1.2e6, byte_ns: 60.0, back_ns: 1e6, near_ns: 2.5e6, run_ns: 3.5e6 };
 
-    fn from_array([flush_ns, byte_ns, run_ns]: [f64; COSTS]) -> Costs {
-        Costs { flush_ns, byte_ns, run_ns }
+    /// Time of the bytes between two flushes, in nanoseconds: units of 16 KiB.
+    pub fn interval_ns(&self, bytes: u64) -> f64 {
+        bytes.next_multiple_of(UNIT_BYTES) as f64 * self.byte_ns
+    }
+
+    /// True if going from one of these bytes to the other is going to a near address.
+    pub fn is_near(from_bytes: u64, to_bytes: u64) -> bool {
+        from_bytes.abs_diff(to_bytes) <= NEAR_BYTES
+    }
+
+    fn from_array([flush_ns, byte_ns, back_ns, near_ns, run_ns]: [f64; COSTS]) -> Costs {
+        Costs { flush_ns, byte_ns, back_ns, near_ns, run_ns }
+    }
+
+    fn to_array(self) -> [f64; COSTS] {
+        [self.flush_ns, self.byte_ns, self.back_ns, self.near_ns, self.run_ns]
     }
 }
 
 /// Sums of the normal equations, and the interval that has not ended.
 struct Sums {
-    /// Products of two of [1, bytes, runs].
+    /// Products of two of [1, bytes, resumed runs, near runs, other runs].
     squares: [[f64; COSTS]; COSTS],
     /// Products of one of them and the time.
     times: [f64; COSTS],
+    costs: Costs,
     bytes: u64,
-    runs: u64,
+    runs: Runs,
     time_ns: u64,
-    /// End of the last write.
-    end_bytes: u64,
+    /// Ends of the last runs, the newest first.
+    ends: [u64; STREAMS],
+}
+
+/// Runs of an interval, by the way to them.
+#[derive(Default)]
+struct Runs {
+    resumed: f64,
+    near: f64,
+    far: f64,
 }
 
 impl Sums {
     fn new() -> Sums {
-        let (mut squares, mut times) = ([[0.0; COSTS]; COSTS], [0.0; COSTS]);
-        let assumed = [Costs::ASSUMED.flush_ns, Costs::ASSUMED.byte_ns, Costs::ASSUMED.run_ns];
-        for (n, (spread_ns, cost)) in SPREAD_NS.into_iter().zip(assumed).enumerate() {
-            squares[n][n] = (NOISE_NS / spread_ns) * (NOISE_NS / spread_ns);
-            times[n] = squares[n][n] * cost;
+        Sums {
+            squares: [[0.0; COSTS]; COSTS],
+            times: [0.0; COSTS],
+            costs: Costs::ASSUMED,
+            bytes: 0,
+            runs: Runs::default(),
+            time_ns: 0,
+            ends: [0; STREAMS],
         }
-        Sums { squares, times, bytes: 0, runs: 0, time_ns: 0, end_bytes: 0 }
     }
 
     /// Adds the writes of a batch. True if it ended the interval.
@@ -90,9 +136,7 @@ impl Sums {
         let mut ended = false;
         for request in batch {
             if let Op::Write { fua, .. } = request.op {
-                self.runs += u64::from(request.offset_bytes != self.end_bytes);
-                self.bytes += request.len_bytes();
-                self.end_bytes = request.offset_bytes + request.len_bytes();
+                self.add_run(request.offset_bytes, request.len_bytes());
                 ended |= fua;
             } else {
                 ended = true;
@@ -102,25 +146,45 @@ impl Sums {
         ended
     }
 
+    fn add_run(&mut self, start_bytes: u64, len_bytes: u64) {
+        let stream = self.ends.iter().position(|end| *end == start_bytes);
+        match stream {
+            Some(0) => {}
+            Some(_) => self.runs.resumed += 1.0,
+            None if Costs::is_near(self.ends[0], start_bytes) => self.runs.near += 1.0,
+            None => self.runs.far += 1.0,
+        }
+        self.ends[..=stream.unwrap_or(STREAMS - 1)].rotate_right(1);
+        self.ends[0] = start_bytes + len_bytes;
+        self.bytes += len_bytes;
+    }
+
     fn end_interval(&mut self) {
-        let (bytes, runs) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.runs));
-        let time_ns = std::mem::take(&mut self.time_ns) as f64;
-        if bytes == 0 || time_ns == 0.0 {
+        let (bytes, time_ns) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.time_ns));
+        let Runs { resumed, near, far } = std::mem::take(&mut self.runs);
+        if bytes == 0 || time_ns == 0 {
             return;
         }
-        let weight = (LONG_BYTES / bytes as f64).min(1.0);
-        let of = [1.0, bytes as f64, runs as f64].map(|factor| factor * weight);
+        let of = [1.0, bytes.next_multiple_of(UNIT_BYTES) as f64, resumed, near, far];
+        let expected: Vec<f64> = of.iter().zip(self.costs.to_array()).map(|(a, b)| a * b).collect();
+        let straight = (expected[0] + expected[1]).max(EXPECTED_NS_MIN);
+        let ways = expected[2] + expected[3] + expected[4];
+        // What goes straight on and takes much longer pays for a way that was taken before.
+        let limit_ns = if resumed + near + far > 0.0 { f64::MAX } else { OUTLIER * straight };
+        let time_ns = (time_ns as f64).min(limit_ns);
+        let weight = (straight + ways).powi(-2);
         let kept = 1.0 - 1.0 / INTERVALS_KEPT;
         for (n, row) in self.squares.iter_mut().enumerate() {
             for (m, sum) in row.iter_mut().enumerate() {
-                *sum = *sum * kept + of[n] * of[m];
+                *sum = *sum * kept + of[n] * of[m] * weight;
             }
             self.times[n] = self.times[n] * kept + of[n] * time_ns * weight;
         }
+        self.costs = self.least_squares();
     }
 
     /// The costs of least squares, none below zero.
-    fn costs(&self) -> Costs {
+    fn least_squares(&self) -> Costs {
         let mut used = [true; COSTS];
         loop {
             let found = self.solve(used);
@@ -133,15 +197,20 @@ impl Sums {
     }
 
     /// Gauss-Jordan elimination of the equations of the costs that are used; the others are zero.
+    /// The assumed costs keep the equations definite.
     fn solve(&self, used: [bool; COSTS]) -> [f64; COSTS] {
         let (mut rows, mut right) = (self.squares, self.times);
+        for (n, assumed) in Costs::ASSUMED.to_array().into_iter().enumerate() {
+            let weight = (NOISE / SPREAD_NS[n]).powi(2);
+            rows[n][n] += weight;
+            right[n] += weight * assumed;
+        }
         for n in (0..COSTS).filter(|&n| !used[n]) {
             rows[n] = [0.0; COSTS];
             rows.iter_mut().for_each(|row| row[n] = 0.0);
             (rows[n][n], right[n]) = (1.0, 0.0);
         }
         for n in 0..COSTS {
-            // Positive: the assumed costs keep the equations definite.
             let (pivot, value) = (rows[n], right[n]);
             for m in (0..COSTS).filter(|&m| m != n) {
                 let factor = rows[m][n] / pivot[n];
@@ -174,7 +243,7 @@ impl<D: BlockDevice> CostDevice<D> {
 
     /// Costs of the last requests.
     pub fn costs(&self) -> Costs {
-        self.sums.lock().costs()
+        self.sums.lock().costs
     }
 }
 
@@ -187,8 +256,9 @@ impl<D: BlockDevice> BlockDevice for CostDevice<D> {
         let from_ns = self.clock.now_ns();
         self.inner.submit(batch)?;
         let took_ns = self.clock.now_ns().saturating_sub(from_ns);
+        let is_durable = !self.inner.geometry().volatile_cache;
         let mut sums = self.sums.lock();
-        if sums.add(batch, took_ns) {
+        if sums.add(batch, took_ns) || is_durable {
             sums.end_interval();
         }
         Ok(())
@@ -208,24 +278,29 @@ mod tests {
         inner: MemoryDevice,
         clock: Arc<VirtualClock>,
         costs: Costs,
-        end_bytes: Mutex<u64>,
+        ways: Mutex<Sums>,
     }
+
+    const NOTHING: Costs =
+        Costs { flush_ns: 0.0, byte_ns: 0.0, back_ns: 0.0, near_ns: 0.0, run_ns: 0.0 };
 
     impl BlockDevice for Exact {
         fn geometry(&self) -> Geometry {
-            self.inner.geometry()
+            Geometry { volatile_cache: true, ..self.inner.geometry() }
         }
 
         fn submit(&self, batch: &mut [Request<'_>]) -> Result<(), DeviceError> {
             self.inner.submit(batch)?;
-            let mut end_bytes = self.end_bytes.lock();
+            let mut ways = self.ways.lock();
             for request in batch {
                 let took_ns = match request.op {
                     Op::Flush => self.costs.flush_ns,
                     Op::Write { .. } => {
-                        let goes = f64::from(u8::from(request.offset_bytes != *end_bytes));
-                        *end_bytes = request.offset_bytes + request.len_bytes();
-                        goes * self.costs.run_ns + request.len_bytes() as f64 * self.costs.byte_ns
+                        ways.add_run(request.offset_bytes, request.len_bytes());
+                        let Runs { resumed, near, far } = std::mem::take(&mut ways.runs);
+                        let bytes = request.len_bytes().next_multiple_of(UNIT_BYTES);
+                        let of = [0.0, bytes as f64, resumed, near, far];
+                        of.iter().zip(self.costs.to_array()).map(|(a, b)| a * b).sum()
                     }
                     _ => 7e9,
                 };
@@ -237,17 +312,17 @@ mod tests {
 
     fn device(costs: Costs) -> CostDevice<Exact> {
         let clock = Arc::new(VirtualClock::default());
-        let (inner, end_bytes) = (MemoryDevice::new(64 << 20), Mutex::new(0));
-        let exact = Exact { inner, clock: clock.clone(), costs, end_bytes };
+        let (inner, ways) = (MemoryDevice::new(64 << 20), Mutex::new(Sums::new()));
+        let exact = Exact { inner, clock: clock.clone(), costs, ways };
         CostDevice::new(exact, clock)
     }
 
-    /// An interval of `runs` runs of `pages` pages.
-    fn interval(device: &CostDevice<Exact>, runs: usize, pages: usize) {
+    /// An interval of `runs` runs of `pages` pages, so many pages apart, from page `start` on.
+    fn interval(device: &CostDevice<Exact>, start: usize, runs: usize, pages: usize, apart: usize) {
         let bytes = vec![1; pages * PAGE];
         let mut requests: Vec<_> = (0..runs)
             .map(|n| Request {
-                offset_bytes: ((n + 1) * (pages + 1) * PAGE) as u64,
+                offset_bytes: ((start + n * (pages + apart)) * PAGE) as u64,
                 op: Op::Write { from: vec![&bytes], fua: false },
                 origin: ORIGIN,
             })
@@ -260,24 +335,40 @@ mod tests {
 
     #[test]
     fn costs_are_found_whatever_was_assumed() {
-        let sd = Costs { flush_ns: 5e6, byte_ns: 200.0, run_ns: 5e7 };
-        let ufs = Costs { flush_ns: 2e5, byte_ns: 17.0, run_ns: 0.0 };
+        let ways = Costs { back_ns: 1e7, near_ns: 2e7, run_ns: 5e7, ..NOTHING };
+        let sd = Costs { flush_ns: 5e6, byte_ns: 200.0, ..ways };
+        let ufs = Costs { flush_ns: 2e5, byte_ns: 17.0, ..NOTHING };
         for real in [sd, ufs] {
             let device = device(real);
+            let mut log = 0;
             for n in 0..600 {
-                interval(&device, 1 + n % 13, 1 + n % 7);
+                // As a volume does: syncs to a log, and now and then data elsewhere.
+                interval(&device, log, 1, 1 + n % 7, 0);
+                log += 1 + n % 7;
+                match n % 10 {
+                    0 => interval(&device, 4096, 1 + n / 10 % 3, 1 + n / 10 % 5, 1),
+                    5 => interval(&device, 5120, 1 + n / 10 % 3, 1 + n / 10 % 5, 2048),
+                    _ => {}
+                }
             }
             let found = device.costs();
-            let near = |found: f64, real: f64| (found - real).abs() <= real * 0.03 + 2e4;
-            assert!(near(found.flush_ns, real.flush_ns), "{found:?} of {real:?}");
-            assert!(near(found.byte_ns * 1e5, real.byte_ns * 1e5), "{found:?} of {real:?}");
-            assert!(near(found.run_ns, real.run_ns), "{found:?} of {real:?}");
+            for (found, real) in found.to_array().into_iter().zip(real.to_array()) {
+                assert!((found - real).abs() <= real * 0.1 + 2e4, "{found:?} of {real:?}");
+            }
         }
     }
 
     #[test]
+    fn a_fast_device_is_known_after_four_syncs() {
+        let device = device(Costs { flush_ns: 4e5, byte_ns: 4.0, ..NOTHING });
+        (0..4).for_each(|n| interval(&device, n % 2 * 2048, 1, 1 + n, 0));
+        let found = device.costs();
+        assert!(found.flush_ns < 6e5 && found.run_ns < 3e5, "{found:?}");
+    }
+
+    #[test]
     fn a_device_that_takes_no_time_leaves_what_was_assumed() {
-        let device = device(Costs { flush_ns: 0.0, byte_ns: 0.0, run_ns: 0.0 });
+        let device = device(NOTHING);
         let clock = Arc::new(VirtualClock::default());
         let memory = CostDevice::new(MemoryDevice::new(1 << 20), clock);
         memory.write(0, &[1; PAGE], ORIGIN).unwrap();
@@ -286,27 +377,26 @@ mod tests {
         device.flush(ORIGIN).unwrap();
         let close = |a: f64, b: f64| (a / b - 1.0).abs() < 1e-9;
         for found in [memory.costs(), device.costs()] {
-            assert!(close(found.flush_ns, Costs::ASSUMED.flush_ns), "{found:?}");
-            assert!(close(found.byte_ns, Costs::ASSUMED.byte_ns), "{found:?}");
-            assert!(close(found.run_ns, Costs::ASSUMED.run_ns), "{found:?}");
+            let pairs = found.to_array().into_iter().zip(Costs::ASSUMED.to_array());
+            assert!(pairs.into_iter().all(|(a, b)| close(a, b)), "{found:?}");
         }
     }
 
     #[test]
     fn no_cost_is_below_zero() {
         // Runs take less time the more there are: no positive cost fits.
-        let device = device(Costs { flush_ns: 1e6, byte_ns: 50.0, run_ns: 0.0 });
+        let device = device(Costs { flush_ns: 1e6, byte_ns: 50.0, ..NOTHING });
         for n in 0..300 {
-            interval(&device, 1 + n % 5, 12 / (1 + n % 5));
+            interval(&device, 64, 1 + n % 5, 12 / (1 + n % 5), 1);
         }
         let found = device.costs();
-        assert!(found.flush_ns >= 0.0 && found.byte_ns >= 0.0 && found.run_ns >= 0.0, "{found:?}");
-        assert!(found.run_ns < 5e4, "{found:?}");
+        assert!(found.to_array().iter().all(|cost| *cost >= 0.0), "{found:?}");
+        assert!(found.near_ns < 5e4, "{found:?}");
     }
 
     #[test]
     fn a_failed_request_and_its_time_do_not_count() {
-        let device = device(Costs { flush_ns: 1e6, byte_ns: 50.0, run_ns: 1e6 });
+        let device = device(Costs { flush_ns: 1e6, byte_ns: 50.0, near_ns: 1e6, ..NOTHING });
         device.write(64 << 20, &[0; PAGE], ORIGIN).unwrap_err();
         assert_eq!(device.sums.lock().bytes, 0);
     }

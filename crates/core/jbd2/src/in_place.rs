@@ -13,11 +13,12 @@
 //! nothing has to be revoked. Used by eager mode only; the caller makes sure that none of the
 //! blocks is freed or journaled by others meanwhile. Tested in `fs/tests/it/eager.rs`.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use crate::JournalError;
 use crate::journal::Journal;
 use crate::write_back::Pending;
+use crate::{JournalError, Member};
 
 /// A page to be written to its home block.
 pub trait InPlacePage {
@@ -47,6 +48,19 @@ pub enum WriteAction {
 }
 
 impl Journal {
+    /// True if the running transaction has a change of this member, which a [`Journal::sync`] of
+    /// it would commit.
+    pub fn is_member(&self, member: Member) -> bool {
+        let state = self.state.lock();
+        state.running.as_ref().is_some_and(|running| running.transaction.has_member(member))
+    }
+
+    /// Number of blocks of a range that the log has newest copies of: none of them can be written
+    /// in place.
+    pub fn count_live(&self, blocks: Range<u64>) -> usize {
+        self.state.lock().ring.live_in(blocks.start, blocks.end).count()
+    }
+
     /// Classifies pages by what brings them to their home blocks.
     ///
     /// # Errors

@@ -289,6 +289,11 @@ impl Transaction {
         self.inner.lock().data.contains_key(&block)
     }
 
+    /// True if some set has this member.
+    pub(crate) fn has_member(&self, member: Member) -> bool {
+        self.inner.lock().dependencies.has(member)
+    }
+
     /// Revokes freed data blocks that have copies in the log.
     pub(crate) fn revoke(&self, blocks: &[u64]) {
         let mut inner = self.inner.lock();

@@ -121,8 +121,8 @@ pub const VOLUME_OPTIONS: &[Row] = &[
             set: |o, number| o.eager_threshold = Some(number),
         },
         "Eager fsync writes more changed pages than this in place. The default is measured: \
-         scattered pages go in place if logging the data costs more than writing its extents and \
-         three flushes. `syncline status` shows the measured costs.",
+         scattered pages go in place if that costs the device less than the copy in the log and \
+         the later write-back. `syncline status` shows the measured costs.",
         |o| o.eager_threshold.map(|pages| pages.to_string()),
     ),
     value(

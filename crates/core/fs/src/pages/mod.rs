@@ -22,6 +22,7 @@ mod changes;
 mod limits;
 #[cfg(test)]
 mod model_tests;
+mod rewrites;
 mod stats;
 mod tree;
 
@@ -30,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use limits::Limits;
+use rewrites::Rewrites;
 use syncline_base::lockrank::{Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 use syncline_cache::{Access, FrameId, Frames, Policy};
 use syncline_device::Clock;
@@ -78,6 +80,8 @@ pub(crate) struct PageCache {
     overwritten: AtomicUsize,
     /// When the first page since the last sync point got dirty; 0: none.
     unlogged_since_ns: AtomicU64,
+    /// `sync=eager`: the share of logged pages that are written back.
+    pub(crate) rewrites: Rewrites,
     /// `sync=periodic`: held shared while pages or sizes change.
     changes: Option<RwLock<()>>,
     pub(crate) read: AtomicU64,
@@ -118,6 +122,7 @@ impl PageCache {
             flush_needed: AtomicU64::new(0),
             overwritten: AtomicUsize::new(0),
             unlogged_since_ns: AtomicU64::new(0),
+            rewrites: Rewrites::default(),
             changes: None,
             read: AtomicU64::new(0),
             written: AtomicU64::new(0),

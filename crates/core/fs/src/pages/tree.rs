@@ -58,6 +58,8 @@ struct Chunk {
     writeback: u64,
     /// Dirty, and changed since the last eager sync put it into the log.
     sync_dirty: u64,
+    /// An eager sync made it durable, and write-back did not write it since.
+    synced: u64,
 }
 
 impl Chunk {
@@ -71,7 +73,7 @@ impl Chunk {
 impl Default for Chunk {
     fn default() -> Self {
         let slots = [const { None }; CHUNK as usize];
-        Chunk { slots, present: 0, dirty: 0, delalloc: 0, writeback: 0, sync_dirty: 0 }
+        Chunk { slots, present: 0, dirty: 0, delalloc: 0, writeback: 0, sync_dirty: 0, synced: 0 }
     }
 }
 
@@ -559,6 +561,7 @@ impl PageTree {
         let waits = chunk.dirty & bit == 0;
         if waits && end == WriteEnd::Written {
             chunk.sync_dirty &= !bit;
+            chunk.synced &= !bit;
             cache.cleaned(1);
             cache.policy.on_dirty(&cache.frames, frame);
         } else if waits {
@@ -607,6 +610,39 @@ impl PageTree {
         found
     }
 
+    /// The runs of these pages.
+    pub fn sync_runs(&self, from: u64, to: u64) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for (&number, chunk) in self.chunks.range(from / CHUNK..) {
+            if number * CHUNK >= to {
+                break;
+            }
+            for at in bits(chunk.sync_dirty & chunk.dirty & mask(number, from, to)) {
+                let lblk = number * CHUNK + at as u64;
+                match runs.last_mut().filter(|run| run.end == lblk) {
+                    Some(run) => run.end += 1,
+                    None => runs.push(lblk..lblk + 1),
+                }
+            }
+        }
+        runs
+    }
+
+    /// An eager sync writes these pages in place. The same again with `is_over` once it has.
+    pub fn note_in_place(&mut self, cache: &PageCache, runs: &[Range<u64>], is_over: bool) {
+        for run in runs {
+            let chunks = run.start / CHUNK..run.end.div_ceil(CHUNK);
+            for (&number, chunk) in self.chunks.range_mut(chunks) {
+                let pages = mask(number, run.start, run.end);
+                if is_over {
+                    chunk.synced |= pages & chunk.present;
+                } else {
+                    cache.rewrites.note_synced(pages, chunk.delalloc, chunk.synced);
+                }
+            }
+        }
+    }
+
     /// Snapshots of the pages that an eager sync of `from..to` logs. They stay dirty; end with
     /// [`PageTree::end_log`] each. The caller holds `io`, so that none is in write-back.
     pub fn collect_sync(&mut self, cache: &PageCache, from: u64, to: u64) -> Vec<Outgoing> {
@@ -615,7 +651,10 @@ impl PageTree {
             if number * CHUNK >= to {
                 break;
             }
-            for at in bits(chunk.sync_dirty & chunk.dirty & mask(number, from, to)) {
+            let due = chunk.sync_dirty & chunk.dirty & mask(number, from, to);
+            cache.rewrites.note_synced(due, chunk.delalloc, chunk.synced);
+            chunk.synced |= due;
+            for at in bits(due) {
                 let Some(page) = chunk.slots[at].as_mut() else { continue };
                 let bit = 1u64 << at;
                 overwritten += usize::from(chunk.delalloc & bit == 0);
@@ -708,6 +747,8 @@ impl PageTree {
         chunk.writeback &= !bit;
         chunk.delalloc &= !bit;
         chunk.sync_dirty &= !bit;
+        cache.rewrites.note_dropped(chunk.synced & bit != 0);
+        chunk.synced &= !bit;
         recount(&mut self.unlogged, cache, before, chunk.unlogged(bit));
         if chunk.present == 0 {
             self.chunks.remove(&(lblk / CHUNK));

@@ -265,7 +265,7 @@ fn after_a_failed_write_or_flush_no_sync_succeeds() {
 
 #[test]
 fn a_file_made_again_takes_its_inode_and_its_blocks_again() {
-    let counted = Counted::new(1);
+    let counted = Counted::with(1, "sync=eager,eager_threshold=100");
     counted.warm_up(0);
     let root = counted.volume.root().expect("root");
     let make = |version: u8| {

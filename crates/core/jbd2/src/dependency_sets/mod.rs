@@ -169,6 +169,11 @@ impl DependencySets {
         }
     }
 
+    /// True if some set has this member.
+    pub(crate) fn has(&self, member: Member) -> bool {
+        self.of.contains_key(&member)
+    }
+
     fn add(&mut self, target: u64, other: DependencySet) {
         for member in &other.members {
             self.of.insert(*member, target);

@@ -3,7 +3,7 @@
 //! ```text
 //!   fsync  io locked -> pages changed since the last sync (snapshots; they stay dirty)
 //!          few:   one handle: blocks installed, i_disksize, data given to the journal
-//!          many (a copy costs more than a second flush and the addresses, `goes_in_place`):
+//!          a copy and its write-back cost more than the addresses (`route.rs`):
 //!                 write_back: data in place, installed after it (the commit flushes first)
 //!          -> Journal::sync(data blocks, inode slot): one write, one flush
 //!
@@ -31,10 +31,12 @@ use syncline_device::{Costs, Kind};
 use syncline_jbd2::{Checksums, InPlacePage, JournalOptions, Member, WriteAction};
 
 use crate::data::Files;
+use crate::data::blocks::map_range;
 use crate::data::engine::Engine;
 use crate::data::engine::ordered::Ordered;
+use crate::data::engine::route::{self, SyncWork};
 use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
-use crate::data::flush::file::write_back;
+use crate::data::flush::file::write_unlogged;
 use crate::data::flush::install::install_one;
 use crate::data::flush::plan::{
     Segment, Target, cancel_segments, first_unreached_block, plan_batch,
@@ -53,9 +55,10 @@ use crate::store::Store;
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
 
-/// Clean pages between two dirty ones that are written along with them. A flash device programs
-/// more than that anyway when it has to end one run and begin another.
-const GAP_PAGES_MAX: usize = 8;
+/// Most clean pages between two dirty ones that are written along with them, if that takes less
+/// time than going to the next address. A flash device that takes long to end one run and begin
+/// another programs more than that anyway.
+const GAP_PAGES_MAX: f64 = 8.0;
 
 /// `sync=eager`.
 pub(crate) struct Eager;
@@ -68,9 +71,12 @@ impl Engine for Eager {
         }
         let mut seeds = Vec::new();
         let mut io = inode.io.lock();
-        if !range.is_empty() && !log_pages(files, inode, &range, &mut seeds)? {
+        if let Some(runs) = log_pages(files, inode, &range, datasync, &mut seeds)? {
+            let note = |is_over| inode.pages.lock().note_in_place(&files.pages, &runs, is_over);
             drop(io);
-            write_back(files, inode, range.start, range.end, true)?;
+            note(false);
+            write_unlogged(files, inode, range.start, range.end)?;
+            note(true);
             io = inode.io.lock();
         }
         let changes = {
@@ -146,6 +152,12 @@ impl Engine for Eager {
         if pages.iter().any(is_unlogged) {
             files.pages.note_unlogged(journal.next_flush());
         }
+        let logged = |out: &&OutPage| out.action == WriteAction::Write && !out.is_newer();
+        let written = pages.iter().filter(logged).count();
+        if written > 0 {
+            let ways = pages.windows(2).filter(|two| two[0].place + 1 != two[1].place).count() + 1;
+            files.pages.rewrites.note_written(written, ways);
+        }
         journal.end_in_place(pages);
     }
 
@@ -157,8 +169,10 @@ impl Engine for Eager {
         incremental_is_due(files)
     }
 
-    fn gap_pages_max(&self) -> usize {
-        GAP_PAGES_MAX
+    fn gap_pages_max(&self, files: &Files) -> usize {
+        let costs = files.device_costs();
+        let pages = costs.near_ns / (costs.byte_ns * files.block_size() as f64);
+        pages.min(GAP_PAGES_MAX) as usize
     }
 
     fn sends_relaxed(&self) -> bool {
@@ -178,34 +192,27 @@ impl Engine for Eager {
     }
 }
 
-/// Gives the changed pages of a range to the journal. False: there are too many, nothing was
-/// done. The caller holds `io`.
+/// Gives the changed pages of a range to the journal, or returns their runs: they go in place. The
+/// caller holds `io`.
 fn log_pages(
-    inodes: &Inodes,
+    files: &Files,
     inode: &Inode,
     range: &Range<u64>,
+    datasync: bool,
     seeds: &mut Vec<Member>,
-) -> Result<bool> {
-    let from = range.start.min(first_unreached_block(inodes, inode));
-    let dirty = inode.pages.lock().sync_dirty_in(from, range.end);
-    let costs = inodes.device_costs();
-    if goes_in_place(dirty, inodes.block_size() as u64, &inodes.options, costs) {
-        return Ok(false);
+) -> Result<Option<Vec<Range<u64>>>> {
+    if range.is_empty() {
+        return Ok(None);
     }
-    log_all_pages(inodes, inode, from..range.end, seeds)
+    let from = range.start.min(first_unreached_block(files, inode));
+    let (dirty, runs) = {
+        let tree = inode.pages.lock();
+        (tree.sync_dirty_in(from, range.end), tree.sync_runs(from, range.end))
+    };
+    let in_place = dirty.pages > 0 && goes_in_place(files, inode, dirty, &runs, datasync)?;
+    let is_logged = !in_place && log_all_pages(files, inode, from..range.end, seeds)?;
+    Ok((!is_logged).then_some(runs))
 }
-
-/// Price of an in-place write in flushes, above which the copy in the log is cheaper. Writing in
-/// place takes one more flush; the copy takes its bytes, and the data is written to its place later
-/// all the same. With three the time of all requests is half as long again in the log as in place,
-/// the price of one wait less:
-///
-/// ```text
-///   log   = copy + (copy + runs)      the second part later
-///   place = copy + runs + flush
-///   log >= 1.5 * place   <=>   copy >= runs + 3 * flush
-/// ```
-const FLUSHES: f64 = 3.0;
 
 /// Costs of the device of a mount with `sync=eager`, and the sizes that follow from them without
 /// options.
@@ -220,46 +227,79 @@ pub struct EagerCosts {
     pub scattered_bytes: Option<u64>,
 }
 
-impl EagerCosts {
-    fn new(device: Costs, block_bytes: u64) -> EagerCosts {
-        let from = |fixed_ns: f64, byte_ns: f64| {
-            (byte_ns > 0.0).then(|| (fixed_ns / byte_ns) as u64 / block_bytes * block_bytes)
-        };
-        let flushes_ns = FLUSHES * device.flush_ns;
-        EagerCosts {
-            device,
-            run_bytes: from(flushes_ns + device.run_ns, device.byte_ns).map(|b| b + block_bytes),
-            scattered_bytes: from(flushes_ns, device.byte_ns - device.run_ns / block_bytes as f64)
-                .map(|b| b + block_bytes),
-        }
-    }
-}
-
 impl crate::Volume {
     /// Returns the measured costs of the device with `sync=eager`; `None` in other modes.
     pub fn eager_costs(&self) -> Option<EagerCosts> {
         let device = self.0.costs.get()?.costs();
-        Some(EagerCosts::new(device, self.0.block_size() as u64))
+        let block_bytes = self.0.block_size() as u64;
+        let rewritten = self.0.pages.rewrites.of_overwritten();
+        let from = |is_run| route::in_place_from(is_run, rewritten, block_bytes, &device);
+        Some(EagerCosts { device, run_bytes: from(true), scattered_bytes: from(false) })
     }
 }
+
 /// True if a sync writes these pages in place. An option rules its kind of data: new blocks, runs
 /// of overwritten ones, scattered ones. Without an option the costs decide.
-fn goes_in_place(dirty: SyncDirty, block_bytes: u64, options: &MountOptions, costs: Costs) -> bool {
+fn goes_in_place(
+    files: &Files,
+    inode: &Inode,
+    dirty: SyncDirty,
+    runs: &[Range<u64>],
+    datasync: bool,
+) -> Result<bool> {
+    let block_bytes = files.block_size() as u64;
+    if let Some(in_place) = ruled_by_option(dirty, block_bytes, &files.options) {
+        return Ok(in_place);
+    }
+    let work = sync_work(files, inode, runs, datasync)?;
+    Ok(files.schedule.route.lock().decide(&work, block_bytes, &files.device_costs()))
+}
+
+fn sync_work(
+    files: &Files,
+    inode: &Inode,
+    dirty_runs: &[Range<u64>],
+    datasync: bool,
+) -> Result<SyncWork> {
+    let (journal, block_bytes) = (files.journal()?, files.block_size() as u64);
+    let cached = files.dev.geometry().volatile_cache;
+    let rewrites = &files.pages.rewrites;
+    let mut work = SyncWork { ways: rewrites.ways(), cached, ..SyncWork::default() };
+    for dirty in dirty_runs {
+        for run in map_range(files, inode, dirty.start, dirty.end)? {
+            if run.is_hole() {
+                (work.blocks, work.runs) = (work.blocks + run.len, work.runs + 1);
+            } else {
+                work.add(run.pblk, run.len, block_bytes);
+                work.live += journal.count_live(run.pblk..run.pblk + run.len) as u64;
+            }
+            work.grows |= !run.holds_data();
+        }
+    }
+    work.rewritten = if work.grows { rewrites.of_fresh() } else { rewrites.of_overwritten() };
+    let (block, offset) = inode_place(files, inode.ino)?;
+    let slot = Member::Slot { block, offset: offset as u32 };
+    let st = inode.state.read();
+    work.grows |= st.size > st.raw.i_size;
+    let is_due = !datasync || journal.needs_commit(st.datasync_tid);
+    work.commits = work.grows || is_due && journal.is_member(slot);
+    Ok(work)
+}
+
+/// The route that an option of the mount prescribes.
+fn ruled_by_option(dirty: SyncDirty, block_bytes: u64, options: &MountOptions) -> Option<bool> {
     let bytes = |pages: usize| pages as u64 * block_bytes;
     let above = options.eager_threshold.map(|most| dirty.pages > most as usize);
     let stream = options.eager_stream_bytes.map(|from| bytes(dirty.fresh) >= from);
     let run = options.eager_run_bytes.map(|from| dirty.runs == 1 && bytes(dirty.pages) >= from);
     if [above, stream, run].contains(&Some(true)) {
-        return true;
+        return Some(true);
     }
-    let kind = match dirty {
+    match dirty {
         SyncDirty { fresh: 1.., .. } => stream,
         SyncDirty { runs: 1, .. } => run,
         _ => above,
-    };
-    let runs_ns = dirty.runs as f64 * costs.run_ns;
-    let copy_ns = bytes(dirty.pages) as f64 * costs.byte_ns;
-    kind.is_none() && copy_ns > runs_ns + FLUSHES * costs.flush_ns
+    }
 }
 
 /// As [`log_pages`] for any number of pages; false if they do not fit into one handle.
@@ -369,42 +409,20 @@ pub(crate) fn journal_again(inodes: &Inodes, inode: &Inode, pages: &[OutPage]) -
 mod tests {
     use super::*;
 
-    const EMMC: Costs = Costs { flush_ns: 1e6, byte_ns: 50.0, run_ns: 3e6 };
-    const UFS: Costs = Costs { flush_ns: 2e5, byte_ns: 20.0, run_ns: 0.0 };
-
     #[test]
-    fn costs_decide_where_no_option_does() {
+    fn an_option_rules_its_own_kind_of_data_in_both_directions() {
         let dirty = |pages, fresh, runs| SyncDirty { pages, fresh, runs };
-        let place = |dirty, options: &str, costs| {
-            goes_in_place(dirty, 4096, &MountOptions::parse(options).unwrap(), costs)
+        let ruled = |dirty, options: &str| {
+            ruled_by_option(dirty, 4096, &MountOptions::parse(options).unwrap())
         };
-        // 6 ms are 120,000 bytes: 29.3 pages of one run.
-        assert!(!place(dirty(29, 0, 1), "", EMMC) && place(dirty(30, 0, 1), "", EMMC));
-        assert!(place(dirty(30, 30, 1), "", EMMC));
-        // An address costs more than a copy of its page: never.
-        assert!(!place(dirty(10_000, 0, 10_000), "", EMMC));
-        // Where it costs nothing the flushes alone count: 0.6 ms are 30,000 bytes.
-        assert!(!place(dirty(7, 0, 7), "", UFS) && place(dirty(8, 0, 8), "", UFS));
-        // An option rules its own kind of data, in both directions.
-        assert!(place(dirty(4, 0, 4), "eager_threshold=3", EMMC));
-        assert!(!place(dirty(3, 0, 3), "eager_threshold=3", UFS));
-        assert!(!place(dirty(100, 0, 100), "eager_threshold=100", UFS));
-        assert!(place(dirty(100, 0, 1), "eager_threshold=100", UFS));
-        assert!(place(dirty(2, 2, 1), "eager_stream=8K", EMMC));
-        assert!(!place(dirty(1000, 1000, 1), "eager_stream=8M", EMMC));
-        assert!(place(dirty(2, 0, 1), "eager_run=8K", EMMC));
-        assert!(!place(dirty(2, 0, 2), "eager_run=8K", EMMC));
-        assert!(!place(dirty(1000, 0, 1), "eager_run=8M", EMMC));
-        // The sizes that are shown are those that decide.
-        let sizes = |costs| {
-            let found = EagerCosts::new(costs, 4096);
-            (found.run_bytes, found.scattered_bytes)
-        };
-        assert_eq!(sizes(EMMC), (Some(30 * 4096), None));
-        assert_eq!(sizes(UFS), (Some(8 * 4096), Some(8 * 4096)));
-        // No time passes: to the log, as long as it takes them.
-        let nothing = Costs { flush_ns: 0.0, byte_ns: 0.0, run_ns: 0.0 };
-        assert!(!place(dirty(1000, 0, 1), "", nothing));
-        assert_eq!(sizes(nothing), (None, None));
+        assert_eq!(ruled(dirty(4, 0, 4), ""), None);
+        assert_eq!(ruled(dirty(4, 0, 4), "eager_threshold=3"), Some(true));
+        assert_eq!(ruled(dirty(3, 0, 3), "eager_threshold=3"), Some(false));
+        assert_eq!(ruled(dirty(100, 0, 1), "eager_threshold=100"), None);
+        assert_eq!(ruled(dirty(2, 2, 1), "eager_stream=8K"), Some(true));
+        assert_eq!(ruled(dirty(1000, 1000, 1), "eager_stream=8M"), Some(false));
+        assert_eq!(ruled(dirty(2, 0, 1), "eager_run=8K"), Some(true));
+        assert_eq!(ruled(dirty(2, 0, 2), "eager_run=8K"), None);
+        assert_eq!(ruled(dirty(1000, 0, 1), "eager_run=8M"), Some(false));
     }
 }

@@ -11,7 +11,7 @@ use crate::data::flush::pass::write_jobs;
 use crate::data::flush::plan::first_unreached_block;
 use crate::error::Result;
 use crate::incore::Inode;
-use crate::pages::Pick;
+use crate::pages::{Pick, UNLOGGED};
 
 /// Pages in one pass.
 pub(crate) const PASS_PAGES: usize = 8192;
@@ -34,6 +34,11 @@ pub(crate) fn write_back(
     write_back_at_most(files, inode, (from, to), usize::MAX, sync)
 }
 
+/// As [`write_back`] of the pages that no transaction has as they are, for a sync of the file.
+pub(crate) fn write_unlogged(files: &Files, inode: &Inode, from: u64, to: u64) -> Result<()> {
+    write_picked(files, inode, Pick { from, to, ..UNLOGGED }, usize::MAX, true).map(drop)
+}
+
 /// As [`write_back`] of the first `most` of these pages.
 pub(crate) fn write_back_at_most(
     files: &Files,
@@ -42,20 +47,23 @@ pub(crate) fn write_back_at_most(
     most: usize,
     sync: bool,
 ) -> Result<usize> {
+    write_picked(files, inode, Pick { from, to, unlogged: false, ..UNLOGGED }, most, sync)
+}
+
+fn write_picked(
+    files: &Files,
+    inode: &Inode,
+    mut pick: Pick,
+    most: usize,
+    sync: bool,
+) -> Result<usize> {
     if !inode.pages.lock().has_dirty() {
         return Ok(0);
     }
     files.check_writable()?;
     let _io = inode.io.lock();
-    let from = from.min(first_unreached_block(files, inode));
-    let mut pick = Pick {
-        from,
-        to,
-        max: PASS_PAGES,
-        run_max: 0,
-        gap_max: files.engine.gap_pages_max(),
-        unlogged: false,
-    };
+    pick.from = pick.from.min(first_unreached_block(files, inode));
+    pick.gap_max = files.engine.gap_pages_max(files);
     let mut sent = 0;
     let result = loop {
         if sent >= most {

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use syncline_base::lockrank::Mutex;
 
+use crate::data::engine::route::Route;
 use crate::options::{LiveLimits, MountOptions};
 use crate::ranks;
 
@@ -22,6 +23,8 @@ pub(crate) struct Schedule {
     pub(crate) incremental: Mutex<Option<Incremental>>,
     /// `sync=periodic`: held while a sync point is made.
     pub(crate) sync_point: Mutex<()>,
+    /// `sync=eager`: where the last sync wrote its data.
+    pub(crate) route: Mutex<Route>,
     pub(crate) sync_point_stats: Mutex<SyncPointStats>,
     /// Sync points for which writes have stood still, and the last of these that is durable.
     pub(crate) sync_points_held: AtomicU64,
@@ -37,6 +40,7 @@ impl Schedule {
             lazy_since_ns: AtomicU64::new(0),
             incremental: Mutex::new(ranks::INCREMENTAL, None),
             sync_point: Mutex::new(ranks::SYNC_POINT, ()),
+            route: Mutex::new(ranks::ROUTE, Route::default()),
             sync_point_stats: Mutex::new(ranks::SYNC_POINT_STATS, SyncPointStats::default()),
             sync_points_held: AtomicU64::new(0),
             sync_points_durable: AtomicU64::new(0),
