@@ -294,12 +294,15 @@ mod tests {
             let mut ways = self.ways.lock();
             for request in batch {
                 let took_ns = match request.op {
-                    Op::Flush => self.costs.flush_ns,
+                    // The interval pays for its bytes in whole units.
+                    Op::Flush => {
+                        let bytes = std::mem::take(&mut ways.bytes);
+                        self.costs.flush_ns + self.costs.interval_ns(bytes)
+                    }
                     Op::Write { .. } => {
                         ways.add_run(request.offset_bytes, request.len_bytes());
                         let Runs { resumed, near, far } = std::mem::take(&mut ways.runs);
-                        let bytes = request.len_bytes().next_multiple_of(UNIT_BYTES);
-                        let of = [0.0, bytes as f64, resumed, near, far];
+                        let of = [0.0, 0.0, resumed, near, far];
                         of.iter().zip(self.costs.to_array()).map(|(a, b)| a * b).sum()
                     }
                     _ => 7e9,
