@@ -700,6 +700,10 @@ impl PageTree {
             Some((chunk, page))
                 if page.frame == frame && (chunk.dirty | chunk.writeback) & bit == 0 =>
             {
+                // What was written stays: nothing was freed.
+                if let Some(chunk) = self.chunks.get_mut(&(lblk / CHUNK)) {
+                    chunk.synced &= !bit;
+                }
                 self.take(cache, lblk);
                 true
             }

@@ -55,6 +55,13 @@ use crate::store::Store;
 /// Pages that one handle gives to the journal during write-back.
 const PAGES_PER_HANDLE: usize = 64;
 
+/// New data of one sync from which on all of it counts as written back, in bytes.
+const STREAM_BYTES: u64 = 256 << 10;
+
+/// New data of one sync that always goes in place, in bytes: in the log it takes the place of what
+/// others have there, and its prices do not show that.
+const LONG_STREAM_BYTES: u64 = 1 << 20;
+
 /// Most clean pages between two dirty ones that are written along with them, if that takes less
 /// time than going to the next address. A flash device that takes long to end one run and begin
 /// another programs more than that anyway.
@@ -251,6 +258,9 @@ fn goes_in_place(
     if let Some(in_place) = ruled_by_option(dirty, block_bytes, &files.options) {
         return Ok(in_place);
     }
+    if dirty.fresh as u64 * block_bytes >= LONG_STREAM_BYTES {
+        return Ok(true);
+    }
     let work = sync_work(files, inode, runs, datasync)?;
     Ok(files.schedule.route.lock().decide(&work, block_bytes, &files.device_costs()))
 }
@@ -276,7 +286,12 @@ fn sync_work(
             work.grows |= !run.holds_data();
         }
     }
-    work.rewritten = if work.grows { rewrites.of_fresh() } else { rewrites.of_overwritten() };
+    work.rewritten = match work.grows {
+        // What is freed before write-back is small: rollback journals, temporary files.
+        true if work.blocks * block_bytes >= STREAM_BYTES => 1.0,
+        true => rewrites.of_fresh(),
+        false => rewrites.of_overwritten(),
+    };
     let (block, offset) = inode_place(files, inode.ino)?;
     let slot = Member::Slot { block, offset: offset as u32 };
     let st = inode.state.read();
