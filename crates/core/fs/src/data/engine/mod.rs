@@ -176,7 +176,7 @@ pub(crate) trait Engine: Send + Sync {
     }
 
     /// Clean pages between two dirty ones that are written along with them, at most.
-    fn gap_pages_max(&self, files: &Files) -> usize;
+    fn gap_pages_max(&self) -> usize;
 
     /// True if overwrites of relaxed files may be sent as relaxed.
     fn sends_relaxed(&self) -> bool;

@@ -78,7 +78,7 @@ impl Engine for Ordered {
         false
     }
 
-    fn gap_pages_max(&self, _files: &Files) -> usize {
+    fn gap_pages_max(&self) -> usize {
         0
     }
 

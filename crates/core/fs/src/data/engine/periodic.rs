@@ -189,8 +189,8 @@ impl Engine for Periodic {
         [sync_point_due_ns(files), filled_ns].into_iter().flatten().min()
     }
 
-    fn gap_pages_max(&self, files: &Files) -> usize {
-        Eager.gap_pages_max(files)
+    fn gap_pages_max(&self) -> usize {
+        Eager.gap_pages_max()
     }
 
     fn sends_relaxed(&self) -> bool {

@@ -63,7 +63,7 @@ fn write_picked(
     files.check_writable()?;
     let _io = inode.io.lock();
     pick.from = pick.from.min(first_unreached_block(files, inode));
-    pick.gap_max = files.engine.gap_pages_max(files);
+    pick.gap_max = files.engine.gap_pages_max();
     let mut sent = 0;
     let result = loop {
         if sent >= most {

@@ -103,7 +103,7 @@ pub(crate) fn write_group(files: &Files, group: Group, sync: bool) -> Result<usi
         to: u64::MAX,
         max: GROUP_PAGES,
         run_max: 0,
-        gap_max: files.engine.gap_pages_max(files),
+        gap_max: files.engine.gap_pages_max(),
         unlogged: false,
     };
     let (mut held, mut jobs, mut busy) = (Vec::new(), Vec::new(), Vec::new());

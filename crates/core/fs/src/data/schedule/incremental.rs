@@ -164,7 +164,7 @@ fn write_step(files: &Files, pass: &mut Incremental, inode: &Inode) -> Result<bo
         to: u64::MAX,
         max: STEP_PAGES,
         run_max: MAX_REQUEST_BYTES as usize / files.block_size(),
-        gap_max: files.engine.gap_pages_max(files),
+        gap_max: files.engine.gap_pages_max(),
         unlogged: false,
     };
     match write_pass(files, inode, &pick, false) {

@@ -70,7 +70,7 @@ pub(crate) fn write_victims(files: &Files, most: usize) -> Result<usize> {
         held.push(io);
         let unreached = first_unreached_block(files, inode);
         jobs.push(collect_job(inode, |tree| {
-            tree.collect_chosen(&files.pages, blocks, unreached, files.engine.gap_pages_max(files))
+            tree.collect_chosen(&files.pages, blocks, unreached, files.engine.gap_pages_max())
         }));
     }
     write_jobs(files, &mut jobs, false);
