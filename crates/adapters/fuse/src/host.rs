@@ -6,8 +6,7 @@
 //!                                                            while this one has given them up
 //! ```
 //!
-//! Promises: a host acts on its directory alone, whoever asks. What it tells about a thread is what
-//! proc(5) shows of that thread.
+//! Promises: a host acts on its directory alone. It tells about a thread only what proc(5) shows.
 
 use std::fs::File;
 use std::io::{self, IoSliceMut};

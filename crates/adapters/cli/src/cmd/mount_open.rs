@@ -1,4 +1,4 @@
-//! What a mount opens while it has its rights, and how it gives them up.
+//! Files and sockets of a mount, opened before it gives up its rights.
 
 use std::fs::File;
 use std::path::Path;
@@ -96,7 +96,7 @@ impl Open {
     }
 }
 
-/// What a mount has after it gave up its rights.
+/// Rights and layers of a mount that gave up its own rights.
 pub(super) struct Contained {
     pub(super) host: Arc<dyn Host>,
     pub(super) rights: Arc<dyn Rights>,

@@ -65,7 +65,7 @@ pub(crate) fn mkfs(args: &Mkfs) -> Result<()> {
     out.flush()
 }
 
-/// What a volume would be.
+/// Summary of a planned volume.
 fn summary(plan: &Plan) -> String {
     let (sb, geo) = (plan.superblock(), plan.geometry());
     let backups = (1..geo.group_count).filter(|group| sb.group_has_super(*group));

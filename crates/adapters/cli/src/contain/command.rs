@@ -24,7 +24,7 @@ use super::layers::LANDLOCK;
 /// Places that every command may read.
 const SYSTEM: [&str; 8] = ["/etc", "/proc", "/sys", "/usr", "/bin", "/sbin", "/lib", "/lib64"];
 
-/// What a command may do.
+/// Files and programs that a command may use.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds {
     /// Files and directories that it reads.

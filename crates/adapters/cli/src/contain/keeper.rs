@@ -8,9 +8,9 @@
 //!      ends ── the socket closes ───────────> ends
 //! ```
 //!
-//! What a process that was taken over can ask: the image to read or write, the mount and unmount of
-//! its directory, the name of its trace, /proc of a thread, a line in the log, the state of session
-//! and power supply.
+//! A process that was taken over can ask for no more than this: the image to read or write, the
+//! mount and unmount of its directory, the name of its trace, /proc of a thread, a line in the log,
+//! the state of session and power supply, the end of its control socket or of a log that it made.
 
 use std::any::Any;
 use std::fs::File;

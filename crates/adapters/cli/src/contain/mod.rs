@@ -28,7 +28,7 @@ mod filter;
 mod keeper;
 mod layers;
 
-/// What a test does in a process that gave up its rights.
+/// The attack that a test makes in a process that gave up its rights.
 pub(crate) static TAKEOVER: std::sync::OnceLock<fn() -> String> = std::sync::OnceLock::new();
 
 pub(crate) use command::Bounds;

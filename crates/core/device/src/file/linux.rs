@@ -33,7 +33,7 @@ struct Direct {
     align_bytes: u64,
 }
 
-/// What a device has open, for another process.
+/// The open files of a device, for another process.
 #[derive(Debug)]
 pub struct OpenFiles {
     /// Through the page cache; holds the lock.
