@@ -17,7 +17,7 @@ from common import bench, lab
 MIB = 1 << 20
 FILE_BYTES = 64 * MIB
 SYNCED_BYTES = 16 * MIB
-DEVICES = ["nexus7-emmc", "generic-emmc", "sd-2012", "galaxy-s6-ufs", "ssd-850pro"]
+DEVICES = ["nexus7-emmc", "generic-emmc", "sd-2012:log_blocks=1", "sd-2012", "sd-2012:log_blocks=8", "galaxy-s6-ufs", "ssd-850pro"]
 SIZES_KIB = [16, 32, 64, 128, 256, 512, 1024]
 LOG = "eager_threshold=100000,eager_stream=64M,eager_run=64M"
 PLACE = "eager_threshold=0"

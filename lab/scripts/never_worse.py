@@ -9,7 +9,9 @@ most 3 % below the best; runs that differ by less than 64 KiB or 8 pages count a
 some blocks.
 """
 import concurrent.futures
+import json
 import os
+import subprocess
 
 import common
 from common import bench, lab
@@ -23,8 +25,14 @@ NEAR = 0.97
 FEW_BYTES, FEW_PAGES = 64 << 10, 8
 
 
-def profiles():
-    return sorted(path.stem for path in (common.ROOT / "profiles").glob("*.toml"))
+def profiles(program):
+    """Every profile, and those at the ends of what published figures leave open."""
+    listed = subprocess.run([lab(program), "devices", "--json"], check=True, capture_output=True).stdout
+    for device in json.loads(listed)["devices"]:
+        yield device["name"]
+        for open_ in device["open"]:
+            ends = {open_["low"], open_["high"]} - {open_["value"]}
+            yield from (f"{device['name']}:{open_['parameter']}={end}" for end in sorted(ends))
 
 
 def runs(program, device, config):
@@ -51,9 +59,9 @@ def row(found):
 
 def main():
     parser = common.parser(__doc__, "syncline")
-    parser.add_argument("--devices", default=",".join(profiles()))
+    parser.add_argument("--devices")
     args = parser.parse_args()
-    rows, devices = [], args.devices.split(",")
+    rows, devices = [], args.devices.split(",") if args.devices else list(profiles(args.syncline))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         tasks = {(device, config): pool.submit(runs, lab(args.syncline), device, config) for device in devices for config in CONFIGS}
         for device in devices:

@@ -49,14 +49,14 @@ use storage::{Layout, Storage};
 /// Devices of the chapter: the built-in storage, then the eight cards in the phone.
 pub const PHONE_DEVICES: [&str; 9] = [
     "emmc-nexus-s",
-    "sd-transcend-phone",
-    "sd-ridata-phone",
-    "sd-sandisk-phone",
-    "sd-kingston-phone",
-    "sd-wintec-phone",
-    "sd-adata-phone",
-    "sd-patriot-phone",
-    "sd-pny-phone",
+    "sd-transcend",
+    "sd-ridata",
+    "sd-sandisk",
+    "sd-kingston",
+    "sd-wintec",
+    "sd-adata",
+    "sd-2012",
+    "sd-pny",
 ];
 
 /// Bytes of the fast region: 128 MiB of phase-change memory beside a card.

@@ -9,7 +9,7 @@ use syncline_device::TraceEvent;
 
 use crate::bench::metrics::Run;
 use crate::bench::papers::{Figures, compare};
-use crate::bench::table::{HEADER, row};
+use crate::bench::table::{HEADER, rows};
 
 /// The block trace of one run.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +30,7 @@ pub fn report(runs: &[Run], traces: &[Trace], about: &About) -> String {
         "Rates and latencies are of the foreground, as an application sees them; figures for each \
          operation cover the whole run with its background write-back and the final unmount.",
     );
-    page.table(&HEADER.map(str::to_owned), &runs.iter().map(row).collect::<Vec<_>>(), 2);
+    page.table(&HEADER.map(str::to_owned), &rows(runs), 2);
     papers(&mut page, runs);
     let mut workloads: Vec<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
     workloads.dedup();

@@ -14,12 +14,25 @@ pub(crate) const HEADER: [&str; 13] = [
 
 /// The table, columns aligned, with a final newline.
 pub fn table(runs: &[Run]) -> String {
-    let mut rows = vec![HEADER.map(str::to_owned).to_vec()];
-    rows.extend(runs.iter().map(row));
-    aligned(&rows, 2)
+    let mut lines = vec![HEADER.map(str::to_owned).to_vec()];
+    lines.extend(rows(runs));
+    aligned(&lines, 2)
 }
 
-pub(crate) fn row(run: &Run) -> Vec<String> {
+/// A line for each run; with the device if there are several.
+pub(crate) fn rows(runs: &[Run]) -> Vec<Vec<String>> {
+    let several = runs.iter().any(|run| run.device != runs[0].device);
+    let named = |run: &Run| {
+        let mut cells = row(run);
+        if several {
+            cells[0] += &format!(", {}", run.device);
+        }
+        cells
+    };
+    runs.iter().map(named).collect()
+}
+
+fn row(run: &Run) -> Vec<String> {
     let (all, fore) = (&run.metrics, &run.foreground);
     let operations = all.operations.max(1) as f64;
     let name = match run.interrupted {

@@ -17,6 +17,9 @@ pub fn devices_document() -> Result<Value> {
 }
 
 fn one(profile: &Profile) -> Value {
+    let open = profile.open.iter().map(|open| {
+        json!({ "parameter": open.key, "value": open.value, "low": open.low, "high": open.high })
+    });
     json!({
         "name": profile.name,
         "summary": profile.source.summary,
@@ -28,5 +31,7 @@ fn one(profile: &Profile) -> Value {
         "fua": profile.buffer.fua,
         "streams": profile.ftl.streams,
         "queue_depth": profile.host.queue_depth,
+        "open": open.collect::<Vec<_>>(),
+        "hosts": profile.hosts.keys().collect::<Vec<_>>(),
     })
 }

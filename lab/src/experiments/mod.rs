@@ -33,6 +33,11 @@ pub use trace::{PageRead, Source, TraceFile};
 use crate::error::Result;
 use syncline_nand::Profile;
 
+/// The specifications of a profile at the ends of what published figures leave open, and its own.
+pub fn range(spec: &str) -> Result<Vec<String>> {
+    Ok(profile(spec)?.range()?.into_iter().map(|profile| profile.name).collect())
+}
+
 /// A profile of that name or file, with overrides.
 pub fn profile(spec: &str) -> Result<Profile> {
     Ok(Profile::parse_spec(spec, &|path| std::fs::read_to_string(path))?)

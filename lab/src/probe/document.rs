@@ -9,6 +9,7 @@ use syncline_nand::LatencyReport;
 
 use crate::probe::cases::{Case, Group};
 use crate::probe::eager::EagerOptions;
+use crate::probe::inside::Inside;
 use crate::probe::log_unit::LOG_UNIT_BYTES;
 use crate::probe::{Fit, Plan};
 
@@ -151,6 +152,8 @@ pub struct ProbeDocument {
     pub sustained: Vec<Sustained>,
     /// Most interleaved runs that are not slower than one; nothing if no number was slower.
     pub open_units: Option<u64>,
+    /// Parameters that single tests show; nothing of a target that was only read.
+    pub inside: Option<Inside>,
     /// The fitted profile's figures, if one was fitted.
     pub fit: Option<FitSummary>,
     /// Steps that could not be done, one sentence each.
@@ -170,6 +173,7 @@ impl ProbeDocument {
             sync_histogram: Vec::new(),
             sustained: Vec::new(),
             open_units: None,
+            inside: None,
             fit: None,
             remarks: Vec::new(),
         }
@@ -234,9 +238,7 @@ impl ProbeDocument {
 
     fn conclusions(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(open) = self.open_units {
-            lines.push(format!("{open} sequential runs at once are as fast as one; more are not"));
-        }
+        lines.extend(self.inside.iter().flat_map(Inside::lines));
         for s in &self.sustained {
             let first = s.mb_per_s.first().copied().unwrap_or_default();
             let last = s.mb_per_s.last().copied().unwrap_or_default();

@@ -197,8 +197,10 @@ mod tests {
         };
         // eMMC: an address costs much, a flush little.
         assert_eq!(text("nexus7-emmc"), "eager_stream=32K,eager_run=32K,eager_threshold=100000");
-        // A card that merges 4 MiB for each address out of order.
-        assert_eq!(text("sd-2012"), "eager_stream=64M,eager_run=64M,eager_threshold=100000");
+        // A card that merges 4 MiB for each address out of order, and one with more log blocks.
+        let one = "sd-2012:log_blocks=1";
+        assert_eq!(text(one), "eager_stream=64M,eager_run=64M,eager_threshold=100000");
+        assert_eq!(text("sd-2012"), "eager_stream=16K,eager_run=1M,eager_threshold=100000");
         // UFS: an address costs nothing.
         assert_eq!(text("galaxy-s6-ufs"), "eager_stream=256K,eager_run=256K,eager_threshold=15");
     }

@@ -179,12 +179,12 @@ impl Search<'_> {
             let Some(best) = tried.iter().min_by(|a, b| a.loss.total_cmp(&b.loss)).cloned() else {
                 return Ok(());
             };
-            // A third of the tries is left for the times.
-            if self.evaluations > self.evaluations_max / 3 * 2 {
-                return Ok(());
-            }
             let known: Vec<Shape> = tried.iter().map(|t| t.shape).collect();
             for shape in neighbours(&best.shape) {
+                // A third of the tries is left for the times; a guess takes up to three.
+                if self.evaluations + 3 > self.evaluations_max / 3 * 2 {
+                    return Ok(());
+                }
                 if !known.contains(&shape) {
                     tried.extend(self.guess(shape)?);
                 }
@@ -322,7 +322,7 @@ impl Search<'_> {
         let mut best = start;
         let mut damping = 0.03;
         for _ in 0..STEPS {
-            if self.evaluations + 9 > self.evaluations_max {
+            if self.evaluations + 10 > self.evaluations_max {
                 break;
             }
             let here = self.residuals(&best.figures);

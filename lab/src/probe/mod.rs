@@ -3,7 +3,7 @@
 //! ```text
 //!   ProbeTarget: Simulated (a profile, virtual time) | DeviceTarget (any BlockDevice and Clock)
 //!        |
-//!   fill the region once | reads | writes | write + flush | interleaved | sustained, rest, again
+//!   fill the region once | reads | writes | write + flush | interleaved | inside | sustained
 //!        |
 //!   ProbeDocument: figures, histogram, rates over time ──> table, JSON, page; fit() ──> a profile
 //! ```
@@ -22,6 +22,7 @@ mod cases;
 mod document;
 mod eager;
 mod fit;
+mod inside;
 mod log_unit;
 mod solve;
 mod target;
@@ -32,6 +33,7 @@ pub use cases::Group;
 pub use document::{FitFigure, FitSummary, PROBE_SCHEMA, ProbeDocument, ProbeFigure, Sustained};
 pub use eager::EagerOptions;
 pub use fit::{DEVICE_FACTOR, Fit, fit};
+pub use inside::{Inside, inside};
 pub use target::{DeviceTarget, ProbeTarget, Simulated};
 
 use crate::error::{LabError, Result};
@@ -124,6 +126,9 @@ pub fn probe(
             document.sync_histogram = histogram(&latencies_ns);
         }
         document.figures.push(figure);
+    }
+    if target.writable() {
+        document.inside = Some(inside(target, plan)?);
     }
     if target.writable() && plan.sustained_bytes > 0 {
         for random in [false, true] {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use syncline_device::SplitMix64;
-use syncline_device::{BlockDevice, Clock, Kind, Origin};
+use syncline_device::{BlockDevice, Clock, Kind, Op, Origin, Request};
 use syncline_nand::{Profile, Simulator};
 
 use crate::error::Result;
@@ -26,6 +26,8 @@ pub trait ProbeTarget {
     fn read(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<()>;
     /// Writes data that does not compress.
     fn write(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<()>;
+    /// Reads at several places at once; returns when all are done.
+    fn read_all(&mut self, offsets_bytes: &[u64], len_bytes: u64) -> Result<()>;
     /// Makes durable what was written.
     fn flush(&mut self) -> Result<()>;
     /// Lets time pass without requests.
@@ -78,6 +80,15 @@ impl ProbeTarget for Simulated {
         Ok(())
     }
 
+    fn read_all(&mut self, offsets_bytes: &[u64], len_bytes: u64) -> Result<()> {
+        let start_ns = self.now_ns;
+        for offset_bytes in offsets_bytes {
+            let end_ns = self.device.read(start_ns, *offset_bytes, len_bytes);
+            self.now_ns = self.now_ns.max(end_ns);
+        }
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<()> {
         self.now_ns = self.device.flush(self.now_ns);
         Ok(())
@@ -127,6 +138,18 @@ impl ProbeTarget for DeviceTarget {
 
     fn write(&mut self, offset_bytes: u64, len_bytes: u64) -> Result<()> {
         Ok(self.device.write(offset_bytes, &self.bytes[..len_bytes as usize], ORIGIN)?)
+    }
+
+    fn read_all(&mut self, offsets_bytes: &[u64], len_bytes: u64) -> Result<()> {
+        let mut bytes = vec![0; len_bytes as usize * offsets_bytes.len()];
+        let places = offsets_bytes.iter().zip(bytes.chunks_mut(len_bytes as usize));
+        let read = |(offset, into): (&u64, _)| Request {
+            offset_bytes: *offset,
+            op: Op::Read { into: vec![into] },
+            origin: ORIGIN,
+        };
+        let mut batch: Vec<Request<'_>> = places.map(read).collect();
+        Ok(self.device.submit(&mut batch)?)
     }
 
     fn flush(&mut self) -> Result<()> {

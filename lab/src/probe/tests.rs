@@ -180,7 +180,7 @@ fn a_tablets_emmc_is_fitted() {
 
 #[test]
 fn a_card_that_merges_is_fitted() {
-    let (fitted, _) = round_trip("sd-patriot");
+    let (fitted, _) = round_trip("sd-2012");
     assert!(fitted.ftl.mapping.by_superblock(), "{:?}", fitted.ftl);
 }
 
@@ -194,4 +194,56 @@ fn a_card_with_a_page_map_is_fitted() {
 fn a_phones_emmc_with_log_blocks_is_fitted() {
     let (fitted, _) = round_trip("emmc-n900");
     assert!(fitted.ftl.mapping.by_superblock(), "{:?}", fitted.ftl);
+}
+
+/// Within 10 %: what single tests show of every profile, at both ends of what is open of it.
+#[test]
+fn the_inside_of_every_profile_is_found() {
+    let near = |found: f64, known: f64| (found / known - 1.0).abs() <= 0.1;
+    let ranges = syncline_nand::profiles().map(|(name, _)| Profile::by_name(name).unwrap().range());
+    for p in ranges.flat_map(|range| range.unwrap()) {
+        let plan = Plan { region_bytes: 512 << 20, ..PLAN };
+        let size = plan.region_bytes * DEVICE_FACTOR;
+        let mut target = Simulated::new(&p, size, 0, 0).unwrap();
+        fill(&mut target, &plan, &Unobserved).unwrap();
+        let found = inside(&mut target, &plan).unwrap();
+        let (name, g, f) = (&p.name, &p.geometry, &p.ftl);
+        let pages_bytes = g.page_bytes() * u64::from(g.dies());
+        // Where the bus is slower than a program of all dies, no write waits for a page.
+        let seen =
+            p.timing.bus_ns(pages_bytes) < u64::from(p.timing.program_us) * 1000 || g.dies() == 1;
+        assert_eq!(found.program_bytes, seen.then_some(pages_bytes), "{name}: {found:?}");
+        let units = f.mapping.by_superblock();
+        let open = match f.streams {
+            _ if units => Some(u64::from(f.log_blocks)),
+            // Nothing is copied or padded where runs end: all are alike.
+            0 => None,
+            _ if f.merge_kib == g.map_unit_kib && f.close_us == 0 && f.close_map_programs == 0 => {
+                None
+            }
+            streams => Some(u64::from(streams)),
+        };
+        assert_eq!(found.open_runs, open, "{name}: {found:?}");
+        if units {
+            let unit = pages_bytes * u64::from(g.pages_per_block);
+            assert_eq!(found.allocation_unit_bytes, Some(unit), "{name}: {found:?}");
+        }
+        match (p.buffer.buffer_kib, found.cache_bytes) {
+            (0, cache) => assert_eq!(cache, None, "{name}: {found:?}"),
+            // Its flash is as fast as its bus: no write ever waits.
+            (_, None) => assert_eq!(name, "ssd-850pro"),
+            (kib, Some(bytes)) => {
+                assert!(near(bytes as f64, f64::from(kib) * 1024.0), "{name}: {found:?}");
+            }
+        }
+        assert_eq!(found.parallel_reads > 1.5, p.host.queue_depth > 1, "{name}: {found:?}");
+        let command_us = f64::from(p.timing.command_us + p.host.request_us);
+        match p.buffer.buffer_kib {
+            0 => assert!(near(found.flush_us, command_us), "{name}: {found:?}"),
+            _ => assert!(
+                found.flush_us > command_us + f64::from(p.timing.program_us + p.timing.flush_us),
+                "{name}: {found:?}"
+            ),
+        }
+    }
 }

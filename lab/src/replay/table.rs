@@ -38,7 +38,7 @@ pub fn replay_table(all: &[Replayed]) -> String {
         let alike = |other: &&Replayed| {
             let (config, this) = (&other.run.config, &base.run.config);
             let volume = config.alloc == this.alloc && config.fill_percent == this.fill_percent;
-            other.run.workload == *name && volume
+            (&other.run.workload, &other.run.device) == (name, &base.run.device) && volume
         };
         let Some(changed) = of("eager").find(alike) else { continue };
         let (Some(a), Some(b)) = (figures(base), figures(changed)) else { continue };

@@ -23,13 +23,19 @@ pub struct Compared {
     pub paper: Published,
     /// Ours; none if it was not run in this form.
     pub ours: Option<f64>,
+    /// Least and greatest of ours over what published figures leave open of the device; none if
+    /// they leave nothing open, or that was not asked for.
+    pub range: Option<[f64; 2]>,
 }
 
 impl Compared {
-    /// A figure with our value.
-    pub fn new(figure: &Figure, ours: Option<f64>) -> Compared {
+    /// A figure with our value, and those at the ends of what is open of the device.
+    pub fn new(figure: &Figure, ours: Option<f64>, ends: Vec<f64>) -> Compared {
         let Figure { name, unit, paper, .. } = figure;
-        Compared { name: name.clone(), unit: unit.clone(), paper: *paper, ours }
+        let all = || ends.iter().copied().chain(ours);
+        let range = [all().fold(f64::MAX, f64::min), all().fold(f64::MIN, f64::max)];
+        let range = (!ends.is_empty()).then_some(range);
+        Compared { name: name.clone(), unit: unit.clone(), paper: *paper, ours, range }
     }
 
     /// The paper's value as text; empty where it gives none.
@@ -45,7 +51,11 @@ impl Compared {
     pub(crate) fn ours_text(&self) -> String {
         // No minus before what rounds to zero.
         let shown = |value| figure(if value > -0.005 && value < 0.0 { 0.0 } else { value });
-        self.ours.map_or_else(|| "-".to_owned(), shown)
+        match (self.ours.map(shown), self.range.map(|ends| ends.map(shown))) {
+            (None, _) => "-".to_owned(),
+            (Some(ours), Some([low, high])) if low != high => format!("{ours} ({low} to {high})"),
+            (Some(ours), _) => ours,
+        }
     }
 }
 
@@ -108,7 +118,8 @@ impl Reproduced {
 
     /// A row without values of ours.
     pub fn not_run(paper: &Paper, row: &Row) -> Reproduced {
-        let figures = row.figures.iter().map(|figure| Compared::new(figure, None)).collect();
+        let figures =
+            row.figures.iter().map(|figure| Compared::new(figure, None, Vec::new())).collect();
         Reproduced::new(paper, row, figures, Vec::new())
     }
 
@@ -142,9 +153,14 @@ impl Reproduced {
 pub struct Document {
     /// True for the papers' lengths.
     pub full: bool,
+    /// True if rows are missing because the run was interrupted or failed.
+    pub interrupted: bool,
     /// In the catalogue's order.
     pub rows: Vec<Reproduced>,
 }
+
+/// First line of every form of a document that lacks rows.
+pub(crate) const INTERRUPTED: &str = "Interrupted: rows that are missing were not run.";
 
 #[derive(Serialize)]
 struct RowJson<'a> {
@@ -168,6 +184,7 @@ struct FigureJson<'a> {
     published_text: String,
     ours: Option<f64>,
     ours_text: String,
+    range: Option<[f64; 2]>,
 }
 
 impl Document {
@@ -197,11 +214,13 @@ impl Document {
                 published_text: compared.paper_text(),
                 ours: compared.ours,
                 ours_text: compared.ours_text(),
+                range: compared.range,
             })
         });
         let document = serde_json::json!({
             "schema": SCHEMA,
             "form": if self.full { "full" } else { "short" },
+            "interrupted": self.interrupted,
             "rows": rows.collect::<Vec<_>>(),
             "figures": figures.collect::<Vec<_>>(),
         });
@@ -210,7 +229,8 @@ impl Document {
 
     /// A table for each row.
     pub fn to_text(&self) -> String {
-        self.rows.iter().map(Reproduced::text).collect()
+        let first = if self.interrupted { format!("{INTERRUPTED}\n") } else { String::new() };
+        self.rows.iter().fold(first, |text, row| text + &row.text())
     }
 
     /// Names, places and subjects, a line each.

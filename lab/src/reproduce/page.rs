@@ -6,11 +6,14 @@ use std::collections::BTreeMap;
 use crate::report::{About, Chart, Layout, Page};
 
 use crate::reproduce::catalog::Catalog;
-use crate::reproduce::document::{Compared, Document, Reproduced};
+use crate::reproduce::document::{Compared, Document, INTERRUPTED, Reproduced};
 
 /// One self-contained file.
 pub fn page(document: &Document, catalog: &Catalog, about: &About) -> String {
     let mut page = Page::new("The papers' tables and figures, and ours");
+    if document.interrupted {
+        page.paragraph(INTERRUPTED);
+    }
     page.paragraph(if document.full {
         "The papers' lengths. Rows in virtual time give the same figures on every machine."
     } else {

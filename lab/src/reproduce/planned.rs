@@ -4,7 +4,9 @@
 
 use crate::bench::cost_model::Locality;
 use serde::{Deserialize, Serialize};
-use syncline_nand::calibration;
+use syncline_nand::{Profile, calibration};
+
+use crate::error::Result;
 
 /// Form of a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -59,6 +61,35 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// The device of the run, to be read or replaced.
+    fn device(&mut self) -> Option<&mut String> {
+        let Planned { bench, fjord, phone, replay, check, cache, .. } = self;
+        let devices = [
+            bench.as_mut().map(|run| &mut run.device),
+            fjord.as_mut().map(|run| &mut run.device),
+            phone.as_mut().map(|run| &mut run.device),
+            replay.as_mut().map(|run| &mut run.device),
+            check.as_mut().map(|run| &mut run.device),
+            cache.as_mut().map(|run| &mut run.device),
+        ];
+        devices.into_iter().flatten().next()
+    }
+
+    /// The run on each profile at an end of what published figures leave open of its device; none
+    /// if they leave nothing open.
+    pub fn ends(&self) -> Result<Vec<Planned>> {
+        let mut run = self.clone();
+        let Some(device) = run.device().cloned() else { return Ok(Vec::new()) };
+        let profile = Profile::parse_built_in(&device)?;
+        let ends = profile.range()?.into_iter().filter(|end| end.name != profile.name);
+        let at = |end: Profile| {
+            let mut run = self.clone();
+            run.device().into_iter().for_each(|device| device.clone_from(&end.name));
+            run
+        };
+        Ok(ends.map(at).collect())
+    }
+
     /// Kinds that are there.
     pub fn kinds(&self) -> usize {
         [

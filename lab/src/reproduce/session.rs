@@ -43,6 +43,8 @@ pub type Program = dyn Fn(&[String]) -> std::result::Result<Vec<u8>, String>;
 pub struct Session {
     /// True for the papers' lengths.
     full: bool,
+    /// True if runs are repeated at the ends of what published figures leave open of a device.
+    uncertainty: bool,
     /// True if runs that are to be plotted keep their events.
     plots: bool,
     /// The `syncline` program, for rows in real time; none: these are left out.
@@ -56,7 +58,12 @@ impl Session {
     /// A session that has measured nothing yet.
     pub fn new(full: bool, plots: bool, program: Option<Box<Program>>) -> Session {
         let (images, mixes, done) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Session { full, plots, program, images, mixes, done }
+        Session { full, uncertainty: false, plots, program, images, mixes, done }
+    }
+
+    /// The session with runs at the ends of what is open of each device.
+    pub fn with_uncertainty(self, uncertainty: bool) -> Session {
+        Session { uncertainty, ..self }
     }
 
     /// Runs of `row` in this session's form.
@@ -75,16 +82,34 @@ impl Session {
         started: &mut dyn FnMut(&Planned),
     ) -> Result<Reproduced> {
         let mut measured = HashMap::new();
+        // The same runs at the ends of what is open of their devices, one map for each end.
+        let mut ends: Vec<HashMap<&str, Measured>> = Vec::new();
         for run in self.runs(row) {
             started(run);
-            let figures = self.make(run, observer)?;
-            measured.insert(run.name.as_str(), figures);
+            measured.insert(run.name.as_str(), self.make(run, observer)?);
+            let open = if self.uncertainty { run.ends()? } else { Vec::new() };
+            for (number, run_there) in open.iter().enumerate() {
+                let there = self.make(run_there, observer)?;
+                if ends.len() == number {
+                    ends.push(HashMap::new());
+                }
+                ends[number].insert(run.name.as_str(), there);
+            }
         }
-        let figures = row.figures.iter();
-        let figures = figures.map(|figure| Ok(Compared::new(figure, ours(figure, &measured)?)));
+        for end in &mut ends {
+            for (name, there) in &measured {
+                end.entry(name).or_insert_with(|| there.clone());
+            }
+        }
+        let compared = |figure: &Figure| {
+            let there = ends.iter().map(|end| ours(figure, end)).collect::<Result<Vec<_>>>()?;
+            let there = there.into_iter().flatten().collect();
+            Ok(Compared::new(figure, ours(figure, &measured)?, there))
+        };
+        let figures = row.figures.iter().map(compared);
         let figures = figures
             .collect::<Result<Vec<_>>>()
-            .map_err(|err| LabError::Usage(format!("{}/{}: {err}", paper.id, row.id)))?;
+            .map_err(|err: LabError| LabError::Usage(format!("{}/{}: {err}", paper.id, row.id)))?;
         let plots = row.runs.iter().filter_map(|run| {
             let measured = measured.remove(run.name.as_str())?;
             (!measured.events.is_empty()).then(|| (run.name.clone(), measured))
@@ -107,7 +132,7 @@ impl Session {
         } else if let Some(replay) = &run.replay {
             self.replay(replay, observer)?
         } else if let Some(check) = &run.check {
-            let profile = Profile::by_name(&check.device)?;
+            let profile = Profile::parse_built_in(&check.device)?;
             Measured::default().with("value", check.figure.measure(&profile)?)
         } else if let Some(cache) = &run.cache {
             self.cache(cache, observer)?

@@ -45,8 +45,8 @@ fn every_application_repeats_and_its_time_is_accounted_for() {
 fn a_poor_card_costs_more_than_a_slow_network() {
     let Some(bench) = Bench::new("a_poor_card_costs_more_than_a_slow_network") else { return };
     let run = |device, network| bench.run("webbench", device, network, Solution::None);
-    let (builtin, poor) = (run("emmc-nexus-s", 0), run("sd-kingston-phone", 0));
-    let fast_network = run("sd-kingston-phone", 1);
+    let (builtin, poor) = (run("emmc-nexus-s", 0), run("sd-kingston", 0));
+    let fast_network = run("sd-kingston", 1);
     assert!(poor.run_s > 3.0 * builtin.run_s, "{} and {} s", poor.run_s, builtin.run_s);
     assert!(fast_network.network_s < poor.network_s / 3.0);
     assert!(fast_network.run_s > 2.0 * builtin.run_s, "a faster network does not help there");
@@ -56,7 +56,7 @@ fn a_poor_card_costs_more_than_a_slow_network() {
 #[test]
 fn pilot_solutions_help_a_poor_card() {
     let Some(bench) = Bench::new("pilot_solutions_help_a_poor_card") else { return };
-    let run = |solution| bench.run("webbench", "sd-kingston-phone", 0, solution);
+    let run = |solution| bench.run("webbench", "sd-kingston", 0, solution);
     let alone = run(Solution::None);
     for solution in [Solution::FastRegion, Solution::LogAndRam, Solution::NoSync] {
         let with = run(solution);

@@ -64,5 +64,5 @@ fn the_default_is_nowhere_worse_than_its_alternatives() {
     ];
     holds(&["nexus7-emmc", "galaxy-s6-ufs", "ssd-850pro"], &workloads);
     // An address far away merges 4 MiB there: the first one says so.
-    holds(&["sd-2012", "emmc-nexus-s"], &workloads[..6]);
+    holds(&["sd-2012:log_blocks=1", "emmc-nexus-s"], &workloads[..6]);
 }

@@ -53,7 +53,7 @@ fn scattered_writes_take_longer_than_the_same_in_order_and_merge() {
     places.sort_unstable();
     let sorted: Vec<_> = places.iter().map(|page| write(*page)).collect();
     let [scattered, sorted] =
-        [scattered, sorted].map(|records| play("sd-2012", Pace::default(), &records));
+        [scattered, sorted].map(|records| play("sd-2012:log_blocks=1", Pace::default(), &records));
     assert!(scattered.elapsed_s > 5.0 * sorted.elapsed_s, "{scattered:?} {sorted:?}");
     let merges = |played: &Played| {
         let flash = played.flash.unwrap();
@@ -63,7 +63,7 @@ fn scattered_writes_take_longer_than_the_same_in_order_and_merge() {
     assert_eq!((sorted.writes, sorted.written_bytes), (200, 200 * 4096));
     assert_eq!(
         sorted,
-        play("sd-2012", Pace::default(), &{
+        play("sd-2012:log_blocks=1", Pace::default(), &{
             places.iter().map(|page| write(*page)).collect::<Vec<_>>()
         }),
         "a run repeats"

@@ -13,8 +13,8 @@ use syncline_nand::Profile;
 /// Pages of a cache of 4 MiB.
 const PAGES: usize = 1024;
 const PROGRAMS: [&str; 5] = ["chromium-cold", "chromium-warm", "dpkg", "mail", "rlbench"];
-/// A simple card, an eMMC as simple, and one with a log of pages.
-const DEVICES: [&str; 3] = ["sd-2012", "emmc-n900", "generic-emmc"];
+/// A card with one log block, an eMMC as simple, and one with a log of pages.
+const DEVICES: [&str; 3] = ["sd-2012:log_blocks=1", "emmc-n900", "generic-emmc"];
 
 fn trace(program: &str) -> PageTrace {
     let path = format!("{}/../samples/{program}.pages.trace", env!("CARGO_MANIFEST_DIR"));

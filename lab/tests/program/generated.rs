@@ -65,7 +65,15 @@ fn devices_are_compared_with_what_was_published() {
     let table = done(&["devices", "sd-2012", "--check"]);
     let row = table.lines().find(|line| line.contains("scattered-write-4k-kb-per-s")).unwrap();
     assert!(row.starts_with("sd-2012 ") && row.contains(" 8.3 "), "{table}");
-    assert!(table.contains("not held: "), "{table}");
+    // Each figure in the host where it was measured.
+    assert_eq!(table.lines().filter(|line| line.starts_with("sd-2012:host=reader ")).count(), 4);
+    let reader = done(&["devices", "sd-2012:host=reader", "--check"]);
+    assert_eq!(reader.lines().filter(|line| line.starts_with("sd-2012:host=reader ")).count(), 4);
+    let one = done(&["devices", "sd-2012:log_blocks=1", "--check"]);
+    assert!(one.contains("sd-2012:log_blocks=1 "), "{one}");
+    let long = done(&["devices", "--long"]);
+    assert!(long.contains("4; published figures allow 1 to 8"), "{long}");
+    assert!(done(&["devices", "ssd-850pro", "--check"]).contains("not held: "));
     let unknown = support::refused(2, &["devices", "sd-2102", "--check"]);
     assert!(unknown.contains("nearest: sd-2012"), "{unknown}");
 }

@@ -106,16 +106,23 @@ fn most_block_writes_of_programs_that_sync_are_waited_for() {
     }
 }
 
+/// With 64 MB on a card of 4 log blocks, as the profile has it, and at both ends of what published
+/// figures allow. With 4 MB the order depends on the log blocks, and nothing is held.
 #[test]
 fn spatialclock_is_the_fastest_of_the_paper_s_policies() {
-    let mut session = Session::new(false, false, None);
+    let mut session = Session::new(false, false, None).with_uncertainty(true);
     let row = reproduce(&mut session, "informed-storage/table-5");
-    for size in ["4MB", "64MB"] {
-        let spatial = ours(&row, &format!("spatialclock, {size}, elapsed"));
-        for policy in ["lru", "clock", "linux2q", "cflru", "lru-wsr", "for", "fab"] {
-            let other = ours(&row, &format!("{policy}, {size}, elapsed"));
-            assert!(spatial < other, "{size}: {spatial} s, {policy} {other} s");
-        }
+    let range = |policy: &str| {
+        let name = format!("{policy}, 64MB, elapsed");
+        row.figures.iter().find(|f| f.name == name).and_then(|f| f.range).unwrap()
+    };
+    let spatial = ours(&row, "spatialclock, 64MB, elapsed");
+    for policy in ["lru", "clock", "linux2q", "cflru", "lru-wsr", "for", "fab"] {
+        let other = ours(&row, &format!("{policy}, 64MB, elapsed"));
+        assert!(spatial < other, "{spatial} s, {policy} {other} s");
+        // With 8 log blocks nothing is left to gain: clock takes 1 % less.
+        let ([least, most], [other_least, other_most]) = (range("spatialclock"), range(policy));
+        assert!(least < 1.02 * other_least && most < other_most, "{policy} {row:?}");
     }
 }
 
@@ -139,13 +146,50 @@ fn a_stopped_run_is_no_figure() {
 }
 
 #[test]
+fn a_document_that_lacks_rows_says_so_first() {
+    let catalog = Catalog::shipped().unwrap();
+    let (paper, row) = catalog.find(&["informed-storage/table-9".to_owned()]).unwrap()[0];
+    let forms = |interrupted| {
+        let rows = vec![Reproduced::not_run(paper, row)];
+        let document = Document { full: false, interrupted, rows };
+        let json: serde_json::Value = serde_json::from_str(&document.to_json()).unwrap();
+        let html = page(&document, &catalog, &Default::default());
+        (document.to_text(), json["interrupted"].clone(), html)
+    };
+    let (text, field, html) = forms(true);
+    assert!(text.starts_with("Interrupted: rows that are missing were not run.\n"), "{text}");
+    assert!(field == true && html.contains("Interrupted: rows"));
+    let (text, field, html) = forms(false);
+    assert!(!text.contains("Interrupted") && field == false && !html.contains("Interrupted"));
+}
+
+#[test]
+fn open_parameters_give_a_range() {
+    let catalog = Catalog::shipped().unwrap();
+    let found = catalog.find(&["informed-storage/figures-32-35".to_owned()]).unwrap();
+    let (paper, row) = found[0];
+    let mut session = Session::new(false, false, None).with_uncertainty(true);
+    let row = session.row(paper, row, &Unobserved, &mut |_| {}).unwrap();
+    let of = |name: &str| row.figures.iter().find(|f| f.name == name).unwrap();
+    let card = of("SD card, log, run time");
+    let [low, high] = card.range.unwrap();
+    let ours = card.ours.unwrap();
+    // One log block alone makes the log of the buffer save nearly all.
+    assert!(low < -90.0 && low < ours && ours <= high && high > -60.0, "{card:?}");
+    assert_eq!(of("eMMC, log, run time").range, of("eMMC, log, run time").ours.map(|v| [v, v]));
+    let document = Document { full: false, interrupted: false, rows: vec![row] };
+    assert!(document.to_text().contains(" to -"), "{}", document.to_text());
+}
+
+#[test]
 fn rows_in_real_time_are_left_out_and_named() {
     let catalog = Catalog::shipped().unwrap();
     let session = Session::new(false, false, None);
     let rows = catalog.find(&["write-latency".to_owned()]).unwrap();
     let (paper, row) = rows[0];
     assert!(session.runs(row).is_empty());
-    let document = Document { full: false, rows: vec![Reproduced::not_run(paper, row)] };
+    let rows = vec![Reproduced::not_run(paper, row)];
+    let document = Document { full: false, interrupted: false, rows };
     assert!(document.to_text().contains("real time") && document.list().contains("real"));
     let html = page(&document, &catalog, &Default::default());
     assert!(html.contains("fallocate, alone") && html.contains("208440"));
@@ -165,7 +209,7 @@ fn every_row_in_virtual_time_runs() {
         }
         let start = std::time::Instant::now();
         let row = session.row(paper, row, &Unobserved, &mut |_| {}).unwrap();
-        let document = Document { full: false, rows: vec![row] };
+        let document = Document { full: false, interrupted: false, rows: vec![row] };
         println!("{}{:.1} s", document.to_text(), start.elapsed().as_secs_f64());
     }
 }

@@ -80,10 +80,23 @@ pub struct Check {
     pub figure: Figure,
     /// The published value, in the unit of the figure.
     pub published: f64,
+    /// Half a unit of the last digit that is printed, where that is more than [`WITHIN_PERCENT`]:
+    /// 0.005 for a printed 0.01.
+    pub rounding: Option<f64>,
     /// Publication of the figure.
     pub source: String,
+    /// Host of the measurement, of `[hosts]`; none: the profile's own.
+    pub host: Option<String>,
     /// Why the profile does not give it, if it does not.
     pub excluded: Option<String>,
+}
+
+impl Check {
+    /// True if a figure of the model is as close as [`WITHIN_PERCENT`], or prints the same.
+    pub fn holds(&self, model: f64) -> bool {
+        let within = self.published * WITHIN_PERCENT / 100.0;
+        (model - self.published).abs() <= within.max(self.rounding.unwrap_or(0.0))
+    }
 }
 
 /// Offsets of requests of one size.

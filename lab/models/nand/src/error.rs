@@ -44,6 +44,23 @@ pub enum NandError {
         /// The piece of text.
         text: String,
     },
+    /// A table of a parameter is not a range.
+    #[error(
+        "{key} of a device profile: write a number or {{ value = V, low = L, high = H }}, with V \
+         from L to H"
+    )]
+    BadRange {
+        /// The parameter.
+        key: String,
+    },
+    /// The profile has no such host.
+    #[error("the device profile has no host '{host}'; its hosts are: {known}")]
+    UnknownHost {
+        /// The host as given.
+        host: String,
+        /// All hosts.
+        known: String,
+    },
     /// A parameter has a value that no device can have.
     #[error("profile parameter {key}: {reason}; change it in the profile or by {key}=NUMBER")]
     BadValue {

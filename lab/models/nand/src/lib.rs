@@ -61,8 +61,8 @@ pub use flash::Flash;
 pub use geometry::{FREE_BLOCKS_MIN, Layout, NandGeometry};
 pub use lifetime::{Lifetime, SlcWear};
 pub use profile::{
-    BufferParameters, EnergyParameters, FtlParameters, HostParameters, Mapping, Profile, SlcFull,
-    SlcParameters, Source, Victims, profiles,
+    BufferParameters, EnergyParameters, FtlParameters, HostParameters, Mapping, Open, Profile,
+    SlcFull, SlcParameters, Source, Victims, profiles,
 };
 pub use sim::Simulator;
 pub use timing::{Schedule, Timing};

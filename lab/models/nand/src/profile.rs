@@ -4,13 +4,19 @@
 //!   nexus7-emmc                         a built-in profile
 //!   nexus7-emmc:streams=4,flush_us=100  the same with two parameters changed
 //!   ./my-card.toml:streams=1            a file
+//!   sd-pny:host=reader                  the same part in another host
 //! ```
 //!
-//! Every key is mandatory in a file, published figures (`[[check]]`) and the whole of `[slc]` and
-//! `[energy]` aside, and unique across its tables, so that an override needs no table name and a
-//! profile hides no default. Unknown keys are errors. Each profile says in `[source]` where its
-//! figures come from. Tested in `tests/it/profiles.rs`. This file is long because it declares every
-//! key and lists every built-in profile.
+//! Every key is mandatory in a file, published figures (`[[check]]`), `[hosts]` and the whole of
+//! `[slc]` and `[energy]` aside, and unique across its tables, so that an override needs no table
+//! name and a profile hides no default. Unknown keys are errors. Each profile says in `[source]`
+//! where its figures come from. Tested in `tests/it/profiles.rs`. This file is long because it
+//! declares every key and lists every built-in profile.
+//!
+//! One part has one profile. `[hosts.NAME]` lists the parameters that differ in another host, and
+//! a `[[check]]` names the host in which it was measured. A parameter that published figures leave
+//! open is a table: `log_blocks = { value = 4, low = 1, high = 8 }`. [`Profile::range`] gives the
+//! profiles that a conclusion has to hold on.
 
 use crate::NandError;
 use crate::calibration::Check;
@@ -19,6 +25,10 @@ use crate::geometry::{Layout, NandGeometry, check};
 use crate::timing::Timing;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+
+mod spec;
+
+pub use spec::Open;
 
 /// Name and text of every built-in profile, in the order they are listed.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -33,16 +43,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("sd-kingston", include_str!("../../../../profiles/sd-kingston.toml")),
     ("sd-wintec", include_str!("../../../../profiles/sd-wintec.toml")),
     ("sd-adata", include_str!("../../../../profiles/sd-adata.toml")),
-    ("sd-patriot", include_str!("../../../../profiles/sd-patriot.toml")),
     ("sd-pny", include_str!("../../../../profiles/sd-pny.toml")),
-    ("sd-transcend-phone", include_str!("../../../../profiles/sd-transcend-phone.toml")),
-    ("sd-ridata-phone", include_str!("../../../../profiles/sd-ridata-phone.toml")),
-    ("sd-sandisk-phone", include_str!("../../../../profiles/sd-sandisk-phone.toml")),
-    ("sd-kingston-phone", include_str!("../../../../profiles/sd-kingston-phone.toml")),
-    ("sd-wintec-phone", include_str!("../../../../profiles/sd-wintec-phone.toml")),
-    ("sd-adata-phone", include_str!("../../../../profiles/sd-adata-phone.toml")),
-    ("sd-patriot-phone", include_str!("../../../../profiles/sd-patriot-phone.toml")),
-    ("sd-pny-phone", include_str!("../../../../profiles/sd-pny-phone.toml")),
     ("sd-samsung-8g", include_str!("../../../../profiles/sd-samsung-8g.toml")),
     ("emmc-n900", include_str!("../../../../profiles/emmc-n900.toml")),
     ("emmc-nexus-s", include_str!("../../../../profiles/emmc-nexus-s.toml")),
@@ -267,6 +268,10 @@ pub struct Profile {
     pub energy: Option<EnergyParameters>,
     /// Published figures of the device, to be compared with those of the profile.
     pub checks: Vec<Check>,
+    /// Parameters that published figures leave open, with the ends of their ranges.
+    pub open: Vec<Open>,
+    /// Parameters that differ in other hosts, by the name of the host.
+    pub hosts: toml::Table,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -284,6 +289,8 @@ struct File {
     energy: Option<EnergyParameters>,
     #[serde(default)]
     check: Vec<Check>,
+    #[serde(default)]
+    hosts: toml::Table,
 }
 
 /// Names and texts of the built-in profiles.
@@ -294,12 +301,12 @@ pub fn profiles() -> impl Iterator<Item = (&'static str, &'static str)> {
 impl Profile {
     /// A built-in profile.
     pub fn by_name(name: &str) -> Result<Profile, NandError> {
-        Profile::from_toml(name, built_in(name)?)
+        Profile::from_toml(name, spec::built_in(name)?)
     }
 
     /// Reads a profile from its text; `name` is for messages and reports.
     pub fn from_toml(name: &str, text: &str) -> Result<Profile, NandError> {
-        Profile::from_table(name, parse(name, text)?)
+        Profile::from_table(name, spec::parse(name, text)?)
     }
 
     /// Reads a specification: a built-in name, or a path (it has a `/` or ends in `.toml`), and
@@ -315,13 +322,11 @@ impl Profile {
         let mut table = if name.contains('/') || name.ends_with(".toml") {
             let text = read_file(Path::new(name))
                 .map_err(|e| NandError::File { path: name.to_owned(), reason: e.to_string() })?;
-            parse(name, &text)?
+            spec::parse(name, &text)?
         } else {
-            parse(name, built_in(name)?)?
+            spec::parse(name, spec::built_in(name)?)?
         };
-        for text in overrides.split(',').map(str::trim).filter(|t| !t.is_empty()) {
-            set(&mut table, text)?;
-        }
+        spec::set_all(&mut table, overrides)?;
         Profile::from_table(spec, table)
     }
 
@@ -332,12 +337,44 @@ impl Profile {
         })
     }
 
-    fn from_table(name: &str, table: toml::Table) -> Result<Profile, NandError> {
+    /// The profile with overrides, `key=value,...`, which its name then has too.
+    pub fn with(&self, overrides: &str) -> Result<Profile, NandError> {
+        let mut table = spec::parse(&self.name, &self.to_toml()?)?;
+        spec::set_all(&mut table, overrides)?;
+        let joint = if self.name.contains(':') { ',' } else { ':' };
+        Profile::from_table(&format!("{}{joint}{overrides}", self.name), table)
+    }
+
+    /// The profiles at the ends of each open parameter around the profile itself, in the order of
+    /// the parameter: low, value, high. Only the profile itself if nothing is open.
+    pub fn range(&self) -> Result<Vec<Profile>, NandError> {
+        let (mut low, mut high) = (Vec::new(), Vec::new());
+        for open in &self.open {
+            if open.low < open.value {
+                low.push(self.with(&format!("{}={}", open.key, open.low))?);
+            }
+            if open.value < open.high {
+                high.push(self.with(&format!("{}={}", open.key, open.high))?);
+            }
+        }
+        Ok(low.into_iter().chain([self.clone()]).chain(high).collect())
+    }
+
+    /// A published figure as the profile gives it, in the host in which it was measured.
+    pub fn measure(&self, check: &Check) -> Result<f64, NandError> {
+        match &check.host {
+            Some(host) => check.figure.measure(&self.with(&format!("host={host}"))?),
+            None => check.figure.measure(self),
+        }
+    }
+
+    fn from_table(name: &str, mut table: toml::Table) -> Result<Profile, NandError> {
+        let open = spec::take_open(&mut table)?;
         let file: File = table.try_into().map_err(|e: toml::de::Error| NandError::Parse {
             name: name.to_owned(),
             reason: e.message().to_owned(),
         })?;
-        let File { source, geometry, timing, ftl, buffer, slc, host, energy, check: checks } = file;
+        let File { source, geometry, timing, ftl, buffer, slc, host, energy, check, hosts } = file;
         let profile = Profile {
             name: name.to_owned(),
             source,
@@ -348,7 +385,9 @@ impl Profile {
             slc,
             host,
             energy,
-            checks,
+            checks: check,
+            open,
+            hosts,
         };
         profile.validate()?;
         Ok(profile)
@@ -367,9 +406,15 @@ impl Profile {
             host: self.host,
             energy: self.energy.clone(),
             check: self.checks.clone(),
+            hosts: self.hosts.clone(),
         };
-        toml::to_string(&file)
-            .map_err(|e| NandError::Parse { name: self.name.clone(), reason: e.to_string() })
+        let bad = |e: toml::ser::Error| NandError::Parse {
+            name: self.name.clone(),
+            reason: e.to_string(),
+        };
+        let mut table = toml::Table::try_from(&file).map_err(bad)?;
+        spec::put_open(&mut table, &self.open);
+        toml::to_string(&table).map_err(bad)
     }
 
     /// Refuses figures that no device has. Call it after changing fields in code.
@@ -423,64 +468,4 @@ impl Profile {
         };
         Layout::new(&self.geometry, size_bytes, frontiers)
     }
-}
-
-fn built_in(name: &str) -> Result<&'static str, NandError> {
-    if let Some((_, text)) = BUILT_IN.iter().find(|(n, _)| *n == name) {
-        return Ok(text);
-    }
-    let mut names: Vec<&str> = BUILT_IN.iter().map(|(n, _)| *n).collect();
-    names.sort_by_key(|n| edit_distance(name, n));
-    names.truncate(3);
-    Err(NandError::UnknownProfile { name: name.to_owned(), nearest: names.join(", ") })
-}
-
-fn parse(name: &str, text: &str) -> Result<toml::Table, NandError> {
-    text.parse().map_err(|e: toml::de::Error| NandError::Parse {
-        name: name.to_owned(),
-        reason: e.to_string().trim_end().to_owned(),
-    })
-}
-
-/// Tables whose keys may be overridden.
-const TABLES: [&str; 7] = ["geometry", "timing", "ftl", "buffer", "slc", "host", "energy"];
-
-/// Applies one `key=value`, whose type is that of the value it replaces.
-fn set(table: &mut toml::Table, text: &str) -> Result<(), NandError> {
-    let bad = || NandError::BadOverride { text: text.to_owned() };
-    let (key, value) = text.split_once('=').ok_or_else(bad)?;
-    let (key, value) = (key.trim(), value.trim());
-    let mut known = Vec::new();
-    for name in TABLES {
-        let Some(section) = table.get_mut(name).and_then(toml::Value::as_table_mut) else {
-            continue;
-        };
-        if let Some(old) = section.get_mut(key) {
-            *old = match old {
-                toml::Value::Integer(_) => toml::Value::Integer(value.parse().map_err(|_| bad())?),
-                toml::Value::Boolean(_) => toml::Value::Boolean(value.parse().map_err(|_| bad())?),
-                _ => toml::Value::String(value.to_owned()),
-            };
-            return Ok(());
-        }
-        known.extend(section.keys().cloned());
-    }
-    known.sort();
-    Err(NandError::UnknownKey { key: key.to_owned(), known: known.join(", ") })
-}
-
-/// Levenshtein distance, for "nearest" in messages. Quadratic; both are names.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().take(256).enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

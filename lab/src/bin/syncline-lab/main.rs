@@ -30,7 +30,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Trace(args) => cmd::trace::run(&args.command),
-        Command::Cache(args) => cmd::cache::run(&args),
+        Command::Cache(args) => cmd::cache::run(*args),
         Command::Compare(args) => cmd::compare::run(&args),
         Command::Replay(args) => cmd::block_replay::run(&args),
         Command::Reproduce(args) => cmd::reproduce::run(&args),

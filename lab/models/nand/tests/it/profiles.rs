@@ -93,3 +93,64 @@ fn bad_texts() {
     assert!(matches!(read("= 3"), NandError::Parse { .. }));
     assert!(matches!(read(""), NandError::Parse { .. }));
 }
+
+#[test]
+fn open_parameters_have_a_range() {
+    let card = Profile::by_name("sd-2012").unwrap();
+    let names = |profile: &Profile| -> Vec<(String, u32)> {
+        let range = profile.range().unwrap();
+        range.iter().map(|end| (end.name.clone(), end.ftl.log_blocks)).collect()
+    };
+    let ends = [("sd-2012:log_blocks=1", 1), ("sd-2012", 4), ("sd-2012:log_blocks=8", 8)];
+    assert_eq!(names(&card), ends.map(|(name, logs)| (name.to_owned(), logs)));
+    // A value that is given is not open, and a name of the range is a specification.
+    let given = Profile::parse_built_in("sd-2012:log_blocks=8").unwrap();
+    assert_eq!(given, card.range().unwrap()[2]);
+    assert_eq!(names(&given), [("sd-2012:log_blocks=8".to_owned(), 8)]);
+    let other = Profile::parse_built_in("sd-2012:request_us=5").unwrap();
+    assert_eq!(names(&other)[0], ("sd-2012:request_us=5,log_blocks=1".to_owned(), 1));
+    assert_eq!(Profile::by_name("nexus7-emmc").unwrap().range().unwrap().len(), 1);
+    // The text of a profile keeps its ranges and hosts.
+    let again = Profile::from_toml("sd-2012", &card.to_toml().unwrap()).unwrap();
+    assert_eq!(again, card);
+}
+
+#[test]
+fn another_host_has_its_parameters_and_figures() {
+    let phone = Profile::by_name("sd-2012").unwrap();
+    let reader = Profile::parse_built_in("sd-2012:host=reader").unwrap();
+    assert!(reader.host.request_us > phone.host.request_us);
+    assert!(reader.timing.bus_mb_per_s > phone.timing.bus_mb_per_s);
+    assert_eq!((reader.geometry, reader.ftl), (phone.geometry, phone.ftl));
+    assert_eq!((phone.checks.len(), reader.checks.len()), (12, 4));
+    for check in &reader.checks {
+        let there = phone.checks.iter().find(|c| c.host.is_some() && c.figure == check.figure);
+        assert_eq!(phone.measure(there.unwrap()).unwrap(), reader.measure(check).unwrap());
+    }
+    assert_eq!(phone.with("host=reader").unwrap(), reader);
+}
+
+#[test]
+fn bad_ranges_and_hosts_are_refused() {
+    let text = profiles().find(|(name, _)| *name == "sd-2012").unwrap().1;
+    for range in [
+        "{ value = 4, low = 5, high = 8 }",
+        "{ value = 9, low = 1, high = 8 }",
+        "{ value = 4, low = 1 }",
+        "{ value = 4, low = 1, high = 8, more = 9 }",
+        "{ value = \"4\", low = 1, high = 8 }",
+    ] {
+        let text = text.replace("{ value = 4, low = 1, high = 8 }", range);
+        let e = Profile::from_toml("x", &text).unwrap_err();
+        assert_eq!(e, NandError::BadRange { key: "log_blocks".to_owned() }, "{range}");
+    }
+    let e = Profile::parse_built_in("sd-2012:host=tablet").unwrap_err().to_string();
+    assert!(e.contains("'tablet'") && e.contains("reader"), "{e}");
+    let e = Profile::parse_built_in("nexus7-emmc:host=reader").unwrap_err().to_string();
+    assert!(e.contains("has no host 'reader'"), "{e}");
+    // A host that names no parameter is found when it is chosen.
+    let text = format!("{}\n[hosts.other]\nturbo = 1\n", text);
+    let read = |_: &Path| Ok(text.clone());
+    let e = Profile::parse_spec("./x.toml:host=other", &read).unwrap_err();
+    assert!(matches!(e, NandError::UnknownKey { .. }), "{e}");
+}

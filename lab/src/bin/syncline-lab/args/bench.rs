@@ -115,6 +115,10 @@ pub struct DeviceOptions {
     /// Device profile, with overrides: nexus7-emmc, nexus7-emmc:streams=4, ./card.toml.
     #[arg(long, value_name = "PROFILE", default_value = "nexus7-emmc")]
     pub device: String,
+    /// Run also with the least and the greatest value of each parameter of the device that
+    /// published figures leave open.
+    #[arg(long)]
+    pub uncertainty: bool,
     /// Mount options, as for mount(8): commit=1,noatime,writeback_preset=android.
     #[arg(short = 'o', value_name = "OPTIONS", default_value = "")]
     pub options: String,
@@ -188,13 +192,13 @@ pub struct RunOptions {
     pub operations: Option<u64>,
     /// Run in this directory, in real time, on the file system that is mounted there.
     #[arg(long, value_name = "DIR",
-        conflicts_with_all = ["device", "sync", "policy", "options", "size", "image", "log",
-            "mtime_update", "sensitivity", "alloc", "fill"])]
+        conflicts_with_all = ["device", "uncertainty", "sync", "policy", "options", "size", "image",
+            "log", "mtime_update", "sensitivity", "alloc", "fill"])]
     pub dir: Option<PathBuf>,
     /// Vary the device instead of --sync: run ordered and eager with 1, 2, 4 and 8 open write
     /// streams and flushes of 0.1, 1 and 5 ms. Prints the modelled cost of the request counts of
     /// xfs, f2fs and fast_commit beside.
-    #[arg(long, conflicts_with_all = ["sync", "html"])]
+    #[arg(long, conflicts_with_all = ["sync", "html", "uncertainty"])]
     pub sensitivity: bool,
     #[command(flatten)]
     pub output: OutputOptions,
@@ -264,8 +268,8 @@ pub struct BenchFjord {
     pub modes: ModeOptions,
     /// Run in this directory, in real time, on the file system that is mounted there.
     #[arg(long, value_name = "DIR",
-        conflicts_with_all = ["device", "policy", "options", "size", "image", "log",
-            "mtime_update", "alloc", "long", "log_size"])]
+        conflicts_with_all = ["device", "uncertainty", "policy", "options", "size", "image",
+            "log", "mtime_update", "alloc", "long", "log_size"])]
     pub dir: Option<PathBuf>,
     #[command(flatten)]
     pub output: OutputOptions,

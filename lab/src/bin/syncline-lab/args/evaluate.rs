@@ -66,6 +66,10 @@ pub struct Cache {
     /// Device profile, with overrides, on which the trace after the cache runs; may be repeated.
     #[arg(long, value_name = "PROFILE")]
     pub device: Vec<String>,
+    /// Run each device also with the least and the greatest value of each of its parameters that
+    /// published figures leave open.
+    #[arg(long, requires = "device")]
+    pub uncertainty: bool,
     /// Write the trace after the cache of each configuration into this directory.
     #[arg(long, value_name = "DIR")]
     pub after_cache: Option<PathBuf>,

@@ -21,6 +21,10 @@ pub struct Reproduce {
     /// Use the papers' lengths, and run the rows that the short form skips.
     #[arg(long)]
     pub full: bool,
+    /// Run also with the least and the greatest value of each parameter of a device that published
+    /// figures leave open, and show the range.
+    #[arg(long, conflicts_with = "list")]
+    pub uncertainty: bool,
     /// Also run the rows in real time; they need a quiet machine.
     #[arg(long)]
     pub real_time: bool,

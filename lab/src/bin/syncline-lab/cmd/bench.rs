@@ -53,7 +53,7 @@ pub(super) fn named(group: &str, tests: &[String]) -> Vec<String> {
 
 /// A request for workloads; `set` sets what their options say.
 pub(super) fn request(workloads: Vec<String>, device: &DeviceOptions) -> Request {
-    let DeviceOptions { device, options, seed, size, image } = device;
+    let DeviceOptions { device, options, seed, size, image, uncertainty: _ } = device;
     Request {
         workloads,
         device: device.clone(),
@@ -63,6 +63,32 @@ pub(super) fn request(workloads: Vec<String>, device: &DeviceOptions) -> Request
         image: image.clone(),
         ..Request::default()
     }
+}
+
+impl DeviceOptions {
+    /// The devices of a run: one, or those of `--uncertainty`.
+    pub(super) fn specs(&self) -> Result<Vec<String>> {
+        match self.uncertainty {
+            true => ranged(std::slice::from_ref(&self.device)),
+            false => Ok(vec![self.device.clone()]),
+        }
+    }
+}
+
+/// The devices with the ends of their open parameters; refused if none has any.
+pub(super) fn ranged(devices: &[String]) -> Result<Vec<String>> {
+    let mut all = Vec::new();
+    for device in devices {
+        all.extend(syncline_lab::experiments::range(device)?);
+    }
+    if all.len() == devices.len() {
+        let text = format!(
+            "{}: published figures leave no parameter open; leave out --uncertainty",
+            devices.join(", ")
+        );
+        return Err(Failure::Usage(text));
+    }
+    Ok(all)
 }
 
 impl SqliteOptions {
@@ -141,7 +167,11 @@ fn counted(workloads: Vec<String>, sqlite: Option<&SqliteOptions>, run: &RunOpti
     }
     let mut found = BenchResult::default();
     let events_max = if run.output.html.is_some() { EVENTS_MAX } else { 0 };
-    let done = request.run(events_max, &Terminal::default(), &mut found);
+    let devices = run.device.specs()?;
+    let done = devices.into_iter().try_for_each(|device| {
+        request.device = device;
+        request.run(events_max, &Terminal::default(), &mut found)
+    });
     // After an error the finished runs are still reported.
     let BenchResult { runs, traces } = &found;
     let printed = if runs.is_empty() { Ok(()) } else { publish(&run.output, runs, traces) };

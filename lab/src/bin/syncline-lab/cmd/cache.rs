@@ -4,6 +4,7 @@ use syncline_lab::evaluate::{Outcome, PAGE_BYTES};
 use syncline_lab::experiments::{Cache as Request, CacheResult, CacheRun, PageRead};
 use syncline_lab::report::{Chart, Page};
 
+use super::bench::ranged;
 use super::trace::option;
 use crate::about;
 use crate::args::Cache;
@@ -12,8 +13,12 @@ use syncline_cli::error::Result;
 use syncline_cli::format::{self, Forms};
 
 /// Runs everything, then prints.
-pub(crate) fn run(args: &Cache) -> Result<()> {
+pub(crate) fn run(mut args: Cache) -> Result<()> {
     format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
+    if args.uncertainty {
+        args.device = ranged(&args.device)?;
+    }
+    let args = &args;
     let request = Request {
         input: option(&args.input),
         policy: args.policy.clone(),

@@ -2,7 +2,7 @@
 
 use syncline_lab::LabError;
 use syncline_nand::calibration::{Check, WITHIN_PERCENT};
-use syncline_nand::{Profile, profiles};
+use syncline_nand::{Open, Profile, profiles};
 
 use crate::args::Devices;
 use syncline_cli::error::{Failure, Result};
@@ -66,10 +66,13 @@ fn check(name: Option<&str>, out: &mut Out) -> Result<()> {
     let mut far = 0;
     for profile in &checked {
         for check in &profile.checks {
-            let model = check.figure.measure(profile).map_err(LabError::from)?;
-            let off = (model / check.published - 1.0) * 100.0;
-            far += u32::from(check.excluded.is_none() && off.abs() > WITHIN_PERCENT);
-            rows.push(compared(&profile.name, check, model, off));
+            let model = profile.measure(check).map_err(LabError::from)?;
+            let device = match &check.host {
+                Some(host) => format!("{}:host={host}", profile.name),
+                None => profile.name.clone(),
+            };
+            far += u32::from(check.excluded.is_none() && !check.holds(model));
+            rows.push(compared(&device, check, model));
         }
     }
     out.text(format::table(&rows, &[false, false, true, true, true]))?;
@@ -84,8 +87,9 @@ fn check(name: Option<&str>, out: &mut Out) -> Result<()> {
     Ok(())
 }
 
-fn compared(device: &str, check: &Check, model: f64, off: f64) -> Vec<String> {
+fn compared(device: &str, check: &Check, model: f64) -> Vec<String> {
     let note = check.excluded.as_ref().map(|why| format!(" (not held: {why})"));
+    let off = (model / check.published - 1.0) * 100.0;
     let digits = if model < 1.0 { 4 } else { 1 };
     vec![
         device.to_owned(),
@@ -122,12 +126,19 @@ fn figures(profile: &Profile) -> Vec<Vec<String>> {
         Some(slc) => format!("{} MiB, {} MiB more when empty", slc.slc_mib, slc.slc_dynamic_mib),
     };
     let row = |name: &str, value: String| vec![format!("  {name}"), value];
-    vec![
+    let mut rows = vec![
         row("dies", geometry.dies().to_string()),
         row("page", format!("{} B", geometry.page_bytes())),
         row("volatile cache", cache(profile)),
         row("SLC write cache", slc),
         row("write streams", ftl.streams.to_string()),
         row("queue depth", profile.host.queue_depth.to_string()),
-    ]
+    ];
+    for Open { key, value, low, high } in &profile.open {
+        rows.push(row(key, format!("{value}; published figures allow {low} to {high}")));
+    }
+    if !profile.hosts.is_empty() {
+        rows.push(row("other hosts", profile.hosts.keys().cloned().collect::<Vec<_>>().join(", ")));
+    }
+    rows
 }

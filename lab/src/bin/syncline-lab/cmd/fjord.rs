@@ -57,7 +57,10 @@ pub(crate) fn run(args: &BenchFjord) -> Result<()> {
         return done.map_err(Into::into).and(printed);
     }
     let mut runs = Vec::new();
-    let done = simulated(args, &request, &entries, &mut runs);
+    let done = args.device.specs()?.into_iter().try_for_each(|device| {
+        request.device = device;
+        simulated(args, &request, &entries, &mut runs)
+    });
     if !runs.is_empty() {
         args.output.publish(&Forms {
             table: &|| if args.long { fjord_table(&runs) } else { summary(&runs) },
@@ -85,19 +88,34 @@ struct Told<'a> {
     change: Option<(f64, f64)>,
 }
 
+impl Told<'_> {
+    /// The application, and the device if there are several.
+    fn name(&self, several: bool) -> String {
+        match several {
+            true => format!("{}, {}", self.run.workload, self.run.device),
+            false => self.run.workload.clone(),
+        }
+    }
+}
+
+fn several(told: &[Told<'_>]) -> bool {
+    told.iter().any(|one| one.run.device != told[0].run.device)
+}
+
 /// The remedies of each application that ran.
 fn told(runs: &[FjordRun]) -> Vec<Told<'_>> {
     let mb = |run: &FjordRun| {
         run.run.metrics.device.as_ref().map_or(0.0, |device| device.written_bytes as f64 / 1e6)
     };
     let mut found = Vec::new();
-    let mut names: Vec<&str> = runs.iter().map(|run| run.workload.as_str()).collect();
-    names.dedup();
-    for name in names {
+    let mut series: Vec<&FjordRun> = runs.iter().collect();
+    series.dedup_by_key(|run| (&run.workload, &run.device));
+    for one in series {
         let of = |sync: &str, config: &str| {
-            let is =
-                |run: &&FjordRun| run.workload == name && run.sync == sync && run.config == config;
-            runs.iter().find(is)
+            runs.iter().find(|run| {
+                (&run.workload, &run.device) == (&one.workload, &one.device)
+                    && (run.sync.as_str(), run.config.as_str()) == (sync, config)
+            })
         };
         let base = of("ordered", "native").map(|run| (run.run.metrics.duration_s, mb(run)));
         for (sync, config, what, keeps) in REMEDIES {
@@ -116,12 +134,13 @@ fn told(runs: &[FjordRun]) -> Vec<Told<'_>> {
 fn summary_rows(told: &[Told<'_>]) -> Vec<Vec<String>> {
     let header = ["application", "with", "time s", "", "written MB", "", "a power cut keeps"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
+    let several = several(told);
     for told in told {
         let change = |of: fn((f64, f64)) -> f64| {
             told.change.map_or(String::new(), |change| format!("{:+.0} %", of(change)))
         };
         rows.push(vec![
-            told.run.workload.clone(),
+            told.name(several),
             told.what.to_owned(),
             format!("{:.2}", told.time_s),
             change(|change| change.0),
@@ -143,14 +162,16 @@ fn summary(runs: &[FjordRun]) -> String {
 fn page(runs: &[FjordRun]) -> String {
     let told = told(runs);
     let mut page = Page::new("Applications with and without the write buffer");
-    let device = runs.first().map_or("", |run| run.device.as_str());
-    page.paragraph(&format!("Virtual time on {device}."));
-    let mut names: Vec<&str> = told.iter().map(|one| one.run.workload.as_str()).collect();
+    let mut devices: Vec<&str> = runs.iter().map(|run| run.device.as_str()).collect();
+    devices.dedup();
+    page.paragraph(&format!("Virtual time on {}.", devices.join(", ")));
+    let several = several(&told);
+    let mut names: Vec<String> = told.iter().map(|one| one.name(several)).collect();
     names.dedup();
-    for name in names {
+    for name in &names {
         page.heading(name);
         let of = |value: fn(&Told<'_>) -> f64| -> Vec<(String, f64)> {
-            let ours = told.iter().filter(|one| one.run.workload == name);
+            let ours = told.iter().filter(|one| one.name(several) == *name);
             ours.map(|one| (one.what.to_owned(), value(one))).collect()
         };
         page.bars(&Chart::rows("time", "s", name, &of(|one| one.time_s)));

@@ -12,6 +12,7 @@ use syncline_lab::report::{Chart, Page};
 use syncline_lab::{LabError, Observer};
 use syncline_nand::Profile;
 
+use super::bench::ranged;
 use crate::about;
 use crate::args::BenchApplications;
 use crate::progress::Terminal;
@@ -64,14 +65,13 @@ fn networks(names: &[String]) -> Result<Vec<&'static Network>> {
 
 /// The profiles that `--device` means; `all`: the chapter's.
 fn profiles(args: &BenchApplications) -> Result<Vec<Profile>> {
-    if args.device.device != "all" {
-        let read_file = |path: &std::path::Path| std::fs::read_to_string(path);
-        return Ok(vec![
-            Profile::parse_spec(&args.device.device, &read_file).map_err(LabError::from)?,
-        ]);
-    }
-    let all = PHONE_DEVICES.map(Profile::by_name).into_iter();
-    Ok(all.collect::<std::result::Result<_, _>>().map_err(LabError::from)?)
+    let specs = match args.device.device.as_str() {
+        "all" if args.device.uncertainty => ranged(&PHONE_DEVICES.map(str::to_owned))?,
+        "all" => PHONE_DEVICES.map(str::to_owned).to_vec(),
+        _ => args.device.specs()?,
+    };
+    let all = specs.iter().map(|spec| syncline_lab::experiments::profile(spec));
+    Ok(all.collect::<std::result::Result<_, _>>()?)
 }
 
 fn simulated(

@@ -20,13 +20,14 @@ pub(crate) fn run(args: &Reproduce) -> Result<()> {
     format::check_outputs(&[args.json.as_deref(), args.html.as_deref()])?;
     let catalog = Catalog::shipped()?;
     let rows = catalog.find(&args.rows)?;
-    let mut document = Document { full: args.full, rows: Vec::new() };
+    let mut document = Document { full: args.full, interrupted: false, rows: Vec::new() };
     if args.list {
         document.rows.extend(rows.iter().map(|(paper, row)| Reproduced::not_run(paper, row)));
         let json = args.json.as_deref();
         return format::show(&|| document.list(), &|| document.to_json(), json);
     }
     let done = reproduce(args, &rows, &mut document);
+    document.interrupted = done.is_err();
     // After an error the finished rows are still reported.
     let forms = Forms {
         table: &|| document.to_text(),
@@ -42,7 +43,8 @@ pub(crate) fn run(args: &Reproduce) -> Result<()> {
 
 fn reproduce(args: &Reproduce, rows: &[(&Paper, &Row)], document: &mut Document) -> Result<()> {
     let program = args.real_time.then(|| Box::new(run_again) as Box<Program>);
-    let mut session = Session::new(args.full, args.html.is_some(), program);
+    let mut session =
+        Session::new(args.full, args.html.is_some(), program).with_uncertainty(args.uncertainty);
     let total = rows.iter().map(|(_, row)| session.runs(row).len() as u64).sum();
     let bar = progress::bar("runs", total);
     for (paper, row) in rows {

@@ -24,7 +24,10 @@ pub(crate) fn run(args: &BenchReplay) -> Result<()> {
     request.flashlite.clone_from(&args.flashlite);
     request.used = args.used;
     let mut all = Vec::new();
-    let done = request.replay(&Terminal::default(), &mut all);
+    let done = args.device.specs()?.into_iter().try_for_each(|device| {
+        request.device = device;
+        request.replay(&Terminal::default(), &mut all)
+    });
     if !all.is_empty() {
         let runs: Vec<_> = all.iter().map(|replayed| replayed.run.clone()).collect();
         let text = || table(&runs) + &replay_table(&all) + &allocation_table(&runs);
