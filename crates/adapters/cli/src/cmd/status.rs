@@ -132,7 +132,9 @@ fn table(document: &Value) -> String {
     if document.pointer("/read_only") == Some(&Value::Bool(true)) {
         out += ", read-only";
     }
-    out += &format!(", up {} s, {} files open\n", at("/uptime_s"), at("/open_files"));
+    let transport = text("/transport");
+    let (up, open) = (at("/uptime_s"), at("/open_files"));
+    out += &format!(", through {transport}, up {up} s, {open} files open\n");
     if !text("/latched").is_empty() {
         out += &format!("LATCHED   {}\n", text("/latched"));
     }
