@@ -31,6 +31,7 @@ use crate::affinity::CpuAffinity;
 use crate::capture::{Capture, Tap};
 use crate::error::{FuseError, Result};
 use crate::host::{Host, Machine};
+use crate::memory;
 use crate::options::{Affinity, FuseOptions};
 use crate::parking::Parking;
 use crate::serve::Serve;
@@ -47,6 +48,9 @@ const MUCH_DIRTY_MS_MAX: u64 = 50;
 /// Time for which a write-back that is due goes on without a pause: each of its wake-ups may take
 /// a program and the worker bound beside it apart. On slow flash that is one step or two.
 const STRETCH: Duration = Duration::from_millis(4);
+
+/// Time without requests after which free memory goes back to the system.
+const IDLE_NS: u64 = 20_000_000_000;
 
 /// Most steps in that time: where nothing can be written, for lack of space, one does nothing.
 const STRETCH_STEPS: u32 = 64;
@@ -345,10 +349,31 @@ fn step_back() {
     }
 }
 
+/// Time since the last request.
+#[derive(Default)]
+struct Idle {
+    requests: u64,
+    since_ns: u64,
+    said: bool,
+}
+
+impl Idle {
+    /// True once in each stretch of [`IDLE_NS`] without a request.
+    fn is_over(&mut self, requests: u64, now_ns: u64) -> bool {
+        if self.requests != requests {
+            *self = Idle { requests, since_ns: now_ns, said: false };
+        }
+        let over = !self.said && now_ns.saturating_sub(self.since_ns) >= IDLE_NS;
+        self.said |= over;
+        over
+    }
+}
+
 impl MaintenanceThread {
     fn run(self) {
         step_back();
         let (mut said, mut steps, mut rested_ns) = (false, 0, 0);
+        let mut idle = Idle::default();
         while !self.stop.load(Ordering::Acquire) {
             let urgency = WritebackUrgency::of(&self.volume);
             self.serve.wakeup.begin_round(urgency);
@@ -383,6 +408,10 @@ impl MaintenanceThread {
                 due.saturating_sub(now).div_ceil(1_000_000).clamp(1, longest_ms)
             });
             let rest_ms = if said { MAINTENANCE_MS_MAX } else { rest_ms };
+            if idle.is_over(self.serve.requests(), now) {
+                self.volume.release_spare_pages();
+                memory::give_back();
+            }
             thread::park_timeout(Duration::from_millis(rest_ms));
             (steps, rested_ns) = (0, self.clock.now_ns());
         }

@@ -11,9 +11,10 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_base::lockrank::Mutex;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{EagerCosts, JournalStats, LogFormat, SyncPointStats, Volume};
+use syncline_fs::{EagerCosts, JournalStats, LogFormat, MemoryStats, SyncPointStats, Volume};
 
 use crate::capture::{CaptureCounts, Tap};
+use crate::memory;
 use crate::operations::NAMES;
 use crate::options::FuseOptions;
 use crate::ranks;
@@ -50,6 +51,10 @@ impl Kinds {
         if let Some(count) = self.0.get(opcode as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// Those that there were, by name.
@@ -188,6 +193,21 @@ impl Status {
         if self.by_ring.load(Ordering::Relaxed) { "io_uring" } else { "/dev/fuse" }
     }
 
+    /// The part of memory.
+    fn memory(vol: &Volume) -> serde_json::Value {
+        let MemoryStats { pages, spare_pages, inodes, names, blocks } = vol.memory_stats();
+        let (used, free) = memory::heap_bytes().unzip();
+        json!({
+            "page_bytes": pages,
+            "spare_page_bytes": spare_pages,
+            "inode_bytes": inodes,
+            "name_bytes": names,
+            "block_bytes": blocks,
+            "heap_bytes": used,
+            "heap_free_bytes": free,
+        })
+    }
+
     /// The document; with `names` also the files with the most traffic.
     pub(crate) fn document(&self, vol: &Volume, open_files: u64, names: bool) -> String {
         let block_size = u64::from(vol.statfs().block_size);
@@ -224,6 +244,7 @@ impl Status {
                     hits as f64 / asked_pages as f64
                 },
             },
+            "memory": Status::memory(vol),
             "syncs": {
                 "operations": sync.len(),
                 "latency_us_p50": sync.value_at_quantile(0.5),

@@ -139,6 +139,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         let _ = rustix::process::setsid();
     }
     settle(&mut options);
+    syncline_fuse::prepare_memory();
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let mounter = Mounter::now();
     let (mut open, pin) = Open::all(args, &options, image, dir)?;

@@ -76,6 +76,11 @@ impl Serve {
         self.status.kinds.add(opcode);
     }
 
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.status.kinds.sum()
+    }
+
     /// True as long as nothing can change.
     pub(crate) fn is_read_only(&self) -> bool {
         self.vol.is_read_only()
