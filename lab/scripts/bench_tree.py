@@ -1,19 +1,23 @@
 #!/usr/bin/env python3
 """A source tree and a stream on kernel ext4, fuse2fs and Syncline, all on an image in memory.
 
-    bench_tree.py SYNCLINE [--files N] [--mib N] [--rounds N] [--memory DIR] [--only NAME ...] [--json FILE]
+    bench_tree.py SYNCLINE [--files N] [--mib N] [--rounds N] [--memory DIR] [--only NAME ...] [--uring] [--json FILE]
 
     for each round, each file system: a fresh image in --memory (/dev/shm), mounted
         untar   tar xf of a made tree: sizes and directories as a source tree has them, the same in every run
         find    find -type f -size +0 on a fresh mount, so that nothing is cached
         rm      rm -rf of the tree
+        create4 four processes, each makes 1,000 files of 4 KiB in a directory of its own
         write   dd of --mib MiB with a final fsync
         read    dd of the same after a fresh mount
 
 Prints the best time of each, in seconds, and Syncline's speed as a multiple of the others'. Needs root, loop devices and FUSE;
-a file system whose tools are missing is left out, and the table says why. Run it on a machine that does nothing else.
+a file system whose tools are missing is left out, and the table says why. With --uring the kernel offers FUSE over io_uring
+meanwhile. Run it on a machine that does nothing else.
 """
+import contextlib
 import io
+import multiprocessing
 import os
 import random
 import subprocess
@@ -32,8 +36,10 @@ SYSTEMS = [
     ("syncline eager", "{syncline} mount {image} {mnt}"),
     ("syncline ordered", "{syncline} mount {image} {mnt} -o sync=ordered"),
     ("syncline affinity=none", "{syncline} mount {image} {mnt} -o affinity=none"),
+    ("syncline uring=off", "{syncline} mount {image} {mnt} -o uring=off"),
 ]
-STEPS = ["untar", "find", "rm", "write", "read"]
+STEPS = ["untar", "find", "rm", "create4", "write", "read"]
+URING = "/sys/module/fuse/parameters/enable_uring"
 IMAGE_MIB = 6144
 BLOCK = 1 << 20
 
@@ -92,6 +98,25 @@ def timed(*words):
     return time.monotonic() - began
 
 
+def create(directory):
+    os.mkdir(directory)
+    for number in range(1000):
+        with open(os.path.join(directory, f"file{number}"), "xb", buffering=0) as file:
+            file.write(bytes(4096))
+
+
+def create_by_four(mnt):
+    began = time.monotonic()
+    makers = [multiprocessing.Process(target=create, args=[os.path.join(mnt, f"dir{number}")]) for number in range(4)]
+    for maker in makers:
+        maker.start()
+    for maker in makers:
+        maker.join()
+        if maker.exitcode != 0:
+            raise Failed("a process that makes files failed")
+    return time.monotonic() - began
+
+
 def measure(system, tar, mib):
     """The seconds of each step."""
     tree, stream = os.path.join(system.mnt, "tree"), os.path.join(system.mnt, "stream")
@@ -101,6 +126,7 @@ def measure(system, tar, mib):
     system.remount()
     seconds["find"] = timed("find", tree, "-type", "f", "-size", "+0")
     seconds["rm"] = timed("rm", "-rf", tree)
+    seconds["create4"] = create_by_four(system.mnt)
     system.remount()
     size = [f"bs={BLOCK}", f"count={mib}", "status=none"]
     seconds["write"] = timed("dd", "if=/dev/zero", f"of={stream}", "conv=fsync", *size)
@@ -134,17 +160,35 @@ def table(best):
                 print(f"{name + ' to ' + other:<30}{cells}")
 
 
+@contextlib.contextmanager
+def offered(uring):
+    """The kernel's offer of FUSE over io_uring, if it is wanted."""
+    if not uring:
+        yield
+        return
+    with open(URING) as file:
+        before = file.read()
+    try:
+        with open(URING, "w") as file:
+            file.write("Y")
+        yield
+    finally:
+        with open(URING, "w") as file:
+            file.write(before)
+
+
 def main():
     parser = common.parser(__doc__, "syncline")
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--mib", type=int, default=1024, help="length of the stream")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", default="/dev/shm", help="a directory in memory, with 4 GiB free")
+    parser.add_argument("--uring", action="store_true", help="offer io_uring to the mounts (Linux 6.14)")
     parser.add_argument("--only", action="append", help="part of a file system's name")
     args = parser.parse_args()
     common.need_mounts()
     best = {}
-    with tempfile.TemporaryDirectory(prefix="tree", dir=args.memory) as scratch:
+    with tempfile.TemporaryDirectory(prefix="tree", dir=args.memory) as scratch, offered(args.uring):
         tar = os.path.join(scratch, "tree.tar")
         make_tree(tar, args.files)
         for _ in range(args.rounds):

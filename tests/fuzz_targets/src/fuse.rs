@@ -1,12 +1,9 @@
 //! Requests of FUSE, as a kernel sends them for hostile programs, or a hostile kernel.
 //!
 //! ```text
-//!   input -> Kernel: header, body by ROWS -> socket -> fuser -> adapter -> volume
+//!   input -> Kernel: header, body by ROWS -> socket -> wire -> adapter -> volume
 //!              `--- inodes and handles of the answers <---'
 //! ```
-//!
-//! Two things fuser believes of a kernel, and panics without: that the length in a WRITE, SETXATTR
-//! or IOCTL is that of its data, and that no time is as far from 1970 as 64 bits count.
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -144,8 +141,6 @@ const ROWS: &[(u32, &[Field])] = &[
 /// Of them the most usual, which every second request is: lookups, files made, opened, read,
 /// written, changed, removed, forgotten.
 const USUAL: [u32; 16] = [1, 2, 4, 8, 9, 10, 12, 13, 14, 15, 16, 18, 20, 35, 39, 43];
-/// Requests that this kernel cannot send with any bytes; see the module.
-const BELIEVED: [u32; 4] = [4, 16, 21, 39];
 
 const NAMES: [&[u8]; 7] = [b"a", b"b", b"a longer name than others", b"d", b"e", b".", b".."];
 const ATTRIBUTES: [&[u8]; 7] = [
@@ -257,7 +252,7 @@ impl Kernel {
         if kind >= 240 {
             let opcode = if kind >= 248 { word(bytes) } else { nr as u32 % 64 };
             let len = usize::from(bytes.u8());
-            if ![INIT, FORGET, BATCH_FORGET].contains(&opcode) && !BELIEVED.contains(&opcode) {
+            if ![INIT, FORGET, BATCH_FORGET].contains(&opcode) {
                 self.exchange((opcode, node, ids), bytes.take(len));
             }
             return;
@@ -400,8 +395,8 @@ fn word_of(table: &[u32], bytes: &mut Bytes<'_>) -> u32 {
 }
 
 fn seconds(bytes: &mut Bytes<'_>) -> i64 {
-    let far = (bytes.size() as i64).clamp(0, i64::MAX - 8);
-    if bytes.u8() % 4 == 3 { -far } else { far }
+    let far = bytes.size() as i64;
+    if bytes.u8() % 4 == 3 { far.wrapping_neg() } else { far }
 }
 
 fn data(bytes: &mut Bytes<'_>) -> Vec<u8> {

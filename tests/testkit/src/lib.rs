@@ -40,6 +40,7 @@ mod mounted;
 pub mod posix;
 mod rng;
 mod tree;
+mod uring;
 
 pub use browser::look;
 pub use dir::DirTree;
@@ -52,3 +53,4 @@ pub use manifest::{Compare, Entry, Stat, Time, TreeManifest, TreeSource, Xattr};
 pub use mounted::{Mounted, TIMEOUT, unmounted};
 pub use rng::{Random, fill};
 pub use tree::{TreeOp, TreeSink, apply};
+pub use uring::UringOffer;

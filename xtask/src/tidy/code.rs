@@ -11,7 +11,7 @@ use super::{Finding, Tree, is_test_file};
 const UNSAFE_CRATES: [(&str, &str); 9] = [
     ("crates/core/device/", "io_uring and block device ioctls"),
     ("crates/libs/recorder/", "io_uring, priorities, sync_file_range"),
-    ("crates/adapters/fuse/", "policies of threads"),
+    ("crates/adapters/fuse/", "policies of threads, io_uring, the C library's heap"),
     ("crates/adapters/export/", "io_uring and shared memory of ublk"),
     ("crates/libs/syncline-c/", "C interface"),
     ("crates/libs/preload/", "functions in place of libc's"),

@@ -1,24 +1,21 @@
-//! The implementation of fuser's trait: negotiation with the kernel, dispatch of requests.
+//! Negotiation with the kernel, dispatch of requests.
 //!
 //! ```text
-//!   fuser -> arguments converted -> worker begins (parking) -> record begins (capture)
-//!            -> function of `serve/` -> record sent -> answer sent -> worker ends
+//!   transport -> fields taken -> worker begins (parking) -> record begins (capture)
+//!             -> function of `serve/` -> record sent -> answer made, sent -> worker ends
 //! ```
 //!
 //! The requests themselves are rows of `operations.rs`.
 
 use std::sync::{Arc, OnceLock};
 
-use fuser::{InitFlags, KernelConfig, Notifier, Request};
-
-use crate::caller::Caller;
 use crate::capture::{Event, Tap};
 use crate::convert;
 use crate::ioctl::Stale;
 use crate::kernel::keeps_right_beside_direct_writes;
 use crate::options::FuseOptions;
-use crate::parking::{Class, Parking, Served};
 use crate::serve::{Entry, Serve};
+use crate::wire::{Agreement, Device, Offer, flag};
 
 /// Largest write and read of one request, in bytes.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -31,54 +28,41 @@ pub(crate) struct Adapter {
     pub(crate) serve: Arc<Serve>,
     /// The capture of `trace=`.
     pub(crate) tap: Option<Arc<Tap>>,
-    parking: Arc<Parking>,
     /// The kernel keeps written data until it likes.
     pub(crate) writeback_cache: bool,
     /// Every read and write of a program comes here, past the kernel's cache.
     pub(crate) all_reads: bool,
     /// The kernel's cache stays right beside writes that go past it.
     pub(crate) may_bypass: bool,
-    /// Set when the mount is there.
-    notifier: Arc<OnceLock<Notifier>>,
+    /// Takes notifications; set when the mount is there.
+    pub(crate) device: OnceLock<Device>,
 }
 
 impl Adapter {
-    pub(crate) fn new(
-        serve: Arc<Serve>,
-        tap: Option<Arc<Tap>>,
-        parking: Arc<Parking>,
-        options: &FuseOptions,
-    ) -> Adapter {
+    pub(crate) fn new(serve: Arc<Serve>, tap: Option<Arc<Tap>>, options: &FuseOptions) -> Adapter {
         Adapter {
             serve,
             tap,
-            parking,
             writeback_cache: options.writeback_cache,
             all_reads: options.trace_reads,
             may_bypass: false,
-            notifier: Arc::default(),
+            device: OnceLock::new(),
         }
     }
 
-    /// The cell for the way to tell the kernel something.
-    pub(crate) fn notifier(&self) -> Arc<OnceLock<Notifier>> {
-        Arc::clone(&self.notifier)
-    }
-
     /// Lets the kernel drop its copy of an inode's attributes, but not of the contents, for which
-    /// it might have to wait.
+    /// it might have to wait. Otherwise the old ones are shown until the inode leaves its memory.
     pub(crate) fn attributes_changed(&self, ino: u32) {
-        if let Some(notifier) = self.notifier.get() {
-            // Without it the old ones are shown until the inode leaves the kernel's memory.
-            let _ = notifier.inval_inode(convert::node(ino), -1, 0);
+        if let Some(device) = self.device.get() {
+            device.invalidate(ino, -1);
         }
     }
 
     /// Lets the kernel drop its copy of an inode's contents, and of its attributes. May wait for
     /// pages that other workers are about to answer.
     pub(crate) fn contents_changed(&self, ino: u32) {
-        if let Some(notifier) = self.notifier.get() {
-            let _ = notifier.inval_inode(convert::node(ino), 0, 0);
+        if let Some(device) = self.device.get() {
+            device.invalidate(ino, 0);
         }
     }
 
@@ -91,14 +75,8 @@ impl Adapter {
         }
     }
 
-    /// A worker begins a request that copies so many bytes.
-    pub(crate) fn begin(&self, caller: Caller, class: Class, bytes: usize) -> Served<'_> {
-        self.parking.begin(class, caller.thread, bytes)
-    }
-
-    /// Takes back `lookups` of an inode; called for each part of a batch, too.
-    pub(crate) fn forget(&self, node: fuser::INodeNo, lookups: u64) {
-        let _served = self.parking.begin_part(Class::Names);
+    /// Takes back `lookups` of an inode.
+    pub(crate) fn forget(&self, node: u64, lookups: u64) {
         if let Ok(ino) = convert::ino(node) {
             self.serve.forget(ino, lookups);
             if let Some(tap) = &self.tap {
@@ -114,8 +92,8 @@ impl Adapter {
         }
     }
 
-    /// Answers INIT.
-    pub(crate) fn agree(&mut self, config: &mut KernelConfig) {
+    /// The answer to INIT. `ring`: io_uring can be used.
+    pub(crate) fn agree(&mut self, offer: &Offer, ring: bool) -> Agreement {
         // Not FUSE_ATOMIC_O_TRUNC: an open with O_TRUNC would cut the file before the kernel finds
         // that it is a running program (ETXTBSY). Without it the kernel sends a SETATTR afterwards.
         // Not FUSE_ASYNC_DIO: with it an O_DIRECT write by io_submit or io_uring ends after the
@@ -124,69 +102,85 @@ impl Adapter {
         // have brought an old page back by then, which stays for good. Without it the call that
         // submits a write waits for it, and drops the pages afterwards. To tell the kernel to drop
         // them would be late, or wait for a page that waits for us.
-        let mut wanted = InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_HANDLE_KILLPRIV_V2
-            | InitFlags::FUSE_POSIX_ACL
-            | InitFlags::FUSE_DONT_MASK
-            | InitFlags::FUSE_EXPORT_SUPPORT;
+        let mut wanted = flag::ASYNC_READ
+            | flag::BIG_WRITES
+            | flag::MAX_PAGES
+            | flag::INIT_EXT
+            | flag::PARALLEL_DIROPS
+            | flag::DO_READDIRPLUS
+            | flag::READDIRPLUS_AUTO
+            | flag::CACHE_SYMLINKS
+            | flag::HANDLE_KILLPRIV_V2
+            | flag::POSIX_ACL
+            | flag::DONT_MASK
+            | flag::EXPORT_SUPPORT;
         if self.writeback_cache {
-            wanted |= InitFlags::FUSE_WRITEBACK_CACHE;
+            wanted |= flag::WRITEBACK_CACHE;
+        }
+        if ring {
+            wanted |= flag::OVER_IO_URING;
         }
         // Shared mappings go through the kernel's cache all the same (Linux 6.6).
-        let with_maps = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+        let with_maps = flag::DIRECT_IO_ALLOW_MMAP;
         let uname = rustix::system::uname();
         self.may_bypass = !self.writeback_cache
-            && config.capabilities().contains(with_maps)
+            && offer.flags & with_maps != 0
             && uname.release().to_str().is_ok_and(keeps_right_beside_direct_writes);
         if self.all_reads || self.may_bypass {
             wanted |= with_maps;
         }
-        // What the kernel does not have it does itself, or without.
-        let _ = config.add_capabilities(wanted & config.capabilities());
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        // Times that the kernel sets itself (`writeback_cache`) are as coarse as the image's.
-        let _ = config.set_time_granularity(self.serve.time_granularity());
-        if let Err(most) = config.set_max_readahead(REQUEST_BYTES_MAX) {
-            let _ = config.set_max_readahead(most);
+        Agreement {
+            // What the kernel does not have it does itself, or without.
+            flags: wanted & offer.flags,
+            readahead_bytes: offer.readahead_bytes.min(REQUEST_BYTES_MAX),
+            request_bytes: REQUEST_BYTES_MAX,
+            background: BACKGROUND_MAX,
+            // Times that the kernel sets itself (`writeback_cache`) are as coarse as the image's.
+            time_granularity_ns: self.serve.time_granularity_ns(),
         }
     }
 }
 
-impl From<&Request> for Caller {
-    fn from(request: &Request) -> Caller {
-        Caller { thread: request.pid(), uid: request.uid(), gid: request.gid() }
-    }
-}
-
-/// Makes fuser's `Filesystem` from the rows of `operations.rs`.
+/// Makes [`Adapter::answer`] from the rows of `operations.rs`: a function a row, by its number.
 macro_rules! operations {
     (
-        |$fuse:ident, $serve:ident, $caller:ident, $reply:ident|
-        $($request:ident ($($argument:ident: $type:ty),*) -> $answer:ty { $($row:tt)* })*
+        |$fuse:ident, $serve:ident, $caller:ident, $node:ident, $out:ident|
+        $($request:ident $number:literal ($($field:ident: $form:ty),*) { $($row:tt)* })*
     ) => {
-        #[allow(unused_mut, reason = "a listing is put into its reply while it is served")]
-        impl Filesystem for Adapter {
-            fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-                self.agree(config);
-                Ok(())
-            }
+        $(fn $request<'a>(
+            $fuse: &'a Adapter,
+            ($node, $caller): (u32, $crate::caller::Caller),
+            body: &mut $crate::wire::Body<'_>,
+            $out: &mut $crate::wire::Out<'_>,
+            turn: &mut $crate::wire::Turn<'a>,
+        ) -> Result<(), Errno> {
+            let _ = ($node, &mut *body);
+            $(let $field = <$form as $crate::wire::Field>::take(body)?;)*
+            $crate::adapter::row!($fuse, $serve, $caller, $node, $out, turn, $($row)*)
+        })*
 
-            fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
-                Adapter::forget(self, node, lookups);
-            }
+        /// Names of requests by their numbers.
+        pub(crate) const NAMES: &[(u32, &str)] = &[$(($number, stringify!($request))),*];
 
-            $(fn $request(&self, request: &Request, $($argument: $type,)* mut $reply: $answer) {
-                $(let $argument = match $crate::convert::Argument::taken($argument) {
-                    Ok(taken) => taken,
-                    Err(errno) => return $reply.error(errno),
-                };)*
-                let ($fuse, request) = (self, request);
-                $crate::adapter::row!($fuse, $serve, $caller, $reply, request, $($row)*);
-            })*
+        impl Adapter {
+            /// Serves one request and puts its answer into `out`.
+            ///
+            /// # Errors
+            /// The number that answers it instead.
+            pub(crate) fn answer<'a>(
+                &'a self,
+                header: &$crate::wire::Header,
+                body: &mut $crate::wire::Body<'_>,
+                out: &mut $crate::wire::Out<'_>,
+                turn: &mut $crate::wire::Turn<'a>,
+            ) -> Result<(), Errno> {
+                self.serve.count(header.opcode);
+                let asked = (convert::ino(header.node)?, header.caller);
+                match header.opcode {
+                    $($number => $request(self, asked, body, out, turn),)*
+                    _ => Err(Errno::NOSYS),
+                }
+            }
         }
     };
 }
@@ -194,7 +188,7 @@ macro_rules! operations {
 /// The body of one request.
 macro_rules! row {
     (
-        $fuse:ident, $serve:ident, $caller:ident, $reply:ident, $request:ident,
+        $fuse:ident, $serve:ident, $caller:ident, $node:ident, $out:ident, $turn:ident,
         $(let $name:ident = $value:expr,)*
         $(refuse: $condition:expr => $errno:expr,)?
         class: $class:expr,
@@ -202,28 +196,25 @@ macro_rules! row {
         trace: $trace:expr,
         serve: $served:expr,
         answer: $answer:ident $(($($extra:expr),*))?,
-    ) => {
-        let $caller = $crate::caller::Caller::from($request);
+    ) => {{
         let ($serve, tap) = (&*$fuse.serve, $fuse.tap.as_deref());
         $(let $name = $value;)*
-        $(if $condition { return $reply.error($errno); })?
-        let _served = $fuse.begin($caller, $class, 0 $(+ $bytes)?);
+        $(if $condition { return Err($errno); })?
+        $turn.begin($class, $caller.thread, 0 $(+ $bytes)?);
         let done = $crate::capture::recorded(tap, $caller.thread, || $trace, || $served);
         $crate::parking::ready();
         match done {
-            Ok(value) => $crate::answer::$answer($reply, value $(, $($extra),*)?),
-            Err(err) => $reply.error($crate::convert::errno(&err)),
+            Ok(value) => $crate::answer::$answer($out, value $(, $($extra),*)?),
+            Err(err) => Err($crate::convert::errno(&err)),
         }
-    };
+    }};
     (
-        $fuse:ident, $serve:ident, $caller:ident, $reply:ident, $request:ident,
-        $(refuse: $condition:expr => $errno:expr,)?
+        $fuse:ident, $serve:ident, $caller:ident, $node:ident, $out:ident, $turn:ident,
         at_once: $answered:expr,
-    ) => {
-        let _ = ($fuse, $request);
-        $(if $condition { return $reply.error($errno); })?
+    ) => {{
+        let _ = ($fuse, $caller, &mut *$out, $turn);
         $answered
-    };
+    }};
 }
 
 pub(crate) use {operations, row};

@@ -1,10 +1,10 @@
 //! The calling thread of a request: its ids, and its groups and capabilities from /proc.
 //!
 //! Linux passes a FUSE mount neither the groups of a caller nor its capabilities. The kernel's
-//! answer to "may this caller keep set-group-id" is in a form of SETXATTR that fuser does not
-//! decode. The caller waits for the reply, so its entry in /proc is valid; it is read only if a
-//! set-id bit depends on it. If /proc shows other ids than the request, as for an NFS server that
-//! acts for a client, the ids of the request count and there are no further groups.
+//! answer to "may this caller keep set-group-id" is in a form of SETXATTR that is not asked for
+//! (FUSE_SETXATTR_EXT). The caller waits for the reply, so its entry in /proc is valid; it is read
+//! only if a set-id bit depends on it. If /proc shows other ids than the request, as for an NFS
+//! server that acts for a client, the ids of the request count and there are no further groups.
 //!
 //! Source: proc(5), `in_group_or_capable` (fs/attr.c).
 

@@ -1,160 +1,105 @@
-//! Conversions between fuser's types and the volume's. Errors become numbers here alone.
+//! Conversions between FUSE's types and the volume's. Errors become numbers here alone.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{
-    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, INodeNo, IoctlFlags,
-    LockOwner, OpenFlags, RenameFlags, TimeOrNow, WriteFlags,
-};
-use rustix::fs::OFlags;
-use syncline_fs::{Attr, FileKind, FsError, SetTime, Timestamp};
-
-use crate::handle::Handle;
+use rustix::io::Errno;
+use syncline_fs::{Attr, FileKind, FsError, SetAttr, SetTime, Timestamp};
 
 /// The root directory in ext4 and in FUSE.
 const ROOT_EXT4: u32 = 2;
+const ROOT_FUSE: u64 = 1;
 
 /// Seconds that ext4 can store (`s_time_min`, `s_time_max` with 256-byte inodes).
 const SECONDS: std::ops::RangeInclusive<i64> = -0x8000_0000..=0x3_7fff_ffff;
 
-/// An argument of a request: fuser's type on the way in, ours in the table of operations.
-pub(crate) trait Argument {
-    type Taken;
-
-    /// The value in our type.
-    ///
-    /// # Errors
-    /// The number that answers the request, if the kernel means nothing of ours.
-    fn taken(self) -> Result<Self::Taken, Errno>;
-}
-
-/// Conversions of arguments that cannot fail.
-macro_rules! arguments {
-    ($(|$value:ident: $from:ty| -> $to:ty { $taken:expr })*) => {
-        $(impl<'a> Argument for $from {
-            type Taken = $to;
-
-            fn taken(self) -> Result<$to, Errno> {
-                let $value = self;
-                Ok($taken)
-            }
-        })*
-    };
-}
-
-/// Arguments that are taken as they are.
-macro_rules! plain_arguments {
-    ($($type:ty)*) => { arguments! { $(|plain: $type| -> $type { plain })* } };
-}
-
-plain_arguments! {
-    &'a [u8] bool i32 i64 u32 u64 Option<u32> Option<u64> Option<BsdFileFlags> Option<FileHandle>
-    Option<LockOwner> CopyFileRangeFlags IoctlFlags LockOwner WriteFlags
-}
-
-arguments! {
-    |name: &'a OsStr| -> &'a [u8] { name.as_bytes() }
-    |text: &'a Path| -> &'a [u8] { text.as_os_str().as_bytes() }
-    |number: FileHandle| -> Handle { number.into() }
-    |flags: OpenFlags| -> OFlags { open_flags(flags.0) }
-    |flags: RenameFlags| -> u32 { flags.bits() }
-    |at: Option<TimeOrNow>| -> Option<SetTime> { at.map(set_time) }
-    |at: Option<SystemTime>| -> Option<SetTime> { at.map(|at| SetTime::At(timestamp(at))) }
-}
-
-impl Argument for INodeNo {
-    type Taken = u32;
-
-    fn taken(self) -> Result<u32, Errno> {
-        ino(self)
-    }
-}
-
-/// Flags of open(2).
-pub(crate) fn open_flags(flags: i32) -> OFlags {
-    OFlags::from_bits_retain(flags as u32)
-}
-
 /// The number a program sees.
 pub(crate) fn errno(err: &FsError) -> Errno {
-    Errno::from_i32(err.errno())
+    Errno::from_raw_os_error(err.errno())
 }
 
 /// The inode behind the kernel's number.
-pub(crate) fn ino(node: INodeNo) -> Result<u32, Errno> {
-    match node.0 {
-        1 => Ok(ROOT_EXT4),
-        other => u32::try_from(other).map_err(|_| Errno::ESTALE),
+pub(crate) fn ino(node: u64) -> Result<u32, Errno> {
+    match node {
+        ROOT_FUSE => Ok(ROOT_EXT4),
+        other => u32::try_from(other).map_err(|_| Errno::STALE),
     }
 }
 
 /// The kernel's number for an inode.
-pub(crate) fn node(ino: u32) -> INodeNo {
-    if ino == ROOT_EXT4 { INodeNo::ROOT } else { INodeNo(u64::from(ino)) }
+pub(crate) fn node(ino: u32) -> u64 {
+    if ino == ROOT_EXT4 { ROOT_FUSE } else { u64::from(ino) }
 }
 
-/// Attributes as `stat` shows them; the root keeps ext4's number there.
-pub(crate) fn attr(from: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(u64::from(from.ino)),
-        size: from.size,
-        blocks: from.blocks,
-        atime: time(from.atime),
-        mtime: time(from.mtime),
-        ctime: time(from.ctime),
-        crtime: time(from.crtime),
-        kind: file_type(kind_of_mode(from.mode)),
-        perm: from.mode & 0o7777,
-        nlink: from.nlink,
-        uid: from.uid,
-        gid: from.gid,
-        // The kernel's encoding of 32 bits agrees with the one of 64 bits in its low half.
-        rdev: from.rdev as u32,
-        blksize: from.blksize,
-        flags: 0,
+/// Bytes of `struct fuse_attr`.
+pub(crate) const ATTR_BYTES: usize = 88;
+
+/// `struct fuse_attr`, as `stat` shows it; the root keeps ext4's number there.
+pub(crate) fn attr(from: &Attr) -> [u8; ATTR_BYTES] {
+    let seconds = |at: Timestamp| at.seconds as u64;
+    let (atime, mtime, ctime) = (from.atime, from.mtime, from.ctime);
+    let longs =
+        [from.ino.into(), from.size, from.blocks, seconds(atime), seconds(mtime), seconds(ctime)];
+    // The kernel's encoding of a device in 32 bits agrees with the one of 64 bits in its low half.
+    let device = from.rdev as u32;
+    let words = [
+        atime.nanoseconds,
+        mtime.nanoseconds,
+        ctime.nanoseconds,
+        from.mode.into(),
+        from.nlink,
+        from.uid,
+        from.gid,
+        device,
+        from.blksize,
+    ];
+    let mut bytes = [0; ATTR_BYTES];
+    let (for_longs, for_words) = bytes.split_at_mut(size_of_val(&longs));
+    for (to, long) in for_longs.chunks_exact_mut(8).zip(longs) {
+        to.copy_from_slice(&u64::to_ne_bytes(long));
     }
+    for (to, word) in for_words.chunks_exact_mut(4).zip(words) {
+        to.copy_from_slice(&u32::to_ne_bytes(word));
+    }
+    bytes
 }
 
-/// Attributes for a reply that also says which node a name means.
-pub(crate) fn entry(from: &Attr) -> FileAttr {
-    FileAttr { ino: node(from.ino), ..attr(from) }
-}
+/// Fields of a SETATTR that are set, bits of `valid` (`FATTR_*`).
+const SET_MODE: u32 = 1;
+const SET_UID: u32 = 1 << 1;
+const SET_GID: u32 = 1 << 2;
+const SET_SIZE: u32 = 1 << 3;
+/// Bits of each time: it is set, and it is set to the present time.
+const SET_TIMES: [(u32, u32); 3] = [(1 << 4, 1 << 7), (1 << 5, 1 << 8), (1 << 10, 0)];
 
-fn time(at: Timestamp) -> SystemTime {
-    let nanoseconds = Duration::from_nanos(u64::from(at.nanoseconds));
-    let seconds = Duration::from_secs(at.seconds.unsigned_abs());
-    let whole = if at.seconds >= 0 {
-        UNIX_EPOCH.checked_add(seconds)
-    } else {
-        UNIX_EPOCH.checked_sub(seconds)
+/// The changes of a SETATTR: (mode, owner, group), and the times of access, contents and change
+/// with their nanoseconds.
+pub(crate) fn set_attr(
+    valid: u32,
+    size: u64,
+    (mode, uid, gid): (u32, u32, u32),
+    times: [(i64, u32); 3],
+) -> SetAttr {
+    let is = |bit: u32| valid & bit != 0;
+    let time = |nr: usize| {
+        let ((set, now), (seconds, nanoseconds)) = (SET_TIMES[nr], times[nr]);
+        let at = || SetTime::At(timestamp(seconds, nanoseconds));
+        is(set).then(|| if is(now) { SetTime::Now } else { at() })
     };
-    whole.and_then(|t| t.checked_add(nanoseconds)).unwrap_or(UNIX_EPOCH)
+    SetAttr {
+        mode: is(SET_MODE).then_some((mode & 0o7777) as u16),
+        uid: is(SET_UID).then_some(uid),
+        gid: is(SET_GID).then_some(gid),
+        size: is(SET_SIZE).then_some(size),
+        atime: time(0),
+        mtime: time(1),
+        ctime: time(2),
+        flags: None,
+    }
 }
 
 /// A time from the kernel, within what ext4 can store.
-fn timestamp(at: SystemTime) -> Timestamp {
-    let (seconds, nanoseconds) = match at.duration_since(UNIX_EPOCH) {
-        Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
-        // fuser subtracts the nanoseconds of a time before 1970 instead of adding them.
-        Err(before) => {
-            let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            (-seconds, before.subsec_nanos())
-        }
-    };
+fn timestamp(seconds: i64, nanoseconds: u32) -> Timestamp {
     let clamped = seconds.clamp(*SECONDS.start(), *SECONDS.end());
-    Timestamp { seconds: clamped, nanoseconds: if clamped == seconds { nanoseconds } else { 0 } }
-}
-
-/// A time to set.
-fn set_time(at: TimeOrNow) -> SetTime {
-    match at {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(at) => SetTime::At(timestamp(at)),
-    }
+    let exact = clamped == seconds && nanoseconds < 1_000_000_000;
+    Timestamp { seconds: clamped, nanoseconds: if exact { nanoseconds } else { 0 } }
 }
 
 /// The type bits of a mode.
@@ -206,16 +151,16 @@ pub(crate) fn flags(flags: u32, fsxattr: &[u8]) -> Option<u32> {
     })
 }
 
-/// FUSE has no unknown type; what is none shows as a file.
-pub(crate) fn file_type(kind: FileKind) -> FileType {
+/// The type of a directory entry (`DT_*`). FUSE has no unknown one; what is none shows as a file.
+pub(crate) fn file_type(kind: FileKind) -> u32 {
     match kind {
-        FileKind::Regular | FileKind::Unknown => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
-        FileKind::Symlink => FileType::Symlink,
+        FileKind::Fifo => 1,
+        FileKind::CharDevice => 2,
+        FileKind::Directory => 4,
+        FileKind::BlockDevice => 6,
+        FileKind::Regular | FileKind::Unknown => 8,
+        FileKind::Symlink => 10,
+        FileKind::Socket => 12,
     }
 }
 
@@ -245,9 +190,8 @@ mod tests {
 
     #[test]
     fn the_root_has_two_numbers() {
-        assert_eq!(ino(INodeNo::ROOT), Ok(2));
-        assert_eq!((node(2), node(12)), (INodeNo(1), INodeNo(12)));
-        assert_eq!(ino(INodeNo(1 << 32)), Err(Errno::ESTALE));
+        assert_eq!((ino(1), node(2), node(12)), (Ok(2), 1, 12));
+        assert_eq!(ino(1 << 32), Err(Errno::STALE));
     }
 
     #[test]
@@ -269,11 +213,28 @@ mod tests {
     #[test]
     fn times_before_1970_and_beyond_ext4() {
         let half = Timestamp { seconds: -2, nanoseconds: 500_000_000 };
-        let shown = UNIX_EPOCH - Duration::from_millis(1500);
-        assert_eq!(time(half), shown);
-        // As fuser hands over what the kernel said for `half`.
-        assert_eq!(timestamp(UNIX_EPOCH - Duration::from_millis(2500)), half);
-        let far = timestamp(UNIX_EPOCH + Duration::from_secs(1 << 40));
-        assert_eq!(far, Timestamp { seconds: 0x3_7fff_ffff, nanoseconds: 0 });
+        let bytes = attr(&Attr { mtime: half, rdev: 0x103, blksize: 4096, ..NOTHING });
+        assert_eq!(bytes[32..40], (-2_i64).to_ne_bytes());
+        assert_eq!(bytes[52..56], 500_000_000_u32.to_ne_bytes());
+        assert_eq!(bytes[76..84], [0x103, 4096_u32].map(u32::to_ne_bytes).concat());
+        assert_eq!(timestamp(-2, 500_000_000), half);
+        let far = Timestamp { seconds: 0x3_7fff_ffff, nanoseconds: 0 };
+        assert_eq!(timestamp(1 << 40, 1), far);
+    }
+
+    #[test]
+    fn a_setattr_sets_what_it_says() {
+        let times = [(1, 2), (3, 4), (5, 6)];
+        let set = |valid| set_attr(valid, 7, (0o100_644, 8, 9), times);
+        assert_eq!(set(0), SetAttr::default());
+        let at = |seconds, nanoseconds| Some(SetTime::At(Timestamp { seconds, nanoseconds }));
+        let all = set(0b100_0011_1111);
+        assert_eq!(
+            (all.mode, all.uid, all.gid, all.size),
+            (Some(0o644), Some(8), Some(9), Some(7))
+        );
+        assert_eq!((all.atime, all.mtime, all.ctime), (at(1, 2), at(3, 4), at(5, 6)));
+        let now = set(0b1_1011_0000);
+        assert_eq!((now.atime, now.mtime), (Some(SetTime::Now), Some(SetTime::Now)));
     }
 }

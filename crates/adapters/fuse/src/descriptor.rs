@@ -4,12 +4,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fuser::{Config, Session, SessionACL};
-
 use crate::adapter::Adapter;
 use crate::affinity::CpuAffinity;
 use crate::parking::Parking;
 use crate::session::{Setup, serving};
+use crate::wire::{self, Device};
 
 /// Serves what comes through `from`, one request after the other, until it ends: a descriptor of
 /// /dev/fuse that somebody else has mounted, or a socket of packets whose other end speaks FUSE.
@@ -21,15 +20,12 @@ use crate::session::{Setup, serving};
 pub fn serve_descriptor(setup: &Setup<'_>, from: OwnedFd) -> io::Result<()> {
     let (serve, tap) = serving(setup);
     let parking = Parking::new(1, CpuAffinity::default());
-    let adapter = Adapter::new(Arc::clone(&serve), tap, parking, &setup.options);
-    let notifier = adapter.notifier();
-    let mut config = Config::default();
-    config.n_threads = Some(1);
-    let session = Session::from_fd(adapter, from, SessionACL::All, config)?;
-    // The cell is new, and no request was answered yet.
-    let _ = notifier.set(session.notifier());
-    drop(notifier);
-    let done = session.run();
+    let mut adapter = Adapter::new(Arc::clone(&serve), tap, &setup.options);
+    let device = Device::new(from);
+    device.handshake(|offer| adapter.agree(offer, false))?;
+    // The cell is new.
+    let _ = adapter.device.set(device.clone());
+    let done = wire::serve(&device, &adapter, &parking);
     serve.clear();
     done
 }

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuser::FileHandle;
-
 /// Use of the kernel's page cache by the reads and writes of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheMode {
@@ -48,14 +46,14 @@ impl Handle {
         self.bypasses() && self.may_write()
     }
 
-    pub(crate) fn number(self) -> FileHandle {
-        FileHandle(self.0)
+    pub(crate) fn number(self) -> u64 {
+        self.0
     }
 }
 
-impl From<FileHandle> for Handle {
-    fn from(number: FileHandle) -> Handle {
-        Handle(number.0)
+impl From<u64> for Handle {
+    fn from(number: u64) -> Handle {
+        Handle(number)
     }
 }
 

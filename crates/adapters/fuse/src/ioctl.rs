@@ -1,7 +1,7 @@
 //! Table of ioctls: one row each.
 //!
-//! Sources: linux/fs.h, linux/ext4.h, linux/f2fs.h. fuser hands over `bytes_in` bytes of the
-//! argument, as the kernel reads them from the program by the number's own size field. Tested in
+//! Sources: linux/fs.h, linux/ext4.h, linux/f2fs.h. The kernel hands over as many bytes of the
+//! argument as the number's own size field says. Tested in
 //! `tests/testkit/src/posix` and below.
 
 use syncline_fs::{FsError, Result};

@@ -1,7 +1,7 @@
 //! A volume as a FUSE mount: requests of the kernel become calls of `fs`.
 //!
 //! ```text
-//!   programs -> VFS, page cache -> /dev/fuse -> worker threads        fuser, `adapter.rs`
+//!   programs -> VFS, page cache -> /dev/fuse, io_uring -> workers     `wire/`, `adapter.rs`
 //!                                                   |   one row a request: `operations.rs`
 //!                                                   |   events for `trace=`: `capture/`
 //!                                               Serve                 `serve/`
@@ -39,6 +39,7 @@ mod hint;
 mod host;
 mod ioctl;
 mod kernel;
+mod memory;
 mod operations;
 mod options;
 mod parking;
@@ -49,6 +50,7 @@ mod status;
 mod table;
 mod traffic;
 mod wakeup;
+mod wire;
 
 pub use capture::{
     Call, CallFlags, CallOp, Capture, CaptureCounts, Detail, EVENTS_MAGIC, Event, EventReader,
@@ -58,7 +60,9 @@ pub use descriptor::serve_descriptor;
 pub use error::{FuseError, Result};
 pub use hint::{Mounter, write_hint};
 pub use host::{Host, Machine};
-pub use options::{Affinity, FuseOptions, Sandbox};
+pub use memory::prepare_memory;
+pub use options::{Affinity, FuseOptions, Sandbox, Uring};
 pub use session::{Ended, Mount, Setup};
 pub use status::STATUS_XATTR;
 pub use table::MOUNT_OPTIONS;
+pub use wire::Rings;

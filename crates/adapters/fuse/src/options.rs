@@ -22,6 +22,16 @@ pub enum Affinity {
     None,
 }
 
+/// Transport of requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Uring {
+    /// io_uring where the kernel offers it; see `wire/ring.rs`.
+    #[default]
+    Auto,
+    /// /dev/fuse.
+    Off,
+}
+
 /// Rights that the serving process gives up before it reads the image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sandbox {
@@ -76,6 +86,8 @@ pub struct FuseOptions {
     pub threads: usize,
     /// CPUs of workers (`affinity=`).
     pub affinity: Affinity,
+    /// Transport of requests (`uring=`).
+    pub uring: Uring,
     /// Rights that are given up (`sandbox=`).
     pub sandbox: Sandbox,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
@@ -188,6 +200,7 @@ mod tests {
         assert!(options.allow_other && !options.suid && !options.dev);
         assert_eq!(options.affinity, Affinity::Caller);
         assert_eq!(FuseOptions::parse(&["affinity=none"]).unwrap().affinity, Affinity::None);
+        assert_eq!(FuseOptions::parse(&["uring=off"]).unwrap().uring, Uring::Off);
         assert_eq!((options.uid, options.gid), (Some(1000), None));
         let traced = FuseOptions::parse(&["trace_reads,trace=/t/run"]).unwrap();
         assert_eq!(traced.trace.as_deref(), Some(std::path::Path::new("/t/run")));

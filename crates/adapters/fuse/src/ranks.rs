@@ -1,12 +1,13 @@
 //! Ranks of this crate's locks, in the order in which they are taken.
 //!
 //! ```text
-//!   parking    nodes    atomic writes    sync latencies -> traffic -> names of traffic
+//!   parking   queue policy   nodes   atomic writes   sync latencies -> traffic -> names of traffic
 //! ```
 //!
 //! | lock | protects | held during |
 //! | --- | --- | --- |
 //! | parking | which workers wait for requests, which are parked | notifications only |
+//! | queue policy | workers of a processor, one lock for each | changes of their policy only |
 //! | nodes | references of the kernel to inodes, one lock for each shard | table changes only |
 //! | atomic writes | atomic writes by open file | staged reads and writes of one |
 //! | sync latencies | histogram of synchronous calls | the making of a status document |
@@ -19,6 +20,7 @@
 use syncline_base::lockrank::Rank;
 
 pub(crate) const PARKING: Rank = Rank::new(100, "worker parking");
+pub(crate) const QUEUE_POLICY: Rank = Rank::new(150, "policy of a queue");
 pub(crate) const NODES: Rank = Rank::new(200, "kernel references");
 pub(crate) const ATOMICS: Rank = Rank::new(250, "atomic writes");
 pub(crate) const SYNC_LATENCIES: Rank = Rank::new(300, "sync latencies");

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use fuser::{BackgroundSession, Config, Session, SessionACL};
 use syncline_device::{Clock, Counts};
 use syncline_fs::{FsError, Volume};
 
@@ -32,11 +31,13 @@ use crate::affinity::CpuAffinity;
 use crate::capture::{Capture, Tap};
 use crate::error::{FuseError, Result};
 use crate::host::{Host, Machine};
+use crate::memory;
 use crate::options::{Affinity, FuseOptions};
 use crate::parking::Parking;
 use crate::serve::Serve;
 use crate::status::{CountsOf, PartOf, Sources, Status};
 use crate::wakeup::WritebackUrgency;
+use crate::wire::{self, Device, Rings, flag, ring};
 
 /// Longest sleep of the maintenance thread: what gets dirty meanwhile is not late by more.
 const MAINTENANCE_MS_MAX: u64 = 1000;
@@ -47,6 +48,9 @@ const MUCH_DIRTY_MS_MAX: u64 = 50;
 /// Time for which a write-back that is due goes on without a pause: each of its wake-ups may take
 /// a program and the worker bound beside it apart. On slow flash that is one step or two.
 const STRETCH: Duration = Duration::from_millis(4);
+
+/// Time without requests after which free memory goes back to the system.
+const IDLE_NS: u64 = 20_000_000_000;
 
 /// Most steps in that time: where nothing can be written, for lack of space, one does nothing.
 const STRETCH_STEPS: u32 = 64;
@@ -80,6 +84,8 @@ pub struct Setup<'c> {
     pub sandbox: serde_json::Value,
     /// Each worker may open /dev/fuse, for a queue of its own.
     pub own_queues: bool,
+    /// Rings for requests, if the kernel offers io_uring for them.
+    pub rings: Option<Rings>,
 }
 
 impl<'c> Setup<'c> {
@@ -106,6 +112,7 @@ impl<'c> Setup<'c> {
             host,
             sandbox: serde_json::Value::Null,
             own_queues: true,
+            rings: None,
         }
     }
 }
@@ -115,7 +122,7 @@ pub struct Mount {
     host: Arc<dyn Host>,
     volume: Volume,
     serve: Arc<Serve>,
-    session: BackgroundSession,
+    workers: Vec<JoinHandle<()>>,
     parking: Arc<Parking>,
     watchdog: JoinHandle<()>,
     stop: Arc<AtomicBool>,
@@ -140,18 +147,32 @@ impl Mount {
     /// then: a clone of it can be.
     pub fn start(setup: Setup<'_>, dir: &Path) -> Result<Mount> {
         let (serve, tap) = serving(&setup);
-        let Setup { volume, clock, options, log, host, own_queues, .. } = setup;
-        let workers = options.workers();
-        let binds = options.affinity == Affinity::Caller && workers > 1;
+        let Setup { volume, clock, options, log, host, own_queues, rings, .. } = setup;
+        let count = options.workers();
+        let binds = options.affinity == Affinity::Caller && count > 1;
         let affinity =
             if binds { CpuAffinity::new(Arc::clone(&host)) } else { CpuAffinity::default() };
-        let parking = Parking::new(workers, affinity);
-        let adapter = Adapter::new(Arc::clone(&serve), tap, Arc::clone(&parking), &options);
-        let device = host.mount(volume.is_read_only()).map_err(|err| refused(dir, &err))?;
-        let session = spawn(adapter, device, (workers, own_queues), &parking).map_err(|err| {
-            host.unmount(false);
-            refused(dir, &err)
-        })?;
+        let parking = Parking::new(count, affinity);
+        let spawned = |rings: Option<Rings>| {
+            let adapter = Adapter::new(Arc::clone(&serve), tap.clone(), &options);
+            let device = host.mount(volume.is_read_only())?;
+            let log = Arc::clone(&log);
+            let spawn = Spawn { count, own_queues, rings, binds, log };
+            spawn.all(adapter, device, &parking).inspect_err(|_| {
+                host.unmount(false);
+            })
+        };
+        let by_ring = rings.is_some();
+        let workers = spawned(rings).or_else(|err| match by_ring {
+            true => {
+                log(&format!(
+                    "requests come through /dev/fuse, since io_uring does not work: {err}"
+                ));
+                spawned(None)
+            }
+            false => Err(err),
+        });
+        let workers = workers.map_err(|err| refused(dir, &err))?;
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, serving) = (Arc::clone(&stop), Arc::clone(&serve));
         let maintenance =
@@ -172,7 +193,7 @@ impl Mount {
             host,
             volume,
             serve,
-            session,
+            workers,
             parking,
             watchdog,
             stop,
@@ -183,7 +204,7 @@ impl Mount {
 
     /// Reports whether the mount is gone: somebody unmounted it.
     pub fn is_over(&self) -> bool {
-        self.session.guard.is_finished()
+        self.workers.iter().all(JoinHandle::is_finished)
     }
 
     /// Unmounts, if nobody has yet, and leaves the image clean.
@@ -232,21 +253,62 @@ pub(crate) fn serving(setup: &Setup<'_>) -> (Arc<Serve>, Option<Arc<Tap>>) {
     (Arc::new(serve), tap)
 }
 
-fn spawn(
-    adapter: Adapter,
-    device: OwnedFd,
-    (workers, own_queues): (usize, bool),
-    parking: &Parking,
-) -> io::Result<BackgroundSession> {
-    let mut config = Config::default();
-    (config.n_threads, config.clone_fd) = (Some(workers), own_queues);
-    let notifier = adapter.notifier();
-    // The kernel knows who may use the mount.
-    let session = Session::from_fd(adapter, device, SessionACL::All, config)?;
-    // The cell is new, and no request was answered yet.
-    let _ = notifier.set(session.notifier());
-    parking.affinity.set_device(session.as_fd().try_clone_to_owned()?);
-    session.spawn()
+/// Workers of a mount.
+struct Spawn {
+    count: usize,
+    own_queues: bool,
+    rings: Option<Rings>,
+    /// Workers may be bound to processors.
+    binds: bool,
+    log: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Spawn {
+    /// Answers INIT and starts the workers.
+    fn all(
+        self,
+        mut adapter: Adapter,
+        device: OwnedFd,
+        parking: &Arc<Parking>,
+    ) -> io::Result<Vec<JoinHandle<()>>> {
+        let device = Device::new(device);
+        let mut has_ring = false;
+        device.handshake(|offer| {
+            has_ring = self.rings.is_some() && offer.flags & flag::OVER_IO_URING != 0;
+            adapter.agree(offer, has_ring)
+        })?;
+        // The cell is new.
+        let _ = adapter.device.set(device.clone());
+        let (adapter, mut threads) = (Arc::new(adapter), Vec::new());
+        // None is served before the rings are there, or given up.
+        adapter.serve.set_by_ring(has_ring);
+        let by_ring = match self.rings.filter(|_| has_ring) {
+            Some(rings) => ring::start(rings, &device, &adapter, self.binds, &mut threads)?,
+            None => false,
+        };
+        if has_ring && !by_ring {
+            (self.log)("requests come through /dev/fuse: the kernel refused a queue of io_uring");
+        }
+        adapter.serve.set_by_ring(by_ring);
+        parking.affinity.set_device(device.as_fd().try_clone_to_owned()?);
+        // What does not come through the rings needs one worker, which waits for nobody.
+        let (count, parking) = match by_ring {
+            true => (1, Parking::new(1, CpuAffinity::default())),
+            false => (self.count, Arc::clone(parking)),
+        };
+        for nr in 0..count {
+            let own = if nr > 0 && self.own_queues { device.further()? } else { device.clone() };
+            let (adapter, parking, log) =
+                (Arc::clone(&adapter), Arc::clone(&parking), Arc::clone(&self.log));
+            let worker = thread::Builder::new().name(format!("fuse-{nr}"));
+            threads.push(worker.spawn(move || {
+                if let Err(err) = wire::serve(&own, &adapter, &parking) {
+                    log(&format!("a worker ended: {err}"));
+                }
+            })?);
+        }
+        Ok(threads)
+    }
 }
 
 fn refused(dir: &Path, err: &std::io::Error) -> FuseError {
@@ -287,10 +349,31 @@ fn step_back() {
     }
 }
 
+/// Time since the last request.
+#[derive(Default)]
+struct Idle {
+    requests: u64,
+    since_ns: u64,
+    said: bool,
+}
+
+impl Idle {
+    /// True once in each stretch of [`IDLE_NS`] without a request.
+    fn is_over(&mut self, requests: u64, now_ns: u64) -> bool {
+        if self.requests != requests {
+            *self = Idle { requests, since_ns: now_ns, said: false };
+        }
+        let over = !self.said && now_ns.saturating_sub(self.since_ns) >= IDLE_NS;
+        self.said |= over;
+        over
+    }
+}
+
 impl MaintenanceThread {
     fn run(self) {
         step_back();
         let (mut said, mut steps, mut rested_ns) = (false, 0, 0);
+        let mut idle = Idle::default();
         while !self.stop.load(Ordering::Acquire) {
             let urgency = WritebackUrgency::of(&self.volume);
             self.serve.wakeup.begin_round(urgency);
@@ -325,6 +408,10 @@ impl MaintenanceThread {
                 due.saturating_sub(now).div_ceil(1_000_000).clamp(1, longest_ms)
             });
             let rest_ms = if said { MAINTENANCE_MS_MAX } else { rest_ms };
+            if idle.is_over(self.serve.requests(), now) {
+                self.volume.release_spare_pages();
+                memory::give_back();
+            }
             thread::park_timeout(Duration::from_millis(rest_ms));
             (steps, rested_ns) = (0, self.clock.now_ns());
         }

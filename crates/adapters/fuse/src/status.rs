@@ -5,15 +5,17 @@
 //! Names of figures are those of `bench --json` where both have them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use serde_json::json;
 use syncline_base::lockrank::Mutex;
 use syncline_device::{Clock, Counts};
-use syncline_fs::{EagerCosts, JournalStats, LogFormat, SyncPointStats, Volume};
+use syncline_fs::{EagerCosts, JournalStats, LogFormat, MemoryStats, SyncPointStats, Volume};
 
 use crate::capture::{CaptureCounts, Tap};
+use crate::memory;
+use crate::operations::NAMES;
 use crate::options::FuseOptions;
 use crate::ranks;
 use crate::traffic::Traffic;
@@ -35,6 +37,33 @@ impl Tally {
     pub(crate) fn add(&self, bytes: usize) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Numbers of requests that are counted.
+const KINDS: usize = 64;
+
+/// Requests by kind.
+pub(crate) struct Kinds([AtomicU64; KINDS]);
+
+impl Kinds {
+    pub(crate) fn add(&self, opcode: u32) {
+        if let Some(count) = self.0.get(opcode as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Those that there were, by name.
+    fn document(&self) -> serde_json::Value {
+        let counted = |(opcode, name): &(u32, &str)| {
+            let count = self.0.get(*opcode as usize)?.load(Ordering::Relaxed);
+            (count > 0).then(|| ((*name).to_owned(), count.into()))
+        };
+        serde_json::Value::Object(NAMES.iter().filter_map(counted).collect())
     }
 }
 
@@ -67,6 +96,9 @@ pub(crate) struct Status {
     capture: Option<Arc<Tap>>,
     sandbox: serde_json::Value,
     sync_us: Mutex<Histogram<u64>>,
+    /// Requests come through io_uring.
+    pub(crate) by_ring: AtomicBool,
+    pub(crate) kinds: Kinds,
     /// Reads and writes that the kernel sent.
     pub(crate) reads: Tally,
     pub(crate) writes: Tally,
@@ -101,6 +133,8 @@ impl Status {
             capture,
             sandbox,
             sync_us,
+            by_ring: AtomicBool::new(false),
+            kinds: Kinds([const { AtomicU64::new(0) }; KINDS]),
             reads,
             writes,
             traffic: Traffic::default(),
@@ -155,6 +189,25 @@ impl Status {
         })
     }
 
+    fn transport(&self) -> &'static str {
+        if self.by_ring.load(Ordering::Relaxed) { "io_uring" } else { "/dev/fuse" }
+    }
+
+    /// The part of memory.
+    fn memory(vol: &Volume) -> serde_json::Value {
+        let MemoryStats { pages, spare_pages, inodes, names, blocks } = vol.memory_stats();
+        let (used, free) = memory::heap_bytes().unzip();
+        json!({
+            "page_bytes": pages,
+            "spare_page_bytes": spare_pages,
+            "inode_bytes": inodes,
+            "name_bytes": names,
+            "block_bytes": blocks,
+            "heap_bytes": used,
+            "heap_free_bytes": free,
+        })
+    }
+
     /// The document; with `names` also the files with the most traffic.
     pub(crate) fn document(&self, vol: &Volume, open_files: u64, names: bool) -> String {
         let block_size = u64::from(vol.statfs().block_size);
@@ -178,6 +231,7 @@ impl Status {
             "shut_down": vol.check_running().is_err(),
             "uptime_s": self.clock.now_ns().saturating_sub(self.began_ns) / 1_000_000_000,
             "open_files": open_files,
+            "transport": self.transport(),
             "journal": journal,
             "moments": vol.sync_points().map(|stats| self.sync_points(&stats)),
             "costs": vol.eager_costs().as_ref().map(Status::costs),
@@ -190,6 +244,7 @@ impl Status {
                     hits as f64 / asked_pages as f64
                 },
             },
+            "memory": Status::memory(vol),
             "syncs": {
                 "operations": sync.len(),
                 "latency_us_p50": sync.value_at_quantile(0.5),
@@ -203,6 +258,7 @@ impl Status {
                 "read_bytes": load(&self.reads.bytes),
                 "writes": load(&self.writes.requests),
                 "app_bytes": load(&self.writes.bytes),
+                "kinds": self.kinds.document(),
             },
             "device": {
                 "write_requests": counts.write_requests(),

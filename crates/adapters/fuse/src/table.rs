@@ -2,7 +2,7 @@
 
 use syncline_fs::options::spec::{Form, OptionSpec};
 
-use crate::options::{Affinity, FuseOptions, Sandbox};
+use crate::options::{Affinity, FuseOptions, Sandbox, Uring};
 
 type Row = OptionSpec<FuseOptions>;
 
@@ -84,7 +84,8 @@ pub const MOUNT_OPTIONS: &[Row] = &[
             unit: "N",
             set: |o, number| o.threads = number as usize,
         },
-        "Worker threads; by default two for each processor and at least 8.",
+        "Worker threads; by default two for each processor and at least 8. With io_uring each \
+         processor has as many, at most 8.",
     ),
     Row {
         show: |o| {
@@ -100,7 +101,17 @@ pub const MOUNT_OPTIONS: &[Row] = &[
                 ("none", |o| o.affinity = Affinity::None),
             ]),
             "caller: the worker that serves one program's small calls runs on that program's \
-             processor; root only.",
+             processor; through /dev/fuse root only.",
+        )
+    },
+    Row {
+        show: |o| Some(if o.uring == Uring::Auto { "auto" } else { "off" }.to_owned()),
+        ..row(
+            "uring",
+            Form::Choice(&[("auto", |o| o.uring = Uring::Auto), ("off", |o| o.uring = Uring::Off)]),
+            "auto: requests come through io_uring where the kernel offers it \
+             (/sys/module/fuse/parameters/enable_uring), with a queue for each processor. off: \
+             they come through /dev/fuse.",
         )
     },
     Row {

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require};
+use syncline_testkit::{ImageSpec, Need, UringOffer, e2fsck_clean, mkfs, require};
 
 /// The user of the tests, and one who has a name and nothing else.
 const USERS: [u32; 2] = [0, 65_534];
@@ -65,6 +65,14 @@ fn a_process_that_is_taken_over_can_do_nothing_else() {
     if !require(name, &[Need::Fuse, Need::E2fsck, Need::Root]) {
         return;
     }
+    attacked(name);
+    if let Some(_offer) = UringOffer::on(name) {
+        attacked(name);
+    }
+}
+
+/// Through the transport that a mount has now.
+fn attacked(name: &str) {
     for user in USERS {
         let mode = std::fs::metadata("/dev/fuse").unwrap().permissions().mode();
         if user != 0 && mode & 0o006 != 0o006 {

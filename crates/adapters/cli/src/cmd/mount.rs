@@ -139,10 +139,11 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         let _ = rustix::process::setsid();
     }
     settle(&mut options);
+    syncline_fuse::prepare_memory();
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let mounter = Mounter::now();
     let (mut open, pin) = Open::all(args, &options, image, dir)?;
-    let (null, control) = (open.null.take(), open.control.take());
+    let (null, control, rings) = (open.null.take(), open.control.take(), open.rings.take());
     let contained = contained(args, (image, dir), &options, &open, pin)?;
     let Contained { host, rights, layers, own_queues } = contained;
     let control = control.map(|socket| {
@@ -176,6 +177,7 @@ fn serve(args: &args::Mount, mut options: FuseOptions, image: &Path, dir: &Path)
         log: Arc::clone(&log),
         host,
         own_queues,
+        rings,
         sandbox: layers.document(options.sandbox),
         ..Setup::new(dir, volume.clone(), clock, options, image.to_owned())
     };

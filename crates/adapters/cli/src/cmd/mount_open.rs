@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use syncline_device::{
     BlockDevice, DeviceError, FileDevice, FileOptions, kernel_use, mounted_image,
 };
-use syncline_fuse::{Affinity, Capture, FuseOptions, Host, Sandbox, TraceFile};
+use syncline_fuse::{Affinity, Capture, FuseOptions, Host, Rings, Sandbox, TraceFile};
 
 use super::reopened::Pin;
 use crate::args;
@@ -38,6 +38,8 @@ pub(super) struct Open {
     /// The log of the write buffer, and whether it is new.
     pub(super) log: Option<(FileDevice, bool)>,
     pub(super) control: Option<Bound>,
+    /// Rings for requests.
+    pub(super) rings: Option<Rings>,
     /// `/dev/null`, in the place of the terminal of a mount in the background.
     pub(super) null: Option<File>,
 }
@@ -77,7 +79,8 @@ impl Open {
             null.map_err(|err| Failure::host("/dev/null".as_ref(), &err))
         });
         let (trace, null) = (trace.transpose()?, null.transpose()?);
-        Ok((Open { image: file, trace, log, control, null }, pin))
+        let rings = rings(options, image);
+        Ok((Open { image: file, trace, log, control, rings, null }, pin))
     }
 
     /// Limits of the process that serves it.
@@ -94,6 +97,15 @@ impl Open {
             file_bytes: (!grows).then(|| size_bytes(&self.image).max(log_bytes)),
         }
     }
+}
+
+/// Rings for the workers of a mount, if the kernel offers them for requests.
+fn rings(options: &FuseOptions, image: &Path) -> Option<Rings> {
+    Rings::of(options).unwrap_or_else(|err| {
+        let text = "requests come through /dev/fuse, since this system allows no io_uring";
+        crate::complain(&format!("{}: {text}: {err}", image.display()));
+        None
+    })
 }
 
 /// Rights and layers of a mount that gave up its own rights.

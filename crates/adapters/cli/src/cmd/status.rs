@@ -110,6 +110,17 @@ fn costs(document: &Value) -> String {
     )
 }
 
+/// The heap of the serving process, and what its volume holds of it.
+fn memory(document: &Value) -> String {
+    let of = |name: &str| mib(number(document, &format!("/memory/{name}_bytes")));
+    let (used, free, spare) = (of("heap"), of("heap_free"), of("spare_page"));
+    let (inodes, names, blocks) = (of("inode"), of("name"), of("block"));
+    format!(
+        "memory    {used} in use, {free} free; spare pages {spare}, inodes {inodes}, names \
+         {names}, metadata {blocks}\n"
+    )
+}
+
 /// The layers of containment.
 fn sandbox(document: &Value) -> String {
     let words = |name: &str| {
@@ -132,7 +143,9 @@ fn table(document: &Value) -> String {
     if document.pointer("/read_only") == Some(&Value::Bool(true)) {
         out += ", read-only";
     }
-    out += &format!(", up {} s, {} files open\n", at("/uptime_s"), at("/open_files"));
+    let transport = text("/transport");
+    let (up, open) = (at("/uptime_s"), at("/open_files"));
+    out += &format!(", through {transport}, up {up} s, {open} files open\n");
     if !text("/latched").is_empty() {
         out += &format!("LATCHED   {}\n", text("/latched"));
     }
@@ -153,6 +166,7 @@ fn table(document: &Value) -> String {
         mib(at("/cache/bytes_max")),
         mib(at("/dirty_bytes")),
     );
+    out += &memory(document);
     out += &format!(
         "syncs     {}, p50 {} us, p99 {} us, max {} us\n",
         at("/syncs/operations"),

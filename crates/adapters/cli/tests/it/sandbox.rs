@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::mounted::Mounted;
 use crate::support::{binary, run, scratch};
-use syncline_testkit::{ImageSpec, Need, e2fsck_clean, mkfs, require, skip};
+use syncline_testkit::{ImageSpec, Need, UringOffer, e2fsck_clean, mkfs, require, skip};
 
 /// Mount options, each for other system calls.
 const OPTIONS: [&str; 5] =
@@ -42,15 +42,61 @@ fn refused(log: &str) -> Vec<&str> {
     log.lines().filter(refused).filter(|line| !expected(line)).collect()
 }
 
+/// True if there is what a test needs to see the calls of a mount.
+fn traceable(test: &str) -> bool {
+    if !require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {
+        return false;
+    }
+    let traceable = Command::new("strace").arg("-V").output().is_ok();
+    if !traceable {
+        skip(test, "strace is not installed");
+    }
+    traceable
+}
+
+fn transport(mounted: &Mounted) -> String {
+    let json = run(&["status".as_ref(), "--json".as_ref(), mounted.dir.as_os_str()]).out;
+    let document: serde_json::Value = serde_json::from_slice(&json).unwrap();
+    document["transport"].as_str().unwrap().to_owned()
+}
+
+/// Neither through /dev/fuse nor through io_uring.
 #[test]
 fn no_call_of_a_mount_is_refused() {
     let test = "no_call_of_a_mount_is_refused";
-    if !require(test, &[Need::Fuse, Need::E2fsck, Need::Root]) {
+    if !traceable(test) {
         return;
     }
-    if Command::new("strace").arg("-V").output().is_err() {
-        return skip(test, "strace is not installed");
+    traced("/dev/fuse", "off");
+    if let Some(_offer) = UringOffer::on(test) {
+        traced("io_uring", "auto");
     }
+}
+
+/// A system that allows no ring, one without memory for it, and one whose rings do not work:
+/// requests come through /dev/fuse.
+#[test]
+fn without_io_uring_requests_come_through_the_device() {
+    let test = "without_io_uring_requests_come_through_the_device";
+    let Some(_offer) = traceable(test).then(|| UringOffer::on(test)).flatten() else { return };
+    for lack in
+        ["io_uring_setup:error=EPERM", "io_uring_setup:error=ENOMEM", "io_uring_enter:error=ENOMEM"]
+    {
+        let mut mounted = Mounted::prepared(mkfs(&ImageSpec::with_size(64 << 20)), None);
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=io_uring_setup,io_uring_enter"]);
+        command.args(["-e", &format!("inject={lack}")]).arg(binary().get_program());
+        command.args(["mount", "-f"]);
+        mounted.mount_by(command);
+        assert_eq!(transport(&mounted), "/dev/fuse", "{lack}");
+        worked(&mounted.dir);
+        mounted.unmount_clean();
+        e2fsck_clean(mounted.image.path()).unwrap();
+    }
+}
+
+/// Mounts with each of the options, and looks for calls that are refused.
+fn traced(through: &str, uring: &str) {
     let place = scratch();
     let at = |name: &str| place.path().join(name).display().to_string();
     let with_files = format!("trace={},buffer_log={}", at("run"), at("log"));
@@ -60,8 +106,9 @@ fn no_call_of_a_mount_is_refused() {
         let mut command = Command::new("strace");
         // Whole lines: one file a thread.
         command.args(["-ff", "-qq", "-o"]).arg(&log).arg(binary().get_program());
-        command.args(["mount", "-f", "-o", &format!("sandbox=best,{options}")]);
+        command.args(["mount", "-f", "-o", &format!("sandbox=best,uring={uring},{options}")]);
         mounted.mount_by(command);
+        assert_eq!(transport(&mounted), through);
         worked(&mounted.dir);
         mounted.unmount_clean();
         for entry in std::fs::read_dir(place.path()).unwrap() {

@@ -27,7 +27,10 @@
 //! `tests/it/affinity.rs`.
 
 mod calls;
+mod queue;
 mod scheduling;
+
+pub(crate) use queue::{QueuePolicy, bind_to, may_be_idle};
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -10,7 +10,7 @@ use super::Tap;
 use super::event::{Call, CallFlags, CallOp, Detail, Event, Found, Named, Range};
 use super::process::introduce;
 use crate::handle::Handle;
-use crate::serve::{ReadBytes, WriteHow};
+use crate::serve::WriteHow;
 
 /// The flag of renameat2.
 const RENAME_EXCHANGE: u32 = 2;
@@ -95,12 +95,6 @@ impl Outcome for usize {
 impl Outcome for u64 {
     fn number(&self) -> i64 {
         i64::try_from(*self).unwrap_or(i64::MAX)
-    }
-}
-
-impl Outcome for ReadBytes {
-    fn number(&self) -> i64 {
-        self.len().number()
     }
 }
 

@@ -1,9 +1,5 @@
 //! Open files, their contents, and syncs.
 
-use std::cell::Cell;
-use std::ops::Deref;
-
-use fuser::WriteFlags;
 use rustix::fs::OFlags;
 use syncline_fs::bits::{APPEND, IMMUTABLE};
 use syncline_fs::{FallocateMode, FsError, Result};
@@ -11,7 +7,6 @@ use syncline_fs::{FallocateMode, FsError, Result};
 use super::Serve;
 use super::atomic;
 use super::privileges::{drop_capabilities, drop_privileges};
-use crate::adapter::REQUEST_BYTES_MAX;
 use crate::caller::Caller;
 use crate::handle::Handle;
 use crate::wakeup::WritebackUrgency;
@@ -28,6 +23,10 @@ const SEEK_HOLE: i32 = 4;
 /// Flags of open(2) for synchronous writes; O_SYNC includes O_DSYNC.
 const O_DSYNC: u32 = 0o10_000;
 const O_SYNC: u32 = 0o4_010_000;
+
+/// Flags of a WRITE: of the kernel's cache, and by somebody without privileges.
+const WRITE_CACHE: u32 = 1;
+const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
 /// A place in a file: inode and byte offset.
 type Place = (u32, u64);
@@ -77,7 +76,7 @@ pub(crate) struct WriteHow {
 
 impl WriteHow {
     /// `bypasses`: the file was opened to be written past the kernel's cache.
-    pub(crate) fn new(flags: OFlags, write_flags: WriteFlags, bypasses: bool) -> WriteHow {
+    pub(crate) fn new(flags: OFlags, write_flags: u32, bypasses: bool) -> WriteHow {
         let direct = flags.contains(OFlags::DIRECT);
         // After a synchronous write through its cache the kernel sends an fsync by itself; after a
         // direct one it may not, if nobody waits for the write (io_uring).
@@ -87,47 +86,11 @@ impl WriteHow {
             dsync: synced(O_DSYNC),
             sync: synced(O_SYNC),
             direct,
-            of_cache: write_flags.contains(WriteFlags::FUSE_WRITE_CACHE),
+            of_cache: write_flags & WRITE_CACHE != 0,
             uncached,
             append: flags.contains(OFlags::APPEND),
-            drop_set_id: write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID),
+            drop_set_id: write_flags & WRITE_KILL_SUIDGID != 0,
         }
-    }
-}
-
-thread_local! {
-    /// The buffer for answers of read requests, one a worker.
-    static READ_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// Bytes that were read, in the worker's buffer.
-pub(crate) struct ReadBytes {
-    buffer: Vec<u8>,
-    len: usize,
-}
-
-impl ReadBytes {
-    /// Room for `len` bytes, none of them read yet.
-    fn with_room(len: usize) -> ReadBytes {
-        let mut buffer = READ_BUFFER.take();
-        if buffer.len() < len {
-            buffer.resize(len, 0);
-        }
-        ReadBytes { buffer, len }
-    }
-}
-
-impl Deref for ReadBytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.buffer[..self.len]
-    }
-}
-
-impl Drop for ReadBytes {
-    fn drop(&mut self) {
-        READ_BUFFER.set(std::mem::take(&mut self.buffer));
     }
 }
 
@@ -162,26 +125,24 @@ pub(crate) fn release(
     Ok(())
 }
 
+/// Reads into `into`; returns the bytes read.
 pub(crate) fn read(
     serve: &Serve,
     (ino, offset): Place,
     (handle, flags): (Handle, OFlags),
-    size: u32,
-) -> Result<ReadBytes> {
-    let mut bytes = ReadBytes::with_room(size.min(REQUEST_BYTES_MAX) as usize);
-    serve.status.reads.add(bytes.len);
-    serve.status.traffic.read(ino, bytes.len);
+    into: &mut [u8],
+) -> Result<usize> {
+    serve.status.reads.add(into.len());
+    serve.status.traffic.read(ino, into.len());
     // The kernel caches what it reads.
-    let into = &mut bytes.buffer[..bytes.len];
     let staged = serve.atomics.with(handle, |own| serve.vol.read_atomic(own, offset, &mut *into));
-    bytes.len = match staged {
-        Some(read) => read?,
+    match staged {
+        Some(read) => read,
         None if flags.contains(OFlags::NOATIME) => {
-            serve.vol.read_unseen(&serve.inode(ino)?, offset, into)?
+            serve.vol.read_unseen(&serve.inode(ino)?, offset, into)
         }
-        None => serve.vol.read_once(&serve.inode(ino)?, offset, into)?,
-    };
-    Ok(bytes)
+        None => serve.vol.read_once(&serve.inode(ino)?, offset, into),
+    }
 }
 
 pub(crate) fn write(

@@ -23,11 +23,11 @@ mod nodes;
 mod privileges;
 pub(crate) mod space;
 
-pub(crate) use data::{OpenHow, ReadBytes, WriteHow};
+pub(crate) use data::{OpenHow, WriteHow};
 pub(crate) use names::Entry;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use syncline_device::Clock;
 use syncline_fs::{Attr, InodeRef, Result, SyncMode, Volume};
@@ -62,8 +62,23 @@ pub(crate) struct Serve {
 
 impl Serve {
     /// Least difference of two times of files.
-    pub(crate) fn time_granularity(&self) -> Duration {
-        Duration::from_nanos(self.vol.time_granularity_ns().into())
+    pub(crate) fn time_granularity_ns(&self) -> u32 {
+        self.vol.time_granularity_ns()
+    }
+
+    /// Requests come through io_uring, or not, for the status document.
+    pub(crate) fn set_by_ring(&self, by_ring: bool) {
+        self.status.by_ring.store(by_ring, Ordering::Relaxed);
+    }
+
+    /// Counts a request for the status document.
+    pub(crate) fn count(&self, opcode: u32) {
+        self.status.kinds.add(opcode);
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.status.kinds.sum()
     }
 
     /// True as long as nothing can change.

@@ -83,7 +83,7 @@ fn a_worker_is_bound_beside_one_program_and_not_several() {
     if !require(name, &NEEDS) || !two_cpus(name) {
         return;
     }
-    let mut m = Mounted::new(image(), "");
+    let mut m = Mounted::new(image(), "uring=off");
     let here = thread::scope(|scope| {
         let there = scope.spawn(|| {
             let here = bind();
@@ -112,7 +112,7 @@ fn a_worker_is_bound_beside_one_program_and_not_several() {
         thread::sleep(Duration::from_millis(10));
     }
     m.unmount_clean();
-    m.mount("affinity=none");
+    m.mount("affinity=none,uring=off");
     for _ in 0..20 {
         calls(&m.dir);
         assert_eq!(bound(m.pid()), [0; 0]);
@@ -126,7 +126,7 @@ fn a_busy_cpu_starves_no_worker() {
     if !require(name, &NEEDS) || !two_cpus(name) {
         return;
     }
-    let mut m = Mounted::new(image(), "");
+    let mut m = Mounted::new(image(), "uring=off");
     let end = AtomicBool::new(false);
     let mut calm = 0;
     thread::scope(|scope| {

@@ -189,10 +189,10 @@ fn synchronous_writes_are_synced() {
         let block = aligned();
         file.write_all(block.as_slice()).unwrap();
         file.write_all(block.as_slice()).unwrap();
-        // Of a direct write twice: the kernel's fsync comes behind it, but not if it is
-        // asynchronous.
-        let each = if flags & DIRECT == 0 { 1 } else { 2 };
-        assert_eq!(syncs() - before, 2 * each, "flags {flags:o}");
+        // Of a direct write twice: the kernel's fsync comes behind it. It does not if the write is
+        // asynchronous, or if the close of a file that bypassed the cache comes after this open.
+        let most = if flags & DIRECT == 0 { 2 } else { 4 };
+        assert!((2..=most).contains(&(syncs() - before)), "flags {flags:o}");
     }
     // A new file is written past the kernel's cache.
     for flags in [0o10_000, 0o4_010_000] {

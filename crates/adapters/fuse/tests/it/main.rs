@@ -8,6 +8,8 @@ mod matrix;
 mod mounted;
 mod names;
 mod posix;
+mod requests;
+mod ring;
 mod whole;
 
 use syncline_testkit::{ImageSpec, Need, TempImage, mkfs};

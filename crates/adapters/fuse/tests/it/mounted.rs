@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::mount::UnmountFlags;
 use syncline_device::{Clock, FileDevice, FileOptions, WallClock};
 use syncline_fs::Volume;
-use syncline_fuse::{FuseOptions, Mount, Setup};
+use syncline_fuse::{FuseOptions, Mount, Rings, Setup};
 use syncline_testkit::{TempImage, scratch_dir, unmounted};
 
 /// Variables that make a process of this binary serve a mount: image, directory, options.
@@ -91,7 +91,9 @@ fn the_serving_process() {
     let clock: Arc<dyn Clock> = Arc::new(WallClock::new());
     let volume = options.volume.clone();
     let volume = Volume::mount(Arc::new(device), Arc::clone(&clock), volume).unwrap();
+    let rings = Rings::of(&options).unwrap();
     let mount = Setup::new(Path::new(&dir), volume, clock, options, image.into());
+    let mount = Setup { rings, ..mount };
     let mount = Mount::start(mount, Path::new(&dir)).unwrap();
     let abandoned = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&abandoned);

@@ -55,6 +55,12 @@ impl Icache {
         Icache { shards: std::array::from_fn(shard), shard_max: inodes / SHARDS }
     }
 
+    /// Memory of the cached inodes.
+    pub(crate) fn bytes(&self) -> usize {
+        let inodes = |shard: &Mutex<Shard>| shard.lock().inodes.len();
+        self.shards.iter().map(inodes).sum::<usize>() * (INODE_BYTES + OVERHEAD_BYTES)
+    }
+
     pub(crate) fn shard(&self, ino: u32) -> &Mutex<Shard> {
         &self.shards[ino as usize % SHARDS]
     }

@@ -140,6 +140,15 @@ impl Dcache {
         Dcache { shards: std::array::from_fn(shard), generation_bytes }
     }
 
+    /// Memory of the cached names, but for the long ones of the old generation.
+    pub(crate) fn bytes(&self) -> usize {
+        let bytes = |shard: &Mutex<Shard>| {
+            let shard = shard.lock();
+            shard.young_bytes + shard.old.len() * ENTRY_BYTES
+        };
+        self.shards.iter().map(bytes).sum()
+    }
+
     fn place(&self, dir: u32, name: &[u8]) -> (u64, &Mutex<Shard>) {
         let mut hasher = FxHasher::default();
         hasher.write(name);

@@ -71,6 +71,8 @@ pub(crate) struct PageCache {
     /// Memory of evicted pages, for new ones; the allocator would return it to the system and fault
     /// it in again. Together with the frames in use at most the limit.
     spare: Mutex<Vec<Arc<[u8]>>>,
+    /// Of spare pages and frames together so many stay, also in idleness.
+    reserve: usize,
     block_size: usize,
     /// Pages keep the changes since their base: the log has packed records.
     tracks_changes: bool,
@@ -117,6 +119,7 @@ impl PageCache {
             dirty: AtomicUsize::new(0),
             files: Mutex::new(ranks::DIRTY_FILES, BTreeSet::new()),
             spare: Mutex::new(ranks::SPARE_PAGES, spare),
+            reserve,
             block_size,
             tracks_changes: options.log == LogFormat::Packed,
             flush_needed: AtomicU64::new(0),
@@ -345,6 +348,22 @@ impl PageCache {
         }
     }
 
+    /// Pages whose memory is kept for new ones.
+    pub(crate) fn spare_pages(&self) -> usize {
+        self.spare.lock().len()
+    }
+
+    /// Gives back the memory that is kept for new pages, but for the reserve.
+    pub(crate) fn release_spare_pages(&self) {
+        let mut spare = self.spare.lock();
+        let kept = self.reserve.saturating_sub(self.frames.len()).min(spare.len());
+        let released = spare.split_off(kept);
+        spare.shrink_to_fit();
+        // The allocator may take a while.
+        drop(spare);
+        drop(released);
+    }
+
     /// Moves a file in the list of dirty files, in one step: a walk over the list meets it.
     fn relist(&self, ino: u32, before_ns: Option<u64>, since_ns: Option<u64>) {
         let mut files = self.files.lock();
@@ -411,7 +430,9 @@ mod tests {
         for _ in 0..4000 {
             cache.recycle(vec![0; 1024].into());
         }
-        assert_eq!(cache.spare.lock().len(), cache.pages_max);
+        assert_eq!(cache.spare_pages(), cache.pages_max);
+        cache.release_spare_pages();
+        assert_eq!(cache.spare_pages(), 0);
     }
 
     #[test]
@@ -426,6 +447,9 @@ mod tests {
         let pages: Vec<_> = (0..100).map(|_| cache.page(&[1; 1024])).collect();
         assert!(pages.iter().all(|page| reserved.contains(&page.as_ptr())));
         assert!(!reserved.contains(&cache.page(&[1; 1024]).as_ptr()), "none is given twice");
+        pages.into_iter().for_each(|page| cache.recycle(page));
+        cache.release_spare_pages();
+        assert_eq!(cache.spare_pages(), 100, "they stay in idleness");
         assert_eq!(reserve(1 << 20).spare.lock().len(), cache.pages_max);
     }
 
