@@ -52,6 +52,7 @@ pub use incore::Inode;
 pub use inode::attr::{Attr, SetAttr, SetTime, StatFs, USER_FLAGS, type_letter};
 pub use inode::reference::InodeRef;
 pub use inode::xattr::XattrFlags;
+pub use mkfs::build;
 pub use mount::MountReport;
 pub use names::create::Create;
 pub use names::dir::{DirEntry, FileKind};
