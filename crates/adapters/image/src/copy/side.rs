@@ -90,6 +90,10 @@ pub(crate) trait Side {
         let _ = name;
         true
     }
+    /// Returns whether others may see a file before it is complete.
+    fn stages(&self) -> bool {
+        true
+    }
     /// Names in a directory, sorted, without `.` and `..`.
     fn list(&self, path: &[u8]) -> Result<Vec<Vec<u8>>>;
     fn open(&self, path: &[u8]) -> Result<Box<dyn Reader>>;

@@ -365,9 +365,16 @@ impl Copy<'_> {
         target: &[u8],
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<Option<String>>,
     ) -> Result<()> {
-        if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
+        if self.to.stages()
+            && self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir)
+        {
             let shown = String::from_utf8_lossy(target);
             return Err(ImageError::Failed(format!("{shown} is a directory; remove it first")));
+        }
+        if !self.to.stages() {
+            let remark = make(self.to, target)?;
+            self.remark(remark);
+            return Ok(());
         }
         self.serial += 1;
         let temporary = temporary(target, self.serial);

@@ -15,8 +15,10 @@ use super::super::options::{Amount, Options, invalid};
 use super::{Build, Size, Spare};
 use crate::error::{FsError, Result};
 
-/// A size that is not given is at most this, unless the descriptors for it would be too many.
+/// A size that is not given is at most this, unless the descriptors for it would be too many. Those
+/// of the smallest size could take blocks that a small tree does not fill.
 const SIZE_MAX: u64 = 512 << 30;
+const MINIMUM_MAX: u64 = 64 << 30;
 /// Blocks for descriptors of a size that is not known.
 const DESCS_MAX: u64 = 64;
 /// Sizes are multiples of this, and of a block.
@@ -47,7 +49,8 @@ pub(super) fn nominal(options: &Options, size: Size) -> Result<Sizes> {
     let block_bytes = u64::from(block_bytes);
     // Groups of 8 blocks for each byte of a bitmap, descriptors of 64 bytes.
     let of_desc_block = block_bytes * (8 * block_bytes) * (block_bytes / 64).max(1);
-    let bytes = SIZE_MAX.min(of_desc_block.saturating_mul(DESCS_MAX));
+    let most = if size == Size::Minimum { MINIMUM_MAX } else { SIZE_MAX };
+    let bytes = most.min(of_desc_block.saturating_mul(DESCS_MAX));
     let options = Options { inodes: None, ..without_reserve(options) };
     Sizes::new(&options, bytes)
 }
@@ -182,7 +185,7 @@ impl<D: BlockDevice> Build<D> {
         if !minimum || filled.len() > GAPS_MAX {
             options.journal_location = Some(Amount::Blocks(end));
         }
-        let mut sizes = Sizes::new(&options, blocks * block_size)?;
+        let mut sizes = Sizes::with_last_group(&options, blocks * block_size, None)?;
         if sizes.sb.s_blocks_per_group != self.geo.blocks_per_group
             || u64::from(sizes.sb.s_inodes_count) < needed
         {

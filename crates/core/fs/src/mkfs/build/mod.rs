@@ -18,7 +18,8 @@
 //! - A file is one extent unless a backup of the superblock is in its way, or a hole.
 //! - The superblock is written last, after a flush. Before that the device holds no file system.
 //! - [`Size::Minimum`] is the smallest size: with one unit of 4 KiB less the tree does not fit.
-//!   It has no free inode but those that fill table blocks, and no blocks reserved for root.
+//!   It has no free inode but those that fill table blocks, and no blocks reserved for root. A tree
+//!   below 1 MiB may leave free blocks that were kept for descriptors, 7 or (blocks of 1 KiB) 63.
 //! - [`Size::Spare`] never runs out of blocks or inodes. With [`Size::Bytes`] a tree fits if its
 //!   blocks and those of the tables do; reserved blocks are used too.
 //! - Memory: about 200 bytes for a name and its inode, 16 for each run of a file, and 2 MiB.
@@ -28,8 +29,8 @@
 //! - Contents come file by file, each from its start to its end.
 //!
 //! Limits: groups have their full size, so 8 inodes for each byte of a block at most; a tree of
-//! nothing but empty files gets more blocks than it needs. A size that is not given ends at 512 GiB
-//! (1 KiB blocks: 8 GiB), above which the descriptors would have no place. The features extent,
+//! nothing but empty files gets more blocks than it needs. A size that is not given ends at 512 GiB,
+//! the smallest at 64 GiB (1 KiB blocks: 8 GiB), above which descriptors would have no place. The features extent,
 //! flex_bg and dir_index are needed; inline_data is not made.
 //!
 //! Tested in `tests/it/build.rs`: random trees against e2fsck, kernel mounts and our own reader,
@@ -337,12 +338,12 @@ impl<D: BlockDevice> Build<D> {
         self.tree.node(id).meta
     }
 
-    /// Returns whether a directory has no entries.
+    /// The names in a directory, sorted.
     ///
     /// # Errors
     /// NotDir.
-    pub fn is_empty(&self, dir: NodeId) -> Result<bool> {
-        Ok(self.tree.dir(dir)?.entries.is_empty())
+    pub fn names(&self, dir: NodeId) -> Result<impl Iterator<Item = &[u8]>> {
+        Ok(self.tree.dir(dir)?.entries.keys().map(|name| &name[..]))
     }
 
     /// Bytes of a block.

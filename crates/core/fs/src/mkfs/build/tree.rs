@@ -17,6 +17,14 @@ use crate::names::path::{PATH_BYTES_MAX, SYMLINKS_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub(super) u32);
 
+impl NodeId {
+    /// A number that no other inode of the tree has.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0.into()
+    }
+}
+
 /// Owner, permissions and times of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeMeta {
