@@ -69,6 +69,10 @@ pub(crate) trait Reader {
     fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>>;
     /// Reads; less than asked only at the end.
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize>;
+    /// Its extended attributes. `None`: [`Side::xattrs`] reads them.
+    fn xattrs(&mut self) -> Result<Option<Vec<Xattr>>> {
+        Ok(None)
+    }
 }
 
 /// A new file that is written.
