@@ -18,7 +18,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use syncline_device::{BlockDevice, DeviceError, Geometry, Op, Request};
-use syncline_fs::build::{Build, NodeId, NodeMeta, Size};
+use syncline_fs::build::{Build, Built, NodeId, NodeMeta, Size};
 use syncline_fs::{FsError, Timestamp, bits};
 
 use crate::copy::side::{Kind, Meta, Reader, Side, Writer, Xattr};
@@ -66,9 +66,11 @@ impl BlockDevice for Output {
     }
 }
 
+type Tree = Build<Box<dyn BlockDevice>>;
+
 /// The tree of an image that is being made.
 pub struct NewTree {
-    build: Rc<RefCell<Build<Output>>>,
+    build: Rc<RefCell<Tree>>,
     /// Time of the volume, and of directories that no archive names.
     time: Timestamp,
     /// The directory that was used last: files come directory by directory.
@@ -117,9 +119,37 @@ fn filled<T>(
         }
         err => crate::mkfs::failed(err, path),
     };
-    let options = new.tree_options(size);
     let output = file.try_clone().map_err(|err| ImageError::host(path, &err))?;
-    let build = Build::new(Output(output), &options, size).map_err(failed)?;
+    let (done, built) = on_device(Box::new(Output(output)), path, new, size, fill)?;
+    let bytes = if let Size::Bytes(bytes) = size { bytes } else { built.size_bytes };
+    file.set_len(bytes).map_err(|err| ImageError::host(path, &err))?;
+    drop(lock);
+    Ok(done)
+}
+
+/// Makes a file system on a device that reads as zeros. `path` is for messages.
+///
+/// # Errors
+/// As [`build`].
+pub fn on_device<T>(
+    device: Box<dyn BlockDevice>,
+    path: &Path,
+    new: &Mkfs,
+    size: Size,
+    fill: impl FnOnce(&NewTree) -> Result<T>,
+) -> Result<(T, Built)> {
+    let failed = |err: FsError| match err {
+        FsError::NoSpace => {
+            let text = match size {
+                Size::Bytes(_) => "the tree does not fit; raise --size",
+                _ => "the tree is too large for a size that is not given; give --size",
+            };
+            ImageError::Failed(text.into()).at(path.display())
+        }
+        err => crate::mkfs::failed(err, path),
+    };
+    let options = new.tree_options(size);
+    let build = Build::new(device, &options, size).map_err(failed)?;
     let tree = NewTree {
         build: Rc::new(RefCell::new(build)),
         time: Timestamp { seconds: options.time_s as i64, nanoseconds: 0 },
@@ -132,15 +162,11 @@ fn filled<T>(
     let mut build = build.into_inner();
     let (uuid, hash_seed) = new.identity(options.time_s, build.filled_bytes());
     build.set_identity(uuid, hash_seed);
-    let built = build.finish().map_err(failed)?;
-    let bytes = if let Size::Bytes(bytes) = size { bytes } else { built.size_bytes };
-    file.set_len(bytes).map_err(|err| ImageError::host(path, &err))?;
-    drop(lock);
-    Ok(done)
+    Ok((done, build.finish().map_err(failed)?))
 }
 
 struct NewFile {
-    build: Rc<RefCell<Build<Output>>>,
+    build: Rc<RefCell<Tree>>,
     id: NodeId,
     path: Vec<u8>,
 }
@@ -202,7 +228,7 @@ impl NewTree {
     fn place<T>(
         &self,
         path: &[u8],
-        op: impl FnOnce(&mut Build<Output>, NodeId, &[u8]) -> syncline_fs::Result<T>,
+        op: impl FnOnce(&mut Tree, NodeId, &[u8]) -> syncline_fs::Result<T>,
     ) -> Result<T> {
         let place = self.parent(path);
         let done = place.and_then(|(dir, name)| op(&mut self.build.borrow_mut(), dir, name));
@@ -213,7 +239,7 @@ impl NewTree {
     fn change<T>(
         &self,
         path: &[u8],
-        op: impl FnOnce(&mut Build<Output>, NodeId, &[u8]) -> syncline_fs::Result<T>,
+        op: impl FnOnce(&mut Tree, NodeId, &[u8]) -> syncline_fs::Result<T>,
     ) -> Result<T> {
         let done = self.place(path, op);
         *self.last.borrow_mut() = (b"/".to_vec(), syncline_fs::build::ROOT);

@@ -9,7 +9,7 @@ use syncline_device::{
     BlockDevice, FailingDevice, FaultPlan, FileDevice, FileOptions, MemoryDevice, OpClass,
 };
 use syncline_fs::build::{Build, Built, NodeId, NodeMeta, ROOT, Size, Spare};
-use syncline_fs::mkfs::Options;
+use syncline_fs::mkfs::{Options, Plan};
 use syncline_fs::{FsError, Timestamp, acl};
 use syncline_testkit::{
     Compare, Entry, FuzzRounds, KernelMount, Need, Random, Time, TreeManifest, e2fsck_clean,
@@ -309,4 +309,115 @@ fn sizes_that_are_not_given_never_run_out() {
             }
         }
     }
+}
+
+/// Fills a file system of so many bytes with one file; `None`: it does not fit.
+fn with_file(size_bytes: u64, block_bytes: u32, file_bytes: u64) -> Option<(Built, MemoryDevice)> {
+    let device = MemoryDevice::new(size_bytes);
+    let options = options(block_bytes);
+    let mut build = Build::new(&device, &options, Size::Bytes(size_bytes)).unwrap();
+    let file = build.file(ROOT, b"file", NodeMeta::default()).unwrap();
+    let contents = vec![1; 1 << 20];
+    for at in (0..file_bytes).step_by(contents.len()) {
+        let len = (file_bytes - at).min(contents.len() as u64) as usize;
+        match build.write(file, at, &contents[..len]) {
+            Err(FsError::NoSpace) => return None,
+            done => done.unwrap(),
+        }
+    }
+    match build.finish() {
+        Err(FsError::NoSpace) => None,
+        built => Some((built.unwrap(), device)),
+    }
+}
+
+#[test]
+fn a_full_image_has_no_block_to_spare() {
+    let check = require("a_full_image_has_no_block_to_spare", &[Need::E2fsck]);
+    let dir = tempfile::tempdir().unwrap();
+    for (mib, block_bytes) in [(16, 1024), (64, 4096), (300, 4096), (260, 2048)] {
+        let size_bytes = mib << 20;
+        let (mut fits, mut too_much) = (0, size_bytes);
+        while too_much - fits > u64::from(block_bytes) {
+            let middle = fits.midpoint(too_much);
+            match with_file(size_bytes, block_bytes, middle) {
+                Some(_) => fits = middle,
+                None => too_much = middle,
+            }
+        }
+        let (built, device) = with_file(size_bytes, block_bytes, fits).unwrap();
+        let data_blocks = built.free_blocks + fits / u64::from(block_bytes);
+        let what = format!("{mib} MiB, blocks of {block_bytes}: {built:?}");
+        assert!(built.free_blocks * 1000 <= data_blocks, "{what}");
+        if check {
+            let path = dir.path().join("full");
+            let mut bytes = vec![0; size_bytes as usize];
+            device.read_at(0, &mut bytes).unwrap();
+            std::fs::write(&path, bytes).unwrap();
+            e2fsck_clean(&path).unwrap_or_else(|said| panic!("{what}: {said}"));
+        }
+    }
+}
+
+#[test]
+fn equal_trees_are_equal_bytes() {
+    let bytes = |seed| {
+        let device = MemoryDevice::new(256 << 20);
+        let build = Build::new(&device, &options(4096), Size::Minimum).unwrap();
+        let (built, _) = Grown::new(build).grow(seed, 500, 9000);
+        let mut bytes = vec![0; built.size_bytes as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    let first = bytes(1);
+    assert!(first == bytes(1) && first != bytes(2));
+}
+
+#[test]
+fn a_failed_request_leaves_no_tree() {
+    let old = MemoryDevice::new(64 << 20);
+    Plan::new(&options(4096), 64 << 20).unwrap().write(&old).unwrap();
+    let options = Options { zeroed: false, ..options(4096) };
+    for k in 1.. {
+        let device = old.snapshot();
+        let failing = FailingDevice::new(&device);
+        failing.arm(FaultPlan::once(OpClass::Any, k));
+        let done = Build::new(&failing, &options, Size::Minimum).and_then(|mut build| {
+            fill(&mut build, 300, 20_000)?;
+            build.finish()
+        });
+        let mut start = [0; 2048];
+        device.read_at(0, &mut start).unwrap();
+        assert_eq!(done.is_ok(), start[1024 + 0x38] != 0, "request {k}");
+        if failing.hits() == 0 {
+            done.unwrap();
+            assert!(k > 10, "{k} requests");
+            break;
+        }
+    }
+}
+
+#[test]
+fn calls_out_of_order_are_refused() {
+    let device = MemoryDevice::new(64 << 20);
+    let mut build = Build::new(&device, &options(4096), Size::Bytes(64 << 20)).unwrap();
+    let meta = NodeMeta::default();
+    let first = build.file(ROOT, b"a", meta).unwrap();
+    build.write(first, 5000, b"x").unwrap();
+    assert!(matches!(build.write(first, 0, b"x"), Err(FsError::Invalid(_))));
+    assert!(matches!(build.set_size(first, 100), Err(FsError::Invalid(_))));
+    assert_eq!(build.write(first, 1 << 50, b"x"), Err(FsError::TooBig));
+    let second = build.file(ROOT, b"b", meta).unwrap();
+    assert!(matches!(build.write(first, 9000, b"x"), Err(FsError::Invalid(_))));
+    assert_eq!(build.file(ROOT, b"b", meta), Err(FsError::Exists));
+    assert_eq!(build.unlink(ROOT, b"lost+found"), Err(FsError::Busy));
+    assert!(matches!(build.special(ROOT, b"c", meta, 0), Err(FsError::Invalid(_))));
+    assert_eq!(build.symlink(ROOT, b"c", meta, &[b'x'; 4096]), Err(FsError::NameTooLong));
+    assert_eq!(build.set_xattrs(second, &[(b"user.a", &[0; 5000])]), Err((0, FsError::NoSpace)));
+    build.unlink(ROOT, b"b").unwrap();
+    for features in ["^extent,^64bit", "^flex_bg", "^dir_index", "sparse_super2"] {
+        let options = Options { features: features.to_owned(), ..options(4096) };
+        assert!(Build::new(&device, &options, Size::Minimum).is_err(), "{features}");
+    }
+    build.finish().unwrap();
 }

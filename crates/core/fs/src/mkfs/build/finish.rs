@@ -12,7 +12,7 @@ use syncline_ondisk::{Inode, RoCompatFeatures, Superblock, checksum, xattr};
 
 use super::super::builder::Builder;
 use super::super::geometry::FIRST_INO;
-use super::super::write::{Writer, zero};
+use super::super::write::{Writer, clear, zero};
 use super::contents::Run;
 use super::dirs::{Named, Shape};
 use super::tree::{Content, Node};
@@ -95,7 +95,11 @@ impl<D: BlockDevice> Build<D> {
         builder.sb.s_kbytes_written = builder.used.count() * (block_size / 1024);
         self.put_inodes(builder, &extra)?;
         self.contents.to.send()?;
-        builder.write_all(self.contents.to.device())?;
+        if let Err(err) = builder.write_all(self.contents.to.device()) {
+            // The first error counts, and the device may be beyond help.
+            let _ = clear(self.contents.to.device());
+            return Err(err);
+        }
         Ok(Built {
             size_bytes: builder.geo.blocks_count * block_size,
             free_blocks,

@@ -100,10 +100,11 @@ impl<D: BlockDevice> Build<D> {
         let asked = self.options.inodes.unwrap_or(0).max(needed);
         if let Size::Bytes(bytes) = self.size {
             let blocks = bytes / self.geo.block_size as u64;
-            let more = asked.max(needed + needed / 64);
-            let by_size = bytes / BYTES_PER_INODE;
-            let default = if self.options.inodes.is_some() { asked } else { by_size.max(more) };
-            for inodes in [default, asked] {
+            let by_size = match self.options.inodes {
+                Some(_) => 0,
+                None => self.inodes_by_size(blocks),
+            };
+            for inodes in [(asked.max(needed + needed / 64), by_size), (asked, 0)] {
                 match self.attempt(blocks, inodes, needed, &filled) {
                     Ok(builder) => return Ok(builder),
                     Err(Lack::Blocks(_)) => {}
@@ -127,13 +128,11 @@ impl<D: BlockDevice> Build<D> {
             if blocks > self.geo.blocks_count {
                 return Err(FsError::NoSpace);
             }
-            let inodes = match self.size {
-                Size::Minimum => asked,
-                _ => asked
-                    .max(needed + needed / 64 + 64)
-                    .max(blocks * self.geo.block_size as u64 / BYTES_PER_INODE),
+            let (inodes, by_size) = match self.size {
+                Size::Minimum => (asked, 0),
+                _ => (asked.max(needed + needed / 64 + 64), self.inodes_by_size(blocks)),
             };
-            let lacks = match self.attempt(blocks, inodes, needed, &filled) {
+            let lacks = match self.attempt(blocks, (inodes, by_size), needed, &filled) {
                 Ok(builder) => {
                     let sb = &builder.sb;
                     let free = sb.s_free_blocks_count.saturating_sub(sb.s_r_blocks_count);
@@ -149,15 +148,22 @@ impl<D: BlockDevice> Build<D> {
         }
     }
 
+    /// Inodes of so many blocks where nobody asked for more.
+    fn inodes_by_size(&self, blocks: u64) -> u64 {
+        let block_size = self.geo.block_size as u64;
+        blocks * block_size / BYTES_PER_INODE.max(block_size)
+    }
+
     fn filled_blocks(&self, filled: &[(u64, u64)]) -> u64 {
         filled.iter().map(|(start, end)| end - start).sum()
     }
 
-    /// Lays out a file system of so many blocks around the contents.
+    /// Lays out a file system of so many blocks around the contents. `inodes`: as many as there
+    /// must be, and as many as there are if the groups take them.
     fn attempt(
         &self,
         blocks: u64,
-        inodes: u64,
+        (inodes, by_size): (u64, u64),
         needed: u64,
         filled: &[(u64, u64)],
     ) -> std::result::Result<Builder, Lack> {
@@ -171,8 +177,11 @@ impl<D: BlockDevice> Build<D> {
         if blocks <= least {
             return Err(Lack::Blocks(least + 1 - blocks));
         }
+        let in_groups = (blocks - u64::from(self.geo.first_data_block))
+            .div_ceil(self.geo.blocks_per_group.into())
+            * of_group;
         let mut options = without_reserve(&self.options);
-        options.inodes = Some(inodes);
+        options.inodes = Some(inodes.max(by_size.min(in_groups)));
         options.packed_meta_blocks = true;
         if self.sb.s_feature_incompat.contains(IncompatFeatures::META_BG) {
             options.features += ",meta_bg";

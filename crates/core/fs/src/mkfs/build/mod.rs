@@ -130,7 +130,10 @@ impl<D: BlockDevice> Build<D> {
             return invalid(text.into());
         }
         // An old file system is not found any more.
-        write::clear(&device)?;
+        if let Err(err) = write::clear(&device) {
+            let _ = write::clear(&device);
+            return Err(err);
+        }
         let time = fit::time(options);
         let mut tree = Tree::new(time);
         let meta =
