@@ -109,16 +109,6 @@ fn filled<T>(
 ) -> Result<T> {
     // Nobody else opens it meanwhile.
     let lock = crate::image::raw(path, false)?;
-    let failed = |err: FsError| match err {
-        FsError::NoSpace => {
-            let text = match size {
-                Size::Bytes(_) => "the tree does not fit; raise --size",
-                _ => "the tree is too large for a size that is not given; give --size",
-            };
-            ImageError::Failed(text.into()).at(path.display())
-        }
-        err => crate::mkfs::failed(err, path),
-    };
     let output = file.try_clone().map_err(|err| ImageError::host(path, &err))?;
     let (done, built) = on_device(Box::new(Output(output)), path, new, size, fill)?;
     let bytes = if let Size::Bytes(bytes) = size { bytes } else { built.size_bytes };
