@@ -2,7 +2,7 @@
 //! image through its volume fills these.
 //!
 //! ```text
-//!   archive or directory -> NewTree -> syncline_fs::build -> Output, a file that grows
+//!   archive or directory -> NewTree -> syncline_fs::build -> a file that grows
 //! ```
 //!
 //! Promises
@@ -17,7 +17,7 @@ use std::fs::File;
 use std::path::Path;
 use std::rc::Rc;
 
-use syncline_device::{BlockDevice, DeviceError, Geometry, Op, Request};
+use syncline_device::{BlockDevice, GrowingFile};
 use syncline_fs::build::{Build, Built, NodeId, NodeMeta, Size};
 use syncline_fs::{FsError, Timestamp, bits};
 
@@ -27,44 +27,6 @@ use crate::{ImageError, Result, platform};
 
 /// Permissions of files until they get their own.
 const NEW_MODE: u16 = 0o600;
-
-/// A file that grows with what is written to it.
-struct Output(File);
-
-impl BlockDevice for Output {
-    fn geometry(&self) -> Geometry {
-        // As far as a file reaches.
-        Geometry::new(i64::MAX as u64)
-    }
-
-    fn submit(&self, batch: &mut [Request<'_>]) -> std::result::Result<(), DeviceError> {
-        for request in batch {
-            let mut at = request.offset_bytes;
-            let done = match &mut request.op {
-                Op::Read { into } => into.iter_mut().try_for_each(|part| {
-                    let done = platform::read_exact_at(&self.0, part, at);
-                    at += part.len() as u64;
-                    done
-                }),
-                Op::Write { from, .. } => from.iter().try_for_each(|part| {
-                    let done = platform::write_all_at(&self.0, part, at);
-                    at += part.len() as u64;
-                    done
-                }),
-                Op::Flush => self.0.sync_data(),
-                Op::Discard { .. } => Ok(()),
-            };
-            done.map_err(|err| DeviceError::Io {
-                op: request.name(),
-                offset_bytes: request.offset_bytes,
-                len_bytes: request.len_bytes(),
-                reason: err.to_string(),
-                errno: err.raw_os_error().unwrap_or(5),
-            })?;
-        }
-        Ok(())
-    }
-}
 
 type Tree = Build<Box<dyn BlockDevice>>;
 
@@ -110,7 +72,7 @@ fn filled<T>(
     // Nobody else opens it meanwhile.
     let lock = crate::image::raw(path, false)?;
     let output = file.try_clone().map_err(|err| ImageError::host(path, &err))?;
-    let (done, built) = on_device(Box::new(Output(output)), path, new, size, fill)?;
+    let (done, built) = on_device(Box::new(GrowingFile::new(output)), path, new, size, fill)?;
     let bytes = if let Size::Bytes(bytes) = size { bytes } else { built.size_bytes };
     file.set_len(bytes).map_err(|err| ImageError::host(path, &err))?;
     drop(lock);

@@ -22,7 +22,8 @@
 //! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
 //!
 //! Choice of a device: [`MemoryDevice`] for tests and simulations, [`FileDevice`] for images and
-//! real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and [`LatencyDevice`] for
+//! real devices, [`GrowingFile`] for a new image whose size is not known, [`RecordingDevice`] for every
+//! metric, [`FailingDevice`] and [`LatencyDevice`] for
 //! faults and concurrency, [`OffsetDevice`] for a partition, [`TapDevice`] for captures. They
 //! stack; tests stand beside each.
 
@@ -33,6 +34,7 @@ mod costs;
 mod counts;
 mod failing;
 mod file;
+mod growing;
 mod latency;
 mod memory;
 #[cfg(unix)]
@@ -58,6 +60,7 @@ pub use file::{
     MountEntry, SBIN, Superblock, find_program, is_open, kernel_use, mount_of, mounted_image,
     mounts_beside, runtime_dir,
 };
+pub use growing::GrowingFile;
 pub use latency::{Latencies, LatencyDevice};
 pub use memory::MemoryDevice;
 #[cfg(unix)]

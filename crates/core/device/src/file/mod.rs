@@ -107,7 +107,7 @@ fn open_error(path: &Path, error: &io::Error, next: &str) -> DeviceError {
     }
 }
 
-fn io_error(request: &Request<'_>, error: &io::Error) -> DeviceError {
+pub(crate) fn io_error(request: &Request<'_>, error: &io::Error) -> DeviceError {
     DeviceError::Io {
         op: request.name(),
         offset_bytes: request.offset_bytes,

@@ -335,6 +335,23 @@ impl<D: BlockDevice> Build<D> {
         self.tree.dir(dir)?.entries.get(name).copied().ok_or(FsError::NotFound)
     }
 
+    /// The directory for a path, and the name in it. Directories that are missing are made.
+    ///
+    /// # Errors
+    /// As [`Self::mkdir`]; Loop.
+    pub fn parent<'p>(&mut self, path: &'p [u8], missing: NodeMeta) -> Result<(NodeId, &'p [u8])> {
+        let trimmed = &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
+        let at = trimmed.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
+        let (above, name) = trimmed.split_at(at);
+        for (end, _) in above.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/') {
+            if let Err(FsError::NotFound) = self.resolve(&above[..end], true) {
+                let (dir, name) = self.parent(&above[..end], missing)?;
+                self.mkdir(dir, name, missing)?;
+            }
+        }
+        Ok((self.resolve(above, true)?, name))
+    }
+
     /// Owner, permissions and times.
     #[must_use]
     pub fn meta(&self, id: NodeId) -> NodeMeta {
