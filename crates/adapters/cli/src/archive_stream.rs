@@ -48,7 +48,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>> {
     if let Some((name, program)) = unread {
         let text = format!(
             "{}: the archive is compressed by {name}, which is not supported; decompress it in a \
-             pipe, as `{program} FILE | syncline import --size SIZE - IMAGE`",
+             pipe, as `{program} FILE | syncline import - IMAGE`",
             path.display()
         );
         return Err(Failure::Unsupported(text));

@@ -35,6 +35,8 @@ pub struct NewTree {
     build: Rc<RefCell<Tree>>,
     /// Time of the volume, and of directories that no archive names.
     time: Timestamp,
+    /// The image itself, which no copy may read.
+    pub(crate) itself: Vec<(u64, u64)>,
     /// The directory that was used last: files come directory by directory.
     last: RefCell<(Vec<u8>, NodeId)>,
 }
@@ -104,6 +106,7 @@ pub fn on_device<T>(
     let build = Build::new(device, &options, size).map_err(failed)?;
     let tree = NewTree {
         build: Rc::new(RefCell::new(build)),
+        itself: platform::identity(path).into_iter().collect(),
         time: Timestamp { seconds: options.time_s as i64, nanoseconds: 0 },
         last: RefCell::new((b"/".to_vec(), syncline_fs::build::ROOT)),
     };

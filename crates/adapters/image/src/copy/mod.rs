@@ -309,7 +309,7 @@ pub struct Pins {
 /// # Errors
 /// No such directory, a full or failed image.
 pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
-    fill_side(&image.side(u64::MAX, "image"), dir, pins, watch)
+    fill_side(&image.side(u64::MAX, "image"), &[], dir, pins, watch)
 }
 
 /// As [`fill`], into an image that is being made.
@@ -317,14 +317,20 @@ pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<
 /// # Errors
 /// As [`fill`].
 pub fn fill_new(to: &NewTree, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
-    fill_side(to, dir, pins, watch)
+    fill_side(to, &to.itself, dir, pins, watch)
 }
 
-fn fill_side(to: &dyn Side, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
+fn fill_side(
+    to: &dyn Side,
+    skip: &[(u64, u64)],
+    dir: &Path,
+    pins: Pins,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
     let dir = bytes_of(dir.as_os_str());
     let host = Host::inside(&dir);
     let new = Copy::new(&host, to, watch);
-    let mut copy = Copy { recursive: true, preserve: true, pins: Some(pins), ..new };
+    let mut copy = Copy { recursive: true, preserve: true, skip, pins: Some(pins), ..new };
     copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }

@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use syncline_device::{
     BlockDevice, FailingDevice, FaultPlan, FileDevice, FileOptions, MemoryDevice, OpClass,
+    VirtualClock,
 };
 use syncline_fs::build::{Build, Built, NodeId, NodeMeta, ROOT, Size, Spare};
 use syncline_fs::mkfs::{Options, Plan};
-use syncline_fs::{FsError, Timestamp, acl};
+use syncline_fs::{Create, FsError, MountOptions, Timestamp, Volume, acl};
 use syncline_testkit::{
     Compare, Entry, FuzzRounds, KernelMount, Need, Random, Time, TreeManifest, e2fsck_clean,
     fill as fill_bytes, require,
@@ -394,6 +396,61 @@ fn a_failed_request_leaves_no_tree() {
             assert!(k > 10, "{k} requests");
             break;
         }
+    }
+}
+
+/// An index of two levels, an extent tree of three, and a volume that goes on from there.
+#[test]
+fn a_volume_takes_what_was_built() {
+    let check = require("a_volume_takes_what_was_built", &[Need::E2fsck]);
+    let device = Arc::new(MemoryDevice::new(400 << 20));
+    let size = Size::Spare(Spare::Bytes(64 << 20));
+    let mut build = Build::new(Arc::clone(&device), &options(1024), size).unwrap();
+    let meta = NodeMeta { mode: 0o755, ..NodeMeta::default() };
+    let dir = build.mkdir(ROOT, b"d", meta).unwrap();
+    let names: Vec<String> = (0..20_000).map(|n| format!("a name with a number {n}")).collect();
+    for name in &names {
+        build.file(dir, name.as_bytes(), meta).unwrap();
+    }
+    let runs = build.file(ROOT, b"runs", meta).unwrap();
+    for at in 0..8000_u64 {
+        build.write(runs, at * 2048, &at.to_le_bytes()).unwrap();
+    }
+    let built = build.finish().unwrap();
+    let clock = Arc::new(VirtualClock::new(TIME_S * 1_000_000_000));
+    let mount = || Volume::mount(device.clone(), clock.clone(), MountOptions::default());
+    let volume = mount().unwrap();
+    let report = volume.check(&mut |_| true).unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    let dir = volume.resolve("/d").unwrap();
+    for name in names.iter().step_by(7) {
+        volume.lookup(&dir, name.as_bytes()).unwrap();
+    }
+    let file = volume.resolve("/runs").unwrap();
+    for at in (0..8000_u64).step_by(77) {
+        let mut back = [0; 8];
+        volume.read(&file, at * 2048, &mut back).unwrap();
+        assert_eq!(back, at.to_le_bytes());
+    }
+    for n in 0..2000 {
+        let name = format!("one more {n}");
+        volume.create(&dir, name.as_bytes(), &Create { mode: 0o600, uid: 0, gid: 0 }).unwrap();
+        volume.unlink(&dir, names[n * 9].as_bytes()).unwrap();
+    }
+    drop((dir, file));
+    volume.unmount().unwrap();
+    let grown = syncline_fs::mkfs::grow(&device, 390 << 20, true).unwrap();
+    assert!(grown > built.size_bytes);
+    let volume = mount().unwrap();
+    assert!(volume.check(&mut |_| true).unwrap().is_clean());
+    volume.unmount().unwrap();
+    if check {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let mut bytes = vec![0; grown as usize];
+        device.read_at(0, &mut bytes).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        e2fsck_clean(&path).unwrap();
     }
 }
 
