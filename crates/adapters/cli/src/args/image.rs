@@ -171,13 +171,13 @@ pub struct Resize {
 /// Fill an image from a directory or a tar archive.
 ///
 /// Owners, permissions, times, extended attributes, hard links, devices and holes are kept. Root is
-/// not needed, since this process writes the image. A missing image is created in one pass, as large
-/// as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes: times
-/// of a directory's files that are later are set to it.
+/// not needed, since this process writes the image. A missing image is created in one pass, as
+/// large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes:
+/// times of a directory's files that are later are set to it.
 ///
 /// Archives may be compressed with gzip or zstd, and are verified to their end. `-` is standard
-/// input. Names with `..` are refused; absolute names lose their slash. ACL entries that have a user
-/// name but no number get the number of this system.
+/// input. Names with `..` are refused; absolute names lose their slash. ACL entries that have a
+/// user name but no number get the number of this system.
 #[derive(Debug, Args)]
 pub struct Import {
     #[command(flatten)]

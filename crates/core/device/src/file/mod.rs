@@ -26,6 +26,7 @@
 
 #[cfg(target_os = "linux")]
 mod aligned;
+mod growing;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
@@ -50,6 +51,7 @@ use std::io;
 use std::path::Path;
 
 use crate::{DeviceError, Request};
+pub use growing::GrowingFile;
 #[cfg(target_os = "linux")]
 pub use linux::{FileDevice, OpenFiles};
 #[cfg(target_os = "linux")]
@@ -107,7 +109,7 @@ fn open_error(path: &Path, error: &io::Error, next: &str) -> DeviceError {
     }
 }
 
-pub(crate) fn io_error(request: &Request<'_>, error: &io::Error) -> DeviceError {
+fn io_error(request: &Request<'_>, error: &io::Error) -> DeviceError {
     DeviceError::Io {
         op: request.name(),
         offset_bytes: request.offset_bytes,

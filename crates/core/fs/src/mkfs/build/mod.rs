@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   while the tree comes            at the end, when all is known
-//!   |sb, descs.| contents of files | directories | xattrs | bitmaps, inode tables | journal | free |
+//!   |sb, descs.| contents of files | directories, xattrs | bitmaps, inode tables | journal | free
 //!               \_ one behind the other, in the order in which they come
 //!
 //!   Build: tree (names, inodes) and contents (blocks, runs) -> finish: dirs, attrs, extents
@@ -29,9 +29,9 @@
 //! - Contents come file by file, each from its start to its end.
 //!
 //! Limits: groups have their full size, so 8 inodes for each byte of a block at most; a tree of
-//! nothing but empty files gets more blocks than it needs. A size that is not given ends at 512 GiB,
-//! the smallest at 64 GiB (1 KiB blocks: 8 GiB), above which descriptors would have no place. The features extent,
-//! flex_bg and dir_index are needed; inline_data is not made.
+//! nothing but empty files gets more blocks than it needs. A size that is not given ends at 512
+//! GiB, the smallest at 64 GiB (1 KiB blocks: 8 GiB): above that descriptors would have no place.
+//! The features extent, flex_bg and dir_index are needed; inline_data is not made.
 //!
 //! Tested in `tests/it/build.rs`: random trees against e2fsck, kernel mounts and our own reader,
 //! sizes of all kinds, failing devices.

@@ -47,7 +47,7 @@ impl BlockDevice for GrowingFile {
                     Op::Discard { .. } => Ok(()),
                 }
             };
-            run().map_err(|err| crate::file::io_error(request, &err))?;
+            run().map_err(|err| super::io_error(request, &err))?;
         }
         Ok(())
     }
