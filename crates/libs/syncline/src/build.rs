@@ -37,9 +37,10 @@ pub enum Node<'a> {
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("root.img");
-/// use syncline::{Builder, Disk, Make, Node, NodeMeta, OpenOptions, Size};
+/// use syncline::{Builder, Disk, Make, Node, NodeMeta, OpenOptions, Size, Spare};
 ///
-/// let mut builder = Builder::new(&path, &Make::default(), Size::Minimum)?;
+/// let room = Size::Spare(Spare::Bytes(16 << 20));
+/// let mut builder = Builder::new(&path, &Make::default(), room)?;
 /// let meta = NodeMeta { mode: 0o644, ..NodeMeta::default() };
 /// builder.add(b"/etc/hostname", Node::File, meta, &[(b"user.a", b"1")])?;
 /// builder.write(b"card\n")?;
@@ -50,7 +51,8 @@ pub enum Node<'a> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Directories that no entry names have mode 0755 and belong to root. An image that is dropped
+/// Directories that no entry names have mode 0755 and belong to root. An image below 8 MiB has no
+/// journal, as with mke2fs, and is only read from then on. An image that is dropped
 /// before [`Builder::finish`] is removed.
 pub struct Builder {
     build: Build<GrowingFile>,

@@ -201,7 +201,7 @@ pub struct NewImage {
     #[arg(long, value_name = "SIZE", value_parser = size_bytes,
         conflicts_with_all = ["minimum", "spare"])]
     pub size: Option<u64>,
-    /// Make the smallest image that holds the tree.
+    /// Make the smallest image that holds the tree; below 8 MiB without a journal, as mke2fs does.
     #[arg(long, conflicts_with = "spare")]
     pub minimum: bool,
     /// Leave so much room: 20% of the tree, or bytes, or with K, M, G [default: 16M].

@@ -74,7 +74,8 @@ def build(
 ) -> int:
     """Makes an image with a tree in it, in one pass; returns its size in bytes. Directories that no entry names are made.
 
-    The size is `size`, or as small as the tree allows, or with `spare` that and bytes or a part like "20%" for more. With `uuid` (16
+    The size is `size`, or as small as the tree allows, or with `spare` that and bytes or a part like "20%" for more. Below 8 MiB there is
+    no journal, as with mke2fs: such an image can only be read. With `uuid` (16
     bytes), `hash_seed` (the text of a UUID) and `time_s`, equal entries give equal bytes. If it fails, no image is left.
     """
     percent = float(spare[:-1]) if isinstance(spare, str) and spare.endswith("%") else None
