@@ -1,14 +1,22 @@
 //! Partition tables, tar archives, messages of D-Bus.
 
 use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
 
 use syncline_control::dbus::Message;
-use syncline_device::MemoryDevice;
-use syncline_image::archive::estimate;
+use syncline_device::{MemoryDevice, VirtualClock};
+use syncline_fs::build::Size;
+use syncline_fs::{MountOptions, Volume};
+use syncline_image::archive::import_new;
+use syncline_image::build::on_device;
+use syncline_image::mkfs::Mkfs;
 use syncline_image::partition::partitions;
 
 /// Size of a disk whose tables are read.
 const DISK_BYTES: usize = 256 << 10;
+/// Size of a device that an archive becomes an image on.
+const IMAGE_BYTES: u64 = 64 << 20;
 /// Bytes of a block of an archive, and the place of its checksum.
 const TAR_BLOCK: usize = 512;
 const TAR_SUM: std::ops::Range<usize> = 148..156;
@@ -22,9 +30,25 @@ pub(crate) fn feed_partitions(bytes: &[u8]) {
     let _ = partitions(&MemoryDevice::from_bytes(&disk));
 }
 
+/// Makes an image of an archive in memory. What comes of it is sound.
+fn build(bytes: &[u8]) {
+    let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
+    let new = Mkfs { time_s: Some(1), ..Mkfs::default() };
+    let fill = |tree: &_| import_new(&mut Cursor::new(bytes), tree, &());
+    let built = on_device(Box::new(Arc::clone(&device)), Path::new("x"), &new, Size::Minimum, fill);
+    if built.is_err() {
+        return;
+    }
+    let clock = Arc::new(VirtualClock::new(0));
+    let options = MountOptions::default().with(|options| options.read_only = true);
+    let volume = Volume::mount(device, clock, options).expect("an image that was made mounts");
+    let report = volume.check(&mut |_| true).expect("it can be checked");
+    assert!(report.is_clean(), "{report:?}");
+}
+
 /// An input is an archive, and the same with right checksums.
 pub(crate) fn feed_archive(bytes: &[u8]) {
-    let _ = estimate(&mut Cursor::new(bytes), &());
+    build(bytes);
     let mut right = bytes.to_vec();
     for block in right.chunks_exact_mut(TAR_BLOCK) {
         let byte = |(at, byte): (usize, &u8)| {
@@ -33,7 +57,7 @@ pub(crate) fn feed_archive(bytes: &[u8]) {
         let sum: u32 = block.iter().enumerate().map(byte).sum();
         block[TAR_SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
-    let _ = estimate(&mut Cursor::new(&right), &());
+    build(&right);
 }
 
 /// An input is what a bus says.

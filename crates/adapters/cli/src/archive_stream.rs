@@ -35,13 +35,6 @@ const OTHERS: &[(&[u8], &str, &str)] = &[
 /// bzip2 has a digit in the middle of its start.
 const BZIP2: (&[u8], &[u8]) = (b"BZh", &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59]);
 
-/// Reports whether an archive can be read only once: standard input, a pipe, a terminal.
-pub(crate) fn is_stream(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    let kind = std::fs::metadata(path).map(|meta| meta.file_type());
-    path == Path::new("-") || kind.is_ok_and(|kind| !kind.is_file() && !kind.is_block_device())
-}
-
 /// Opens an archive; `-` is standard input.
 pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>> {
     let failed = |err: io::Error| Failure::host(path, &err);
@@ -55,7 +48,7 @@ pub(crate) fn open(path: &Path) -> Result<Box<dyn Read>> {
     if let Some((name, program)) = unread {
         let text = format!(
             "{}: the archive is compressed by {name}, which is not supported; decompress it in a \
-             pipe, as `{program} FILE | syncline import --size SIZE - IMAGE`",
+             pipe, as `{program} FILE | syncline import - IMAGE`",
             path.display()
         );
         return Err(Failure::Unsupported(text));

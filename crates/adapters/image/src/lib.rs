@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 pub mod archive;
+pub mod build;
 pub mod copy;
 mod error;
 mod image;

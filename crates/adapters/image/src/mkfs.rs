@@ -14,22 +14,19 @@ use std::path::{Path, PathBuf};
 
 use syncline_device::{BlockDevice, Clock, FileDevice, FileOptions, WallClock};
 use syncline_fs::FsError;
+use syncline_fs::build::Size;
 use syncline_fs::mkfs::{Options, Plan};
 
-use crate::archive::Estimate;
 use crate::{ImageError, Result, qcow2};
 
-/// Bytes that a volume needs beside its files: journal, tables, room for a few more.
-const SPARE_BYTES: u64 = 24 << 20;
-/// There is an inode for each of these bytes.
-const INODE_BYTES: u64 = 16 << 10;
 /// Block size of volumes for trees. Volumes below 512 MiB have 1 KiB otherwise, in which an
 /// attribute or a link's target of 2000 bytes does not fit.
 const BLOCK_BYTES: u32 = 4096;
 /// Below this a journal of 1024 such blocks would be too much of a volume whose size was given.
 const SMALL_BYTES: u64 = 32 << 20;
-/// Times that a volume which is too small is laid out again.
-const ROUNDS_MAX: u32 = 8;
+
+/// A hash seed that is not given.
+const NO_SEED: [u8; 16] = [0; 16];
 
 /// Identity of a new volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,67 +58,17 @@ pub struct Mkfs {
     pub format: Options,
     /// Permissions of a new file; for its owner only where they are not given.
     pub mode: Option<u32>,
-    /// The tree that has to find room, and whether the size may change for it: [`Mkfs::for_tree`].
-    pub tree: Option<(Estimate, bool)>,
 }
 
 impl Mkfs {
-    /// Size and inodes for a tree.
-    #[must_use]
-    pub fn for_tree(mut self, tree: Estimate) -> Mkfs {
-        let inodes = tree.inodes.saturating_add(tree.inodes / 64 + 64);
-        // Tables and bitmaps grow with the volume: a thirty-second part, and the inodes' 256 bytes.
-        let parts = [tree.bytes, tree.bytes / 32, inodes.saturating_mul(256), SPARE_BYTES];
-        let bytes = parts.into_iter().fold(0, u64::saturating_add);
-        self.tree = Some((tree, self.size_bytes.is_none()));
-        let size = *self.size_bytes.get_or_insert_with(|| whole(bytes));
-        if inodes > size / INODE_BYTES {
-            self.format.inodes = Some(inodes);
-        }
-        self
-    }
-
-    /// A larger volume, if this one has no room for the tree.
-    fn enlarged(&self, plan: &Plan) -> Option<Mkfs> {
-        let (tree, may_grow) = self.tree?;
-        let sb = plan.superblock();
-        let free = sb.s_free_blocks_count.saturating_sub(sb.s_r_blocks_count);
-        let bytes =
-            tree.bytes.saturating_sub(free.saturating_mul(plan.geometry().block_size as u64));
-        let inodes = tree.inodes.saturating_sub(sb.s_free_inodes_count.into());
-        if inodes == 0 && (bytes == 0 || !may_grow) {
-            return None;
-        }
-        let mut next = self.clone();
-        if inodes > 0 {
-            let had = self.format.inodes.unwrap_or_else(|| sb.s_inodes_count.into());
-            next.format.inodes = Some(had.saturating_add(inodes + inodes / 8 + 64));
-        }
-        if may_grow {
-            let tables = inodes.saturating_mul(300);
-            let more = bytes.saturating_add(bytes / 8).saturating_add(tables + (1 << 20));
-            next.size_bytes = self.size_bytes.map(|had| whole(had.saturating_add(more)));
-        }
-        Some(next)
-    }
-
-    /// Lays the volume out, enlarged until the tree has room, and its size in bytes.
+    /// Lays the volume out, and its size in bytes.
     ///
     /// # Errors
     /// Options that are refused.
     pub fn plan(&self, path: &Path) -> Result<(Plan, u64)> {
-        let mut making = self.clone();
-        let mut rounds = 0;
-        loop {
-            let size_bytes = making.size_of(path)?;
-            let options = making.options(size_bytes)?;
-            let plan = Plan::new(&options, size_bytes).map_err(|err| refused(err, path))?;
-            rounds += 1;
-            match making.enlarged(&plan).filter(|_| rounds < ROUNDS_MAX) {
-                Some(next) => making = next,
-                None => return Ok((plan, size_bytes)),
-            }
-        }
+        let size_bytes = self.size_of(path)?;
+        let plan = Plan::new(&self.options(size_bytes), size_bytes);
+        Ok((plan.map_err(|err| refused(err, path))?, size_bytes))
     }
 
     fn size_of(&self, path: &Path) -> Result<u64> {
@@ -140,29 +87,45 @@ impl Mkfs {
         Ok(bytes)
     }
 
-    fn options(&self, size_bytes: u64) -> Result<Options> {
-        let now_ns = WallClock::new().now_ns();
+    fn options(&self, size_bytes: u64) -> Options {
         let mut options = self.format.clone();
-        options.time_s = self.time_s.unwrap_or(now_ns / 1_000_000_000);
-        let made = self.time_s.map(|time_s| identifier(time_s, size_bytes, &options.label));
-        options.uuid = match (self.identity, made) {
+        options.time_s = self.time();
+        (options.uuid, options.hash_seed) = self.identity(options.time_s, size_bytes);
+        // Files are made empty first.
+        options.zeroed |= options.discard;
+        options
+    }
+
+    /// The options for a volume with a tree in it, whose identity is made when it is filled.
+    pub(crate) fn tree_options(&self, size: Size) -> Options {
+        let mut options = Options { time_s: self.time(), zeroed: true, ..self.format.clone() };
+        if !matches!(size, Size::Bytes(bytes) if bytes < SMALL_BYTES) {
+            options.block_bytes.get_or_insert(BLOCK_BYTES);
+        }
+        options
+    }
+
+    fn time(&self) -> u64 {
+        self.time_s.unwrap_or_else(|| WallClock::new().now_ns() / 1_000_000_000)
+    }
+
+    /// Identifier and hash seed. `bytes`: its size, or that of the contents.
+    pub(crate) fn identity(&self, time_s: u64, bytes: u64) -> ([u8; 16], [u8; 16]) {
+        let made = self.time_s.map(|_| identifier(time_s, bytes, &self.format.label));
+        let uuid = match (self.identity, made) {
             (Identity::Given(id), _) => id,
             (Identity::Any, Some(made)) => made,
             (Identity::Time, _) => {
-                version(u128::from(now_ns / 1_000_000) << 80 | random() >> 48, 7)
+                let now_ms = WallClock::new().now_ns() / 1_000_000;
+                version(u128::from(now_ms) << 80 | random() >> 48, 7)
             }
             _ => version(random(), 4),
         };
-        if options.hash_seed == [0; 16] {
-            options.hash_seed = made.unwrap_or_else(|| version(random(), 4));
-        }
-        // Files are made empty first.
-        options.zeroed |= options.discard;
-        let large = size_bytes >= SMALL_BYTES;
-        if self.tree.is_some_and(|(_, may_grow)| may_grow || large) {
-            options.block_bytes.get_or_insert(BLOCK_BYTES);
-        }
-        Ok(options)
+        let seed = match self.format.hash_seed {
+            NO_SEED => made.unwrap_or_else(|| version(random(), 4)),
+            given => given,
+        };
+        (uuid, seed)
     }
 
     /// Makes the volume.
@@ -210,7 +173,7 @@ impl Mkfs {
             let text = format!("the device has {size_bytes} bytes, less than --size; lower it");
             return Err(ImageError::Failed(text).at(path.display()));
         }
-        let mut options = self.options(asked)?;
+        let mut options = self.options(asked);
         options.zeroed = self.format.zeroed;
         let plan = Plan::new(&options, asked).map_err(|err| refused(err, path))?;
         plan.write(&device).map_err(|err| failed(err, path))
@@ -222,6 +185,16 @@ impl Mkfs {
             let text = "a new qcow2 needs the size of its disk, as --size 1G";
             return Err(ImageError::Usage(text.into()).at(path.display()));
         }
+        self.packed(path, there, |raw| Mkfs { force: false, ..self.clone() }.make(raw))
+    }
+
+    /// Has a raw image made beside `path`, and makes a qcow2 of it.
+    pub(crate) fn packed<T>(
+        &self,
+        path: &Path,
+        there: bool,
+        make: impl FnOnce(&Path) -> Result<T>,
+    ) -> Result<T> {
         if there && std::fs::metadata(path).is_ok_and(|meta| meta.len() > 0) {
             // Nobody may have open what is replaced.
             drop(crate::image::raw(path, false)?);
@@ -231,12 +204,11 @@ impl Mkfs {
             path.with_file_name(format!(".{name}.{}.{kind}", std::process::id()))
         };
         let (raw, packed) = (beside("raw"), beside("new"));
-        let made = Mkfs { force: false, ..self.clone() }
-            .make(&raw)
-            .and_then(|()| qcow2::pack(&raw, &packed, self.mode))
-            .and_then(|()| {
-                std::fs::rename(&packed, path).map_err(|err| ImageError::host(path, &err))
-            });
+        let made = make(&raw).and_then(|made| {
+            qcow2::pack(&raw, &packed, self.mode)?;
+            std::fs::rename(&packed, path).map_err(|err| ImageError::host(path, &err))?;
+            Ok(made)
+        });
         for left in [&raw, &packed] {
             // Removed already, or never made.
             let _ = std::fs::remove_file(left);
@@ -259,7 +231,7 @@ fn refused(err: FsError, path: &Path) -> ImageError {
 }
 
 /// A device that failed holds no volume to recover.
-fn failed(err: FsError, path: &Path) -> ImageError {
+pub(crate) fn failed(err: FsError, path: &Path) -> ImageError {
     match err {
         FsError::Io(err) => {
             let text = format!("{err}; no file system was made; look at the device or make room");
@@ -267,11 +239,6 @@ fn failed(err: FsError, path: &Path) -> ImageError {
         }
         other => refused(other, path),
     }
-}
-
-/// In whole MiB.
-fn whole(bytes: u64) -> u64 {
-    bytes.checked_next_multiple_of(1 << 20).unwrap_or(bytes)
 }
 
 /// Bits of this system's random source, by the seeds of hash tables.

@@ -22,9 +22,9 @@
 //! Assumptions: offsets and lengths are multiples of [`SECTOR_BYTES`].
 //!
 //! Choice of a device: [`MemoryDevice`] for tests and simulations, [`FileDevice`] for images and
-//! real devices, [`RecordingDevice`] for every metric, [`FailingDevice`] and [`LatencyDevice`] for
-//! faults and concurrency, [`OffsetDevice`] for a partition, [`TapDevice`] for captures. They
-//! stack; tests stand beside each.
+//! real devices, [`GrowingFile`] for a new image of unknown size, [`RecordingDevice`] for every
+//! metric, [`FailingDevice`] and [`LatencyDevice`] for faults and concurrency, [`OffsetDevice`] for
+//! a partition, [`TapDevice`] for captures. They stack; tests stand beside each.
 
 #![deny(unsafe_code)]
 
@@ -52,7 +52,7 @@ pub use counts::{BURST_SECTORS, Counts, KindCounts};
 pub use failing::{FailingDevice, Fault, FaultPlan, OpClass, OpCounts};
 #[cfg(target_os = "linux")]
 pub use file::OpenFiles;
-pub use file::{FileDevice, FileOptions};
+pub use file::{FileDevice, FileOptions, GrowingFile};
 #[cfg(target_os = "linux")]
 pub use file::{
     MountEntry, SBIN, Superblock, find_program, is_open, kernel_use, mount_of, mounted_image,

@@ -54,6 +54,7 @@ pub use inode::attr::{Attr, SetAttr, SetTime, StatFs, USER_FLAGS, type_letter};
 pub use inode::reference::InodeRef;
 pub use inode::xattr::XattrFlags;
 pub use memory::MemoryStats;
+pub use mkfs::build;
 pub use mount::MountReport;
 pub use names::create::Create;
 pub use names::dir::{DirEntry, FileKind};

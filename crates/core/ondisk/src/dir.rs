@@ -374,6 +374,47 @@ pub fn init_dots(block: &mut [u8], format: &DirFormat, ino: u32, parent: u32) {
     init_tail(block, format);
 }
 
+/// Fills a block from its start, one entry behind the other.
+#[derive(Debug)]
+pub struct Filler<'a> {
+    block: &'a mut [u8],
+    format: DirFormat,
+    /// The last entry, whose `rec_len` reaches the end; none in an empty block.
+    last: Option<usize>,
+    /// First byte behind the last name.
+    at: usize,
+}
+
+impl<'a> Filler<'a> {
+    /// Makes an empty block.
+    pub fn new(block: &'a mut [u8], format: &DirFormat) -> Self {
+        init_empty(block, format);
+        Self { block, format: *format, last: None, at: 0 }
+    }
+
+    /// Makes the first block of a directory.
+    pub fn with_dots(block: &'a mut [u8], format: &DirFormat, ino: u32, parent: u32) -> Self {
+        init_dots(block, format, ino, parent);
+        let last = entry_bytes(1);
+        Self { block, format: *format, last: Some(last), at: last + entry_bytes(2) }
+    }
+
+    /// Adds an entry with a valid name. False: it has no room.
+    pub fn push(&mut self, name: &[u8], inode: u32, file_type: u8) -> bool {
+        let rest = self.format.usable(self.block) - self.at;
+        if name.len() > NAME_MAX || entry_bytes(name.len()) > rest {
+            return false;
+        }
+        if let Some(last) = self.last {
+            set_rec_len(self.block, last, self.at - last);
+        }
+        put_entry(self.block, &self.format, self.at, rest, (inode, file_type, name));
+        self.last = Some(self.at);
+        self.at += entry_bytes(name.len());
+        true
+    }
+}
+
 /// Writes the tail, its checksum zero. Nothing where the format has none.
 pub fn init_tail(block: &mut [u8], format: &DirFormat) {
     if !format.tail {

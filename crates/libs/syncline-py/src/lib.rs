@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod build;
 mod device;
 mod observed;
 mod study;
@@ -411,6 +412,8 @@ fn recover(py: Python<'_>, path: PathBuf) -> PyResult<(u32, u32, u32)> {
 mod _native {
     #[pymodule_export]
     use super::{Disk, File, check, mkfs, recover};
+    #[pymodule_export]
+    use crate::build::Builder;
     #[pymodule_export]
     use crate::device::Device;
     #[pymodule_export]

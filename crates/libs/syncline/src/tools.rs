@@ -114,7 +114,7 @@ impl Make {
         done
     }
 
-    fn options(&self) -> Result<Options> {
+    pub(crate) fn options(&self) -> Result<Options> {
         let random = || {
             let word = || std::hash::RandomState::new().build_hasher().finish();
             // Version 4 of RFC 9562.

@@ -171,24 +171,17 @@ pub struct Resize {
 /// Fill an image from a directory or a tar archive.
 ///
 /// Owners, permissions, times, extended attributes, hard links, devices and holes are kept. Root is
-/// not needed, since this process writes the image. A missing image is created, as large as the
-/// tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes: later
-/// times are set to it.
+/// not needed, since this process writes the image. A missing image is created in one pass, as
+/// large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes:
+/// times of a directory's files that are later are set to it.
 ///
 /// Archives may be compressed with gzip or zstd, and are verified to their end. `-` is standard
-/// input, which needs an existing image or --size. Names with `..` are refused; absolute names lose
-/// their slash. ACL entries that have a user name but no number get the number of this system.
+/// input. Names with `..` are refused; absolute names lose their slash. ACL entries that have a
+/// user name but no number get the number of this system.
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Size of a new image: bytes, or with K, M, G [default: as large as the tree needs].
-    #[arg(long, value_name = "SIZE", value_parser = size_bytes)]
-    pub size: Option<u64>,
-    /// Name of a new volume.
-    #[arg(short = 'L', long, value_name = "NAME")]
-    pub label: Option<String>,
-    /// Permissions of a new image in octal, such as 644 [default: 600].
-    #[arg(long, value_name = "MODE", value_parser = permissions)]
-    pub mode: Option<u32>,
+    #[command(flatten)]
+    pub new: NewImage,
     /// Owner and group of all files, such as 0:0.
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Option<(u32, u32)>,
@@ -199,6 +192,47 @@ pub struct Import {
     pub source: PathBuf,
     /// File or block device.
     pub image: PathBuf,
+}
+
+/// Options of a new image with a tree in it.
+#[derive(Debug, Args)]
+pub struct NewImage {
+    /// Size of a new image: bytes, or with K, M, G [default: as large as the tree needs].
+    #[arg(long, value_name = "SIZE", value_parser = size_bytes,
+        conflicts_with_all = ["minimum", "spare"])]
+    pub size: Option<u64>,
+    /// Make the smallest image that holds the tree; below 8 MiB without a journal, as mke2fs does.
+    #[arg(long, conflicts_with = "spare")]
+    pub minimum: bool,
+    /// Leave so much room: 20% of the tree, or bytes, or with K, M, G [default: 16M].
+    #[arg(long, value_name = "ROOM", value_parser = spare)]
+    pub spare: Option<Spare>,
+    /// Make at least so many inodes [default: one for 16 KiB, and as many as the tree needs].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..1 << 32))]
+    pub inodes: Option<u64>,
+    /// Name of a new volume.
+    #[arg(short = 'L', long, value_name = "NAME")]
+    pub label: Option<String>,
+    /// Permissions of a new image in octal, such as 644 [default: 600].
+    #[arg(long, value_name = "MODE", value_parser = permissions)]
+    pub mode: Option<u32>,
+}
+
+/// Room beside a tree.
+#[derive(Debug, Clone, Copy)]
+pub enum Spare {
+    /// Percent of the tree.
+    Percent(f64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+impl NewImage {
+    /// Returns whether an option is given that an image which exists cannot follow.
+    pub fn is_given(&self) -> bool {
+        let sized = self.size.is_some() || self.minimum || self.spare.is_some();
+        sized || self.inodes.is_some() || self.label.is_some()
+    }
 }
 
 /// Write a directory of an image as a tar archive.
@@ -223,6 +257,13 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
         .split_once(':')
         .and_then(|(uid, gid)| Some((uid.parse::<u32>().ok()?, gid.parse::<u32>().ok()?)));
     numbers.ok_or_else(|| "two numbers like 0:0".to_owned())
+}
+
+/// `20%` or `200M`.
+fn spare(text: &str) -> Result<Spare, String> {
+    let Some(percent) = text.strip_suffix('%') else { return size_bytes(text).map(Spare::Bytes) };
+    let percent = percent.parse().ok().filter(|percent| (0.0..=10_000.0).contains(percent));
+    percent.map(Spare::Percent).ok_or_else(|| "a part like 20%, or a size like 200M".to_owned())
 }
 
 /// `644`.

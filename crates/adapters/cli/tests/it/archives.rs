@@ -377,10 +377,17 @@ fn a_program_that_pipes_an_archive_in_ends_well() {
         assert!(ran.wait().unwrap().success() && written.is_ok(), "{name}: {written:?}");
         assert_eq!(done(&["cat", &at(&image, "/f")]), "1");
     }
-    let pipe = dir.path().join("pipe");
+    // A stream of unknown size needs no size.
+    let (pipe, image) = (dir.path().join("pipe"), dir.path().join("image"));
+    let archive = dir.path().join("a.tar");
+    std::fs::write(&archive, &bytes).unwrap();
     assert!(shell(&format!("mkfifo {}", text(&pipe))));
-    let image = dir.path().join("image");
-    assert!(refused(2, &["import", text(&pipe), text(&image)]).contains("give --size"));
+    let fed = format!("cat {} > {}", text(&archive), text(&pipe));
+    let mut feeder = Command::new("sh").args(["-c", &fed]).spawn().unwrap();
+    done(&["import", text(&pipe), text(&image)]);
+    assert!(feeder.wait().unwrap().success());
+    e2fsck_clean(&image).unwrap();
+    assert_eq!(done(&["cat", &at(&image, "/f")]), "1");
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -433,6 +440,23 @@ fn new_images_have_room_for_the_tree() {
         let needs = (files * bytes.next_multiple_of(4096)) as u64;
         assert!(size < 3 * needs + files as u64 * 8192 + (64 << 20), "{files}: {size}");
     }
+    // Room beside the tree, as it was asked for.
+    let data = vec![7; 9 << 20];
+    std::fs::write(&path, archive(&[member(b'0', b"f", b"", &data)], End::Blocks)).unwrap();
+    let sized = |options: &[&str]| {
+        let _ = std::fs::remove_file(&image);
+        done(&[&["import"], options, &[text(&path), text(&image)]].concat());
+        e2fsck_clean(&image).unwrap();
+        std::fs::metadata(&image).unwrap().len()
+    };
+    let least = sized(&["--minimum"]);
+    assert!(least < 14 << 20, "{least}: a journal of 4 MiB and no more");
+    assert!(sized(&["--spare", "50%"]) > least + (4 << 20));
+    assert!(sized(&["--spare", "60M"]) > least + (60 << 20));
+    assert!(sized(&["--minimum", "--inodes", "20000"]) > least + 19_000 * 256);
+    assert_eq!(sized(&["--size", "100M"]), 100 << 20);
+    let ran = run(&["import", "--spare", "x%", text(&path), text(&image)]);
+    assert!(ran.code == 2 && ran.err.contains("a part like 20%"), "{ran:?}");
     let link = pax(&[("linkpath", "x/".repeat(1900).as_bytes())]);
     let attribute = pax(&[("SCHILY.xattr.user.long", &[b'v'; 2000])]);
     let members = [

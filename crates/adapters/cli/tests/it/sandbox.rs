@@ -122,3 +122,29 @@ fn traced(through: &str, uring: &str) {
         e2fsck_clean(mounted.image.path()).unwrap();
     }
 }
+
+#[test]
+fn no_call_of_an_import_is_refused() {
+    let test = "no_call_of_an_import_is_refused";
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip(test, "strace is not installed");
+    }
+    let place = scratch();
+    let (tree, log) = (place.path().join("tree"), place.path().join("calls"));
+    std::fs::create_dir_all(tree.join("d")).unwrap();
+    std::fs::write(tree.join("d/f"), vec![7; 3 << 20]).unwrap();
+    std::fs::File::create(tree.join("hole")).unwrap().set_len(9 << 20).unwrap();
+    std::os::unix::fs::symlink("d/f", tree.join("l")).unwrap();
+    let tar = place.path().join("tree.tar");
+    let packed = Command::new("tar").arg("-cf").arg(&tar).arg("-C").arg(&tree).arg(".").status();
+    assert!(packed.unwrap().success());
+    for (source, size) in [(&tree, "--minimum"), (&tar, "--spare=30%"), (&tar, "--size=64M")] {
+        let image = place.path().join("image");
+        let mut command = Command::new("strace");
+        command.args(["-f", "-qq", "-o"]).arg(&log).arg(binary().get_program());
+        assert!(command.args(["import", size]).arg(source).arg(&image).status().unwrap().success());
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(refused(&text), [""; 0], "{size}");
+        std::fs::remove_file(&image).unwrap();
+    }
+}

@@ -1,6 +1,6 @@
 //! An archive as a tree of a volume.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Read;
 
 use super::reader::{Kind, Member, Reader};
@@ -12,71 +12,8 @@ use crate::{ImageError, Result, Watch};
 const CHUNK_BYTES: usize = 1 << 20;
 /// Unit of holes in bytes: an aligned page of zeros is left out of a file.
 const PAGE_BYTES: usize = 4096;
-/// Extents in a block of an extent tree.
-const EXTENTS_OF_BLOCK: u64 = 340;
 /// Mode of directories that the archive implies.
 const DIR_MODE: u32 = 0o040_755;
-
-/// Space and inodes that a tree takes on a volume.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Estimate {
-    /// Bytes of data in whole blocks of 4096 bytes, holes left out.
-    pub bytes: u64,
-    /// Files and directories.
-    pub inodes: u64,
-}
-
-impl Estimate {
-    /// Adds a file.
-    pub(crate) fn add(&mut self, data_bytes: u64) {
-        self.add_runs(&[(0, data_bytes)]);
-    }
-
-    /// Adds a file with holes between these runs.
-    fn add_runs(&mut self, runs: &[(u64, u64)]) {
-        const PAGE: u64 = PAGE_BYTES as u64;
-        self.inodes += 1;
-        // A run may begin and end inside of a block.
-        let pages = |(start, len): &(u64, u64)| match len {
-            0 => 0,
-            _ => (start.saturating_add(len - 1) / PAGE - start / PAGE).saturating_add(1),
-        };
-        let data = runs.iter().map(pages).fold(0, u64::saturating_add);
-        // A block for attributes, a link's target or a directory's names; and of extents.
-        let more = 1 + runs.len() as u64 / EXTENTS_OF_BLOCK;
-        let blocks = data.saturating_add(more);
-        self.bytes = self.bytes.saturating_add(blocks.saturating_mul(PAGE));
-    }
-
-    /// Adds the directories above a member that no member before it was in.
-    fn add_parents(&mut self, path: &[u8], known: &mut BTreeSet<Vec<u8>>) {
-        let slashes = path.iter().enumerate().rev().filter(|(_, byte)| **byte == b'/');
-        for (end, _) in slashes {
-            let dir = path.get(..end).unwrap_or_default();
-            if dir.is_empty() || !known.insert(dir.to_vec()) {
-                break;
-            }
-            self.add(0);
-        }
-    }
-}
-
-/// Measures an archive, which is read to its end.
-///
-/// # Errors
-/// The error of a read, or a damaged archive.
-pub fn estimate(from: &mut dyn Read, watch: &dyn Watch) -> Result<Estimate> {
-    let mut reader = Reader::new(from);
-    let mut found = Estimate::default();
-    let mut dirs = BTreeSet::new();
-    while let Some(member) = reader.next()? {
-        watch.check()?;
-        found.add_runs(&member.runs);
-        found.add_parents(&member.path, &mut dirs);
-    }
-    reader.finish(watch)?;
-    Ok(found)
-}
 
 /// The path of a member in the volume: no `..`, no slash in front. None: the root itself.
 fn placed(path: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -98,6 +35,8 @@ fn placed(path: &[u8]) -> Result<Option<Vec<u8>>> {
 struct Dirs {
     members: Vec<Option<(Vec<u8>, Member)>>,
     places: BTreeMap<Vec<u8>, usize>,
+    /// The directory that was there last: members come directory by directory.
+    there: Vec<u8>,
 }
 
 impl Dirs {
@@ -109,9 +48,30 @@ impl Dirs {
 
     /// Something else has this name now.
     fn forget(&mut self, path: &[u8]) {
+        self.there.clear();
         if let Some(member) = self.places.remove(path).and_then(|at| self.members.get_mut(at)) {
             *member = None;
         }
+    }
+
+    /// Makes the directories above that the archive does not name.
+    fn parents(&mut self, to: &dyn Side, path: &[u8]) -> Result<()> {
+        let slashes = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
+        let ends: Vec<usize> = slashes.map(|(end, _)| end).collect();
+        let above = ends.last().map_or(&b""[..], |end| &path[..*end]);
+        if above == self.there {
+            return Ok(());
+        }
+        for end in &ends {
+            let dir = &path[..*end];
+            if to.stat(dir, true)?.is_none() {
+                to.mkdir(dir)?;
+                let meta = Meta { mode: DIR_MODE, ..Meta::default() };
+                to.set_meta(dir, &meta, None)?;
+            }
+        }
+        self.there = above.to_vec();
+        Ok(())
     }
 }
 
@@ -137,7 +97,7 @@ pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> R
             dirs.add(b"/".to_vec(), member);
             continue;
         };
-        parents(to, &path)?;
+        dirs.parents(to, &path)?;
         let there = to.stat(&path, false)?;
         if is_dir {
             if there.is_none_or(|there| there.kind() != FileKind::Dir) {
@@ -223,20 +183,6 @@ fn finish(to: &dyn Side, path: &[u8], member: &Member, watch: &dyn Watch) -> Res
     Ok(())
 }
 
-/// Makes the directories above that the archive does not name.
-fn parents(to: &dyn Side, path: &[u8]) -> Result<()> {
-    let slashes = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
-    for (end, _) in slashes {
-        let Some(dir) = path.get(..end) else { continue };
-        if to.stat(dir, true)?.is_none() {
-            to.mkdir(dir)?;
-            let meta = Meta { mode: DIR_MODE, ..Meta::default() };
-            to.set_meta(dir, &meta, None)?;
-        }
-    }
-    Ok(())
-}
-
 fn make(
     reader: &mut Reader<'_>,
     to: &dyn Side,
@@ -250,7 +196,8 @@ fn make(
         FileKind::File | FileKind::Dir => {}
     }
     let mut writer = to.create(path)?;
-    let mut chunk = vec![0; CHUNK_BYTES];
+    let largest = member.runs.iter().map(|(_, len)| *len).max().unwrap_or(0);
+    let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(largest).unwrap_or(CHUNK_BYTES))];
     for (start, len) in &member.runs {
         let mut done = 0;
         while done < *len {
@@ -258,18 +205,44 @@ fn make(
             let want = usize::try_from(len - done).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
             let part = chunk.get_mut(..want).unwrap_or(&mut []);
             reader.read(part)?;
-            // Pages of zeros become holes, as far as they are whole.
-            for (index, page) in part.chunks(PAGE_BYTES).enumerate() {
-                if page.iter().any(|byte| *byte != 0) {
-                    let at = start + done + (index * PAGE_BYTES) as u64;
-                    writer.write(at, page)?;
-                }
+            for (at, data) in without_zeros(part) {
+                writer.write(start + done + at, data)?;
             }
             watch.copied(want as u64);
             done += want as u64;
         }
     }
     writer.set_len(member.meta.size)
+}
+
+/// The runs of pages with something else than zeros, and where they begin: pages of zeros become
+/// holes, as far as they are whole.
+fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let zero = |at: &usize| {
+        let page = &bytes[*at..(at + PAGE_BYTES).min(bytes.len())];
+        // In words, which the compiler makes vectors of.
+        page.chunks(64).all(|part| part.iter().fold(0, |all, byte| all | byte) == 0)
+    };
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let mut pages = (next..bytes.len()).step_by(PAGE_BYTES);
+        let start = pages.find(|at| !zero(at))?;
+        let end = pages.find(zero).unwrap_or(bytes.len());
+        next = end;
+        Some((start as u64, &bytes[start..end]))
+    })
+}
+
+/// Makes the members files of an image that is being made.
+///
+/// # Errors
+/// As [`import`].
+pub fn import_new(
+    from: &mut dyn Read,
+    to: &crate::build::NewTree,
+    watch: &dyn Watch,
+) -> Result<()> {
+    unpack(from, to, watch)
 }
 
 /// Makes the members files of a volume, below `/`.

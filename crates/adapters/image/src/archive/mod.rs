@@ -27,7 +27,7 @@ mod pax;
 mod reader;
 mod sparse;
 
-pub use input::{Estimate, estimate, import};
+pub use input::{import, import_new};
 pub use output::export;
 
 /// Longest extended header, name or sparse map.

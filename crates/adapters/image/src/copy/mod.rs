@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use crate::archive::Estimate;
+use crate::build::NewTree;
 use crate::names::join;
 use crate::platform::{bytes_of, identity};
 use crate::{Image, ImageError, Opening, Place, Result, Watch};
@@ -303,30 +303,34 @@ pub struct Pins {
     pub latest_s: Option<i64>,
 }
 
-/// Measures the space that a directory of this system takes on a volume.
-///
-/// # Errors
-/// [`ImageError::Stopped`].
-pub fn estimate(dir: &Path, watch: &dyn Watch) -> Result<Estimate> {
-    let dir = bytes_of(dir.as_os_str());
-    let (host, mut found) = (Host::inside(&dir), Estimate::default());
-    tree::each(&host, &dir, true, watch, &mut |meta| {
-        found.add(if meta.kind() == Kind::File { meta.size } else { 0 });
-    });
-    watch.check()?;
-    Ok(found)
-}
-
 /// Copies what is in a directory of this system, with everything that an archive keeps, below `/`
 /// of an image.
 ///
 /// # Errors
 /// No such directory, a full or failed image.
 pub fn fill(image: &Image, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
+    fill_side(&image.side(u64::MAX, "image"), &[], dir, pins, watch)
+}
+
+/// As [`fill`], into an image that is being made.
+///
+/// # Errors
+/// As [`fill`].
+pub fn fill_new(to: &NewTree, dir: &Path, pins: Pins, watch: &dyn Watch) -> Result<Outcome> {
+    fill_side(to, &to.itself, dir, pins, watch)
+}
+
+fn fill_side(
+    to: &dyn Side,
+    skip: &[(u64, u64)],
+    dir: &Path,
+    pins: Pins,
+    watch: &dyn Watch,
+) -> Result<Outcome> {
     let dir = bytes_of(dir.as_os_str());
-    let (host, to) = (Host::inside(&dir), image.side(u64::MAX, "image"));
-    let new = Copy::new(&host, &to, watch);
-    let mut copy = Copy { recursive: true, preserve: true, pins: Some(pins), ..new };
+    let host = Host::inside(&dir);
+    let new = Copy::new(&host, to, watch);
+    let mut copy = Copy { recursive: true, preserve: true, skip, pins: Some(pins), ..new };
     copy.run(&dir, b"/")?;
     Ok(Outcome { failures: copy.failures, first: copy.first })
 }

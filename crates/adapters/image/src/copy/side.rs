@@ -69,6 +69,10 @@ pub(crate) trait Reader {
     fn data(&mut self, from: u64) -> Result<Option<(u64, u64)>>;
     /// Reads; less than asked only at the end.
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize>;
+    /// Its extended attributes. `None`: [`Side::xattrs`] reads them.
+    fn xattrs(&mut self) -> Result<Option<Vec<Xattr>>> {
+        Ok(None)
+    }
 }
 
 /// A new file that is written.
@@ -88,6 +92,10 @@ pub(crate) trait Side {
     /// Returns whether a file can have this name, which may come from an image.
     fn takes(&self, name: &[u8]) -> bool {
         let _ = name;
+        true
+    }
+    /// Returns whether others may see a file before it is complete.
+    fn stages(&self) -> bool {
         true
     }
     /// Names in a directory, sorted, without `.` and `..`.

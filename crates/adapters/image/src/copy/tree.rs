@@ -52,6 +52,8 @@ pub(crate) struct Copy<'a> {
     pub(crate) entered: BTreeSet<(u64, u64)>,
     /// Directories that this copy made or entered on the target's side.
     pub(crate) targets: BTreeSet<(u64, u64)>,
+    /// Buffer for contents.
+    pub(crate) chunk: Vec<u8>,
     /// Distinguishes temporary names.
     pub(crate) serial: u64,
     /// Files that could not be copied.
@@ -143,6 +145,7 @@ impl<'a> Copy<'a> {
             pins: None,
             entered: BTreeSet::new(),
             targets: BTreeSet::new(),
+            chunk: Vec::new(),
             serial: 0,
             failures: 0,
             first: None,
@@ -229,13 +232,14 @@ impl Copy<'_> {
             }
             Kind::Symlink => {
                 let link = self.from.read_link(source)?;
-                self.made(source, target, meta, |to, temporary| to.symlink(temporary, &link))?;
+                let make = |to: &dyn Side, temporary: &[u8]| to.symlink(temporary, &link);
+                self.made(source, target, (meta, None), make)?;
             }
             _ if !self.devices && meta.is_device() => {
                 let text = "a device file, left out; give -a or --devices to make it";
                 return Err(ImageError::Failed(text.into()).at(source.escape_ascii()));
             }
-            _ => self.made(source, target, meta, |to, temporary| to.mknod(temporary, meta))?,
+            _ => self.made(source, target, (meta, None), |to, path| to.mknod(path, meta))?,
         }
         if meta.nlink > 1 && self.recursive {
             self.links.insert(meta.id, target.to_vec());
@@ -287,10 +291,12 @@ impl Copy<'_> {
 
     fn file(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
         let mut reader = self.from.open(source)?;
+        let xattrs = if self.preserve { reader.xattrs()? } else { None };
         let watch = self.watch;
-        self.made(source, target, meta, |to, temporary| {
+        let mut chunk = std::mem::take(&mut self.chunk);
+        chunk.resize(CHUNK_BYTES, 0);
+        let made = self.made(source, target, (meta, xattrs), |to, temporary| {
             let mut writer = to.create(temporary)?;
-            let mut chunk = vec![0; CHUNK_BYTES];
             let (mut at, mut end) = (0, 0);
             while let Some((start, stop)) = reader.data(at)? {
                 at = start;
@@ -312,7 +318,9 @@ impl Copy<'_> {
                 }
             }
             writer.set_len(meta.size.max(end))
-        })
+        });
+        self.chunk = chunk;
+        made
     }
 
     /// Makes something under a temporary name, gives it its attributes, and puts it in its place.
@@ -320,10 +328,10 @@ impl Copy<'_> {
         &mut self,
         source: &[u8],
         target: &[u8],
-        meta: &Meta,
+        (meta, xattrs): (&Meta, Option<Vec<Xattr>>),
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        let xattrs = self.xattrs(source)?;
+        let xattrs = self.xattrs(source, xattrs)?;
         let meta = self.allowed(meta);
         self.replace(target, |to, temporary| {
             make(to, temporary)?;
@@ -347,11 +355,11 @@ impl Copy<'_> {
 
     /// The attributes that the target gets. With pins they are sorted, since their order is the
     /// file system's.
-    fn xattrs(&self, source: &[u8]) -> Result<Option<Vec<Xattr>>> {
+    fn xattrs(&self, source: &[u8], known: Option<Vec<Xattr>>) -> Result<Option<Vec<Xattr>>> {
         if !self.preserve {
             return Ok(None);
         }
-        let mut xattrs = self.from.xattrs(source)?;
+        let mut xattrs = known.map_or_else(|| self.from.xattrs(source), Ok)?;
         if self.pins.is_some() {
             xattrs.sort();
         }
@@ -365,9 +373,16 @@ impl Copy<'_> {
         target: &[u8],
         make: impl FnOnce(&dyn Side, &[u8]) -> Result<Option<String>>,
     ) -> Result<()> {
-        if self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir) {
+        if self.to.stages()
+            && self.to.stat(target, false)?.is_some_and(|there| there.kind() == Kind::Dir)
+        {
             let shown = String::from_utf8_lossy(target);
             return Err(ImageError::Failed(format!("{shown} is a directory; remove it first")));
+        }
+        if !self.to.stages() {
+            let remark = make(self.to, target)?;
+            self.remark(remark);
+            return Ok(());
         }
         self.serial += 1;
         let temporary = temporary(target, self.serial);
@@ -387,7 +402,7 @@ impl Copy<'_> {
     }
 
     fn set_meta(&mut self, source: &[u8], target: &[u8], meta: &Meta) -> Result<()> {
-        let xattrs = self.xattrs(source)?;
+        let xattrs = self.xattrs(source, None)?;
         let remark = self.to.set_meta(target, &self.allowed(meta), xattrs.as_deref())?;
         self.remark(remark);
         Ok(())

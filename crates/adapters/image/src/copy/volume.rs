@@ -36,19 +36,6 @@ impl VolumeSide {
         self.vol.resolve_nofollow(path).map_err(self.failed(path))
     }
 
-    /// An attribute that has no room although the volume has.
-    fn too_large(&self, path: &[u8], name: &[u8], bytes: usize) -> ImageError {
-        let text = format!(
-            "{}:{}: the attribute {} of {bytes} bytes does not fit: those of a file share its \
-             inode and one block of {} bytes; shorten it or use larger blocks",
-            self.name,
-            String::from_utf8_lossy(path),
-            String::from_utf8_lossy(name),
-            self.vol.statfs().block_size
-        );
-        ImageError::Failed(text)
-    }
-
     /// Calls `op` with the directory and the name in it.
     fn place<T>(
         &self,
@@ -58,6 +45,27 @@ impl VolumeSide {
         let done = self.vol.resolve_parent(path).and_then(|(dir, name)| op(&dir, name));
         done.map_err(self.failed(path))
     }
+}
+
+/// An attribute that has no room although the volume has. `bytes`: its own, and those of a block.
+pub(crate) fn too_large(path: &[u8], name: &[u8], bytes: (usize, usize)) -> ImageError {
+    ImageError::Failed(format!(
+        "{}: the attribute {} of {} bytes does not fit: those of a file share its inode and one \
+         block of {} bytes; shorten it or use larger blocks",
+        String::from_utf8_lossy(path),
+        String::from_utf8_lossy(name),
+        bytes.0,
+        bytes.1
+    ))
+}
+
+/// A symbolic link whose target needs more than a block.
+pub(crate) fn long_link(target: &[u8], block_size: usize) -> ImageError {
+    ImageError::Failed(format!(
+        "a link to a name of {} bytes does not fit into a block of {block_size} bytes; shorten it \
+         or use larger blocks",
+        target.len()
+    ))
 }
 
 struct VolumeFile {
@@ -193,13 +201,8 @@ impl Side for VolumeSide {
         let block_size = self.vol.statfs().block_size;
         // Linux keeps a zero at its end.
         if target.len() >= (block_size as usize).min(PATH_BYTES_MAX) {
-            let text = format!(
-                "a link to a name of {} bytes does not fit into a block of {block_size} bytes; \
-                 shorten it or use larger blocks",
-                target.len()
-            );
-            let shown = String::from_utf8_lossy(path);
-            return Err(ImageError::Failed(text).at(format!("{}:{shown}", self.name)));
+            let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
+            return Err(long_link(target, block_size as usize).at(shown));
         }
         self.place(path, |dir, name| self.vol.symlink(dir, name, target, &create).map(drop))
     }
@@ -255,7 +258,9 @@ impl Side for VolumeSide {
             match self.vol.setxattr(&inode, name, value, XattrFlags::Any) {
                 Ok(()) => {}
                 Err(FsError::NoSpace) if self.vol.statfs().blocks_free > 0 => {
-                    return Err(self.too_large(path, name, value.len()));
+                    let bytes = (value.len(), self.vol.statfs().block_size as usize);
+                    let shown = format!("{}:{}", self.name, String::from_utf8_lossy(path));
+                    return Err(too_large(shown.as_bytes(), name, bytes));
                 }
                 Err(err @ (FsError::NotSupported(_) | FsError::Perm | FsError::Invalid(_))) => {
                     let (shown, name) =

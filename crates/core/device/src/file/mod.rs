@@ -26,6 +26,7 @@
 
 #[cfg(target_os = "linux")]
 mod aligned;
+mod growing;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
@@ -50,6 +51,7 @@ use std::io;
 use std::path::Path;
 
 use crate::{DeviceError, Request};
+pub use growing::GrowingFile;
 #[cfg(target_os = "linux")]
 pub use linux::{FileDevice, OpenFiles};
 #[cfg(target_os = "linux")]

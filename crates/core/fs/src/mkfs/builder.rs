@@ -22,8 +22,8 @@ pub(super) struct Builder {
     pub(super) csum: GroupCsum,
     pub(super) groups: Vec<GroupDesc>,
     pub(super) used: Used,
-    /// Inodes in use, in ascending order.
-    pub(super) inodes_used: Vec<u32>,
+    /// Inodes in use.
+    pub(super) inodes_used: Used,
     pub(super) inodes: BTreeMap<u32, Inode>,
     /// Blocks of directories, maps, journal and reserved descriptors; what is missing is zero.
     pub(super) blocks: BTreeMap<u64, Vec<u8>>,
@@ -48,7 +48,7 @@ impl Builder {
             csum: GroupCsum::new(&sb),
             groups: Vec::with_capacity(geo.group_count as usize),
             used: Used::new(geo.first_data_block.into(), geo.blocks_count),
-            inodes_used: Vec::new(),
+            inodes_used: Used::new(1, u64::from(geo.inodes_count) + 1),
             inodes: BTreeMap::new(),
             blocks: BTreeMap::new(),
             zeros: Vec::new(),
@@ -159,8 +159,7 @@ impl Builder {
 
     /// Takes an inode number.
     pub(super) fn take_inode(&mut self, ino: u32, is_dir: bool) {
-        self.inodes_used.push(ino);
-        self.inodes_used.sort_unstable();
+        self.inodes_used.insert(ino.into(), 1);
         self.sb.s_free_inodes_count -= 1;
         let per_group = self.geo.inodes_per_group;
         let (group, index) = ((ino - 1) / per_group, (ino - 1) % per_group);
@@ -174,12 +173,32 @@ impl Builder {
         }
     }
 
+    /// Takes the numbers of a tree, of which some, in order, are directories.
+    pub(super) fn take_inodes(&mut self, first: u32, last: u32, dirs: &[u32]) {
+        let per_group = self.geo.inodes_per_group;
+        self.inodes_used.insert(first.into(), u64::from(last - first) + 1);
+        self.sb.s_free_inodes_count -= last - first + 1;
+        let is_on = self.csum.is_on();
+        for group in (first - 1) / per_group..=(last - 1) / per_group {
+            let start = group * per_group + 1;
+            let end = (start - 1 + per_group).min(last);
+            let desc = &mut self.groups[group as usize];
+            desc.bg_free_inodes_count -= end + 1 - start.max(first);
+            desc.bg_flags &= !INODE_UNINIT;
+            if is_on {
+                desc.bg_itable_unused = per_group - (end + 1 - start);
+            }
+        }
+        for ino in dirs {
+            self.groups[((ino - 1) / per_group) as usize].bg_used_dirs_count += 1;
+        }
+    }
+
     /// The next free inode number, for which the groups up to it get their bitmaps.
     pub(super) fn new_inode(&mut self) -> Result<u32> {
-        let taken = |ino: &u32| self.inodes_used.binary_search(ino).is_ok();
-        let Some(ino) = (FIRST_INO..=self.geo.inodes_count).find(|ino| !taken(ino)) else {
-            return full();
-        };
+        let end = u64::from(self.geo.inodes_count) + 1;
+        let Some(ino) = self.inodes_used.first_free(FIRST_INO.into(), end) else { return full() };
+        let ino = ino as u32;
         for group in
             (FIRST_INO - 1) / self.geo.inodes_per_group..=(ino - 1) / self.geo.inodes_per_group
         {

@@ -30,6 +30,11 @@ impl Builder {
     pub(super) fn make_files(&mut self, sizes: &Sizes) -> Result<()> {
         let root = self.make_root()?;
         self.make_lost_found(root)?;
+        self.make_system_files(sizes)
+    }
+
+    /// The files that no directory has.
+    pub(super) fn make_system_files(&mut self, sizes: &Sizes) -> Result<()> {
         for ino in ROOT_INO + 1..FIRST_INO {
             self.take_inode(ino, false);
         }

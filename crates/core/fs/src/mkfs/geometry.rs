@@ -11,7 +11,7 @@ use syncline_ondisk::{
 };
 
 use super::features::{Features, Usage};
-use super::groups::{asked_descriptors, set_groups};
+use super::groups::{LAST_GROUP_SPARE, asked_descriptors, set_groups};
 use super::options::{Options, invalid};
 use crate::error::{FsError, Result};
 
@@ -50,6 +50,16 @@ pub(super) fn too_small<T>() -> Result<T> {
 
 impl Sizes {
     pub(super) fn new(options: &Options, device_bytes: u64) -> Result<Self> {
+        Self::with_last_group(options, device_bytes, LAST_GROUP_SPARE)
+    }
+
+    /// Sizes with a last group that has so many blocks beside its tables. `None`: its tables are
+    /// in other groups.
+    pub(super) fn with_last_group(
+        options: &Options,
+        device_bytes: u64,
+        last_group: Option<u64>,
+    ) -> Result<Self> {
         options.check()?;
         let usage = Usage::of(options, device_bytes)?;
         let features = Features::of(options)?;
@@ -75,7 +85,7 @@ impl Sizes {
         let reserved = options.reserved_percent * blocks as f64 / 100.0;
         sb.s_r_blocks_count = reserved as u64;
         set_flex(options, &mut sb)?;
-        set_groups(options, &mut sb, wanted, block_bytes)?;
+        set_groups(options, &mut sb, (wanted, last_group), block_bytes)?;
         let mut raw = vec![0; SUPERBLOCK_BYTES];
         put_le16(&mut raw, RAID_STRIDE, options.stride);
         put_le32(&mut raw, RAID_STRIPE_WIDTH, options.stripe_width);

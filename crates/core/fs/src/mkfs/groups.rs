@@ -11,7 +11,7 @@ const GROUP_MAX: u32 = (1 << 16) - 8;
 /// Most groups of a file system, which take memory while it is made: 2 PiB in blocks of 4 KiB.
 const GROUPS_MAX: u32 = 1 << 24;
 /// Free blocks that a last group must have beside its tables.
-const LAST_GROUP_SPARE: u64 = 50;
+pub(super) const LAST_GROUP_SPARE: Option<u64> = Some(50);
 
 fn too_many_inodes<T>() -> Result<T> {
     invalid("too many inodes for the groups; lower -N or raise -i".into())
@@ -21,7 +21,7 @@ fn too_many_inodes<T>() -> Result<T> {
 pub(super) fn set_groups(
     options: &Options,
     sb: &mut Superblock,
-    wanted: u64,
+    (wanted, last_group): (u64, Option<u64>),
     block_bytes: u64,
 ) -> Result<()> {
     let bits = (8 * block_bytes) as u32;
@@ -72,12 +72,13 @@ pub(super) fn set_groups(
         } else {
             sb.group_has_super(group_count - 1)
         };
-        let overhead = 2 + table + if last_has_backup { 1 + descs + reserved } else { 0 };
+        let tables = if last_group.is_some() { 2 + table } else { 0 };
+        let overhead = tables + if last_has_backup { 1 + descs + reserved } else { 0 };
         let rest = (sb.s_blocks_count - first) % per_group;
         if group_count == 1 && rest > 0 && rest < overhead {
             return too_small();
         }
-        if rest == 0 || rest >= overhead + LAST_GROUP_SPARE {
+        if rest == 0 || rest >= overhead + last_group.unwrap_or(1) {
             set_backups(options, sb, group_count);
             sb.s_clusters_per_group = sb.s_blocks_per_group;
             return Ok(());

@@ -51,6 +51,7 @@
 //! sizes and options; with e2fsck and kernel mounts on others; with failing devices; on devices
 //! full of old bytes.
 
+pub mod build;
 mod builder;
 mod features;
 mod files;

@@ -21,30 +21,45 @@ const DISCARD_BYTES: u64 = 2 << 30;
 const END_BYTES: u64 = 64 << 10;
 
 /// Collects writes that follow each other.
-struct Writer<'a, D: BlockDevice + ?Sized> {
-    device: &'a D,
+pub(super) struct Writer<D: BlockDevice> {
+    device: D,
     at: u64,
     bytes: Vec<u8>,
 }
 
 pub(super) const ORIGIN: Origin = Origin::new(Kind::Metadata, true);
 
-impl<D: BlockDevice + ?Sized> Writer<'_, D> {
-    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+impl<D: BlockDevice> Writer<D> {
+    pub(super) fn new(device: D) -> Self {
+        Self { device, at: 0, bytes: Vec::with_capacity(2 * REQUEST_BYTES) }
+    }
+
+    pub(super) fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         if self.at + self.bytes.len() as u64 != at || self.bytes.len() >= REQUEST_BYTES {
             self.send()?;
             self.at = at;
+        }
+        if self.bytes.is_empty() && bytes.len() >= REQUEST_BYTES {
+            self.device.write(at, bytes, ORIGIN)?;
+            self.at = at + bytes.len() as u64;
+            return Ok(());
         }
         self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn send(&mut self) -> Result<()> {
+    /// Writes what was collected.
+    pub(super) fn send(&mut self) -> Result<()> {
         if !self.bytes.is_empty() {
             self.device.write(self.at, &self.bytes, ORIGIN)?;
+            self.at += self.bytes.len() as u64;
             self.bytes.clear();
         }
         Ok(())
+    }
+
+    pub(super) fn device(&self) -> &D {
+        &self.device
     }
 }
 
@@ -105,7 +120,7 @@ impl Builder {
 
     /// Writes all that is there: the superblock of group 0 last, after a flush.
     pub(super) fn write_all(&mut self, device: &(impl BlockDevice + ?Sized)) -> Result<()> {
-        let mut to = Writer { device, at: 0, bytes: Vec::with_capacity(2 * REQUEST_BYTES) };
+        let mut to = Writer::new(device);
         self.write_blocks(device)?;
         self.write_bitmaps(&mut to)?;
         self.write_descriptors(&mut to)?;
@@ -148,7 +163,7 @@ impl Builder {
         Ok(())
     }
 
-    fn write_bitmaps<D: BlockDevice + ?Sized>(&mut self, to: &mut Writer<'_, D>) -> Result<()> {
+    fn write_bitmaps(&mut self, to: &mut Writer<impl BlockDevice>) -> Result<()> {
         let block_bytes = self.geo.block_size as u64;
         for group in 0..self.geo.group_count {
             let mut desc = self.groups[group as usize];
@@ -187,17 +202,16 @@ impl Builder {
     fn inode_bitmap(&self, group: u32) -> Vec<u8> {
         let mut map = vec![0; self.geo.block_size];
         let count = self.geo.inodes_per_group;
-        for ino in &self.inodes_used {
-            if (ino - 1) / count == group {
-                bitmap::set(&mut map, (ino - 1) % count);
-            }
+        let first = 1 + u64::from(group) * u64::from(count);
+        for (start, end) in self.inodes_used.within(first, first + u64::from(count)) {
+            let _ = bitmap::set_range(&mut map, (start - first) as u32, (end - start) as u32);
         }
         let _ = bitmap::set_range(&mut map, count, 8 * self.geo.block_size as u32 - count);
         map
     }
 
     /// Descriptors and superblocks: first those of group 0, then the backups.
-    fn write_descriptors<D: BlockDevice + ?Sized>(&self, to: &mut Writer<'_, D>) -> Result<()> {
+    fn write_descriptors(&self, to: &mut Writer<impl BlockDevice>) -> Result<()> {
         let block_bytes = self.geo.block_size;
         let mut table = vec![0; self.geo.gdt_blocks as usize * block_bytes];
         for (group, desc) in (0_u32..).zip(&self.groups) {

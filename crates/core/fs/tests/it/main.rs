@@ -2,6 +2,7 @@
 
 mod atomic;
 mod bed;
+mod build;
 mod check;
 mod crowd;
 mod crowd_crash;

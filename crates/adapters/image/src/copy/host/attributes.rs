@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ use crate::{plain, platform};
 
 /// The largest list and value that Linux knows.
 const XATTR_BYTES: usize = 64 << 10;
+/// Most files have no attributes, which is asked with a small buffer.
+const FEW_BYTES: usize = 64;
 
 /// Reads the attributes of `name`, which is at `path`.
 pub(super) fn read(dir: &OwnedFd, name: &Path, path: &Path) -> Result<Vec<Xattr>> {
@@ -26,10 +28,7 @@ pub(super) fn read(dir: &OwnedFd, name: &Path, path: &Path) -> Result<Vec<Xattr>
     if matches!(kind, FileType::RegularFile | FileType::Directory) {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match sys::openat(dir, name, flags | OFlags::NOCTTY, Mode::empty()) {
-            Ok(file) => {
-                let list = |into: &mut [u8]| sys::flistxattr(&file, into);
-                return all(list, |name, into| sys::fgetxattr(&file, name, into));
-            }
+            Ok(file) => return of_file(&file),
             // Attributes are for those to see, too, who may not read the file.
             Err(Errno::ACCESS | Errno::PERM) => {}
             Err(err) => return Err(err),
@@ -40,6 +39,12 @@ pub(super) fn read(dir: &OwnedFd, name: &Path, path: &Path) -> Result<Vec<Xattr>
         all(|into| sys::llistxattr(&file, into), |name, into| sys::lgetxattr(&file, name, into));
     // Without /proc there are none of links and devices.
     if found == Err(Errno::NOENT) { Ok(Vec::new()) } else { found }
+}
+
+/// Reads the attributes of an open file.
+pub(super) fn of_file(file: impl AsFd) -> Result<Vec<Xattr>> {
+    let list = |into: &mut [u8]| sys::flistxattr(&file, into);
+    all(list, |name, into| sys::fgetxattr(&file, name, into))
 }
 
 /// A path for calls that know no descriptors: the directory is pinned, the name is not followed.
@@ -57,12 +62,13 @@ fn all(
     list: impl Fn(&mut [u8]) -> Result<usize>,
     get: impl Fn(&OsStr, &mut [u8]) -> Result<usize>,
 ) -> Result<Vec<Xattr>> {
+    let mut few = [0; FEW_BYTES];
+    match list(&mut few) {
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        _ => {}
+    }
     let mut buffer = vec![0_u8; XATTR_BYTES];
-    let len = match list(&mut buffer) {
-        Ok(len) => len,
-        Err(Errno::NOTSUP) => return Ok(Vec::new()),
-        Err(err) => return Err(err),
-    };
+    let len = list(&mut buffer)?;
     let names = buffer.get(..len).unwrap_or(&[]).to_vec();
     let mut found = Vec::new();
     for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {

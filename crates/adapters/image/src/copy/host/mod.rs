@@ -23,6 +23,8 @@ use windows::data;
 use std::fs::File;
 use std::io::{self, Read};
 
+#[cfg(unix)]
+use super::side::Xattr;
 use super::side::{Reader, Writer};
 use crate::{ImageError, Result, platform};
 
@@ -34,6 +36,9 @@ struct HostFile {
     file: File,
     path: Vec<u8>,
     size: u64,
+    /// True if it has no holes.
+    #[cfg(unix)]
+    dense: bool,
 }
 
 /// Calls `read` with what is left of a buffer and the bytes that are done, until it is full or
@@ -62,6 +67,12 @@ impl Reader for HostFile {
     fn read(&mut self, at: u64, into: &mut [u8]) -> Result<usize> {
         let read = |rest: &mut [u8], done| platform::read_at(&self.file, rest, at + done as u64);
         fill(into, read).map_err(failed(&self.path))
+    }
+
+    #[cfg(unix)]
+    fn xattrs(&mut self) -> Result<Option<Vec<Xattr>>> {
+        let found = attributes::of_file(&self.file).map_err(|err| failed(&self.path)(err.into()));
+        found.map(Some)
     }
 }
 

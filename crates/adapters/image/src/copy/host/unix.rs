@@ -14,6 +14,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -197,6 +198,9 @@ fn walk(base: &OwnedFd, dir: &[u8]) -> rustix::io::Result<OwnedFd> {
 
 /// The next range with data from there on: start and end; none behind the last.
 pub(super) fn data(file: &HostFile, from: u64) -> Result<Option<(u64, u64)>> {
+    if file.dense {
+        return Ok((from < file.size).then_some((from, file.size)));
+    }
     let start = match sys::seek(&file.file, SeekFrom::Data(from)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
@@ -276,7 +280,9 @@ impl Side for Host {
         let file = File::from(file);
         let meta = file.metadata().map_err(failed(path))?;
         if meta.is_file() {
-            return Ok(Box::new(HostFile { file, path: path.to_vec(), size: meta.len() }));
+            let dense = meta.blocks().saturating_mul(512) >= meta.len();
+            let (path, size) = (path.to_vec(), meta.len());
+            return Ok(Box::new(HostFile { file, path, size, dense }));
         }
         if !followed {
             let text = "something else took the file's place; copy it again";
@@ -301,7 +307,7 @@ impl Side for Host {
         let file = File::from(file);
         let same = file.try_clone().map_err(failed(path))?;
         *self.made.borrow_mut() = Some((path.to_vec(), same));
-        Ok(Box::new(HostFile { file, path: path.to_vec(), size: 0 }))
+        Ok(Box::new(HostFile { file, path: path.to_vec(), size: 0, dense: true }))
     }
 
     fn mkdir(&self, path: &[u8]) -> Result<()> {

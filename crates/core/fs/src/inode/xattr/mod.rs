@@ -54,7 +54,7 @@ pub(crate) const VALUE_BYTES_MAX: usize = 65536;
 /// descriptor for each of the two, and the superblock for the first change of all.
 const CREDITS: u32 = 8;
 
-const INDEX_USER: u8 = 1;
+pub(crate) const INDEX_USER: u8 = 1;
 const INDEX_ACL_ACCESS: u8 = 2;
 pub(crate) const INDEX_ACL_DEFAULT: u8 = 3;
 const INDEX_TRUSTED: u8 = 4;
