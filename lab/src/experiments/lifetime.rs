@@ -19,6 +19,9 @@ const FILE_PERCENT_MIN: f64 = 25.0;
 const JOURNAL_PERCENT_MIN: f64 = 25.0;
 /// As that, of data that a caller waits for.
 const SYNCED_PERCENT_MIN: f64 = 50.0;
+/// A run shorter than this says nothing about days, seconds.
+const VERDICT_S_MIN: f64 = 1800.0;
+const DAY_S: f64 = 86_400.0;
 /// Shares of the blocks whose erases are told, percent.
 const PERCENTILES: [u32; 5] = [1, 25, 50, 75, 99];
 
@@ -36,6 +39,8 @@ pub struct LifetimeRequest {
     pub precondition: u32,
     /// Times that the trace runs, one after the other.
     pub passes: u64,
+    /// Times a day that the trace happens; by itself as often as its own time allows.
+    pub per_day: Option<f64>,
 }
 
 impl Default for LifetimeRequest {
@@ -46,6 +51,7 @@ impl Default for LifetimeRequest {
             size: None,
             precondition: 80,
             passes: 1,
+            per_day: None,
         }
     }
 }
@@ -60,8 +66,10 @@ pub struct LifetimeResult {
     pub spread: Spread,
     /// Least, mean and most erases of a block.
     pub wear: Wear,
-    /// Time until the rated cycles; nothing if nothing was written.
-    pub lifetime: Option<Lifetime>,
+    /// Time until the rated cycles, or why there is none.
+    pub lifetime: std::result::Result<Lifetime, String>,
+    /// The load in words: the trace, its time, and how often it happens.
+    pub load: String,
     /// Wear of the SLC write cache, if there is one.
     pub slc: Option<SlcWear>,
 }
@@ -87,16 +95,63 @@ impl LifetimeRequest {
             observer.advance(1);
         }
         observer.end();
+        let passes = self.passes.max(1);
+        let pass_s = replay.end_ns() as f64 / 1e9 / passes as f64;
+        let often = match self.per_day {
+            Some(per_day) => format!("{per_day} times a day"),
+            None => "again and again, with the pauses it has".to_owned(),
+        };
+        let load = format!("{}, {pass_s:.1} s long, {often}", self.trace.display());
+        let elapsed_ns = self.elapsed_ns(pass_s, replay.end_ns())?;
         let cycles = profile.geometry.rated_cycles;
         let spread = Spread { worn: replay.worn(), cycles };
         let wear = Wear::of(&spread.worn);
         let c = replay.device().counters();
-        let lifetime = Lifetime::of(replay.device().layout(), cycles, &c, &wear, replay.end_ns());
+        let lifetime = Lifetime::of(replay.device().layout(), cycles, &c, &wear, elapsed_ns);
+        let lifetime = lifetime.ok_or("nothing was written: this trace wears nothing".to_owned());
+        let lifetime = lifetime.and_then(|lifetime| match self.no_verdict(&profile, pass_s) {
+            Some(why) => Err(why),
+            None => Ok(lifetime),
+        });
         let slc = profile.slc.map(|slc| {
             let blocks = replay.device().slc_blocks();
-            SlcWear::of(slc.slc_rated_cycles, blocks, c.slc_erases, replay.end_ns())
+            SlcWear::of(slc.slc_rated_cycles, blocks, c.slc_erases, elapsed_ns)
         });
-        Ok(LifetimeResult { profile, replay, spread, wear, lifetime, slc })
+        Ok(LifetimeResult { profile, replay, spread, wear, lifetime, load, slc })
+    }
+
+    /// The time in which the passes happen.
+    fn elapsed_ns(&self, pass_s: f64, end_ns: u64) -> Result<u64> {
+        let Some(per_day) = self.per_day else { return Ok(end_ns) };
+        if !(per_day > 0.0 && per_day.is_finite()) {
+            return Err(LabError::Usage(
+                "per_day is not above 0; give a number of times a day".to_owned(),
+            ));
+        }
+        let each_s = DAY_S / per_day;
+        if each_s < pass_s {
+            let most = DAY_S / pass_s;
+            let text = format!(
+                "the device needs {pass_s:.1} s for the trace; give at most {most:.0} times a day"
+            );
+            return Err(LabError::Usage(text));
+        }
+        Ok((each_s * self.passes.max(1) as f64 * 1e9) as u64)
+    }
+
+    /// Why no time follows from the run.
+    fn no_verdict(&self, profile: &Profile, pass_s: f64) -> Option<String> {
+        let unknown =
+            |line: &String| line.contains("not determined") && line.contains("rated_cycles");
+        if profile.source.fitted.iter().any(unknown) && !self.device.contains("rated_cycles=") {
+            let text = "no time follows: a probe does not tell the rated cycles; give them, as \
+                        --device ./card.toml:rated_cycles=3000";
+            return Some(text.to_owned());
+        }
+        (self.per_day.is_none() && pass_s < VERDICT_S_MIN).then(|| {
+            let why = format!("no time follows from a trace of {pass_s:.1} s");
+            format!("{why}; say how often it happens, as --per-day 20")
+        })
     }
 }
 
@@ -226,10 +281,22 @@ impl LifetimeResult {
     /// Sentences for a reader: how long the flash lasts, who wears it, and which option of a mount
     /// helps; none if nothing was programmed.
     pub fn summary(&self) -> Option<String> {
-        let lifetime = self.lifetime.as_ref()?;
         let programmed = self.replay.device().counters().programmed_bytes;
+        if programmed == 0 {
+            return None;
+        }
         let percent = |share: &Share| share.programmed_bytes as f64 * 100.0 / programmed as f64;
-        let mut text = format!("At this rate the flash lasts {}.", span(lifetime.years_even));
+        let device = (&self.profile.name, self.replay.device().size_bytes() >> 20);
+        let mut text = match &self.lifetime {
+            Ok(lifetime) => format!(
+                "With {} the flash of {}, {} MiB, lasts {}.",
+                self.load,
+                device.0,
+                device.1,
+                span(lifetime.years_even)
+            ),
+            Err(why) => format!("{}.", capital(why)),
+        };
         if let Some(program) = self.replay.processes().by_program().most() {
             text += &format!(" {} wears it most, {:.0} %", program.name, percent(program));
         }
@@ -250,7 +317,7 @@ impl LifetimeResult {
     pub fn document(&self) -> Value {
         let (replay, c) = (&self.replay, self.replay.device().counters());
         let origins = replay.origins();
-        let life = self.lifetime.as_ref().map(|l| {
+        let life = self.lifetime.as_ref().ok().map(|l| {
             json!({
                 "cycles_used": l.cycles_used, "wear_spread": l.wear_spread,
                 "written_tb": l.written_tb, "years_even": l.years_even,
@@ -279,9 +346,18 @@ impl LifetimeResult {
                 "other_data": origins.other_data, "metadata": origins.metadata,
                 "unknown": origins.unknown,
             },
+            "load": self.load,
             "summary": self.summary(),
         })
     }
+}
+
+/// A sentence of a message that begins in the middle of one.
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().collect::<String>() + letters.as_str())
 }
 
 #[cfg(test)]

@@ -32,7 +32,8 @@ fn save(dir: &Path, name: &str, bytes: &[u8]) -> String {
 fn years_follow_from_programmed_bytes() {
     let dir = scratch();
     let path = save(dir.path(), "block.trace", &trace(TraceKind::Block));
-    let arguments = ["lifetime", "--trace", &path, "--precondition", "0", "--json"];
+    let arguments =
+        ["lifetime", "--trace", &path, "--precondition", "0", "--json", "--per-day", "1000"];
     let run = |more: &[&str]| -> serde_json::Value {
         let all: Vec<&str> = arguments.iter().chain(more).copied().collect();
         serde_json::from_str(&done(&all)).unwrap()
@@ -47,8 +48,7 @@ fn years_follow_from_programmed_bytes() {
     let used = one["lifetime"]["cycles_used"].as_f64().unwrap();
     assert!((used - 4.0 / 22.0).abs() < 1e-9, "{one:#}");
     let years = one["lifetime"]["years_even"].as_f64().unwrap();
-    let duration_s = one["duration_s"].as_f64().unwrap();
-    let expected = 3000.0 / used * duration_s / 31_557_600.0;
+    let expected = 3000.0 / used * 86.4 / 31_557_600.0;
     assert!((years / expected - 1.0).abs() < 1e-9, "{one:#}");
     // Again: four superblocks are replaced; the last switch merge comes with the next pass.
     let two = run(&["--device", "sd-2012:log_blocks=1", "--passes", "2"]);
@@ -56,8 +56,40 @@ fn years_follow_from_programmed_bytes() {
     let many = run(&["--device", "sd-2012:log_blocks=1,rated_cycles=6000"]);
     let twice = many["lifetime"]["years_even"].as_f64().unwrap();
     assert!((twice / years - 2.0).abs() < 1e-9);
-    let table = done(&arguments[..5]);
+    assert!(one["lifetime"]["years_worst"].is_null(), "nothing was erased: {one:#}");
+    let table = done(&[&arguments[..5], &arguments[6..]].concat());
     assert!(table.contains("nexus7-emmc, 64 MiB") && table.contains(" until 3000"), "{table}");
+    assert!(table.contains("s long, 1000 times a day the flash of nexus7-emmc, 64 MiB"), "{table}");
+    assert!(!table.contains("until the first block"), "{table}");
+}
+
+#[test]
+fn seconds_give_no_verdict_of_days() {
+    let dir = scratch();
+    let path = save(dir.path(), "block.trace", &trace(TraceKind::Block));
+    let run = |more: &[&str]| {
+        let all = [&["lifetime", "--trace", &path, "--precondition", "0"][..], more].concat();
+        done(&all)
+    };
+    let table = run(&["--device", "sd-2012"]);
+    assert!(table.contains("No time follows from a trace of ") && table.contains("--per-day 20"));
+    assert!(!table.contains(" until ") && !table.contains("lasts"), "{table}");
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    assert!(json["lifetime"].is_null() && json["load"].is_string(), "{json:#}");
+    assert!(json["summary"].as_str().unwrap().starts_with("No time follows"), "{json:#}");
+    // More often than the device can.
+    let often = ["lifetime", "--trace", &path, "--device", "sd-2012", "--per-day", "100000"];
+    assert!(refused(2, &often).contains("s for the trace; give at most"));
+    refused(2, &["lifetime", "--trace", &path, "--per-day=-1"]);
+    refused(2, &["lifetime", "--trace", &path, "--per-day", "nan"]);
+    // A probe does not tell how often a block can be erased.
+    let profile = done(&["devices", "nexus7-emmc"]);
+    let fitted = profile.replace("fitted = [", "fitted = [\n  \"not determined: rated_cycles\",");
+    let card = save(dir.path(), "card.toml", fitted.as_bytes());
+    let said = run(&["--device", &card, "--per-day", "20"]);
+    assert!(said.contains("a probe does not tell the rated cycles"), "{said}");
+    let given = run(&["--device", &format!("{card}:rated_cycles=3000"), "--per-day", "20"]);
+    assert!(given.contains("lasts"), "{given}");
 }
 
 #[test]
@@ -94,11 +126,15 @@ fn processes_and_files_get_their_share() {
         writer.record(&names, &record).unwrap();
     }
     let path = save(dir.path(), "two.trace", &writer.finish(&names).unwrap());
-    let arguments = ["lifetime", "--trace", &path, "--precondition", "0"];
+    let arguments = ["lifetime", "--trace", &path, "--precondition", "0", "--per-day", "20"];
     let table = done(&arguments);
     assert!(table.contains("logger (7)") && table.contains("app.db (8)"), "{table}");
     let end = table.lines().last().unwrap();
-    assert!(end.contains("the flash lasts") && end.contains("logger wears it most"), "{end}");
+    assert!(
+        end.contains("20 times a day the flash of nexus7-emmc")
+            && end.contains("logger wears it most"),
+        "{end}"
+    );
     assert!(end.contains("; of files 12, 50 %") && end.contains("100 % is data"), "{end}");
     assert!(table.contains("erases p1/p25/p50/p75/p99") && table.contains("rated cycles used"));
     let json = done(&[&arguments[..], &["--json"]].concat());

@@ -32,7 +32,7 @@ fn lifetime_refuses_a_device_that_the_trace_does_not_fit() {
     let said = refused(2, &["lifetime", "--trace", text(&trace), "--size", "4M"]);
     assert!(said.contains("the device has") && said.contains("--size"), "{said}");
     let device = "sd-2012:rated_cycles=1";
-    let text = done(&["lifetime", "--trace", text(&trace), "--device", device]);
+    let text = done(&["lifetime", "--trace", text(&trace), "--device", device, "--per-day", "100"]);
     assert!(text.contains(" hours until") || text.contains(" days until"), "{text}");
     assert!(!text.contains("0.0 years"), "{text}");
 }

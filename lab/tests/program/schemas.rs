@@ -69,6 +69,11 @@ fn check(schema: &Value, value: &Value, path: &str, wrong: &mut Vec<String>) {
                     }
                 }
             }
+            "additionalProperties" => {
+                for (key, below) in value.as_object().into_iter().flatten() {
+                    check(rule, below, &format!("{path}/{key}"), wrong);
+                }
+            }
             "items" => {
                 for below in value.as_array().into_iter().flatten() {
                     check(rule, below, &format!("{path}[]"), wrong);

@@ -29,8 +29,9 @@ pub struct Lifetime {
     pub written_tb: f64,
     /// Years until the rated cycles, if all blocks wear evenly.
     pub years_even: f64,
-    /// Years until the most worn superblock reaches the rated cycles.
-    pub years_worst: f64,
+    /// Years until the most worn superblock reaches the rated cycles; none if nothing was erased,
+    /// since then nothing tells how unevenly blocks wear.
+    pub years_worst: Option<f64>,
 }
 
 impl Lifetime {
@@ -65,7 +66,7 @@ impl Lifetime {
             wear_spread: spread,
             written_tb: runs * counters.written_bytes as f64 / 1e12,
             years_even: even,
-            years_worst: even / spread,
+            years_worst: (wear.erases_mean > 0.0).then_some(even / spread),
         })
     }
 }
@@ -105,7 +106,7 @@ mod tests {
         let l = Lifetime::of(&layout, 3000, &counters, &wear, day_ns).unwrap();
         assert_eq!((l.cycles_used, l.wear_spread), (1.0, 2.5));
         assert!((l.years_even - 3000.0 / 365.25).abs() < 1e-9, "{l:?}");
-        assert_eq!(l.years_worst, l.years_even / 2.5);
+        assert_eq!(l.years_worst, Some(l.years_even / 2.5));
         assert_eq!(l.written_tb, 1500.0 * flash as f64 / 1e12);
         // What an SLC cache programmed is not charged to the main blocks.
         let pages = flash / layout.page_bytes();

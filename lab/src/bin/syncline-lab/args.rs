@@ -98,7 +98,7 @@ pub struct Devices {
 ///
 /// Runs the trace on the model of a device. Reports block erases, write amplification, merges,
 /// latencies, and the years until the profile's rated_cycles if the trace repeats.
-/// Example: syncline-lab lifetime --trace day.trace --device sd-2012 --passes 10
+/// Example: syncline-lab lifetime --trace mail.trace --device sd-2012 --size 16G --per-day 20
 #[derive(Debug, Args)]
 pub struct Lifetime {
     /// A block trace.
@@ -122,6 +122,10 @@ pub struct Lifetime {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub passes: u64,
+    /// Times a day that the trace happens. By itself it repeats with its own pauses, and a trace
+    /// below half an hour gets no verdict.
+    #[arg(long, value_name = "N")]
+    pub per_day: Option<f64>,
     /// As one JSON document.
     #[arg(long)]
     pub json: bool,

@@ -97,14 +97,18 @@ def lifetime(
     size: Optional[int] = None,
     precondition: int = 80,
     passes: int = 1,
+    per_day: Optional[float] = None,
 ) -> Document:
     """Replays a block trace on a simulated device and estimates its lifetime (`syncline-lab lifetime`).
 
-    `size` is the device's in bytes, by itself the power of two that holds the trace; `precondition` is in percent.
+    `size` is the device's in bytes, by itself the power of two that holds the trace; `precondition` is in percent. The
+    trace happens `per_day` times a day, by itself again and again with its own pauses; below half an hour it then has
+    no lifetime.
     """
     os.stat(trace)
     return run(
-        "lifetime", trace=os.fspath(trace), device=device, size=size, precondition=precondition, passes=passes
+        "lifetime", trace=os.fspath(trace), device=device, size=size, precondition=precondition, passes=passes,
+        per_day=per_day,
     )
 
 

@@ -25,6 +25,7 @@ pub(crate) fn run(args: &Arguments) -> Result<()> {
         size: args.size.or(watched.as_ref().map(|watched| watched.size_bytes)),
         precondition: args.precondition,
         passes: args.passes,
+        per_day: args.per_day,
     };
     let found = request.run(&Terminal::default())?;
     let mut out = Out::new();
@@ -101,17 +102,25 @@ fn text(found: &LifetimeResult) -> String {
         );
         lines.push(vec!["write cache (SLC)".to_owned(), text]);
     }
+    let summary = || found.summary().unwrap_or_default();
     let end = match &found.lifetime {
-        None => "nothing was written: this trace wears nothing\n".to_owned(),
-        Some(l) => format!(
-            "{} until {} cycles at this rate if all blocks wear evenly ({:.3} TB written); {} \
-             until the first block is there\n\n{}\n",
-            span(l.years_even),
-            found.spread.cycles,
-            l.written_tb,
-            span(l.years_worst),
-            found.summary().unwrap_or_default()
-        ),
+        Err(why) if c.programmed_bytes == 0 => format!("{why}\n"),
+        Err(_) => format!("\n{}\n", summary()),
+        Ok(l) => {
+            // No block was erased: nothing tells how unevenly they wear.
+            let worst = match l.years_worst {
+                Some(years) => format!("; {} until the first block is there", span(years)),
+                None => String::new(),
+            };
+            format!(
+                "{} until {} cycles at this load if all blocks wear evenly ({:.3} TB \
+                 written){worst}\n\n{}\n",
+                span(l.years_even),
+                found.spread.cycles,
+                l.written_tb,
+                summary()
+            )
+        }
     };
     let shares = [(replay.processes(), "process"), (replay.files(), "file")]
         .map(|(shares, what)| shares_text(shares, what, c.programmed_bytes));
@@ -125,6 +134,7 @@ fn rows(found: &LifetimeResult) -> Vec<Vec<String>> {
     let row = |name: &str, value: String| vec![name.to_owned(), value];
     let mut rows = vec![
         row("device", format!("{}, {} MiB", profile.name, replay.device().size_bytes() >> 20)),
+        row("load", found.load.clone()),
         row("duration", format!("{:.1} s", replay.end_ns() as f64 / 1e9)),
         row("written", format!("{:.1} MB", c.written_bytes as f64 / 1e6)),
         row("programmed", format!("{:.1} MB", c.programmed_bytes as f64 / 1e6)),
