@@ -3,63 +3,65 @@
 use std::fmt::Write;
 
 use super::render::evaluate;
-use super::spec::{Format, Pick, Table};
+use super::spec::{Format, Table};
 use super::store::{Record, Results};
 
 const WIDTH: f64 = 760.0;
-const LABELS: f64 = 210.0;
-const VALUES: f64 = 70.0;
+const LABELS: f64 = 190.0;
+const VALUES: f64 = 160.0;
 const BAR: f64 = 16.0;
-const GAP: f64 = 12.0;
-const TOP: f64 = 46.0;
-const COLOURS: [&str; 4] = ["#8a94a6", "#1f7ae0", "#d9822b", "#3a9d5d"];
+const ROW: f64 = 26.0;
+const TOP: f64 = 30.0;
+const AXIS: f64 = 40.0;
+const COLOUR: &str = "#1f7ae0";
+const RULE: &str = "#8a94a650";
 
-/// Bars of each row, one a column; each row has a scale of its own, since units differ.
+/// A bar a row: the value of the second column in values of the first. All bars stand on one axis.
 pub fn svg(table: &Table, runs: &[Results]) -> Result<String, String> {
+    let [base, changed] = table.columns.as_slice() else {
+        return Err(format!("picture {}: two columns make a ratio", table.name));
+    };
     let records: Vec<&Record> = runs.iter().flat_map(|run| &run.records).collect();
-    let rows = super::render::rows(table, &records);
-    let group = BAR * table.columns.len() as f64 + GAP;
-    let height = TOP + group * rows.len() as f64;
+    let mut bars = Vec::new();
+    for row in super::render::rows(table, &records) {
+        let value = |column: &super::spec::Column| {
+            let parts = [row.value.parts(), column.value.parts(), table.value.parts()];
+            let part = parts.into_iter().flatten().next().ok_or("a bar without a value")?;
+            let record = super::render::find(&records, &[&table.pick, &row.pick, &column.pick])?;
+            evaluate(record, &table.scope, part)
+        };
+        bars.push((row.label.clone(), value(base)?, value(changed)?));
+    }
+    let most = bars.iter().map(|(_, base, changed)| changed / base).fold(1.0, f64::max).ceil();
+    let x = |ratio: f64| LABELS + (WIDTH - LABELS - VALUES) * ratio / most;
+    let bottom = TOP + ROW * bars.len() as f64;
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" \
          font-family=\"sans-serif\" font-size=\"13\" fill=\"#6b7280\">\n<title>{}</title>\n",
+        bottom + AXIS,
         escaped(&table.head)
     );
     text(&mut out, 0.0, 14.0, &table.head);
-    for (at, column) in table.columns.iter().enumerate() {
-        let x = LABELS + 130.0 * at as f64;
-        bar(&mut out, x, 24.0, 12.0, 12.0, at);
-        text(&mut out, x + 18.0, 34.0, &column.head);
+    for tick in 0..=most as u32 {
+        let at = x(tick.into());
+        rect(&mut out, at, TOP - 4.0, 1.0, bottom - TOP + 8.0, RULE);
+        text(&mut out, at - 4.0, bottom + 18.0, &tick.to_string());
     }
-    for (number, row) in rows.iter().enumerate() {
-        let y = TOP + group * number as f64;
-        text(&mut out, 0.0, y + BAR, &row.label);
-        let mut values = Vec::new();
-        for column in &table.columns {
-            let parts = [row.value.parts(), column.value.parts(), table.value.parts()];
-            let part = parts.into_iter().flatten().next().ok_or("a bar without a value")?;
-            let record = pick(&records, &[&table.pick, &row.pick, &column.pick])?;
-            values.push(evaluate(record, &table.scope, part)?);
-        }
-        let most = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-        for (at, value) in values.iter().enumerate() {
-            let y = y + BAR * at as f64;
-            let width = (WIDTH - LABELS - VALUES) * value / most;
-            bar(&mut out, LABELS, y, width, BAR - 2.0, at);
-            let shown = super::render::number(*value, Format::Plain);
-            text(&mut out, LABELS + width + 6.0, y + BAR - 4.0, &shown);
-        }
+    let what = format!("times the rate of {} (1: as fast)", base.head);
+    text(&mut out, LABELS, bottom + 35.0, &what);
+    for (number, (label, base, changed)) in bars.iter().enumerate() {
+        let y = TOP + ROW * number as f64;
+        text(&mut out, 0.0, y + BAR - 1.0, label);
+        rect(&mut out, LABELS, y, x(changed / base) - LABELS, BAR, COLOUR);
+        let shown = |value: f64| super::render::number(value, Format::Plain);
+        let text_of = format!("{:.2} ({} to {})", changed / base, shown(*base), shown(*changed));
+        text(&mut out, x(changed / base) + 6.0, y + BAR - 3.0, &text_of);
     }
     out.push_str("</svg>\n");
     Ok(out)
 }
 
-fn pick<'a>(records: &[&'a Record], picks: &[&Pick]) -> Result<&'a Record, String> {
-    super::render::find(records, picks)
-}
-
-fn bar(out: &mut String, x: f64, y: f64, width: f64, height: f64, at: usize) {
-    let colour = COLOURS[at % COLOURS.len()];
+fn rect(out: &mut String, x: f64, y: f64, width: f64, height: f64, colour: &str) {
     // A String takes every write.
     let _ = writeln!(
         out,
