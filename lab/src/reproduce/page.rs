@@ -63,26 +63,50 @@ fn line(compared: &Compared) -> Vec<String> {
     [vec![compared.name.clone(), compared.unit.clone()], texts.to_vec()].concat()
 }
 
-/// The paper's least and largest value, and ours, of figures of one unit.
+/// Our value, and the paper's least and largest one where it has any, of figures of one unit. A
+/// series has the same place, and so the same colour, in every chart.
 fn chart(unit: &str, figures: &[&Compared]) -> Chart {
-    let bounds = |compared: &&Compared| compared.paper.bounds();
-    let ranges = figures.iter().filter_map(bounds).any(|[low, high]| low != high);
-    let mut series = vec!["paper".to_owned()];
-    if ranges {
-        series = vec!["paper, from".to_owned(), "paper, to".to_owned()];
-    }
-    series.push("here".to_owned());
+    let published = || figures.iter().filter_map(|compared| compared.paper.bounds());
+    let series: &[&str] = match published().any(|[low, high]| low != high) {
+        true => &["here", "paper, from", "paper, to"],
+        false if published().next().is_some() => &["here", "paper"],
+        false => &["here"],
+    };
     let values = figures.iter().map(|compared| {
         let [low, high] = compared.paper.bounds().unwrap_or([f64::NAN, f64::NAN]);
-        let paper = if ranges { vec![low, high] } else { vec![low] };
-        [paper, vec![compared.ours.unwrap_or(f64::NAN)]].concat()
+        let mut values = vec![compared.ours.unwrap_or(f64::NAN), low, high];
+        values.truncate(series.len());
+        values
     });
     Chart {
         title: if unit.is_empty() { "ratio".to_owned() } else { unit.to_owned() },
         unit: unit.to_owned(),
         layout: Layout::Rows,
         groups: figures.iter().map(|compared| compared.name.clone()).collect(),
-        series,
+        series: series.iter().map(|name| (*name).to_owned()).collect(),
         values: values.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::catalog::Published;
+
+    #[test]
+    fn a_series_has_the_same_place_in_every_chart() {
+        let figure = |paper| Compared {
+            name: "f".to_owned(),
+            unit: "s".to_owned(),
+            paper,
+            ours: Some(1.0),
+            range: None,
+        };
+        let of = |paper| chart("s", &[&figure(paper)]);
+        assert_eq!(of(Published::None).series, ["here"], "no paper without a value");
+        assert_eq!(of(Published::One(2.0)).series, ["here", "paper"]);
+        let both = of(Published::Range([2.0, 3.0]));
+        assert_eq!(both.series, ["here", "paper, from", "paper, to"]);
+        assert_eq!(both.values, [[1.0, 2.0, 3.0]]);
     }
 }
