@@ -67,6 +67,11 @@ impl ImageError {
 
     /// A failed call of this system on `path`.
     pub fn host(path: &Path, err: &std::io::Error) -> ImageError {
+        // A call on a path has no other connection than that of a FUSE mount to its server.
+        if err.kind() == std::io::ErrorKind::NotConnected {
+            let text = "the server of this mount died; detach it with `syncline umount DIR`";
+            return ImageError::Failed(format!("{}: {text}", path.display()));
+        }
         let next = match err.kind() {
             std::io::ErrorKind::NotFound => "check the path",
             std::io::ErrorKind::PermissionDenied => "check its permissions",
@@ -164,6 +169,16 @@ mod tests {
         assert_eq!(
             err.naming("/a/.syncline-7-1.tmp", "/a/b").to_string(),
             "img:/a/b: full; make room"
+        );
+    }
+
+    #[test]
+    fn a_mount_without_a_server_is_named() {
+        let err = std::io::Error::from(std::io::ErrorKind::NotConnected);
+        let text = ImageError::host(Path::new("/mnt/card/f"), &err).to_string();
+        assert_eq!(
+            text,
+            "/mnt/card/f: the server of this mount died; detach it with `syncline umount DIR`"
         );
     }
 
