@@ -82,7 +82,8 @@ fn a_small_trace_is_replayed_exactly_and_twice_alike() {
     assert_eq!(replay_table(&runs[..1]), "", "one mode alone has nothing to compare with");
 }
 
-/// A card that merges 4 MiB for each address that does not follow, and a cache of 4 MiB. Virtual
+/// A card with one log block, which merges 4 MiB for each address that does not follow, and a cache
+/// of 4 MiB. Virtual
 /// time of whole runs: along the files, the default, never more than in the order of LRU, and less
 /// than half of that file by file.
 #[test]
@@ -96,7 +97,7 @@ fn along_the_files_programs_take_less_than_half_on_a_card() {
     for trace in shipped.iter().filter(|t| ["dpkg", "git", "video"].contains(&t.name.as_str())) {
         let seconds = |order: &str| {
             let mount = MountOptions::parse(&format!("cache=4M{order}")).unwrap();
-            replay_on("sd-2012", 0, &mount, image, trace).run.metrics.duration_s
+            replay_on("sd-2012:log_blocks=1", 0, &mount, image, trace).run.metrics.duration_s
         };
         let file_s = seconds(",writeback=file");
         let lru_s = seconds(",writeback=policy,policy=lru");

@@ -47,7 +47,7 @@ exports! {
     fn syncline_recover(path: *const c_char, report: *mut Report) -> c_int {
         status(without(|| {
             // SAFETY: the caller promises it.
-            let done = syncline::recover(unsafe { host_path(path) }?)?;
+            let done = syncline::Disk::recover(unsafe { host_path(path) }?)?;
             if !report.is_null() {
                 // SAFETY: not null, and the caller promises the rest.
                 unsafe { report.write(Report::of(&done, false)) };

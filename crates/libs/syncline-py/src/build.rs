@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use syncline::{self as library, Make, Node, NodeMeta, SetTime, Size, Spare};
+use syncline::{self as library, Make, SetAttr};
 
 use crate::{free, raised, timestamp};
 
@@ -33,23 +33,18 @@ impl Builder {
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        sizes: (Option<u64>, Option<f64>, Option<u64>),
+        sizes: (Option<u64>, Option<u32>, Option<u64>),
         label: Option<String>,
         inodes: Option<u64>,
         identity: (Option<[u8; 16]>, Option<String>, Option<u64>),
     ) -> PyResult<Self> {
-        let size = match sizes {
-            (Some(bytes), _, _) => Size::Bytes(bytes),
-            (_, Some(percent), _) => Size::Spare(Spare::Percent(percent)),
-            (_, _, Some(bytes)) => Size::Spare(Spare::Bytes(bytes)),
-            _ => Size::Minimum,
-        };
         let make = Make::default().with(|make| {
+            (make.size_bytes, make.spare_percent, make.spare_bytes) = sizes;
             (make.label, make.inodes) = (label, inodes);
             (make.uuid, make.time_s) = (identity.0, identity.2);
             make.extended = identity.1.map(|seed| format!("hash_seed={seed}"));
         });
-        let builder = free(py, || library::Builder::new(&path, &make, size))?;
+        let builder = free(py, || library::Builder::new(&path, &make))?;
         Ok(Self(Mutex::new(Some(builder))))
     }
 
@@ -65,21 +60,23 @@ impl Builder {
         xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> PyResult<()> {
         let (kind, target, rdev) = node;
-        let node = match &kind[..] {
-            "directory" => Node::Directory,
-            "file" => Node::File,
-            "symlink" => Node::Symlink(&target),
-            "link" => Node::Link(&target),
-            _ => Node::Special(rdev),
+        let ((mode, uid, gid), (atime, mtime)) = (owner, times);
+        let attr = SetAttr {
+            mode: Some(mode),
+            uid: Some(uid),
+            gid: Some(gid),
+            atime: Some(timestamp(atime)?),
+            mtime: Some(timestamp(mtime)?),
+            ..SetAttr::default()
         };
-        let time = |nanoseconds| match timestamp(nanoseconds)? {
-            SetTime::At(time) => Ok(time),
-            SetTime::Now => Err(raised(library::Error::invalid("a time that is not given"))),
-        };
-        let ((mode, uid, gid), (atime, mtime)) = (owner, (time(times.0)?, time(times.1)?));
-        let meta = NodeMeta { mode, uid, gid, atime, mtime };
         let xattrs: Vec<(&[u8], &[u8])> = xattrs.iter().map(|(n, v)| (&n[..], &v[..])).collect();
-        self.with(py, |builder| builder.add(&path, node, meta, &xattrs))
+        self.with(py, |builder| match &kind[..] {
+            "directory" => builder.directory(&path, &attr, &xattrs),
+            "file" => builder.file(&path, &attr, &xattrs),
+            "symlink" => builder.symlink(&path, &target, &attr, &xattrs),
+            "link" => builder.link(&path, &target),
+            _ => builder.special(&path, rdev, &attr, &xattrs),
+        })
     }
 
     fn write(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<()> {

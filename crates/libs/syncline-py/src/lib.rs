@@ -404,7 +404,7 @@ fn check(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<String>, u64)> {
 /// `(transactions, blocks, orphans)`.
 #[pyfunction]
 fn recover(py: Python<'_>, path: PathBuf) -> PyResult<(u32, u32, u32)> {
-    let done = free(py, || library::recover(&path))?;
+    let done = free(py, || library::Disk::recover(&path))?;
     Ok((done.transactions_replayed, done.blocks_replayed, done.orphans))
 }
 

@@ -6,30 +6,18 @@ use std::path::{Path, PathBuf};
 
 use syncline_device::{FileDevice, FileOptions, GrowingFile};
 use syncline_fs::bits;
-use syncline_fs::build::{Build, NodeId, NodeMeta, ROOT, Size};
+use syncline_fs::build::{Build, NodeId, NodeMeta, ROOT, Size, Spare};
+use syncline_fs::{SetAttr, SetTime};
 
 use crate::disk::check_host_path;
 use crate::error::{Error, Result};
 use crate::tools::Make;
 
+/// Extended attributes of an entry.
+type Xattrs<'a> = &'a [(&'a [u8], &'a [u8])];
+
 /// Block size where [`Make`] has none.
 const BLOCK_BYTES: u32 = 4096;
-
-/// What an entry of a [`Builder`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Node<'a> {
-    /// A directory; one that is there gets the attributes.
-    Directory,
-    /// A file, whose contents [`Builder::write`] takes next.
-    File,
-    /// A symbolic link to this target.
-    Symlink(&'a [u8]),
-    /// One more name of the file at this path.
-    Link(&'a [u8]),
-    /// A device, pipe or socket, by the type bits of the mode; the number is Linux's.
-    Special(u64),
-}
 
 /// A new image that is filled with a tree, and then made: one pass, no journal, the same bytes for
 /// the same calls.
@@ -37,21 +25,22 @@ pub enum Node<'a> {
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("root.img");
-/// use syncline::{Builder, Disk, Make, Node, NodeMeta, OpenOptions, Size, Spare};
+/// use syncline::{Builder, Disk, Make, OpenOptions, SetAttr};
 ///
-/// let room = Size::Spare(Spare::Bytes(16 << 20));
-/// let mut builder = Builder::new(&path, &Make::default(), room)?;
-/// let meta = NodeMeta { mode: 0o644, ..NodeMeta::default() };
-/// builder.add(b"/etc/hostname", Node::File, meta, &[(b"user.a", b"1")])?;
+/// let make = Make::default().with(|make| make.spare_bytes = Some(16 << 20));
+/// let mut builder = Builder::new(&path, &make)?;
+/// let attr = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+/// builder.file(b"/etc/hostname", &attr, &[(b"user.a", b"1")])?;
 /// builder.write(b"card\n")?;
-/// builder.add(b"/init", Node::Symlink(b"/bin/init"), meta, &[])?;
+/// builder.symlink(b"/init", b"/bin/init", &SetAttr::default(), &[])?;
 /// let size_bytes = builder.finish()?;
 /// assert_eq!(std::fs::metadata(&path)?.len(), size_bytes);
 /// Disk::open(&path, &OpenOptions::default())?.close()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Directories that no entry names have mode 0755 and belong to root. An image below 8 MiB has no
+/// Attributes that are not given: mode 0755 of directories and 0644 of others, root, the time of
+/// the image. Directories that no entry names are made with these. An image below 8 MiB has no
 /// journal, as with mke2fs, and is only read from then on. An image that is dropped
 /// before [`Builder::finish`] is removed.
 pub struct Builder {
@@ -80,12 +69,19 @@ impl Drop for New {
 }
 
 impl Builder {
-    /// Begins an image at a path where nothing is. The size in `make` is not used.
+    /// Begins an image at a path where nothing is.
     ///
     /// # Errors
     /// EEXIST, EINVAL and EOPNOTSUPP for options, and what the host says.
-    pub fn new(path: &Path, make: &Make, size: Size) -> Result<Builder> {
+    pub fn new(path: &Path, make: &Make) -> Result<Builder> {
         check_host_path(path)?;
+        let size = match (make.size_bytes, make.spare_bytes, make.spare_percent) {
+            (None, None, None) => Size::Minimum,
+            (Some(bytes), None, None) => Size::Bytes(bytes),
+            (None, Some(bytes), None) => Size::Spare(Spare::Bytes(bytes)),
+            (None, None, Some(percent)) => Size::Spare(Spare::Percent(percent.into())),
+            _ => return Err(Error::invalid("a size and room beside the tree exclude each other")),
+        };
         let host = |err| Error::host(path.display(), &err);
         let mut options = make.options()?;
         options.zeroed = true;
@@ -101,41 +97,107 @@ impl Builder {
         Ok(Builder { build, image, size, missing, open: None, _lock: lock })
     }
 
-    /// Adds an entry. Attributes are full names and values; ACLs are as setxattr takes them.
+    /// Adds a directory; one that is there gets the attributes. `xattrs` are full names and values;
+    /// ACLs are as setxattr takes them.
     ///
     /// # Errors
-    /// EEXIST, ENOTDIR, ENOENT for a link to nothing, ENOSPC, EINVAL, and those of attributes.
-    pub fn add(
+    /// EEXIST, ENOTDIR, ENOSPC, EINVAL, and those of attributes.
+    pub fn directory(&mut self, path: &[u8], attr: &SetAttr, xattrs: Xattrs<'_>) -> Result<()> {
+        let meta = self.meta(0o755, attr)?;
+        self.add(path, xattrs, |build, dir, name| {
+            let known = if name.is_empty() { Some(ROOT) } else { build.lookup(dir, name).ok() };
+            let known = known.filter(|known| build.names(*known).is_ok());
+            let id = known.map_or_else(|| build.mkdir(dir, name, meta), Ok)?;
+            build.set_meta(id, meta);
+            Ok(id)
+        })?;
+        Ok(())
+    }
+
+    /// Adds a file, whose contents [`Builder::write`] takes next.
+    ///
+    /// # Errors
+    /// As [`Builder::directory`].
+    pub fn file(&mut self, path: &[u8], attr: &SetAttr, xattrs: Xattrs<'_>) -> Result<()> {
+        let meta = self.meta(0o644, attr)?;
+        let id = self.add(path, xattrs, |build, dir, name| build.file(dir, name, meta))?;
+        self.open = Some((id, 0));
+        Ok(())
+    }
+
+    /// Adds a symbolic link.
+    ///
+    /// # Errors
+    /// As [`Builder::directory`]; ENAMETOOLONG for the target.
+    pub fn symlink(
         &mut self,
         path: &[u8],
-        node: Node<'_>,
-        meta: NodeMeta,
-        xattrs: &[(&[u8], &[u8])],
+        target: &[u8],
+        attr: &SetAttr,
+        xattrs: Xattrs<'_>,
     ) -> Result<()> {
+        let meta = NodeMeta { mode: 0o777, ..self.meta(0o777, attr)? };
+        self.add(path, xattrs, |build, dir, name| build.symlink(dir, name, meta, target))?;
+        Ok(())
+    }
+
+    /// Adds a device, pipe or socket, by the type bits of the mode; `rdev` is Linux's number.
+    ///
+    /// # Errors
+    /// As [`Builder::directory`].
+    pub fn special(
+        &mut self,
+        path: &[u8],
+        rdev: u64,
+        attr: &SetAttr,
+        xattrs: Xattrs<'_>,
+    ) -> Result<()> {
+        let meta = self.meta(0, attr)?;
+        self.add(path, xattrs, |build, dir, name| build.special(dir, name, meta, rdev))?;
+        Ok(())
+    }
+
+    /// Gives the file at `target` one more name.
+    ///
+    /// # Errors
+    /// As [`Builder::directory`]; ENOENT: nothing is there.
+    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<()> {
         let at = |err| Error::from(err).at(path.escape_ascii());
         self.open = None;
         let (dir, name) = self.build.parent(path, self.missing).map_err(at)?;
-        let known = if name.is_empty() { Some(ROOT) } else { self.build.lookup(dir, name).ok() };
-        let id = match (node, known) {
-            (Node::Directory, Some(known)) if self.build.names(known).is_ok() => known,
-            (Node::Directory, _) => self.build.mkdir(dir, name, meta).map_err(at)?,
-            (Node::File, _) => self.build.file(dir, name, meta).map_err(at)?,
-            (Node::Symlink(target), _) => {
-                let meta = NodeMeta { mode: 0o777, ..meta };
-                self.build.symlink(dir, name, meta, target).map_err(at)?
-            }
-            (Node::Special(rdev), _) => self.build.special(dir, name, meta, rdev).map_err(at)?,
-            (Node::Link(target), _) => {
-                let id = self.build.resolve(target, false).map_err(at)?;
-                return self.build.link(id, dir, name).map_err(at);
-            }
-        };
-        if matches!(node, Node::Directory) {
-            self.build.set_meta(id, meta);
+        let id = self.build.resolve(target, false).map_err(at)?;
+        self.build.link(id, dir, name).map_err(at)
+    }
+
+    fn meta(&self, mode: u16, attr: &SetAttr) -> Result<NodeMeta> {
+        if attr.size.is_some() || attr.ctime.is_some() || attr.flags.is_some() {
+            return Err(Error::invalid("an entry has no size, time of change or flags of its own"));
         }
+        let time = |time: Option<SetTime>, now| match time {
+            Some(SetTime::At(time)) => time,
+            Some(SetTime::Now) | None => now,
+        };
+        Ok(NodeMeta {
+            mode: attr.mode.unwrap_or(mode),
+            uid: attr.uid.unwrap_or(0),
+            gid: attr.gid.unwrap_or(0),
+            atime: time(attr.atime, self.missing.atime),
+            mtime: time(attr.mtime, self.missing.mtime),
+        })
+    }
+
+    fn add(
+        &mut self,
+        path: &[u8],
+        xattrs: Xattrs<'_>,
+        make: impl FnOnce(&mut Build<GrowingFile>, NodeId, &[u8]) -> syncline_fs::Result<NodeId>,
+    ) -> Result<NodeId> {
+        let at = |err| Error::from(err).at(path.escape_ascii());
+        self.open = None;
+        let (dir, name) = self.build.parent(path, self.missing).map_err(at)?;
+        let id = make(&mut self.build, dir, name).map_err(at)?;
         self.build.set_xattrs(id, xattrs).map_err(|(_, err)| at(err))?;
-        self.open = matches!(node, Node::File).then_some((id, 0));
-        Ok(())
+        Ok(id)
     }
 
     /// Appends to the file that was added last.

@@ -20,7 +20,7 @@
 //! | to | use |
 //! | --- | --- |
 //! | open an image, and files in it by path | [`Disk`], [`File`], [`Directory`] |
-//! | make, check or recover an image | [`Make`], [`check`], [`recover`] |
+//! | make, check or recover an image | [`Make`], [`check`], [`Disk::recover`] |
 //! | make an image of a tree, in one pass | [`Builder`] |
 //! | work with inodes, or without a thread and in virtual time | [`Volume`] |
 //! | put the volume on storage of your own | [`BlockDevice`] |
@@ -175,7 +175,7 @@ mod options;
 mod tools;
 mod volume;
 
-pub use build::{Builder, Node};
+pub use build::Builder;
 pub use device::{
     BlockDevice, Clock, DeviceError, FileDevice, FileOptions, Geometry, MemoryDevice, Op, Request,
     WallClock,
@@ -186,8 +186,7 @@ pub use error::{Error, Result};
 pub use file::{Access, File};
 pub use names::At;
 pub use options::OpenOptions;
-pub use syncline_fs::build::{NodeMeta, Size, Spare};
-pub use tools::{Make, check, recover};
+pub use tools::{Make, check};
 pub use volume::{
     Attr, CheckProgress, CheckReport, Create, FallocateMode, FileKind, FsError, InodeRef,
     MountOptions, MountReport, RenameFlags, SetAttr, SetTime, StatFs, SyncMode, Timestamp, Volume,

@@ -37,7 +37,8 @@ const MARK_BYTES: usize = 128 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Make {
-    /// Size of a file that is made; `None` uses the file or device that is there.
+    /// Size of a file that is made; `None` uses the file or device that is there. Of a
+    /// [`Builder`](crate::Builder) `None` is the smallest size and the room of `spare_*`.
     pub size_bytes: Option<u64>,
     /// Volume label, at most 16 bytes.
     pub label: Option<String>,
@@ -51,6 +52,10 @@ pub struct Make {
     pub block_bytes: Option<u32>,
     /// At least so many inodes.
     pub inodes: Option<u64>,
+    /// Room for users other than root in an image of a [`Builder`](crate::Builder), in bytes.
+    pub spare_bytes: Option<u64>,
+    /// The same in per cent of what the tree takes.
+    pub spare_percent: Option<u32>,
     /// Identity of the volume; random where it is not given.
     pub uuid: Option<[u8; 16]>,
     /// Time of the volume, seconds since 1970; now where it is not given. With `uuid`, and
@@ -170,37 +175,40 @@ pub fn check(path: &Path, progress: &mut dyn FnMut(CheckProgress) -> bool) -> Re
     report.map_err(|err| Error::from(err).at(path.display()))
 }
 
-/// Replays the journal and finishes orphans. A clean image is not written to.
-///
-/// ```
-/// # let image = syncline_testkit::TempImage::tiny();
-/// use syncline::{Disk, OpenOptions};
-///
-/// let disk = Disk::open(image.path(), &OpenOptions::default())?;
-/// disk.mkdir(b"/kept", 0o755)?;
-/// disk.sync()?;
-/// drop(disk); // not closed: the image is as after a power cut
-/// let report = syncline::recover(image.path())?;
-/// assert!(report.transactions_replayed > 0);
-/// # Ok::<(), syncline::Error>(())
-/// ```
-///
-/// # Errors
-/// EBUSY, EUCLEAN, EOPNOTSUPP, EIO.
-pub fn recover(path: &Path) -> Result<MountReport> {
-    check_host_path(path)?;
-    let device = FileDevice::open(path, FileOptions { read_only: true, ..FileOptions::default() })?;
-    let unfinished = superblock(&device)?.is_none_or(|sb| {
-        let orphan_file = sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)
-            && sb.s_feature_ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
-        sb.needs_recovery() || sb.s_last_orphan != 0 || orphan_file
-    });
-    drop(device);
-    if !unfinished {
-        return Ok(MountReport::default());
+impl Disk {
+    /// Replays the journal and finishes orphans. A clean image is not written to.
+    ///
+    /// ```
+    /// # let image = syncline_testkit::TempImage::tiny();
+    /// use syncline::{Disk, OpenOptions};
+    ///
+    /// let disk = Disk::open(image.path(), &OpenOptions::default())?;
+    /// disk.mkdir(b"/kept", 0o755)?;
+    /// disk.sync()?;
+    /// drop(disk); // not closed: the image is as after a power cut
+    /// let report = Disk::recover(image.path())?;
+    /// assert!(report.transactions_replayed > 0);
+    /// # Ok::<(), syncline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// EBUSY, EUCLEAN, EOPNOTSUPP, EIO.
+    pub fn recover(path: &Path) -> Result<MountReport> {
+        check_host_path(path)?;
+        let device =
+            FileDevice::open(path, FileOptions { read_only: true, ..FileOptions::default() })?;
+        let unfinished = superblock(&device)?.is_none_or(|sb| {
+            let orphan_file = sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)
+                && sb.s_feature_ro_compat.contains(RoCompatFeatures::ORPHAN_PRESENT);
+            sb.needs_recovery() || sb.s_last_orphan != 0 || orphan_file
+        });
+        drop(device);
+        if !unfinished {
+            return Ok(MountReport::default());
+        }
+        let disk = Disk::open(path, &OpenOptions::default())?;
+        let report = disk.opened().clone();
+        disk.close()?;
+        Ok(report)
     }
-    let disk = Disk::open(path, &OpenOptions::default())?;
-    let report = disk.opened().clone();
-    disk.close()?;
-    Ok(report)
 }

@@ -78,7 +78,7 @@ def build(
     no journal, as with mke2fs: such an image can only be read. With `uuid` (16
     bytes), `hash_seed` (the text of a UUID) and `time_s`, equal entries give equal bytes. If it fails, no image is left.
     """
-    percent = float(spare[:-1]) if isinstance(spare, str) and spare.endswith("%") else None
+    percent = int(spare[:-1]) if isinstance(spare, str) and spare.endswith("%") else None
     spare_bytes = int(spare) if spare is not None and percent is None else None
     sizes, identity = (size, percent, spare_bytes), (None if uuid is None else list(uuid), hash_seed, time_s)
     builder = _native.Builder(os.fsdecode(path), sizes, label, inodes, identity)

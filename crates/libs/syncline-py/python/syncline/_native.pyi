@@ -48,7 +48,7 @@ def recover(path: _Path) -> Tuple[int, int, int]: ...
 
 class Builder:
     def __new__(
-        cls, path: _Path, size: Tuple[Optional[int], Optional[float], Optional[int]], label: Optional[str], inodes: Optional[int],
+        cls, path: _Path, size: Tuple[Optional[int], Optional[int], Optional[int]], label: Optional[str], inodes: Optional[int],
         identity: Tuple[Optional[List[int]], Optional[str], Optional[int]],
     ) -> "Builder": ...
     def add(
