@@ -19,7 +19,7 @@ fn replay_on(
     image: &Image,
     trace: &ReplayTrace,
 ) -> Replayed {
-    let profile = Profile::by_name(device).unwrap();
+    let profile = Profile::parse_built_in(device).unwrap();
     let replay = Replay {
         profile: &profile,
         image,
@@ -83,9 +83,8 @@ fn a_small_trace_is_replayed_exactly_and_twice_alike() {
 }
 
 /// A card with one log block, which merges 4 MiB for each address that does not follow, and a cache
-/// of 4 MiB. Virtual
-/// time of whole runs: along the files, the default, never more than in the order of LRU, and less
-/// than half of that file by file.
+/// of 4 MiB. Virtual time of whole runs: along the files, the default, never more than in the order
+/// of LRU, and less than half of that file by file.
 #[test]
 fn along_the_files_programs_take_less_than_half_on_a_card() {
     if !require("along_the_files_programs_take_less_than_half_on_a_card", &[Need::E2fsck]) {
