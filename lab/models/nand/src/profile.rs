@@ -30,7 +30,8 @@ mod spec;
 
 pub use spec::Open;
 
-/// Name and text of every built-in profile, in the order they are listed.
+/// Name and text of every built-in profile, in the order they are listed: devices of today, then those
+/// of the papers.
 const BUILT_IN: &[(&str, &str)] = &[
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../../profiles/generic-emmc.toml")),
@@ -171,7 +172,7 @@ impl SlcParameters {
     }
 }
 
-/// The volatile write buffer: the `[buffer]` table of a profile.
+/// The write buffer: the `[buffer]` table of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferParameters {
@@ -179,6 +180,16 @@ pub struct BufferParameters {
     pub buffer_kib: u32,
     /// True if a write may be made durable by itself (FUA, reliable write).
     pub fua: bool,
+    /// True if capacitors carry the buffer to the cells when power fails: it is no volatile cache,
+    /// and a flush waits for nothing.
+    pub protected: bool,
+}
+
+impl BufferParameters {
+    /// True if a power cut loses data that a write command has taken.
+    pub fn is_volatile(&self) -> bool {
+        self.buffer_kib > 0 && !self.protected
+    }
 }
 
 /// The path to the device: the `[host]` table of a profile.
