@@ -33,6 +33,7 @@ pub use spec::Open;
 /// Name and text of every built-in profile, in the order they are listed: devices of today, then those
 /// of the papers.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("ufs-4", include_str!("../../../../profiles/ufs-4.toml")),
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../../profiles/generic-emmc.toml")),
     ("ssd-850pro", include_str!("../../../../profiles/ssd-850pro.toml")),
