@@ -37,6 +37,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("ufs-31", include_str!("../../../../profiles/ufs-31.toml")),
     ("emmc-51", include_str!("../../../../profiles/emmc-51.toml")),
     ("nvme-dramless", include_str!("../../../../profiles/nvme-dramless.toml")),
+    ("nvme-plp", include_str!("../../../../profiles/nvme-plp.toml")),
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../../profiles/generic-emmc.toml")),
     ("ssd-850pro", include_str!("../../../../profiles/ssd-850pro.toml")),

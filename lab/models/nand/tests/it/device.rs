@@ -223,7 +223,7 @@ fn without_a_buffer_nothing_is_volatile() {
 
 #[test]
 fn a_protected_buffer_is_not_volatile() {
-    for spec in ["nexus7-emmc:protected=true", "nexus7-emmc:protected=true+slc"] {
+    for spec in ["nvme-plp", "nexus7-emmc:protected=true", "nexus7-emmc:protected=true+slc"] {
         let (d, _) = device(spec, SECTORS);
         assert!(!d.geometry().volatile_cache && d.geometry().fua, "{spec}");
         write(&d, 0, &[7; 4096], false).unwrap();
