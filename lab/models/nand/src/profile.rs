@@ -36,6 +36,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("ufs-4", include_str!("../../../../profiles/ufs-4.toml")),
     ("ufs-31", include_str!("../../../../profiles/ufs-31.toml")),
     ("emmc-51", include_str!("../../../../profiles/emmc-51.toml")),
+    ("sd-a2", include_str!("../../../../profiles/sd-a2.toml")),
     ("nvme-dramless", include_str!("../../../../profiles/nvme-dramless.toml")),
     ("nvme-plp", include_str!("../../../../profiles/nvme-plp.toml")),
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
