@@ -29,6 +29,7 @@ fn one(profile: &Profile) -> Value {
         "page_bytes": profile.geometry.page_bytes(),
         "buffer_kib": profile.buffer.buffer_kib,
         "fua": profile.buffer.fua,
+        "protected": profile.buffer.protected,
         "streams": profile.ftl.streams,
         "queue_depth": profile.host.queue_depth,
         "open": open.collect::<Vec<_>>(),

@@ -66,8 +66,10 @@ pub struct LifetimeResult {
     pub spread: Spread,
     /// Least, mean and most erases of a block.
     pub wear: Wear,
-    /// Time until the rated cycles, or why there is none.
-    pub lifetime: std::result::Result<Lifetime, String>,
+    /// Cycles of the run, and the time until the rated ones; none if nothing was written.
+    pub lifetime: Option<Lifetime>,
+    /// Why that time is not to be believed.
+    pub no_verdict: Option<String>,
     /// The load in words: the trace, its time, and how often it happens.
     pub load: String,
     /// Wear of the SLC write cache, if there is one.
@@ -108,16 +110,12 @@ impl LifetimeRequest {
         let wear = Wear::of(&spread.worn);
         let c = replay.device().counters();
         let lifetime = Lifetime::of(replay.device().layout(), cycles, &c, &wear, elapsed_ns);
-        let lifetime = lifetime.ok_or("nothing was written: this trace wears nothing".to_owned());
-        let lifetime = lifetime.and_then(|lifetime| match self.no_verdict(&profile, pass_s) {
-            Some(why) => Err(why),
-            None => Ok(lifetime),
-        });
+        let no_verdict = self.no_verdict(&profile, pass_s);
         let slc = profile.slc.map(|slc| {
             let blocks = replay.device().slc_blocks();
             SlcWear::of(slc.slc_rated_cycles, blocks, c.slc_erases, elapsed_ns)
         });
-        Ok(LifetimeResult { profile, replay, spread, wear, lifetime, load, slc })
+        Ok(LifetimeResult { profile, replay, spread, wear, lifetime, no_verdict, load, slc })
     }
 
     /// The time in which the passes happen.
@@ -282,20 +280,18 @@ impl LifetimeResult {
     /// helps; none if nothing was programmed.
     pub fn summary(&self) -> Option<String> {
         let programmed = self.replay.device().counters().programmed_bytes;
-        if programmed == 0 {
-            return None;
-        }
+        let lifetime = self.lifetime.as_ref()?;
         let percent = |share: &Share| share.programmed_bytes as f64 * 100.0 / programmed as f64;
         let device = (&self.profile.name, self.replay.device().size_bytes() >> 20);
-        let mut text = match &self.lifetime {
-            Ok(lifetime) => format!(
+        let mut text = match &self.no_verdict {
+            None => format!(
                 "With {} the flash of {}, {} MiB, lasts {}.",
                 self.load,
                 device.0,
                 device.1,
                 span(lifetime.years_even)
             ),
-            Err(why) => format!("{}.", capital(why)),
+            Some(why) => format!("{}.", capital(why)),
         };
         if let Some(program) = self.replay.processes().by_program().most() {
             text += &format!(" {} wears it most, {:.0} %", program.name, percent(program));
@@ -317,11 +313,12 @@ impl LifetimeResult {
     pub fn document(&self) -> Value {
         let (replay, c) = (&self.replay, self.replay.device().counters());
         let origins = replay.origins();
-        let life = self.lifetime.as_ref().ok().map(|l| {
+        let believed = self.no_verdict.is_none();
+        let life = self.lifetime.as_ref().map(|l| {
             json!({
                 "cycles_used": l.cycles_used, "wear_spread": l.wear_spread,
-                "written_tb": l.written_tb, "years_even": l.years_even,
-                "years_worst": l.years_worst,
+                "written_tb": l.written_tb, "years_even": believed.then_some(l.years_even),
+                "years_worst": l.years_worst.filter(|_| believed),
             })
         });
         json!({

@@ -155,7 +155,12 @@ impl Tests<'_> {
         let steps: Vec<u64> =
             times_ns.windows(2).map(|two| two[1].saturating_sub(two[0])).collect();
         let most = steps.iter().copied().max().unwrap_or(0);
-        let first = steps.iter().position(|step| *step > most / 2 && *step > STEP_NS);
+        // A time that falls again right after is a collection.
+        let stays = |n: usize| {
+            times_ns.get(n + 2).is_none_or(|next_ns| *next_ns > times_ns[n] + steps[n] / 2)
+        };
+        let first =
+            (0..steps.len()).find(|n| steps[*n] > most / 2 && steps[*n] > STEP_NS && stays(*n));
         Ok(first.map(|before| (before as u64 + 1) * STEP_BYTES))
     }
 

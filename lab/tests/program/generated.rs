@@ -57,7 +57,7 @@ fn devices_say_where_their_figures_come_from() {
     assert!(table.contains("create/4k-fsync"), "{table}");
     let json: serde_json::Value = serde_json::from_str(&done(&["devices", "--json"])).unwrap();
     assert_eq!(json["schema"], "syncline.devices/1");
-    assert_eq!(json["devices"][0]["name"], "nexus7-emmc");
+    assert_eq!(json["devices"][0]["name"], "ufs-4");
 }
 
 #[test]

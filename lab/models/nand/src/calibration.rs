@@ -24,6 +24,8 @@ const SEQUENTIAL_BYTES: u64 = 128 << 10;
 const RANDOM_BYTES: u64 = 4096;
 /// Requests of a random test on the file.
 const RANDOM_REQUESTS: u64 = 2048;
+/// Bytes of a sequential test of many requests at a time, more than any buffer.
+const DEEP_BYTES: u64 = 1 << 30;
 /// Requests and space of table 6 of the informed-storage paper.
 const SPARSE_REQUESTS: u64 = 32_768;
 const SPARSE_BYTES: u64 = 1 << 30;
@@ -70,6 +72,33 @@ pub enum Figure {
     /// Random writes of 4 KiB, 32 at a time, a second.
     #[serde(rename = "random-write-4k-qd32-iops")]
     RandomWriteQd32Iops,
+    /// Random reads of 4 KiB, 512 at a time (16 threads of 32), a second.
+    #[serde(rename = "random-read-4k-qd512-iops")]
+    RandomReadQd512Iops,
+    /// Random writes of 4 KiB, 512 at a time, a second.
+    #[serde(rename = "random-write-4k-qd512-iops")]
+    RandomWriteQd512Iops,
+    /// Random writes of 4 KiB, one at a time, a second.
+    #[serde(rename = "random-write-4k-iops")]
+    RandomWriteIops,
+    /// Random writes of 4 KiB with a flush after each, a second.
+    #[serde(rename = "random-write-4k-flush-iops")]
+    RandomWriteFlushIops,
+    /// 128 KiB writes in order, 32 at a time, over 1 GiB, 10^6 bytes a second.
+    #[serde(rename = "sequential-write-128k-qd32-mb-per-s")]
+    SequentialWriteQd32MbPerS,
+    /// 128 KiB reads in order, 32 at a time.
+    #[serde(rename = "sequential-read-128k-qd32-mb-per-s")]
+    SequentialReadQd32MbPerS,
+    /// 1 MiB writes in order, 8 at a time, over 1 GiB, 10^6 bytes a second.
+    #[serde(rename = "sequential-write-1m-qd8-mb-per-s")]
+    SequentialWriteQd8MbPerS,
+    /// 1 MiB reads in order, 8 at a time.
+    #[serde(rename = "sequential-read-1m-qd8-mb-per-s")]
+    SequentialReadQd8MbPerS,
+    /// 1 MiB writes in order without a rest, one at a time, over the whole device twice: the rate
+    /// of the last quarter of a pass, when an SLC write cache is full, 10^6 bytes a second.
+    SustainedWriteMbPerS,
 }
 
 /// One published figure: a `[[check]]` table of a profile.
@@ -105,6 +134,8 @@ struct Pattern {
     bytes: u64,
     offsets: Vec<u64>,
     depth: usize,
+    /// True if a flush follows each request.
+    flush: bool,
 }
 
 impl Figure {
@@ -123,6 +154,9 @@ impl Figure {
             let call_ns = 2 * u64::from(profile.host.syscall_us) * 1000;
             return Ok(ext4_ordered(&mut device, self == Figure::Ext4RandomMbPerS, call_ns));
         }
+        if self == Figure::SustainedWriteMbPerS {
+            return Ok(sustained_write(&mut device));
+        }
         let pattern = self.pattern();
         let now_ns = prepare(&mut device);
         let bytes = pattern.bytes * pattern.offsets.len() as u64;
@@ -131,6 +165,10 @@ impl Figure {
         Ok(match self {
             Figure::SequentialWriteMbPerS
             | Figure::SequentialReadMbPerS
+            | Figure::SequentialWriteQd32MbPerS
+            | Figure::SequentialReadQd32MbPerS
+            | Figure::SequentialWriteQd8MbPerS
+            | Figure::SequentialReadQd8MbPerS
             | Figure::RandomWriteMbPerS
             | Figure::RandomReadMbPerS => bytes as f64 * 1e3 / ns,
             Figure::SortedWriteKbPerS
@@ -142,43 +180,48 @@ impl Figure {
     }
 
     fn pattern(self) -> Pattern {
-        let write = matches!(
-            self,
-            Figure::SequentialWriteMbPerS
-                | Figure::RandomWriteMbPerS
-                | Figure::SortedWriteKbPerS
-                | Figure::ScatteredWriteKbPerS
-                | Figure::RandomWriteQd32Iops
-        );
+        use Figure as F;
         let mut rng = SplitMix64::new(SEED);
         let mut random = |requests: u64, space: u64| -> Vec<u64> {
             (0..requests).map(|_| rng.below(space / RANDOM_BYTES) * RANDOM_BYTES).collect()
         };
-        let (bytes, depth) = (RANDOM_BYTES, 1);
-        match self {
-            Figure::SequentialWriteMbPerS | Figure::SequentialReadMbPerS => {
-                let requests = FILE_BYTES / SEQUENTIAL_BYTES;
-                let offsets = (0..requests).map(|i| i * SEQUENTIAL_BYTES).collect();
-                Pattern { write, bytes: SEQUENTIAL_BYTES, offsets, depth }
+        let (mut bytes, mut depth) = (RANDOM_BYTES, 1);
+        let mut in_order = |of: u64, space: u64| -> Vec<u64> {
+            bytes = of;
+            (0..space / of).map(|i| i * of).collect()
+        };
+        let offsets = match self {
+            F::SequentialWriteMbPerS | F::SequentialReadMbPerS => {
+                in_order(SEQUENTIAL_BYTES, FILE_BYTES)
             }
-            Figure::SortedWriteKbPerS | Figure::SortedReadKbPerS => {
+            F::SequentialWriteQd32MbPerS | F::SequentialReadQd32MbPerS => {
+                depth = 32;
+                in_order(SEQUENTIAL_BYTES, DEEP_BYTES)
+            }
+            F::SequentialWriteQd8MbPerS | F::SequentialReadQd8MbPerS => {
+                depth = 8;
+                in_order(1 << 20, DEEP_BYTES)
+            }
+            F::SortedWriteKbPerS | F::SortedReadKbPerS => {
                 let mut offsets = random(SPARSE_REQUESTS, SPARSE_BYTES);
                 offsets.sort_unstable();
-                Pattern { write, bytes, offsets, depth }
+                offsets
             }
-            Figure::ScatteredWriteKbPerS | Figure::ScatteredReadKbPerS => {
-                let offsets = random(SPARSE_REQUESTS, SPARSE_BYTES);
-                Pattern { write, bytes, offsets, depth }
+            F::ScatteredWriteKbPerS | F::ScatteredReadKbPerS => {
+                random(SPARSE_REQUESTS, SPARSE_BYTES)
             }
-            Figure::RandomReadQd32Iops | Figure::RandomWriteQd32Iops => {
-                let offsets = random(4 * RANDOM_REQUESTS, FILE_BYTES);
-                Pattern { write, bytes, offsets, depth: 32 }
+            F::RandomReadQd32Iops | F::RandomWriteQd32Iops => {
+                depth = 32;
+                random(4 * RANDOM_REQUESTS, FILE_BYTES)
             }
-            _ => {
-                let offsets = random(RANDOM_REQUESTS, FILE_BYTES);
-                Pattern { write, bytes, offsets, depth }
+            F::RandomReadQd512Iops | F::RandomWriteQd512Iops => {
+                depth = 512;
+                random(64 * RANDOM_REQUESTS, FILE_BYTES)
             }
-        }
+            _ => random(RANDOM_REQUESTS, FILE_BYTES),
+        };
+        let write = self.name().contains("write");
+        Pattern { write, bytes, offsets, depth, flush: self == F::RandomWriteFlushIops }
     }
 }
 
@@ -210,13 +253,27 @@ fn ext4_ordered(device: &mut Simulator, random: bool, call_ns: u64) -> f64 {
     if random { pass(true) } else { sequential }
 }
 
-/// Writes the device once; returns when it is at rest.
+/// Writes the device twice; MB/s of the last quarter.
+fn sustained_write(device: &mut Simulator) -> f64 {
+    const BYTES: u64 = 1 << 20;
+    let (mut now_ns, mut start_ns) = (0, 0);
+    let requests = device.size_bytes() / BYTES;
+    for i in 0..2 * requests {
+        if i == 2 * requests - requests / 4 {
+            start_ns = now_ns;
+        }
+        now_ns = device.write(now_ns, i % requests * BYTES, BYTES, false);
+    }
+    (requests / 4 * BYTES) as f64 * 1e3 / (now_ns - start_ns) as f64
+}
+
+/// Writes the device once; returns when it is at rest, an SLC write cache folded.
 fn prepare(device: &mut Simulator) -> u64 {
     let mut now_ns = 0;
     for offset in (0..device.size_bytes()).step_by(1 << 20) {
         now_ns = device.write(now_ns, offset, 1 << 20, false);
     }
-    device.flush(now_ns) + 1_000_000_000
+    device.flush(now_ns) + 100_000_000_000
 }
 
 impl Pattern {
@@ -230,6 +287,9 @@ impl Pattern {
                 true => device.write(*first, offset, self.bytes, false),
                 false => device.read(*first, offset, self.bytes),
             };
+            if self.flush {
+                *first = device.flush(*first);
+            }
         }
         let mut end_ns = places.iter().copied().fold(start_ns, u64::max);
         if self.write {

@@ -59,8 +59,8 @@ impl NandDevice {
         let geometry = Geometry {
             size_bytes: below.size_bytes,
             max_request_bytes: below.max_request_bytes.min(MAX_REQUEST_BYTES),
-            volatile_cache: profile.buffer.buffer_kib > 0,
-            fua: profile.buffer.fua || profile.buffer.buffer_kib == 0,
+            volatile_cache: profile.buffer.is_volatile(),
+            fua: profile.buffer.fua || !profile.buffer.is_volatile(),
             discard: below.discard,
             read_only: below.read_only,
         };

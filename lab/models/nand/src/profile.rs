@@ -7,11 +7,11 @@
 //!   sd-pny:host=reader                  the same part in another host
 //! ```
 //!
-//! Every key is mandatory in a file, published figures (`[[check]]`), `[hosts]` and the whole of
-//! `[slc]` and `[energy]` aside, and unique across its tables, so that an override needs no table
-//! name and a profile hides no default. Unknown keys are errors. Each profile says in `[source]`
-//! where its figures come from. Tested in `tests/it/profiles.rs`. This file is long because it
-//! declares every key and lists every built-in profile.
+//! Every key is mandatory in a file, but published figures (`[[check]]`), `[hosts]`, the whole of
+//! `[slc]` and `[energy]`, and two keys that came later, `dispatch_us` (0) and `protected` (false).
+//! Keys are unique across tables, so that an override needs no table name. Unknown keys are errors.
+//! Each profile says in `[source]` where its figures come from. Tested in `tests/it/profiles.rs`.
+//! This file is long because it declares every key and lists every built-in profile.
 //!
 //! One part has one profile. `[hosts.NAME]` lists the parameters that differ in another host, and
 //! a `[[check]]` names the host in which it was measured. A parameter that published figures leave
@@ -30,8 +30,15 @@ mod spec;
 
 pub use spec::Open;
 
-/// Name and text of every built-in profile, in the order they are listed.
+/// Name and text of every built-in profile, in the order they are listed: devices of today, then
+/// those of the papers.
 const BUILT_IN: &[(&str, &str)] = &[
+    ("ufs-4", include_str!("../../../../profiles/ufs-4.toml")),
+    ("ufs-31", include_str!("../../../../profiles/ufs-31.toml")),
+    ("emmc-51", include_str!("../../../../profiles/emmc-51.toml")),
+    ("sd-a2", include_str!("../../../../profiles/sd-a2.toml")),
+    ("nvme-dramless", include_str!("../../../../profiles/nvme-dramless.toml")),
+    ("nvme-plp", include_str!("../../../../profiles/nvme-plp.toml")),
     ("nexus7-emmc", include_str!("../../../../profiles/nexus7-emmc.toml")),
     ("generic-emmc", include_str!("../../../../profiles/generic-emmc.toml")),
     ("ssd-850pro", include_str!("../../../../profiles/ssd-850pro.toml")),
@@ -171,7 +178,7 @@ impl SlcParameters {
     }
 }
 
-/// The volatile write buffer: the `[buffer]` table of a profile.
+/// The write buffer: the `[buffer]` table of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BufferParameters {
@@ -179,6 +186,17 @@ pub struct BufferParameters {
     pub buffer_kib: u32,
     /// True if a write may be made durable by itself (FUA, reliable write).
     pub fua: bool,
+    /// True if capacitors carry the buffer to the cells when power fails: it is no volatile cache,
+    /// and a flush waits for nothing.
+    #[serde(default)]
+    pub protected: bool,
+}
+
+impl BufferParameters {
+    /// True if a power cut loses data that a write command has taken.
+    pub fn is_volatile(&self) -> bool {
+        self.buffer_kib > 0 && !self.protected
+    }
 }
 
 /// The path to the device: the `[host]` table of a profile.

@@ -1,7 +1,8 @@
 //! The model without contents: commands in, completion times out.
 //!
 //! ```text
-//!   submitted at now -> one of queue_depth places free -> + request_us + command_us -> Ftl -> done
+//!   submitted at now -> one of queue_depth places free -> + request_us -> the controller is free
+//!                    -> + dispatch_us -> + command_us -> Ftl -> done
 //! ```
 //!
 //! For replays and lifetime estimates that need no bytes; [`crate::NandDevice`] adds contents and a
@@ -26,11 +27,16 @@ pub struct Simulator {
     size_bytes: u64,
     request_ns: u64,
     command_ns: u64,
+    dispatch_ns: u64,
     flush_ns: u64,
     unit_bus_ns: u64,
     write_through: bool,
+    /// True if what is in the buffer survives a power cut.
+    protected: bool,
     /// When each place of the queue is free.
     queue_ns: Vec<u64>,
+    /// When the controller can take the next command.
+    controller_ns: u64,
     latencies: [Latencies; 4],
 }
 
@@ -51,10 +57,13 @@ impl Simulator {
             size_bytes,
             request_ns: u64::from(profile.host.request_us) * 1000,
             command_ns: u64::from(profile.timing.command_us) * 1000,
+            dispatch_ns: u64::from(profile.timing.dispatch_us) * 1000,
             flush_ns: u64::from(profile.timing.flush_us) * 1000,
             unit_bus_ns: profile.timing.bus_ns(layout.unit_bytes),
             write_through: profile.buffer.buffer_kib == 0,
+            protected: profile.buffer.protected,
             queue_ns: vec![0; profile.host.queue_depth as usize],
+            controller_ns: 0,
             latencies: Default::default(),
         })
     }
@@ -89,17 +98,21 @@ impl Simulator {
         let mut done_ns = at_ns;
         if let Some(span) = self.span(offset_bytes, len_bytes) {
             self.flash.counters.written_bytes += span.sectors * 512;
-            let through = fua || self.write_through;
+            let through = (fua && !self.protected) || self.write_through;
             let arrival = Arrival { at_ns, bus_ns: self.unit_bus_ns, through };
             done_ns = self.ftl.write(&span, arrival, &mut self.flash);
         }
         self.finish(place, WRITE, now_ns, done_ns)
     }
 
-    /// A flush command at `now_ns`; returns when everything completed before is in the cells.
+    /// A flush command at `now_ns`; returns when everything completed before is in the cells, or
+    /// at once if the buffer is protected.
     pub fn flush(&mut self, now_ns: u64) -> u64 {
         let (place, at_ns) = self.start(now_ns);
         self.flash.counters.flushes += 1;
+        if self.protected {
+            return self.finish(place, FLUSH, now_ns, at_ns);
+        }
         let (drained_ns, was_dirty) = self.ftl.flush(at_ns, &mut self.flash);
         let done_ns = drained_ns + if was_dirty { self.flush_ns } else { 0 };
         self.finish(place, FLUSH, now_ns, done_ns)
@@ -136,14 +149,18 @@ impl Simulator {
 
     /// True if the newest copy of a unit would survive a power cut at `now_ns`.
     pub fn durable(&self, unit: u32, now_ns: u64) -> bool {
-        unit >= self.flash.layout.host_units || self.ftl.durable(unit, now_ns)
+        self.protected || unit >= self.flash.layout.host_units || self.ftl.durable(unit, now_ns)
     }
 
     /// Power off and on: the buffer and the open streams are lost. What of the contents is lost is
-    /// told by [`Simulator::durable`] before.
+    /// told by [`Simulator::durable`] before. A protected buffer is in the cells then.
     pub fn power_cycle(&mut self) {
+        if self.protected {
+            self.ftl.flush(0, &mut self.flash);
+        }
         self.ftl.power_cycle();
         self.queue_ns.fill(0);
+        self.controller_ns = 0;
     }
 
     /// Ages the device: fills the first `fill_percent` of it in order, then overwrites as many
@@ -177,7 +194,7 @@ impl Simulator {
     }
 
     fn end_of_aging(&mut self) {
-        self.flush(0);
+        self.ftl.flush(0, &mut self.flash);
         self.ftl.settle(&mut self.flash);
         self.power_cycle();
         self.flash.reset_accounting();
@@ -237,7 +254,12 @@ impl Simulator {
     fn start(&mut self, now_ns: u64) -> (usize, u64) {
         let first = self.queue_ns.iter().enumerate().min_by_key(|(_, ns)| **ns);
         let (place, free_ns) = first.map_or((0, now_ns), |(i, ns)| (i, *ns));
-        (place, now_ns.max(free_ns) + self.request_ns + self.command_ns)
+        let mut at_ns = now_ns.max(free_ns) + self.request_ns;
+        if self.dispatch_ns > 0 {
+            at_ns = at_ns.max(self.controller_ns) + self.dispatch_ns;
+            self.controller_ns = at_ns;
+        }
+        (place, at_ns + self.command_ns)
     }
 
     fn finish(&mut self, place: usize, kind: usize, now_ns: u64, done_ns: u64) -> u64 {

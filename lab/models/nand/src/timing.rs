@@ -31,6 +31,10 @@ pub struct Timing {
     pub bus_mb_per_s: u32,
     /// Controller's work for each command, microseconds.
     pub command_us: u32,
+    /// Controller's work for each command before that, during which no other command starts,
+    /// microseconds: the most commands a second.
+    #[serde(default)]
+    pub dispatch_us: u32,
     /// Controller's work for a flush that finds dirty data, after the buffer is drained,
     /// microseconds.
     pub flush_us: u32,
@@ -45,6 +49,7 @@ impl Timing {
         check("channel_mb_per_s", self.channel_mb_per_s, 1, 100_000)?;
         check("bus_mb_per_s", self.bus_mb_per_s, 1, 100_000)?;
         check("command_us", self.command_us, 0, 1_000_000)?;
+        check("dispatch_us", self.dispatch_us, 0, 1_000_000)?;
         check("flush_us", self.flush_us, 0, 10_000_000)
     }
 
@@ -214,6 +219,7 @@ mod tests {
             channel_mb_per_s: 40, // 102.4 us a page
             bus_mb_per_s: 40,
             command_us: 0,
+            dispatch_us: 0,
             flush_us: 0,
         };
         Schedule::new(&t, None, &Layout::new(&g, 1 << 20, 2).unwrap())

@@ -129,9 +129,9 @@ impl Storage {
         let below = contents.geometry();
         let members = profiles.iter().map(|profile| Simulator::new(profile, below.size_bytes));
         let members = members.collect::<Result<Vec<_>, _>>()?;
-        let buffered = profiles.iter().any(|profile| profile.buffer.buffer_kib > 0);
+        let buffered = profiles.iter().any(|profile| profile.buffer.is_volatile());
         let fua =
-            profiles.iter().all(|profile| profile.buffer.fua || profile.buffer.buffer_kib == 0);
+            profiles.iter().all(|profile| profile.buffer.fua || !profile.buffer.is_volatile());
         let geometry = Geometry { volatile_cache: buffered, fua, discard: false, ..below };
         let state = State {
             members,

@@ -154,6 +154,8 @@ proptest! {
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=fast,buffer_kib=0",
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=block,buffer_kib=64",
             "nexus7-emmc:pages_per_block=8,over_provisioning_percent=1+slc",
+            "nexus7-emmc:pages_per_block=8,protected=true",
+            "nexus7-emmc:pages_per_block=8,protected=true+slc",
             "generic-emmc:pages_per_block=8,map_unit_kib=16,mapping=fast+slc",
         ]),
     ) {
@@ -217,6 +219,21 @@ fn without_a_buffer_nothing_is_volatile() {
     write(&d, 0, &[7; 4096], false).unwrap();
     assert!(clock.now_ns() - start > 890_000, "a write waits for its program");
     assert_eq!(d.cut().unwrap(), 0);
+}
+
+#[test]
+fn a_protected_buffer_is_not_volatile() {
+    for spec in ["nvme-plp", "nexus7-emmc:protected=true", "nexus7-emmc:protected=true+slc"] {
+        let (d, _) = device(spec, SECTORS);
+        assert!(!d.geometry().volatile_cache && d.geometry().fua, "{spec}");
+        write(&d, 0, &[7; 4096], false).unwrap();
+        assert_eq!(d.cut().unwrap(), 0, "{spec}");
+        d.power_on();
+        let mut into = [0; 4096];
+        d.read(0, &mut into, ORIGIN).unwrap();
+        assert_eq!(into, [7; 4096]);
+        d.check().unwrap();
+    }
 }
 
 #[test]

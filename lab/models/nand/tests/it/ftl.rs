@@ -193,6 +193,31 @@ fn flush_costs_only_when_something_is_dirty() {
 }
 
 #[test]
+fn a_flush_of_a_protected_buffer_waits_for_nothing() {
+    let spec = "nexus7-emmc:request_us=0,command_us=10,flush_us=5000,protected=true,fua=true";
+    let mut s = simulator(spec, 16 * MIB);
+    let written = s.write(0, 0, 4096, true);
+    assert!(written < 600_000, "a map read, and the buffer took it: {written}");
+    assert!(s.durable(0, written));
+    assert_eq!(s.flush(written), written + 10_000);
+    assert_eq!(s.counters().page_programs, 0);
+    s.power_cycle();
+    assert!(s.locate(0).is_some(), "in the cells");
+    s.check().unwrap();
+}
+
+#[test]
+fn one_command_at_a_time_is_dispatched() {
+    let spec = "nexus7-emmc:request_us=5,command_us=10,dispatch_us=20,queue_depth=4";
+    let mut s = simulator(spec, 16 * MIB);
+    let done: Vec<u64> = (0..4).map(|_| s.flush(0)).collect();
+    assert_eq!(done, [35_000, 55_000, 75_000, 95_000]);
+    // The first place of the queue is free at 35 us, the controller at 85.
+    assert_eq!(s.flush(0), 115_000);
+    assert_eq!(s.flush(200_000), 235_000, "idle");
+}
+
+#[test]
 fn a_large_write_uses_all_dies() {
     let time = |dies| {
         let spec = format!("generic-emmc:channels={dies},dies_per_channel=1,queue_depth=1");

@@ -115,6 +115,7 @@ fn short(profile: &Profile) -> Vec<String> {
 fn cache(profile: &Profile) -> String {
     match profile.buffer.buffer_kib {
         0 => "none".to_owned(),
+        kib if profile.buffer.protected => format!("none ({kib} KiB, protected)"),
         kib => format!("{kib} KiB{}", if profile.buffer.fua { ", FUA" } else { "" }),
     }
 }

@@ -104,9 +104,9 @@ fn text(found: &LifetimeResult) -> String {
     }
     let summary = || found.summary().unwrap_or_default();
     let end = match &found.lifetime {
-        Err(why) if c.programmed_bytes == 0 => format!("{why}\n"),
-        Err(_) => format!("\n{}\n", summary()),
-        Ok(l) => {
+        None => "nothing was written: this trace wears nothing\n".to_owned(),
+        Some(_) if found.no_verdict.is_some() => format!("\n{}\n", summary()),
+        Some(l) => {
             // No block was erased: nothing tells how unevenly they wear.
             let worst = match l.years_worst {
                 Some(years) => format!("; {} until the first block is there", span(years)),
