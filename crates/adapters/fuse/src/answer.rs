@@ -39,7 +39,7 @@ pub(crate) fn empty(_: &mut Out<'_>, (): ()) -> Result<(), Errno> {
 /// Bytes of `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 40 + convert::ATTR_BYTES;
 
-/// What a name means; `node` 0: the kernel learns no inode.
+/// Meaning of a name; `node` 0: the kernel learns no inode.
 fn entry_out(node: u64, attr: &Attr) -> [u8; ENTRY_BYTES] {
     let head = [node, u64::from(attr.generation), TTL_SECONDS, TTL_SECONDS, 0];
     let mut bytes = [0; ENTRY_BYTES];

@@ -115,7 +115,7 @@ fn planned(workers: usize, possible: &[u16], online: &[u16]) -> Vec<Vec<u16>> {
     plan
 }
 
-/// What the workers of a mount share.
+/// State that the workers of a mount share.
 struct Shared {
     adapter: Arc<Adapter>,
     /// Entries of each queue.

@@ -15,7 +15,7 @@ use crate::error::{FsError, Result};
 /// Name, inode number, type.
 pub(super) type Named<'a> = (&'a [u8], u32, u8);
 
-/// What all directories of a file system share.
+/// Parameters that all directories of a file system share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) format: DirFormat,

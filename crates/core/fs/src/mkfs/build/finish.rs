@@ -23,7 +23,7 @@ use crate::names::namei::LINKS_MAX;
 /// lost+found has blocks up to this size, as in [`crate::mkfs`].
 const LOST_FOUND_BYTES: usize = 16 << 10;
 
-/// What is not in the tree, of the few inodes that have it.
+/// Parts of the few inodes that have more than the tree holds.
 #[derive(Default)]
 struct Extra {
     /// Roots of extent trees with blocks, and their number.

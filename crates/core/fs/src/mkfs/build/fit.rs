@@ -60,7 +60,7 @@ fn without_reserve(options: &Options) -> Options {
     Options { features, resize: None, ..options.clone() }
 }
 
-/// What a layout lacks.
+/// Blocks or inodes that a layout lacks.
 pub(super) enum Lack {
     /// At least so many blocks.
     Blocks(u64),

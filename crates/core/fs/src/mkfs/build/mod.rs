@@ -71,7 +71,7 @@ pub enum Size {
     Bytes(u64),
     /// As small as the tree allows.
     Minimum,
-    /// What the tree needs, and room for more.
+    /// The size that the tree needs, and room for more.
     Spare(Spare),
 }
 
