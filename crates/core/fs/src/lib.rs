@@ -10,8 +10,8 @@
 //! - A run is deterministic: time and devices are parameters, and this crate starts no thread.
 //!
 //! Assumptions
-//! - Sectors of 512 bytes are atomic. When a flush completes, everything completed before the flush
-//!   is durable.
+//! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
+//!   flush was issued is durable.
 //! - No other program writes to the device while the volume is mounted.
 //! - The program that owns the [`Volume`] calls [`Volume::tick`] when
 //!   [`Volume::next_deadline_ns`] says. Background write-back and commits happen in this call.

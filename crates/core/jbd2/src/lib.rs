@@ -1,8 +1,8 @@
 //! A jbd2 journal in user space: handles, transactions, commit, checkpoint, recovery.
 //!
 //! This crate knows blocks, not files. The file system above changes metadata blocks through a
-//! [`Handle`]. All handles of a few seconds join one transaction. A commit writes the transaction
-//! to the log. After a crash the log is replayed by the kernel, by e2fsck or by
+//! [`Handle`]. Handles that start within a few seconds join one transaction. A commit writes the
+//! transaction to the log. After a crash the log is replayed by the kernel, by e2fsck or by
 //! [`Journal::recover`].
 //!
 //! ```text
@@ -23,8 +23,8 @@
 //! - `start` waits in three cases only:
 //!   1. The running transaction is being frozen. `start` waits until the open handles have ended
 //!      and the block images are referenced.
-//!   2. The transaction is full. `start` commits it. If only the owner of the journal may commit
-//!      ([`JournalOptions::owner_commits`]), `start` waits until handles return unused credits.
+//!   2. The transaction is full. `start` commits it. With [`JournalOptions::owner_commits`] only
+//!      the code that owns the journal commits: `start` waits until handles return unused credits.
 //!   3. The log is out of space. `start` checkpoints in steps.
 //! - After the first failed write or flush every later `start`, commit and sync fails
 //!   ([`JournalError::Aborted`]). Cached blocks can still be read.
@@ -32,23 +32,23 @@
 //!   bounded number of times.
 //!
 //! Assumptions
-//! - Sectors of 512 bytes are atomic. When a flush completes, everything completed before the flush
-//!   is durable.
-//! - A thread that holds a handle does not commit. It does not wait for a lock either, if another
-//!   thread may start a handle under that lock.
+//! - Sectors of 512 bytes are atomic. When a flush completes, every write that completed before the
+//!   flush was issued is durable.
+//! - A thread that holds a handle does not commit. Some locks are held by threads that start a
+//!   handle. A thread that holds a handle does not wait for such a lock.
 //! - A freed block is not overwritten on the device before its free is durable
 //!   ([`Handle::on_commit`]). There is one exception: the inode that freed the block may take it
 //!   again at once and journal its new contents. Both changes are recovered together
 //!   (`dependency_sets/`).
 //! - The file system sets `needs_recovery` in its superblock, durably, before the first commit.
 //!
-//! The journal writes one of three formats ([`Checksums`]):
+//! [`Checksums`] selects the format that the journal writes:
 //! - `V3` is the format that the kernel writes without async commit: body, flush, commit block.
 //!   `None` is the same without checksums.
 //! - `V1Async` writes each transaction as one write and one flush. Stock recovery reads it.
 //! - `Packed` writes records of changed bytes (`packed.rs`). Only this crate recovers them.
 //!
-//! With the last two formats, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group
+//! With `V1Async` and `Packed`, [`Journal::sync`] makes a group commit (`group_commit.rs`). A group
 //! commit writes the part of the running transaction that a few files need: their changes, and all
 //! changes that must be recovered together with these (`dependency_sets/`). Recovery also reads
 //! checksums v2, 64-bit tags and async commit, whichever program wrote them.

@@ -61,12 +61,26 @@ impl Drop for Scratch {
     }
 }
 
+/// Opens a file, whose lock of this process is perhaps not given back yet: see [`qemu`].
+fn opened(path: &str, read_only: bool) -> Result<Arc<dyn BlockDevice>, String> {
+    let mut tries = 0;
+    loop {
+        let opened = device(Path::new(path), read_only).map_err(|err| err.to_string());
+        let own = opened.as_ref().is_err_and(|said| said.contains("another program has it open"));
+        tries += 1;
+        if !own || tries == 200 {
+            return opened;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
 fn open(path: &str, read_only: bool) -> Arc<dyn BlockDevice> {
-    device(Path::new(path), read_only).unwrap()
+    opened(path, read_only).unwrap()
 }
 
 fn refusal(path: &str, read_only: bool) -> String {
-    device(Path::new(path), read_only).err().expect("it is refused").to_string()
+    opened(path, read_only).err().expect("it is refused")
 }
 
 fn contents(dev: &dyn BlockDevice) -> Vec<u8> {
