@@ -30,6 +30,8 @@ pub(crate) struct Qcow2Device {
     file: File,
     geometry: Geometry,
     failed: AtomicBool,
+    /// It has the locks, also those of QEMU.
+    _locked: FileDevice,
 }
 
 fn in_use() -> ImageError {
@@ -74,7 +76,7 @@ impl Qcow2Device {
     /// A damaged file, one with what is not supported, one that QEMU has open.
     pub(crate) fn open(device: FileDevice, path: &Path) -> Result<Qcow2Device> {
         let writable = !device.geometry().read_only;
-        let file = device.into_file();
+        let file = device.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
         let bytes =
             || file.metadata().map(|meta| meta.len()).map_err(|e| ImageError::host(path, &e));
         let header = Header::read(&file, bytes()?)?;
@@ -113,7 +115,7 @@ impl Qcow2Device {
             discard: false,
             read_only: !writable,
         };
-        Ok(Qcow2Device { disk, file, geometry, failed: AtomicBool::new(false) })
+        Ok(Qcow2Device { disk, file, geometry, failed: AtomicBool::new(false), _locked: device })
     }
 
     /// Data, then tables, then the disk below. Data goes first, so that no table on the disk points

@@ -25,20 +25,12 @@ fn has_qemu(test: &str) -> bool {
     there && require(test, &[Need::E2fsck])
 }
 
-/// Runs qemu-img and expects success. A file that was closed stays locked for a moment: a process
-/// that another test starts has its descriptors until its program begins.
+/// Runs qemu-img and expects success.
 fn qemu(arguments: &[&str]) -> String {
-    let begin = std::time::Instant::now();
-    loop {
-        let ran = Command::new("qemu-img").args(arguments).output().unwrap();
-        if ran.status.success() {
-            return String::from_utf8_lossy(&ran.stdout).into_owned();
-        }
-        let said = String::from_utf8_lossy(&ran.stderr);
-        let locked = said.contains("Failed to get") && begin.elapsed().as_secs() < 10;
-        assert!(locked, "qemu-img {arguments:?}: {said}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    let ran = Command::new("qemu-img").args(arguments).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "qemu-img {arguments:?}: {said}");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
 }
 
 struct Scratch(PathBuf);
@@ -61,26 +53,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Opens a file, whose lock of this process is perhaps not given back yet: see [`qemu`].
-fn opened(path: &str, read_only: bool) -> Result<Arc<dyn BlockDevice>, String> {
-    let mut tries = 0;
-    loop {
-        let opened = device(Path::new(path), read_only).map_err(|err| err.to_string());
-        let own = opened.as_ref().is_err_and(|said| said.contains("another program has it open"));
-        tries += 1;
-        if !own || tries == 200 {
-            return opened;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-}
-
 fn open(path: &str, read_only: bool) -> Arc<dyn BlockDevice> {
-    opened(path, read_only).unwrap()
+    device(Path::new(path), read_only).unwrap()
 }
 
 fn refusal(path: &str, read_only: bool) -> String {
-    opened(path, read_only).err().expect("it is refused")
+    device(Path::new(path), read_only).err().expect("it is refused").to_string()
 }
 
 fn contents(dev: &dyn BlockDevice) -> Vec<u8> {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
 use super::aligned::{AlignedBuffer, Pool};
-use super::lock::{self, WriterFile};
+use super::lock::{self, Held};
 use super::ring::Ring;
 use super::transfer::Transfer;
 use super::{FileOptions, io_error, make_file, open_error, sys};
@@ -57,7 +57,15 @@ pub struct FileDevice {
     geometry: Geometry,
     block_device: bool,
     /// Held as long as the device is open.
-    _lock: Option<WriterFile>,
+    lock: Option<Held>,
+}
+
+impl Drop for FileDevice {
+    fn drop(&mut self) {
+        if let Some(lock) = &self.lock {
+            lock.give_back(&self.buffered);
+        }
+    }
 }
 
 impl FileDevice {
@@ -97,7 +105,7 @@ impl FileDevice {
         let mut held = None;
         if options.lock {
             let next = "another program has it open; close that first";
-            held = lock::take(&buffered, options.read_only).map_err(|e| failed(e, next))?;
+            held = Some(lock::take(&buffered, options.read_only).map_err(|e| failed(e, next))?);
         }
         let size =
             if block_device { sys::block_device_size(&buffered) } else { Ok(metadata.len()) };
@@ -108,7 +116,9 @@ impl FileDevice {
         let direct = direct.map(|direct| (direct.file, direct.align_bytes));
         let read_only = options.read_only;
         let files = OpenFiles { buffered, direct, size_bytes, block_device, read_only };
-        Ok(FileDevice { ring: ring.map(Mutex::new), _lock: held, ..FileDevice::from_files(files) })
+        let mut device = FileDevice::from_files(files);
+        (device.ring, device.lock) = (ring.map(Mutex::new), held);
+        Ok(device)
     }
 
     /// The device of files that another process has opened; without a ring, which is a process's
@@ -125,16 +135,17 @@ impl FileDevice {
         };
         let direct = direct.map(|(file, align_bytes)| Direct { file, align_bytes });
         let pool = Pool::new(RING_ENTRIES);
-        FileDevice { buffered, direct, ring: None, pool, geometry, block_device, _lock: None }
+        FileDevice { buffered, direct, ring: None, pool, geometry, block_device, lock: None }
     }
 
-    /// Copies of the open files. The lock is held until both are closed.
+    /// Copies of the open files, for another process. The lock is held until all are closed.
     ///
     /// # Errors
     /// Too many open files.
     pub fn files(&self) -> io::Result<OpenFiles> {
         let copy =
             |direct: &Direct| Ok::<_, io::Error>((direct.file.try_clone()?, direct.align_bytes));
+        self.lock.iter().for_each(Held::share);
         Ok(OpenFiles {
             buffered: self.try_clone_file()?,
             direct: self.direct.as_ref().map(copy).transpose()?,
@@ -167,13 +178,7 @@ impl FileDevice {
         Ok((found.dev(), found.ino()))
     }
 
-    /// Gives up the device and returns its open file, which keeps the lock: for formats whose files
-    /// grow.
-    pub fn into_file(self) -> File {
-        self.buffered
-    }
-
-    /// Another descriptor of the open file.
+    /// Another descriptor of the open file, for formats whose files grow. The lock is the device's.
     ///
     /// # Errors
     /// Too many open files.

@@ -13,9 +13,11 @@
 //! - A writer is refused while root, the owner or its own user reads the image. Locks of anybody
 //!   else hold up nobody, since they need no more than permission to read; such a reader may see a
 //!   state that never was.
-//! - Locks end with the process. Works on descriptors (`F_OFD_SETLK`), so that two of one process
-//!   exclude each other; QEMU's bytes are others. Where the file system has no such locks `flock`
-//!   stands in.
+//! - Locks end with the device that took them, and with the process at the latest. A child that
+//!   another thread starts has the descriptors until it runs its program, but not the locks. If
+//!   another process has the files ([`Held::share`]), the last descriptor ends the locks.
+//! - Locks belong to descriptors (`F_OFD_SETLK`), so that two of one process exclude each other;
+//!   QEMU's bytes are others. Where the file system has no such locks `flock` stands in.
 //!
 //! Tested in `tests.rs`; against other users in `crates/adapters/cli/tests/it/strangers.rs`.
 
@@ -23,6 +25,7 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -43,7 +46,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The lock file of a writer; gone when it is dropped.
 #[derive(Debug)]
-pub(super) struct WriterFile {
+struct WriterFile {
     path: PathBuf,
     /// Process that made it; one that was forked from it leaves it alone.
     maker: u32,
@@ -59,11 +62,48 @@ impl Drop for WriterFile {
     }
 }
 
-/// Takes the locks of a reader or writer of an open image, until it is closed.
+/// Locks of an open image.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// Process that took them; one that was forked from it leaves them alone.
+    maker: u32,
+    is_shared: AtomicBool,
+    _own: Option<WriterFile>,
+}
+
+impl Held {
+    /// Another process gets descriptors of the image, and with them the locks.
+    pub(super) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// Gives back all locks that `file`, the image, has: those of this module, and any of a format
+    /// within it.
+    pub(super) fn give_back(&self, file: &File) {
+        if self.maker != std::process::id() || self.is_shared.load(Ordering::Acquire) {
+            return;
+        }
+        unlock(file);
+    }
+}
+
+fn unlock(file: &File) {
+    // The end of the last descriptor gives back what fails here.
+    let all = libc::flock { l_len: 0, ..range(libc::F_UNLCK, 0) };
+    let _ = fcntl(file, FcntlArg::F_OFD_SETLK(&all));
+    let _ = flock(file, FlockOperation::Unlock);
+}
+
+/// Takes the locks of a reader or writer of an open image.
 ///
 /// # Errors
 /// EAGAIN if somebody has it open whose locks count.
-pub(super) fn take(file: &File, read_only: bool) -> io::Result<Option<WriterFile>> {
+pub(super) fn take(file: &File, read_only: bool) -> io::Result<Held> {
+    let own = taken(file, read_only).inspect_err(|_| unlock(file))?;
+    Ok(Held { maker: std::process::id(), is_shared: AtomicBool::new(false), _own: own })
+}
+
+fn taken(file: &File, read_only: bool) -> io::Result<Option<WriterFile>> {
     let meta = file.metadata()?;
     if read_only {
         match set(file, libc::F_RDLCK, READER) {

@@ -23,6 +23,15 @@ pub struct FileDevice {
     geometry: Geometry,
 }
 
+impl Drop for FileDevice {
+    #[expect(clippy::incompatible_msrv, reason = "locks of std: Rust 1.89 outside of Linux")]
+    fn drop(&mut self) {
+        // A child that another thread starts has the file open until it runs its program. The end
+        // of the last descriptor gives the lock back, too.
+        let _ = self.file.lock().unlock();
+    }
+}
+
 impl FileDevice {
     /// Opens an existing file.
     ///
@@ -63,7 +72,7 @@ impl FileDevice {
         FileDevice::open(path, options)
     }
 
-    /// Another descriptor of the open file.
+    /// Another descriptor of the open file, for formats whose files grow. The lock is the device's.
     ///
     /// # Errors
     /// Too many open files.
@@ -74,12 +83,6 @@ impl FileDevice {
     /// False: only regular files are opened.
     pub fn is_block_device(&self) -> bool {
         false
-    }
-
-    /// Gives up the device and returns its open file, which keeps the lock: for formats whose files
-    /// grow.
-    pub fn into_file(self) -> File {
-        self.file.into_inner()
     }
 
     /// True if requests bypass the page cache: never.
@@ -156,8 +159,10 @@ mod tests {
 
         assert!(!device.is_direct() && !device.has_io_uring() && !device.is_block_device());
         assert_eq!(device.try_clone_file().unwrap().metadata().unwrap().len(), 64 << 10);
-        let file = device.into_file();
-        assert!(FileDevice::open(&path, FileOptions::default()).is_err(), "it keeps the lock");
+        let file = device.try_clone_file().unwrap();
+        assert!(FileDevice::open(&path, FileOptions::default()).is_err(), "it is locked");
+        drop(device);
+        drop(FileDevice::open(&path, FileOptions::default()).expect("a descriptor is no lock"));
         drop(file);
         let readers = FileOptions { read_only: true, ..FileOptions::default() };
         let two = [0, 1].map(|_| FileDevice::open(&path, readers).unwrap());
