@@ -3,7 +3,7 @@
 //! ```text
 //!   flush | w w w ... | flush | w w | flush        an interval: writes and the flush that ends it
 //!           time = flush_ns + byte_ns * bytes + sum of the ways to its runs
-//!   bytes: in whole units, since flash programs whole pages
+//!   bytes: in whole units, since flash programs whole pages, of several dies at once
 //!   run: writes of which each begins where the one before it ended
 //!   back_ns: a run that goes on where one of the last runs ended
 //!   near_ns: one that begins at most 4 MiB from the end of the one before it
@@ -15,8 +15,9 @@
 //! costs of a fast device are found as soon as those of a slow one. They begin with assumed ones
 //! ([`Costs::ASSUMED`]), which weigh the less the further devices lie apart in them: one interval
 //! says more of a flush than the assumption, and a run may cost nothing or the time of a merge of
-//! 4 MiB. A flush and the writes before it are taken together because a volatile cache answers
-//! writes at once and pays for them in the flush. Without one a batch of writes is an interval.
+//! 4 MiB. The unit is that of 4, 8 and 16 KiB whose costs foretell the intervals best. A flush and
+//! the writes before it are taken together because a volatile cache answers writes at once and pays
+//! for them in the flush. Without one a batch of writes is an interval.
 //!
 //! Promises
 //! - Costs follow from requests and the clock alone: equal runs in virtual time have equal costs.
@@ -33,8 +34,9 @@ use crate::{BlockDevice, Clock, DeviceError, Geometry, Op, Request};
 
 /// Weight of all older intervals together, in intervals.
 const INTERVALS_KEPT: f64 = 256.0;
-/// Flash programs whole pages, of two planes or dies at once: less takes as long.
-const UNIT_BYTES: u64 = 16 << 10;
+/// Flash programs whole pages, of some planes or dies at once: less takes as long. The first one is
+/// assumed.
+const UNITS_BYTES: [u64; 3] = [16 << 10, 8 << 10, 4 << 10];
 /// Runs that can be gone on with: files that are written in turn, and the log.
 const STREAMS: usize = 4;
 /// Distance of a near run: the allocation unit of most cards, within which they write a page and
@@ -49,7 +51,13 @@ const NOISE: f64 = 0.5;
 const EXPECTED_NS_MIN: f64 = 1e3;
 /// Times that an interval without ways may take of what is expected.
 const OUTLIER: f64 = 4.0;
+/// Weight of all that was before an interval that says that the device has become slow.
+const KEPT_OF_OLD: f64 = 0.5;
+/// A smaller unit has to err less than this share of the error of a larger one.
+const BETTER: f64 = 0.7;
 const COSTS: usize = 5;
+/// The first cost that is a way.
+const FIRST_WAY: usize = 2;
 
 /// Time that a device takes for writes and flushes, on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,6 +66,8 @@ pub struct Costs {
     pub flush_ns: f64,
     /// A byte of whole units, in nanoseconds: see [`Costs::interval_ns`].
     pub byte_ns: f64,
+    /// Smallest number of bytes that a write takes time for; less takes as long.
+    pub unit_bytes: u64,
     /// Going on where one of the last runs ended, in nanoseconds: back to the log, or to a file
     /// that is written in order.
     pub back_ns: f64,
@@ -70,12 +80,18 @@ pub struct Costs {
 impl Costs {
     /// Costs of a device of which nothing is known: those measured of the profile of an eMMC of
     /// 2012, `nexus7-emmc`.
-    pub const ASSUMED: Costs =
-        Costs { flush_ns: 1.2e6, byte_ns: 60.0, back_ns: 1e6, near_ns: 2.5e6, run_ns: 3.5e6 };
+    pub const ASSUMED: Costs = Costs {
+        flush_ns: 1.2e6,
+        byte_ns: 60.0,
+        unit_bytes: UNITS_BYTES[0],
+        back_ns: 1e6,
+        near_ns: 2.5e6,
+        run_ns: 3.5e6,
+    };
 
-    /// Time of the bytes between two flushes, in nanoseconds: units of 16 KiB.
+    /// Time of the bytes between two flushes, in nanoseconds: whole units.
     pub fn interval_ns(&self, bytes: u64) -> f64 {
-        bytes.next_multiple_of(UNIT_BYTES) as f64 * self.byte_ns
+        bytes.next_multiple_of(self.unit_bytes) as f64 * self.byte_ns
     }
 
     /// True if going from one of these bytes to the other is going to a near address.
@@ -83,8 +99,9 @@ impl Costs {
         from_bytes.abs_diff(to_bytes) <= NEAR_BYTES
     }
 
-    fn from_array([flush_ns, byte_ns, back_ns, near_ns, run_ns]: [f64; COSTS]) -> Costs {
-        Costs { flush_ns, byte_ns, back_ns, near_ns, run_ns }
+    const fn from_array(found: [f64; COSTS], unit_bytes: u64) -> Costs {
+        let [flush_ns, byte_ns, back_ns, near_ns, run_ns] = found;
+        Costs { flush_ns, byte_ns, unit_bytes, back_ns, near_ns, run_ns }
     }
 
     fn to_array(self) -> [f64; COSTS] {
@@ -92,13 +109,23 @@ impl Costs {
     }
 }
 
-/// Sums of the normal equations, and the interval that has not ended.
-struct Sums {
-    /// Products of two of [1, bytes, resumed runs, near runs, other runs].
+/// Costs if writes take time for whole units of one size.
+struct Fit {
+    /// Sums of the normal equations: products of two of [1, bytes, resumed runs, near runs, other
+    /// runs].
     squares: [[f64; COSTS]; COSTS],
     /// Products of one of them and the time.
     times: [f64; COSTS],
     costs: Costs,
+    /// Sum of the squares of the errors, as shares of the time.
+    misfit: f64,
+    /// Time of the last interval without ways.
+    straight_ns: f64,
+}
+
+/// The fits, and the interval that has not ended.
+struct Sums {
+    fits: [Fit; UNITS_BYTES.len()],
     bytes: u64,
     runs: Runs,
     time_ns: u64,
@@ -116,10 +143,15 @@ struct Runs {
 
 impl Sums {
     fn new() -> Sums {
-        Sums {
+        let fit = |unit_bytes| Fit {
             squares: [[0.0; COSTS]; COSTS],
             times: [0.0; COSTS],
-            costs: Costs::ASSUMED,
+            costs: Costs { unit_bytes, ..Costs::ASSUMED },
+            misfit: 0.0,
+            straight_ns: 0.0,
+        };
+        Sums {
+            fits: UNITS_BYTES.map(fit),
             bytes: 0,
             runs: Runs::default(),
             time_ns: 0,
@@ -165,15 +197,42 @@ impl Sums {
         if bytes == 0 || time_ns == 0 {
             return;
         }
-        let of = [1.0, bytes.next_multiple_of(UNIT_BYTES) as f64, resumed, near, far];
+        self.fits.iter_mut().for_each(|fit| fit.add(bytes, [resumed, near, far], time_ns as f64));
+    }
+
+    fn costs(&self) -> Costs {
+        let mut fits = self.fits.iter();
+        let first = fits.next().map_or((0.0, Costs::ASSUMED), |fit| (fit.misfit, fit.costs));
+        fits.fold(first, |best, fit| match fit.misfit < BETTER * best.0 {
+            true => (fit.misfit, fit.costs),
+            false => best,
+        })
+        .1
+    }
+}
+
+impl Fit {
+    fn add(&mut self, bytes: u64, [resumed, near, far]: [f64; 3], time_ns: f64) {
+        let unit_bytes = self.costs.unit_bytes;
+        let of = [1.0, bytes.next_multiple_of(unit_bytes) as f64, resumed, near, far];
         let expected: Vec<f64> = of.iter().zip(self.costs.to_array()).map(|(a, b)| a * b).collect();
         let straight = (expected[0] + expected[1]).max(EXPECTED_NS_MIN);
         let ways = expected[2] + expected[3] + expected[4];
-        // What goes straight on and takes much longer pays for a way that was taken before.
-        let limit_ns = if resumed + near + far > 0.0 { f64::MAX } else { OUTLIER * straight };
-        let time_ns = (time_ns as f64).min(limit_ns);
+        // What goes straight on and takes much longer pays for a way that was taken before; not if
+        // the last one took as long.
+        let is_straight = resumed + near + far == 0.0;
+        let limit_ns =
+            if is_straight { OUTLIER * straight.max(self.straight_ns) } else { f64::MAX };
+        if is_straight {
+            self.straight_ns = time_ns;
+        }
+        let time_ns = time_ns.min(limit_ns);
         let weight = (straight + ways).powi(-2);
-        let kept = 1.0 - 1.0 / INTERVALS_KEPT;
+        // A device that has become slow is not found among times of which each counts as a share.
+        let is_new = is_straight && time_ns > OUTLIER * straight;
+        let kept = if is_new { KEPT_OF_OLD } else { 1.0 - 1.0 / INTERVALS_KEPT };
+        let error = (straight + ways - time_ns) / time_ns;
+        self.misfit = self.misfit * kept + error.powi(2).min(1.0);
         for (n, row) in self.squares.iter_mut().enumerate() {
             for (m, sum) in row.iter_mut().enumerate() {
                 *sum = *sum * kept + of[n] * of[m] * weight;
@@ -191,17 +250,23 @@ impl Sums {
             let worst = (0..COSTS).min_by(|&a, &b| found[a].total_cmp(&found[b]));
             match worst {
                 Some(n) if found[n] < 0.0 => used[n] = false,
-                _ => return Costs::from_array(found),
+                _ => return Costs::from_array(found, self.costs.unit_bytes),
             }
         }
     }
 
     /// Gauss-Jordan elimination of the equations of the costs that are used; the others are zero.
-    /// The assumed costs keep the equations definite.
+    /// The assumed costs keep the equations definite. A device that is faster than assumed is so on
+    /// ways that it was not seen to go, too.
     fn solve(&self, used: [bool; COSTS]) -> [f64; COSTS] {
         let (mut rows, mut right) = (self.squares, self.times);
-        for (n, assumed) in Costs::ASSUMED.to_array().into_iter().enumerate() {
+        let straight_ns = |costs: &Costs| costs.flush_ns + costs.interval_ns(UNITS_BYTES[0]);
+        let share = (straight_ns(&self.costs) / straight_ns(&Costs::ASSUMED)).min(1.0);
+        for (n, mut assumed) in Costs::ASSUMED.to_array().into_iter().enumerate() {
             let weight = (NOISE / SPREAD_NS[n]).powi(2);
+            if n >= FIRST_WAY {
+                assumed *= share;
+            }
             rows[n][n] += weight;
             right[n] += weight * assumed;
         }
@@ -243,7 +308,7 @@ impl<D: BlockDevice> CostDevice<D> {
 
     /// Costs of the last requests.
     pub fn costs(&self) -> Costs {
-        self.sums.lock().costs
+        self.sums.lock().costs()
     }
 }
 
@@ -281,8 +346,7 @@ mod tests {
         ways: Mutex<Sums>,
     }
 
-    const NOTHING: Costs =
-        Costs { flush_ns: 0.0, byte_ns: 0.0, back_ns: 0.0, near_ns: 0.0, run_ns: 0.0 };
+    const NOTHING: Costs = Costs::from_array([0.0; COSTS], UNITS_BYTES[0]);
 
     impl BlockDevice for Exact {
         fn geometry(&self) -> Geometry {
@@ -359,6 +423,31 @@ mod tests {
                 assert!((found - real).abs() <= real * 0.1 + 2e4, "{found:?} of {real:?}");
             }
         }
+    }
+
+    #[test]
+    fn the_unit_of_a_device_is_found() {
+        for unit_bytes in UNITS_BYTES {
+            let device = device(Costs { flush_ns: 5e5, byte_ns: 150.0, unit_bytes, ..NOTHING });
+            (0..300).for_each(|n| interval(&device, 64, 1, 1 + n % 7, 0));
+            assert_eq!(device.costs().unit_bytes, unit_bytes);
+        }
+    }
+
+    /// An estimate that is far too low does not make every time an outlier.
+    #[test]
+    fn a_device_that_becomes_slow_is_noticed() {
+        let mut device = device(Costs { flush_ns: 1e4, byte_ns: 1.0, ..NOTHING });
+        let mut at = 0;
+        let mut straight = |device: &CostDevice<Exact>| {
+            interval(device, at, 1, 2, 0);
+            at += 2;
+        };
+        (0..600).for_each(|_| straight(&device));
+        device.inner.costs.flush_ns = 5e6;
+        (0..600).for_each(|_| straight(&device));
+        let found = device.costs();
+        assert!(found.interval_ns(8192) + found.flush_ns > 4e6, "{found:?}");
     }
 
     #[test]

@@ -228,11 +228,15 @@ pub trait BlockDevice: Send + Sync {
         if !geometry.fua && geometry.volatile_cache { self.flush(origin) } else { Ok(()) }
     }
 
-    /// Makes every completed write durable.
+    /// Makes every completed write durable. Nothing is sent where nothing is volatile, as the block
+    /// layer of Linux has it.
     ///
     /// # Errors
     /// As [`BlockDevice::submit`].
     fn flush(&self, origin: Origin) -> Result<(), DeviceError> {
+        if !self.geometry().volatile_cache {
+            return Ok(());
+        }
         self.submit(&mut [Request { offset_bytes: 0, op: Op::Flush, origin }])
     }
 

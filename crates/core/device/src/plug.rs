@@ -100,7 +100,8 @@ impl<'a> Plug<'a> {
         self.push(Request { offset_bytes, op: Op::Discard { len_bytes }, origin });
     }
 
-    /// The commands that [`Plug::submit`] would send, batch by batch.
+    /// The commands that [`Plug::submit`] would send, batch by batch; no flush where nothing is
+    /// volatile.
     pub fn into_batches(self, geometry: Geometry) -> Vec<Vec<Request<'a>>> {
         let limit = MAX_REQUEST_BYTES.min(geometry.max_request_bytes) / SECTOR_BYTES * SECTOR_BYTES;
         let limit = limit.max(SECTOR_BYTES);
@@ -116,9 +117,9 @@ impl<'a> Plug<'a> {
                 close_wave(&mut batches, std::mem::take(&mut wave), geometry, limit);
                 taken.clear();
             }
-            if flush {
+            if flush && geometry.volatile_cache {
                 batches.push(vec![request]);
-            } else {
+            } else if !flush {
                 taken.insert(start, end);
                 wave.push(request);
             }

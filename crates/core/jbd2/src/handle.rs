@@ -417,6 +417,18 @@ impl Handle {
         Ok(())
     }
 
+    /// `blocks` were written in place over copies that the log has: recovery leaves these out once
+    /// the operation is durable. It becomes part of the set of `member`, the file that has the
+    /// blocks, and is not committed before a flush. Eager mode only; not with packed records.
+    pub fn revoke_copies(&mut self, blocks: &[u64], member: Member) {
+        self.require_flush();
+        if let Some(op) = &mut self.op {
+            op.members.insert(member);
+            op.members.extend(blocks.iter().map(|block| Member::Block(*block)));
+            op.revokes.extend(blocks);
+        }
+    }
+
     /// The operation depends on data that was written in place before this call: it is not
     /// committed before a flush that starts from now on. Nothing in ordered mode, where every
     /// commit is preceded by one.

@@ -6,11 +6,15 @@
 //!   since it was    checkpoint was faster       nothing: it is in place
 //!   journaled       not committed yet           later
 //!   changed         no live copy                written
-//!                   live copy, or about to be   journaled: recovery would put the old copy over it
+//!                   live copy               (1) written, then the copy revoked: a sync whose data
+//!                                               goes in place
+//!                                           (2) journaled: recovery would put the old copy over it
+//!                   about to have one           journaled
 //! ```
 //!
-//! So no block is ever written in place with other contents than its newest live copy has, and
-//! nothing has to be revoked. Used by eager mode only; the caller makes sure that none of the
+//! (1) costs a flush before the revoke, once; the next sync of the block finds no copy. Recovery
+//! gives the old copy until the revoke is durable, and nobody was told of the new contents before.
+//! Packed records have no revokes. Used by eager mode only; the caller makes sure that none of the
 //! blocks is freed or journaled by others meanwhile. Tested in `fs/tests/it/eager.rs`.
 
 use std::ops::Range;
@@ -39,12 +43,21 @@ pub trait InPlacePage {
 pub enum WriteAction {
     /// Write it, then [`Journal::end_in_place`].
     Write,
+    /// As `Write`, with [`crate::Handle::revoke_copies`] in between: the log has an older copy.
+    Revoke,
     /// It is in its home block already.
     Skip,
     /// Its journaling has not committed yet: try again later.
     Retry,
     /// Give it to [`crate::Handle::journal_data`] instead.
     Journal,
+}
+
+impl WriteAction {
+    /// True if the page goes to its home block.
+    pub fn is_write(self) -> bool {
+        matches!(self, WriteAction::Write | WriteAction::Revoke)
+    }
 }
 
 impl Journal {
@@ -55,17 +68,22 @@ impl Journal {
         state.running.as_ref().is_some_and(|running| running.transaction.has_member(member))
     }
 
-    /// Number of blocks of a range that the log has newest copies of: none of them can be written
-    /// in place.
+    /// Number of blocks of a range that the log has newest copies of.
     pub fn count_live(&self, blocks: Range<u64>) -> usize {
         self.state.lock().ring.live_in(blocks.start, blocks.end).count()
     }
 
-    /// Classifies pages by what brings them to their home blocks.
+    /// Classifies pages by what brings them to their home blocks; `may_revoke`: also
+    /// [`WriteAction::Revoke`], which packed records do not have.
     ///
     /// # Errors
     /// `Aborted`.
-    pub fn begin_in_place<P: InPlacePage>(&self, pages: &mut [P]) -> Result<(), JournalError> {
+    pub fn begin_in_place<P: InPlacePage>(
+        &self,
+        pages: &mut [P],
+        may_revoke: bool,
+    ) -> Result<(), JournalError> {
+        let may_revoke = may_revoke && !self.is_packed();
         let mut state = self.state.lock();
         // An older image on its way there must not arrive after what is written now.
         while pages.iter().any(|page| state.write_back.in_flight.contains(&page.block())) {
@@ -80,6 +98,13 @@ impl Journal {
             let committing = state.committing_sequence();
             let busy = joined || live.is_some() && live == committing;
             page.set_action(match state.write_back.pending.get_mut(&block) {
+                pending if page.is_newer() && live.is_some() && !busy && may_revoke => {
+                    if let Some(pending) = pending {
+                        // A checkpoint must not bring the old image there any more.
+                        pending.image = Arc::clone(page.image());
+                    }
+                    WriteAction::Revoke
+                }
                 _ if page.is_newer() && (busy || live.is_some()) => WriteAction::Journal,
                 _ if page.is_newer() => WriteAction::Write,
                 _ if busy => WriteAction::Retry,
@@ -98,7 +123,7 @@ impl Journal {
     /// and are still to be written.
     pub fn end_in_place<P: InPlacePage>(&self, pages: &[P]) {
         let mut state = self.state.lock();
-        for page in pages.iter().filter(|page| page.action() == WriteAction::Write) {
+        for page in pages.iter().filter(|page| page.action().is_write()) {
             let same = |p: &Pending| Arc::ptr_eq(&p.image, page.image());
             if state.write_back.pending.get(&page.block()).is_some_and(same) {
                 state.drop_pending(page.block());

@@ -319,7 +319,7 @@ impl Transaction {
     pub(crate) fn freeze(&self) -> Frozen {
         let inner = std::mem::take(&mut *self.inner.lock());
         let mut frozen = Frozen::default();
-        let mut forgotten = inner.forgotten;
+        let (mut forgotten, mut revokes) = (inner.forgotten, inner.revokes);
         for callback in inner.callbacks {
             frozen.callbacks.push(Release { run: callback, range: None });
         }
@@ -327,6 +327,7 @@ impl Transaction {
             frozen.callbacks.extend(set.callbacks);
             frozen.flush = frozen.flush.max(set.flush);
             forgotten.extend(set.forgotten);
+            revokes.extend(set.revokes);
         }
         frozen.copies.reserve(inner.blocks.len() + inner.data.len());
         for (block, buffer) in inner.blocks {
@@ -335,8 +336,11 @@ impl Transaction {
             let base = base.or_else(|| logged.map(|logged| &logged.image));
             frozen.copies.extend(Copy::changed(buffer, base));
         }
+        for block in inner.data.keys() {
+            revokes.remove(block);
+        }
         frozen.copies.extend(inner.data.into_iter().map(|(block, data)| data.copy(block)));
-        frozen.revokes = inner.revokes.into_iter().collect();
+        frozen.revokes = revokes.into_iter().collect();
         frozen.forgotten = forgotten.into_iter().collect();
         frozen
     }
@@ -434,12 +438,14 @@ impl Copy {
 impl Inner {
     fn freeze_sets(&mut self, set: DependencySet, images: BTreeMap<u64, Arc<[u8]>>) -> Frozen {
         let mut frozen = Frozen { flush: set.flush, ..Frozen::default() };
+        let mut revokes = set.revokes;
         for member in &set.members {
             let Member::Block(block) = *member else { continue };
             if let Some(buffer) = self.blocks.remove(&block) {
                 let base = self.bases.remove(&block);
                 frozen.copies.extend(Copy::changed(buffer, base.as_ref()));
             } else if let Some(data) = self.data.remove(&block) {
+                revokes.remove(&block);
                 frozen.copies.push(data.copy(block));
             }
         }
@@ -447,6 +453,7 @@ impl Inner {
             frozen.copies.extend(self.freeze_shared(block, image));
         }
         frozen.copies.sort_by_key(|copy| copy.block);
+        frozen.revokes = revokes.into_iter().collect();
         frozen.forgotten = set.forgotten.into_iter().collect();
         frozen.callbacks = set.callbacks;
         frozen

@@ -190,10 +190,8 @@ fn send_held(files: &Files, jobs: &mut Vec<Job<'_>>) {
     }
     let sent = send_jobs(files, jobs, true).is_ok();
     for job in jobs.drain(..) {
+        let sent = sent && files.engine.on_data_written(files, &job).is_ok();
         let job = if sent { job } else { Job { placed_end: 0, ..job } };
-        if sent {
-            files.engine.on_data_written(files, &job.pages);
-        }
         end_job(files, &job);
         job.end_pass(files);
     }

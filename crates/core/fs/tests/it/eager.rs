@@ -148,20 +148,22 @@ fn only() -> Option<StateId> {
 struct Case {
     explorer: Explorer,
     models: Vec<Model>,
+    revokes: u64,
     image: TempImage,
     base: MemoryDevice,
 }
 
-fn case(seed: u64, steps: usize, ring: u32, features: &str, faulty: FaultyFlush) -> Case {
-    println!("seed {seed}, {steps} steps, ring of {ring} blocks, features {features:?}");
+/// `place`: the mount option for data that goes in place.
+fn case(seed: u64, steps: usize, place: &str, features: &str, faulty: FaultyFlush) -> Case {
+    println!("seed {seed}, {steps} steps, {place}, features {features:?}");
     let spec = ImageSpec { features: features.into(), size_bytes: 24 << 20, ..spec(4096) };
-    let (image, base) = short_log(&spec, ring);
+    let (image, base) = short_log(&spec, 480);
     let dev = Arc::new(CrashDevice::new(
         &base,
         CrashOptions { fua: false, faulty, ..Default::default() },
     ));
-    let options = "sync=eager,cache=4M,eager_threshold=10";
-    let mut play = Play::new(Arc::clone(&dev) as Arc<dyn BlockDevice>, options, seed);
+    let options = format!("sync=eager,cache=4M,{place}");
+    let mut play = Play::new(Arc::clone(&dev) as Arc<dyn BlockDevice>, &options, seed);
     play.mark_on(Arc::clone(&dev));
     for _ in 0..steps {
         play.step();
@@ -169,7 +171,8 @@ fn case(seed: u64, steps: usize, ring: u32, features: &str, faulty: FaultyFlush)
     play.model.check(&play.volume).expect("without a crash everything is there");
     // Mount and unmount write the superblock in place, which no journal protects.
     play.volume.syncfs().expect("syncfs");
-    Case { explorer: Explorer::new(dev.log()), models: play.models, image, base }
+    let revokes = play.volume.journal_stats().map_or(0, |stats| stats.revokes_logged);
+    Case { explorer: Explorer::new(dev.log()), models: play.models, revokes, image, base }
 }
 
 fn mount(dev: MemoryDevice, options: &str) -> Result<Volume, String> {
@@ -228,12 +231,28 @@ fn every_crash_keeps_what_was_synced() {
     let states = from_env("SYNCLINE_EAGER_STATES", 400);
     let seed = from_env("SYNCLINE_EAGER_SEED", 11);
     let features = if seed % 2 == 0 { "^orphan_file" } else { "" };
-    explore(&case(seed, 150, 480, features, FaultyFlush::None), states, states / 6, command);
+    explore(
+        &case(seed, 150, "eager_threshold=10", features, FaultyFlush::None),
+        states,
+        states / 6,
+        command,
+    );
+}
+
+/// In place over blocks of which the log has a copy: it is revoked.
+#[test]
+fn every_crash_keeps_what_was_synced_over_a_copy_in_the_log() {
+    let command =
+        "cargo test -p syncline-fs --test it eager::every_crash_keeps_what_was_synced_over";
+    let case =
+        case(12, 600, "eager_threshold=2,eager_stream=1M,eager_run=1M", "", FaultyFlush::None);
+    assert!(case.revokes > 10, "{} revokes", case.revokes);
+    explore(&case, 6000, 50, command);
 }
 
 #[test]
 fn a_device_that_lies_about_flushes_is_caught() {
-    let case = case(14, 100, 480, "", FaultyFlush::EveryFlush);
+    let case = case(14, 100, "eager_threshold=10", "", FaultyFlush::EveryFlush);
     let summary = syncline_testkit::crash::run(&case.explorer, &Budget::new(400, 3), "", |state| {
         case.judge_ours(state, "sync=eager")
     });

@@ -75,6 +75,9 @@ pub(crate) struct DependencySet {
     pub(crate) shared: BTreeMap<u64, Delta>,
     pub(crate) callbacks: Vec<Release>,
     pub(crate) forgotten: BTreeSet<u64>,
+    /// Blocks written in place over a copy that the log has. Each is a member, too: a copy that
+    /// joins the set takes the place of the revoke.
+    pub(crate) revokes: BTreeSet<u64>,
     /// Number of the device flush that has to be over before this may be committed; 0: none.
     pub(crate) flush: u64,
     /// Not to be committed before the renames and links that came earlier.
@@ -117,6 +120,7 @@ impl DependencySet {
         }
         self.callbacks.extend(other.callbacks);
         self.forgotten.extend(other.forgotten);
+        self.revokes.extend(other.revokes);
         self.flush = self.flush.max(other.flush);
         self.follows_names |= other.follows_names;
         self.mixed |= other.mixed;

@@ -115,7 +115,7 @@ fn write_data_back(volume: &Volume, journal: &Journal, dev: &CrashDevice, data: 
             action: WriteAction::Write,
         })
         .collect();
-    journal.begin_in_place(&mut pages).unwrap();
+    journal.begin_in_place(&mut pages, false).unwrap();
     for page in &pages {
         assert!(matches!(page.action, WriteAction::Write | WriteAction::Skip));
         if page.action == WriteAction::Write {

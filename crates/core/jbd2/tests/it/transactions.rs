@@ -4,10 +4,11 @@ use crate::common::{Page, default_volume, fill};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use syncline_device::{
-    BlockDevice, DeviceError, FailingDevice, FaultPlan, MemoryDevice, OpClass, RecordingDevice,
+    BlockDevice, DeviceError, FailingDevice, FaultPlan, Kind, MemoryDevice, OpClass,
+    RecordingDevice,
 };
 use syncline_jbd2::{
-    BufferCache, Checksums, Host, Journal, JournalError, JournalOptions, RecoverOptions,
+    BufferCache, Checksums, Host, Journal, JournalError, JournalOptions, Member, RecoverOptions,
     WriteAction,
 };
 use syncline_model::{Need, require};
@@ -383,7 +384,7 @@ fn a_page_that_commits_during_its_write_back_still_has_to_be_written() {
     let volume = default_volume();
     let options = JournalOptions { checksums: Checksums::V1Async, ..volume.options };
     let journal = volume.open_with(Arc::new(volume.image.snapshot()), options);
-    let (block, kind) = (volume.free, syncline_device::Kind::Data { inode: 12 });
+    let (block, kind) = (volume.free, Kind::Data { inode: 12 });
     let log = |image: &Arc<[u8]>| {
         let mut handle = journal.start(1).unwrap();
         handle.journal_data(block, Arc::clone(image), kind, None).unwrap();
@@ -396,7 +397,7 @@ fn a_page_that_commits_during_its_write_back_still_has_to_be_written() {
     };
     let begin = |newer| {
         let mut pages = page(newer);
-        journal.begin_in_place(&mut pages).unwrap();
+        journal.begin_in_place(&mut pages, false).unwrap();
         pages
     };
     journal.commit(log(&images[0])).unwrap();
@@ -414,4 +415,38 @@ fn a_page_that_commits_during_its_write_back_still_has_to_be_written() {
     assert_eq!(logged[0].action, WriteAction::Write, "nobody has written it");
     journal.end_in_place(&logged);
     assert_eq!(begin(false)[0].action, WriteAction::Skip);
+}
+
+/// A copy that joins the set of a revoke takes its place: recovery leaves out the copies of the
+/// transaction of a revoke, too.
+#[test]
+fn data_over_a_copy_in_the_log_is_revoked_unless_it_is_logged_again() {
+    if !require("jbd2 revokes", &[Need::E2fsck]) {
+        return;
+    }
+    let volume = default_volume();
+    let options = JournalOptions { checksums: Checksums::V1Async, ..volume.options };
+    let journal = volume.open_with(Arc::new(volume.image.snapshot()), options);
+    let (blocks, kind) = ([volume.free, volume.free + 1], Kind::Data { inode: 12 });
+    let image = |value| Arc::<[u8]>::from(vec![value; 4096]);
+    let log = |block, value| {
+        let mut handle = journal.start(1).unwrap();
+        handle.journal_data(block, image(value), kind, None).unwrap();
+    };
+    blocks.iter().for_each(|block| log(*block, 1));
+    journal.sync(&blocks.map(Member::Block), false).unwrap();
+    assert_eq!(journal.count_live(blocks[0]..blocks[1] + 1), 2);
+
+    let action = WriteAction::Write;
+    let mut pages = blocks.map(|block| Page { block, image: image(2), newer: true, action });
+    journal.begin_in_place(&mut pages, true).unwrap();
+    assert!(pages.iter().all(|page| page.action == WriteAction::Revoke));
+    let member = Member::Slot { block: volume.free + 9, offset: 0 };
+    journal.start(1).unwrap().revoke_copies(&blocks, member);
+    journal.end_in_place(&pages);
+    log(blocks[1], 3);
+    journal.sync(&[member], false).unwrap();
+    let stats = journal.stats();
+    assert_eq!((stats.revokes_logged, stats.blocks_logged), (1, 3), "the set has the copy, too");
+    assert_eq!(journal.count_live(blocks[0]..blocks[1] + 1), 1);
 }

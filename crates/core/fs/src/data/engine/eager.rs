@@ -9,7 +9,8 @@
 //!
 //!   write-back of a page that the log holds
 //!          not changed since:  in place; that ends the log's obligation
-//!          changed since:      journaled again, since recovery would put the old copy over it
+//!          changed since:      by a sync whose data goes in place: in place, the copy is revoked
+//!                              otherwise journaled again: recovery would put the old copy over it
 //! ```
 //!
 //! Promises
@@ -35,7 +36,7 @@ use crate::data::blocks::map_range;
 use crate::data::engine::Engine;
 use crate::data::engine::ordered::Ordered;
 use crate::data::engine::route::{self, SyncWork};
-use crate::data::flush::batch::{OutPage, out_pages, zero_behind_end};
+use crate::data::flush::batch::{Job, OutPage, out_pages, zero_behind_end};
 use crate::data::flush::file::write_unlogged;
 use crate::data::flush::install::install_one;
 use crate::data::flush::plan::{
@@ -148,24 +149,26 @@ impl Engine for Eager {
         Ok(seeds)
     }
 
-    fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
-        files.journal()?.begin_in_place(pages)?;
-        journal_again(files, inode, pages)
+    fn classify(&self, files: &Files, job: &mut Job<'_>) -> Result<()> {
+        files.journal()?.begin_in_place(&mut job.pages, job.may_revoke)?;
+        journal_again(files, job.inode, &job.pages)
     }
 
-    fn on_data_written(&self, files: &Files, pages: &[OutPage]) {
-        let Some(journal) = files.journal.get() else { return };
-        let is_unlogged = |out: &OutPage| out.action == WriteAction::Write && out.is_newer();
+    fn on_data_written(&self, files: &Files, job: &Job<'_>) -> Result<()> {
+        let (journal, pages) = (files.journal()?, job.pages.as_slice());
+        revoke_copies(files, job)?;
+        let is_unlogged = |out: &OutPage| out.action.is_write() && out.is_newer();
         if pages.iter().any(is_unlogged) {
             files.pages.note_unlogged(journal.next_flush());
         }
-        let logged = |out: &&OutPage| out.action == WriteAction::Write && !out.is_newer();
+        let logged = |out: &&OutPage| out.action.is_write() && !out.is_newer();
         let written = pages.iter().filter(logged).count();
         if written > 0 {
             let ways = pages.windows(2).filter(|two| two[0].place + 1 != two[1].place).count() + 1;
             files.pages.rewrites.note_written(written, ways);
         }
         journal.end_in_place(pages);
+        Ok(())
     }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
@@ -279,7 +282,8 @@ fn sync_work(
                 (work.blocks, work.runs) = (work.blocks + run.len, work.runs + 1);
             } else {
                 work.add(run.pblk, run.len, block_bytes);
-                work.live += journal.count_live(run.pblk..run.pblk + run.len) as u64;
+                let live = journal.count_live(run.pblk..run.pblk + run.len) as u64;
+                *(if journal.is_packed() { &mut work.live } else { &mut work.revoked }) += live;
             }
             work.grows |= !run.holds_data();
         }
@@ -398,6 +402,23 @@ fn log_segments(
 fn known_changes(store: &Store, out: &OutPage) -> Option<u64> {
     let journal = store.journal.get().filter(|journal| out.plain && journal.is_packed())?;
     out.page.changes.known(|number| journal.is_flushed(number))
+}
+
+/// Revokes the copies that the log has of pages that were written in place. From now on fdatasync
+/// of the file needs a commit.
+fn revoke_copies(files: &Files, job: &Job<'_>) -> Result<()> {
+    let revoked = job.pages.iter().filter(|out| out.action == WriteAction::Revoke);
+    let revoked: Vec<u64> = revoked.map(|out| out.place).collect();
+    if revoked.is_empty() {
+        return Ok(());
+    }
+    let (block, offset) = inode_place(files, job.inode.ino)?;
+    let mut h = files.start_under_io(1)?;
+    h.revoke_copies(&revoked, Member::Slot { block, offset: offset as u32 });
+    let mut st = job.inode.state.write();
+    st.datasync_tid = h.tid();
+    st.data_changes += 1;
+    Ok(())
 }
 
 /// Journals the pages that must not be written over their older copies, in the set of the inode, so

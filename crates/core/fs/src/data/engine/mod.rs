@@ -20,7 +20,7 @@ pub(crate) mod route;
 use syncline_jbd2::{Checksums, JournalOptions, Member};
 
 use crate::data::Files;
-use crate::data::flush::batch::OutPage;
+use crate::data::flush::batch::{Job, OutPage};
 use crate::data::flush::plan::Target;
 use crate::data::schedule::state::SyncPointStats;
 use crate::error::{FsError, Result};
@@ -155,11 +155,13 @@ pub(crate) trait Engine: Send + Sync {
     ///
     /// # Errors
     /// As joining a transaction.
-    fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()>;
+    fn classify(&self, files: &Files, job: &mut Job<'_>) -> Result<()>;
 
-    /// Notes that the pages with [`syncline_jbd2::WriteAction::Write`] were written to their home
-    /// blocks, without a flush.
-    fn on_data_written(&self, files: &Files, pages: &[OutPage]);
+    /// Notes that the pages that go to their home blocks were written there, without a flush.
+    ///
+    /// # Errors
+    /// As joining a transaction.
+    fn on_data_written(&self, files: &Files, job: &Job<'_>) -> Result<()>;
 
     /// Write-back in the background at `now_ns` of the volume's clock.
     ///

@@ -20,7 +20,7 @@ use syncline_ondisk::inode::{S_IFMT, S_IFREG};
 
 use crate::data::Files;
 use crate::data::engine::Engine;
-use crate::data::flush::batch::OutPage;
+use crate::data::flush::batch::Job;
 use crate::data::flush::file::write_back;
 use crate::data::flush::files::write_back_files;
 use crate::data::relaxed::flush_relaxed;
@@ -64,11 +64,13 @@ impl Engine for Ordered {
         flush_relaxed(files)
     }
 
-    fn classify(&self, _files: &Files, _inode: &Inode, _pages: &mut [OutPage]) -> Result<()> {
+    fn classify(&self, _files: &Files, _job: &mut Job<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn on_data_written(&self, _files: &Files, _pages: &[OutPage]) {}
+    fn on_data_written(&self, _files: &Files, _job: &Job<'_>) -> Result<()> {
+        Ok(())
+    }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {
         background_writeback(files, now_ns)

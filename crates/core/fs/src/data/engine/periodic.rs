@@ -30,7 +30,7 @@ use syncline_jbd2::{Checksums, JournalOptions, Member, WriteAction};
 use crate::data::Files;
 use crate::data::engine::Engine;
 use crate::data::engine::eager::{Eager, journal_again};
-use crate::data::flush::batch::OutPage;
+use crate::data::flush::batch::{Job, OutPage};
 use crate::data::flush::file::{write_back_at_most, write_pass};
 use crate::data::flush::files::write_back_files;
 use crate::data::flush::plan::Target;
@@ -147,21 +147,21 @@ impl Engine for Periodic {
         if files.relaxed.is_strict(inode) { make_sync_point(files) } else { Ok(()) }
     }
 
-    fn classify(&self, files: &Files, inode: &Inode, pages: &mut [OutPage]) -> Result<()> {
+    fn classify(&self, files: &Files, job: &mut Job<'_>) -> Result<()> {
         let journal = files.journal()?;
-        journal.begin_in_place(pages)?;
-        let unwrote = journal.needs_commit(inode.state.read().unwrote_tid);
-        for out in pages.iter_mut().filter(|out| out.action == WriteAction::Write) {
+        journal.begin_in_place(&mut job.pages, false)?;
+        let unwrote = journal.needs_commit(job.inode.state.read().unwrote_tid);
+        for out in job.pages.iter_mut().filter(|out| out.action == WriteAction::Write) {
             let in_sync_point = out.plain || unwrote && !out.page.delalloc;
             if out.is_changed() && in_sync_point {
                 out.action = WriteAction::Journal;
             }
         }
-        journal_again(files, inode, pages)
+        journal_again(files, job.inode, &job.pages)
     }
 
-    fn on_data_written(&self, files: &Files, pages: &[OutPage]) {
-        Eager.on_data_written(files, pages);
+    fn on_data_written(&self, files: &Files, job: &Job<'_>) -> Result<()> {
+        Eager.on_data_written(files, job)
     }
 
     fn background(&self, files: &Files, now_ns: u64) -> Result<()> {

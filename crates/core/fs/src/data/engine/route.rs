@@ -20,6 +20,9 @@
 //! at the log and ended among the files. A sync moves once the syncs before it would have paid for
 //! the way. Where an address costs nothing each sync decides for itself.
 //!
+//! Copies that the log has of the blocks are revoked: a record and its flush, once. That is a part
+//! of the way.
+//!
 //! Deterministic: prices follow from the device's requests and from counts. Tested below and, for
 //! every profile, in `lab/tests/bench/never_worse.rs`.
 
@@ -43,6 +46,8 @@ pub(crate) struct SyncWork {
     pub(crate) far: u64,
     /// Blocks of which the log has the newest copy: in place they are logged again.
     pub(crate) live: u64,
+    /// As `live`, but the copies can be revoked.
+    pub(crate) revoked: u64,
     /// First byte and the byte after the last, of blocks that exist.
     pub(crate) place: Option<(u64, u64)>,
     /// Metadata commits with it wherever the data goes.
@@ -100,7 +105,7 @@ impl Prices {
         // The inode goes with blocks that are logged again.
         let record = if commits { (RECORD_BLOCKS + 1) * block_bytes } else { 0 };
         // Data and record are two requests, or two flushes.
-        let twice = if work.cached { work.grows } else { commits };
+        let twice = if work.cached { work.grows || work.revoked > 0 && commits } else { commits };
         let mut place_ns = work.near as f64 * costs.near_ns + work.far as f64 * costs.run_ns;
         place_ns += match twice {
             true => costs.interval_ns(data) + costs.interval_ns(record) + 2.0 * costs.flush_ns,
@@ -150,7 +155,11 @@ impl Route {
             (self.at_home, self.home_ns) = (false, out_ns);
             place_ns + to_place_ns + back_ns < log_ns + to_log_ns
         } else {
-            let way_ns = (out_ns + back_ns) / 2.0;
+            let revoke_ns = match work.revoked {
+                0 => 0.0,
+                _ => costs.interval_ns(RECORD_BLOCKS * block_bytes) + costs.flush_ns,
+            };
+            let way_ns = (out_ns + back_ns) / 2.0 + revoke_ns;
             let log_end_ns = log_ns + (self.home_ns + way_ns).min(0.0);
             let home_end_ns = place_ns + step_ns + self.home_ns.min(way_ns);
             self.at_home = match self.at_home {
@@ -193,11 +202,23 @@ mod tests {
     use super::*;
 
     const BLOCK: u64 = 4096;
-    const UFS: Costs =
-        Costs { flush_ns: 4e5, byte_ns: 5.0, back_ns: 0.0, near_ns: 0.0, run_ns: 0.0 };
+    const UFS: Costs = Costs {
+        flush_ns: 4e5,
+        byte_ns: 5.0,
+        back_ns: 0.0,
+        near_ns: 0.0,
+        run_ns: 0.0,
+        ..Costs::ASSUMED
+    };
     /// A card that merges 4 MiB for each address far away.
-    const CARD: Costs =
-        Costs { flush_ns: 3e6, byte_ns: 150.0, back_ns: 1e8, near_ns: 1e6, run_ns: 2e8 };
+    const CARD: Costs = Costs {
+        flush_ns: 3e6,
+        byte_ns: 150.0,
+        back_ns: 1e8,
+        near_ns: 1e6,
+        run_ns: 2e8,
+        ..Costs::ASSUMED
+    };
 
     /// Syncs of one page each that lie together, without metadata.
     fn page(at: u64) -> SyncWork {
@@ -236,6 +257,15 @@ mod tests {
         assert!(!place(new(64, 0.0)));
         // Copies that the log has cannot be left out.
         assert!(!place(SyncWork { live: 4, ..scattered(4) }));
+    }
+
+    #[test]
+    fn copies_in_the_log_are_revoked_once_that_has_been_saved() {
+        let mut route = Route::default();
+        let live = SyncWork { revoked: 4, rewritten: 0.0, ..scattered(4) };
+        let placed: Vec<bool> = (0..40).map(|_| route.decide(&live, BLOCK, &UFS)).collect();
+        let first = placed.iter().position(|placed| *placed).expect("it goes");
+        assert!(first > 0 && placed[first..].iter().all(|placed| *placed), "{first}");
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(crate) struct Job<'a> {
     pub(crate) segments: Vec<Segment>,
     /// First block that is not part of the file, for want of space.
     pub(crate) placed_end: u64,
+    /// A sync of the file waits for it: copies that the log has may be revoked.
+    pub(crate) may_revoke: bool,
     pub(crate) result: Result<()>,
 }
 
@@ -92,7 +94,7 @@ pub(crate) fn collect_job<'a>(
         (st.size, take(&mut inode.pages.lock()))
     };
     let (pages, segments) = (out_pages(pages), Vec::new());
-    Job { inode, size, pages, segments, placed_end: 0, result: Ok(()) }
+    Job { inode, size, pages, segments, placed_end: 0, may_revoke: false, result: Ok(()) }
 }
 
 /// Pages without a plan yet.

@@ -107,6 +107,7 @@ pub(crate) fn write_pass(
     sync: bool,
 ) -> Result<Option<(u64, usize)>> {
     let mut job = collect_job(inode, |tree| tree.collect(&files.pages, pick));
+    job.may_revoke = pick.unlogged;
     let Some(last) = job.pages.last() else { return Ok(None) };
     let (next, pages) = (last.page.lblk + 1, job.pages.len());
     write_jobs(files, std::slice::from_mut(&mut job), sync);

@@ -118,7 +118,7 @@ pub(crate) fn end_job(inodes: &Inodes, job: &Job<'_>) {
         let end = match out.action {
             _ if !placed => WriteEnd::Failed,
             WriteAction::Retry | WriteAction::Journal => WriteEnd::Logged,
-            WriteAction::Write | WriteAction::Skip => WriteEnd::Written,
+            WriteAction::Write | WriteAction::Revoke | WriteAction::Skip => WriteEnd::Written,
         };
         tree.end_writeback(&inodes.pages, lblk, end, base_of(inodes, out, placed));
     }
@@ -129,9 +129,11 @@ fn base_of(inodes: &Inodes, out: &OutPage, placed: bool) -> Changes {
     match out.action {
         _ if !placed => Changes::UNKNOWN,
         // Noted when the write was complete, so it covers this page.
-        WriteAction::Write if out.is_newer() => Changes::since_flush(inodes.pages.flush_needed()),
+        action if action.is_write() && out.is_newer() => {
+            Changes::since_flush(inodes.pages.flush_needed())
+        }
         WriteAction::Journal => Changes::NONE,
         // As it was logged, or left for later.
-        WriteAction::Write | WriteAction::Skip | WriteAction::Retry => out.page.changes,
+        _ => out.page.changes,
     }
 }

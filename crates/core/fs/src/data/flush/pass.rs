@@ -19,7 +19,7 @@ pub(crate) fn write_jobs(files: &Files, jobs: &mut [Job<'_>], sync: bool) {
             job.result = sent.clone();
         }
         if job.result.is_ok() {
-            files.engine.on_data_written(files, &job.pages);
+            job.result = files.engine.on_data_written(files, job);
         }
         finish_job(files, job);
     }
@@ -29,5 +29,5 @@ fn prepare_job(files: &Files, job: &mut Job<'_>) -> Result<()> {
     zero_behind_end(files, &mut job.pages, job.size);
     let target = files.engine.target(files, job.inode)?;
     plan_batch(files, job.inode, &mut job.pages, target, &mut job.segments)?;
-    files.engine.classify(files, job.inode, &mut job.pages)
+    files.engine.classify(files, job)
 }

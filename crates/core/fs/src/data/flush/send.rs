@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 
 use syncline_device::{Kind, Origin, Plug};
-use syncline_jbd2::WriteAction;
 
 use crate::data::Files;
 use crate::data::flush::batch::{Job, OutPage};
@@ -29,7 +28,7 @@ fn plug_in<'a>(files: &Files, job: &'a Job<'_>, sync: bool, plug: &mut Plug<'a>)
         pages = rest;
         let durability = files.relaxed.durability_of(job.inode, segment.is_plain());
         let origin = Origin { durability, ..strict };
-        let written = |out: &OutPage| out.action == WriteAction::Write;
+        let written = |out: &OutPage| out.action.is_write();
         // Pages of a segment are consecutive blocks.
         for run in these.chunk_by(|a, b| written(a) == written(b)) {
             let Some(first) = run.first().filter(|first| written(first)) else { continue };
