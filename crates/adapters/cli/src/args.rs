@@ -82,6 +82,7 @@ pub enum Command {
 
 /// List directories of an image.
 #[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
 pub struct Ls {
     #[command(flatten)]
     pub part: Part,
@@ -91,6 +92,9 @@ pub struct Ls {
     /// Use the long format: mode, links, owner, size, time (UTC).
     #[arg(short)]
     pub long: bool,
+    /// Print sizes of the long format as 1.5K, 23M.
+    #[arg(short = 'h', long)]
+    pub human_readable: bool,
     /// List subdirectories recursively.
     #[arg(short = 'R', long)]
     pub recursive: bool,
@@ -103,6 +107,9 @@ pub struct Ls {
     /// List directories themselves, not their contents.
     #[arg(short, long)]
     pub directory: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
 }
 
 /// Print files of an image.

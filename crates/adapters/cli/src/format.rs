@@ -158,6 +158,25 @@ pub fn size(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
+/// `12M`, as ls(1) with -h: rounded up, one decimal below 10.
+pub fn short_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let mut unit_bytes = 1024;
+    for unit in UNITS {
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit_bytes);
+        let whole = u128::from(bytes).div_ceil(unit_bytes);
+        match (tenths, whole) {
+            (..100, _) => return format!("{}.{}{unit}", tenths / 10, tenths % 10),
+            (_, ..1024) => return format!("{whole}{unit}"),
+            _ => unit_bytes *= 1024,
+        }
+    }
+    bytes.to_string()
+}
+
 /// Writes a file so that it is complete or not there.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     Ok(syncline_image::write_file(path, bytes)?)
@@ -266,6 +285,9 @@ mod tests {
     #[test]
     fn sizes_have_binary_units() {
         assert_eq!((size(1023), size(1536)), ("1023 B".to_owned(), "1.5 KiB".to_owned()));
+        let short = [1023, 1024, 1025, 10_139, 10_240, 10_241, (1 << 20) - 1, 1 << 20, u64::MAX];
+        let texts = ["1023", "1.0K", "1.1K", "10K", "10K", "11K", "1.0M", "1.0M", "16E"];
+        assert_eq!(short.map(short_size), texts);
         assert_eq!(size(u64::MAX), "16777216.0 TiB");
     }
 }

@@ -1,6 +1,7 @@
 //! The command lines that control durability: `preload`, `ctl`, `top`.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -130,8 +131,8 @@ pub struct Top {
     #[arg(long)]
     pub once: bool,
     /// Serve a page that refreshes itself, for browsers on this machine; port 0 picks a free one.
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
-    pub web: Option<std::net::SocketAddr>,
+    #[arg(long, value_name = "[ADDRESS:]PORT", conflicts_with = "once", value_parser = address)]
+    pub web: Option<SocketAddr>,
     /// Milliseconds between two updates.
     #[arg(long, value_name = "MS", default_value_t = 1000,
         value_parser = clap::value_parser!(u64).range(100..=60_000))]
@@ -139,4 +140,10 @@ pub struct Top {
     /// Directory of the mount or the write buffer.
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// An address with a port; a port alone is one of this machine.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let local = || text.parse().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    local().or_else(|_| text.parse()).map_err(|_| "neither a port nor an address:port".to_owned())
 }

@@ -113,7 +113,7 @@ pub const EXAMPLES: crate::help::Examples = &[
         "top",
         &[
             ["syncline top DIR", "a mount or write buffer, live"],
-            ["syncline top DIR --web 127.0.0.1:8080", "the same as a page in a browser"],
+            ["syncline top DIR --web 8080", "the same as a page in a browser"],
         ],
     ),
     ("completions", &[["syncline completions bash", "for the shell to source"]]),

@@ -155,6 +155,7 @@ impl Listing<'_> {
                 let (major, minor) = (rustix::fs::major(attr.rdev), rustix::fs::minor(attr.rdev));
                 format!("{major},{minor}")
             }
+            _ if self.args.human_readable => format::short_size(attr.size),
             _ => attr.size.to_string(),
         });
         row.push(format::seconds(attr.mtime.seconds));

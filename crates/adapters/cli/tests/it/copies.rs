@@ -131,6 +131,8 @@ fn holes_links_and_times() {
     assert_eq!(number("file"), number("again"));
     let long = done(&["ls", "-l", &at("/s")]);
     assert!(long.contains("link -> file"), "{long}");
+    let human = done(&["ls", "-lh", &at("/s/sparse")]);
+    assert!(human.contains(" 4.0G "), "{human}");
     let back = dir.path().join("back");
     done(&words(&[&"cp", &"-a", &at("/s"), &back]));
     let meta = std::fs::metadata(back.join("sparse")).unwrap();
