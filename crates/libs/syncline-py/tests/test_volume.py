@@ -101,6 +101,12 @@ def test_names(volume):
     volume.link("/a/f", "/a/g")
     assert volume.readlink("/a/l") == "f" and volume.islink("/a/l") and volume.isfile("/a/l")
     assert sorted(volume.listdir("/a")) == ["b", "f", "g", "l"]
+    with volume.scandir("/a") as entries:
+        found = {entry.name: entry for entry in entries}
+    assert sorted(found) == ["b", "f", "g", "l"] and list(entries) == []
+    assert found["b"].is_dir() and not found["b"].is_file() and found["f"].is_file()
+    assert found["l"].is_symlink() and not found["l"].is_file(follow_symlinks=False)
+    assert found["f"].inode() == found["f"].stat().st_ino == volume.stat(found["f"]).st_ino
     assert volume.stat("/a/f").st_nlink == 2 and volume.lstat("/a/l").st_size == 1
     assert [(top, dirs) for top, dirs, _ in volume.walk("/a")] == [("/a", ["b"]), ("/a/b", ["c"]), ("/a/b/c", [])]
     volume.rename("/a/f", "/a/h")

@@ -7,6 +7,8 @@
 `syncline.fleet` tells how long many devices last.
 """
 
+from importlib.metadata import version as _version
+
 from ._build import Entry, build
 from ._device import Device
 from ._study import bench, cache, devices, lifetime, probe, replay
@@ -17,3 +19,5 @@ __all__ = [
     "CheckReport", "Device", "Entry", "File", "Recovered", "StatFs", "Trace", "Volume",
     "bench", "build", "cache", "check", "devices", "lifetime", "mkfs", "probe", "recover", "replay",
 ]
+
+__version__ = _version("syncline")

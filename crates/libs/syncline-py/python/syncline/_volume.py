@@ -6,7 +6,7 @@ import os
 import stat as stat_bits
 import warnings
 import weakref
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 from . import _native
 
@@ -281,6 +281,69 @@ def _flags(mode: str) -> Tuple[str, bool]:
     return flags, "b" not in letters
 
 
+class DirEntry:
+    """An entry of a directory, as `os.DirEntry`: its kind needs no look at the file."""
+
+    def __init__(self, volume: "Volume", directory: str, name: bytes, ino: int, kind: int) -> None:
+        self.name = os.fsdecode(name)
+        self.path = _join(directory, self.name)
+        self._volume, self._ino, self._kind = volume, ino, kind
+
+    def inode(self) -> int:
+        """The inode number."""
+        return self._ino
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """Attributes, as `os.stat`."""
+        return self._volume.stat(self.path, follow_symlinks=follow_symlinks)
+
+    def _is(self, kind: int, follow_symlinks: bool) -> bool:
+        if self._kind == stat_bits.S_IFLNK and follow_symlinks:
+            return stat_bits.S_IFMT(self._volume._mode(self.path)) == kind
+        return self._kind == kind
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a directory, or a link to one."""
+        return self._is(stat_bits.S_IFDIR, follow_symlinks)
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a regular file, or a link to one."""
+        return self._is(stat_bits.S_IFREG, follow_symlinks)
+
+    def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
+        return self._kind == stat_bits.S_IFLNK
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+
+class Entries:
+    """The iterator of `Volume.scandir`, which `with` may close."""
+
+    def __init__(self, entries: Iterable[DirEntry]) -> None:
+        self._entries = iter(list(entries))
+
+    def __iter__(self) -> "Entries":
+        return self
+
+    def __next__(self) -> DirEntry:
+        return next(self._entries)
+
+    def __enter__(self) -> "Entries":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._entries = iter(())
+
+
 class Volume:
     """An ext4 image or block device.
 
@@ -463,6 +526,11 @@ class Volume:
     def listdir(self, path: Path = "/") -> List[str]:
         """Names of a directory, as `os.listdir`."""
         return [os.fsdecode(name) for name, _, _ in self._disk().list(_bytes(path))]
+
+    def scandir(self, path: Path = "/") -> "Entries":
+        """Entries of a directory, as `os.scandir`."""
+        top = os.fsdecode(path)
+        return Entries(DirEntry(self, top, *found) for found in self._disk().list(_bytes(path)))
 
     def walk(self, top: Path = "/") -> Iterator[Tuple[str, List[str], List[str]]]:
         """As `os.walk`, from the top; links are not followed."""
