@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod archive_stream;
 mod args;
 mod cmd;
 mod contain;

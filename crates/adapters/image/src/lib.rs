@@ -33,6 +33,7 @@ mod platform;
 pub mod qcow2;
 pub mod resize;
 mod staged;
+pub mod stream;
 
 pub use error::{ImageError, Result, plain, sentence};
 pub use image::{

@@ -16,9 +16,8 @@ use syncline_image::build::build;
 use syncline_image::copy::{Outcome, Pins, fill, fill_new};
 use syncline_image::mkfs::Identity;
 use syncline_image::resize::NewSize;
-use syncline_image::{Image, ImageError, Opening, mkfs};
+use syncline_image::{Image, ImageError, Opening, mkfs, stream};
 
-use crate::archive_stream;
 use crate::args::{self as arguments, Export, Format, Import, Mkfs, MoreFormat, Resize};
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
@@ -206,7 +205,7 @@ pub(crate) fn import(args: &Import) -> Result<()> {
         return left_out.and_then(|()| Ok(made?));
     }
     // A file that cannot be read makes no image.
-    let mut from = archive_stream::open(&args.source)?;
+    let mut from = stream::open(&args.source)?;
     let done = build(&args.image, &new, size, |tree| {
         archive::import_new(&mut *from, tree, &Standard).map_err(|err| at(args, err))
     });
@@ -226,10 +225,10 @@ fn import_into(args: &Import, is_dir: bool, epoch_s: Option<u64>, bounds: Bounds
     }
     let image = Image::write(&args.image, &how)?;
     if !is_dir {
-        let done = archive_stream::open(&args.source).and_then(|mut from| {
-            Ok(archive::import(&mut *from, &image, &Standard).map_err(|err| at(args, err))?)
+        let done = stream::open(&args.source).and_then(|mut from| {
+            archive::import(&mut *from, &image, &Standard).map_err(|err| at(args, err))
         });
-        return image.close(done);
+        return Ok(image.close(done)?);
     }
     let done = fill(&image, &args.source, pins(args, epoch_s), &Standard);
     complete(image.close(done)?)
