@@ -8,7 +8,7 @@ use syncline_control::dbus::Message;
 use syncline_device::{MemoryDevice, VirtualClock};
 use syncline_fs::build::Size;
 use syncline_fs::{MountOptions, Volume};
-use syncline_image::archive::import_new;
+use syncline_image::archive::{Rules, import_new};
 use syncline_image::build::on_device;
 use syncline_image::mkfs::Mkfs;
 use syncline_image::partition::partitions;
@@ -34,7 +34,7 @@ pub(crate) fn feed_partitions(bytes: &[u8]) {
 fn build(bytes: &[u8]) {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let new = Mkfs { time_s: Some(1), ..Mkfs::default() };
-    let fill = |tree: &_| import_new(&mut Cursor::new(bytes), tree, &());
+    let fill = |tree: &_| import_new(&mut Cursor::new(bytes), tree, &Rules::default(), &());
     let built = on_device(Box::new(Arc::clone(&device)), Path::new("x"), &new, Size::Minimum, fill);
     if built.is_err() {
         return;

@@ -27,6 +27,7 @@ mod error;
 mod image;
 pub mod mkfs;
 pub mod names;
+pub mod oci;
 pub mod partition;
 #[cfg_attr(not(feature = "qcow2"), allow(dead_code, reason = "qcow2 is the only user of parts"))]
 mod platform;

@@ -22,7 +22,7 @@ const SYMLINK: u32 = 0o120_000;
 
 /// Types of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A file, a directory, a symbolic link, a pipe or device: the mode has the type.
     Inode,
     /// A hard link to an earlier member.
@@ -30,25 +30,27 @@ pub(super) enum Kind {
 }
 
 /// The last value of a key, if it is not empty.
-pub(super) type Of<'a> = dyn Fn(&[u8]) -> Option<Vec<u8>> + 'a;
+pub(crate) type Of<'a> = dyn Fn(&[u8]) -> Option<Vec<u8>> + 'a;
 
 /// A member without its data.
 #[derive(Debug)]
-pub(super) struct Member {
-    pub(super) path: Vec<u8>,
-    pub(super) link: Vec<u8>,
-    pub(super) kind: Kind,
+pub(crate) struct Member {
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) kind: Kind,
+    /// Names of owner and group.
+    pub(crate) owner: (Vec<u8>, Vec<u8>),
     /// Type and permissions, owner, size, times.
-    pub(super) meta: Meta,
-    pub(super) xattrs: Vec<Xattr>,
+    pub(crate) meta: Meta,
+    pub(crate) xattrs: Vec<Xattr>,
     /// Start and length of each run of data; one of the whole size where the file is not sparse.
-    pub(super) runs: sparse::Runs,
+    pub(crate) runs: sparse::Runs,
     /// Remarks on what could not be kept.
-    pub(super) remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 /// An archive that is read once.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     from: &'a mut dyn Read,
     /// Bytes of the member's data that were not read, with the padding.
     left: u64,
@@ -71,12 +73,12 @@ fn failed(err: &std::io::Error) -> ImageError {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(from: &'a mut dyn Read) -> Reader<'a> {
+    pub(crate) fn new(from: &'a mut dyn Read) -> Reader<'a> {
         Reader { from, left: 0, padding: 0, global: Records::new() }
     }
 
     /// The next member; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Member>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Member>> {
         let mut records = self.global.clone();
         let (mut path, mut link) = (None, None);
         loop {
@@ -139,7 +141,7 @@ impl<'a> Reader<'a> {
 
     /// Reads what is behind the last member: compressed data verifies where it ends, and a program
     /// that writes into a pipe must not lose its reader.
-    pub(super) fn finish(&mut self, watch: &dyn Watch) -> Result<()> {
+    pub(crate) fn finish(&mut self, watch: &dyn Watch) -> Result<()> {
         loop {
             watch.check()?;
             let mut part = (&mut *self.from).take(CHUNK_BYTES);
@@ -149,6 +151,11 @@ impl<'a> Reader<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns the bytes up to the next header, which the caller passes over in place of this.
+    pub(crate) fn pass(&mut self) -> u64 {
+        std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding))
     }
 
     /// The next member has so many bytes of data.
@@ -172,7 +179,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads data of the member.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<()> {
         let left = self.left.checked_sub(into.len() as u64);
         self.left = left.ok_or_else(|| bad("a sparse map with more data than there is"))?;
         self.from.read_exact(into).map_err(|err| failed(&err))
@@ -180,7 +187,7 @@ impl<'a> Reader<'a> {
 
     /// Goes to the end of the member's data.
     fn skip(&mut self) -> Result<()> {
-        let left = std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding));
+        let left = self.pass();
         let skipped = std::io::copy(&mut self.from.take(left), &mut std::io::sink());
         if skipped.map_err(|err| failed(&err))? < left {
             return Err(bad("it ends early"));
@@ -250,6 +257,10 @@ impl<'a> Reader<'a> {
                 .or(link)
                 .unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
             kind: if kind == b'1' { Kind::Link } else { Kind::Inode },
+            owner: (
+                of(b"uname").unwrap_or_else(|| owner_name(header.username_bytes())),
+                of(b"gname").unwrap_or_else(|| owner_name(header.groupname_bytes())),
+            ),
             meta,
             xattrs: found.xattrs,
             runs,
@@ -339,6 +350,11 @@ fn device(header: &Header, kind: u8) -> Result<u64> {
         }
         _ => Ok(0),
     }
+}
+
+/// A name of an owner; headers before POSIX have none.
+fn owner_name(field: Option<&[u8]>) -> Vec<u8> {
+    name(field.unwrap_or_default().to_vec())
 }
 
 /// Without the zero at its end.

@@ -26,7 +26,8 @@ impl Ahead {
     pub(crate) fn new(mut from: Bytes) -> Ahead {
         let (send, parts) = sync_channel(PARTS_MAX);
         let (empty, emptied) = sync_channel::<Vec<u8>>(PARTS_MAX + 2);
-        std::thread::spawn(move || {
+        // Without a thread there are no parts, which the first read says.
+        let _ = std::thread::Builder::new().spawn(move || {
             loop {
                 // New ones until the first comes back.
                 let mut part = emptied.try_recv().unwrap_or_default();
