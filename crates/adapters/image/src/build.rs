@@ -127,7 +127,11 @@ struct NewFile {
 }
 
 fn at(path: &[u8]) -> impl Fn(FsError) -> ImageError + '_ {
-    move |err| ImageError::from(err).at(path.escape_ascii())
+    // There is nothing to recover in an image that is not complete.
+    move |err| match err {
+        FsError::Io(_) => crate::mkfs::failed(err, &platform::path_of(path)),
+        err => ImageError::from(err).at(path.escape_ascii()),
+    }
 }
 
 impl Writer for NewFile {

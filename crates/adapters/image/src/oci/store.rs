@@ -209,8 +209,10 @@ fn copied(from: &mut dyn Read, scratch: &Path, watch: &dyn Watch) -> Result<File
     let mut file = tempfile::tempfile_in(scratch).map_err(failed)?;
     let mut chunk = vec![0; CHUNK_BYTES as usize];
     loop {
+        let read = from.read(&mut chunk);
+        // Ctrl-C also ends the program that writes into the pipe.
         watch.check()?;
-        match from.read(&mut chunk) {
+        match read {
             Ok(0) => return Ok(file),
             Ok(read) => file.write_all(chunk.get(..read).unwrap_or_default()).map_err(failed)?,
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
