@@ -34,7 +34,9 @@ pub(crate) fn feed_partitions(bytes: &[u8]) {
 fn build(bytes: &[u8]) {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let new = Mkfs { time_s: Some(1), ..Mkfs::default() };
-    let fill = |tree: &_| import_new(&mut Cursor::new(bytes), tree, &Rules::default(), &());
+    let fill = |tree: &_| {
+        import_new(&mut [Box::new(Cursor::new(bytes.to_vec()))], tree, &Rules::default(), &())
+    };
     let built = on_device(Box::new(Arc::clone(&device)), Path::new("x"), &new, Size::Minimum, fill);
     if built.is_err() {
         return;

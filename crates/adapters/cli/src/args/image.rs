@@ -188,11 +188,14 @@ pub struct Import {
     #[command(flatten)]
     pub new: NewImage,
     /// Take SOURCE for what `docker save` writes.
-    #[arg(long, conflicts_with = "layers")]
+    #[arg(long, conflicts_with_all = ["layers", "multi_volume"])]
     pub docker: bool,
     /// Take each SOURCE for a layer of a container image, the lowest first.
     #[arg(long)]
     pub layers: bool,
+    /// Take each SOURCE for a volume of one archive of `tar -M`, the first one first.
+    #[arg(short = 'M', long, conflicts_with = "layers")]
+    pub multi_volume: bool,
     /// Choose this platform of a container image, such as linux/arm64 [default: that of this
     /// machine].
     #[arg(long, value_name = "OS/ARCH[/VARIANT]")]

@@ -1,5 +1,6 @@
 //! `import`: images filled from directories, archives and container images.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ const DEFAULT_SPARE: Spare = Spare::Bytes(16 << 20);
 /// What an image is filled from.
 enum From {
     Directory(PathBuf),
-    Archive(PathBuf),
+    /// Its volumes.
+    Archive(Vec<PathBuf>),
     Container(Source),
     Layers(Vec<PathBuf>),
 }
@@ -34,9 +36,11 @@ impl From {
         if args.layers {
             return Ok(From::Layers(sources.to_vec()));
         }
+        if args.multi_volume {
+            return Ok(From::Archive(sources.to_vec()));
+        }
         let [source] = sources else {
-            let text =
-                "several sources are layers of a container image; give --layers, or name one";
+            let text = "several sources are layers (--layers) or volumes (-M); give one of these";
             return Err(Failure::Usage(text.to_owned()));
         };
         if args.docker {
@@ -47,15 +51,19 @@ impl From {
             return Ok(From::Container(container));
         }
         let path = source.clone();
-        Ok(if path.is_dir() { From::Directory(path) } else { From::Archive(path) })
+        Ok(if path.is_dir() { From::Directory(path) } else { From::Archive(vec![path]) })
+    }
+
+    fn is_container(&self) -> bool {
+        matches!(self, From::Container(_) | From::Layers(_))
     }
 
     /// Files and directories that are read.
     fn paths(&self) -> Vec<PathBuf> {
         match self {
-            From::Directory(path) | From::Archive(path) => vec![path.clone()],
+            From::Directory(path) => vec![path.clone()],
             From::Container(source) => vec![source.path.clone()],
-            From::Layers(paths) => paths.clone(),
+            From::Archive(paths) | From::Layers(paths) => paths.clone(),
         }
     }
 }
@@ -71,33 +79,20 @@ pub(crate) fn run(args: &Import) -> Result<()> {
         }
     };
     let from = From::new(args, sources)?;
-    let is_container = matches!(from, From::Container(_) | From::Layers(_));
-    let refused = |text: &str| Err(Failure::Usage(text.to_owned()));
-    if !matches!(from, From::Directory(_)) && args.owner.is_some() {
-        return refused(
-            "--owner is for directories; an archive has owners, --owner-map changes them",
-        );
-    }
-    if args.platform.is_some() && !matches!(from, From::Container(_)) {
-        return refused("--platform is for container images; leave it out");
-    }
-    let platform = args.platform.as_deref().map(|text| {
-        let bad = || format!("--platform {text}: no system and processor; write linux/arm64");
-        Platform::parse(text).ok_or_else(|| Failure::Usage(bad()))
-    });
-    let platform = platform.transpose()?;
+    check(args, &from)?;
     let mut bounds = Bounds::writer(target).makes(target);
     bounds.reads.extend(from.paths());
     bounds.reads.extend([&args.owner_map, &args.group_map].into_iter().flatten().cloned());
     if target.exists() {
-        if is_container {
+        if from.is_container() {
             let text = "exists: a container image fills a new image; choose another name";
             return Err(Failure::Usage(text.to_owned()).at(target.display()));
         }
         return import_into(args, target, &from, epoch_s, bounds);
     }
     if args.part.partition.is_some() || args.part.offset.is_some() {
-        return refused("--partition and --offset are for images that exist; leave them out");
+        let text = "--partition and --offset are for images that exist; leave them out";
+        return Err(Failure::Usage(text.to_owned()));
     }
     // Nobody reads it yet.
     bounds.enter();
@@ -114,18 +109,18 @@ pub(crate) fn run(args: &Import) -> Result<()> {
             });
             left_out.and(made)
         }
-        From::Archive(source) => {
+        From::Archive(volumes) => {
             // A file that cannot be read makes no image.
-            let mut from = stream::open(source)?;
+            let mut from = opened(volumes)?;
             make(args, target, epoch_s, |tree| {
-                let done = archive::import_new(&mut *from, tree, &rules, &Standard);
-                done.map_err(|err| err.at(source.display()))
+                let done = archive::import_new(&mut from, tree, &rules, &Standard);
+                done.map_err(|err| at(volumes, err))
             })
         }
         From::Container(source) => {
             let scratch = target.parent().filter(|dir| !dir.as_os_str().is_empty());
             let scratch = scratch.unwrap_or(Path::new("."));
-            let layers = source.layers(platform.as_ref(), scratch, &Standard)?;
+            let layers = source.layers(platform(args)?.as_ref(), scratch, &Standard)?;
             make(args, target, epoch_s, |tree| {
                 let done = layers.unpack(tree, &rules, &Standard);
                 done.map_err(|err| err.at(source.path.display()))
@@ -136,6 +131,34 @@ pub(crate) fn run(args: &Import) -> Result<()> {
             make(args, target, epoch_s, |tree| layers.unpack(tree, &rules, &Standard))
         }
     }
+}
+
+/// Refuses options that the source cannot follow.
+fn check(args: &Import, from: &From) -> Result<()> {
+    let is_dir = matches!(from, From::Directory(_));
+    let of_archives = !args.exclude.is_empty()
+        || args.owner_map.is_some()
+        || args.group_map.is_some()
+        || args.keep_directory_symlink;
+    let text = if !is_dir && args.owner.is_some() {
+        "--owner is for directories; an archive has owners of its own, --owner-map changes them"
+    } else if is_dir && of_archives {
+        "--exclude, --owner-map, --group-map and --keep-directory-symlink are for archives; leave \
+         them out, or pipe `tar -c` into `import -`"
+    } else if args.platform.is_some() && !matches!(from, From::Container(_)) {
+        "--platform is for container images; leave it out"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::Usage(text.to_owned()))
+}
+
+fn platform(args: &Import) -> Result<Option<Platform>> {
+    let parsed = args.platform.as_deref().map(|text| {
+        let bad = || format!("--platform {text}: no system and processor; write linux/arm64");
+        Platform::parse(text).ok_or_else(|| Failure::Usage(bad()))
+    });
+    parsed.transpose()
 }
 
 /// Makes an image.
@@ -189,13 +212,21 @@ fn import_into(
         let done = fill(&image, source, pins(args, epoch_s), &Standard);
         return complete(image.close(done)?);
     }
-    let done = from.paths().iter().try_for_each(|source| {
-        let rules = rules(args)?;
-        let mut from = stream::open(source)?;
-        let done = archive::import(&mut *from, &image, &rules, &Standard);
-        Ok(done.map_err(|err| err.at(source.display()))?)
+    let volumes = from.paths();
+    let done = rules(args).and_then(|rules| {
+        let done = archive::import(&mut opened(&volumes)?, &image, &rules, &Standard);
+        Ok(done.map_err(|err| at(&volumes, err))?)
     });
     image.close(done)
+}
+
+fn opened(volumes: &[PathBuf]) -> syncline_image::Result<Vec<Box<dyn Read>>> {
+    volumes.iter().map(|path| stream::open(path)).collect()
+}
+
+/// Names the archive, of which the first volume has the name.
+fn at(volumes: &[PathBuf], err: ImageError) -> ImageError {
+    volumes.iter().take(1).fold(err, |err, first| err.at(first.display()))
 }
 
 /// What is taken of an archive.

@@ -1,5 +1,5 @@
-//! Container images: every form of one image gives one file system, random layers give the tree that
-//! GNU tar makes of them by the rules of the OCI specification, and what is damaged is refused.
+//! Container images: every form of one image gives one file system, random layers give the tree
+//! that GNU tar makes of them by the rules of the OCI specification, and what is damaged is refused.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -203,7 +203,7 @@ impl Reference<'_> {
             remove(&path);
         }
         let one = self.scratch.join("one.tar");
-        std::fs::write(&one, tar(&[made.bytes.clone()])).unwrap();
+        std::fs::write(&one, tar(std::slice::from_ref(&made.bytes))).unwrap();
         let (one, root) = (text(&one), text(self.root));
         let command = format!("umask 022; tar --warning=no-timestamp -xpf {one} -C {root}");
         Command::new("sh").args(["-c", &command]).stderr(Stdio::null()).status().unwrap().success()

@@ -82,12 +82,11 @@ impl Dirs {
 /// # Errors
 /// The error of a read or write, a name with `..`, or a link to a missing file.
 pub(crate) fn unpack(
-    from: &mut dyn Read,
+    mut reader: Reader<'_>,
     to: &dyn Side,
     rules: &Rules,
     watch: &dyn Watch,
 ) -> Result<()> {
-    let mut reader = Reader::new(from);
     let mut dirs = Dirs::default();
     while let Some(mut member) = reader.next()? {
         watch.check()?;
@@ -252,17 +251,25 @@ fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
+/// Volumes of an archive; one that is not cut is one volume.
+pub type Volumes = [Box<dyn Read>];
+
+fn reader(volumes: &mut Volumes) -> Result<Reader<'_>> {
+    let volumes = volumes.iter_mut().map(|volume| &mut **volume as &mut dyn Read).collect();
+    Reader::of_volumes(volumes).ok_or_else(|| ImageError::Usage("no archive; name one".into()))
+}
+
 /// Makes the members files of an image that is being made.
 ///
 /// # Errors
 /// As [`import`].
 pub fn import_new(
-    from: &mut dyn Read,
+    from: &mut Volumes,
     to: &crate::build::NewTree,
     rules: &Rules,
     watch: &dyn Watch,
 ) -> Result<()> {
-    unpack(from, to, rules, watch)
+    unpack(reader(from)?, to, rules, watch)
 }
 
 /// Makes the members files of a volume, below `/`.
@@ -270,10 +277,10 @@ pub fn import_new(
 /// # Errors
 /// The error of a read or write, a name with `..`, or a link to a missing file.
 pub fn import(
-    from: &mut dyn Read,
+    from: &mut Volumes,
     to: &crate::Image,
     rules: &Rules,
     watch: &dyn Watch,
 ) -> Result<()> {
-    unpack(from, &to.side(0, "image"), rules, watch)
+    unpack(reader(from)?, &to.side(0, "image"), rules, watch)
 }

@@ -27,6 +27,7 @@ mod pax;
 pub(crate) mod reader;
 mod rules;
 mod sparse;
+mod volumes;
 
 pub use input::{import, import_new};
 pub use output::export;

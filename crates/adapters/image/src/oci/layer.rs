@@ -60,8 +60,11 @@ impl Layer {
             }
             None => Box::new(self.section.clone()),
         };
-        let (bytes, _) = stream::decoded(raw, self.shown.as_ref())?;
-        let bytes: stream::Bytes = match &self.diff_id {
+        let (bytes, is_compressed) = stream::decoded(raw, self.shown.as_ref())?;
+        // Bytes that are stored as they are need no second look.
+        let unchecked =
+            self.diff_id.as_ref().filter(|id| is_compressed || self.digest.as_ref() != Some(*id));
+        let bytes: stream::Bytes = match unchecked {
             Some(id) => Box::new(Checked::new(bytes, id.clone(), "its uncompressed")),
             None => bytes,
         };

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Promises
-//! - Nothing is unpacked on this system. Of an archive in a pipe, or a compressed one, the bytes are
-//!   kept in a file without a name beside the new image.
+//! - Nothing is unpacked on this system. Of an archive in a pipe, or a compressed one, the bytes
+//!   are kept in a file without a name beside the new image.
 //! - Every digest is checked: of the index's manifests, the configuration, the layers as they are
 //!   stored, and their uncompressed bytes (`diff_ids`) where the image names them.
 //! - Names in documents lead to blobs only: a digest is hexadecimal, and a path stays in its

@@ -73,7 +73,7 @@ impl Platform {
         }
     }
 
-    /// Returns whether an image of the platform `other` is asked for: without a variant any will do.
+    /// Returns whether an image of the platform `other` will do; without a variant any of them.
     pub(super) fn takes(&self, other: &Platform) -> bool {
         let same = self.os == other.os && self.architecture == other.architecture;
         same && (self.variant.is_none() || self.variant() == other.variant())

@@ -106,7 +106,9 @@ fn a_chain_that_goes_round_ends() {
 fn inodes(archive: &[u8]) -> Option<u32> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let new = Mkfs { time_s: Some(1), ..Mkfs::default() };
-    let fill = |tree: &_| import_new(&mut Cursor::new(archive), tree, &Rules::default(), &());
+    let fill = |tree: &_| {
+        import_new(&mut [Box::new(Cursor::new(archive.to_vec()))], tree, &Rules::default(), &())
+    };
     on_device(Box::new(Arc::clone(&device)), "x".as_ref(), &new, Size::Minimum, fill).ok()?;
     let options = MountOptions::default().with(|options| options.read_only = true);
     let volume = Volume::mount(device, Arc::new(VirtualClock::new(0)), options).unwrap();
