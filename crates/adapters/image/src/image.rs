@@ -16,7 +16,7 @@ use crate::copy::volume::VolumeSide;
 use crate::partition::{Part, listed, part_of, partitions};
 use crate::platform::{bytes_of, path_of};
 use crate::qcow2::{self, Qcow2Device};
-use crate::{ImageError, Result, Watch};
+use crate::{ImageError, Result, Watch, container};
 
 /// A file in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,13 +146,17 @@ pub fn grows(file: &FileDevice) -> bool {
     !file.is_block_device() && qcow2::is_qcow2(file)
 }
 
-/// Returns the disk in an opened file: that of a qcow2, or the file itself. `path` is for messages.
+/// Returns the disk in an opened file: that of a qcow2, an Android sparse image, a VHD, VHDX or
+/// VMDK, or the file itself. `path` is for messages.
 ///
 /// # Errors
-/// A qcow2 that is damaged, not closed, or not supported, or that QEMU has open.
+/// A file that is damaged, not closed, or not supported, or that QEMU has open.
 pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
-    if !grows(&file) {
+    if file.is_block_device() {
         return Ok(Arc::new(file));
+    }
+    if !grows(&file) {
+        return container::disk(file, path).map_err(|err| err.at(path.display()));
     }
     Ok(Arc::new(Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))?))
 }
@@ -171,7 +175,9 @@ pub fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superblock> {
     Superblock::decode(&bytes).map_err(|_| {
         // A table that is damaged too says nothing of use here.
         let table = partitions(dev).unwrap_or_default();
-        let text = if table.is_empty() {
+        let text = if let Some(named) = container::named(dev) {
+            named
+        } else if table.is_empty() {
             "no ext4 superblock; check that it is the right file or partition".to_owned()
         } else {
             format!("a whole disk with the partitions {}; give --partition N", listed(dev, &table))

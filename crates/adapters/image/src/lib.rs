@@ -22,6 +22,7 @@
 
 pub mod archive;
 pub mod build;
+mod container;
 pub mod copy;
 mod error;
 mod image;

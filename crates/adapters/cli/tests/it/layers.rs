@@ -1,5 +1,5 @@
 //! Container images: every form of one image gives one file system, random layers give the tree
-//! that GNU tar makes of them by the rules of the OCI specification, and what is damaged is refused.
+//! that GNU tar makes of them by the rules of the OCI specification, and damaged ones are refused.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
