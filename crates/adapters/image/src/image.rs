@@ -120,7 +120,13 @@ pub fn opened_device(
     opened: &dyn Fn(),
 ) -> Result<Arc<dyn BlockDevice>> {
     let file = raw(path, read_only)?;
+    // Made while every directory can be written to.
+    let scratch = container::is_compressed(&file)
+        .then(|| tempfile::tempfile().map_err(|err| ImageError::host(&std::env::temp_dir(), &err)));
     opened();
+    if let Some(scratch) = scratch {
+        return container::unpacked(file, path, scratch?).map_err(|err| err.at(path.display()));
+    }
     repair(&file, path)?;
     formatted(file, path)
 }
@@ -128,6 +134,11 @@ pub fn opened_device(
 /// Returns whether a file is a qcow2; false also where it cannot be read.
 pub fn is_qcow2(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
+}
+
+/// Returns whether a file is compressed; false also where it cannot be read.
+pub fn is_compressed(path: &Path) -> bool {
+    raw(path, true).is_ok_and(|file| container::is_compressed(&file))
 }
 
 /// Repairs a qcow2 that is open to be written to and was not closed before, with qemu-img.

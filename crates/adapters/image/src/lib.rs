@@ -39,7 +39,8 @@ pub mod stream;
 
 pub use error::{ImageError, Result, plain, sentence};
 pub use image::{
-    Image, Opening, Place, device, formatted, grows, is_qcow2, opened_device, repair, superblock,
+    Image, Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device,
+    repair, superblock,
 };
 pub use staged::{Staged, check_outputs, write_file};
 

@@ -235,7 +235,7 @@ pub(crate) fn contents(
 
 /// The runs of pages with something else than zeros, and where they begin: pages of zeros become
 /// holes, as far as they are whole.
-fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+pub(crate) fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let zero = |at: &usize| {
         let page = &bytes[*at..(at + PAGE_BYTES).min(bytes.len())];
         // In words, which the compiler makes vectors of.

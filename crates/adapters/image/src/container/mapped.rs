@@ -32,6 +32,13 @@ pub(super) struct Runs {
 }
 
 impl Runs {
+    /// A disk that is the first bytes of the file.
+    pub(super) fn whole(len: u64) -> Result<Runs> {
+        let mut runs = Runs::default();
+        runs.push(len, Piece::At(0))?;
+        Ok(runs)
+    }
+
     /// Adds a part, which joins the one before where it can.
     pub(super) fn push(&mut self, len: u64, piece: Piece) -> Result<()> {
         let follows = self.runs.last().is_some_and(|(start, last)| match (last, piece) {

@@ -3,8 +3,8 @@
 //! ```text
 //!   file -> its format, by its bytes -> Runs: where each part of the disk is -> Mapped, a device
 //! ```
-//! They are read only, but for a VHD of fixed size, which is the disk and a footer. qcow2 is in
-//! `crate::qcow2`, compressed files in `crate::stream`.
+//! They are read only, but for a VHD of fixed size, which is the disk and a footer. A compressed
+//! file is unpacked into a file without a name first. qcow2 is in `crate::qcow2`.
 //!
 //! Promises
 //! - A file never leads to another one: parents and extents in other files are refused.
@@ -22,16 +22,20 @@ mod vhdx;
 mod vmdk;
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use syncline_device::{BlockDevice, FileDevice, OffsetDevice};
+use syncline_device::{BlockDevice, FileDevice, Kind, OffsetDevice, Origin};
 
 pub(crate) use known::named;
 use mapped::{Mapped, Runs};
 
-use crate::{ImageError, Result, platform};
+use crate::archive::input::without_zeros;
+use crate::{ImageError, Result, platform, stream};
 
+/// Bytes moved at once.
+const CHUNK_BYTES: usize = 1 << 20;
 /// Parts of a disk: what the tables of a disk of 2 TiB in pieces of 64 KiB have.
 const RUNS_MAX: usize = 32 << 20;
 
@@ -87,26 +91,90 @@ pub(crate) fn disk(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>
     // The size of the device is in whole sectors, that of the file need not be.
     let len = raw.metadata().map_err(|err| ImageError::host(path, &err))?.len();
     let source = Source { file: raw, len };
-    let start = source.bytes(0, 512.min(len) as usize)?;
-    let runs = if start.starts_with(&sparse::MAGIC) {
-        sparse::runs(&source)?
-    } else if start.starts_with(vhdx::MAGIC) {
-        vhdx::runs(&source)?
-    } else if start.starts_with(vmdk::MAGIC) {
-        vmdk::runs(&source)?
-    } else if let Some(other) = vmdk::refused(&start) {
-        return Err(other);
-    } else {
-        match vhd::found(&source)? {
-            None => return Ok(Arc::new(file)),
-            Some(vhd::Vhd::Fixed(len)) => return Ok(Arc::new(OffsetDevice::new(file, 0, len)?)),
-            Some(vhd::Vhd::Dynamic(runs)) => runs,
-        }
+    let runs = match found(&source)? {
+        Found::Raw => return Ok(Arc::new(file)),
+        Found::Start(len) => return Ok(Arc::new(OffsetDevice::new(file, 0, len)?)),
+        Found::Runs(runs) => runs,
     };
     if !file.geometry().read_only {
         let text = "the image is in a format that is only read; mount it with `-o ro`, or make \
                     one that can be written to with `qemu-img convert -O qcow2` or simg2img";
         return Err(unsupported(text));
     }
+    Ok(Arc::new(Mapped::new(file, source, runs)?))
+}
+
+/// Where the disk is in a file.
+enum Found {
+    Raw,
+    /// The first bytes.
+    Start(u64),
+    Runs(Runs),
+}
+
+fn found(source: &Source) -> Result<Found> {
+    let start = source.bytes(0, 512.min(source.len) as usize)?;
+    let runs = if start.starts_with(&sparse::MAGIC) {
+        sparse::runs(source)?
+    } else if start.starts_with(vhdx::MAGIC) {
+        vhdx::runs(source)?
+    } else if start.starts_with(vmdk::MAGIC) {
+        vmdk::runs(source)?
+    } else if let Some(other) = vmdk::refused(&start) {
+        return Err(other);
+    } else {
+        return Ok(match vhd::found(source)? {
+            None => Found::Raw,
+            Some(vhd::Vhd::Fixed(len)) => Found::Start(len),
+            Some(vhd::Vhd::Dynamic(runs)) => Found::Runs(runs),
+        });
+    };
+    Ok(Found::Runs(runs))
+}
+
+/// Returns whether a file is compressed; false also where it cannot be read.
+pub(crate) fn is_compressed(file: &FileDevice) -> bool {
+    let mut start = [0; 512];
+    let read = file.read(0, &mut start, Origin::new(Kind::Metadata, true));
+    !file.is_block_device() && read.is_ok() && stream::is_compressed(&start)
+}
+
+/// The disk in a compressed file, whose bytes go to `scratch`. It is only read.
+///
+/// # Errors
+/// Bytes that do not verify; the error of a read or write.
+pub(crate) fn unpacked(
+    file: FileDevice,
+    path: &Path,
+    scratch: File,
+) -> Result<Arc<dyn BlockDevice>> {
+    if !file.geometry().read_only {
+        let text = "the image is compressed, so it is only read; unpack it first";
+        return Err(unsupported(text));
+    }
+    let host = |err: std::io::Error| ImageError::host(path, &err);
+    let raw = file.try_clone_file().map_err(host)?;
+    let (mut bytes, _) = stream::decoded(Box::new(raw), path)?;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut len = 0;
+    loop {
+        let part = match bytes.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(read) => chunk.get(..read).unwrap_or_default(),
+            Err(err) if err.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(err) => return Err(damaged(&crate::plain(&err))),
+        };
+        for (at, data) in without_zeros(part) {
+            platform::write_all_at(&scratch, data, len + at).map_err(host)?;
+        }
+        len += part.len() as u64;
+    }
+    scratch.set_len(len).map_err(host)?;
+    let source = Source { file: scratch, len };
+    let runs = match found(&source)? {
+        Found::Runs(runs) => runs,
+        Found::Raw => Runs::whole(len)?,
+        Found::Start(len) => Runs::whole(len)?,
+    };
     Ok(Arc::new(Mapped::new(file, source, runs)?))
 }

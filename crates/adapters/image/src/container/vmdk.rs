@@ -107,7 +107,6 @@ fn descriptor(source: &Source, sector: u64, sectors: u64) -> Result<()> {
     }
     match value("createType").as_deref() {
         Some("monolithicsparse" | "streamoptimized") => Ok(()),
-        Some(_) => Err(unsupported(other_files)),
-        None => Err(damaged("its descriptor has no type")),
+        _ => Err(unsupported(other_files)),
     }
 }

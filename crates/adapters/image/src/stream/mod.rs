@@ -101,6 +101,13 @@ pub(crate) fn decoded(from: Bytes, path: &Path) -> Result<(Bytes, bool)> {
     Ok((decoder, true))
 }
 
+/// Returns whether bytes that begin so are compressed by what is read here. A skippable frame says
+/// nothing about the rest.
+pub(crate) fn is_compressed(start: &[u8]) -> bool {
+    let known = [GZIP, ZSTD, XZ, LZ4].iter().any(|magic| start.starts_with(magic));
+    known || is_bzip2(start.get(..SNIFF_BYTES).unwrap_or(start))
+}
+
 /// The first bytes, and all bytes.
 fn sniffed(mut from: Bytes) -> io::Result<(Vec<u8>, Bytes)> {
     let mut start = Vec::new();

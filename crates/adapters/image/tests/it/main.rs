@@ -1,6 +1,7 @@
 //! Readers of this crate under hostile bytes: errors, never a panic, bounded work.
 
 mod build;
+mod container;
 mod mkfs;
 mod qcow2;
 mod resize;
