@@ -5,7 +5,9 @@
 //!                              -> names   make, rename, remove
 //!                              -> copy    trees between volumes and this system
 //!                              -> archive tar archives in and out
-//!   partition: the part of a whole-disk image; qcow2: the disk in such a file; mkfs: a new image
+//!   oci: container images -> build: a new image, laid out in one pass
+//!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
+//!   stream: compressed bytes; mkfs: a new image
 //! ```
 //!
 //! Promises
