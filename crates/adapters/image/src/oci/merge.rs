@@ -15,9 +15,11 @@
 //! A link of the tree is followed in the parents of a path, as tar follows them, and nowhere else.
 
 use std::collections::HashMap;
+use std::hash::Hasher;
 
 use super::damaged;
 use super::layer::{Layer, Layers};
+use super::saved::{Entry, Saved};
 use crate::archive::Rules;
 use crate::archive::input::{DIR_MODE, contents, placed};
 use crate::archive::reader::{Kind, Member, Reader};
@@ -33,14 +35,6 @@ const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Files of aufs itself.
 const AUFS: &[u8] = b".wh..wh.";
 
-/// A name that a layer makes.
-struct Entry {
-    path: Vec<u8>,
-    member: Member,
-    /// The contents of a regular file.
-    file: Option<NodeId>,
-}
-
 /// Changes that a layer makes.
 #[derive(Default)]
 struct Changes {
@@ -48,7 +42,9 @@ struct Changes {
     removed: Vec<Vec<u8>>,
     /// Directories that lose what they had.
     emptied: Vec<Vec<u8>>,
-    entries: Vec<Entry>,
+    entries: Saved,
+    /// What it hides of lower layers.
+    hides: Vec<(u64, u8)>,
 }
 
 /// A file whose contents were passed over: the layer, its number among the files there.
@@ -62,36 +58,33 @@ struct Passed {
 const ITSELF: u8 = 1;
 const BELOW: u8 = 2;
 
-/// Paths that the layers read so far take from those below them.
+/// Paths that the layers read so far take from those below them, as hashes. Two paths of one hash
+/// cost that contents are passed over and read again.
 #[derive(Default)]
-struct Hidden(HashMap<Vec<u8>, u8>);
+struct Hidden(HashMap<u64, u8>);
+
+fn hash(path: &[u8]) -> u64 {
+    // The same in each run, so that equal layers give equal images.
+    let mut hasher = std::hash::DefaultHasher::new();
+    hasher.write(path);
+    hasher.finish()
+}
 
 impl Hidden {
-    fn add(&mut self, changes: &Changes) {
-        let mut mark = |path: &Vec<u8>, what: u8| match self.0.get_mut(path) {
-            Some(known) => *known |= what,
-            None => drop(self.0.insert(path.clone(), what)),
-        };
-        changes.removed.iter().for_each(|path| mark(path, ITSELF | BELOW));
-        changes.emptied.iter().for_each(|path| mark(path, BELOW));
-        for entry in &changes.entries {
-            // A directory stays one; all else ends what was below.
-            mark(&entry.path, if entry.is_dir() { ITSELF } else { ITSELF | BELOW });
-        }
+    fn add(&mut self, hides: Vec<(u64, u8)>) {
+        hides.into_iter().for_each(|(path, what)| *self.0.entry(path).or_default() |= what);
     }
 
     fn has(&self, path: &[u8]) -> bool {
-        let is = |path: &[u8], what: u8| self.0.get(path).is_some_and(|mark| mark & what != 0);
+        let is = |path: &[u8], what: u8| self.0.get(&hash(path)).is_some_and(|m| m & what != 0);
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let mut above = slashes.map(|(end, _)| &path[..end.max(1)]);
-        is(path, ITSELF) || above.any(|above| is(above, BELOW))
+        !self.0.is_empty() && (is(path, ITSELF) || above.any(|above| is(above, BELOW)))
     }
 }
 
-impl Entry {
-    fn is_dir(&self) -> bool {
-        self.member.kind == Kind::Inode && self.member.meta.kind() == FileKind::Dir
-    }
+fn is_file(member: &Member) -> bool {
+    member.kind == Kind::Inode && member.meta.file_type() == syncline_fs::bits::S_IFREG
 }
 
 /// A merge under way.
@@ -126,8 +119,8 @@ impl Layers {
             if let Some(below) = number.checked_sub(1).and_then(|below| self.0.get(below)) {
                 next = Some(below.open().map_err(at(below))?);
             }
-            let changes = merge.read(number, &mut bytes).map_err(at(layer))?;
-            merge.hidden.add(&changes);
+            let mut changes = merge.read(number, &mut bytes).map_err(at(layer))?;
+            merge.hidden.add(std::mem::take(&mut changes.hides));
             uppers.push((layer, changes));
         }
         merge.hidden = Hidden::default();
@@ -157,24 +150,26 @@ impl Merge<'_> {
             if self.whiteout(&path, layer, &mut changes)? {
                 continue;
             }
-            let is_file =
-                member.kind == Kind::Inode && member.meta.file_type() == syncline_fs::bits::S_IFREG;
-            let mut entry = Entry { path, member, file: None };
-            if is_file {
-                let file = self.to.unnamed()?;
-                entry.file = Some(file);
-                if self.hidden.has(&entry.path) {
-                    self.passed.push(Passed { layer, number: files, file });
+            let mut file = None;
+            if is_file(&member) {
+                let new = self.to.unnamed()?;
+                file = Some(new);
+                if self.hidden.has(&path) {
+                    self.passed.push(Passed { layer, number: files, file: new });
                 } else {
-                    self.fill(&mut reader, file, &entry.path, &entry.member)?;
+                    self.fill(&mut reader, new, &path, &member)?;
                 }
                 files += 1;
             }
-            (entry.member.path, entry.member.runs) = (Vec::new(), Vec::new());
-            match layer {
-                0 => self.enter(entry)?,
-                _ => changes.entries.push(entry),
+            let entry = Entry::new(path, member, file);
+            if layer == 0 {
+                self.enter(entry)?;
+                continue;
             }
+            // A directory stays one; all else ends what was below.
+            let what = if entry.is_dir() { ITSELF } else { ITSELF | BELOW };
+            changes.hides.push((hash(&entry.path), what));
+            changes.entries.push(entry);
         }
         reader.finish(self.watch)?;
         Ok(changes)
@@ -198,6 +193,7 @@ impl Merge<'_> {
         let Some(hidden) = name.strip_prefix(WHITEOUT) else { return Ok(false) };
         if name.starts_with(AUFS) {
             if name == OPAQUE && layer > 0 {
+                changes.hides.push((hash(dir), BELOW));
                 changes.emptied.push(dir.to_vec());
             }
             return Ok(true);
@@ -207,7 +203,9 @@ impl Merge<'_> {
             return Err(damaged(format!("{shown} is a whiteout of no name in its directory")));
         }
         if layer > 0 {
-            changes.removed.push(join(dir, hidden));
+            let path = join(dir, hidden);
+            changes.hides.push((hash(&path), ITSELF | BELOW));
+            changes.removed.push(path);
         }
         Ok(true)
     }
@@ -228,7 +226,7 @@ impl Merge<'_> {
                 self.to.remove_tree(path)?;
             }
         }
-        changes.entries.into_iter().try_for_each(|entry| {
+        changes.entries.entries().try_for_each(|entry| {
             self.watch.check()?;
             self.enter(entry)
         })
@@ -250,19 +248,19 @@ impl Merge<'_> {
             && self.rules.keeps_link(self.to, path)?
         {
             return Ok(());
-        } else if entry.member.kind == Kind::Link {
-            return self.link(path, &entry.member.link, there);
+        } else if entry.kind == Kind::Link {
+            return self.link(path, &entry.link, there);
         } else if there.is_some() && !(is_dir && there == Some(FileKind::Dir)) {
             self.remove(path)?;
         }
-        match (entry.file, entry.member.meta.kind()) {
+        match (entry.file, entry.meta.kind()) {
             (Some(file), _) => self.to.name(file, path)?,
             (None, FileKind::Dir) if there == Some(FileKind::Dir) => {}
             (None, FileKind::Dir) => self.to.mkdir(path)?,
-            (None, FileKind::Symlink) => self.to.symlink(path, &entry.member.link)?,
-            (None, _) => self.to.mknod(path, &entry.member.meta)?,
+            (None, FileKind::Symlink) => self.to.symlink(path, &entry.link)?,
+            (None, _) => self.to.mknod(path, &entry.meta)?,
         }
-        let remark = self.to.set_meta(path, &entry.member.meta, Some(&entry.member.xattrs))?;
+        let remark = self.to.set_meta(path, &entry.meta, Some(&entry.xattrs))?;
         remark.iter().for_each(|remark| self.watch.remark(remark));
         Ok(())
     }
@@ -332,9 +330,7 @@ impl Merge<'_> {
         while let Some(mut member) = reader.next()? {
             self.watch.check()?;
             let path = placed(&member.path)?.unwrap_or_else(|| b"/".to_vec());
-            let is_file =
-                member.kind == Kind::Inode && member.meta.file_type() == syncline_fs::bits::S_IFREG;
-            if !self.rules.take(&mut member, &())? || !is_file {
+            if !self.rules.take(&mut member, &())? || !is_file(&member) {
                 continue;
             }
             if self.whiteout(&path, 0, &mut Changes::default())? {

@@ -26,6 +26,7 @@ mod layer;
 mod layout;
 mod merge;
 mod platform;
+mod saved;
 mod store;
 
 use std::ffi::OsStr;
