@@ -16,6 +16,7 @@
 //! Promises
 //! - Equal calls give equal bytes. No clock, thread, random source or file is used.
 //! - A file is one extent unless a backup of the superblock is in its way, or a hole.
+//! - Contents that were removed, or that got no name, are overwritten with zeros.
 //! - The superblock is written last, after a flush. Before that the device holds no file system.
 //! - [`Size::Minimum`] is the smallest size: with one unit of 4 KiB less the tree does not fit.
 //!   It has no free inode but those that fill table blocks, and no blocks reserved for root. A tree
