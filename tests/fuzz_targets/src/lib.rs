@@ -12,6 +12,7 @@
 
 mod buffer;
 mod bytes;
+mod containers;
 mod control;
 mod flashlite;
 mod fuse;
@@ -41,10 +42,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "buffer", needs_image: false, feed: buffer::feed },
     Target { name: "control", needs_image: true, feed: control::feed },
     Target { name: "dbus", needs_image: false, feed: tables::feed_dbus },
+    Target { name: "disks", needs_image: false, feed: containers::feed_disks },
     Target { name: "flashlite", needs_image: false, feed: flashlite::feed },
     Target { name: "fuse", needs_image: true, feed: fuse::feed },
     Target { name: "image", needs_image: true, feed: image::feed },
     Target { name: "journal", needs_image: true, feed: journal::feed },
+    Target { name: "layers", needs_image: false, feed: containers::feed_layers },
     Target { name: "nbd", needs_image: false, feed: streams::feed_nbd },
     Target { name: "nfs", needs_image: true, feed: streams::feed_nfs },
     Target { name: "operations", needs_image: true, feed: operations::feed },

@@ -8,7 +8,7 @@ use syncline_control::dbus::Message;
 use syncline_device::{MemoryDevice, VirtualClock};
 use syncline_fs::build::Size;
 use syncline_fs::{MountOptions, Volume};
-use syncline_image::archive::import_new;
+use syncline_image::archive::{Rules, import_new};
 use syncline_image::build::on_device;
 use syncline_image::mkfs::Mkfs;
 use syncline_image::partition::partitions;
@@ -34,11 +34,17 @@ pub(crate) fn feed_partitions(bytes: &[u8]) {
 fn build(bytes: &[u8]) {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let new = Mkfs { time_s: Some(1), ..Mkfs::default() };
-    let fill = |tree: &_| import_new(&mut Cursor::new(bytes), tree, &());
+    let fill = |tree: &_| {
+        import_new(&mut [Box::new(Cursor::new(bytes.to_vec()))], tree, &Rules::default(), &())
+    };
     let built = on_device(Box::new(Arc::clone(&device)), Path::new("x"), &new, Size::Minimum, fill);
-    if built.is_err() {
-        return;
+    if built.is_ok() {
+        is_sound(device);
     }
+}
+
+/// An image in memory mounts, and the check finds nothing.
+pub(crate) fn is_sound(device: Arc<MemoryDevice>) {
     let clock = Arc::new(VirtualClock::new(0));
     let options = MountOptions::default().with(|options| options.read_only = true);
     let volume = Volume::mount(device, clock, options).expect("an image that was made mounts");
@@ -49,6 +55,11 @@ fn build(bytes: &[u8]) {
 /// An input is an archive, and the same with right checksums.
 pub(crate) fn feed_archive(bytes: &[u8]) {
     build(bytes);
+    build(&summed(bytes));
+}
+
+/// An archive with right checksums.
+pub(crate) fn summed(bytes: &[u8]) -> Vec<u8> {
     let mut right = bytes.to_vec();
     for block in right.chunks_exact_mut(TAR_BLOCK) {
         let byte = |(at, byte): (usize, &u8)| {
@@ -57,7 +68,7 @@ pub(crate) fn feed_archive(bytes: &[u8]) {
         let sum: u32 = block.iter().enumerate().map(byte).sum();
         block[TAR_SUM].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     }
-    build(&right);
+    right
 }
 
 /// An input is what a bus says.

@@ -228,7 +228,7 @@ pub struct Recover {
 /// A line of /etc/fstab is `/path/image /mnt fuse.syncline noatime,nofail 0 0`. It needs links to
 /// this program as /sbin/mount.fuse.syncline and /sbin/umount.fuse.syncline. `mount -o remount`
 /// changes the flags ro, rw, suid, dev and exec of an existing mount.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct Mount {
     /// Stay in the foreground; Ctrl-C unmounts.
     #[arg(short, long)]
@@ -242,6 +242,8 @@ pub struct Mount {
     /// Run as the process that keeps the rights of a mount.
     #[arg(long, hide = true)]
     pub keeper: bool,
+    #[command(flatten)]
+    pub part: Part,
     /// File or block device with an ext4 file system.
     pub image: PathBuf,
     /// An existing directory.

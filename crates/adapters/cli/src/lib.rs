@@ -7,7 +7,6 @@
 
 #![forbid(unsafe_code)]
 
-mod archive_stream;
 mod args;
 mod cmd;
 mod contain;
@@ -94,7 +93,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Recover(args) => cmd::recover::run(&args),
         Command::Mkfs(args) => cmd::transfer::mkfs(&args),
         Command::Resize(args) => cmd::transfer::resize(&args),
-        Command::Import(args) => cmd::transfer::import(&args),
+        Command::Import(args) => cmd::import::run(&args),
         Command::Serve(args) => cmd::serve::run(&args),
         Command::Export(args) => cmd::transfer::export(&args),
         Command::Mount(args) => cmd::mount::run(&args),

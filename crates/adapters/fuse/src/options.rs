@@ -90,6 +90,10 @@ pub struct FuseOptions {
     pub uring: Uring,
     /// Rights that are given up (`sandbox=`).
     pub sandbox: Sandbox,
+    /// The file system is in this partition of the image (`partition=`).
+    pub partition: Option<u32>,
+    /// The file system begins at this byte of the image (`offset=`).
+    pub offset: Option<u64>,
     /// A write buffer is under the volume, with its log in this file or device (`buffer_log=`).
     pub buffer_log: Option<PathBuf>,
     /// Size in bytes of a log file that is made (`buffer_log_size=`) [64 MiB].
@@ -122,6 +126,10 @@ impl FuseOptions {
         options.suid &= !refused(lists, "suid", "nosuid");
         options.dev &= !refused(lists, "dev", "nodev");
         options.check_buffer()?;
+        if options.partition.is_some() && options.offset.is_some() {
+            let text = "mount options `partition` and `offset` name one place each; leave one out";
+            return Err(FuseError::Usage(text.to_owned()));
+        }
         let items = lists.iter().flat_map(|list| list.as_ref().split(','));
         for item in items.filter(|_| !options.volume.read_only) {
             if let Some(Word::ReadOnly(why)) = fstab::meaning(item) {
@@ -234,6 +242,7 @@ mod tests {
         let options = FuseOptions::parse(&list).unwrap();
         assert_eq!(options.buffer_log.as_deref(), Some("/a/log".as_ref()));
         assert_eq!((options.buffer_ram, options.buffer_log_size), (Some(0), Some(128 << 20)));
+        assert_eq!(FuseOptions::parse(&["offset=1M"]).unwrap().offset, Some(1 << 20));
     }
 
     #[test]
@@ -254,6 +263,8 @@ mod tests {
             ("buffer_log=", "bad or missing value"),
             ("trace=", "bad or missing value"),
             ("trace_reads", "give both"),
+            ("partition=0", "give a number"),
+            ("partition=2,offset=1M", "leave one out"),
         ] {
             let err = FuseOptions::parse(&[bad]).unwrap_err();
             assert!(matches!(&err, FuseError::Usage(_)), "{bad}");

@@ -85,6 +85,8 @@ pub(crate) struct Sources {
 /// Counters of one mount.
 pub(crate) struct Status {
     image: String,
+    partition: Option<u32>,
+    offset_bytes: Option<u64>,
     sync: &'static str,
     log: LogFormat,
     log_unit_bytes: u32,
@@ -122,6 +124,8 @@ impl Status {
         let Sources { counts, buffer, settings, capture, sandbox } = sources;
         Status {
             image,
+            partition: options.partition,
+            offset_bytes: options.offset,
             sync,
             log: options.volume.log,
             log_unit_bytes: options.volume.log_unit_bytes,
@@ -225,6 +229,8 @@ impl Status {
         json!({
             "schema": "syncline.status/1",
             "image": self.image,
+            "partition": self.partition,
+            "offset_bytes": self.offset_bytes,
             "sync": self.sync,
             "read_only": vol.is_read_only(),
             "latched": vol.latched().map(|err| err.to_string()),

@@ -128,6 +128,21 @@ pub const MOUNT_OPTIONS: &[Row] = &[
         )
     },
     row(
+        "partition",
+        Form::Number {
+            low: 1,
+            high: u32::MAX,
+            unit: "N",
+            set: |o, number| o.partition = Some(number),
+        },
+        "The file system in this partition (GPT or MBR) of a whole-disk image.",
+    ),
+    row(
+        "offset",
+        Form::Size { low: 0, high: 1 << 60, set: |o, bytes| o.offset = Some(bytes) },
+        "The file system begins at this byte of the image.",
+    ),
+    row(
         "buffer_log",
         Form::Text {
             word: "FILE",

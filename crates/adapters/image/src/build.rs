@@ -127,7 +127,11 @@ struct NewFile {
 }
 
 fn at(path: &[u8]) -> impl Fn(FsError) -> ImageError + '_ {
-    move |err| ImageError::from(err).at(path.escape_ascii())
+    // There is nothing to recover in an image that is not complete.
+    move |err| match err {
+        FsError::Io(_) => crate::mkfs::failed(err, &platform::path_of(path)),
+        err => ImageError::from(err).at(path.escape_ascii()),
+    }
 }
 
 impl Writer for NewFile {
@@ -199,6 +203,62 @@ impl NewTree {
         let done = self.place(path, op);
         *self.last.borrow_mut() = (b"/".to_vec(), syncline_fs::build::ROOT);
         done
+    }
+}
+
+/// Files whose contents come before their names: those of layers, the last of which comes first.
+impl NewTree {
+    /// Makes a file without a name.
+    pub(crate) fn unnamed(&self) -> Result<NodeId> {
+        Ok(self.build.borrow_mut().unnamed_file(self.new_meta(bits::S_IFREG))?)
+    }
+
+    /// Opens a file that was made last, or that has no contents yet. `path` is for messages.
+    pub(crate) fn filling(&self, id: NodeId, path: &[u8]) -> Result<Box<dyn Writer>> {
+        self.build.borrow_mut().open_empty(id).map_err(at(path))?;
+        Ok(Box::new(NewFile { build: Rc::clone(&self.build), id, path: path.to_vec() }))
+    }
+
+    /// Gives a file a name.
+    pub(crate) fn name(&self, id: NodeId, path: &[u8]) -> Result<()> {
+        self.place(path, |build, dir, name| build.link(id, dir, name))
+    }
+
+    /// Returns whether a file has a name.
+    pub(crate) fn is_named(&self, id: NodeId) -> bool {
+        self.build.borrow().is_named(id)
+    }
+
+    /// The kind of what is at a path, links in its last part not followed. None: there is nothing,
+    /// or a part of the path is no directory.
+    pub(crate) fn kind_at(&self, path: &[u8]) -> Result<Option<Kind>> {
+        match self.resolve(path, false) {
+            Ok(id) => {
+                let mode = self.build.borrow().meta(id).mode;
+                Ok(Some(Meta { mode: mode.into(), ..Meta::default() }.kind()))
+            }
+            Err(FsError::NotFound | FsError::NotDir | FsError::Loop) => Ok(None),
+            Err(err) => Err(at(path)(err)),
+        }
+    }
+
+    /// Removes a file, or a directory with what is in it. Only the contents of `/lost+found` go.
+    pub(crate) fn remove_tree(&self, path: &[u8]) -> Result<()> {
+        if path == b"/lost+found" {
+            return self.remove_below(path);
+        }
+        self.change(path, |build, dir, name| build.remove_tree(dir, name))
+    }
+
+    /// Removes what is in a directory.
+    pub(crate) fn remove_below(&self, path: &[u8]) -> Result<()> {
+        let below = self.list(path)?;
+        below.iter().try_for_each(|name| self.remove_tree(&crate::names::join(path, name)))
+    }
+
+    /// Drops the contents of all files that got no name, or lost it.
+    pub(crate) fn discard_unnamed(&self) -> Result<()> {
+        Ok(self.build.borrow_mut().discard_unnamed()?)
     }
 }
 

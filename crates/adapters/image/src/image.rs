@@ -16,7 +16,7 @@ use crate::copy::volume::VolumeSide;
 use crate::partition::{Part, listed, part_of, partitions};
 use crate::platform::{bytes_of, path_of};
 use crate::qcow2::{self, Qcow2Device};
-use crate::{ImageError, Result, Watch};
+use crate::{ImageError, Result, Watch, container};
 
 /// A file in an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,13 @@ pub fn opened_device(
     opened: &dyn Fn(),
 ) -> Result<Arc<dyn BlockDevice>> {
     let file = raw(path, read_only)?;
+    // Made while every directory can be written to.
+    let scratch = container::is_compressed(&file)
+        .then(|| tempfile::tempfile().map_err(|err| ImageError::host(&std::env::temp_dir(), &err)));
     opened();
+    if let Some(scratch) = scratch {
+        return container::unpacked(file, path, scratch?).map_err(|err| err.at(path.display()));
+    }
     repair(&file, path)?;
     formatted(file, path)
 }
@@ -128,6 +134,11 @@ pub fn opened_device(
 /// Returns whether a file is a qcow2; false also where it cannot be read.
 pub fn is_qcow2(path: &Path) -> bool {
     raw(path, true).is_ok_and(|file| qcow2::is_qcow2(&file))
+}
+
+/// Returns whether a file is compressed; false also where it cannot be read.
+pub fn is_compressed(path: &Path) -> bool {
+    raw(path, true).is_ok_and(|file| container::is_compressed(&file))
 }
 
 /// Repairs a qcow2 that is open to be written to and was not closed before, with qemu-img.
@@ -146,13 +157,17 @@ pub fn grows(file: &FileDevice) -> bool {
     !file.is_block_device() && qcow2::is_qcow2(file)
 }
 
-/// Returns the disk in an opened file: that of a qcow2, or the file itself. `path` is for messages.
+/// Returns the disk in an opened file: that of a qcow2, an Android sparse image, a VHD, VHDX or
+/// VMDK, or the file itself. `path` is for messages.
 ///
 /// # Errors
-/// A qcow2 that is damaged, not closed, or not supported, or that QEMU has open.
+/// A file that is damaged, not closed, or not supported, or that QEMU has open.
 pub fn formatted(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
-    if !grows(&file) {
+    if file.is_block_device() {
         return Ok(Arc::new(file));
+    }
+    if !grows(&file) {
+        return container::disk(file, path).map_err(|err| err.at(path.display()));
     }
     Ok(Arc::new(Qcow2Device::open(file, path).map_err(|err| err.at(path.display()))?))
 }
@@ -171,7 +186,9 @@ pub fn superblock(dev: &dyn BlockDevice, path: &Path) -> Result<Superblock> {
     Superblock::decode(&bytes).map_err(|_| {
         // A table that is damaged too says nothing of use here.
         let table = partitions(dev).unwrap_or_default();
-        let text = if table.is_empty() {
+        let text = if let Some(named) = container::named(dev) {
+            named
+        } else if table.is_empty() {
             "no ext4 superblock; check that it is the right file or partition".to_owned()
         } else {
             format!("a whole disk with the partitions {}; give --partition N", listed(dev, &table))

@@ -5,7 +5,9 @@
 //!                              -> names   make, rename, remove
 //!                              -> copy    trees between volumes and this system
 //!                              -> archive tar archives in and out
-//!   partition: the part of a whole-disk image; qcow2: the disk in such a file; mkfs: a new image
+//!   oci: container images -> build: a new image, laid out in one pass
+//!   partition: the part of a whole-disk image; qcow2, container: the disk in such a file
+//!   stream: compressed bytes; mkfs: a new image
 //! ```
 //!
 //! Promises
@@ -22,21 +24,25 @@
 
 pub mod archive;
 pub mod build;
+mod container;
 pub mod copy;
 mod error;
 mod image;
 pub mod mkfs;
 pub mod names;
+pub mod oci;
 pub mod partition;
 #[cfg_attr(not(feature = "qcow2"), allow(dead_code, reason = "qcow2 is the only user of parts"))]
 mod platform;
 pub mod qcow2;
 pub mod resize;
 mod staged;
+pub mod stream;
 
 pub use error::{ImageError, Result, plain, sentence};
 pub use image::{
-    Image, Opening, Place, device, formatted, grows, is_qcow2, opened_device, repair, superblock,
+    Image, Opening, Place, device, formatted, grows, is_compressed, is_qcow2, opened_device,
+    repair, superblock,
 };
 pub use staged::{Staged, check_outputs, write_file};
 

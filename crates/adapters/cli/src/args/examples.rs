@@ -48,6 +48,9 @@ pub const EXAMPLES: crate::help::Examples = &[
             ["syncline import rootfs.tar root.img", "a new image, as large as the archive needs"],
             ["syncline import --owner 0:0 ./rootfs root.img", "a directory; root owns all files"],
             ["syncline import --size 4G - root.img", "from a pipe"],
+            ["syncline import oci:app:latest root.img", "a container image (OCI layout)"],
+            ["syncline import --docker - root.img", "what `docker save` writes into a pipe"],
+            ["syncline import --layers base.tar app.tar.gz root.img", "layers, the lowest first"],
         ],
     ),
     (
@@ -74,6 +77,7 @@ pub const EXAMPLES: crate::help::Examples = &[
         &[
             ["syncline mount disk.img ~/disk", "until `syncline umount ~/disk`"],
             ["syncline mount -o ro disk.img ~/disk", "nothing is written"],
+            ["syncline mount --partition 2 card.img ~/disk", "a partition of a whole disk"],
             ["syncline mount -o sync=ordered,noatime disk.img ~/disk", "with mount options"],
         ],
     ),

@@ -168,30 +168,60 @@ pub struct Resize {
     pub image: PathBuf,
 }
 
-/// Fill an image from a directory or a tar archive.
+/// Fill an image from a directory, a tar archive or a container image.
 ///
 /// Owners, permissions, times, extended attributes, hard links, devices and holes are kept. Root is
 /// not needed, since this process writes the image. A missing image is created in one pass, as
 /// large as the tree needs. With SOURCE_DATE_EPOCH in the environment equal trees give equal bytes:
 /// times of a directory's files that are later are set to it.
 ///
-/// Archives may be compressed with gzip or zstd, and are verified to their end. `-` is standard
-/// input. Names with `..` are refused; absolute names lose their slash. ACL entries that have a
-/// user name but no number get the number of this system.
+/// Archives may be compressed with gzip, zstd, xz, bzip2 or lz4, and are verified to their end. `-`
+/// is standard input. Names with `..` are refused; absolute names lose their slash. ACL entries
+/// that have a user name but no number get the number of this system.
+///
+/// A container image is oci:DIR[:TAG], oci-archive:FILE[:TAG] or docker-archive:FILE[:NAME], as
+/// skopeo names them. It fills a new image, without unpacking a layer on the way. The digests of
+/// manifest, configuration and layers are checked.
 #[derive(Debug, Args)]
+#[command(override_usage = "syncline import [OPTIONS] <SOURCE>... <IMAGE>")]
 pub struct Import {
     #[command(flatten)]
     pub new: NewImage,
+    /// Take SOURCE for what `docker save` writes.
+    #[arg(long, conflicts_with_all = ["layers", "multi_volume"])]
+    pub docker: bool,
+    /// Take each SOURCE for a layer of a container image, the lowest first.
+    #[arg(long)]
+    pub layers: bool,
+    /// Take each SOURCE for a volume of one archive of `tar -M`, the first one first.
+    #[arg(short = 'M', long, conflicts_with = "layers")]
+    pub multi_volume: bool,
+    /// Choose this platform of a container image, such as linux/arm64 [default: that of this
+    /// machine].
+    #[arg(long, value_name = "OS/ARCH[/VARIANT]")]
+    pub platform: Option<String>,
+    /// Leave out members of an archive that match, as GNU tar does. Repeatable.
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<OsString>,
+    /// Change owners of an archive by the lines `OLD NEW` of this file, as GNU tar does.
+    #[arg(long, value_name = "FILE")]
+    pub owner_map: Option<PathBuf>,
+    /// The same for groups.
+    #[arg(long, value_name = "FILE")]
+    pub group_map: Option<PathBuf>,
+    /// Keep links to directories where the archive has a directory.
+    #[arg(long)]
+    pub keep_directory_symlink: bool,
     /// Owner and group of all files, such as 0:0.
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     pub owner: Option<(u32, u32)>,
     #[command(flatten)]
     pub part: Part,
-    /// Directory, tar archive, or `-` for standard input.
-    #[arg(value_name = "SOURCE")]
-    pub source: PathBuf,
-    /// File or block device.
-    pub image: PathBuf,
+    /// Directory, tar archive, container image, or `-` for standard input; then the image: a file
+    /// or block device.
+    // One list: clap ends two lists where an option is between them.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
 }
 
 /// Options of a new image with a tree in it.

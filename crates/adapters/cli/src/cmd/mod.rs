@@ -8,6 +8,7 @@ pub(crate) mod ctl;
 pub(crate) mod flashlite;
 pub(crate) mod generated;
 mod hints;
+pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod mkdir;

@@ -21,6 +21,7 @@ use syncline_buffer::{BufferOptions, LogArea};
 use syncline_device::{BlockDevice, Clock, FileDevice, RecordingDevice, SwapDevice, WallClock};
 use syncline_fs::{Alloc, Buffered, FsError, MountOptions, MountReport, Volume};
 use syncline_fuse::{Capture, FuseOptions, Host, Mount, Mounter, Setup, write_hint};
+use syncline_image::partition::{Part, part_of};
 use syncline_ondisk::FeatureCheck;
 
 use super::mount_control::Live;
@@ -47,6 +48,7 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
     if super::remount::asked(args) {
         return super::remount::run(args, &absolute(&args.dir)?);
     }
+    let args = &with_part(args);
     let options = FuseOptions::parse(&args.options)?;
     let image = absolute(&args.image)?;
     let dir = absolute(&args.dir)?;
@@ -66,6 +68,25 @@ pub(crate) fn run(args: &args::Mount) -> Result<()> {
         return serve(args, options, &image, &dir);
     }
     in_background(args, &image, &dir)
+}
+
+/// `--partition` and `--offset` as options, which the other processes of the mount get too.
+fn with_part(args: &args::Mount) -> args::Mount {
+    let (partition, offset) = (args.part.partition, args.part.offset);
+    let partition = partition.map(|number| format!("partition={number}"));
+    let offset = offset.map(|bytes| format!("offset={bytes}"));
+    let mut args = args.clone();
+    args.options.extend(partition.into_iter().chain(offset));
+    args
+}
+
+/// The part of the disk in a file that a mount is of.
+fn part(options: &FuseOptions) -> Part {
+    match (options.partition, options.offset) {
+        (Some(number), _) => Part::Partition(number),
+        (None, Some(offset)) => Part::Offset(offset),
+        (None, None) => Part::Whole,
+    }
 }
 
 fn absolute(path: &Path) -> Result<PathBuf> {
@@ -267,8 +288,9 @@ fn stacked(
     let top = tapped(traced.as_ref(), top(buffered.as_ref(), Arc::clone(&counted)));
     let in_memory = readable(&top, options, image, clock)?;
     let place = place.filter(|_| in_memory.is_none() && !options.noload);
-    let writable =
-        place.map(|place| Reopened { place, image: image.to_owned(), rights: Arc::clone(rights) });
+    let part = part(options);
+    let (image, rights) = (image.to_owned(), Arc::clone(rights));
+    let writable = place.map(|place| Reopened { place, image, part, rights });
     Ok(Stack { counted, traced, buffered, top: in_memory.unwrap_or(top), writable })
 }
 
@@ -297,7 +319,8 @@ fn recovered(
     clock: &Arc<dyn Clock>,
     rights: &Arc<dyn Rights>,
 ) -> Result<Arc<dyn BlockDevice>> {
-    let disk = syncline_image::formatted(file, image)?;
+    let part = part(options);
+    let disk = part_of(syncline_image::formatted(file, image)?, part, image)?;
     let superblock = crate::image::superblock(&*disk, image)?;
     // Features that can only be read leave the log where it is: readers have it in memory.
     let may_write = superblock.check_features() == Ok(FeatureCheck::ReadWrite);
@@ -306,7 +329,10 @@ fn recovered(
         return Ok(disk);
     }
     drop(disk);
-    let open = |read_only| Ok(syncline_image::formatted(rights.open_image(read_only)?, image)?);
+    let open = |read_only| {
+        let disk = syncline_image::formatted(rights.open_image(read_only)?, image)?;
+        Ok(part_of(disk, part, image)?)
+    };
     // Who may not write has it in memory; what else is wrong is wrong for a reader, too.
     let writable: Result<Arc<dyn BlockDevice>> = open(false);
     if let Some(disk) = writable.ok().filter(|disk| !disk.geometry().read_only) {

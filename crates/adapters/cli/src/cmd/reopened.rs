@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use syncline_device::{BlockDevice, DeviceError, FileDevice, FileOptions, SwapDevice};
+use syncline_image::partition::{Part, part_of};
 
 use crate::contain::Rights;
 use crate::error::{Failure, Result};
@@ -85,6 +86,7 @@ fn another(image: &Path) -> Failure {
 pub(super) struct Reopened {
     pub(super) place: Arc<SwapDevice>,
     pub(super) image: PathBuf,
+    pub(super) part: Part,
     pub(super) rights: Arc<dyn Rights>,
 }
 
@@ -98,7 +100,7 @@ impl Reopened {
         let (image, size_bytes) = (&self.image, self.place.geometry().size_bytes);
         let open = |read_only| {
             let file = self.rights.open_image(read_only)?;
-            let device = syncline_image::formatted(file, image)?;
+            let device = part_of(syncline_image::formatted(file, image)?, self.part, image)?;
             if device.geometry().size_bytes == size_bytes {
                 Ok(device)
             } else {

@@ -1,37 +1,27 @@
-//! `mkfs`, `resize`, `import` and `export`: images made, filled from trees and archives, and
-//! written as such.
+//! `mkfs`, `resize` and `export`: images made, and written as archives.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches};
-use syncline_device::VirtualClock;
 use syncline_fs::FsError;
-use syncline_fs::build::{Size, Spare};
 use syncline_fs::mkfs::{FsType, Options, Plan, parse_uuid};
 use syncline_image::archive;
-use syncline_image::build::build;
-use syncline_image::copy::{Outcome, Pins, fill, fill_new};
+use syncline_image::mkfs;
 use syncline_image::mkfs::Identity;
 use syncline_image::resize::NewSize;
-use syncline_image::{Image, ImageError, Opening, mkfs};
 
-use crate::archive_stream;
-use crate::args::{self as arguments, Export, Format, Import, Mkfs, MoreFormat, Resize};
+use crate::args::{Export, Format, Mkfs, MoreFormat, Resize};
 use crate::contain::Bounds;
 use crate::error::{Failure, Result};
 use crate::format::{Out, Staged};
 use crate::image::{self, Place, Standard};
 
-/// Room in an image whose size is not given.
-const DEFAULT_SPARE: Spare = Spare::Bytes(16 << 20);
-
 /// The time of reproducible builds (reproducible-builds.org).
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-fn epoch_s() -> Result<Option<u64>> {
+pub(super) fn epoch_s() -> Result<Option<u64>> {
     let Some(text) = std::env::var_os(EPOCH) else { return Ok(None) };
     let seconds = text.to_str().and_then(|text| text.trim().parse::<u64>().ok());
     let seconds = seconds.filter(|seconds| *seconds < 1 << 33);
@@ -154,101 +144,6 @@ pub(crate) fn resize(args: &Resize) -> Result<()> {
     let mut out = Out::new();
     out.text(format!("{}: {} bytes\n", args.image.display(), bytes))?;
     out.flush()
-}
-
-/// Fills an image, which is made if it is not there.
-pub(crate) fn import(args: &Import) -> Result<()> {
-    let epoch_s = epoch_s()?;
-    let is_dir = args.source.is_dir();
-    if !is_dir && args.owner.is_some() {
-        let text = "--owner is for directories; an archive has owners of its own";
-        return Err(Failure::Usage(text.to_owned()));
-    }
-    let mut bounds = Bounds::writer(&args.image).makes(&args.image);
-    bounds.reads.push(args.source.clone());
-    if args.image.exists() {
-        return import_into(args, is_dir, epoch_s, bounds);
-    }
-    if args.part.partition.is_some() || args.part.offset.is_some() {
-        let text = "--partition and --offset are for images that exist; leave them out";
-        return Err(Failure::Usage(text.to_owned()));
-    }
-    // Nobody reads it yet.
-    bounds.enter();
-    let new = mkfs::Mkfs {
-        format: Options {
-            label: args.new.label.clone().unwrap_or_default().into_bytes(),
-            inodes: args.new.inodes,
-            ..Options::default()
-        },
-        time_s: epoch_s,
-        mode: args.new.mode,
-        ..mkfs::Mkfs::default()
-    };
-    let size = match args.new.size {
-        Some(bytes) => Size::Bytes(bytes),
-        None if args.new.minimum => Size::Minimum,
-        None => Size::Spare(match args.new.spare {
-            Some(arguments::Spare::Percent(percent)) => Spare::Percent(percent),
-            Some(arguments::Spare::Bytes(bytes)) => Spare::Bytes(bytes),
-            None => DEFAULT_SPARE,
-        }),
-    };
-    if is_dir {
-        let pins = pins(args, epoch_s);
-        let mut left_out = Ok(());
-        let made = build(&args.image, &new, size, |tree| {
-            let outcome = fill_new(tree, &args.source, pins, &Standard)?;
-            left_out = complete(outcome);
-            // Nothing half-made stays.
-            if left_out.is_ok() { Ok(()) } else { Err(ImageError::Stopped) }
-        });
-        return left_out.and_then(|()| Ok(made?));
-    }
-    // A file that cannot be read makes no image.
-    let mut from = archive_stream::open(&args.source)?;
-    let done = build(&args.image, &new, size, |tree| {
-        archive::import_new(&mut *from, tree, &Standard).map_err(|err| at(args, err))
-    });
-    Ok(done?)
-}
-
-/// Fills an image that is there.
-fn import_into(args: &Import, is_dir: bool, epoch_s: Option<u64>, bounds: Bounds) -> Result<()> {
-    if args.new.is_given() {
-        let text = "exists: --size, --minimum, --spare, --inodes and --label are for new images; \
-                    leave them out";
-        return Err(Failure::Usage(text.to_owned()).at(args.image.display()));
-    }
-    let mut how = image::opening(&args.part, bounds);
-    if let Some(seconds) = epoch_s {
-        how = Opening { clock: Arc::new(VirtualClock::new(seconds * 1_000_000_000)), ..how };
-    }
-    let image = Image::write(&args.image, &how)?;
-    if !is_dir {
-        let done = archive_stream::open(&args.source).and_then(|mut from| {
-            Ok(archive::import(&mut *from, &image, &Standard).map_err(|err| at(args, err))?)
-        });
-        return image.close(done);
-    }
-    let done = fill(&image, &args.source, pins(args, epoch_s), &Standard);
-    complete(image.close(done)?)
-}
-
-fn pins(args: &Import, epoch_s: Option<u64>) -> Pins {
-    Pins { owner: args.owner, latest_s: epoch_s.and_then(|s| i64::try_from(s).ok()) }
-}
-
-/// Fails if files were left out.
-fn complete(outcome: Outcome) -> Result<()> {
-    let Some(first) = outcome.first.map(Failure::from) else { return Ok(()) };
-    let count = outcome.failures;
-    crate::complain(&format!("{count} files were not copied, see above; correct and run it again"));
-    Err(Failure::Said(first.code()))
-}
-
-fn at(args: &Import, err: ImageError) -> ImageError {
-    err.at(args.source.display())
 }
 
 /// Writes an archive.

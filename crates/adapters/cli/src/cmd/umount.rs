@@ -24,6 +24,7 @@ use serde_json::Value;
 use syncline_device::{
     MountEntry, Superblock, find_program, is_open, mount_of, mounted_image, mounts_beside,
 };
+use syncline_image::partition::{Part, part_of};
 
 use crate::args::Umount;
 use crate::error::{Failure, Result, plain};
@@ -68,13 +69,14 @@ pub(crate) fn run(args: &Umount) -> Result<()> {
     // Opened before the unmount: afterwards the path may mean something else.
     let image = image_of(&entry);
     let superblock = Superblock::of(&entry);
-    let nothing_written = left_as_it_is(&dir);
+    let status = status(&dir);
+    let nothing_written = left_as_it_is(&status);
     unmount(&dir, args.lazy)?;
     let (Some(image), false) = (image, args.lazy) else { return Ok(()) };
     match wait(&image, &entry, superblock.as_ref(), &dir)? {
         Left::Image => {
             drop(image);
-            if nothing_written { Ok(()) } else { unclean(&entry) }
+            if nothing_written { Ok(()) } else { unclean(&entry, part(&status)) }
         }
         Left::MountedHere => Ok(()),
         Left::Elsewhere => {
@@ -201,24 +203,37 @@ fn refused(dir: &Path, why: &str, busy: bool) -> Failure {
     Failure::Failed(format!("{}: {why}; {next}", dir.display()))
 }
 
-/// True if the volume was ended by a shutdown, or is read-only, its log perhaps replayed in memory:
-/// then the image is not made clean. A process that does not answer is not waited for.
-fn left_as_it_is(dir: &Path) -> bool {
+/// The status of a mount; null where its process does not answer, which is not waited for.
+fn status(dir: &Path) -> Value {
     let (send, answer) = std::sync::mpsc::channel();
     let dir = dir.to_owned();
     std::thread::spawn(move || {
         let status = super::status::read(&dir).ok();
-        let status = status.and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        let is = |what: &str| status.as_ref().is_some_and(|status| status[what] == true);
-        let _ = send.send(is("shut_down") || is("read_only"));
+        let _ = send.send(status.and_then(|text| serde_json::from_str::<Value>(&text).ok()));
     });
-    answer.recv_timeout(STATUS_MAX).unwrap_or(false)
+    answer.recv_timeout(STATUS_MAX).ok().flatten().unwrap_or(Value::Null)
+}
+
+/// True if the volume was ended by a shutdown, or is read-only, its log perhaps replayed in memory:
+/// then the image is not made clean.
+fn left_as_it_is(status: &Value) -> bool {
+    status["shut_down"] == true || status["read_only"] == true
+}
+
+/// The part of the image that was mounted.
+fn part(status: &Value) -> Part {
+    let number = status["partition"].as_u64().and_then(|number| u32::try_from(number).ok());
+    match (number, status["offset_bytes"].as_u64()) {
+        (Some(number), _) => Part::Partition(number),
+        (None, Some(offset)) => Part::Offset(offset),
+        (None, None) => Part::Whole,
+    }
 }
 
 /// Fails if the image was not left clean.
-fn unclean(entry: &MountEntry) -> Result<()> {
+fn unclean(entry: &MountEntry, part: Part) -> Result<()> {
     let path = &entry.source;
-    let device = crate::image::device(path, true)?;
+    let device = part_of(crate::image::device(path, true)?, part, path)?;
     if crate::image::superblock(&*device, path)?.needs_recovery() {
         return Err(Failure::Failed(format!(
             "{}: unmounted, but its journal has to be replayed, see the system log for why; run \

@@ -40,7 +40,10 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// Bounds of a command that reads this image.
     pub(crate) fn reader(image: &Path) -> Bounds {
-        Bounds { reads: vec![image.to_owned()], ..Bounds::default() }
+        // A compressed image is unpacked into a file without a name.
+        let unpacks = syncline_image::is_compressed(image);
+        let fills = unpacks.then(std::env::temp_dir).into_iter().collect();
+        Bounds { reads: vec![image.to_owned()], fills, ..Bounds::default() }
     }
 
     /// Bounds of a command that writes to this image.

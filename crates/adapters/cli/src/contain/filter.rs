@@ -40,6 +40,7 @@ const CALLS: &[&[c_long]] = &[
         libc::SYS_close,
         libc::SYS_dup,
         libc::SYS_fcntl,
+        libc::SYS_flock,
         libc::SYS_io_uring_enter,
         libc::SYS_splice,
         libc::SYS_vmsplice,
@@ -156,7 +157,6 @@ const COMMAND_CALLS: &[c_long] = &[
     libc::SYS_sendfile,
     libc::SYS_fadvise64,
     libc::SYS_syncfs,
-    libc::SYS_flock,
     libc::SYS_pipe2,
     libc::SYS_getppid,
 ];

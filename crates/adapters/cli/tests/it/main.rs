@@ -11,6 +11,7 @@ mod flashlite;
 mod generated;
 mod in_use;
 mod install;
+mod layers;
 mod mount;
 mod mount_unmount;
 mod newcomer;

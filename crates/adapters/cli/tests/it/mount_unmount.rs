@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::support;
 use crate::support::mounted::Mounted;
-use crate::support::{binary, run, scratch};
+use crate::support::{binary, done, refused, run, scratch};
 use rustix::fs::{CWD, StatVfsMountFlags, statvfs};
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use syncline_device::{Superblock, mount_of};
@@ -154,4 +154,70 @@ fn set_id_bits_and_devices_are_allowed_by_words_that_mount_passes_on() {
     let places = [image.path().as_os_str(), dir.path().as_os_str()];
     let said = support::refused(2, &[&words[..], &places[..]].concat());
     assert!(said.contains("`nobarrier`: the device is always flushed"), "{said}");
+}
+
+/// A disk with two partitions, as a file and as a VHDX: each is mounted by number and by offset.
+#[test]
+fn a_part_of_a_disk_is_mounted_and_nothing_else_is_touched() {
+    let test = "a_part_of_a_disk_is_mounted_and_nothing_else_is_touched";
+    if !require(test, &NEEDS) {
+        return;
+    }
+    let scratch = scratch();
+    let (disk, dir) = (scratch.path().join("disk"), scratch.path().join("dir"));
+    std::fs::create_dir(&dir).unwrap();
+    let volume = std::fs::read(mkfs(&ImageSpec::with_size(32 << 20)).path()).unwrap();
+    let mut bytes = vec![0x77; 1 << 20];
+    bytes[..512].fill(0);
+    for (number, start) in [(0, 2048_u32), (1, 2048 + 65536)] {
+        let entry = 446 + 16 * number;
+        bytes[entry..entry + 16].fill(0);
+        bytes[entry + 4] = 0x83;
+        bytes[entry + 8..entry + 12].copy_from_slice(&start.to_le_bytes());
+        bytes[entry + 12..entry + 16].copy_from_slice(&65536_u32.to_le_bytes());
+    }
+    bytes[510..512].copy_from_slice(&[0x55, 0xAA]);
+    bytes.extend([&volume[..], &volume, &[0x77; 1 << 20]].concat());
+    std::fs::write(&disk, &bytes).unwrap();
+    let (disk_text, dir_text) = (support::text(&disk), support::text(&dir));
+    let mounted = |how: &[&str], image: &str, work: &dyn Fn()| {
+        done(&[&["mount"], how, &[image, dir_text]].concat());
+        work();
+        done(&["umount", dir_text]);
+    };
+    let write = |name: &'static str| {
+        let path = dir.join(name);
+        move || std::fs::write(&path, name).unwrap()
+    };
+    mounted(&["--partition", "2"], disk_text, &write("second"));
+    mounted(&["-o", "offset=1M"], disk_text, &write("first"));
+    mounted(&["-o", "partition=2,ro"], disk_text, &|| {
+        assert!(dir.join("second").exists() && !dir.join("first").exists());
+        let status = done(&["status", "--json", dir_text]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        assert_eq!((&status["partition"], &status["offset_bytes"]), (&2.into(), &().into()));
+        done(&["mount", "-o", "remount,rw", disk_text, dir_text]);
+        write("later")();
+    });
+    let after = std::fs::read(&disk).unwrap();
+    let end = after.len() - (1 << 20);
+    assert!(after[..1 << 20] == bytes[..1 << 20] && after[end..] == bytes[end..]);
+    for (number, names) in [("1", "first\nlost+found\n"), ("2", "later\nlost+found\nsecond\n")] {
+        let listed = done(&["ls", "--partition", number, &support::at(&disk, "/")]);
+        assert_eq!(listed, names);
+        done(&["recover", "--partition", number, disk_text]);
+    }
+    let said = refused(2, &["mount", "--partition", "3", disk_text, dir_text]);
+    assert!(said.contains("no partition 3; there are 1 (type 83, 32 MiB, ext4), 2"), "{said}");
+    let vhdx = scratch.path().join("disk.vhdx");
+    let mut convert = std::process::Command::new("qemu-img");
+    let convert = convert.args(["convert", "-O", "vhdx"]).args([&disk, &vhdx]).status();
+    if !convert.is_ok_and(|status| status.success()) {
+        return syncline_testkit::skip(test, "needs qemu-img; run `make deps` as root");
+    }
+    mounted(&["--partition", "2", "-o", "ro"], support::text(&vhdx), &|| {
+        assert_eq!(std::fs::read_to_string(dir.join("later")).unwrap(), "later");
+    });
+    let said = refused(4, &["mount", "--partition", "2", support::text(&vhdx), dir_text]);
+    assert!(said.contains("only read; mount it with `-o ro`"), "{said}");
 }

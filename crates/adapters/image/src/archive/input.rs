@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use super::reader::{Kind, Member, Reader};
-use crate::copy::side::{Kind as FileKind, Meta, Side};
+use super::rules::Rules;
+use crate::copy::side::{Kind as FileKind, Meta, Side, Writer};
 use crate::names::join;
 use crate::{ImageError, Result, Watch};
 
@@ -13,10 +14,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Unit of holes in bytes: an aligned page of zeros is left out of a file.
 const PAGE_BYTES: usize = 4096;
 /// Mode of directories that the archive implies.
-const DIR_MODE: u32 = 0o040_755;
+pub(crate) const DIR_MODE: u32 = 0o040_755;
 
 /// The path of a member in the volume: no `..`, no slash in front. None: the root itself.
-fn placed(path: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(crate) fn placed(path: &[u8]) -> Result<Option<Vec<u8>>> {
     let mut placed = b"/".to_vec();
     for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
         if part == b".." || part.contains(&0) {
@@ -80,13 +81,17 @@ impl Dirs {
 ///
 /// # Errors
 /// The error of a read or write, a name with `..`, or a link to a missing file.
-pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> Result<()> {
-    let mut reader = Reader::new(from);
+pub(crate) fn unpack(
+    mut reader: Reader<'_>,
+    to: &dyn Side,
+    rules: &Rules,
+    watch: &dyn Watch,
+) -> Result<()> {
     let mut dirs = Dirs::default();
-    while let Some(member) = reader.next()? {
+    while let Some(mut member) = reader.next()? {
         watch.check()?;
-        for remark in &member.remarks {
-            watch.remark(&format!("{}: {remark}", shown(&member.path)));
+        if !rules.take(&mut member, watch)? {
+            continue;
         }
         let is_dir = member.meta.kind() == FileKind::Dir && member.kind == Kind::Inode;
         let Some(path) = placed(&member.path)? else {
@@ -100,6 +105,10 @@ pub(crate) fn unpack(from: &mut dyn Read, to: &dyn Side, watch: &dyn Watch) -> R
         dirs.parents(to, &path)?;
         let there = to.stat(&path, false)?;
         if is_dir {
+            let is_link = there.is_some_and(|there| there.kind() == FileKind::Symlink);
+            if is_link && rules.keeps_link(to, &path)? {
+                continue;
+            }
             if there.is_none_or(|there| there.kind() != FileKind::Dir) {
                 if there.is_some() {
                     to.unlink(&path)?;
@@ -195,7 +204,16 @@ fn make(
         FileKind::Special => return to.mknod(path, &member.meta),
         FileKind::File | FileKind::Dir => {}
     }
-    let mut writer = to.create(path)?;
+    contents(reader, &mut *to.create(path)?, member, watch)
+}
+
+/// Writes the data of a member, without pages of zeros.
+pub(crate) fn contents(
+    reader: &mut Reader<'_>,
+    writer: &mut dyn Writer,
+    member: &Member,
+    watch: &dyn Watch,
+) -> Result<()> {
     let largest = member.runs.iter().map(|(_, len)| *len).max().unwrap_or(0);
     let mut chunk = vec![0; CHUNK_BYTES.min(usize::try_from(largest).unwrap_or(CHUNK_BYTES))];
     for (start, len) in &member.runs {
@@ -217,7 +235,7 @@ fn make(
 
 /// The runs of pages with something else than zeros, and where they begin: pages of zeros become
 /// holes, as far as they are whole.
-fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+pub(crate) fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let zero = |at: &usize| {
         let page = &bytes[*at..(at + PAGE_BYTES).min(bytes.len())];
         // In words, which the compiler makes vectors of.
@@ -233,22 +251,36 @@ fn without_zeros(bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     })
 }
 
+/// Volumes of an archive; one that is not cut is one volume.
+pub type Volumes = [Box<dyn Read>];
+
+fn reader(volumes: &mut Volumes) -> Result<Reader<'_>> {
+    let volumes = volumes.iter_mut().map(|volume| &mut **volume as &mut dyn Read).collect();
+    Reader::of_volumes(volumes).ok_or_else(|| ImageError::Usage("no archive; name one".into()))
+}
+
 /// Makes the members files of an image that is being made.
 ///
 /// # Errors
 /// As [`import`].
 pub fn import_new(
-    from: &mut dyn Read,
+    from: &mut Volumes,
     to: &crate::build::NewTree,
+    rules: &Rules,
     watch: &dyn Watch,
 ) -> Result<()> {
-    unpack(from, to, watch)
+    unpack(reader(from)?, to, rules, watch)
 }
 
 /// Makes the members files of a volume, below `/`.
 ///
 /// # Errors
 /// The error of a read or write, a name with `..`, or a link to a missing file.
-pub fn import(from: &mut dyn Read, to: &crate::Image, watch: &dyn Watch) -> Result<()> {
-    unpack(from, &to.side(0, "image"), watch)
+pub fn import(
+    from: &mut Volumes,
+    to: &crate::Image,
+    rules: &Rules,
+    watch: &dyn Watch,
+) -> Result<()> {
+    unpack(reader(from)?, &to.side(0, "image"), rules, watch)
 }

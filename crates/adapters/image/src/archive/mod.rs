@@ -21,14 +21,17 @@
 mod acl;
 mod attributes;
 mod fields;
-mod input;
+pub(crate) mod input;
 mod output;
 mod pax;
-mod reader;
+pub(crate) mod reader;
+mod rules;
 mod sparse;
+mod volumes;
 
 pub use input::{import, import_new};
 pub use output::export;
+pub use rules::{IdMap, Rules};
 
 /// Longest extended header, name or sparse map.
 const EXTENDED_BYTES_MAX: u64 = 8 << 20;

@@ -9,7 +9,7 @@ use std::path::Path;
 use tar::Header;
 
 use super::pax::{self, Records, bad, number};
-use super::{BLOCK_BYTES, EXTENDED_BYTES_MAX, attributes, fields, sparse};
+use super::{BLOCK_BYTES, EXTENDED_BYTES_MAX, attributes, fields, sparse, volumes};
 use crate::copy::side::{Meta, Xattr};
 use crate::{ImageError, Result, Watch};
 
@@ -22,7 +22,7 @@ const SYMLINK: u32 = 0o120_000;
 
 /// Types of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A file, a directory, a symbolic link, a pipe or device: the mode has the type.
     Inode,
     /// A hard link to an earlier member.
@@ -30,26 +30,32 @@ pub(super) enum Kind {
 }
 
 /// The last value of a key, if it is not empty.
-pub(super) type Of<'a> = dyn Fn(&[u8]) -> Option<Vec<u8>> + 'a;
+pub(crate) type Of<'a> = dyn Fn(&[u8]) -> Option<Vec<u8>> + 'a;
 
 /// A member without its data.
 #[derive(Debug)]
-pub(super) struct Member {
-    pub(super) path: Vec<u8>,
-    pub(super) link: Vec<u8>,
-    pub(super) kind: Kind,
+pub(crate) struct Member {
+    pub(crate) path: Vec<u8>,
+    pub(crate) link: Vec<u8>,
+    pub(crate) kind: Kind,
+    /// Names of owner and group.
+    pub(crate) owner: (Vec<u8>, Vec<u8>),
     /// Type and permissions, owner, size, times.
-    pub(super) meta: Meta,
-    pub(super) xattrs: Vec<Xattr>,
+    pub(crate) meta: Meta,
+    pub(crate) xattrs: Vec<Xattr>,
     /// Start and length of each run of data; one of the whole size where the file is not sparse.
-    pub(super) runs: sparse::Runs,
+    pub(crate) runs: sparse::Runs,
     /// Remarks on what could not be kept.
-    pub(super) remarks: Vec<String>,
+    pub(crate) remarks: Vec<String>,
 }
 
 /// An archive that is read once.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     from: &'a mut dyn Read,
+    /// Volumes of a multi-volume archive that come after it, the next one last.
+    volumes: Vec<&'a mut dyn Read>,
+    /// The first block of a volume, where it is a header of the archive.
+    block: Option<[u8; BLOCK_BYTES]>,
     /// Bytes of the member's data that were not read, with the padding.
     left: u64,
     padding: u64,
@@ -61,7 +67,7 @@ fn padding(size: u64) -> u64 {
     size.checked_next_multiple_of(BLOCK).map_or(0, |end| end - size)
 }
 
-fn failed(err: &std::io::Error) -> ImageError {
+pub(super) fn failed(err: &std::io::Error) -> ImageError {
     match err.kind() {
         std::io::ErrorKind::UnexpectedEof => bad("it ends early"),
         // A checksum of its compression, or what it is made of.
@@ -70,13 +76,70 @@ fn failed(err: &std::io::Error) -> ImageError {
     }
 }
 
+/// A header whose sum is right.
+pub(super) fn checked(block: &[u8; BLOCK_BYTES]) -> Result<Header> {
+    let header = Header::from_byte_slice(block).clone();
+    let summed = || block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
+    let unsigned: i64 = summed().map(|byte| i64::from(*byte)).sum();
+    // Some systems took bytes for signed.
+    let signed: i64 = summed().map(|byte| i64::from(*byte as i8)).sum();
+    let stored = fields::signed(&header.as_old().cksum).ok();
+    if stored != Some(unsigned) && stored != Some(signed) {
+        return Err(bad("a header with a wrong checksum, or this is not a tar archive"));
+    }
+    Ok(header)
+}
+
 impl<'a> Reader<'a> {
-    pub(super) fn new(from: &'a mut dyn Read) -> Reader<'a> {
-        Reader { from, left: 0, padding: 0, global: Records::new() }
+    pub(crate) fn new(from: &'a mut dyn Read) -> Reader<'a> {
+        let (volumes, global) = (Vec::new(), Records::new());
+        Reader { from, volumes, block: None, left: 0, padding: 0, global }
+    }
+
+    /// All volumes of an archive, in order.
+    pub(crate) fn of_volumes(mut volumes: Vec<&'a mut dyn Read>) -> Option<Reader<'a>> {
+        volumes.reverse();
+        let from = volumes.pop()?;
+        Some(Reader { volumes, ..Reader::new(from) })
+    }
+
+    /// Reads until the buffer is full or the last volume ends; the bytes read. `behind`: bytes of
+    /// data that follow in the member.
+    fn fill(&mut self, into: &mut [u8], behind: Option<u64>) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            if let Some(block) = self.block.take() {
+                // Only whole blocks are read where a header may be.
+                rest.copy_from_slice(&block);
+                return Ok(done + BLOCK_BYTES);
+            }
+            let rest_bytes = rest.len() as u64;
+            match self.from.read(rest) {
+                Ok(0) => match self.volumes.pop() {
+                    Some(next) => {
+                        self.from = next;
+                        let left = behind.map(|behind| behind.saturating_add(rest_bytes));
+                        self.block = volumes::start(self.from, left)?;
+                    }
+                    None => break,
+                },
+                Ok(n) => done += n,
+                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(err) => return Err(failed(&err)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn fill_all(&mut self, into: &mut [u8], behind: Option<u64>) -> Result<()> {
+        match self.fill(into, behind)? == into.len() {
+            true => Ok(()),
+            false => Err(bad("it ends early")),
+        }
     }
 
     /// The next member; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Member>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Member>> {
         let mut records = self.global.clone();
         let (mut path, mut link) = (None, None);
         loop {
@@ -111,44 +174,36 @@ impl<'a> Reader<'a> {
     /// The next block that is a header; none where the archive ends.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut block = [0; BLOCK_BYTES];
-        let mut done = 0;
-        while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.from.read(rest) {
-                // Without the two empty blocks: cut between two members, or written so.
-                Ok(0) if done == 0 => return Ok(None),
-                Ok(0) => return Err(bad("it ends early")),
-                Ok(n) => done += n,
-                Err(err) if err.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(err) => return Err(failed(&err)),
-            }
+        match self.fill(&mut block, None)? {
+            // Without the two empty blocks: cut between two members, or written so.
+            0 => return Ok(None),
+            BLOCK_BYTES => {}
+            _ => return Err(bad("it ends early")),
         }
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let header = Header::from_byte_slice(&block).clone();
-        let summed = || block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
-        let unsigned: i64 = summed().map(|byte| i64::from(*byte)).sum();
-        // Some systems took bytes for signed.
-        let signed: i64 = summed().map(|byte| i64::from(*byte as i8)).sum();
-        let stored = fields::signed(&header.as_old().cksum).ok();
-        if stored != Some(unsigned) && stored != Some(signed) {
-            return Err(bad("a header with a wrong checksum, or this is not a tar archive"));
-        }
-        Ok(Some(header))
+        checked(&block).map(Some)
     }
 
     /// Reads what is behind the last member: compressed data verifies where it ends, and a program
     /// that writes into a pipe must not lose its reader.
-    pub(super) fn finish(&mut self, watch: &dyn Watch) -> Result<()> {
+    pub(crate) fn finish(&mut self, watch: &dyn Watch) -> Result<()> {
         loop {
             watch.check()?;
             let mut part = (&mut *self.from).take(CHUNK_BYTES);
             let read =
                 std::io::copy(&mut part, &mut std::io::sink()).map_err(|err| failed(&err))?;
             if read == 0 {
-                return Ok(());
+                let Some(next) = self.volumes.pop() else { return Ok(()) };
+                self.from = next;
             }
         }
+    }
+
+    /// Returns the bytes up to the next header, which the caller passes over in place of this.
+    pub(crate) fn pass(&mut self) -> u64 {
+        std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding))
     }
 
     /// The next member has so many bytes of data.
@@ -158,7 +213,7 @@ impl<'a> Reader<'a> {
 
     /// A block that is no part of the member's data.
     pub(super) fn read_block(&mut self, into: &mut [u8]) -> Result<()> {
-        self.from.read_exact(into).map_err(|err| failed(&err))
+        self.fill_all(into, None)
     }
 
     /// All data of a small member.
@@ -172,20 +227,25 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads data of the member.
-    pub(super) fn read(&mut self, into: &mut [u8]) -> Result<()> {
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> Result<()> {
         let left = self.left.checked_sub(into.len() as u64);
         self.left = left.ok_or_else(|| bad("a sparse map with more data than there is"))?;
-        self.from.read_exact(into).map_err(|err| failed(&err))
+        self.fill_all(into, Some(self.left))
     }
 
     /// Goes to the end of the member's data.
     fn skip(&mut self) -> Result<()> {
-        let left = std::mem::take(&mut self.left).saturating_add(std::mem::take(&mut self.padding));
-        let skipped = std::io::copy(&mut self.from.take(left), &mut std::io::sink());
-        if skipped.map_err(|err| failed(&err))? < left {
-            return Err(bad("it ends early"));
+        let (data, mut left) = (self.left, self.pass());
+        let padding = left - data;
+        loop {
+            let skipped = std::io::copy(&mut self.from.take(left), &mut std::io::sink());
+            left -= skipped.map_err(|err| failed(&err))?;
+            if left == 0 {
+                return Ok(());
+            }
+            self.from = self.volumes.pop().ok_or_else(|| bad("it ends early"))?;
+            volumes::start(self.from, Some(left.saturating_sub(padding)))?;
         }
-        Ok(())
     }
 
     fn member(
@@ -250,6 +310,10 @@ impl<'a> Reader<'a> {
                 .or(link)
                 .unwrap_or_else(|| header.link_name_bytes().unwrap_or_default().into_owned()),
             kind: if kind == b'1' { Kind::Link } else { Kind::Inode },
+            owner: (
+                of(b"uname").unwrap_or_else(|| owner_name(header.username_bytes())),
+                of(b"gname").unwrap_or_else(|| owner_name(header.groupname_bytes())),
+            ),
             meta,
             xattrs: found.xattrs,
             runs,
@@ -292,8 +356,8 @@ fn refused(header: &Header, kind: u8) -> ImageError {
     let path = header.path_bytes();
     let text = match kind {
         b'M' => {
-            "continues on from another volume of a multi-volume archive; put the volumes \
-                 together with `tar -M`"
+            "goes on from another volume of a multi-volume archive; give -M and all volumes, the \
+             first one first"
         }
         _ => "a member of GNU tar's old type `N` (long names); repack it with a newer tar",
     };
@@ -339,6 +403,11 @@ fn device(header: &Header, kind: u8) -> Result<u64> {
         }
         _ => Ok(0),
     }
+}
+
+/// A name of an owner; headers before POSIX have none.
+fn owner_name(field: Option<&[u8]>) -> Vec<u8> {
+    name(field.unwrap_or_default().to_vec())
 }
 
 /// Without the zero at its end.

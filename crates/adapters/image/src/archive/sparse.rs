@@ -7,7 +7,7 @@ use crate::Result;
 use crate::archive::pax::Records;
 
 /// Start and length of each run of data.
-pub(super) type Runs = Vec<(u64, u64)>;
+pub(crate) type Runs = Vec<(u64, u64)>;
 
 /// Size of the file and its runs; `None`: it is not sparse.
 pub(super) fn map(

@@ -1,6 +1,7 @@
 //! Readers of this crate under hostile bytes: errors, never a panic, bounded work.
 
 mod build;
+mod container;
 mod mkfs;
 mod qcow2;
 mod resize;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
 use syncline_fs::build::Size;
 use syncline_fs::{MountOptions, Volume};
-use syncline_image::archive::import_new;
+use syncline_image::archive::{Rules, import_new};
 use syncline_image::build::on_device;
 use syncline_image::mkfs::Mkfs;
 use syncline_image::partition::{Part, part_of, partitions};
@@ -106,7 +107,9 @@ fn a_chain_that_goes_round_ends() {
 fn inodes(archive: &[u8]) -> Option<u32> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let new = Mkfs { time_s: Some(1), ..Mkfs::default() };
-    let fill = |tree: &_| import_new(&mut Cursor::new(archive), tree, &());
+    let fill = |tree: &_| {
+        import_new(&mut [Box::new(Cursor::new(archive.to_vec()))], tree, &Rules::default(), &())
+    };
     on_device(Box::new(Arc::clone(&device)), "x".as_ref(), &new, Size::Minimum, fill).ok()?;
     let options = MountOptions::default().with(|options| options.read_only = true);
     let volume = Volume::mount(device, Arc::new(VirtualClock::new(0)), options).unwrap();

@@ -478,3 +478,59 @@ fn calls_out_of_order_are_refused() {
     }
     build.finish().unwrap();
 }
+
+/// A file that gets its name later, one that gets none, and a tree that goes.
+fn unnamed(build: &mut Build<impl BlockDevice>) -> Result<(), FsError> {
+    let meta = NodeMeta { mode: 0o644, ..NodeMeta::default() };
+    let files = [build.unnamed_file(meta)?, build.unnamed_file(meta)?, build.unnamed_file(meta)?];
+    for (file, byte) in files.into_iter().zip([0xA1, 0xB2, 0xC3]) {
+        build.open_empty(file)?;
+        build.write(file, 0, &[byte; 20_000])?;
+    }
+    let late = build.unnamed_file(meta)?;
+    let above = build.mkdir(ROOT, b"d", meta)?;
+    let below = build.mkdir(above, b"e", meta)?;
+    build.link(files[0], below, b"gone")?;
+    build.link(files[1], ROOT, b"kept")?;
+    build.link(late, ROOT, b"late")?;
+    build.open_empty(late)?;
+    build.write(late, 0, &[0xD4; 5000])?;
+    assert!(matches!(build.open_empty(files[1]), Err(FsError::Invalid(_))));
+    assert!(matches!(build.open_empty(above), Err(FsError::Invalid(_))));
+    assert_eq!(build.remove_tree(ROOT, b"lost+found"), Err(FsError::Busy));
+    build.remove_tree(ROOT, b"d")?;
+    assert!(build.is_named(late) && !build.is_named(files[2]));
+    build.discard_unnamed()
+}
+
+#[test]
+fn contents_without_a_name_are_not_in_the_image() {
+    for k in 1.. {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let failing = FailingDevice::new(Arc::clone(&device));
+        failing.arm(FaultPlan::once(OpClass::Any, k));
+        let done = Build::new(&failing, &options(4096), Size::Minimum).and_then(|mut build| {
+            unnamed(&mut build)?;
+            build.finish()
+        });
+        let mut bytes = vec![0; 64 << 20];
+        device.read_at(0, &mut bytes).unwrap();
+        assert_eq!(done.is_ok(), bytes[1024 + 0x38] != 0, "request {k}");
+        if failing.hits() > 0 {
+            continue;
+        }
+        done.unwrap();
+        let has = |byte: u8| bytes.windows(64).any(|part| part.iter().all(|b| *b == byte));
+        assert_eq!([0xA1, 0xB2, 0xC3, 0xD4].map(has), [false, true, false, true]);
+        let clock = Arc::new(VirtualClock::new(0));
+        let options = MountOptions::default().with(|options| options.read_only = true);
+        let volume = Volume::mount(device, clock, options).unwrap();
+        assert!(volume.check(&mut |_| true).unwrap().is_clean());
+        assert!(volume.resolve("/d").is_err());
+        let mut back = [0; 5000];
+        let late = volume.resolve("/late").unwrap();
+        assert_eq!(volume.read(&late, 0, &mut back), Ok(5000));
+        assert_eq!(back, [0xD4; 5000]);
+        break;
+    }
+}

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, missing_docs)]
 
+pub mod container;
 pub mod members;
 pub mod mounted;
 pub mod serving;

@@ -10,7 +10,7 @@ use syncline_ondisk::extent::{INIT_MAX_LEN, LOGICAL_END};
 use syncline_ondisk::{Geometry, Superblock};
 
 use super::super::space::Used;
-use super::super::write::Writer;
+use super::super::write::{Writer, zero};
 use crate::error::{FsError, Result};
 
 /// Blocks of a file that follow each other, in the file and on the device.
@@ -74,11 +74,18 @@ impl<D: BlockDevice> Contents<D> {
         self.to.put(block * self.block_size as u64, bytes)
     }
 
-    /// Gives blocks back.
-    pub(super) fn free(&mut self, (from, count): (u32, u32)) {
-        for run in &self.runs[from as usize..(from + count) as usize] {
-            (run.start..run.start + u64::from(run.len)).for_each(|block| self.used.remove(block));
+    /// Gives blocks back, without what was in them.
+    pub(super) fn free(&mut self, (from, count): (u32, u32)) -> Result<()> {
+        if count > 0 {
+            self.to.send()?;
         }
+        for run in &self.runs[from as usize..(from + count) as usize] {
+            let (start, len) = (run.start, u64::from(run.len));
+            (start..start + len).for_each(|block| self.used.remove(block));
+            let size = self.block_size as u64;
+            zero(self.to.device(), start * size, len * size)?;
+        }
+        Ok(())
     }
 
     /// Writes whole blocks of a file whose runs begin at `from`.

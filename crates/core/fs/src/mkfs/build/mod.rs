@@ -16,6 +16,7 @@
 //! Promises
 //! - Equal calls give equal bytes. No clock, thread, random source or file is used.
 //! - A file is one extent unless a backup of the superblock is in its way, or a hole.
+//! - Contents that were removed, or that got no name, are overwritten with zeros.
 //! - The superblock is written last, after a flush. Before that the device holds no file system.
 //! - [`Size::Minimum`] is the smallest size: with one unit of 4 KiB less the tree does not fit.
 //!   It has no free inode but those that fill table blocks, and no blocks reserved for root. A tree
@@ -176,6 +177,50 @@ impl<D: BlockDevice> Build<D> {
         Ok(id)
     }
 
+    /// Makes a file without a name and opens it, as [`Self::file`]. It gets one by [`Self::link`];
+    /// without one it is not made.
+    ///
+    /// # Errors
+    /// Those of a write to the file before; NoSpace.
+    pub fn unnamed_file(&mut self, meta: NodeMeta) -> Result<NodeId> {
+        self.close()?;
+        let id = self.tree.add_unnamed(of_type(meta, S_IFREG))?;
+        self.begin(id);
+        Ok(id)
+    }
+
+    /// Opens a file that has no contents yet.
+    ///
+    /// # Errors
+    /// Invalid: it has, or is no file. Those of a write to the file before.
+    pub fn open_empty(&mut self, id: NodeId) -> Result<()> {
+        self.close()?;
+        let node = self.tree.node(id);
+        if !node.is_file() || node.size > 0 {
+            return invalid("contents come file by file, from start to end".into());
+        }
+        self.begin(id);
+        Ok(())
+    }
+
+    /// Returns whether an inode has a name.
+    #[must_use]
+    pub fn is_named(&self, id: NodeId) -> bool {
+        self.tree.node(id).links > 0
+    }
+
+    /// Drops the contents of all files without a name.
+    ///
+    /// # Errors
+    /// Those of a write to the open file; Io.
+    pub fn discard_unnamed(&mut self) -> Result<()> {
+        self.close()?;
+        for node in self.tree.nodes.iter_mut().filter(|node| node.links == 0) {
+            self.contents.free(std::mem::take(&mut node.runs))?;
+        }
+        Ok(())
+    }
+
     fn begin(&mut self, id: NodeId) {
         self.tree.node_mut(id).runs = (self.contents.runs.len() as u32, 0);
         self.open = Some(id);
@@ -292,7 +337,26 @@ impl<D: BlockDevice> Build<D> {
         let (id, last) = self.tree.unlink(dir, name)?;
         if last {
             let runs = std::mem::take(&mut self.tree.node_mut(id).runs);
-            self.contents.free(runs);
+            self.contents.free(runs)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::unlink`], a directory with all that is in it.
+    ///
+    /// # Errors
+    /// NotFound, NotDir; Busy for lost+found.
+    pub fn remove_tree(&mut self, dir: NodeId, name: &[u8]) -> Result<()> {
+        let mut left = vec![(dir, Box::<[u8]>::from(name))];
+        while let Some((dir, name)) = left.last() {
+            let id = self.lookup(*dir, name)?;
+            match self.tree.dir(id).ok().and_then(|dir| dir.entries.keys().next()) {
+                Some(below) => left.push((id, below.clone())),
+                None => {
+                    self.unlink(*dir, &name.clone())?;
+                    left.pop();
+                }
+            }
         }
         Ok(())
     }

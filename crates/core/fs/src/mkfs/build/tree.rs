@@ -140,6 +140,13 @@ impl Tree {
         Ok(id)
     }
 
+    /// Adds a file without a name.
+    pub(super) fn add_unnamed(&mut self, meta: NodeMeta) -> Result<NodeId> {
+        let Ok(id) = u32::try_from(self.nodes.len()) else { return Err(FsError::NoSpace) };
+        self.nodes.push(Node::new(meta, Content::File));
+        Ok(NodeId(id))
+    }
+
     pub(super) fn add_dir(
         &mut self,
         parent: NodeId,

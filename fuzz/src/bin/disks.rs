@@ -1,0 +1,4 @@
+//! Disks in the files of other programs, with inputs that coverage guides.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| syncline_fuzz_targets::feed("disks", bytes));
