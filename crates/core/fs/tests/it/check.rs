@@ -128,7 +128,7 @@ fn every_kind_of_damage_is_found() {
         ("lost name in an index", &same_leaf_name, "has 1 links and no name"),
         ("lost directory", "unlink /wide/deep\n", "a directory that is in no directory"),
         ("cleared inode", "clri /pipe\n", "is not in use"),
-        ("free inode in use", "freei /pipe\n", "is not in use"),
+        ("free inode in use", "freei /pipe\n", "are in use and marked free"),
         ("size", "sif /file size 5000\n", "with data up to block"),
         ("i_blocks", "sif /file blocks 8\n", "i_blocks is 8"),
         ("type", "sif /pipe mode 0100644\n", "says type 5"),
