@@ -42,8 +42,7 @@ impl Checker<'_> {
             return Ok(());
         }
         if levels == 0 {
-            self.walk_block(walk, here, block);
-            return Ok(());
+            return self.walk_block(walk, here, block);
         }
         if walk.ino == RESIZE_INO {
             // The tables below the double indirect block are reserved descriptor blocks.
@@ -67,22 +66,22 @@ impl Checker<'_> {
     }
 
     /// One block of data.
-    fn walk_block(&mut self, walk: &mut Walk<'_>, lblk: u64, block: u64) {
+    fn walk_block(&mut self, walk: &mut Walk<'_>, lblk: u64, block: u64) -> Step {
         let (ino, at) = (walk.ino, At::ino(walk.ino).in_block(block));
         if ino == RESIZE_INO {
             walk.out.clusters += 1;
-            return;
+            return Ok(());
         }
         let is_dir = walk.raw.is_dir();
         if is_dir && self.is_too_large(walk.raw, lblk) {
             walk.out.broken = true;
             self.note(kinds::DIR_TOO_LARGE, at, format!("a directory with a block {lblk}"));
-            return;
+            return Ok(());
         }
         if walk.raw.is_symlink() && lblk > 0 {
             walk.out.broken = true;
             self.note(kinds::BLOCK_TOO_FAR, at, "a symbolic link with more than one block");
-            return;
+            return Ok(());
         }
         let holes = self.incompat(syncline_ondisk::IncompatFeatures::LARGEDIR)
             && !self.incompat(syncline_ondisk::IncompatFeatures::INLINE_DATA);
@@ -90,7 +89,8 @@ impl Checker<'_> {
             let what = format!("directory block {} is not mapped", walk.out.end);
             self.note(kinds::DIR_HOLE, At::ino(ino), what);
         }
-        self.take(walk, lblk, block, 1);
+        self.take(walk, lblk, block, 1)?;
         walk.out.written_end = lblk + 1;
+        Ok(())
     }
 }

@@ -14,6 +14,7 @@ use syncline_ondisk::inode::{Inode, flags};
 use super::kinds::Kind;
 use super::marks::{Run, Runs};
 use super::report::At;
+use super::special::BAD_INO;
 use super::{Checker, Step, kinds};
 
 /// Deepest tree that is walked; the kernel takes [`MAX_DEPTH`].
@@ -156,7 +157,7 @@ impl Checker<'_> {
         for i in 0..usize::from(entries) {
             let at = ENTRY_BYTES * (i + 1);
             if depth == 0 {
-                next = self.walk_leaf(walk, node, next, &Leaf::at(node.bytes, at));
+                next = self.walk_leaf(walk, node, next, &Leaf::at(node.bytes, at))?;
             } else {
                 next = self.walk_child(walk, node, next, (i, entries))?;
             }
@@ -165,7 +166,13 @@ impl Checker<'_> {
     }
 
     /// One extent; the first logical block that the next one may have.
-    fn walk_leaf(&mut self, walk: &mut Walk<'_>, node: &Node<'_>, next: u64, e: &Leaf) -> u64 {
+    fn walk_leaf(
+        &mut self,
+        walk: &mut Walk<'_>,
+        node: &Node<'_>,
+        next: u64,
+        e: &Leaf,
+    ) -> Step<u64> {
         let is_dir = walk.raw.is_dir();
         let end = e.block + e.len;
         let last = e.start.saturating_add(e.len.max(1) - 1);
@@ -186,7 +193,7 @@ impl Checker<'_> {
         };
         if let Some((kind, what)) = problem {
             self.broken(walk, kind, node.block, what);
-            return next;
+            return Ok(next);
         }
         if is_dir && e.unwritten {
             let what = format!("directory block {} is unwritten", e.block);
@@ -196,11 +203,11 @@ impl Checker<'_> {
             let what = format!("directory block {} is not mapped", walk.out.end);
             self.note(kinds::DIR_HOLE, At::ino(walk.ino), what);
         }
-        self.take(walk, e.block, e.start, e.len);
+        self.take(walk, e.block, e.start, e.len)?;
         if !e.unwritten {
             walk.out.written_end = end;
         }
-        end
+        Ok(end)
     }
 
     /// True if a directory cannot have so many blocks without `large_dir`.
@@ -210,7 +217,10 @@ impl Checker<'_> {
     }
 
     /// Takes blocks of data for the inode of a walk.
-    pub(super) fn take(&mut self, walk: &mut Walk<'_>, block: u64, start: u64, len: u64) {
+    pub(super) fn take(&mut self, walk: &mut Walk<'_>, block: u64, start: u64, len: u64) -> Step {
+        if walk.ino == BAD_INO {
+            return self.take_bad(start, len);
+        }
         let bits = self.cluster_bits;
         let mask = (1u64 << bits) - 1;
         let last = walk.last.replace((block + len - 1, start + len - 1));
@@ -238,6 +248,7 @@ impl Checker<'_> {
         {
             walk.out.runs.push(Run { block, len, start });
         }
+        Ok(())
     }
 
     /// Takes a block of the map itself; false if it cannot be walked into.

@@ -126,6 +126,9 @@ pub(super) fn fields(sb: &Superblock, geo: &Geometry) -> Vec<String> {
     rule(fits, format!("{ipg} inodes per group are out of range"));
     let kept = sb.s_r_blocks_count;
     rule(kept <= geo.blocks_count / 2, format!("{kept} reserved blocks are too many"));
+    let desc = sb.s_desc_size;
+    let fits = desc == 0 || desc.is_power_of_two() && desc <= 1024;
+    rule(fits, format!("descriptor size {desc} is not a power of two in range"));
     let first = geo.first_ino;
     let fits = (GOOD_OLD_FIRST_INO..=geo.inodes_count).contains(&first);
     rule(fits, format!("the first inode number {first} is out of range"));

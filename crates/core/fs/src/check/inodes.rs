@@ -44,18 +44,18 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Inodes of a group that were ever used.
+    /// Inodes of a group that were ever used, as its descriptor says.
     fn initialised(&self, desc: &GroupDesc) -> u32 {
         let per_group = self.geo.inodes_per_group;
-        if !self.csum.is_on() {
-            return per_group;
-        }
-        let unused = desc.bg_itable_unused.min(per_group);
+        // Without checksums the count means nothing, and the flag should not be there.
+        let unused = if self.csum.is_on() { desc.bg_itable_unused.min(per_group) } else { 0 };
         if desc.has_flag(INODE_UNINIT) { 0 } else { per_group - unused }
     }
 
     fn check_table(&mut self, group: u32, desc: &GroupDesc) -> Step {
-        let scanned = self.initialised(desc);
+        // Without checksums nothing says that a part was never used.
+        let is_told = self.csum.is_on();
+        let scanned = if is_told { self.initialised(desc) } else { self.geo.inodes_per_group };
         let mut block: Option<(u32, Option<Arc<[u8]>>)> = None;
         for index in 0..scanned {
             let (nr, offset) = self.geo.inode_slot(index);
@@ -65,7 +65,15 @@ impl Checker<'_> {
             let Some((_, Some(bytes))) = &block else { continue };
             let slot = bytes.get(offset..offset + self.geo.inode_size).unwrap_or(&[]);
             let ino = group * self.geo.inodes_per_group + index + 1;
-            self.check_slot(ino, slot, desc.bg_inode_table + u64::from(nr))?;
+            let at = desc.bg_inode_table + u64::from(nr);
+            if self.bad.is_marked(at) {
+                // Nothing is known of it, and it is not to be used.
+                if let Some(known) = self.inodes.at(&self.geo, ino) {
+                    (known.used, known.system) = (true, true);
+                }
+                continue;
+            }
+            self.check_slot(ino, slot, at)?;
         }
         if let Some(map) = self.inode_bitmap(group, desc)? {
             let per_group = self.geo.inodes_per_group;

@@ -14,7 +14,7 @@ impl Checker<'_> {
     pub(super) fn check_journal(&mut self) -> Step {
         let has = self.compat(CompatFeatures::HAS_JOURNAL);
         let (ino, external) = (self.sb.s_journal_inum, self.sb.s_journal_uuid != [0; 16]);
-        if !has && ino == 0 && !external && self.sb.s_journal_dev == 0 {
+        if !has && ino == 0 && !external {
             if self.sb.needs_recovery() {
                 let what = "a journal needs recovery, and there is none";
                 self.note(kinds::JOURNAL_INODE, At::NOWHERE, what);

@@ -99,6 +99,8 @@ struct Checker<'a> {
     blocks: BlockMarks,
     /// Blocks of the file system itself.
     metadata: BlockMarks,
+    /// Blocks that cannot be used.
+    bad: BlockMarks,
     inodes: KnownInodes,
     /// Inodes of each group that were ever used.
     scanned: Vec<u32>,
@@ -163,6 +165,7 @@ fn run(
         format: DirFormat::new(&sb),
         blocks: BlockMarks::new(&geo, cluster_bits),
         metadata: BlockMarks::new(&geo, 0),
+        bad: BlockMarks::new(&geo, 0),
         usage: Usage::new(&sb),
         buffers,
         sb,

@@ -9,7 +9,7 @@ use super::inodes::Slot;
 use super::report::At;
 use super::{Checker, Step, kinds};
 
-const BAD_INO: u32 = 1;
+pub(super) const BAD_INO: u32 = 1;
 const USER_QUOTA_INO: u32 = 3;
 const GROUP_QUOTA_INO: u32 = 4;
 const BOOT_LOADER_INO: u32 = 5;
@@ -86,17 +86,47 @@ impl Checker<'_> {
     /// Blocks that cannot be used.
     fn check_bad_blocks(&mut self, raw: &Inode) -> Step {
         let at = At::ino(BAD_INO);
+        let low = |value: u32| value & 0xffff;
         if raw.i_mode != 0
-            || raw.i_uid != 0
-            || raw.i_gid != 0
+            || low(raw.i_uid) != 0
+            || low(raw.i_gid) != 0
             || raw.i_links_count != 0
-            || raw.i_file_acl != 0
+            || raw.i_file_acl & u64::from(u32::MAX) != 0
             || raw.has_flag(flags::INLINE_DATA)
         {
             self.note(kinds::BAD_BLOCKS, at, "the inode of bad blocks has fields of a file");
         }
         self.walk_blocks(BAD_INO, raw, false)?;
         Ok(())
+    }
+
+    /// Takes bad blocks. They may be in an inode table, whose inodes there are lost.
+    pub(super) fn take_bad(&mut self, start: u64, len: u64) -> Step {
+        for block in start..start + len {
+            self.bad.mark(block, 1);
+            if !self.metadata.is_marked(block) {
+                self.mark(BAD_INO, block, 1);
+            } else if self.is_critical(block)? {
+                let what = "a bad block has a structure of the file system";
+                self.note(kinds::BAD_BLOCKS, At::ino(BAD_INO).in_block(block), what);
+            }
+        }
+        Ok(())
+    }
+
+    /// True for superblocks, descriptors and bitmaps.
+    fn is_critical(&mut self, block: u64) -> Step<bool> {
+        for group in 0..self.geo.group_count {
+            let first = self.geo.group_first_block(group);
+            let head = u64::from(self.sb.group_has_super(group))
+                + u64::from(self.geo.group_gdt_blocks(&self.sb, group));
+            let Some(desc) = self.desc(group)? else { continue };
+            let bitmaps = [desc.bg_block_bitmap, desc.bg_inode_bitmap];
+            if (first..first + head).contains(&block) || bitmaps.contains(&block) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// The superblock's numbers of quota inodes.

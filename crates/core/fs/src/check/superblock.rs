@@ -4,7 +4,7 @@
 
 use syncline_device::{BlockDevice, Kind as Traffic, Origin};
 use syncline_ondisk::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
-use syncline_ondisk::{Geometry, IncompatFeatures, OndiskError, RoCompatFeatures};
+use syncline_ondisk::{CompatFeatures, Geometry, IncompatFeatures, OndiskError, RoCompatFeatures};
 
 use super::geometry::{fields, geometry, hints};
 use super::kinds;
@@ -148,13 +148,14 @@ fn check_features(sb: &Superblock) -> Result<()> {
     if incompat.intersects(own) || sb.s_rev_level > 1 {
         return sb.check_features().map(drop).map_err(Into::into);
     }
-    let unknown = ro_compat
-        .unknown()
-        .union(RoCompatFeatures::HAS_SNAPSHOT)
-        .union(RoCompatFeatures::REPLICA)
-        .without(RoCompatFeatures::default());
-    let unknown = RoCompatFeatures::from_bits(unknown.bits() & ro_compat.bits());
-    let names: Vec<String> = incompat.without(KNOWN).names().chain(unknown.names()).collect();
+    let compat = sb.s_feature_compat;
+    let mut names: Vec<String> = incompat.without(KNOWN).names().collect();
+    let snapshots = CompatFeatures::EXCLUDE_INODE.union(CompatFeatures::EXCLUDE_BITMAP);
+    let refused = compat.unknown().union(snapshots).union(CompatFeatures::LAZY_BG);
+    names.extend(compat.without(compat.without(refused)).names());
+    let refused = RoCompatFeatures::HAS_SNAPSHOT.union(RoCompatFeatures::REPLICA);
+    let refused = refused.union(ro_compat.unknown());
+    names.extend(ro_compat.without(ro_compat.without(refused)).names());
     if names.is_empty() {
         return Ok(());
     }

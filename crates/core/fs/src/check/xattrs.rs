@@ -94,6 +94,11 @@ impl Checker<'_> {
             return Ok(charged);
         }
         let at = At::ino(slot.ino).in_block(block);
+        let is_right = self.compat(CompatFeatures::EXT_ATTR) && self.in_volume(block);
+        if !is_right && self.is_system(slot.ino) {
+            // Old reserved inodes have anything there.
+            return Ok(charged);
+        }
         if !self.compat(CompatFeatures::EXT_ATTR) {
             let what = "has a block of attributes, and the file system does not have ext_attr";
             self.note(kinds::XATTR_BLOCK, at, what);
