@@ -1,6 +1,7 @@
 //! The journal's inode and superblock. What is in the log is not judged.
 
 use syncline_ondisk::CompatFeatures;
+use syncline_ondisk::bytes::be32;
 use syncline_ondisk::inode::flags;
 use syncline_ondisk::jbd2::{JournalIncompat, JournalSuperblock};
 
@@ -62,16 +63,15 @@ impl Checker<'_> {
             Ok(sb) => sb,
             Err(err) => return self.note_bad(kind, at, &err),
         };
-        // Beyond version 1 nothing may be there; `decode` has not read it.
-        let later = bytes.get(0x24..0x30).is_some_and(|fields| fields.iter().any(|b| *b != 0))
-            || bytes.get(0x40..0x44).is_some_and(|users| users.iter().any(|b| *b != 0));
-        if sb.version == 1 && later {
-            self.note(kind, at, "a journal of version 1 with fields of version 2");
-            return;
+        let later = bytes.get(0x24..0x30).is_some_and(|fields| fields.iter().any(|b| *b != 0));
+        // `decode` does not read what version 1 does not have; e2fsck does.
+        let users = be32(bytes, 0x40);
+        if sb.version == 1 && (later || users != 0) {
+            let what = "a journal of version 1 with fields of version 2";
+            self.note(kinds::JOURNAL_FLAG, at, what);
         }
-        if sb.s_nr_users > 1 {
-            let what = format!("a journal inside with {} users", sb.s_nr_users);
-            self.note(kind, at, what);
+        if sb.version > 1 && users > 1 {
+            self.note(kind, at, format!("a journal inside with {users} users"));
         }
         let unknown = sb.s_feature_incompat.unknown();
         if !unknown.is_empty() || sb.s_feature_ro_compat != 0 {
