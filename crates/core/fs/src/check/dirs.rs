@@ -17,6 +17,10 @@ use super::{Checker, Step, kinds};
 const INLINE_BYTES: usize = 60;
 const PARENT_BYTES: usize = 4;
 
+/// Directories, and blocks of each, that are read ahead.
+const READ_AHEAD: usize = 128;
+const READ_AHEAD_BLOCKS: usize = 8;
+
 /// A directory under the check.
 pub(super) struct Open {
     pub(super) ino: u32,
@@ -48,13 +52,30 @@ impl Checker<'_> {
     pub(super) fn check_dirs(&mut self) -> Step {
         let all: Vec<u32> = self.dirs.keys().copied().collect();
         let total = all.len() as u64;
-        for (done, ino) in (0..).zip(all) {
-            self.tick("directories", done, total)?;
+        for (done, ino) in (0..).zip(&all) {
+            if done % READ_AHEAD == 0 {
+                let ahead = all.iter().skip(done).take(READ_AHEAD);
+                self.read_ahead(ahead.copied())?;
+            }
+            self.tick("directories", done as u64, total)?;
             // A removed directory that is still open has no entries.
-            if self.inodes.get(&self.geo, ino).links > 0 {
-                self.check_dir(ino)?;
+            if self.inodes.get(&self.geo, *ino).links > 0 {
+                self.check_dir(*ino)?;
             }
         }
+        Ok(())
+    }
+
+    /// Reads inodes and first blocks of directories at once.
+    fn read_ahead(&mut self, dirs: impl Iterator<Item = u32>) -> Step {
+        let mut blocks = Vec::new();
+        for ino in dirs {
+            blocks.extend(self.slot_place(ino)?.map(|(block, _)| block));
+            if let Some(dir) = self.dirs.get(&ino) {
+                blocks.extend(dir.runs.blocks().take(READ_AHEAD_BLOCKS).map(|(_, block)| block));
+            }
+        }
+        self.buffers.prefetch(&blocks);
         Ok(())
     }
 

@@ -102,7 +102,9 @@ impl Checker<'_> {
     }
 
     fn check_entry(&mut self, dir: &mut Open, chain: &Chain<'_>, entry: &Entry<'_>) -> Step {
-        let (at, name) = (At::ino(dir.ino), shown(entry.name));
+        let at = At::ino(dir.ino);
+        // Only an entry that is wrong is shown.
+        let name = || shown(entry.name);
         if let Some((role, index)) = &chain.role {
             let hash = match index.hashes {
                 Hashes::Of(kind) => Some(htree::hash(&kind, entry.name).major),
@@ -110,21 +112,22 @@ impl Checker<'_> {
                 Hashes::Unknown => None,
             };
             if hash.is_some_and(|hash| !role.holds(hash)) {
-                let what = format!("{name} is in the wrong leaf {}", chain.lblk);
+                let what = format!("{} is in the wrong leaf {}", name(), chain.lblk);
                 self.note(kinds::HTREE_LEAF, at, what);
             }
         }
         dir.names.push(name_hash(entry.name));
         self.check_name(dir, entry);
         if entry.inode == dir.ino {
-            self.note(kinds::ENTRY_LINK, at, format!("{name} is the directory itself"));
+            self.note(kinds::ENTRY_LINK, at, format!("{} is the directory itself", name()));
         }
         if !self.check_target(dir, entry)? {
             return Ok(());
         }
         let target = entry.inode;
         if self.holds_value(target) {
-            let what = format!("{name} is inode {target}, which holds the value of an attribute");
+            let what =
+                format!("{} is inode {target}, which holds the value of an attribute", name());
             self.note(kinds::ENTRY_VALUE, at, what);
         }
         if let Some(policy) = dir.policy {
@@ -132,14 +135,14 @@ impl Checker<'_> {
             let needs = [file_type::REG_FILE, file_type::DIR, file_type::SYMLINK].contains(&kind);
             let has = self.policies.of(target);
             if has.is_some_and(|has| has != policy) || has.is_none() && needs {
-                let what = format!("{name} is not encrypted as its directory is");
+                let what = format!("{} is not encrypted as its directory is", name());
                 self.note(kinds::ENTRY_ENCRYPTION, at, what);
             }
         }
         let Some(known) = self.dirs.get_mut(&target) else { return Ok(()) };
         if known.parent != 0 {
             let what =
-                format!("{name} is directory {target}, which inode {} has, too", known.parent);
+                format!("{} is directory {target}, which inode {} has, too", name(), known.parent);
             self.note(kinds::ENTRY_LINK, at, what);
         } else {
             known.parent = dir.ino;
@@ -148,62 +151,68 @@ impl Checker<'_> {
     }
 
     fn check_name(&mut self, dir: &Open, entry: &Entry<'_>) {
-        let (at, name) = (At::ino(dir.ino), shown(entry.name));
+        let at = At::ino(dir.ino);
+        let name = || shown(entry.name);
         let dots = entry.name == b"." || entry.name == b"..";
         if dir.policy.is_some() {
             if entry.name.len() < ENCRYPTED_NAME_MIN || dots {
-                let what = format!("{name} is too short for an encrypted name");
+                let what = format!("{} is too short for an encrypted name", name());
                 self.note(kinds::ENTRY_ENCRYPTION, at, what);
             }
             return;
         }
         let illegal = entry.name.iter().any(|byte| *byte == b'/' || *byte == 0);
         if illegal || dots || entry.name.is_empty() {
-            self.note(kinds::ENTRY_NAME, at, format!("{name} is no name for an entry"));
+            self.note(kinds::ENTRY_NAME, at, format!("{} is no name for an entry", name()));
         } else if dir.is_strict && std::str::from_utf8(entry.name).is_err() {
-            self.note(kinds::ENTRY_NAME, at, format!("{name} is not valid UTF-8"));
+            self.note(kinds::ENTRY_NAME, at, format!("{} is not valid UTF-8", name()));
         }
     }
 
     /// The inode of an entry, and its type; counts the reference. False if there is none.
     fn check_target(&mut self, dir: &Open, entry: &Entry<'_>) -> Step<bool> {
-        let (at, name, target) = (At::ino(dir.ino), shown(entry.name), entry.inode);
+        let (at, target) = (At::ino(dir.ino), entry.inode);
+        let name = || shown(entry.name);
         let dots = entry.name == b"." || entry.name == b"..";
         let known = self.inodes.get(&self.geo, target);
         if target != ROOT_INO && target < self.geo.first_ino
             || target > self.geo.inodes_count
             || self.is_system_file(target)
         {
-            let what = format!("{name} is inode {target}, which can have no name");
+            let what = format!("{} is inode {target}, which can have no name", name());
             self.note(kinds::ENTRY_INODE, at, what);
             return Ok(false);
         }
         if target == ROOT_INO && !dots {
-            let what = format!("{name} is inode {target}, which can have no name");
+            let what = format!("{} is inode {target}, which can have no name", name());
             self.note(kinds::ENTRY_INODE, at, what);
         }
         let (group, index) = self.geo.inode_group(target).unwrap_or((0, 0));
         let scanned = self.scanned.get(group as usize).copied().unwrap_or(0);
         if index >= scanned {
-            let what = format!("{name} is inode {target}, in a part that was never used");
+            let what = format!("{} is inode {target}, in a part that was never used", name());
             self.note(kinds::ENTRY_UNINIT, at, what);
         } else if !known.used {
-            let what = format!("{name} is inode {target}, which is not in use");
+            let what = format!("{} is inode {target}, which is not in use", name());
             self.note(kinds::ENTRY_UNUSED, at, what);
         } else if self.format.filetype
             && ![known.file_type, file_type::UNKNOWN].contains(&entry.file_type)
         {
             let what = format!(
-                "{name} says type {}, inode {target} is of type {}",
-                entry.file_type, known.file_type
+                "{} says type {}, inode {target} is of type {}",
+                name(),
+                entry.file_type,
+                known.file_type
             );
             self.note(kinds::ENTRY_TYPE, at, what);
         } else if !self.format.filetype && entry.file_type != 0 {
-            let what = format!("{name} says type {}, without filetype", entry.file_type);
+            let what = format!("{} says type {}, without filetype", name(), entry.file_type);
             self.note(kinds::ENTRY_TYPE, at, what);
         }
-        if let Some(known) = self.inodes.at(&self.geo, target) {
-            known.refs = known.refs.saturating_add(1);
+        if known.used {
+            if let Some(known) = self.inodes.at(&self.geo, target) {
+                known.refs = known.refs.saturating_add(1);
+            }
         }
         Ok(known.used)
     }

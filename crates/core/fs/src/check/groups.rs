@@ -89,7 +89,8 @@ impl Checker<'_> {
     pub(super) fn has_table(&self, group: u32, desc: &GroupDesc) -> bool {
         let (first, last) = self.range_of(group);
         let end = desc.bg_inode_table.saturating_add(self.geo.itable_blocks.into());
-        desc.bg_inode_table >= first && end <= last + 1 && desc.bg_inode_table > 0
+        let fits = desc.bg_inode_table >= first && end <= last + 1;
+        fits && desc.bg_inode_table > 0 && !self.overlapping.contains(&group)
     }
 
     /// True if a bitmap of a group can be read.
@@ -159,8 +160,11 @@ impl Checker<'_> {
         }
         for group in 0..groups {
             let Some(desc) = self.desc(group)? else { continue };
-            if self.has_table(group, &desc) {
-                self.mark_own(group, desc.bg_inode_table, self.geo.itable_blocks.into());
+            if self.has_table(group, &desc)
+                && !self.mark_own(group, desc.bg_inode_table, self.geo.itable_blocks.into())
+            {
+                // So that no image has more inodes than it has room for.
+                self.overlapping.insert(group);
             }
             for block in [desc.bg_block_bitmap, desc.bg_inode_bitmap] {
                 if self.has_bitmap(group, block) {
@@ -176,8 +180,10 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn mark_own(&mut self, group: u32, start: u64, len: u64) {
-        if let Some((block, count)) = self.metadata.mark(start, len) {
+    /// Marks blocks of the file system; false if it has them twice.
+    fn mark_own(&mut self, group: u32, start: u64, len: u64) -> bool {
+        let clash = self.metadata.mark(start, len);
+        if let Some((block, count)) = clash {
             let what = format!("{count} blocks from here have two structures of the file system");
             self.note(kinds::TABLE_CONFLICT, At::group(group).in_block(block), what);
         }
@@ -186,5 +192,6 @@ impl Checker<'_> {
         let end = (start + len).div_ceil(1 << bits);
         self.blocks.mark(first, end - first);
         self.report.blocks_used += len;
+        clash.is_none()
     }
 }

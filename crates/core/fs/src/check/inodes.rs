@@ -186,9 +186,9 @@ impl Checker<'_> {
         let plain = ino >= self.geo.first_ino;
         let what = "data is in the inode, and the volume does not have inline_data";
         rule(inline && !has_inline && plain, kinds::INLINE_DATA, what);
-        let stored = inline::stored(raw, slot.bytes);
         let what = "data is in the inode, and its attribute is missing or broken";
-        rule(inline && has_inline && plain && stored.is_err(), kinds::INLINE_DATA, what);
+        let is_told = inline && has_inline && plain;
+        rule(is_told && inline::stored(raw, slot.bytes).is_err(), kinds::INLINE_DATA, what);
         let what = "has extents, and the file system does not";
         rule(raw.has_flag(flags::EXTENTS) && !has_extents, kinds::EXTENT_FLAG, what);
         let looks = has_extents && !raw.has_flag(flags::EXTENTS) && (is_dir || is_file);

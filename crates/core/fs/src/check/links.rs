@@ -10,7 +10,7 @@ use super::report::At;
 use super::{Checker, Step, kinds};
 
 /// Most links of a directory that are counted.
-const LINKS_MAX: u32 = 65_000;
+const LINKS_MAX: u16 = 65_000;
 
 impl Checker<'_> {
     /// Pass 5.
@@ -23,7 +23,7 @@ impl Checker<'_> {
             .inodes
             .used(&self.geo)
             .filter(|(_, known)| !known.system && !known.imagic)
-            .filter(|(_, known)| known.refs != u32::from(known.links))
+            .filter(|(_, known)| known.refs != known.links)
             .collect();
         for (ino, known) in wrong {
             let Known { links, refs, .. } = known;

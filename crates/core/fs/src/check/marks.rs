@@ -88,8 +88,8 @@ impl BlockMarks {
 pub(super) struct Known {
     /// i_links_count.
     pub(super) links: u16,
-    /// Directory entries that name it.
-    pub(super) refs: u32,
+    /// Directory entries that name it, or more.
+    pub(super) refs: u16,
     /// `file_type::*`, 0 if the inode has no type.
     pub(super) file_type: u8,
     /// In use: it has links, or it is reserved.

@@ -15,15 +15,15 @@
 //!   `e2fsck -fn`; `cargo xtask run fsck-verdicts` compares them on e2fsprogs' own images.
 //! - Nothing is needed of the file system but a superblock that has a geometry, or a backup of it:
 //!   a mount may refuse what this checks. No bad block ends the check.
-//! - Memory: one bit a cluster and 16 bytes an inode for groups in use, some 80 bytes a directory
+//! - Memory: one bit a cluster and 10 bytes an inode for groups in use, some 80 bytes a directory
 //!   and 16 for each of its fragments, one directory's names as hashes, 24 bytes for each user with
 //!   a quota; at most [`FINDINGS_MAX`] findings are kept, the rest counted.
 //! - No image makes it panic or go round: a block is walked into once, levels are bounded.
 //!
 //! Assumptions: the volume is quiet, and written out (`syncfs`) if it is mounted for writing. The
 //! log is not replayed: what waits in it is not seen. It does not judge contents of files, what is
-//! in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`, against
-//! images that debugfs broke.
+//! in the log, and the copies of superblock and descriptors. Tested in `tests/it/check.rs`
+//! and `check_kinds.rs`, against images that debugfs broke.
 
 mod bitmaps;
 mod blockmap;
@@ -68,7 +68,7 @@ use xattrs::{ValueUse, XattrUse};
 use crate::error::Result;
 
 /// Memory of the cache of a check without a volume.
-const CACHE_BYTES: usize = 64 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 /// Unreadable blocks that are noted one by one.
 const UNREADABLE_MAX: u32 = 100;
 
@@ -110,6 +110,8 @@ struct Checker<'a> {
     xattrs: BTreeMap<u64, XattrUse>,
     values: BTreeMap<u32, ValueUse>,
     policies: Policies,
+    /// Groups whose inode table has blocks of another structure: it is not read.
+    overlapping: BTreeSet<u32>,
     usage: Usage,
     orphans: BTreeSet<u32>,
 }
@@ -183,6 +185,7 @@ fn run(
         xattrs: BTreeMap::new(),
         values: BTreeMap::new(),
         policies: Policies::default(),
+        overlapping: BTreeSet::new(),
         orphans: BTreeSet::new(),
     };
     if let Err(Stop::Asked) = checker.run() {

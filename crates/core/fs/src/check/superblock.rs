@@ -17,6 +17,9 @@ const KNOWN: IncompatFeatures = IncompatFeatures::WRITABLE
     .union(IncompatFeatures::ENCRYPT)
     .union(IncompatFeatures::CASEFOLD);
 
+/// How many times more groups than the device has room for are looked at.
+const GROUPS_FACTOR: u64 = 16;
+
 /// A superblock with its geometry.
 pub(super) struct Opened {
     pub(super) sb: Superblock,
@@ -102,7 +105,7 @@ impl Opened {
             return None;
         }
         let groups = device_blocks.div_ceil(geo.blocks_per_group.into()).max(1);
-        if u64::from(geo.group_count) > groups.saturating_mul(1024) {
+        if u64::from(geo.group_count) > groups.saturating_mul(GROUPS_FACTOR) {
             return None;
         }
         Some(Self { sb, geo, cluster_bits, backup })

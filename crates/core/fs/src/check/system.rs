@@ -9,17 +9,21 @@ use super::report::At;
 use super::{Checker, Step, kinds};
 
 impl Checker<'_> {
-    /// The bytes of an inode; `None` if it has no place, or they cannot be read.
-    pub(super) fn read_slot(&mut self, ino: u32) -> Step<Option<Vec<u8>>> {
+    /// Block and offset of an inode; `None` if it has no place.
+    pub(super) fn slot_place(&mut self, ino: u32) -> Step<Option<(u64, usize)>> {
         let Some((group, index)) = self.geo.inode_group(ino) else { return Ok(None) };
         let Some(desc) = self.desc(group)? else { return Ok(None) };
         if !self.has_table(group, &desc) {
             return Ok(None);
         }
         let (nr, offset) = self.geo.inode_slot(index);
-        let Some(block) = self.read(desc.bg_inode_table + u64::from(nr))? else {
-            return Ok(None);
-        };
+        Ok(Some((desc.bg_inode_table + u64::from(nr), offset)))
+    }
+
+    /// The bytes of an inode; `None` if it has no place, or they cannot be read.
+    pub(super) fn read_slot(&mut self, ino: u32) -> Step<Option<Vec<u8>>> {
+        let Some((block, offset)) = self.slot_place(ino)? else { return Ok(None) };
+        let Some(block) = self.read(block)? else { return Ok(None) };
         Ok(block.get(offset..offset + self.geo.inode_size).map(<[u8]>::to_vec))
     }
 

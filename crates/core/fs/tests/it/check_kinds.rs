@@ -33,7 +33,10 @@ fn names(report: &CheckReport) -> BTreeSet<&'static str> {
     report.findings.iter().map(|finding| finding.name).collect()
 }
 
-fn changed(image: &TempImage, changes: &[(usize, &[u8])]) -> TempImage {
+/// Offset and new bytes.
+type Change<'a> = (usize, &'a [u8]);
+
+fn changed(image: &TempImage, changes: &[Change<'_>]) -> TempImage {
     let copy = image.duplicate();
     let mut bytes = copy.bytes();
     for (at, new) in changes {
@@ -111,7 +114,7 @@ fn changed_bytes_of_journal_mmp_and_free_inodes_are_found() {
     let _ = debugfs(freed.path(), "write /dev/null x\nrm x\n");
     let block = number(&freed, "imap <12>\n", "located at block ");
     let slot = 1024 * block + number(&freed, "imap <12>\n", "offset 0x");
-    let cases: &[(&TempImage, &[(usize, &[u8])], &str)] = &[
+    let cases: &[(&TempImage, &[Change<'_>], &str)] = &[
         (&plain, &[(journal + 0x43, &[2])], "journal-superblock-corrupt"),
         (&plain, &[(journal, &[0; 4])], "journal-superblock-corrupt"),
         (&plain, &[(journal + 0x0e, &[8])], "journal-superblock-corrupt"),
