@@ -1,6 +1,7 @@
 //! Every document that a command gives out fits its published schema (`docs/schemas`).
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::support::serving::Serving;
@@ -156,12 +157,18 @@ fn documents_fit_their_schemas() {
     fits(&done(&["record-read", here, "--json"]), &mut seen);
     buffer(dir.path(), &mut seen);
     let mut left_out = vec!["flash-1.json", "bench-1.json", "fjord-1.json", "info-1.json"];
+    left_out.push("check-1.json");
     left_out.push("applications-1.json");
     left_out.push("sensitivity-1.json");
     if require("documents_fit_their_schemas: images", &[Need::E2fsck]) {
         left_out.retain(|name| *name == "flash-1.json");
         done(&["mkfs", "--size", "16M", &path("i.img")]);
         fits(&done(&["info", &path("i.img"), "--json"]), &mut seen);
+        done(&["mkfs", "--size", "16M", &path("damaged.img")]);
+        let damage = std::fs::File::options().write(true).open(path("damaged.img")).unwrap();
+        damage.write_all_at(&[0xff; 64], 1 << 16).unwrap();
+        let checked = run(&["check", "--json", &path("i.img"), &path("damaged.img")]);
+        fits(&checked.text(), &mut seen);
         benches(&mut seen);
     }
     if require("documents_fit_their_schemas: flash", &[Need::Root, Need::Fuse]) {

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
 use syncline_fs::{
     Create, FallocateMode, InodeRef, MountOptions, RenameFlags, Result, Volume, XattrFlags,
+    check_device,
 };
 use syncline_testkit::{ImageSpec, mkfs, scratch_dir};
 
@@ -128,7 +129,7 @@ pub(crate) fn feed(bytes: &[u8]) {
 }
 
 /// Opens an image for reading and for writing, looks at everything, changes, checks and unmounts
-/// it.
+/// it; checks it without a mount.
 pub(crate) fn judge(image: &MemoryDevice) {
     for read_only in [true, false] {
         if let Ok(volume) = mount(Arc::new(image.snapshot()), read_only) {
@@ -137,6 +138,8 @@ pub(crate) fn judge(image: &MemoryDevice) {
             let _ = volume.unmount();
         }
     }
+    let device: Arc<dyn BlockDevice> = Arc::new(image.snapshot());
+    let _ = check_device(&device, &mut |_| true);
 }
 
 /// Looks at everything, and changes some of it.

@@ -195,18 +195,29 @@ pub struct Info {
     pub image: PathBuf,
 }
 
-/// Check an image, first with Syncline's checker and then with e2fsck. Nothing is written.
+/// Check images. Nothing is written, and the verdict is that of `e2fsck -fn`.
 ///
-/// Exit code 3: the image has errors. `e2fsck -f IMAGE` repairs them.
+/// Each finding has a name, a place and a description; --json adds what a repair does about it. A
+/// notice does not change the verdict. The journal is not replayed: changes that wait in it are not
+/// seen, and may look like damage (--replay).
+///
+/// Exit code 3: an image has errors. `e2fsck -f IMAGE` repairs them.
 #[derive(Debug, Args)]
 pub struct Check {
     #[command(flatten)]
     pub part: Part,
-    /// Do not run e2fsck.
+    /// Replay the journal in memory first.
     #[arg(long)]
-    pub no_e2fsck: bool,
-    /// File or block device.
-    pub image: PathBuf,
+    pub replay: bool,
+    /// Also run e2fsck -fn. It may disagree: the exit code is 3 if one of the two finds errors.
+    #[arg(long)]
+    pub compare: bool,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub json: bool,
+    /// Files or block devices.
+    #[arg(required = true, value_name = "IMAGE")]
+    pub images: Vec<PathBuf>,
 }
 
 /// Replay the journal of an image, and finish the deletions and truncations that a crash cut short.

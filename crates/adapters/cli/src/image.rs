@@ -117,7 +117,7 @@ pub(crate) fn for_each(
 
 /// Keeps the first failure for the end and prints the others; what makes going on useless is
 /// returned.
-fn fail(outcome: &mut Result<()>, failure: Failure) -> Result<()> {
+pub(crate) fn fail(outcome: &mut Result<()>, failure: Failure) -> Result<()> {
     if matches!(failure, Failure::Interrupted | Failure::PipeClosed) {
         return Err(failure);
     }

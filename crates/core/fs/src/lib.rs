@@ -42,7 +42,7 @@ mod store;
 mod time;
 mod volume;
 
-pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding};
+pub use check::{CheckProgress, CheckReport, FINDINGS_MAX, Finding, check_device};
 pub use data::atomic::AtomicWrite;
 pub use data::engine::eager::EagerCosts;
 pub use data::fallocate::FallocateMode;

@@ -241,7 +241,8 @@ pub fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
 }
 
 /// As [`entry_hash`], of a kernel whose `char` is signed.
-pub(crate) fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
+#[must_use]
+pub fn entry_hash_signed(name: &[u8], value: &[u8]) -> u32 {
     let signed = |byte: u8| i32::from(byte as i8) as u32;
     hash_value(name.iter().fold(0, |hash, byte| mix(hash, signed(*byte))), value)
 }

@@ -33,14 +33,14 @@ exports! {
             // SAFETY: the caller promises it.
             let path = unsafe { host_path(path) }?;
             let report = syncline::check(path, &mut |_| true)?;
-            for finding in &report.findings {
+            for finding in report.findings.iter().filter(|finding| finding.is_error) {
                 let Some(say) = say else { break };
                 // Without zero bytes it is a C string.
                 let text = CString::new(finding.to_string().replace('\0', " ")).unwrap_or_default();
                 // SAFETY: the caller promises it.
                 in_callback(|| unsafe { say(context, text.as_ptr()) });
             }
-            Ok(report.findings.len() as u64 + report.more)
+            Ok(report.errors)
         }))
     }
 

@@ -398,7 +398,10 @@ fn check(py: Python<'_>, path: PathBuf) -> PyResult<(Vec<String>, u64)> {
         return Err(interrupt);
     }
     let report = report?;
-    Ok((report.findings.iter().map(ToString::to_string).collect(), report.more))
+    let errors = report.findings.iter().filter(|finding| finding.is_error);
+    let errors: Vec<String> = errors.map(ToString::to_string).collect();
+    let more = report.errors.saturating_sub(errors.len() as u64);
+    Ok((errors, more))
 }
 
 /// `(transactions, blocks, orphans)`.

@@ -26,7 +26,13 @@ pub const EXAMPLES: crate::help::Examples = &[
     ("rm", &[["syncline rm -r disk.img:/var/cache/apt", "a directory and its contents"]]),
     ("stat", &[["syncline stat --extents disk.img:/var/lib/app.db", "with its extents"]]),
     ("info", &[["syncline info disk.img", "features, journal, free space"]]),
-    ("check", &[["syncline check disk.img", "two checkers; nothing is written"]]),
+    (
+        "check",
+        &[
+            ["syncline check disk.img", "nothing is written"],
+            ["syncline check --compare a.img b.img", "with the opinion of e2fsck"],
+        ],
+    ),
     (
         "mkfs",
         &[

@@ -1,10 +1,14 @@
-//! `check`: our own check of an image, then the stock one.
+//! `check`: our own check of images, and with `--compare` that of e2fsck.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use syncline_fs::CheckReport;
-use syncline_image::partition::partitions;
+use serde_json::{Value, json};
+use syncline_device::BlockDevice;
+use syncline_fs::{CheckProgress, CheckReport, Finding, check_device};
+use syncline_image::Opening;
+use syncline_image::partition::{part_of, partitions};
 
 use crate::args::Check;
 use crate::contain::Bounds;
@@ -15,63 +19,96 @@ use crate::progress;
 
 /// Exit code bit of e2fsck for errors that are left.
 const E2FSCK_ERRORS_LEFT: i32 = 4;
+/// Findings that the text shows; `--json` has all.
+const SHOWN_MAX: usize = 40;
 
 /// Checks, prints the findings.
 pub(crate) fn run(args: &Check) -> Result<()> {
+    let bounds = Bounds { reads: args.images.clone(), starts: args.compare, ..Bounds::default() };
+    let opened = bounds.when_opened();
     let mut out = Out::new();
-    let own = own(args, &mut out)?;
-    let stock = if args.no_e2fsck { true } else { stock(args, own, &mut out)? };
-    out.flush()?;
-    if own == Own::Clean && stock {
-        return Ok(());
-    }
-    let text = "the image is corrupt; run `e2fsck -f` on it, or save what can be read first";
-    Err(Failure::Corrupt(text.into()).at(args.image.display()))
-}
-
-/// Result of our own check.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Own {
-    Clean,
-    Findings,
-    /// It could not be mounted to be checked.
-    NotOpened,
-}
-
-fn own(args: &Check, out: &mut Out) -> Result<Own> {
-    let path = &args.image;
-    let bounds = Bounds { starts: !args.no_e2fsck, ..Bounds::reader(path) };
-    let image = match image::read(path, &image::opening(&args.part, bounds)) {
-        Ok(image) => image,
-        Err(Failure::Corrupt(text)) => {
-            // What keeps it from being mounted is a finding; e2fsck may say more.
-            out.text(format!("{text}\n"))?;
-            return Ok(Own::NotOpened);
+    let (mut outcome, mut documents) = (Ok(()), Vec::new());
+    for path in &args.images {
+        let checked = own(args, path, &opened)
+            .and_then(|report| print(args, path, &report, &mut out, &mut documents));
+        if let Err(failure) = checked {
+            out.flush()?;
+            image::fail(&mut outcome, failure)?;
         }
-        Err(other) => return Err(other),
-    };
+    }
+    if args.json {
+        let document = json!({ "schema": "syncline.check/1", "images": documents });
+        out.text(format!("{document:#}\n"))?;
+    }
+    out.flush()?;
+    outcome
+}
+
+/// Our own check.
+fn own(args: &Check, path: &Path, opened: &Arc<dyn Fn() + Send + Sync>) -> Result<CheckReport> {
+    let at = |failure: Failure| failure.at(path.display());
     let bar = progress::bar("checking", 0);
-    let report = image.vol.check(&mut |at| {
+    let mut follow = |at: CheckProgress| {
         bar.set_prefix(at.stage);
         bar.set_length(at.total);
         bar.set_position(at.done);
         !crate::interrupt::asked()
-    });
+    };
+    let report = if args.replay {
+        let how =
+            Opening { opened: Arc::clone(opened), ..image::opening(&args.part, Bounds::default()) };
+        image::read(path, &how)?.vol.check(&mut follow)
+    } else {
+        let dev = syncline_image::opened_device(path, true, &**opened)?;
+        let dev: Arc<dyn BlockDevice> = part_of(dev, image::place(&args.part), path)?;
+        if let Err(failure) = image::superblock(&*dev, path) {
+            // A whole disk is not damaged: which partition is meant has to be said.
+            if partitions(&*dev).is_ok_and(|table| !table.is_empty()) {
+                return Err(failure);
+            }
+        }
+        check_device(&dev, &mut follow)
+    };
     bar.finish_and_clear();
-    let report = report.map_err(|err| Failure::from(err).at(path.display()))?;
+    let report = report.map_err(|err| at(err.into()))?;
     crate::interrupt::check()?;
-    print(path, &report, out)?;
-    Ok(if report.is_clean() { Own::Clean } else { Own::Findings })
+    Ok(report)
 }
 
-fn print(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
-    for finding in &report.findings {
-        out.text(format!("{finding}\n"))?;
+/// Prints the findings of one image, and asks e2fsck; fails if one of both found errors.
+fn print(
+    args: &Check,
+    path: &Path,
+    report: &CheckReport,
+    out: &mut Out,
+    documents: &mut Vec<Value>,
+) -> Result<()> {
+    if args.json {
+        documents.push(document(path, report));
+    } else {
+        text(path, report, out)?;
     }
-    if report.more > 0 {
-        out.text(format!("and {} more\n", report.more))?;
+    let stock = if args.compare { stock(args, path, out)? } else { true };
+    if report.is_clean() && stock {
+        return Ok(());
     }
-    let verdict = match report.findings.len() as u64 + report.more {
+    let text = "the image is corrupt; run `e2fsck -f` on it, or save what can be read first";
+    Err(Failure::Corrupt(text.into()).at(path.display()))
+}
+
+fn text(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
+    for finding in report.findings.iter().take(SHOWN_MAX) {
+        let notice = if finding.is_error { "" } else { "notice: " };
+        out.text(format!("{notice}{finding} [{}]\n", finding.name))?;
+    }
+    let hidden = report.findings.len().saturating_sub(SHOWN_MAX) as u64 + report.more;
+    if hidden > 0 {
+        out.text(format!("and {hidden} more (`--json` lists them)\n"))?;
+    }
+    if report.unreplayed {
+        out.text("the journal was not replayed; `--replay` checks what is there after a replay\n")?;
+    }
+    let verdict = match report.errors {
         0 => "clean".to_owned(),
         1 => "1 error".to_owned(),
         errors => format!("{errors} errors"),
@@ -89,29 +126,51 @@ fn print(path: &Path, report: &CheckReport, out: &mut Out) -> Result<()> {
     ))
 }
 
+fn document(path: &Path, report: &CheckReport) -> Value {
+    let finding = |found: &Finding| {
+        json!({
+            "name": found.name,
+            "error": found.is_error,
+            "inode": found.inode,
+            "block": found.block,
+            "group": found.group,
+            "text": found.what,
+            "repair": found.repair,
+        })
+    };
+    json!({
+        "image": path,
+        "clean": report.is_clean(),
+        "errors": report.errors,
+        "findings": report.findings.iter().map(finding).collect::<Vec<_>>(),
+        "more": report.more,
+        "journal_replayed": !report.unreplayed,
+        "directories": report.directories,
+        "files": report.files,
+        "blocks_used": report.blocks_used,
+        "orphans": report.orphans,
+    })
+}
+
 /// e2fsck's check; whether it found nothing, or is not there.
-fn stock(args: &Check, own: Own, out: &mut Out) -> Result<bool> {
-    let path = &args.image;
+fn stock(args: &Check, path: &Path, out: &mut Out) -> Result<bool> {
+    let mut say = |text: String| if args.json { Ok(()) } else { out.text(text) };
     let Some(program) = syncline_image::mkfs::find("e2fsck") else {
-        out.text("e2fsck: not installed, not run\n")?;
+        say("e2fsck: not installed, not run\n".into())?;
         return Ok(true);
     };
     if syncline_image::is_qcow2(path) {
-        out.text("e2fsck: not run, it does not read qcow2 (`qemu-nbd -c` makes it a device)\n")?;
+        say("e2fsck: not run, it does not read qcow2 (`qemu-nbd -c` makes it a device)\n".into())?;
         return Ok(true);
     }
     let dev = image::part(path, &args.part)?;
-    if image::superblock(&*dev, path).is_ok_and(|sb| sb.needs_recovery()) {
-        let first = match own {
-            Own::NotOpened => "it has to repair the image to replay the journal (`e2fsck -f`)",
-            _ => "the journal must be replayed first (`syncline recover`)",
-        };
-        out.text(format!("e2fsck: not run, {first}\n"))?;
+    if image::superblock(&*dev, path).is_ok_and(|sb| sb.needs_recovery()) && args.replay {
+        say("e2fsck: not run, the journal must be replayed first (`syncline recover`)\n".into())?;
         return Ok(true);
     }
     drop(dev);
-    let mut place = path.as_os_str().to_owned();
-    if let Some(start) = start_of(args)? {
+    let mut place = PathBuf::from(path).into_os_string();
+    if let Some(start) = start_of(args, path)? {
         // Its own way to name a part of a file.
         place.push(format!("?offset={start}"));
     }
@@ -119,12 +178,11 @@ fn stock(args: &Check, own: Own, out: &mut Out) -> Result<bool> {
     let ran = ran.map_err(|err| Failure::host(Path::new("e2fsck"), &err))?;
     match ran.status.code() {
         Some(0) => {
-            out.text("e2fsck -fn: clean\n")?;
+            say("e2fsck -fn: clean\n".into())?;
             Ok(true)
         }
         Some(code) if code & E2FSCK_ERRORS_LEFT != 0 => {
-            out.text("e2fsck -fn:\n")?;
-            out.text(String::from_utf8_lossy(&ran.stdout))?;
+            say(format!("e2fsck -fn:\n{}", String::from_utf8_lossy(&ran.stdout)))?;
             Ok(false)
         }
         _ => {
@@ -137,8 +195,8 @@ fn stock(args: &Check, own: Own, out: &mut Out) -> Result<bool> {
 }
 
 /// Returns the first byte of the partition or offset given, if any.
-fn start_of(args: &Check) -> Result<Option<u64>> {
+fn start_of(args: &Check, path: &Path) -> Result<Option<u64>> {
     let Some(number) = args.part.partition else { return Ok(args.part.offset) };
-    let all = partitions(&*image::device(&args.image, true)?)?;
+    let all = partitions(&*image::device(path, true)?)?;
     Ok(all.iter().find(|partition| partition.number == number).map(|found| found.start_bytes))
 }

@@ -58,14 +58,28 @@ fn damaged_images_are_corrupt() {
     let damaged = mkfs(&ImageSpec::default());
     let _ = debugfs(damaged.path(), "sif / links_count 9\n");
     let before = damaged.bytes();
-    let ran = run(&["check".as_ref(), damaged.path().as_os_str()]);
+    let ran = run(&["check".as_ref(), "--compare".as_ref(), damaged.path().as_os_str()]);
     assert_eq!(ran.code, 3, "{}", ran.err);
     let text = ran.text();
     assert!(text.contains("inode 2: has 9 links and 3 names"), "{text}");
     assert!(text.contains("e2fsck -fn:") && text.contains("ref count"), "{text}");
     assert!(before == damaged.bytes(), "the check wrote");
-    let own = run(&["check".as_ref(), "--no-e2fsck".as_ref(), damaged.path().as_os_str()]);
+    let own = run(&["check".as_ref(), damaged.path().as_os_str()]);
     assert!(own.code == 3 && !own.text().contains("e2fsck -fn"), "{}", own.text());
+    assert!(own.text().contains("[link-count]"), "{}", own.text());
+
+    // Of several images each is checked, and one document has all.
+    let sound = mkfs(&ImageSpec::default());
+    let both = [damaged.path().as_os_str(), sound.path().as_os_str()];
+    let ran = run(&[&["check".as_ref(), "--json".as_ref()], &both[..]].concat());
+    assert_eq!(ran.code, 3, "{}", ran.err);
+    let document: serde_json::Value = serde_json::from_str(&ran.text()).unwrap();
+    assert_eq!(document["schema"], "syncline.check/1");
+    let images = document["images"].as_array().unwrap();
+    assert_eq!((&images[0]["clean"], &images[1]["clean"]), (&false.into(), &true.into()));
+    let finding = &images[0]["findings"][0];
+    assert_eq!((&finding["name"], &finding["inode"]), (&"link-count".into(), &2.into()));
+    assert_eq!(finding["repair"], "set the count");
     let said = done(&["check", "--help"]);
     assert!(said.contains("Exit code 3"), "{said}");
 }

@@ -77,7 +77,7 @@ fn a_partition_of_a_disk_is_an_image() {
         done(&[&["cp", "-a"][..], &part, &[text(&source), &target]].concat());
         let listed = done(&[&["ls"][..], &part, &[&at(&disk, "/")]].concat());
         assert_eq!(listed, "lost+found\ntree\n");
-        let checked = done(&[&["check"][..], &part, &[text(&disk)]].concat());
+        let checked = done(&[&["check", "--compare"][..], &part, &[text(&disk)]].concat());
         assert!(checked.contains("e2fsck -fn: clean"), "{checked}");
         let info = done(&[&["info"][..], &part, &[text(&disk)]].concat());
         assert!(info.contains("200"), "{info}");
@@ -401,7 +401,7 @@ fn a_qcow2_goes_in_and_out_with_the_same_tree() {
     done(&["export", text(&small), "-o", text(&out)]);
     shell(&format!("tar {keep} -p -C {} -xf {}", text(&back), text(&out)));
     same(&expected, TreeManifest::from_dir(&back).unwrap(), Compare::SAME_TREE, "out");
-    let checked = done(&["check", text(&image)]);
+    let checked = done(&["check", "--compare", text(&image)]);
     assert!(checked.contains("clean") && checked.contains("it does not read qcow2"), "{checked}");
     let said = refused(4, &["resize", "--size", "1G", text(&image)]);
     assert!(said.contains("qemu-img resize"), "{said}");

@@ -1,104 +1,166 @@
-//! Groups: their own blocks first; at the end the bitmaps against what was found in use.
+//! Bitmaps and counters of the groups against what was found in use.
 
-use syncline_ondisk::group::GroupDesc;
-use syncline_ondisk::{IncompatFeatures, bitmap};
+use syncline_ondisk::bitmap;
+use syncline_ondisk::dir::file_type;
+use syncline_ondisk::group::{
+    BLOCK_UNINIT, GroupDesc, INODE_UNINIT, init_block_bitmap, init_inode_bitmap,
+};
 
-use super::{Checker, Step};
-use crate::store::group::{block_bitmap, group_desc};
+use super::kinds::Kind;
+use super::report::At;
+use super::{Checker, Step, kinds};
 
 /// Runs of wrong bits that are noted for one group.
 const RUNS_NOTED: usize = 8;
 
 impl Checker<'_> {
-    /// Marks superblock copies, descriptors, bitmaps and inode tables.
-    pub(super) fn mark_groups(&mut self) -> Step {
-        let vol = self.vol;
-        let geo = &vol.geo;
-        for group in 0..geo.group_count {
-            if group % 256 == 0 {
-                self.tick("groups", group.into(), geo.group_count.into())?;
-            }
-            let first = geo.group_first_block(group);
-            let base = geo.group_base_meta_blocks(&self.sb, group);
-            self.mark(0, first, base.min(geo.group_blocks(group)).into());
-            let Some(desc) = self.desc(group)? else { continue };
-            for (start, len) in [
-                (desc.bg_block_bitmap, 1),
-                (desc.bg_inode_bitmap, 1),
-                (desc.bg_inode_table, u64::from(geo.itable_blocks)),
-            ] {
-                self.mark(0, start, len);
-            }
-        }
-        let mmp = self.sb.s_mmp_block;
-        if self.sb.s_feature_incompat.contains(IncompatFeatures::MMP) {
-            if geo.is_valid_range(mmp, 1) {
-                self.mark(0, mmp, 1);
-            } else {
-                self.note(None, Some(mmp), "the MMP block is outside of the volume");
-            }
-        }
-        // With 1 KiB blocks, block 0 lies before the first group; nothing counts it.
-        Ok(())
-    }
-
-    /// The descriptor of a group, which mount has already checked once.
-    pub(super) fn desc(&mut self, group: u32) -> Step<Option<GroupDesc>> {
-        let desc = group_desc(self.vol, group);
-        self.keep(desc, None, None)
-    }
-
-    /// Compares marks, bitmaps and counters. The totals in the superblock are hints, which e2fsck
-    /// and kernels correct without a word; they are not judged.
+    /// Pass 6. The totals in the superblock are hints, which e2fsck and kernels correct without a
+    /// word; they are not judged.
     pub(super) fn check_bitmaps(&mut self) -> Step {
-        let vol = self.vol;
-        for group in 0..vol.geo.group_count {
+        for group in 0..self.geo.group_count {
             if group % 64 == 0 {
-                self.tick("bitmaps", group.into(), vol.geo.group_count.into())?;
+                self.tick("bitmaps", group.into(), self.geo.group_count.into())?;
             }
             let Some(desc) = self.desc(group)? else { continue };
-            let map = block_bitmap(vol, group, &desc);
-            let Some(map) = self.keep(map, None, Some(desc.bg_block_bitmap))? else { continue };
-            self.compare_group(group, &desc, &map);
+            self.check_block_bitmap(group, &desc)?;
+            self.check_inode_bitmap(group, &desc)?;
         }
         Ok(())
     }
 
-    fn compare_group(&mut self, group: u32, desc: &GroupDesc, map: &[u8]) {
-        let geo = &self.vol.geo;
-        let blocks = geo.group_blocks(group);
-        let place = Some(desc.bg_block_bitmap);
-        let free = bitmap::count_zero(map, 0, blocks);
+    fn check_block_bitmap(&mut self, group: u32, desc: &GroupDesc) -> Step {
+        let place = desc.bg_block_bitmap;
+        let at = At::group(group).in_block(place);
+        let clusters = self.blocks.in_group(group);
+        let mut map;
+        if self.csum.is_on() && desc.has_flag(BLOCK_UNINIT) {
+            map = vec![0; self.geo.block_size];
+            if self.cluster_bits == 0 {
+                init_block_bitmap(&mut map, &self.sb, &self.geo, group, desc);
+            } else {
+                // Of clusters: nothing in such a group is in use but what is marked.
+                let marks = self.blocks.group(group).unwrap_or(&[]);
+                map.iter_mut().zip(marks).for_each(|(to, from)| *to = *from);
+            }
+        } else {
+            if !self.has_bitmap(group, place) {
+                return Ok(());
+            }
+            let Some(bytes) = self.read(place)? else { return Ok(()) };
+            map = bytes.to_vec();
+            let per_group = self.geo.blocks_per_group >> self.cluster_bits;
+            let crc = self.csum.of_bitmap(&map, per_group);
+            if self.geo.metadata_csum && self.narrow(crc) != self.narrow(desc.bg_block_bitmap_csum)
+            {
+                let what = "the block bitmap does not match its checksum";
+                self.note(kinds::BLOCK_BITMAP_CSUM, at, what);
+            }
+            self.check_padding(&map, clusters, at, "block");
+        }
+        let free = bitmap::count_zero(&map, 0, clusters);
         if free != desc.bg_free_blocks_count {
-            let what = format!(
-                "group {group} has {free} free blocks, its descriptor says {}",
-                desc.bg_free_blocks_count
-            );
-            self.note(None, place, what);
+            let said = desc.bg_free_blocks_count;
+            let what = format!("group {group} has {free} free blocks, its descriptor says {said}");
+            self.note(kinds::FREE_BLOCKS, at, what);
         }
-        let total = u32::try_from(map.len() * 8).unwrap_or(u32::MAX);
-        if bitmap::find_zero(map, blocks, total).is_some() {
-            self.note(None, place, format!("group {group}: bits past the last block are clear"));
-        }
-        let none = Vec::new();
-        let marks = self.blocks.group(group).unwrap_or(&none);
-        let first = geo.group_first_block(group);
-        let mut wrong = Vec::new();
-        let mut at = 0;
-        while at < blocks && wrong.len() <= RUNS_NOTED {
-            let Some((start, end, used)) = next_difference(map, marks, at, blocks) else { break };
-            wrong.push((first + u64::from(start), end - start, used));
-            at = end;
-        }
-        for (block, len, used) in wrong {
+        let first = self.geo.group_first_block(group);
+        let marks = self.blocks.group(group).unwrap_or(&[]);
+        let bits = self.cluster_bits;
+        let wrong = differences(&map, marks, clusters);
+        for (start, len, used) in wrong {
             let what = if used {
                 format!("{len} blocks from here are in use and marked free")
             } else {
                 format!("{len} blocks from here are marked used and nothing uses them")
             };
-            self.note(None, Some(block), what);
+            let block = first + (u64::from(start) << bits);
+            self.note(kinds::BLOCK_BITMAP, At::group(group).in_block(block), what);
+        }
+        Ok(())
+    }
+
+    fn check_inode_bitmap(&mut self, group: u32, desc: &GroupDesc) -> Step {
+        let place = desc.bg_inode_bitmap;
+        let at = At::group(group).in_block(place);
+        let per_group = self.geo.inodes_per_group;
+        let mut map = vec![0; self.geo.block_size];
+        if self.csum.is_on() && desc.has_flag(INODE_UNINIT) {
+            init_inode_bitmap(&mut map, &self.geo);
+        } else {
+            if !self.has_bitmap(group, place) {
+                return Ok(());
+            }
+            let Some(bytes) = self.read(place)? else { return Ok(()) };
+            map.copy_from_slice(&bytes);
+            let crc = self.csum.of_bitmap(&map, per_group);
+            if self.geo.metadata_csum && self.narrow(crc) != self.narrow(desc.bg_inode_bitmap_csum)
+            {
+                let what = "the inode bitmap does not match its checksum";
+                self.note(kinds::INODE_BITMAP_CSUM, at, what);
+            }
+            self.check_padding(&map, per_group, at, "inode");
+        }
+        let mut marks = vec![0; self.geo.block_size];
+        let mut dirs = 0;
+        for (bit, known) in (0..).zip(self.inodes.group(group)) {
+            if known.used {
+                let _ = bitmap::set_range(&mut marks, bit, 1);
+                let set = bitmap::count_set(&map, bit, bit + 1) > 0;
+                dirs += u32::from(set && known.file_type == file_type::DIR);
+            }
+        }
+        let first = group * per_group + 1;
+        for (start, len, used) in differences(&map, &marks, per_group) {
+            let what = if used {
+                format!("{len} inodes from here are in use and marked free")
+            } else {
+                format!("{len} inodes from here are marked used and are free")
+            };
+            self.note(kinds::INODE_BITMAP, At::ino(first + start), what);
+        }
+        let free = bitmap::count_zero(&map, 0, per_group);
+        self.compare_count(
+            kinds::FREE_INODES,
+            group,
+            "free inodes",
+            free,
+            desc.bg_free_inodes_count,
+        );
+        self.compare_count(kinds::DIR_COUNT, group, "directories", dirs, desc.bg_used_dirs_count);
+        Ok(())
+    }
+
+    fn compare_count(&mut self, kind: Kind, group: u32, name: &str, found: u32, said: u32) {
+        if found != said {
+            let what = format!("group {group} has {found} {name}, its descriptor says {said}");
+            self.note(kind, At::group(group), what);
         }
     }
+
+    fn check_padding(&mut self, map: &[u8], bits: u32, at: At, name: &str) {
+        let total = u32::try_from(map.len() * 8).unwrap_or(u32::MAX);
+        if bitmap::find_zero(map, bits, total).is_some() {
+            let what = format!("bits past the last {name} are clear");
+            self.note(kinds::BITMAP_PADDING, at, what);
+        }
+    }
+
+    /// Descriptors of 32 bytes hold the low half of a bitmap's checksum.
+    fn narrow(&self, crc: u32) -> u32 {
+        if self.geo.desc_size >= 64 { crc } else { crc & 0xffff }
+    }
+}
+
+/// The first runs of bits that differ: start, length, whether they are marked as in use.
+fn differences(map: &[u8], marks: &[u8], bits: u32) -> Vec<(u32, u32, bool)> {
+    let mut wrong = Vec::new();
+    let mut at = 0;
+    while at < bits && wrong.len() <= RUNS_NOTED {
+        let Some((start, end, used)) = next_difference(map, marks, at, bits) else { break };
+        wrong.push((start, end - start, used));
+        at = end;
+    }
+    wrong
 }
 
 /// The first run from `at` on where the bitmap is wrong in one way: start, end, whether the blocks

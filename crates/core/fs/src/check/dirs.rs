@@ -1,175 +1,172 @@
-//! Directories: blocks, index, entries, and the inodes that entries name.
+//! Directories: blocks, their checksums, and names that are there twice.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::Hasher;
 
-use syncline_ondisk::dir::{Dirent, Entries, file_type};
-use syncline_ondisk::htree;
-use syncline_ondisk::superblock::ROOT_INO;
+use syncline_ondisk::bytes::{le16, le32};
+use syncline_ondisk::dir::{self, Entries, TAIL_BYTES, has_tail, rec_len_from_disk};
+use syncline_ondisk::inode::{Inode, flags};
+use syncline_ondisk::{IncompatFeatures, checksum, inline};
 
+use super::encryption::Policy;
 use super::index::{Index, Role};
-use super::{Checker, Step};
-use crate::inode::iget::iget_unlinked;
-use crate::names::dir::dots;
-use crate::names::dir::live::View;
-use crate::names::dir::store::{BlockKind, DirRead};
+use super::marks::Runs;
+use super::report::At;
+use super::{Checker, Step, kinds};
+
+/// Bytes of an inline directory in `i_block`, and of its parent's number.
+const INLINE_BYTES: usize = 60;
+const PARENT_BYTES: usize = 4;
+
+/// Directories, and blocks of each, that are read ahead.
+const READ_AHEAD: usize = 128;
+const READ_AHEAD_BLOCKS: usize = 8;
+
+/// A directory under the check.
+pub(super) struct Open {
+    pub(super) ino: u32,
+    pub(super) raw: Inode,
+    pub(super) runs: Runs,
+    pub(super) policy: Option<Policy>,
+    /// Names must be valid UTF-8.
+    pub(super) is_strict: bool,
+    /// Entries hold the hash of their name (`casefold` and `encrypt`).
+    pub(super) holds_hashes: bool,
+    pub(super) seed: Option<u32>,
+    /// Hash of each name.
+    pub(super) names: Vec<u64>,
+}
+
+/// A chain of entries.
+pub(super) struct Chain<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// It starts with `.` and `..`.
+    pub(super) has_dots: bool,
+    pub(super) role: Option<(Role, &'a Index)>,
+    pub(super) lblk: u32,
+}
 
 impl Checker<'_> {
-    /// Pass 3.
+    /// Pass 4.
     pub(super) fn check_dirs(&mut self) -> Step {
         let all: Vec<u32> = self.dirs.keys().copied().collect();
         let total = all.len() as u64;
-        for (done, ino) in (0..).zip(all) {
-            self.tick("directories", done, total)?;
-            if self.inodes.get(&self.vol.geo, ino).links == 0 {
-                continue;
+        for (done, ino) in (0..).zip(&all) {
+            if done % READ_AHEAD == 0 {
+                let ahead = all.iter().skip(done).take(READ_AHEAD);
+                self.read_ahead(ahead.copied())?;
             }
-            self.check_dir(ino)?;
+            self.tick("directories", done as u64, total)?;
+            // A removed directory that is still open has no entries.
+            if self.inodes.get(&self.geo, *ino).links > 0 {
+                self.check_dir(*ino)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Reads inodes and first blocks of directories at once.
+    fn read_ahead(&mut self, dirs: impl Iterator<Item = u32>) -> Step {
+        let mut blocks = Vec::new();
+        for ino in dirs {
+            blocks.extend(self.slot_place(ino)?.map(|(block, _)| block));
+            if let Some(dir) = self.dirs.get(&ino) {
+                blocks.extend(dir.runs.blocks().take(READ_AHEAD_BLOCKS).map(|(_, block)| block));
+            }
+        }
+        self.buffers.prefetch(&blocks);
         Ok(())
     }
 
     fn check_dir(&mut self, ino: u32) -> Step {
-        let vol = self.vol;
-        let found = self.report.findings.len();
-        let inode = iget_unlinked(vol, ino);
-        let Some(inode) = self.keep(inode, Some(ino), None)? else {
-            // The slot was looked at before: what is wrong with it is already noted.
-            self.report.findings.truncate(found);
-            return Ok(());
+        let Some(slot) = self.read_slot(ino)? else { return Ok(()) };
+        let Ok(raw) = Inode::decode(&slot) else { return Ok(()) };
+        let runs = self.dirs.get_mut(&ino).map(|dir| std::mem::take(&mut dir.runs));
+        let folds = raw.has_flag(flags::CASEFOLD);
+        let policy = self.policies.of(ino);
+        let is_strict = folds && policy.is_none() && self.is_strict()?;
+        let seed = checksum::inode_seed(self.sb.csum_seed(), ino, raw.i_generation);
+        let mut dir = Open {
+            ino,
+            runs: runs.unwrap_or_default(),
+            policy,
+            is_strict,
+            holds_hashes: folds && policy.is_some(),
+            seed: self.geo.metadata_csum.then_some(seed),
+            names: Vec::new(),
+            raw,
         };
-        let st = inode.state.read();
-        let view = View::new(vol, &inode, &st);
-        let Some(view) = self.keep(view, Some(ino), None)? else { return Ok(()) };
-        if view.blocks() == 0 {
-            return Ok(());
+        if dir.raw.has_flag(flags::INLINE_DATA) && self.incompat(IncompatFeatures::INLINE_DATA) {
+            return self.check_inline_dir(&mut dir, &slot);
         }
-        self.check_dots(ino, &view)?;
-        let index = if view.indexed() { self.walk_index(ino, &view)? } else { None };
-        if view.indexed() && index.is_none() {
-            return Ok(());
+        let index = if dir.raw.has_flag(flags::INDEX) { self.walk_index(&dir)? } else { None };
+        let runs = dir.runs.clone();
+        for (lblk, block) in runs.blocks() {
+            let Some(bytes) = self.read(block)? else { continue };
+            self.check_dir_block(&mut dir, (lblk, block), &bytes, index.as_ref())?;
         }
-        // A size beyond the volume is one finding, not one for each block of it.
-        if u64::from(view.blocks()) > vol.geo.blocks_count {
-            let what = format!("the directory claims {} blocks", view.blocks());
-            self.note(Some(ino), None, what);
-            return Ok(());
-        }
-        let mut names = Vec::new();
-        for lblk in 0..view.blocks() {
-            let role = match &index {
-                None => None,
-                Some(index) => match index.roles.get(&lblk) {
-                    Some(Role::Node) => continue,
-                    Some(leaf) => Some((*leaf, index)),
-                    None => {
-                        self.note(Some(ino), None, format!("block {lblk} is not in the index"));
-                        continue;
-                    }
-                },
-            };
-            self.check_leaf(ino, &view, lblk, role, &mut names)?;
-        }
-        self.check_repeats(ino, &view, index.as_ref(), names)
+        self.check_repeats(&mut dir, index.as_ref())
     }
 
-    fn check_dots(&mut self, ino: u32, view: &View<'_>) -> Step {
-        let Some([dot, dotdot]) = self.keep(dots(view), Some(ino), None)? else { return Ok(()) };
-        if dot.ino != ino {
-            self.note(Some(ino), None, format!("`.` is inode {}", dot.ino));
-        }
-        for target in [dot.ino, dotdot.ino] {
-            if let Some(known) = self.inodes.at(&self.vol.geo, target) {
-                known.refs = known.refs.saturating_add(1);
-            }
-        }
-        if let Some(dir) = self.dirs.get_mut(&ino) {
-            dir.dotdot = dotdot.ino;
-        }
-        Ok(())
-    }
-
-    fn check_leaf(
+    fn check_dir_block(
         &mut self,
-        ino: u32,
-        view: &View<'_>,
-        lblk: u32,
-        role: Option<(Role, &Index)>,
-        names: &mut Vec<u64>,
+        dir: &mut Open,
+        (lblk, block): (u32, u64),
+        bytes: &[u8],
+        index: Option<&Index>,
     ) -> Step {
-        let block = view.block(lblk, BlockKind::Leaf);
-        let Some(bytes) = self.keep(block, Some(ino), None)? else { return Ok(()) };
-        for (nth, entry) in Entries::new(&bytes, &view.params().format).enumerate() {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(err) => return self.note_bad(err, Some(ino), None),
-            };
-            if entry.inode == 0 || lblk == 0 && nth < 2 {
-                continue;
-            }
-            if let Some((role, index)) = role {
-                let hash = htree::hash(&index.hash, entry.name).major;
-                if !role.holds(hash) {
-                    let what = format!("{} is in the wrong leaf {lblk}", shown(entry.name));
-                    self.note(Some(ino), None, what);
+        let has_dots = lblk == 0;
+        let role = match index {
+            None => None,
+            Some(index) => match index.roles.get(&lblk) {
+                Some(Role::Node) if has_dots => Some((Role::Node, index)),
+                Some(Role::Node) => return Ok(()),
+                Some(leaf) => Some((*leaf, index)),
+                None => {
+                    let what = format!("block {lblk} is not in the index");
+                    self.note(kinds::HTREE_BLOCK, At::ino(dir.ino).in_block(block), what);
+                    None
                 }
+            },
+        };
+        let is_node = matches!(role, Some((Role::Node, _)))
+            || dir.raw.has_flag(flags::INDEX) && index.is_none() && is_index_block(bytes, lblk);
+        let mut end = bytes.len();
+        if let Some(seed) = dir.seed.filter(|_| !is_node) {
+            if let Err(err) = dir::verify_checksum(bytes, &self.format, seed) {
+                self.note_bad(kinds::DIR_CSUM, At::ino(dir.ino).in_block(block), &err);
             }
-            names.push(name_hash(entry.name));
-            self.check_entry(ino, &entry);
+            if has_tail(bytes) {
+                end -= TAIL_BYTES;
+            }
         }
-        Ok(())
+        if is_node && !has_dots {
+            return Ok(());
+        }
+        self.check_chain(dir, &Chain { bytes, start: 0, end, has_dots, role, lblk })
     }
 
-    fn check_entry(&mut self, ino: u32, entry: &Dirent<'_>) {
-        let geo = &self.vol.geo;
-        let (name, target) = (shown(entry.name), entry.inode);
-        if !entry.has_valid_name() || entry.name == b"." || entry.name == b".." {
-            self.note(Some(ino), None, format!("{name} is no name for an entry"));
+    fn check_inline_dir(&mut self, dir: &mut Open, slot: &[u8]) -> Step {
+        let at = At::ino(dir.ino);
+        let Ok(data) = inline::stored(&dir.raw, slot) else { return Ok(()) };
+        if data.len() % 4 != 0 || data.len() > INLINE_BYTES && data.len() < INLINE_BYTES + 12 {
+            let what = format!("an inline directory of {} bytes", data.len());
+            self.note(kinds::DIR_INLINE_SIZE, at, what);
         }
-        if target == ROOT_INO || target < geo.first_ino {
-            let what = format!("{name} is inode {target}, which can have no name");
-            return self.note(Some(ino), None, what);
+        let parent = le32(&data, 0);
+        self.check_dot_inode(dir, parent)?;
+        for (start, end) in [(PARENT_BYTES, INLINE_BYTES), (INLINE_BYTES, data.len())] {
+            let chain = Chain { bytes: &data, start, end, has_dots: false, role: None, lblk: 0 };
+            self.check_chain(dir, &chain)?;
         }
-        let known = self.inodes.get(geo, target);
-        if !known.used || known.file_type == 0 {
-            let what = format!("{name} is inode {target}, which is not in use");
-            return self.note(Some(ino), None, what);
-        }
-        if known.system {
-            let what = format!("{name} is inode {target}, which belongs to the file system");
-            return self.note(Some(ino), None, what);
-        }
-        if self.holds_value(target) {
-            let what = format!("{name} is inode {target}, which holds the value of an attribute");
-            self.note(Some(ino), None, what);
-        }
-        if entry.file_type != file_type::UNKNOWN && entry.file_type != known.file_type {
-            let what = format!(
-                "{name} says type {}, inode {target} is of type {}",
-                entry.file_type, known.file_type
-            );
-            self.note(Some(ino), None, what);
-        }
-        if let Some(known) = self.inodes.at(geo, target) {
-            known.refs = known.refs.saturating_add(1);
-        }
-        let Some(dir) = self.dirs.get_mut(&target) else { return };
-        if dir.parent != 0 {
-            let what = format!("{name} is directory {target}, which inode {} has, too", dir.parent);
-            return self.note(Some(ino), None, what);
-        }
-        dir.parent = ino;
+        Ok(())
     }
 
     /// Names that are there twice. Hashes alone are no proof, so names with equal ones are read
     /// again.
-    fn check_repeats(
-        &mut self,
-        ino: u32,
-        view: &View<'_>,
-        index: Option<&Index>,
-        mut names: Vec<u64>,
-    ) -> Step {
+    fn check_repeats(&mut self, dir: &mut Open, index: Option<&Index>) -> Step {
+        let names = &mut dir.names;
         names.sort_unstable();
         let alike: BTreeSet<u64> =
             names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
@@ -177,12 +174,12 @@ impl Checker<'_> {
             return Ok(());
         }
         let mut counts: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
-        for lblk in 0..view.blocks() {
+        for (lblk, block) in dir.runs.blocks() {
             if index.is_some_and(|index| index.roles.get(&lblk) == Some(&Role::Node)) {
                 continue;
             }
-            let Ok(bytes) = view.block(lblk, BlockKind::Leaf) else { continue };
-            for (nth, entry) in Entries::new(&bytes, &view.params().format).flatten().enumerate() {
+            let Some(bytes) = self.read(block)? else { continue };
+            for (nth, entry) in Entries::new(&bytes, &self.format).flatten().enumerate() {
                 let counted = entry.inode != 0 && !(lblk == 0 && nth < 2);
                 if counted && alike.contains(&name_hash(entry.name)) {
                     *counts.entry(entry.name.to_vec()).or_default() += 1;
@@ -190,19 +187,27 @@ impl Checker<'_> {
             }
         }
         for (name, count) in counts.into_iter().filter(|(_, count)| *count > 1) {
-            self.note(Some(ino), None, format!("{} is there {count} times", shown(&name)));
+            let what = format!("{} is there {count} times", shown(&name));
+            self.note(kinds::ENTRY_TWICE, At::ino(dir.ino), what);
         }
         Ok(())
     }
 }
 
+/// True if a block looks like one of an index.
+fn is_index_block(bytes: &[u8], lblk: u32) -> bool {
+    let whole = rec_len_from_disk(le16(bytes, 4), bytes.len()) == bytes.len();
+    lblk == 0 || le32(bytes, 0) == 0 && whole
+}
+
 /// Equal for equal names; without a random seed.
-fn name_hash(name: &[u8]) -> u64 {
+pub(super) fn name_hash(name: &[u8]) -> u64 {
+    use std::hash::Hasher;
     let mut hasher = std::hash::DefaultHasher::new();
     hasher.write(name);
     hasher.finish()
 }
 
-fn shown(name: &[u8]) -> String {
+pub(super) fn shown(name: &[u8]) -> String {
     format!("\"{}\"", name.escape_ascii())
 }

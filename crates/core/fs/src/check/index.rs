@@ -2,11 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use syncline_ondisk::htree::{HashKind, HashVersion, Node, NodeKind, root_info};
+use syncline_ondisk::IncompatFeatures;
+use syncline_ondisk::bytes::{le16, le32, u8_at};
+use syncline_ondisk::htree::{HashKind, NodeKind, verify_checksum};
+use syncline_ondisk::inode::flags;
 
-use super::{Checker, Step};
-use crate::names::dir::live::View;
-use crate::names::dir::store::{BlockKind, DirRead, INNER, ROOT};
+use super::dirs::Open;
+use super::report::At;
+use super::{Checker, Step, kinds};
+
+/// Hash of encrypted directories that fold case: entries hold it.
+const SIPHASH: u8 = 6;
+/// Hashes that a root may name; those above are of unsigned chars, which the superblock says.
+const SIGNED_HASHES: u8 = 3;
+/// Offset of the header of a root, and of the entries of root and node.
+const ROOT_INFO: usize = 24;
+const NODE_ENTRIES: usize = 8;
+const ENTRY_BYTES: usize = 8;
+/// Bytes of a checksum behind the entries.
+const TAIL_BYTES: usize = 8;
+/// Linux keeps flags for merging in the top bits.
+const BLOCK_MASK: u32 = 0x0fff_ffff;
 
 /// Role of a block in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +33,34 @@ pub(super) enum Role {
     Leaf(u32, Option<u32>),
 }
 
+/// Hashes of names.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Hashes {
+    /// Computed.
+    Of(HashKind),
+    /// In the entries.
+    Stored,
+    /// Of names whose case is folded: not computed here.
+    Unknown,
+}
+
 /// The index of one directory.
 pub(super) struct Index {
-    /// Hash of this tree.
-    pub(super) hash: HashKind,
+    pub(super) hashes: Hashes,
     /// Role of each block.
     pub(super) roles: BTreeMap<u32, Role>,
+}
+
+/// A node to be walked.
+struct Node {
+    lblk: u32,
+    /// Offset of its entries.
+    entries_at: usize,
+    kind: NodeKind,
+    /// Levels of nodes below it.
+    levels: u8,
+    low: u32,
+    high: Option<u32>,
 }
 
 impl Role {
@@ -36,61 +74,110 @@ impl Role {
 
 impl Checker<'_> {
     /// Walks the index; `None` if its root is of no use.
-    pub(super) fn walk_index(&mut self, ino: u32, view: &View<'_>) -> Step<Option<Index>> {
-        let Some(root) = self.keep(view.block(0, ROOT), Some(ino), None)? else { return Ok(None) };
-        let params = view.params();
-        let info = root_info(&root, params.large_dir).and_then(|info| {
-            Ok((
-                info.indirect_levels,
-                HashVersion::from_disk(info.hash_version, params.hash_unsigned)?,
-            ))
-        });
-        let (levels, version) = match info {
-            Ok(info) => info,
-            Err(err) => return self.note_bad(err, Some(ino), None).map(|()| None),
+    pub(super) fn walk_index(&mut self, dir: &Open) -> Step<Option<Index>> {
+        let at = At::ino(dir.ino);
+        let Some(block) = dir.runs.map(0) else {
+            self.note(kinds::HTREE_ROOT, at, "an index without its first block");
+            return Ok(None);
         };
-        let hash = HashKind { version, seed: params.hash.seed };
-        let mut index = Index { hash, roles: BTreeMap::from([(0, Role::Node)]) };
-        let range = (0, None);
-        self.walk_index_node(ino, view, (0, ROOT), levels.into(), range, &mut index.roles)?;
+        let Some(root) = self.read(block)? else { return Ok(None) };
+        let (version, length) = (u8_at(&root, ROOT_INFO + 4), u8_at(&root, ROOT_INFO + 5));
+        let (levels, flag) = (u8_at(&root, ROOT_INFO + 6), u8_at(&root, ROOT_INFO + 7));
+        let hash = self.sb.hash_version_of(version).ok().filter(|_| version < SIGNED_HASHES);
+        let folds = dir.raw.has_flag(flags::CASEFOLD);
+        let hashes = match (hash, version, dir.holds_hashes) {
+            (None, SIPHASH, true) => Some(Hashes::Stored),
+            (Some(_), _, false) if folds => Some(Hashes::Unknown),
+            (Some(version), _, false) => {
+                Some(Hashes::Of(HashKind { version, seed: self.sb.s_hash_seed }))
+            }
+            _ => None,
+        };
+        let most = if self.incompat(IncompatFeatures::LARGEDIR) { 2 } else { 1 };
+        let problem = if le32(&root, ROOT_INFO) != 0 || length != 8 {
+            Some(format!("htree node: a header of {length} bytes"))
+        } else if hashes.is_none() {
+            Some(format!("htree node: directory hash {version} is unknown"))
+        } else if flag & 1 != 0 {
+            Some("htree node: unknown flags are set".to_owned())
+        } else if levels > most {
+            Some(format!("htree node: {levels} levels, at most {most}"))
+        } else {
+            None
+        };
+        if let Some(what) = problem {
+            self.note(kinds::HTREE_ROOT, at.in_block(block), what);
+            return Ok(None);
+        }
+        let Some(hashes) = hashes else { return Ok(None) };
+        let mut index = Index { hashes, roles: BTreeMap::from([(0, Role::Node)]) };
+        let entries_at = ROOT_INFO + usize::from(length);
+        let kind = NodeKind::Root;
+        let root = Node { lblk: 0, entries_at, kind, levels, low: 0, high: None };
+        self.walk_index_node(dir, &root, &mut index.roles)?;
         Ok(Some(index))
     }
 
-    /// One node with `levels` levels of nodes below it. A block that has a role is not entered.
+    /// One node. A block that has a role is not entered.
     fn walk_index_node(
         &mut self,
-        ino: u32,
-        view: &View<'_>,
-        (lblk, kind): (u32, BlockKind),
-        levels: u32,
-        (low, high): (u32, Option<u32>),
+        dir: &Open,
+        node: &Node,
         roles: &mut BTreeMap<u32, Role>,
     ) -> Step {
-        let block = view.block(lblk, kind);
-        let Some(bytes) = self.keep(block, Some(ino), None)? else { return Ok(()) };
-        let node_kind = if kind == ROOT { NodeKind::Root } else { NodeKind::Inner };
-        let node = match Node::parse_header(&bytes, node_kind, view.params().format.tail) {
-            Ok(node) => node,
-            Err(err) => return self.note_bad(err, Some(ino), None),
-        };
-        for i in 0..node.len() {
-            let Some(entry) = node.entry(i) else { break };
-            let from = if i == 0 { low } else { entry.hash };
-            let to = node.entry(i + 1).map(|next| next.hash).or(high);
-            if from < low || high.is_some_and(|high| from > high) {
-                let what = format!("the index entry of block {} is out of order", entry.block);
-                self.note(Some(ino), None, what);
+        let at = At::ino(dir.ino);
+        let Some(block) = dir.runs.map(node.lblk) else { return Ok(()) };
+        let Some(bytes) = self.read(block)? else { return Ok(()) };
+        if let Some(seed) = dir.seed {
+            if let Err(err) = verify_checksum(&bytes, node.kind, seed) {
+                self.note_bad(kinds::DIR_CSUM, at.in_block(block), &err);
             }
-            let role = if levels == 0 { Role::Leaf(from, to) } else { Role::Node };
-            if roles.contains_key(&entry.block) {
-                let what = format!("block {} is twice in the index", entry.block);
-                self.note(Some(ino), None, what);
+        }
+        let tail = if self.geo.metadata_csum { TAIL_BYTES } else { 0 };
+        let fits = (bytes.len() - node.entries_at - tail) / ENTRY_BYTES;
+        let limit = usize::from(le16(&bytes, node.entries_at));
+        let count = usize::from(le16(&bytes, node.entries_at + 2));
+        if limit != fits || count > fits || count == 0 {
+            let what = format!("htree node: {count} entries of {limit}, {fits} fit");
+            self.note(kinds::HTREE_NODE, at.in_block(block), what);
+        }
+        let entry = |i: usize| {
+            let at = node.entries_at + i * ENTRY_BYTES;
+            let hash = if i == 0 { node.low } else { le32(&bytes, at) };
+            (hash, le32(&bytes, at + 4) & BLOCK_MASK)
+        };
+        let count = count.min(fits);
+        let mut before = node.low;
+        for i in 0..count {
+            let (from, child) = entry(i);
+            let to = if i + 1 < count { Some(entry(i + 1).0) } else { node.high };
+            if dir.runs.map(child).is_none() {
+                let what = format!("htree node: block {child} is outside the directory");
+                self.note(kinds::HTREE_NODE, at.in_block(block), what);
                 continue;
             }
-            roles.insert(entry.block, role);
-            if levels > 0 {
-                let child = (entry.block, INNER);
-                self.walk_index_node(ino, view, child, levels - 1, (from, to), roles)?;
+            if from & !1 < before & !1 || node.high.is_some_and(|high| from > high) {
+                let what = format!("the index entry of block {child} is out of order");
+                self.note(kinds::HTREE_ORDER, at, what);
+            }
+            before = from;
+            if roles.contains_key(&child) {
+                let what = format!("block {child} is twice in the index");
+                self.note(kinds::HTREE_NODE, at, what);
+                continue;
+            }
+            let role = if node.levels == 0 { Role::Leaf(from, to) } else { Role::Node };
+            roles.insert(child, role);
+            if node.levels > 0 {
+                let child = Node {
+                    lblk: child,
+                    entries_at: NODE_ENTRIES,
+                    kind: NodeKind::Inner,
+                    levels: node.levels - 1,
+                    low: from,
+                    high: to,
+                };
+                self.walk_index_node(dir, &child, roles)?;
             }
         }
         Ok(())

@@ -1,244 +1,287 @@
-//! Every inode slot: bitmap, checksum, type, size, `i_blocks`, blocks and attributes.
+//! Every inode slot: checksum, links, deletion time, flags, type.
 
 use std::sync::Arc;
 
-use syncline_ondisk::bytes::{le16, le32};
+use syncline_ondisk::bytes::{le16, le32, put_le16};
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::group::{GroupDesc, INODE_UNINIT};
-use syncline_ondisk::inode::{Inode, S_IFMT, S_IFREG, flags};
-use syncline_ondisk::superblock::{RESIZE_INO, ROOT_INO};
-use syncline_ondisk::{CompatFeatures, bitmap, inline};
+use syncline_ondisk::inode::{GOOD_OLD_INODE_SIZE, Inode, flags};
+use syncline_ondisk::superblock::ROOT_INO;
+use syncline_ondisk::{CompatFeatures, IncompatFeatures, bitmap, checksum, inline};
 
-use super::blocks::Mapped;
-use super::marks::Dir;
-use super::{Checker, Step};
-use crate::inode::table::{inode_csum_seed, max_file_bytes};
-use crate::store::group::inode_bitmap;
+use super::blocks::extent_header;
+use super::report::At;
+use super::{Checker, Step, kinds};
 
 /// Inode table blocks that are read ahead at once.
 const READ_AHEAD: u32 = 64;
+/// `i_flags`: an AFS inode.
+const IMAGIC: u32 = 0x2000;
+/// Offsets of the low words of times, and of their extra words.
+const TIMES: [(usize, usize); 4] = [(0x08, 0x8c), (0x0c, 0x84), (0x10, 0x88), (0x90, 0x94)];
+
+/// One inode with its bytes.
+pub(super) struct Slot<'a> {
+    pub(super) ino: u32,
+    pub(super) raw: Inode,
+    pub(super) bytes: &'a [u8],
+    /// Its blocks are wanted after the walk over all inodes.
+    pub(super) keeps_runs: bool,
+}
 
 impl Checker<'_> {
     /// Pass 2.
     pub(super) fn check_inodes(&mut self) -> Step {
-        let vol = self.vol;
-        for group in 0..vol.geo.group_count {
-            self.tick("inodes", group.into(), vol.geo.group_count.into())?;
-            let Some(desc) = self.desc(group)? else { continue };
-            let map = inode_bitmap(vol, group, &desc);
-            let place = Some(desc.bg_inode_bitmap);
-            let map = match self.keep(map, None, place)? {
-                Some(map) => map,
-                // Its checksum is bad: what it says is still the best there is.
-                None => vol.buffers.read(desc.bg_inode_bitmap)?,
-            };
-            self.check_group_inodes(group, &desc, &map)?;
+        let groups = self.geo.group_count;
+        for group in 0..groups {
+            self.tick("inodes", group.into(), groups.into())?;
+            let desc = self.desc(group)?.filter(|desc| self.has_table(group, desc));
+            self.scanned.push(desc.as_ref().map_or(0, |desc| self.initialised(desc)));
+            if let Some(desc) = desc {
+                self.check_table(group, &desc)?;
+            }
         }
         Ok(())
     }
 
-    fn check_group_inodes(&mut self, group: u32, desc: &GroupDesc, map: &[u8]) -> Step {
-        let vol = self.vol;
-        let geo = &vol.geo;
-        let place = Some(desc.bg_inode_bitmap);
-        let per_group = geo.inodes_per_group;
-        let free = bitmap::count_zero(map, 0, per_group);
-        if free != desc.bg_free_inodes_count {
-            let said = desc.bg_free_inodes_count;
-            let what = format!("group {group} has {free} free inodes, its descriptor says {said}");
-            self.note(None, place, what);
-        }
-        let uninit = vol.csum.is_on() && desc.has_flag(INODE_UNINIT);
-        let unused = if vol.csum.is_on() { desc.bg_itable_unused.min(per_group) } else { 0 };
-        let scanned = if uninit { 0 } else { per_group - unused };
-        if let Some(bit) = bitmap::find_set(map, scanned, per_group) {
-            let ino = group * per_group + bit + 1;
-            let what = "in use, but in the part of the inode table that was never used";
-            self.note(Some(ino), place, what);
-        }
-        let mut dirs = 0;
-        let mut block: Option<(u32, Arc<[u8]>)> = None;
+    /// Inodes of a group that were ever used, as its descriptor says.
+    fn initialised(&self, desc: &GroupDesc) -> u32 {
+        let per_group = self.geo.inodes_per_group;
+        // Without checksums the count means nothing, and the flag should not be there.
+        let unused = if self.csum.is_on() { desc.bg_itable_unused.min(per_group) } else { 0 };
+        if desc.has_flag(INODE_UNINIT) { 0 } else { per_group - unused }
+    }
+
+    fn check_table(&mut self, group: u32, desc: &GroupDesc) -> Step {
+        // Without checksums nothing says that a part was never used.
+        let is_told = self.csum.is_on();
+        let scanned = if is_told { self.initialised(desc) } else { self.geo.inodes_per_group };
+        let mut block: Option<(u32, Option<Arc<[u8]>>)> = None;
         for index in 0..scanned {
-            let (nr, offset) = geo.inode_slot(index);
+            let (nr, offset) = self.geo.inode_slot(index);
             if block.as_ref().is_none_or(|(held, _)| *held != nr) {
                 block = Some((nr, self.table_block(desc, nr, scanned)?));
             }
-            let Some((_, bytes)) = &block else { continue };
-            let slot = bytes.get(offset..offset + geo.inode_size).unwrap_or(&[]);
-            let ino = group * per_group + index + 1;
+            let Some((_, Some(bytes))) = &block else { continue };
+            let slot = bytes.get(offset..offset + self.geo.inode_size).unwrap_or(&[]);
+            let ino = group * self.geo.inodes_per_group + index + 1;
             let at = desc.bg_inode_table + u64::from(nr);
-            if bitmap::test(map, index) {
-                dirs += u32::from(self.check_inode(ino, slot, at)?);
-            } else if le16(slot, 26) != 0 && le32(slot, 20) == 0 && le16(slot, 0) != 0 {
-                self.note(Some(ino), Some(at), "has links and is marked free");
+            if self.bad.is_marked(at) {
+                // Nothing is known of it, and it is not to be used.
+                if let Some(known) = self.inodes.at(&self.geo, ino) {
+                    (known.used, known.system) = (true, true);
+                }
+                continue;
             }
+            self.check_slot(ino, slot, at)?;
         }
-        if dirs != desc.bg_used_dirs_count {
-            let said = desc.bg_used_dirs_count;
-            let what = format!("group {group} has {dirs} directories, its descriptor says {said}");
-            self.note(None, place, what);
+        if let Some(map) = self.inode_bitmap(group, desc)? {
+            let per_group = self.geo.inodes_per_group;
+            if let Some(bit) = bitmap::find_set(&map, scanned, per_group) {
+                let ino = group * per_group + bit + 1;
+                let what = "in use, but in the part of the inode table that was never used";
+                self.note(kinds::INODE_BITMAP, At::ino(ino), what);
+            }
         }
         Ok(())
     }
 
-    fn table_block(&mut self, desc: &GroupDesc, nr: u32, scanned: u32) -> Step<Arc<[u8]>> {
-        let geo = &self.vol.geo;
+    fn inode_bitmap(&mut self, group: u32, desc: &GroupDesc) -> Step<Option<Arc<[u8]>>> {
+        let uninit = self.csum.is_on() && desc.has_flag(INODE_UNINIT);
+        if uninit || !self.has_bitmap(group, desc.bg_inode_bitmap) {
+            return Ok(None);
+        }
+        self.read(desc.bg_inode_bitmap)
+    }
+
+    fn table_block(&mut self, desc: &GroupDesc, nr: u32, scanned: u32) -> Step<Option<Arc<[u8]>>> {
+        let geo = &self.geo;
         if nr % READ_AHEAD == 0 {
             let last = scanned.div_ceil(geo.inodes_per_block).min(geo.itable_blocks);
             let ahead = nr..nr.saturating_add(READ_AHEAD).min(last);
             let blocks: Vec<u64> = ahead.map(|nr| desc.bg_inode_table + u64::from(nr)).collect();
-            self.vol.buffers.prefetch(&blocks);
+            self.buffers.prefetch(&blocks);
         }
-        Ok(self.vol.buffers.read(desc.bg_inode_table + u64::from(nr))?)
+        self.read(desc.bg_inode_table + u64::from(nr))
     }
 
-    /// One inode that the bitmap says is in use; whether it is a directory.
-    fn check_inode(&mut self, ino: u32, slot: &[u8], at: u64) -> Step<bool> {
+    /// One slot, in use or not.
+    fn check_slot(&mut self, ino: u32, bytes: &[u8], block: u64) -> Step {
+        let at = At::ino(ino).in_block(block);
+        let (raw, extra_is_right) = decode(bytes);
+        if self.geo.metadata_csum && bytes.iter().any(|byte| *byte != 0) {
+            let seed = checksum::inode_seed(self.sb.csum_seed(), ino, raw.i_generation);
+            let found = Inode::checksum_of(bytes, seed);
+            let wide = bytes.len() > GOOD_OLD_INODE_SIZE && le16(bytes, 0x80) >= 4;
+            let mask = if wide { u32::MAX } else { 0xffff };
+            let said = u32::from(le16(bytes, 0x7c)) | u32::from(le16(bytes, 0x82)) << 16;
+            if found != said & mask {
+                let what = format!("inode: checksum is {:#x}, bytes give {found:#x}", said & mask);
+                self.note(kinds::INODE_CSUM, at, what);
+            }
+        }
         let system = self.is_system(ino);
-        let known = match self.inodes.at(&self.vol.geo, ino) {
-            Some(known) => known,
-            None => return Ok(false),
-        };
-        (known.used, known.system) = (true, system);
-        if system && slot.iter().all(|byte| *byte == 0) {
-            return Ok(false);
+        let is_orphan = self.orphans.contains(&ino);
+        if !self.live && raw.i_dtime != 0 && self.dtime_may_be_inode(raw.i_dtime) {
+            self.note(kinds::ORPHAN_PENDING, at, "part of the list of orphans");
         }
-        let raw = match Inode::decode(slot) {
-            Ok(raw) => raw,
-            Err(err) => return self.note_bad(err, Some(ino), Some(at)).map(|()| false),
-        };
-        known.links = raw.i_links_count;
-        known.file_type = file_type::from_mode(raw.i_mode);
-        if let Some(seed) = inode_csum_seed(self.vol, ino, raw.i_generation) {
-            if let Err(err) = raw.verify_checksum(slot, seed) {
-                self.note_bad(err, Some(ino), Some(at))?;
+        if raw.i_links_count == 0 && !system && ino != ROOT_INO {
+            if self.live && is_orphan {
+                return self.check_used(Slot { ino, raw, bytes, keeps_runs: false }, at);
             }
-        }
-        let kind = file_type::from_mode(raw.i_mode);
-        if kind == file_type::UNKNOWN && !system {
-            let what = format!("mode {:#o} is of no type", raw.i_mode);
-            self.note(Some(ino), Some(at), what);
-            return Ok(false);
-        }
-        if raw.i_links_count == 0 && !system && !self.orphans.contains(&ino) {
-            self.note(Some(ino), Some(at), "in use without links, and not an orphan");
-        }
-        if ino == RESIZE_INO && self.sb.s_feature_compat.contains(CompatFeatures::RESIZE_INODE) {
-            self.mark_resize_inode(ino, &raw);
-            return Ok(false);
-        }
-        self.check_contents(ino, &raw, slot)?;
-        let is_dir = raw.is_dir();
-        if is_dir {
-            self.report.directories += 1;
-            self.dirs.insert(ino, Dir::default());
-        } else if !system {
-            self.report.files += 1;
-        }
-        Ok(is_dir)
-    }
-
-    /// True if an inode belongs to the file system and has no name.
-    fn is_system(&self, ino: u32) -> bool {
-        let orphan_file = self.sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE)
-            && ino == self.sb.s_orphan_file_inum;
-        ino != ROOT_INO && ino < self.vol.geo.first_ino
-            || orphan_file
-            || ino == self.sb.s_journal_inum && ino != 0
-            || [self.sb.s_usr_quota_inum, self.sb.s_grp_quota_inum, self.sb.s_prj_quota_inum]
-                .contains(&ino)
-    }
-
-    fn check_contents(&mut self, ino: u32, raw: &Inode, slot: &[u8]) -> Step {
-        let block_size = self.vol.geo.block_size;
-        let xattr_blocks = self.check_xattrs(ino, raw, slot)?;
-        let inline = raw.has_flag(flags::INLINE_DATA);
-        if inline {
-            self.check_inline(ino, raw, slot)?;
-        }
-        let fast = raw.is_fast_symlink(block_size);
-        let has_map = matches!(
-            file_type::from_mode(raw.i_mode),
-            file_type::REG_FILE | file_type::DIR | file_type::SYMLINK
-        ) || raw.i_mode & S_IFMT == 0;
-        let mapped = if has_map && !fast && !inline {
-            self.walk_blocks(ino, raw)?
-        } else {
-            Mapped::default()
-        };
-        if fast && !raw.fast_symlink_target(block_size).is_some_and(is_target) {
-            self.note(Some(ino), None, "the target of a symbolic link is empty or has a NUL");
-        }
-        if !mapped.broken {
-            let blocks = mapped.data + mapped.meta + xattr_blocks;
-            let (sectors, per) = (raw.sectors(block_size), block_size as u64 / 512);
-            if sectors != blocks.saturating_mul(per) {
-                let what = format!("i_blocks is {sectors}, should be {}", blocks * per);
-                self.note(Some(ino), None, what);
+            if raw.i_dtime == 0 && raw.i_mode != 0 {
+                let what = "in use without links, and not an orphan";
+                self.note(kinds::DTIME_MISSING, at, what);
             }
-        }
-        if has_map && !fast && !inline {
-            self.check_size(ino, raw, &mapped);
-        }
-        Ok(())
-    }
-
-    /// Data in the inode: it is where the flag says, the volume has the feature, the size is right.
-    fn check_inline(&mut self, ino: u32, raw: &Inode, slot: &[u8]) -> Step {
-        if !self.vol.inline_data {
-            let what = "data is in the inode, and the volume does not have inline_data";
-            self.note(Some(ino), None, what);
             return Ok(());
         }
-        let data = match inline::stored(raw, slot) {
-            Ok(data) => data,
-            Err(err) => return self.note_bad(err, Some(ino), None),
-        };
-        let (size, stored) = (raw.i_size, data.len() as u64);
-        if raw.is_dir() && size != stored {
-            let what = format!("a directory of {size} bytes has {stored} in the inode");
-            self.note(Some(ino), None, what);
+        let keeps_runs = raw.has_flag(flags::EA_INODE) || self.is_system_file(ino);
+        let slot = Slot { ino, raw, bytes, keeps_runs };
+        self.check_flags_of(&slot);
+        if system {
+            return self.check_reserved(&slot);
         }
-        let target = usize::try_from(size).ok().and_then(|size| data.get(..size));
-        if raw.is_symlink() && !target.is_some_and(is_target) {
-            self.note(Some(ino), None, "the target of a symbolic link is empty or has a NUL");
+        if slot.raw.i_links_count == 0 {
+            // The root directory: pass 5 says that there is none.
+            return Ok(());
         }
-        Ok(())
+        if !extra_is_right {
+            self.note(kinds::EXTRA_ISIZE, at, "the size of the extra fields is out of range");
+        }
+        self.check_used(slot, at)
     }
 
-    fn check_size(&mut self, ino: u32, raw: &Inode, mapped: &Mapped) {
-        let block_size = self.vol.geo.block_size as u64;
-        let size = raw.i_size;
-        if mapped.broken || self.orphans.contains(&ino) {
-            return;
-        }
-        if raw.is_dir() {
-            let blocks = size / block_size;
-            let whole = size % block_size == 0 && size > 0;
-            if !whole || mapped.end != blocks || mapped.data != blocks {
-                let what = format!(
-                    "a directory of {size} bytes has {} blocks up to block {}",
-                    mapped.data, mapped.end
-                );
-                self.note(Some(ino), None, what);
+    /// A deletion time that is the number of an inode is a link of the orphan list, unless the
+    /// clock was wrong.
+    fn dtime_may_be_inode(&self, dtime: u32) -> bool {
+        let count = self.geo.inodes_count;
+        let low = |time: u64| time != 0 && time < count.into();
+        let sb = &self.sb;
+        dtime < count && ![sb.s_wtime, sb.s_mtime, sb.s_mkfs_time].into_iter().any(low)
+    }
+
+    /// Flags that contradict each other or the features.
+    fn check_flags_of(&mut self, slot: &Slot<'_>) {
+        let (ino, raw) = (slot.ino, &slot.raw);
+        let at = At::ino(ino);
+        let mut wrong = Vec::new();
+        let mut rule = |broken: bool, kind, what: &'static str| {
+            if broken {
+                wrong.push((kind, what));
             }
-            return;
+        };
+        let (is_dir, is_file) = (raw.is_dir(), raw.is_file());
+        let inline = raw.has_flag(flags::INLINE_DATA);
+        let has_inline = self.incompat(IncompatFeatures::INLINE_DATA);
+        let has_extents = self.incompat(IncompatFeatures::EXTENTS);
+        let folds = raw.has_flag(flags::CASEFOLD);
+        rule(folds && !is_dir, kinds::INODE_FLAG, "folds case and is no directory");
+        let what = "folds case, and the file system does not have casefold";
+        let has_casefold = self.incompat(IncompatFeatures::CASEFOLD);
+        rule(folds && is_dir && !has_casefold, kinds::INODE_FLAG, what);
+        let what = "has the flag of a value of an attribute and is no file";
+        rule(raw.has_flag(flags::EA_INODE) && !is_file, kinds::INODE_FLAG, what);
+        let what = "has the flags of data in the inode and of extents";
+        rule(inline && raw.has_flag(flags::EXTENTS), kinds::INODE_FLAG, what);
+        let plain = ino >= self.geo.first_ino;
+        let what = "data is in the inode, and the volume does not have inline_data";
+        rule(inline && !has_inline && plain, kinds::INLINE_DATA, what);
+        let what = "data is in the inode, and its attribute is missing or broken";
+        let is_told = inline && has_inline && plain;
+        rule(is_told && inline::stored(raw, slot.bytes).is_err(), kinds::INLINE_DATA, what);
+        let what = "has extents, and the file system does not";
+        rule(raw.has_flag(flags::EXTENTS) && !has_extents, kinds::EXTENT_FLAG, what);
+        let looks = has_extents && !raw.has_flag(flags::EXTENTS) && (is_dir || is_file);
+        let header = looks && !inline && extent_header(&raw.i_block).is_ok();
+        rule(header, kinds::EXTENT_FLAG, "has extents and not their flag");
+        for (kind, what) in wrong {
+            self.note(kind, at, what);
         }
-        if size > max_file_bytes(self.vol) {
-            self.note(Some(ino), None, format!("a size of {size} bytes is out of range"));
+    }
+
+    /// One inode in use that is not reserved.
+    fn check_used(&mut self, slot: Slot<'_>, at: At) -> Step {
+        let (ino, raw) = (slot.ino, &slot.raw);
+        let kind = file_type::from_mode(raw.i_mode);
+        let has_imagic = self.compat(CompatFeatures::IMAGIC_INODES);
+        if let Some(known) = self.inodes.at(&self.geo, ino) {
+            known.used = true;
+            known.links = raw.i_links_count;
+            known.file_type = kind;
+            known.indexed = raw.has_flag(flags::INDEX);
+            known.imagic = raw.has_flag(IMAGIC) && has_imagic;
         }
-        let file = raw.i_mode & S_IFMT == S_IFREG && !raw.has_flag(flags::VERITY);
-        if file && mapped.written_end > size.div_ceil(block_size) {
-            let what = format!("{size} bytes long, with data up to block {}", mapped.written_end);
-            self.note(Some(ino), None, what);
+        if raw.i_dtime != 0 && raw.i_links_count > 0 && !self.orphans.contains(&ino) {
+            self.note(kinds::DTIME_SET, at, "has links and a deletion time");
         }
-        if raw.is_symlink() && (mapped.data != 1 || size == 0 || size >= block_size) {
-            let what = format!("a symbolic link of {size} bytes in {} blocks", mapped.data);
-            self.note(Some(ino), None, what);
+        if raw.has_flag(IMAGIC) && !has_imagic {
+            let what = "is imagic, and the file system does not have imagic_inodes";
+            self.note(kinds::INODE_FLAG, at, what);
+        }
+        self.check_fields(&slot, at);
+        if ino == ROOT_INO && !raw.is_dir() {
+            self.note(kinds::ROOT, at, "the root is no directory");
+        }
+        if raw.has_flag(flags::ENCRYPT) {
+            self.check_policy(&slot)?;
+        }
+        match kind {
+            file_type::DIR => self.report.directories += 1,
+            file_type::UNKNOWN => {
+                let what = format!("mode {:#o} is of no type", raw.i_mode);
+                self.note(kinds::MODE, at, what);
+            }
+            _ => self.report.files += 1,
+        }
+        match kind {
+            file_type::SYMLINK => self.check_symlink(&slot)?,
+            file_type::REG_FILE | file_type::DIR | file_type::UNKNOWN => {}
+            _ => self.check_special(&slot),
+        }
+        self.check_contents(&slot)
+    }
+
+    /// Fields that no feature gives a meaning, and times.
+    fn check_fields(&mut self, slot: &Slot<'_>, at: At) {
+        let (raw, bytes) = (&slot.raw, slot.bytes);
+        let hurd = self.sb.s_creator_os == 1;
+        let huge = self.ro_compat(syncline_ondisk::RoCompatFeatures::HUGE_FILE);
+        let wrong = [
+            ("the address of a fragment", le32(bytes, 0x70) != 0),
+            ("the high half of the number of blocks", !hurd && !huge && le16(bytes, 0x74) != 0),
+            (
+                "the high half of the block of attributes",
+                !hurd && !self.sb.is_64bit() && le16(bytes, 0x76) != 0,
+            ),
+            (
+                "the high half of the size of a directory",
+                raw.is_dir() && raw.i_size >> 32 != 0 && !self.incompat(IncompatFeatures::LARGEDIR),
+            ),
+        ];
+        for (what, _) in wrong.into_iter().filter(|(_, is_wrong)| *is_wrong) {
+            self.note(kinds::INODE_FIELD, at, format!("{what} is not zero"));
+        }
+        let end = GOOD_OLD_INODE_SIZE + usize::from(raw.i_extra_isize);
+        let before_1970 = |(low, extra): (usize, usize)| {
+            end >= extra + 4 && le32(bytes, low) >> 31 == 1 && le32(bytes, extra) & 3 == 3
+        };
+        if bytes.len() > GOOD_OLD_INODE_SIZE && TIMES.into_iter().any(before_1970) {
+            self.note(kinds::TIME_RANGE, at, "a time before 1970 is written as one after 2310");
         }
     }
 }
 
-fn is_target(target: &[u8]) -> bool {
-    !target.is_empty() && !target.contains(&0)
+/// Decodes an inode; a wrong size of its extra fields counts as none, and is returned as false.
+fn decode(bytes: &[u8]) -> (Inode, bool) {
+    if let Ok(raw) = Inode::decode(bytes) {
+        let extra = raw.i_extra_isize;
+        return (raw, extra == 0 || extra >= 4);
+    }
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().max(GOOD_OLD_INODE_SIZE), 0);
+    if bytes.len() > GOOD_OLD_INODE_SIZE {
+        put_le16(&mut bytes, 0x80, 0);
+    }
+    // 128 bytes without extra fields always decode.
+    (Inode::decode(&bytes).unwrap_or_else(|_| Inode::new(0, 0)), false)
 }

@@ -1,28 +1,30 @@
 //! Names against inodes: every file has a name, every count is right, every directory is below the
 //! root.
 
-use syncline_ondisk::RoCompatFeatures;
 use syncline_ondisk::dir::file_type;
 use syncline_ondisk::superblock::ROOT_INO;
 
+use super::kinds::Kind;
 use super::marks::Known;
-use super::{Checker, Step};
+use super::report::At;
+use super::{Checker, Step, kinds};
+
+/// Most links of a directory that are counted.
+const LINKS_MAX: u16 = 65_000;
 
 impl Checker<'_> {
-    /// Pass 4.
+    /// Pass 5.
     pub(super) fn check_links(&mut self) -> Step {
         self.tick("links", 0, 1)?;
-        self.check_orphans();
+        self.check_orphans()?;
         self.check_parents();
         self.check_reachable();
-        let geo = &self.vol.geo;
         let wrong: Vec<(u32, Known)> = self
             .inodes
-            .used(geo)
-            .filter(|(_, known)| !known.system && known.file_type != 0)
-            .filter(|(_, known)| known.refs != u32::from(known.links))
+            .used(&self.geo)
+            .filter(|(_, known)| !known.system && !known.imagic)
+            .filter(|(_, known)| known.refs != known.links)
             .collect();
-        let nlink = self.sb.s_feature_ro_compat.contains(RoCompatFeatures::DIR_NLINK);
         for (ino, known) in wrong {
             let Known { links, refs, .. } = known;
             if links == 1 && refs == 0 && self.holds_value(ino) {
@@ -33,52 +35,58 @@ impl Checker<'_> {
             if is_dir && links == 0 && self.orphans.contains(&ino) {
                 continue;
             }
-            // "More than fit" (`dir_nlink`).
-            if is_dir && links == 1 && nlink {
+            // "More than fit" (`dir_nlink`), now or earlier.
+            if is_dir && links == 1 && (refs > LINKS_MAX || refs > 1 && known.indexed) {
                 continue;
             }
-            let what = if refs == 0 && links > 0 {
-                format!("has {links} links and no name")
+            if refs == 0 && links > 0 {
+                let what = format!("has {links} links and no name");
+                self.note(kinds::UNATTACHED, At::ino(ino), what);
             } else {
-                format!("has {links} links and {refs} names")
-            };
-            self.note(Some(ino), None, what);
+                let what = format!("has {links} links and {refs} names");
+                self.note(kinds::LINKS, At::ino(ino), what);
+            }
         }
         self.tick("links", 1, 1)
     }
 
-    fn check_orphans(&mut self) {
+    fn check_orphans(&mut self) -> Step {
         let free: Vec<u32> = self
             .orphans
             .iter()
-            .filter(|ino| !self.inodes.get(&self.vol.geo, **ino).used)
+            .filter(|ino| !self.inodes.get(&self.geo, **ino).used)
             .copied()
             .collect();
         for ino in free {
-            self.note(Some(ino), None, "an orphan that is not in use");
+            // One that waits for its deletion has a mode; its slot says that it waits.
+            if self.read_inode(ino)?.is_none_or(|raw| raw.i_mode == 0) {
+                self.note(kinds::ORPHAN_INVALID, At::ino(ino), "an orphan that is not in use");
+            }
         }
+        Ok(())
     }
 
     fn check_parents(&mut self) {
-        let wrong: Vec<(u32, String)> = self
+        let wrong: Vec<(u32, Kind, String)> = self
             .dirs
             .iter()
             .filter(|(ino, _)| !self.orphans.contains(ino))
             .filter_map(|(ino, dir)| {
                 let parent = if *ino == ROOT_INO { ROOT_INO } else { dir.parent };
                 if parent == 0 {
-                    return Some((*ino, "a directory that is in no directory".to_owned()));
+                    let what = "a directory that is in no directory".to_owned();
+                    return Some((*ino, kinds::DIR_UNCONNECTED, what));
                 }
                 let bad = dir.dotdot != 0 && dir.dotdot != parent;
                 let what = format!("`..` is inode {}, it is in inode {parent}", dir.dotdot);
-                bad.then_some((*ino, what))
+                bad.then_some((*ino, kinds::DIR_PARENT, what))
             })
             .collect();
-        for (ino, what) in wrong {
-            self.note(Some(ino), None, what);
+        for (ino, kind, what) in wrong {
+            self.note(kind, At::ino(ino), what);
         }
         if !self.dirs.contains_key(&ROOT_INO) {
-            self.note(Some(ROOT_INO), None, "there is no root directory");
+            self.note(kinds::ROOT, At::ino(ROOT_INO), "there is no root directory");
         }
     }
 
@@ -106,7 +114,7 @@ impl Checker<'_> {
             }
         }
         for ino in cycles {
-            self.note(Some(ino), None, "a directory that is below itself");
+            self.note(kinds::DIR_LOOP, At::ino(ino), "a directory that is below itself");
         }
     }
 }

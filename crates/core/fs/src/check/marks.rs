@@ -1,4 +1,4 @@
-//! Memory of a check: one bit a block, a few bytes an inode, only for groups that use any.
+//! Memory of a check: one bit a cluster, a few bytes an inode, only for groups that use any.
 //!
 //! Tested through `tests/it/check.rs`.
 
@@ -6,33 +6,63 @@ use std::collections::BTreeMap;
 
 use syncline_ondisk::{Geometry, bitmap};
 
-/// Blocks that something uses.
-#[derive(Default)]
+/// Clusters that something uses. A cluster is a block without `bigalloc`.
 pub(super) struct BlockMarks {
     groups: BTreeMap<u32, Vec<u8>>,
+    /// First cluster of group 0.
+    first: u64,
+    /// One past the last cluster.
+    end: u64,
+    per_group: u32,
 }
 
 impl BlockMarks {
-    /// Marks `len` blocks from `start`, which lie in the volume. The first that was marked before
-    /// is returned, with how many there are.
-    pub(super) fn mark(&mut self, geo: &Geometry, start: u64, len: u64) -> Option<(u64, u64)> {
+    /// No marks, for clusters of `1 << cluster_bits` blocks.
+    pub(super) fn new(geo: &Geometry, cluster_bits: u32) -> Self {
+        let ratio = 1u64 << cluster_bits;
+        Self {
+            groups: BTreeMap::new(),
+            first: u64::from(geo.first_data_block) >> cluster_bits,
+            end: geo.blocks_count.div_ceil(ratio),
+            per_group: (geo.blocks_per_group >> cluster_bits).max(1),
+        }
+    }
+
+    /// Clusters of a group; the last one may be short.
+    pub(super) fn in_group(&self, group: u32) -> u32 {
+        let before = self.first + u64::from(group) * u64::from(self.per_group);
+        u32::try_from(self.end.saturating_sub(before)).unwrap_or(u32::MAX).min(self.per_group)
+    }
+
+    /// Group and bit of a cluster.
+    fn place(&self, cluster: u64) -> Option<(u32, u32)> {
+        if cluster >= self.end {
+            return None;
+        }
+        let at = cluster.checked_sub(self.first)?;
+        let per = u64::from(self.per_group);
+        Some((u32::try_from(at / per).ok()?, u32::try_from(at % per).ok()?))
+    }
+
+    /// Marks `len` clusters from `start`; those outside of the volume are left out. The first that
+    /// was marked before is returned, with how many there are.
+    pub(super) fn mark(&mut self, start: u64, len: u64) -> Option<(u64, u64)> {
         let (mut at, end) = (start, start.saturating_add(len));
         let mut clash: Option<(u64, u64)> = None;
         while at < end {
-            let Some((group, bit)) = geo.block_group(at) else { break };
-            let room = geo.group_blocks(group).saturating_sub(bit);
+            let Some((group, bit)) = self.place(at) else { break };
+            let room = self.per_group - bit;
             let run = u32::try_from(end - at).unwrap_or(u32::MAX).min(room);
-            if run == 0 {
-                break;
-            }
-            let bytes = geo.blocks_per_group.div_ceil(8) as usize;
+            // A bitmap has at least as many bits as a group.
+            let bytes = self.per_group.div_ceil(8) as usize;
             let map = self.groups.entry(group).or_insert_with(|| vec![0; bytes]);
             let before = bitmap::count_set(map, bit, bit + run);
             if before > 0 {
                 let first = bitmap::find_set(map, bit, bit + run).unwrap_or(bit);
-                let block = at + u64::from(first - bit);
-                clash =
-                    Some(clash.map_or((block, before.into()), |(b, n)| (b, n + u64::from(before))));
+                let cluster = at + u64::from(first - bit);
+                clash = Some(
+                    clash.map_or((cluster, before.into()), |(c, n)| (c, n + u64::from(before))),
+                );
             }
             let _ = bitmap::set_range(map, bit, run);
             at += u64::from(run);
@@ -40,9 +70,9 @@ impl BlockMarks {
         clash
     }
 
-    /// True if a block is marked.
-    pub(super) fn is_marked(&self, geo: &Geometry, block: u64) -> bool {
-        geo.block_group(block).is_some_and(|(group, bit)| {
+    /// True if a cluster is marked.
+    pub(super) fn is_marked(&self, cluster: u64) -> bool {
+        self.place(cluster).is_some_and(|(group, bit)| {
             self.groups.get(&group).is_some_and(|map| bitmap::count_set(map, bit, bit + 1) > 0)
         })
     }
@@ -53,19 +83,23 @@ impl BlockMarks {
     }
 }
 
-/// Findings about one inode that is in use.
+/// Findings about one inode.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// i_links_count.
     pub(super) links: u16,
-    /// Directory entries that name it.
-    pub(super) refs: u32,
-    /// `file_type::*`, 0 if the inode is free.
+    /// Directory entries that name it, or more.
+    pub(super) refs: u16,
+    /// `file_type::*`, 0 if the inode has no type.
     pub(super) file_type: u8,
-    /// The inode bitmap says that it is in use.
+    /// In use: it has links, or it is reserved.
     pub(super) used: bool,
     /// Of the file system itself: it has no name.
     pub(super) system: bool,
+    /// A directory with an index.
+    pub(super) indexed: bool,
+    /// Names of it are not counted (`imagic_inodes`).
+    pub(super) imagic: bool,
 }
 
 /// Every inode in use, by group.
@@ -90,6 +124,11 @@ impl KnownInodes {
         list.get_mut(index as usize)
     }
 
+    /// The inodes of a group; empty if it has none in use.
+    pub(super) fn group(&self, group: u32) -> &[Known] {
+        self.groups.get(&group).map_or(&[], Vec::as_slice)
+    }
+
     /// All in use, ascending.
     pub(super) fn used(&self, geo: &Geometry) -> impl Iterator<Item = (u32, Known)> + '_ {
         let per_group = geo.inodes_per_group;
@@ -100,11 +139,57 @@ impl KnownInodes {
     }
 }
 
+/// Logical blocks `block..block + len` are at physical `start..start + len`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) block: u32,
+    pub(super) len: u32,
+    pub(super) start: u64,
+}
+
+/// Blocks of one inode, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Runs(Vec<Run>);
+
+impl Runs {
+    /// Adds blocks behind those that are there; others are left out.
+    pub(super) fn push(&mut self, run: Run) {
+        match self.0.last_mut() {
+            Some(last) if run.block < last.block.saturating_add(last.len) => {}
+            Some(last)
+                if last.block.checked_add(last.len) == Some(run.block)
+                    && last.start.checked_add(last.len.into()) == Some(run.start)
+                    && last.len.checked_add(run.len).is_some() =>
+            {
+                last.len += run.len;
+            }
+            _ => self.0.push(run),
+        }
+    }
+
+    /// Physical block of a logical one.
+    pub(super) fn map(&self, block: u32) -> Option<u64> {
+        let after = self.0.partition_point(|run| run.block <= block);
+        let run = self.0.get(after.checked_sub(1)?)?;
+        let at = block - run.block;
+        (at < run.len).then(|| run.start + u64::from(at))
+    }
+
+    /// Every block: logical and physical number.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.0
+            .iter()
+            .flat_map(|run| (run.block..run.block.saturating_add(run.len)).zip(run.start..))
+    }
+}
+
 /// Findings about one directory.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Dir {
     /// The directory that holds its name; 0: none was found.
     pub(super) parent: u32,
     /// The directory that its `..` names; 0: it could not be read.
     pub(super) dotdot: u32,
+    /// Its blocks.
+    pub(super) runs: Runs,
 }

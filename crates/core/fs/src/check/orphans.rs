@@ -1,87 +1,85 @@
 //! The orphan list and the orphan file, read without trust.
 
-use syncline_ondisk::inode::Inode;
-use syncline_ondisk::{CompatFeatures, orphan_file};
+use syncline_ondisk::{CompatFeatures, RoCompatFeatures, checksum, orphan_file};
 
-use super::{Checker, Step};
-use crate::inode::iget::iget_unlinked;
-use crate::inode::table::{inode_csum_seed, inode_place};
-use crate::map::extents::Mapping;
-use crate::map::extents::search::map_blocks;
+use super::report::At;
+use super::{Checker, Step, kinds};
 
 /// Blocks of an orphan file that are looked at (mke2fs makes at most 512 of 4 KiB).
-const FILE_BLOCKS_MAX: u32 = 4096;
+const FILE_BLOCKS_MAX: usize = 4096;
 
 impl Checker<'_> {
-    /// Collects the orphans.
-    pub(super) fn find_orphans(&mut self) -> Step {
-        self.follow_orphan_list()?;
-        if self.sb.s_feature_compat.contains(CompatFeatures::ORPHAN_FILE) {
-            self.read_orphan_file_blocks()?;
-        }
-        self.report.orphans = self.orphans.len() as u64;
-        Ok(())
-    }
-
-    fn may_be_orphan(&mut self, ino: u32, block: Option<u64>) -> bool {
-        let geo = &self.vol.geo;
+    fn may_be_orphan(&mut self, ino: u32, at: At) -> bool {
+        let geo = &self.geo;
         if ino < geo.first_ino || ino > geo.inodes_count {
-            self.note(Some(ino), block, "an orphan with an impossible number");
+            self.note(kinds::ORPHAN_INVALID, at, "an orphan with an impossible number");
             return false;
         }
         if !self.orphans.insert(ino) {
-            self.note(Some(ino), block, "an orphan twice");
+            self.note(kinds::ORPHAN_INVALID, at, "an orphan twice");
             return false;
         }
         true
     }
 
-    fn follow_orphan_list(&mut self) -> Step {
+    pub(super) fn follow_orphan_list(&mut self) -> Step {
         let mut ino = self.sb.s_last_orphan;
-        while ino != 0 && self.may_be_orphan(ino, None) {
-            let place = inode_place(self.vol, ino);
-            let Some((block, offset)) = self.keep(place, Some(ino), None)? else { return Ok(()) };
-            let bytes = self.vol.buffers.read(block)?;
-            let slot = bytes.get(offset..offset + self.vol.geo.inode_size).unwrap_or(&[]);
-            match Inode::decode(slot) {
-                Ok(raw) => ino = raw.i_dtime,
-                Err(err) => return self.note_bad(err, Some(ino), Some(block)),
-            }
+        while ino != 0 && self.may_be_orphan(ino, At::ino(ino)) {
+            let Some(raw) = self.read_inode(ino)? else { break };
+            ino = raw.i_dtime;
         }
+        self.report.orphans = self.orphans.len() as u64;
         Ok(())
     }
 
-    fn read_orphan_file_blocks(&mut self) -> Step {
-        let vol = self.vol;
-        let ino = self.sb.s_orphan_file_inum;
-        let inode = iget_unlinked(vol, ino);
-        let Some(inode) = self.keep(inode, Some(ino), None)? else { return Ok(()) };
-        let (blocks, seed) = {
-            let st = inode.state.read();
-            let blocks = u32::try_from(st.raw.i_size >> vol.geo.block_bits).unwrap_or(u32::MAX);
-            (blocks, inode_csum_seed(vol, ino, st.raw.i_generation))
-        };
-        if blocks > FILE_BLOCKS_MAX {
-            self.note(Some(ino), None, "the orphan file is too large");
+    pub(super) fn check_orphan_file(&mut self) -> Step {
+        let present = self.ro_compat(RoCompatFeatures::ORPHAN_PRESENT);
+        if !self.compat(CompatFeatures::ORPHAN_FILE) {
+            if present && !self.live {
+                let what = "orphan_present is set, and there is no orphan file";
+                self.note(kinds::ORPHAN_NO_FILE, At::NOWHERE, what);
+            }
+            return Ok(());
         }
-        for lblk in 0..blocks.min(FILE_BLOCKS_MAX) {
-            let mapping = map_blocks(vol, &inode, &inode.state.read(), lblk, 1);
-            let block = match self.keep(mapping, Some(ino), None)? {
-                Some(Mapping::Mapped { pblk, .. }) => pblk,
-                Some(Mapping::Hole { .. }) => {
-                    self.note(Some(ino), None, "the orphan file has a hole");
-                    continue;
-                }
-                None => return Ok(()),
-            };
-            let bytes = vol.buffers.read(block)?;
+        let ino = self.sb.s_orphan_file_inum;
+        let at = At::ino(ino);
+        if !self.compat(CompatFeatures::HAS_JOURNAL) {
+            self.note(kinds::ORPHAN_FILE, at, "an orphan file without a journal");
+            return Ok(());
+        }
+        let Some((raw, runs)) = self.files.get(&ino).cloned() else {
+            self.note(kinds::ORPHAN_FILE, at, "the orphan file is not in use");
+            return Ok(());
+        };
+        let blocks = raw.i_size >> self.geo.block_bits;
+        let mapped = runs.blocks().take(FILE_BLOCKS_MAX + 1).count() as u64;
+        if raw.i_size % self.geo.block_size as u64 != 0 || mapped != blocks {
+            let what = format!("an orphan file of {} bytes in {mapped} blocks", raw.i_size);
+            self.note(kinds::ORPHAN_FILE, at, what);
+            return Ok(());
+        }
+        let seed = self
+            .geo
+            .metadata_csum
+            .then(|| checksum::inode_seed(self.sb.csum_seed(), ino, raw.i_generation));
+        let before = self.report.orphans;
+        for (_, block) in runs.blocks().take(FILE_BLOCKS_MAX) {
+            let Some(bytes) = self.read(block)? else { continue };
+            let at = at.in_block(block);
             if let Err(err) = orphan_file::verify(&bytes, block, seed) {
-                self.note_bad(err, Some(ino), Some(block))?;
+                self.note_bad(kinds::ORPHAN_FILE, at, &err);
                 continue;
             }
             for (_, orphan) in orphan_file::orphans(&bytes) {
-                self.may_be_orphan(orphan, Some(block));
+                if self.may_be_orphan(orphan, At::ino(orphan).in_block(block)) && !self.live {
+                    self.note(kinds::ORPHAN_PENDING, At::ino(orphan), "in the orphan file");
+                }
             }
+        }
+        self.report.orphans = self.orphans.len() as u64;
+        if present && !self.live && self.report.orphans == before {
+            let what = "orphan_present is set, and the orphan file is empty";
+            self.note(kinds::ORPHAN_PRESENT, at, what);
         }
         Ok(())
     }

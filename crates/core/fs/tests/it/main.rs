@@ -4,6 +4,7 @@ mod atomic;
 mod bed;
 mod build;
 mod check;
+mod check_kinds;
 mod crowd;
 mod crowd_crash;
 mod ea_inode;

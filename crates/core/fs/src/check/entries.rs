@@ -1,0 +1,219 @@
+//! Entries of directories, and the inodes that they name.
+
+use syncline_ondisk::bytes::{le16, le32, u8_at};
+use syncline_ondisk::dir::{entry_bytes, file_type, rec_len_from_disk};
+use syncline_ondisk::htree;
+use syncline_ondisk::superblock::ROOT_INO;
+
+use super::dirs::{Chain, Open, name_hash, shown};
+use super::index::Hashes;
+use super::report::At;
+use super::{Checker, Step, kinds};
+
+const HEADER_BYTES: usize = 8;
+/// Bytes of a hash behind a name.
+const HASH_BYTES: usize = 8;
+/// Shortest encrypted name.
+const ENCRYPTED_NAME_MIN: usize = 16;
+
+/// One entry.
+struct Entry<'a> {
+    name: &'a [u8],
+    inode: u32,
+    file_type: u8,
+    /// Hash that the entry holds.
+    hash: u32,
+}
+
+impl Checker<'_> {
+    /// Checks a chain of entries up to the first that breaks it.
+    pub(super) fn check_chain(&mut self, dir: &mut Open, chain: &Chain<'_>) -> Step {
+        let (bytes, mut at) = (chain.bytes, chain.start);
+        let mut nth = if chain.has_dots { 0 } else { 2 };
+        while at < chain.end {
+            let extra = if nth > 1 && dir.holds_hashes { HASH_BYTES } else { 0 };
+            let left = chain.end - at;
+            let rec_len = rec_len_from_disk(le16(bytes, at + 4), self.geo.block_size);
+            let name_len = usize::from(u8_at(bytes, at + 6));
+            if left < HEADER_BYTES
+                || rec_len > left
+                || rec_len < entry_bytes(1) + extra
+                || rec_len % 4 != 0
+                || rec_len < entry_bytes(name_len) + extra
+            {
+                let what =
+                    format!("directory block {}: the entry at byte {at} is broken", chain.lblk);
+                self.note(kinds::DIR_CORRUPT, At::ino(dir.ino), what);
+                return Ok(());
+            }
+            let name = bytes.get(at + HEADER_BYTES..at + HEADER_BYTES + name_len).unwrap_or(&[]);
+            let entry = Entry {
+                name,
+                inode: le32(bytes, at),
+                file_type: u8_at(bytes, at + 7),
+                hash: if extra > 0 { le32(bytes, at + entry_bytes(name_len)) } else { 0 },
+            };
+            if nth < 2 {
+                let after = u8_at(bytes, at + HEADER_BYTES + nth + 1);
+                self.check_dot(dir, nth, &entry, after)?;
+            } else if entry.inode != 0 {
+                self.check_entry(dir, chain, &entry)?;
+            }
+            nth += 1;
+            at += rec_len;
+        }
+        if chain.has_dots && nth < 2 {
+            self.note(kinds::DOTDOT, At::ino(dir.ino), "there is no `..`");
+        }
+        Ok(())
+    }
+
+    /// `.` or `..`; `after` is the byte behind the name.
+    fn check_dot(&mut self, dir: &Open, nth: usize, entry: &Entry<'_>, after: u8) -> Step {
+        let (kind, want) = [(kinds::DOT, &b"."[..]), (kinds::DOTDOT, &b".."[..])][nth];
+        let at = At::ino(dir.ino);
+        if entry.inode == 0 || entry.name != want || after != 0 {
+            let what = format!("{} is where `{}` belongs", shown(entry.name), shown(want));
+            self.note(kind, at, what);
+        }
+        if nth == 0 && entry.inode != dir.ino {
+            self.note(kind, at, format!("`.` is inode {}", entry.inode));
+        }
+        if entry.inode == 0 {
+            return Ok(());
+        }
+        if nth == 1 {
+            if let Some(known) = self.dirs.get_mut(&dir.ino) {
+                known.dotdot = entry.inode;
+            }
+        }
+        self.check_target(dir, entry).map(drop)
+    }
+
+    /// The `.` and `..` that an inline directory does not have.
+    pub(super) fn check_dot_inode(&mut self, dir: &Open, parent: u32) -> Step {
+        let file_type = if self.format.filetype { file_type::DIR } else { file_type::UNKNOWN };
+        for (nth, (name, inode)) in
+            [(&b"."[..], dir.ino), (&b".."[..], parent)].into_iter().enumerate()
+        {
+            self.check_dot(dir, nth, &Entry { name, inode, file_type, hash: 0 }, 0)?;
+        }
+        Ok(())
+    }
+
+    fn check_entry(&mut self, dir: &mut Open, chain: &Chain<'_>, entry: &Entry<'_>) -> Step {
+        let at = At::ino(dir.ino);
+        // Only an entry that is wrong is shown.
+        let name = || shown(entry.name);
+        if let Some((role, index)) = &chain.role {
+            let hash = match index.hashes {
+                Hashes::Of(kind) => Some(htree::hash(&kind, entry.name).major),
+                Hashes::Stored => Some(entry.hash & !1),
+                Hashes::Unknown => None,
+            };
+            if hash.is_some_and(|hash| !role.holds(hash)) {
+                let what = format!("{} is in the wrong leaf {}", name(), chain.lblk);
+                self.note(kinds::HTREE_LEAF, at, what);
+            }
+        }
+        dir.names.push(name_hash(entry.name));
+        self.check_name(dir, entry);
+        if entry.inode == dir.ino {
+            self.note(kinds::ENTRY_LINK, at, format!("{} is the directory itself", name()));
+        }
+        if !self.check_target(dir, entry)? {
+            return Ok(());
+        }
+        let target = entry.inode;
+        if self.holds_value(target) {
+            let what =
+                format!("{} is inode {target}, which holds the value of an attribute", name());
+            self.note(kinds::ENTRY_VALUE, at, what);
+        }
+        if let Some(policy) = dir.policy {
+            let kind = self.inodes.get(&self.geo, target).file_type;
+            let needs = [file_type::REG_FILE, file_type::DIR, file_type::SYMLINK].contains(&kind);
+            let has = self.policies.of(target);
+            if has.is_some_and(|has| has != policy) || has.is_none() && needs {
+                let what = format!("{} is not encrypted as its directory is", name());
+                self.note(kinds::ENTRY_ENCRYPTION, at, what);
+            }
+        }
+        let Some(known) = self.dirs.get_mut(&target) else { return Ok(()) };
+        if known.parent != 0 {
+            let what =
+                format!("{} is directory {target}, which inode {} has, too", name(), known.parent);
+            self.note(kinds::ENTRY_LINK, at, what);
+        } else {
+            known.parent = dir.ino;
+        }
+        Ok(())
+    }
+
+    fn check_name(&mut self, dir: &Open, entry: &Entry<'_>) {
+        let at = At::ino(dir.ino);
+        let name = || shown(entry.name);
+        let dots = entry.name == b"." || entry.name == b"..";
+        if dir.policy.is_some() {
+            if entry.name.len() < ENCRYPTED_NAME_MIN || dots {
+                let what = format!("{} is too short for an encrypted name", name());
+                self.note(kinds::ENTRY_ENCRYPTION, at, what);
+            }
+            return;
+        }
+        let illegal = entry.name.iter().any(|byte| *byte == b'/' || *byte == 0);
+        if illegal || dots || entry.name.is_empty() {
+            self.note(kinds::ENTRY_NAME, at, format!("{} is no name for an entry", name()));
+        } else if dir.is_strict && std::str::from_utf8(entry.name).is_err() {
+            self.note(kinds::ENTRY_NAME, at, format!("{} is not valid UTF-8", name()));
+        }
+    }
+
+    /// The inode of an entry, and its type; counts the reference. False if there is none.
+    fn check_target(&mut self, dir: &Open, entry: &Entry<'_>) -> Step<bool> {
+        let (at, target) = (At::ino(dir.ino), entry.inode);
+        let name = || shown(entry.name);
+        let dots = entry.name == b"." || entry.name == b"..";
+        let known = self.inodes.get(&self.geo, target);
+        if target != ROOT_INO && target < self.geo.first_ino
+            || target > self.geo.inodes_count
+            || self.is_system_file(target)
+        {
+            let what = format!("{} is inode {target}, which can have no name", name());
+            self.note(kinds::ENTRY_INODE, at, what);
+            return Ok(false);
+        }
+        if target == ROOT_INO && !dots {
+            let what = format!("{} is inode {target}, which can have no name", name());
+            self.note(kinds::ENTRY_INODE, at, what);
+        }
+        let (group, index) = self.geo.inode_group(target).unwrap_or((0, 0));
+        let scanned = self.scanned.get(group as usize).copied().unwrap_or(0);
+        if index >= scanned {
+            let what = format!("{} is inode {target}, in a part that was never used", name());
+            self.note(kinds::ENTRY_UNINIT, at, what);
+        } else if !known.used {
+            let what = format!("{} is inode {target}, which is not in use", name());
+            self.note(kinds::ENTRY_UNUSED, at, what);
+        } else if self.format.filetype
+            && ![known.file_type, file_type::UNKNOWN].contains(&entry.file_type)
+        {
+            let what = format!(
+                "{} says type {}, inode {target} is of type {}",
+                name(),
+                entry.file_type,
+                known.file_type
+            );
+            self.note(kinds::ENTRY_TYPE, at, what);
+        } else if !self.format.filetype && entry.file_type != 0 {
+            let what = format!("{} says type {}, without filetype", name(), entry.file_type);
+            self.note(kinds::ENTRY_TYPE, at, what);
+        }
+        if known.used {
+            if let Some(known) = self.inodes.at(&self.geo, target) {
+                known.refs = known.refs.saturating_add(1);
+            }
+        }
+        Ok(known.used)
+    }
+}

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Compares the verdicts of `syncline check` and `e2fsck -fn` on the images of e2fsprogs' tests.
+
+    e2fsprogs_suite.py SYNCLINE CHECKOUT [--e2fsck PROGRAM] [--jobs N]
+
+CHECKOUT is a checkout of e2fsprogs; nothing of it is in this repository. The script prints one line for each image that is judged
+differently. The exit code is 1 if one of them is not in suites/e2fsprogs.expected. A newer e2fsck than the installed one is given with
+--e2fsck.
+"""
+import concurrent.futures
+import gzip
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+
+import common
+from common import Failed
+
+EXPECTED = pathlib.Path(__file__).resolve().parent / "suites/e2fsprogs.expected"
+EXCEPTIONS_MAX = 5
+# e2fsck goes round for ever on some images, which it would write to in spite of -n.
+SECONDS = 30
+BLOCK = 64 << 10
+
+
+def unpack(packed, path):
+    """Writes an image with holes where it has zeros."""
+    with gzip.open(packed) as source, open(path, "wb") as image:
+        while block := source.read(BLOCK):
+            if block.count(0) == len(block):
+                image.seek(len(block), os.SEEK_CUR)
+            else:
+                image.write(block)
+        image.truncate(image.tell())
+
+
+def verdict(command):
+    """`clean`, `errors`, `refused` or `no end`, with the first line that says more."""
+    try:
+        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        return "no end", ""
+    said = (ran.stdout + ran.stderr).decode(errors="replace")
+    if "unsupported feature" in said or ran.returncode == 4 and "unsupported:" in said:
+        return "refused", said
+    return ("clean" if ran.returncode == 0 else "errors"), said
+
+
+def expectations():
+    known = {"exception": set(), "newer": set()}
+    for line in EXPECTED.read_text().splitlines():
+        if line and not line.startswith("#"):
+            kind, name = line.split(":")[0].split()
+            known[kind].add(name)
+    if len(known["exception"]) > EXCEPTIONS_MAX:
+        raise Failed(f"{EXPECTED.name} has more than {EXCEPTIONS_MAX} exceptions")
+    return known
+
+
+def main():
+    parser = common.parser(__doc__, "syncline", "checkout")
+    parser.add_argument("--e2fsck", default="e2fsck", help="another e2fsck than the installed one")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="images at a time")
+    args = parser.parse_args()
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    program = shutil.which(args.e2fsck)
+    if not program:
+        raise Failed("there is no e2fsck; install e2fsprogs, or give --e2fsck")
+    packed = sorted(pathlib.Path(args.checkout).glob("tests/*/image.gz"))
+    if not packed:
+        raise Failed(f"{args.checkout} has no tests/*/image.gz; give a checkout of e2fsprogs")
+    known = expectations()
+
+    def judge(source):
+        name = source.parent.name
+        with tempfile.TemporaryDirectory(prefix="e2fsprogs-") as place:
+            image = os.path.join(place, "image")
+            unpack(source, image)
+            stock, _ = verdict([program, "-fn", image])
+            own, said = verdict([args.syncline, "check", image])
+        return name, stock, own, said
+
+    agree, expected, wrong, silent = 0, 0, 0, 0
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for name, stock, own, said in pool.map(judge, packed):
+            if own == stock or stock == "no end":
+                agree += own == stock
+                silent += own != stock
+                continue
+            kind = next((kind for kind, names in known.items() if name in names), "wrong")
+            wrong += kind == "wrong"
+            expected += kind != "wrong"
+            print(f"{name:<32} e2fsck {stock:<8} syncline {own:<8} {kind:<10} {said.splitlines()[0] if said else ''}"[:160])
+    print(f"{agree} of {len(packed)} images are judged alike, {expected} otherwise as expected, {wrong} otherwise; "
+          f"e2fsck does not end on {silent}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    common.main(main)
