@@ -88,8 +88,9 @@ fn be64(bytes: &[u8], at: usize) -> u64 {
 /// A file that is damaged, or has what is not supported.
 pub(crate) fn disk(file: FileDevice, path: &Path) -> Result<Arc<dyn BlockDevice>> {
     let raw = file.try_clone_file().map_err(|err| ImageError::host(path, &err))?;
-    // The size of the device is in whole sectors, that of the file need not be.
-    let len = raw.metadata().map_err(|err| ImageError::host(path, &err))?.len();
+    // The size of the device is in whole sectors, that of the file need not be. A file of another
+    // user's FUSE mount can be read here, but fstat(2) of it is refused.
+    let len = raw.metadata().map_or(file.geometry().size_bytes, |meta| meta.len());
     let source = Source { file: raw, len };
     let runs = match found(&source)? {
         Found::Raw => return Ok(Arc::new(file)),

@@ -173,8 +173,13 @@ mod tests {
             kind: Kind::Link,
             link: b"/usr/bin/a".to_vec(),
             file: Some(syncline_fs::build::ROOT),
-            meta: Meta { rdev: u64::MAX, atime: (i64::MIN, 999_999_999), ..Meta::default() },
-            ..entry("/usr/bin/b", (i64::MAX, 0))
+            meta: Meta {
+                rdev: u64::MAX,
+                mtime: (i64::MAX, 0),
+                atime: (i64::MIN, 999_999_999),
+                ..Meta::default()
+            },
+            ..entry("/usr/bin/b", (0, 0))
         };
         let make = || {
             [
